@@ -49,8 +49,9 @@ struct engine_bound engine_bound_of(const struct model_hyper *h, size_t weight_b
     double matrices_s = matrices / rates[ROOFLINE_INT8];
     double arithmetic_s = matrices_s + attention / rates[ENGINE_BOUND_ATTENTION];
     double memory_s = (weights + cache) / rates[ROOFLINE_MEMORY];
-    bound.reads = memory_s > arithmetic_s;
-    bound.first_share = bound.reads ? weights / (weights + cache) : matrices_s / arithmetic_s;
-    bound.tokens_a_second = rows / (bound.reads ? memory_s : arithmetic_s);
+    bound.memory_bound = memory_s > arithmetic_s;
+    bound.weights_share =
+        bound.memory_bound ? weights / (weights + cache) : matrices_s / arithmetic_s;
+    bound.tokens_a_second = rows / (bound.memory_bound ? memory_s : arithmetic_s);
     return bound;
 }

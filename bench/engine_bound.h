@@ -31,10 +31,10 @@
 struct engine_bound {
     /* The bound. 0 = the rate of 8-bit or 16-bit dot products is not known. */
     double tokens_a_second;
-    bool reads; /* True: access to memory takes longer. False: arithmetic takes longer. */
-    /* Share of the longer time, from 0 to 1: of reading the weights if `reads` is true, of the
-     * matrices' arithmetic if `reads` is false. */
-    double first_share;
+    bool memory_bound; /* True: access to memory takes longer. False: arithmetic takes longer. */
+    /* Share of the longer time, from 0 to 1: of reading the weights if `memory_bound` is true, of
+     * the matrices' arithmetic if `memory_bound` is false. */
+    double weights_share;
 };
 
 /* Returns the bound of the case `c`. weight_bytes: bytes of the model's weights in memory. Requires

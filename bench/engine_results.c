@@ -186,8 +186,9 @@ static void bound_cells(struct table *table, const struct series *series,
     struct spread spread = spread_of(parts, series->count);
     table_cell_add(table, "%.0f", spread_of(bounds, series->count).median);
     table_cell_add(table, "%.0f (%.0f-%.0f) %%", spread.median, spread.low, spread.high);
-    table_cell_add(table, bound.reads ? "memory: weights %.0f %%" : "arithmetic: matrices %.0f %%",
-                   100 * bound.first_share);
+    table_cell_add(table,
+                   bound.memory_bound ? "memory: weights %.0f %%" : "arithmetic: matrices %.0f %%",
+                   100 * bound.weights_share);
 }
 
 static void series_row(struct table *table, const struct series *series,
@@ -195,8 +196,8 @@ static void series_row(struct table *table, const struct series *series,
                        size_t weight_bytes)
 {
     bool default_shape = hyper->hidden == 576 && hyper->layer_count == 30;
-    double goal = series->threads == 1   ? series->c->goal_one
-                  : series->threads == 2 ? series->c->goal_two
+    double goal = series->threads == 1   ? series->c->goal_one_thread
+                  : series->threads == 2 ? series->c->goal_two_threads
                                          : 0;
     struct spread rates = rates_of(series);
     table_cell_add(table, "%s", series->c->name);

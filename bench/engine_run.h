@@ -30,8 +30,8 @@ struct engine_case {
     uint32_t depth;   /* Cached tokens of each stream before the first decode step. */
     enum engine_sampling sampling;
     /* Goals in tokens/s for the default model; 0 = no goal. */
-    double goal_one; /* With one thread. */
-    double goal_two; /* With two threads. */
+    double goal_one_thread;  /* With one thread. */
+    double goal_two_threads; /* With two threads. */
 };
 
 /* All cases, in the order in which they are measured and printed. */

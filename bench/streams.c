@@ -75,10 +75,10 @@ static void on_gap(void *self, int64_t gap_us)
 static enum status request_send(struct bench *bench, struct error *error)
 {
     const struct options *options = &bench->options;
-    const struct replay_ask ask = {.id = bench->sent,
-                                   .line = bench->sent,
-                                   .prompt_tokens = options->prompt_tokens,
-                                   .output_tokens = options->answer_tokens};
+    const struct replay_request ask = {.id = bench->sent,
+                                       .line = bench->sent,
+                                       .prompt_tokens = options->prompt_tokens,
+                                       .output_tokens = options->answer_tokens};
     char *body;
     size_t size;
     enum status status = replay_prompt_body(bench->prompt, &ask, &body, &size);

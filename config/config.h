@@ -30,8 +30,8 @@ struct config_machine {
     bool local;     /* `cleave serve` starts the machine on this host. */
     /* "host:port" at which the machine listens; empty = any port of this host. */
     char address[LIMIT_ADDRESS_BYTES];
-    char device[32]; /* Such as "cpu" or "cuda:0". */
-    bool fallback;   /* Use the CPU if the GPU cannot be used. */
+    char device[32];   /* Such as "cpu" or "cuda:0". */
+    bool cpu_fallback; /* Use the CPU if the GPU cannot be used. */
     /* Prompts are computed in E4M3 (8-bit floats) if the weights are E4M3 and the GPU multiplies
      * E4M3 values. */
     bool f8_activations;
@@ -62,7 +62,7 @@ struct config_kv {
 struct config {
     char source[LIMIT_PATH_BYTES]; /* File that the config was read from, or "embedded". */
     /* Warning about keys that were given by their old names, for a log; empty = none. Not a key. */
-    char renamed[256];
+    char renamed_warning[256];
     uint32_t threads; /* Default for machines without their own value; 0 = one for each core. */
     char model[LIMIT_PATH_BYTES];              /* A GGUF file or a folder: see config_model_path. */
     char chat_template_file[LIMIT_PATH_BYTES]; /* Empty = the model's own chat template. */
@@ -194,7 +194,7 @@ struct config_stages {
 void config_stages(const struct config_machine *machine, struct config_stages *out);
 
 /* The share of this host that a local machine uses. */
-struct config_share {
+struct config_host_share {
     uint32_t processes; /* Its own process and its local stage processes. */
     /* Copies of the model's layers (weights and KV) that these processes hold, for example 0.5 if
      * half of the layers are on another host, 2 if each stage has two local replicas. */
@@ -202,7 +202,7 @@ struct config_share {
 };
 
 /* Computes which share of this host a machine uses. */
-void config_machine_share(const struct config_machine *machine, struct config_share *out);
+void config_machine_share(const struct config_machine *machine, struct config_host_share *out);
 
 /* Returns kv.dtype; "auto" becomes "f16" if all machines use GPUs, else "i16". */
 const char *config_kv_dtype(const struct config *config);
@@ -286,10 +286,10 @@ enum config_reload {
 
 /* A key whose values in two configs differ. */
 struct config_change {
-    char path[192];         /* The key, such as "kv/memory". */
-    enum config_reload how; /* What a reload does with the key. */
-    char from[80];          /* Old value as JSON, possibly truncated. */
-    char to[80];            /* New value as JSON, possibly truncated. */
+    char path[192];            /* The key, such as "kv/memory". */
+    enum config_reload reload; /* What a reload does with the key. */
+    char from[80];             /* Old value as JSON, possibly truncated. */
+    char to[80];               /* New value as JSON, possibly truncated. */
 };
 
 typedef void (*config_change_call)(void *self, const struct config_change *change);
@@ -301,7 +301,7 @@ void config_diff(const struct config *now, const struct config *next, config_cha
 void config_machine_diff(const struct config_machine *now, const struct config_machine *next,
                          config_change_call each, void *self);
 /* Copies the values that a reload may change from `next` to `now`, except pools and machines. */
-void config_adopt(struct config *now, const struct config *next);
+void config_reload_copy(struct config *now, const struct config *next);
 
 /* Returns the index of the machine with that name; -1 = none. */
 int config_machine_find(const struct config *config, const char *name);

@@ -20,7 +20,7 @@ static void key_diff(const struct config_key *key, const char *path, const void 
     json_t *to = config_value_get(key, next);
     bool same = from == NULL || to == NULL ? from == to : json_equal(from, to) != 0;
     if (!same) {
-        struct config_change change = {.how = key->reload};
+        struct config_change change = {.reload = key->reload};
         snprintf(change.path, sizeof(change.path), "%s", path);
         value_format(from, change.from);
         value_format(to, change.to);
@@ -58,7 +58,7 @@ void config_machine_diff(const struct config_machine *now, const struct config_m
     }
 }
 
-void config_adopt(struct config *now, const struct config *next)
+void config_reload_copy(struct config *now, const struct config *next)
 {
     for (size_t i = 0; i < config_key_count; i++) {
         const struct config_key *key = &config_keys[i];

@@ -88,10 +88,10 @@ static bool value_apply(struct reader *reader, const struct config_key *key, con
 /* Notes in config->renamed that `path` is a key's old name. */
 static void renamed_note(struct config *config, const struct config_key *key, const char *path)
 {
-    size_t used = strlen(config->renamed);
+    size_t used = strlen(config->renamed_warning);
     if (key->old_path != NULL && strcmp(key->old_path, path) == 0)
-        snprintf(config->renamed + used, sizeof(config->renamed) - used, "%s/%s is now /%s",
-                 used > 0 ? "; " : "", path, key->path);
+        snprintf(config->renamed_warning + used, sizeof(config->renamed_warning) - used,
+                 "%s/%s is now /%s", used > 0 ? "; " : "", path, key->path);
 }
 
 static bool section_apply(struct reader *reader, const char *section, json_t *object);

@@ -332,11 +332,11 @@ void config_stages(const struct config_machine *machine, struct config_stages *o
     (void)good;
 }
 
-void config_machine_share(const struct config_machine *machine, struct config_share *out)
+void config_machine_share(const struct config_machine *machine, struct config_host_share *out)
 {
     struct config_stages stages;
     config_stages(machine, &stages);
-    *out = (struct config_share){.processes = 1, .copies = stages.count == 0 ? 1 : 0};
+    *out = (struct config_host_share){.processes = 1, .copies = stages.count == 0 ? 1 : 0};
     for (uint32_t i = 0; i < stages.count; i++) {
         const struct config_stage *stage = &stages.stages[i];
         const struct config_stage *last = &stages.stages[stages.count - 1];

@@ -217,8 +217,8 @@ const struct config_key config_keys[] = {
      .default_words = "cpu", .reload = CONFIG_RELOAD_MACHINES,
      .help = "cpu; cuda:N, GPU number N of the host (gpu.md); or a device that only waits "
              "(profile.md): LAYER_US microseconds for each layer and ROW_US for each token in it."},
-    {"machines/NAME/fallback", CONFIG_BOOL, MACHINE_FIELD(fallback), 0, 0, .default_words = "true",
-     .reload = CONFIG_RELOAD_MACHINES,
+    {"machines/NAME/fallback", CONFIG_BOOL, MACHINE_FIELD(cpu_fallback), 0, 0,
+     .default_words = "true", .reload = CONFIG_RELOAD_MACHINES,
      .help = "If the GPU cannot be used: true = compute on the CPU and log it; false = do not "
              "start."},
     {"machines/NAME/f8_activations", CONFIG_BOOL, MACHINE_FIELD(f8_activations), 0, 0,

@@ -137,8 +137,8 @@ static void program_find(char out[LIMIT_PATH_BYTES])
         snprintf(out, LIMIT_PATH_BYTES, "%s", self);
 }
 
-/* Runs `cleave machine` with these descriptors: config, ready pipe, and, each or -1, key, turns, record
- * of batches. Returns an errno. */
+/* Runs `cleave machine` with these descriptors: config, ready pipe, and, each or -1, key, turns,
+ * record of batches. Returns an errno. */
 static int run(const struct child_spec *spec, const char *program, const int fds[KEPT],
                pid_t *pid_out)
 {
@@ -220,7 +220,7 @@ undo:
     return ST_IO;
 }
 
-void child_failed_say(int ready_fd, const struct error *error)
+void child_failure_report(int ready_fd, const struct error *error)
 {
     char line[sizeof(((struct child_line *)0)->text)];
     int bytes = snprintf(line, sizeof(line), "failed %s", error->text);
@@ -241,7 +241,7 @@ static bool line_begins(const struct child_line *line, const char *word, const c
     return true;
 }
 
-enum child_said child_read(int ready_fd, struct child_line *line, const char **said_out)
+enum child_line_kind child_line_read(int ready_fd, struct child_line *line, const char **text_out)
 {
     size_t room = sizeof(line->text) - 1 - line->bytes;
     ssize_t got = read(ready_fd, line->text + line->bytes, room);
@@ -255,9 +255,9 @@ enum child_said child_read(int ready_fd, struct child_line *line, const char **s
     if (end == NULL && line->bytes < sizeof(line->text) - 1)
         return CHILD_NOT_YET;
     line->text[strcspn(line->text, "\n")] = 0;
-    if (end != NULL && line_begins(line, "ready ", said_out))
+    if (end != NULL && line_begins(line, "ready ", text_out))
         return CHILD_READY;
-    if (end != NULL && line_begins(line, "failed ", said_out))
+    if (end != NULL && line_begins(line, "failed ", text_out))
         return CHILD_FAILED;
     return CHILD_NONSENSE;
 }

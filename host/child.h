@@ -65,7 +65,7 @@ enum status child_keys_receive(int keys_fd, bool wait, struct secret_keys *keys_
 
 /* Called by the child, on its main thread: reports why it ends before it listens. Does nothing if
  * the parent no longer reads. */
-void child_failed_say(int ready_fd, const struct error *error);
+void child_failure_report(int ready_fd, const struct error *error);
 
 /* The part of the child's line "ready ADDRESS\n" or "failed REASON\n" that has been received so
  * far. */
@@ -74,16 +74,16 @@ struct child_line {
     size_t bytes;
 };
 
-/* Result of child_read. */
-enum child_said { CHILD_NOT_YET, CHILD_READY, CHILD_FAILED, CHILD_CLOSED, CHILD_NONSENSE };
+/* Result of child_line_read. */
+enum child_line_kind { CHILD_NOT_YET, CHILD_READY, CHILD_FAILED, CHILD_CLOSED, CHILD_NONSENSE };
 
 /* Reads from the pipe what has arrived, without waiting. The caller passes the same *line, at first
  * all zeros, until the result is not CHILD_NOT_YET.
  *   CHILD_NOT_YET   The line is not complete.
- *   CHILD_READY     *said_out points to the address, which is in *line.
- *   CHILD_FAILED    *said_out points to the reason, which is in *line.
+ *   CHILD_READY     *text_out points to the address, which is in *line.
+ *   CHILD_FAILED    *text_out points to the reason, which is in *line.
  *   CHILD_CLOSED    The pipe has ended before a complete line; the process has probably ended.
  *   CHILD_NONSENSE  The child sent another line, which is in line->text. */
-enum child_said child_read(int ready_fd, struct child_line *line, const char **said_out);
+enum child_line_kind child_line_read(int ready_fd, struct child_line *line, const char **text_out);
 
 #endif

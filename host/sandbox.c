@@ -190,7 +190,7 @@ static bool has_ranks(const struct config_stages *stages)
 
 /* Limits this process. files: NULL = files are not limited, for the reason `why`. */
 static void enter(const struct sandbox_files *files, const char *why, bool starts_processes,
-                  char said_out[SANDBOX_TEXT_BYTES])
+                  char text_out[SANDBOX_TEXT_BYTES])
 {
     struct error error = {0};
     char files_text[128], calls_text[96] = "system calls are limited";
@@ -201,26 +201,26 @@ static void enter(const struct sandbox_files *files, const char *why, bool start
                  sandbox_landlock_version());
     else
         snprintf(files_text, sizeof(files_text), "files are not: %.90s", error.text);
-    if (sandbox_calls_limit(starts_processes, &error) != ST_OK)
+    if (sandbox_syscalls_limit(starts_processes, &error) != ST_OK)
         snprintf(calls_text, sizeof(calls_text), "system calls are not limited: %.60s", error.text);
-    snprintf(said_out, SANDBOX_TEXT_BYTES, "sandbox: %s, %s", calls_text, files_text);
+    snprintf(text_out, SANDBOX_TEXT_BYTES, "sandbox: %s, %s", calls_text, files_text);
 }
 
-static bool is_off(const struct config *config, bool gpu, char said_out[SANDBOX_TEXT_BYTES])
+static bool is_off(const struct config *config, bool gpu, char text_out[SANDBOX_TEXT_BYTES])
 {
     if (config->cluster.sandbox && !gpu)
         return false;
-    snprintf(said_out, SANDBOX_TEXT_BYTES, "sandbox: none: %s",
+    snprintf(text_out, SANDBOX_TEXT_BYTES, "sandbox: none: %s",
              gpu ? "a GPU's driver needs more rights" : "cluster/sandbox is false");
     return true;
 }
 
-void sandbox_gateway_enter(const struct config *config, char said_out[SANDBOX_TEXT_BYTES])
+void sandbox_gateway_enter(const struct config *config, char text_out[SANDBOX_TEXT_BYTES])
 {
     bool gpu = false;
     for (uint32_t i = 0; i < config->machine_count; i++)
         gpu = gpu || (config->machines[i].local && uses_gpu(&config->machines[i]));
-    if (is_off(config, gpu, said_out))
+    if (is_off(config, gpu, text_out))
         return;
     struct sandbox_paths *writes = calloc(1, sizeof(*writes));
     if (writes != NULL) {
@@ -229,38 +229,38 @@ void sandbox_gateway_enter(const struct config *config, char said_out[SANDBOX_TE
         add_named(writes, config, config->log.events_file);
         add_named(writes, config, config->http.admin_socket);
     }
-    struct sandbox_files files = {.writes = writes, .starts_self = true};
-    enter(writes != NULL ? &files : NULL, "memory is short", true, said_out);
+    struct sandbox_files files = {.writable = writes, .may_start_self = true};
+    enter(writes != NULL ? &files : NULL, "memory is short", true, text_out);
     free(writes);
 }
 
 void sandbox_machine_enter(const struct config *config, const struct config_machine *machine,
-                           bool is_stage, char said_out[SANDBOX_TEXT_BYTES])
+                           bool is_stage, char text_out[SANDBOX_TEXT_BYTES])
 {
     struct config_stages stages;
     config_stages(machine, &stages);
     bool is_head = !is_stage && stages.count > 0;
-    if (is_off(config, uses_gpu(machine), said_out))
+    if (is_off(config, uses_gpu(machine), text_out))
         return;
     /* Landlock refuses to read another process's memory, which some transports of UCX do. */
     if (config->transport.ucx_transports[0] != 0) {
-        enter(NULL, "transport/ucx_transports is set", is_head, said_out);
+        enter(NULL, "transport/ucx_transports is set", is_head, text_out);
         return;
     }
     /* A rank opens the memory of its group in another rank's /proc/PID/fd. Landlock permits that
      * between processes with equal limits only: ranks keep those of the machine that started
      * them. */
     if (is_stage && has_ranks(&stages)) {
-        enter(NULL, "ranks share memory", is_head, said_out);
+        enter(NULL, "ranks share memory", is_head, text_out);
         return;
     }
     struct sandbox_paths *reads = reads_of(config);
     struct sandbox_paths *writes = calloc(1, sizeof(*writes));
     if (writes != NULL)
         add_all(writes, system_writes, COUNT(system_writes));
-    struct sandbox_files files = {.reads = reads, .writes = writes, .starts_self = is_head};
+    struct sandbox_files files = {.readable = reads, .writable = writes, .may_start_self = is_head};
     bool good = reads != NULL && writes != NULL;
-    enter(good ? &files : NULL, "memory is short", is_head, said_out);
+    enter(good ? &files : NULL, "memory is short", is_head, text_out);
     free(writes);
     free(reads);
 }

@@ -15,12 +15,12 @@
 /* Limits a gateway: it may start this executable only, and write only in the folders of
  * log/events_file and http/admin_socket and in /dev/shm. It may read every file that its user may,
  * because a reload can name any model and any key. Writes one line for the log. */
-void sandbox_gateway_enter(const struct config *config, char said_out[SANDBOX_TEXT_BYTES]);
+void sandbox_gateway_enter(const struct config *config, char text_out[SANDBOX_TEXT_BYTES]);
 /* Limits the process of a machine or of a stage: it may read the folders of the model, of the
  * config, of the files that the config names, and of the system; and it may write in /dev/shm only.
  * Only a machine with stages may start processes, of this executable. Writes one line for the
  * log. */
 void sandbox_machine_enter(const struct config *config, const struct config_machine *machine,
-                           bool is_stage, char said_out[SANDBOX_TEXT_BYTES]);
+                           bool is_stage, char text_out[SANDBOX_TEXT_BYTES]);
 
 #endif

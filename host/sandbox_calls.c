@@ -154,7 +154,7 @@ static void program_write(struct program *p, bool starts_processes)
     put(p, (struct sock_filter)ANSWER(SECCOMP_RET_ALLOW));
 }
 
-enum status sandbox_calls_limit(bool starts_processes, struct error *error)
+enum status sandbox_syscalls_limit(bool starts_processes, struct error *error)
 {
     struct program program;
     if (ARCHITECTURE == 0)

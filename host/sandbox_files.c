@@ -103,20 +103,20 @@ enum status sandbox_files_limit(const struct sandbox_files *files, struct error 
     int version = sandbox_landlock_version();
     if (version == 0)
         return error_set(error, ST_UNSUPPORTED, "this kernel has no Landlock");
-    if (files->writes->overflow || (files->reads != NULL && files->reads->overflow))
+    if (files->writable->overflow || (files->readable != NULL && files->readable->overflow))
         return error_set(error, ST_TOO_LARGE, "too many paths, or one that is too long");
     uint64_t writes = WRITE_FILE | CHANGE_FOLDER;
     writes |= (version >= 2 ? REFER : 0) | (version >= 3 ? TRUNCATE : 0);
     const uint64_t reads = READ_FILE | READ_FOLDER;
-    struct ruleset_attr attr = {EXECUTE | writes | (files->reads != NULL ? reads : 0)};
+    struct ruleset_attr attr = {EXECUTE | writes | (files->readable != NULL ? reads : 0)};
     int ruleset = (int)syscall(CREATE_RULESET, &attr, RULESET_ATTR_V1, 0);
     if (ruleset < 0)
         return error_set(error, ST_IO, "Landlock: %s", strerror(errno));
     bool good =
-        permit_all(ruleset, files->writes,
+        permit_all(ruleset, files->writable,
                    (writes & ~(MAKE_CHARACTER | MAKE_BLOCK)) | (reads & attr.handled_access_fs));
-    good = good && (files->reads == NULL || permit_all(ruleset, files->reads, reads));
-    good = good && (!files->starts_self ||
+    good = good && (files->readable == NULL || permit_all(ruleset, files->readable, reads));
+    good = good && (!files->may_start_self ||
                     permit_self(ruleset, (EXECUTE | READ_FILE) & attr.handled_access_fs));
     good = good && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
            syscall(RESTRICT_SELF, ruleset, 0) == 0;

@@ -25,9 +25,11 @@ void sandbox_path_add(struct sandbox_paths *paths, const char *path);
 
 /* The files that a process may use. */
 struct sandbox_files {
-    const struct sandbox_paths *reads;  /* Files that may be read; NULL = all. */
-    const struct sandbox_paths *writes; /* Files that may be written. */
-    bool starts_self; /* This executable may be started. Other executables may never be started. */
+    const struct sandbox_paths *readable; /* Files that may be read; NULL = all. */
+    const struct sandbox_paths *writable; /* Files that may be written. */
+    bool
+        /* This executable may be started. Other executables may never be started. */
+        may_start_self;
 };
 
 /* Returns the version of Landlock that the kernel has; 0 = none. */
@@ -38,6 +40,6 @@ enum status sandbox_files_limit(const struct sandbox_files *files, struct error 
 
 /* Refuses system calls that cleave does not need, with EPERM. starts_processes: the process may
  * start executables. Returns ST_UNSUPPORTED if the kernel has no seccomp filters, ST_IO. */
-enum status sandbox_calls_limit(bool starts_processes, struct error *error);
+enum status sandbox_syscalls_limit(bool starts_processes, struct error *error);
 
 #endif

@@ -59,7 +59,7 @@ struct turns {
     uint64_t slice_ns;
     uint64_t began_ns;  /* When the turn began. */
     uint64_t batch_ns;  /* When the batch's first turn began. */
-    uint64_t waited_ns; /* Time in turns_pause since batch_ns. */
+    uint64_t waited_ns; /* Time in turns_yield since batch_ns. */
     /* The machine has one thread, and this process may run on all cores of the board. */
     bool placeable;
 };
@@ -317,7 +317,7 @@ void turns_close(struct turns *turns)
     free(turns);
 }
 
-void turns_ask(struct turns *turns)
+void turns_request(struct turns *turns)
 {
     if (turns == NULL)
         return;
@@ -357,7 +357,7 @@ void turns_begin(struct turns *turns, uint32_t slice_us)
     if (turns->placeable && atomic_load(&board->parties[turns->index].tid) == 0)
         atomic_store(&board->parties[turns->index].tid, (int32_t)gettid());
     if ((known & turns->bit) == 0)
-        turns_ask(turns);
+        turns_request(turns);
     turn_await(turns);
     turns->batch_ns = turns->began_ns;
     turns->waited_ns = 0;
@@ -371,7 +371,7 @@ uint64_t turns_used_us(const struct turns *turns)
     return passed > turns->waited_ns ? (passed - turns->waited_ns) / 1000 : 0;
 }
 
-void turns_step_set(struct turns *turns, uint32_t us)
+void turns_step_us_set(struct turns *turns, uint32_t us)
 {
     if (turns == NULL)
         return;
@@ -380,7 +380,7 @@ void turns_step_set(struct turns *turns, uint32_t us)
     atomic_store(&self->step_at_ns, (uint64_t)clock_system_ns());
 }
 
-uint64_t turns_steps_us(const struct turns *turns)
+uint64_t turns_other_steps_us(const struct turns *turns)
 {
     uint64_t sum_ns = 0;
     if (turns == NULL)
@@ -396,7 +396,7 @@ uint64_t turns_steps_us(const struct turns *turns)
     return sum_ns / 1000;
 }
 
-void turns_pause(struct turns *turns)
+void turns_yield(struct turns *turns)
 {
     if (turns == NULL)
         return;
@@ -408,7 +408,7 @@ void turns_pause(struct turns *turns)
         return;
     uint64_t from_ns = (uint64_t)clock_system_ns();
     turns_end(turns);
-    turns_ask(turns);
+    turns_request(turns);
     turn_await(turns);
     turns->waited_ns += turns->began_ns - from_ns;
 }

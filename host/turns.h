@@ -41,23 +41,23 @@ enum status turns_open(int fd, uint32_t threads, struct turns **out, struct erro
 void turns_close(struct turns *turns);
 
 /* Records that this machine's decode steps take `us` microseconds of a turn. Any thread. */
-void turns_step_set(struct turns *turns, uint32_t us);
+void turns_step_us_set(struct turns *turns, uint32_t us);
 /* Returns the sum, over the other machines that have decoded within the last second, of the times
- * that they set last with turns_step_set; 0 = no such machine, or `turns` is NULL. */
-uint64_t turns_steps_us(const struct turns *turns);
+ * that they set last with turns_step_us_set; 0 = no such machine, or `turns` is NULL. */
+uint64_t turns_other_steps_us(const struct turns *turns);
 
 /* Asks for a turn without waiting; the event loop calls it when it hands a batch to the engine
  * thread. Any thread may call it. NULL is fine. */
-void turns_ask(struct turns *turns);
+void turns_request(struct turns *turns);
 /* Only the engine thread makes these four calls; with NULL they do nothing. turns_begin asks for a
- * turn, unless turns_ask was called, and waits for the turn. turns_pause is called between layers.
- * If the turn has lasted slice_us and other machines wait, or if the turn was taken back, it ends
- * the turn and waits for the next. turns_end ends the turn. */
+ * turn, unless turns_request was called, and waits for the turn. turns_yield is called between
+ * layers. If the turn has lasted slice_us and other machines wait, or if the turn was taken back,
+ * it ends the turn and waits for the next. turns_end ends the turn. */
 void turns_begin(struct turns *turns, uint32_t slice_us);
-/* Returns the microseconds since turns_begin returned, without those spent waiting in turns_pause.
+/* Returns the microseconds since turns_begin returned, without those spent waiting in turns_yield.
  * NULL gives 0. */
 uint64_t turns_used_us(const struct turns *turns);
-void turns_pause(struct turns *turns);
+void turns_yield(struct turns *turns);
 void turns_end(struct turns *turns);
 
 #endif

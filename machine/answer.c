@@ -12,12 +12,12 @@ static bool is_end(const struct sampling *sampling, uint32_t id)
     return false;
 }
 
-void answer_sample(const struct sampling *sampling, uint32_t vocab, uint32_t index, uint32_t row,
-                   uint32_t position, struct engine_sample *out)
+void answer_sample_fill(const struct sampling *sampling, uint32_t vocab, uint32_t index,
+                        uint32_t row, uint32_t position, struct engine_sample *out)
 {
     *out = (struct engine_sample){
         .row = row,
-        .wanted = {.sampling = *sampling,
+        .choice = {.sampling = *sampling,
                    .position = position,
                    .forced_token = COMPUTE_SAMPLE_DRAW},
     };
@@ -25,7 +25,7 @@ void answer_sample(const struct sampling *sampling, uint32_t vocab, uint32_t ind
         return;
     for (uint32_t i = 0; i < sampling->end_count; i++)
         if (sampling->ends[i] < vocab)
-            out->wanted.masked[out->wanted.masked_count++] = sampling->ends[i];
+            out->choice.masked[out->choice.masked_count++] = sampling->ends[i];
 }
 
 /* Broken weights can give infinite logits; a message (and JSON) can hold only finite numbers. */
@@ -45,8 +45,8 @@ static void logprobs_copy(const struct sampled *sampled, struct message_token *o
     }
 }
 
-void answer_token(const struct sampling *sampling, uint32_t output_limit, uint32_t index,
-                  const struct sampled *sampled, struct message_token *out)
+void answer_token_fill(const struct sampling *sampling, uint32_t output_limit, uint32_t index,
+                       const struct sampled *sampled, struct message_token *out)
 {
     *out = (struct message_token){.index = index, .id = sampled->id, .finish = FINISH_NONE};
     if (sampling->logprobs >= 0)
@@ -57,7 +57,7 @@ void answer_token(const struct sampling *sampling, uint32_t output_limit, uint32
         out->finish = FINISH_LENGTH;
 }
 
-void answer_score(uint32_t index, const struct sampled *sampled, struct message_token *out)
+void answer_score_fill(uint32_t index, const struct sampled *sampled, struct message_token *out)
 {
     *out = (struct message_token){.index = index, .id = sampled->id, .scored = true};
     logprobs_copy(sampled, out);

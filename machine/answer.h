@@ -11,16 +11,16 @@
 /* Fills *out for the answer's token `index` (0, 1, …) at context position `position`, sampled from
  * row `row` of the batch. End tokens are masked while the answer is shorter than output_tokens_min.
  * vocab = size of the vocabulary. */
-void answer_sample(const struct sampling *sampling, uint32_t vocab, uint32_t index, uint32_t row,
-                   uint32_t position, struct engine_sample *out);
+void answer_sample_fill(const struct sampling *sampling, uint32_t vocab, uint32_t index,
+                        uint32_t row, uint32_t position, struct engine_sample *out);
 
 /* Fills *out for the answer's token `index`: index, id, log-probabilities and finish reason; all
  * other fields are 0. output_limit = most tokens of the answer. */
-void answer_token(const struct sampling *sampling, uint32_t output_limit, uint32_t index,
-                  const struct sampled *sampled, struct message_token *out);
+void answer_token_fill(const struct sampling *sampling, uint32_t output_limit, uint32_t index,
+                       const struct sampled *sampled, struct message_token *out);
 
 /* Fills *out for the score (log-probabilities) of prompt token `index`. The caller sets out->id to
  * the prompt token's id. */
-void answer_score(uint32_t index, const struct sampled *sampled, struct message_token *out);
+void answer_score_fill(uint32_t index, const struct sampled *sampled, struct message_token *out);
 
 #endif

@@ -21,7 +21,7 @@ static enum status batch_open(const struct machine *m, struct machine_batch *bat
     batch->sequences = calloc(sequences, sizeof(batch->sequences[0]));
     batch->samples = calloc(sequences, sizeof(batch->samples[0]));
     batch->sample_items = calloc(sequences, sizeof(batch->sample_items[0]));
-    batch->unconstrained = calloc(sequences, sizeof(batch->unconstrained[0]));
+    batch->constraint_failed = calloc(sequences, sizeof(batch->constraint_failed[0]));
     batch->scores = calloc(sequences, sizeof(batch->scores[0]));
     batch->score_items = calloc(sequences, sizeof(batch->score_items[0]));
     batch->score_results = calloc(m->shape.rows_max, sizeof(batch->score_results[0]));
@@ -33,7 +33,7 @@ static enum status batch_open(const struct machine *m, struct machine_batch *bat
     batch->owners = calloc(sequences, sizeof(batch->owners[0]));
     batch->pushes = calloc(sequences, sizeof(batch->pushes[0]));
     bool good = batch->token_ids != NULL && batch->sequences != NULL && batch->samples != NULL &&
-                batch->sample_items != NULL && batch->unconstrained != NULL &&
+                batch->sample_items != NULL && batch->constraint_failed != NULL &&
                 batch->scores != NULL && batch->score_items != NULL &&
                 batch->score_results != NULL && batch->pooled != NULL && batch->sampling != NULL &&
                 batch->output_limits != NULL && batch->indices != NULL &&
@@ -47,7 +47,7 @@ static void batch_close(struct machine_batch *batch)
     free(batch->sequences);
     free(batch->samples);
     free(batch->sample_items);
-    free(batch->unconstrained);
+    free(batch->constraint_failed);
     free(batch->scores);
     free(batch->score_items);
     free(batch->score_results);
@@ -103,11 +103,11 @@ static void constrain_sample(struct machine *m, struct machine_batch *batch, uin
 {
     struct engine_sample *sample = &batch->samples[at];
     struct error error;
-    batch->unconstrained[at] = false;
+    batch->constraint_failed[at] = false;
     if (answer == NULL)
         return;
     enum status status =
-        grammar_answer_mask(answer, sample->wanted.sampling.ends, sample->wanted.sampling.end_count,
+        grammar_answer_mask(answer, sample->choice.sampling.ends, sample->choice.sampling.end_count,
                             &sample->allowed, &error);
     batch->mask_bytes += GRAMMAR_MASK_WORDS(m->shape.hyper.vocab) * sizeof(uint32_t);
     if (status == ST_OK && m->executor->pushes_kv && batch->mask_bytes > MASKS_BYTES_MAX)
@@ -116,7 +116,7 @@ static void constrain_sample(struct machine *m, struct machine_batch *batch, uin
         return;
     log_warn("a constrained answer ends: %s", error.text);
     sample->allowed = NULL;
-    batch->unconstrained[at] = true;
+    batch->constraint_failed[at] = true;
 }
 
 static void add_sample(struct machine *m, struct machine_batch *batch, uint32_t item, uint32_t row,
@@ -125,8 +125,8 @@ static void add_sample(struct machine *m, struct machine_batch *batch, uint32_t 
 {
     uint32_t at = batch->job.sample_count++;
     batch->sample_items[at] = item;
-    answer_sample(batch->sampling[item], m->shape.hyper.vocab, batch->indices[item], row, position,
-                  &batch->samples[at]);
+    answer_sample_fill(batch->sampling[item], m->shape.hyper.vocab, batch->indices[item], row,
+                       position, &batch->samples[at]);
     batch->samples[at].context = *context;
     constrain_sample(m, batch, at, answer);
 }
@@ -138,19 +138,19 @@ static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t 
     uint32_t row = sequence->first_row;
     struct prompt_chunk chunk;
     prompt_pool_chunk_begin(m->prompt_pool, item, m->now_us, &chunk);
-    memcpy(batch->token_ids + row, chunk.ids, item->token_count * sizeof(uint32_t));
+    memcpy(batch->token_ids + row, chunk.token_ids, item->token_count * sizeof(uint32_t));
     sequence->first_position = chunk.first_token;
     sequence->adapter = chunk.sampling->adapter;
     sequence->blocks = chunk.blocks;
     sequence->group_stride = chunk.group_stride;
     batch->owners[index] = chunk.owner;
-    batch_record_add(m->options.batches, batch->items.index, chunk.request);
+    batch_record_add(m->options.batch_record, batch->items.index, chunk.request);
     batch->pushes[index] = chunk.push;
     batch->sampling[index] = chunk.sampling;
     batch->output_limits[index] = chunk.output_limit;
     batch->indices[index] = 0;
     batch->job.report_layers |= chunk.layerwise;
-    if (chunk.sample)
+    if (chunk.samples_token)
         add_sample(m, batch, index, row + item->token_count - 1,
                    chunk.first_token + item->token_count, &chunk.context, chunk.answer);
     if (chunk.pooled_count > 0)
@@ -165,7 +165,7 @@ static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t 
     batch->scores[at] = (struct engine_score){
         .first_row = row,
         .row_count = chunk.score_count,
-        .ids = chunk.ids + 1, /* the token after each row in the prompt */
+        .next_ids = chunk.token_ids + 1, /* the token after each row in the prompt */
         .logprobs = chunk.sampling->logprobs,
         .results = batch->score_results + row,
     };
@@ -176,17 +176,17 @@ static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t 
 {
     struct token_decode row;
     token_pool_decode_begin(m->token_pool, batch->items.items[index].slot, m->now_us, &row);
-    batch->token_ids[sequence->first_row] = row.id;
+    batch->token_ids[sequence->first_row] = row.input_id;
     sequence->first_position = row.position;
     sequence->adapter = row.sampling->adapter;
     sequence->blocks = row.blocks;
     sequence->group_stride = row.group_stride;
     batch->owners[index] = row.owner;
-    batch_record_add(m->options.batches, batch->items.index, row.request);
-    batch->pushes[index].count = 0;
+    batch_record_add(m->options.batch_record, batch->items.index, row.request);
+    batch->pushes[index].span_count = 0;
     batch->sampling[index] = row.sampling;
     batch->output_limits[index] = row.output_limit;
-    batch->indices[index] = row.index;
+    batch->indices[index] = row.answer_index;
     add_sample(m, batch, index, sequence->first_row, row.position + 1, &row.context, row.answer);
 }
 
@@ -197,7 +197,7 @@ static uint32_t turn_us(const struct machine *m, bool prompts)
         return (prompts ? 1 : SCHED_DECODE_TURNS) * config->scheduler.turn_ms * 1000;
     const struct sched_pace_targets targets = sched_pace_targets_make(config);
     return sched_pace_turn_us(&m->pace, &targets, prompts,
-                              (double)turns_steps_us(m->options.turns));
+                              (double)turns_other_steps_us(m->options.turns));
 }
 
 /* Notes the open prompts, and limits the prompts of batches that also decode. A machine with stages
@@ -206,8 +206,9 @@ static void pace_prompts(struct machine *m)
 {
     struct sched_machine_load load;
     sched_machine_load(m->sched, &load);
-    sched_pace_open(&m->pace, load.prompt_tokens_open, m->now_us);
-    m->limits = sched_pace_limits_apply(m->options.config, &m->pace, m->batch_count > 1, m->sched);
+    sched_pace_open_add(&m->pace, load.prompt_tokens_open, m->now_us);
+    m->pace_limits =
+        sched_pace_limits_apply(m->options.config, &m->pace, m->batch_count > 1, m->sched);
 }
 
 /* Converts the scheduler's items to the engine's input. */
@@ -225,22 +226,22 @@ static void batch_fill(struct machine *m, struct machine_batch *batch)
         .pooled = batch->pooled,
     };
     uint32_t row = 0;
-    batch->prompts = false;
+    batch->has_prompts = false;
     batch->mask_bytes = 0;
     for (uint32_t i = 0; i < items->item_count; i++) {
         const struct sched_batch_item *item = &items->items[i];
         struct compute_sequence *sequence = &batch->sequences[i];
         *sequence = (struct compute_sequence){.first_row = row, .row_count = item->token_count};
         batch->request_slots[i] = item->slot;
-        if (item->prompt)
+        if (item->is_prompt)
             add_prompt(m, batch, i, sequence);
         else
             add_decode(m, batch, i, sequence);
-        batch->prompts |= item->prompt;
+        batch->has_prompts |= item->is_prompt;
         row += item->token_count;
     }
-    batch->job.turn_us = turn_us(m, batch->prompts);
-    if (batch->prompts)
+    batch->job.turn_us = turn_us(m, batch->has_prompts);
+    if (batch->has_prompts)
         m->prompt_turn_us = batch->job.turn_us;
 }
 
@@ -250,15 +251,15 @@ static struct machine_batch *batch_next(struct machine *m, uint32_t path)
     const struct config *config = m->options.config;
     pace_prompts(m);
     prompt_pool_prefixes_enter(m->prompt_pool, path, config->scheduler.prompt_batch_tokens);
-    bool any = sched_machine_batch_next(m->sched, path, kv_pool_available(m->kv), &m->next);
+    bool any = sched_machine_batch_next(m->sched, path, kv_pool_available(m->kv), &m->next_batch);
     prompt_pool_prefixes_leave(m->prompt_pool);
     if (!any)
         return NULL;
-    struct machine_batch *batch = &m->batches[m->next.index];
-    batch->items = m->next;
+    struct machine_batch *batch = &m->batches[m->next_batch.index];
+    batch->items = m->next_batch;
     batch_fill(m, batch);
-    batch->at_us = clock_now_us(m->options.clock);
-    m->changed = true;
+    batch->started_us = clock_now_us(m->options.clock);
+    m->stats_changed = true;
     return batch;
 }
 
@@ -278,20 +279,20 @@ static void start_batches(struct machine *m)
                 .pushes = batch->pushes,
             };
             executor->ops->start(executor, &job);
-            m->unsent |= executor->queues_messages;
+            m->sends_queued |= executor->queues_messages;
             if (executor->ops->can_start(executor))
-                token_pool_grow(m->token_pool);
+                token_pool_answers_grow(m->token_pool);
         }
     }
 }
 
 void machine_batch_start(struct machine *m)
 {
-    sched_machine_time(m->sched, m->now_us);
-    token_pool_grow(m->token_pool);
-    token_pool_grant(m->token_pool, m->now_us);
+    sched_machine_time_set(m->sched, m->now_us);
+    token_pool_answers_grow(m->token_pool);
+    token_pool_waiting_grant(m->token_pool, m->now_us);
     start_batches(m);
-    token_pool_deadlock_break(m->token_pool, prompt_pool_holders(m->prompt_pool), m->now_us);
+    token_pool_deadlock_break(m->token_pool, prompt_pool_holder_count(m->prompt_pool), m->now_us);
 }
 
 static void report_scores(struct machine *m, const struct machine_batch *batch)
@@ -301,9 +302,9 @@ static void report_scores(struct machine *m, const struct machine_batch *batch)
         const struct engine_score *score = &batch->scores[i];
         const struct sched_batch_item *item = &batch->items.items[batch->score_items[i]];
         for (uint32_t row = 0; row < score->row_count; row++) {
-            answer_score(item->first_token + row + 1, &score->results[row], &token);
-            token.id = score->ids[row];
-            prompt_pool_scored(m->prompt_pool, item->slot, &token);
+            answer_score_fill(item->first_token + row + 1, &score->results[row], &token);
+            token.id = score->next_ids[row];
+            prompt_pool_score_add(m->prompt_pool, item->slot, &token);
         }
         /* Before the next request's scores: the request table collects the scores of one request at
          * a time. */
@@ -316,11 +317,11 @@ static void pace_add(struct machine *m, const struct machine_batch *batch, uint6
 {
     uint32_t decodes = 0;
     for (uint32_t i = 0; i < batch->items.item_count; i++)
-        decodes += batch->items.items[i].prompt ? 0 : 1;
-    sched_pace_batch(&m->pace, decodes, batch->items.row_count - decodes,
-                     batch->job.used_us > 0 ? batch->job.used_us : us);
-    if (!batch->prompts)
-        turns_step_set(m->options.turns, (uint32_t)m->pace.step_us);
+        decodes += batch->items.items[i].is_prompt ? 0 : 1;
+    sched_pace_batch_add(&m->pace, decodes, batch->items.row_count - decodes,
+                         batch->job.used_us > 0 ? batch->job.used_us : us);
+    if (!batch->has_prompts)
+        turns_step_us_set(m->options.turns, (uint32_t)m->pace.step_us);
 }
 
 /* Hands the results to the request tables. The rest of the prompts' KV is pushed after the first
@@ -331,15 +332,15 @@ void machine_batch_done(void *self, uint32_t slot)
     struct machine *m = self;
     struct machine_batch *batch = &m->batches[slot];
     uint32_t sampled = 0;
-    m->changed = true;
-    batch_record_end(m->options.batches, slot);
-    uint64_t us = (uint64_t)(clock_now_us(m->options.clock) - batch->at_us);
-    m->stats.prompt_batches += batch->prompts ? 1 : 0;
-    m->stats.token_batches += batch->prompts ? 0 : 1;
-    m->stats.prompt_batch_rows += batch->prompts ? batch->items.row_count : 0;
-    m->stats.prompt_batch_us += batch->prompts ? us : 0;
-    m->stats.token_batch_rows += batch->prompts ? 0 : batch->items.row_count;
-    m->stats.token_batch_us += batch->prompts ? 0 : us;
+    m->stats_changed = true;
+    batch_record_end(m->options.batch_record, slot);
+    uint64_t us = (uint64_t)(clock_now_us(m->options.clock) - batch->started_us);
+    m->stats.prompt_batches += batch->has_prompts ? 1 : 0;
+    m->stats.token_batches += batch->has_prompts ? 0 : 1;
+    m->stats.prompt_batch_rows += batch->has_prompts ? batch->items.row_count : 0;
+    m->stats.prompt_batch_us += batch->has_prompts ? us : 0;
+    m->stats.token_batch_rows += batch->has_prompts ? 0 : batch->items.row_count;
+    m->stats.token_batch_us += batch->has_prompts ? 0 : us;
     pace_add(m, batch, us);
     sched_machine_batch_done(m->sched, batch->items.index);
     report_scores(m, batch);
@@ -348,12 +349,12 @@ void machine_batch_done(void *self, uint32_t slot)
         struct message_token token;
         bool has_token = sampled < batch->job.sample_count && batch->sample_items[sampled] == i;
         if (has_token) {
-            answer_token(batch->sampling[i], batch->output_limits[i], batch->indices[i],
-                         &batch->samples[sampled].result, &token);
-            if (batch->unconstrained[sampled++])
+            answer_token_fill(batch->sampling[i], batch->output_limits[i], batch->indices[i],
+                              &batch->samples[sampled].result, &token);
+            if (batch->constraint_failed[sampled++])
                 token.finish = FINISH_CONSTRAINT;
         }
-        if (item->prompt)
+        if (item->is_prompt)
             prompt_pool_chunk_done(m->prompt_pool, item, has_token ? &token : NULL, m->now_us);
         else
             token_pool_decode_done(m->token_pool, item->slot, &token, m->now_us);
@@ -364,5 +365,5 @@ void machine_batch_layers(void *self, uint32_t layers)
 {
     struct machine *m = self;
     prompt_pool_layers_done(m->prompt_pool, layers, m->now_us);
-    m->unsent = true;
+    m->sends_queued = true;
 }

@@ -47,15 +47,15 @@ bool machine_constraints_hold(struct machine *m, struct transport_peer *gateway,
                               const struct message *message, const uint8_t *data, size_t bytes)
 {
     struct constrained constrained;
-    struct machine_held *held = NULL, **at = &m->held;
+    struct machine_held *held = NULL, **at = &m->held_messages;
     if (m->stopping || !constrained_read(message, &constrained) ||
         grammar_cache_prepare(m->grammars, constrained.text, constrained.bytes))
         return false;
     if (m->held_bytes + bytes <= HELD_BYTES_MAX)
         held = malloc(sizeof(*held) + bytes);
     if (held == NULL) {
-        machine_refuse(m, gateway, constrained.request, ST_NO_RESOURCE,
-                       "compiles too many constraints");
+        machine_request_refuse(m, gateway, constrained.request, ST_NO_RESOURCE,
+                               "compiles too many constraints");
         return true;
     }
     *held =
@@ -91,13 +91,13 @@ void machine_constraints_turn(struct machine *m)
     struct message message;
     if (!grammar_cache_ended(m->grammars) && !m->stopping)
         return;
-    for (struct machine_held **at = &m->held; *at != NULL;) {
+    for (struct machine_held **at = &m->held_messages; *at != NULL;) {
         if (!held_read(m, *at, &message)) {
             at = &(*at)->next;
             continue;
         }
-        m->events++;
-        m->changed = true;
+        m->event_count++;
+        m->stats_changed = true;
         machine_gateway_message(m, (*at)->gateway, &message); /* points into *at */
         held_remove(m, at);
     }
@@ -106,7 +106,7 @@ void machine_constraints_turn(struct machine *m)
 void machine_constraints_cancel(struct machine *m, const struct message_request *request,
                                 const struct transport_peer *gateway)
 {
-    for (struct machine_held **at = &m->held; *at != NULL;) {
+    for (struct machine_held **at = &m->held_messages; *at != NULL;) {
         const struct machine_held *held = *at;
         bool same = request != NULL ? held->request.id == request->id &&
                                           held->request.generation == request->generation
@@ -120,6 +120,6 @@ void machine_constraints_cancel(struct machine *m, const struct message_request 
 
 void machine_constraints_close(struct machine *m)
 {
-    while (m->held != NULL)
-        held_remove(m, &m->held);
+    while (m->held_messages != NULL)
+        held_remove(m, &m->held_messages);
 }

@@ -38,7 +38,7 @@ bool machine_gateway_add(struct machine *m, struct transport_peer *peer)
     struct machine_gateway *gateway = gateway_find(m, NULL);
     if (gateway == NULL)
         return false;
-    *gateway = (struct machine_gateway){.peer = peer, .role = POOL_PROMPT};
+    *gateway = (struct machine_gateway){.peer = peer, .pool = POOL_PROMPT};
     m->gateway_count++;
     return true;
 }
@@ -49,7 +49,7 @@ static void mixed_update(struct machine *m)
 {
     bool mixed = m->gateway_count == 0 && m->entry->pool == POOL_MIXED;
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
-        mixed |= m->gateways[i].peer != NULL && m->gateways[i].role == POOL_MIXED;
+        mixed |= m->gateways[i].peer != NULL && m->gateways[i].pool == POOL_MIXED;
     token_pool_mixed_set(m->token_pool, mixed);
 }
 
@@ -72,7 +72,7 @@ uint32_t machine_gateway_index(struct machine *m, const struct transport_peer *p
 void machine_gateway_role(struct machine *m, const struct transport_peer *peer,
                           const struct message_role *role)
 {
-    gateway_find(m, peer)->role = (enum pool)role->role;
+    gateway_find(m, peer)->pool = (enum pool)role->pool;
     if (role->serial > m->home_serial) {
         m->home_pool = (enum pool)role->home;
         m->home_serial = role->serial;
@@ -124,9 +124,9 @@ static void others_sum(const struct machine *m, const struct machine_gateway *ga
     memcpy(out->leader, leader_name(m), strlen(leader_name(m)) + 1);
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
         out->mixed |= m->gateways[i].peer != NULL && &m->gateways[i] != gateway &&
-                      m->gateways[i].role == POOL_MIXED;
-    prompt_pool_others(m->prompt_pool, gateway->peer, out);
-    token_pool_others(m->token_pool, gateway->peer, out);
+                      m->gateways[i].pool == POOL_MIXED;
+    prompt_pool_load_add(m->prompt_pool, gateway->peer, out);
+    token_pool_load_add(m->token_pool, gateway->peer, out);
 }
 
 void machine_gateways_report(struct machine *m, const struct message_stats *stats)
@@ -135,7 +135,7 @@ void machine_gateways_report(struct machine *m, const struct message_stats *stat
     struct message_load loads[LIMIT_STAGE_PROCESSES];
     const struct message stages = {
         .kind = MESSAGE_LOADS,
-        .loads = {.count = m->executor->ops->loads(m->executor, loads), .loads = loads}};
+        .loads = {.count = m->executor->ops->process_loads(m->executor, loads), .loads = loads}};
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++) {
         struct machine_gateway *gateway = &m->gateways[i];
         struct message message;

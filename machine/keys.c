@@ -18,16 +18,16 @@ enum status machine_keys_open(struct machine_keys *keys, const struct config *co
                               struct error *error)
 {
     struct secret_keys first;
-    *keys = (struct machine_keys){.fd = fd};
+    *keys = (struct machine_keys){.pipe_fd = fd};
     if (fd >= 0)
         return child_keys_receive(fd, true, &keys->keys) == ST_OK
                    ? ST_OK
                    : error_set(error, ST_IO, "--cluster-keys-fd %d: no keys", fd);
     if (config->cluster.key_file[0] == 0)
         return ST_OK;
-    enum status status = config_file_path(config, config->cluster.key_file, keys->path, error);
+    enum status status = config_file_path(config, config->cluster.key_file, keys->file_path, error);
     if (status == ST_OK)
-        status = secret_keys_read(keys->path, &first, error);
+        status = secret_keys_read(keys->file_path, &first, error);
     if (status != ST_OK)
         return status;
     machine_keys_use(keys, &first);
@@ -38,9 +38,9 @@ enum status machine_keys_open(struct machine_keys *keys, const struct config *co
 void machine_keys_done(struct machine_keys *keys)
 {
     secret_wipe(&keys->keys, sizeof(keys->keys));
-    if (keys->fd >= 0)
-        close(keys->fd);
-    keys->fd = -1;
+    if (keys->pipe_fd >= 0)
+        close(keys->pipe_fd);
+    keys->pipe_fd = -1;
 }
 
 bool machine_keys_receive(struct machine_keys *keys, struct secret_keys *next_out)
@@ -48,12 +48,12 @@ bool machine_keys_receive(struct machine_keys *keys, struct secret_keys *next_ou
     bool any = false;
     enum status status = ST_OK;
     while (status == ST_OK) { /* The latest keys count. */
-        status = child_keys_receive(keys->fd, false, next_out);
+        status = child_keys_receive(keys->pipe_fd, false, next_out);
         any |= status == ST_OK;
     }
     if (status != ST_IN_PROGRESS) { /* The process that started this one has ended. */
-        close(keys->fd);
-        keys->fd = -1;
+        close(keys->pipe_fd);
+        keys->pipe_fd = -1;
     }
     return any && !secret_keys_equal(&keys->keys, next_out);
 }
@@ -61,13 +61,13 @@ bool machine_keys_receive(struct machine_keys *keys, struct secret_keys *next_ou
 bool machine_keys_read_again(const struct machine_keys *keys, struct secret_keys *next_out)
 {
     struct error error;
-    if (keys->path[0] == 0) {
+    if (keys->file_path[0] == 0) {
         log_info("SIGHUP: nothing to read: %s",
-                 keys->fd >= 0 ? "the process that started this one gives it the cluster keys"
-                               : "the config names no cluster/key_file");
+                 keys->pipe_fd >= 0 ? "the process that started this one gives it the cluster keys"
+                                    : "the config names no cluster/key_file");
         return false;
     }
-    if (secret_keys_read_again(keys->path, &keys->keys, next_out, &error) != ST_OK) {
+    if (secret_keys_read_again(keys->file_path, &keys->keys, next_out, &error) != ST_OK) {
         log_warn("SIGHUP: nothing is changed: %s", error.text);
         return false;
     }

@@ -10,9 +10,9 @@
 #include "config/config.h"
 
 struct machine_keys {
-    struct secret_keys keys;     /* The keys in use; count 0 = none. */
-    int fd;                      /* The pipe; -1 = none. Readable when new keys have arrived. */
-    char path[LIMIT_PATH_BYTES]; /* Path of the key file; empty = none. */
+    struct secret_keys keys; /* The keys in use; count 0 = none. */
+    int pipe_fd;             /* The pipe; -1 = none. Readable when new keys have arrived. */
+    char file_path[LIMIT_PATH_BYTES]; /* Path of the key file; empty = none. */
 };
 
 /* Reads the first keys: from the pipe `fd`, waiting until they arrive; or, if fd is -1, from the

@@ -26,7 +26,7 @@ enum status machine_listen(struct machine *m, const char *address,
 
 int machine_fd(const struct machine *m)
 {
-    return m->fd;
+    return m->epoll_fd;
 }
 
 static int way_slowness(uint32_t way)
@@ -58,30 +58,30 @@ static void stats_make(struct machine *m, struct message_stats *out)
         .decodes_running = load.decodes_running,
         .decode_tokens_pending = load.decode_tokens_pending,
         .resident_bytes = memory_resident(),
-        .mixed_prompt_tokens = m->limits.mixed_prompt_tokens,
-        .prompt_fill_tokens = m->limits.prompt_fill_tokens,
+        .mixed_prompt_tokens = m->pace_limits.mixed_prompt_tokens,
+        .prompt_fill_tokens = m->pace_limits.prompt_fill_tokens,
         .prompt_turn_us = m->prompt_turn_us,
-        .staged = machine_staged(m->transport),
+        .staged = machine_copy_counts(m->transport),
     };
     _Static_assert(sizeof(out->kv_blocks) / sizeof(out->kv_blocks[0]) == KV_STATE_COUNT,
                    "one per state");
     for (int state = 0; state < KV_STATE_COUNT; state++)
         out->kv_blocks[state] = kv_pool_count(m->kv, (enum kv_state)state);
     struct message_load loads[LIMIT_STAGE_PROCESSES];
-    const uint32_t load_count = m->executor->ops->loads(m->executor, loads);
+    const uint32_t load_count = m->executor->ops->process_loads(m->executor, loads);
     for (uint32_t i = 0; i < load_count; i++)
         process_add(out, &loads[i].process);
     message_stats_add(out, &m->stats);
-    prompt_pool_stats(m->prompt_pool, out);
-    token_pool_stats(m->token_pool, out);
+    prompt_pool_stats_add(m->prompt_pool, out);
+    token_pool_stats_add(m->token_pool, out);
 }
 
 static void send_stats(struct machine *m)
 {
-    if (!m->changed || m->now_us < m->stats_at_us)
+    if (!m->stats_changed || m->now_us < m->stats_due_us)
         return;
-    m->changed = false;
-    m->stats_at_us = m->now_us + STATS_INTERVAL_US;
+    m->stats_changed = false;
+    m->stats_due_us = m->now_us + STATS_INTERVAL_US;
     if (m->gateway_count == 0)
         return;
     struct message_stats stats;
@@ -93,19 +93,19 @@ static void send_stats(struct machine *m)
 /* Returns true when the round caused something that the next round has to handle. */
 static bool turn_round(struct machine *m)
 {
-    m->events = 0;
-    m->unsent = false;
+    m->event_count = 0;
+    m->sends_queued = false;
     m->now_us = clock_now_us(m->options.clock);
     transport_progress(m->transport);
     machine_constraints_turn(m);
-    m->executor_at_us = m->executor->ops->progress(m->executor, m->now_us);
+    m->executor_due_us = m->executor->ops->progress(m->executor, m->now_us);
     machine_batch_start(m);
-    if (m->executor->queues_messages && m->unsent)
+    if (m->executor->queues_messages && m->sends_queued)
         transport_progress(m->transport); /* the first stage must not idle, either */
     prompt_pool_results_send(m->prompt_pool, m->now_us);
     token_pool_tokens_send(m->token_pool);
     machine_peers_drop(m);
-    return m->events > 0 || m->unsent;
+    return m->event_count > 0 || m->sends_queued;
 }
 
 static int timeout_ms(const struct machine *m, int64_t at_us)
@@ -129,20 +129,20 @@ int machine_turn(struct machine *m)
     uint32_t known = token_pool_count(m->token_pool);
     int64_t next_us = min_i64(prompt_links_turn(m->links, m->now_us),
                               token_pool_leases_check(m->token_pool, m->now_us));
-    m->changed |= token_pool_count(m->token_pool) != known; /* reservations have expired */
+    m->stats_changed |= token_pool_count(m->token_pool) != known; /* reservations have expired */
     while (more && rounds++ < ROUNDS_MAX)
         more = turn_round(m);
     send_stats(m);
-    if (m->changed && m->gateway_count > 0)
-        next_us = min_i64(next_us, m->stats_at_us);
-    next_us = min_i64(next_us, m->executor_at_us);
+    if (m->stats_changed && m->gateway_count > 0)
+        next_us = min_i64(next_us, m->stats_due_us);
+    next_us = min_i64(next_us, m->executor_due_us);
     if (m->stopping)
         next_us = min_i64(next_us, m->stop_by_us);
     /* sends what is queued; messages that arrive meanwhile need another iteration */
-    if (m->unsent) {
-        m->events = 0;
+    if (m->sends_queued) {
+        m->event_count = 0;
         transport_progress(m->transport);
-        more |= m->events > 0;
+        more |= m->event_count > 0;
     }
     return more ? 0 : timeout_ms(m, next_us);
 }
@@ -177,7 +177,7 @@ bool machine_ready(const struct machine *m)
     return m->executor->ops->is_ready(m->executor);
 }
 
-enum status machine_lost(const struct machine *m, struct error *error)
+enum status machine_failure(const struct machine *m, struct error *error)
 {
     return m->executor->ops->failure(m->executor, error);
 }

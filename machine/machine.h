@@ -39,8 +39,8 @@ struct machine_options {
     /* For the stage processes that the machine starts: the descriptor of the turns' shared memory;
      * -1 = none. */
     int turns_fd;
-    struct batch_record *batches; /* Record of the running batches. Not owned; NULL = none. */
-    const char *log_level;        /* Their --log-level. Not owned; NULL = the default. */
+    struct batch_record *batch_record; /* Record of the running batches. Not owned; NULL = none. */
+    const char *log_level;             /* Their --log-level. Not owned; NULL = the default. */
 };
 
 /* Reads the model, allocates all memory, and starts the engine or the stage processes. An error
@@ -61,11 +61,11 @@ int machine_fd(const struct machine *m);
 int machine_turn(struct machine *m);
 
 /* For a machine with stages: machine_ready is true when all stage processes work; until then the
- * caller calls machine_turn. machine_lost returns an error when the machine cannot continue, for
+ * caller calls machine_turn. machine_failure returns an error when the machine cannot continue, for
  * example because a stage process is gone. A machine without stages is always ready and never lost.
  */
 bool machine_ready(const struct machine *m);
-enum status machine_lost(const struct machine *m, struct error *error);
+enum status machine_failure(const struct machine *m, struct error *error);
 
 /* Replaces the cluster keys of the machine and of the stage processes that it has started; see
  * transport_keys_set. */

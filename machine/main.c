@@ -161,7 +161,7 @@ static void step_back(uint32_t by)
 static enum status run(struct arguments *arguments, struct config *config, bool *crashed_out,
                        struct error *error)
 {
-    struct machine_keys keys = {.fd = -1};
+    struct machine_keys keys = {.pipe_fd = -1};
     struct machine_process process = {
         .config = config,
         .stage = arguments->stage,
@@ -181,8 +181,8 @@ static enum status run(struct arguments *arguments, struct config *config, bool 
         return status;
     if (!config->cluster.core_dumps)
         secret_core_dumps_stop();
-    if (config->renamed[0] != 0)
-        log_warn("%s: %s", config->source, config->renamed);
+    if (config->renamed_warning[0] != 0)
+        log_warn("%s: %s", config->source, config->renamed_warning);
     if (transport_ucx_exposes(config->transport.ucx_transports))
         log_warn("transport/ucx_transports = \"%s\": UCX may open a port on which anyone who "
                  "reaches it can read and write this process's memory, without the cluster key%s",
@@ -203,7 +203,7 @@ static enum status run(struct arguments *arguments, struct config *config, bool 
     char said[SANDBOX_TEXT_BYTES];
     sandbox_machine_enter(config, process.entry, arguments->stage >= 0, said);
     log_info("%s", said);
-    process.signals = open_signals();
+    process.signal_fd = open_signals();
     listen_address(arguments, config, process.address);
     status = machine_keys_open(&keys, config, arguments->keys_fd, error);
     if (status == ST_OK && keys.keys.count == 0 && !config->cluster.allow_insecure &&
@@ -213,14 +213,14 @@ static enum status run(struct arguments *arguments, struct config *config, bool 
                            "cluster/allow_insecure: true",
                            process.address);
     if (status == ST_OK)
-        status = machine_process_turns(&process, error);
+        status = machine_process_turns_open(&process, error);
     if (status == ST_OK)
         status = arguments->stage >= 0 ? machine_process_run_stage(&process, error)
                                        : machine_process_run_machine(&process, error);
     *crashed_out = process.crashed;
     machine_keys_done(&keys);
     turns_close(process.turns);
-    close(process.signals);
+    close(process.signal_fd);
     return status;
 }
 
@@ -251,7 +251,7 @@ int machine_main(int argc, char **argv)
     bool crashed = false;
     enum status status = run(&arguments, config, &crashed, &error);
     if (status != ST_OK && arguments.ready_fd >= 0)
-        child_failed_say(arguments.ready_fd, &error);
+        child_failure_report(arguments.ready_fd, &error);
     free(config);
     exit_status = status == ST_OK ? 0 : options_fail(&table, status, &error);
     return crashed ? CHILD_EXIT_CRASHED : exit_status;

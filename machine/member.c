@@ -54,7 +54,7 @@ enum status machine_member_open(const struct config *config, const struct machin
         .lease_s = config->cluster.etcd_lease_s,
         .clock = m->options.clock,
         .member = &self,
-        .state = on_state,
+        .state_changed = on_state,
         .self = member,
     };
     enum status status = registration_open(&options, &member->registration, error);
@@ -89,7 +89,7 @@ int machine_member_turn(struct machine_member *member, const struct machine *m, 
     return own_ms >= 0 && (timeout_ms < 0 || own_ms < timeout_ms) ? own_ms : timeout_ms;
 }
 
-bool machine_member_left(const struct machine_member *member)
+bool machine_member_removed(const struct machine_member *member)
 {
     return member == NULL || registration_removed(member->registration);
 }

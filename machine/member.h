@@ -23,6 +23,6 @@ int machine_member_fd(const struct machine_member *member); /* Descriptor to wai
  * until the next iteration: timeout_ms, or less; -1 = no limit. */
 int machine_member_turn(struct machine_member *member, const struct machine *m, int timeout_ms);
 /* Returns true if the process may end: registration_removed, or member is NULL. */
-bool machine_member_left(const struct machine_member *member);
+bool machine_member_removed(const struct machine_member *member);
 
 #endif

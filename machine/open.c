@@ -22,7 +22,7 @@ static enum status open_transport(void *self, uint64_t region_bytes,
 {
     struct machine *m = self;
     struct transport_options options =
-        machine_shape_transport(m->options.config, m->entry, &m->shape);
+        machine_shape_transport_options(m->options.config, m->entry, &m->shape);
     options.events = machine_transport_events();
     options.self = m;
     options.region_bytes = region_bytes;
@@ -48,12 +48,12 @@ static enum status open_executor(struct machine *m, struct error *error)
         .turns_fd = m->options.turns_fd,
         .log_level = m->options.log_level,
         .calls = {.transport_open = open_transport,
-                  .done = machine_batch_done,
-                  .layers = machine_batch_layers,
-                  .flushed = machine_target_flushed,
+                  .batch_done = machine_batch_done,
+                  .layers_computed = machine_batch_layers,
+                  .target_flushed = machine_target_flushed,
                   .target_changed = machine_target_link,
-                  .writer = machine_target_writer,
-                  .awaited = machine_target_awaited},
+                  .writer_changed = machine_target_writer,
+                  .kv_await_known = machine_target_awaited},
         .self = m,
     };
     return m->shape.plan.process_count > 0 ? executor_pipeline_open(&options, &m->executor, error)
@@ -95,10 +95,10 @@ static enum status open_pools(struct machine *m)
     const struct config *config = m->options.config;
     const struct prompt_links_options links = {.name = m->entry->name,
                                                .transport = m->transport,
-                                               .report = machine_link_report,
-                                               .lost = machine_link_lost,
-                                               .prepare = machine_target_prepare,
-                                               .drop = machine_target_drop,
+                                               .link_changed = machine_link_report,
+                                               .peer_lost = machine_link_lost,
+                                               .target_prepare = machine_target_prepare,
+                                               .target_drop = machine_target_drop,
                                                .self = m};
     const struct token_pool_options tokens = {
         .name = m->entry->name,
@@ -125,7 +125,7 @@ static enum status open_pools(struct machine *m)
         .prefix = m->prefix,
         .arena = m->arena,
         .blocks_max = m->arena.block_count,
-        .keep = sched_memory_keep(&tokens.memory, true),
+        .kept_spans = sched_memory_kept_spans(&tokens.memory, true),
         .links = m->links,
         .first_slot = 0,
         .slot_count = tokens.memory.first_slot,
@@ -152,13 +152,13 @@ static enum status open_pools(struct machine *m)
 static bool watch(struct machine *m, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN};
-    return epoll_ctl(m->fd, EPOLL_CTL_ADD, fd, &event) == 0;
+    return epoll_ctl(m->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
 static enum status open_loop(struct machine *m, struct error *error)
 {
-    m->fd = epoll_create1(EPOLL_CLOEXEC);
-    if (m->fd < 0 || !watch(m, transport_fd(m->transport)) ||
+    m->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (m->epoll_fd < 0 || !watch(m, transport_fd(m->transport)) ||
         !watch(m, m->executor->ops->fd(m->executor)) ||
         (m->grammars != NULL && !watch(m, grammar_cache_fd(m->grammars))))
         return error_set(error, ST_IO, "epoll: %s", strerror(errno));
@@ -244,7 +244,7 @@ enum status machine_open(const struct machine_options *options, struct machine *
         return error_set(error, ST_NO_MEMORY, "machine %s: out of memory", options->name);
     m->options = *options;
     m->entry = &options->config->machines[entry];
-    m->fd = -1;
+    m->epoll_fd = -1;
     m->now_us = clock_now_us(options->clock);
     enum status status = open_all(m, error);
     if (status != ST_OK) {
@@ -291,8 +291,8 @@ void machine_close(struct machine *m)
     if (m->executor != NULL)
         m->executor->ops->close(m->executor);
     model_file_close(m->file);
-    message_buffer_done(&m->out);
-    if (m->fd >= 0)
-        close(m->fd);
+    message_buffer_done(&m->send_buffer);
+    if (m->epoll_fd >= 0)
+        close(m->epoll_fd);
     free(m);
 }

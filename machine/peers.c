@@ -41,13 +41,14 @@ static void new_up(struct machine *m, struct transport_peer *peer)
         return;
     }
     transport_peer_set_user(peer, &gateway_user);
-    m->changed = true;
-    m->stats_at_us = m->now_us;
+    m->stats_changed = true;
+    m->stats_due_us = m->now_us;
     log_info("gateway %s connected", name_of(peer));
 }
 
-void machine_refuse(struct machine *m, struct transport_peer *gateway,
-                    const struct message_request *request, enum status status, const char *text)
+void machine_request_refuse(struct machine *m, struct transport_peer *gateway,
+                            const struct message_request *request, enum status status,
+                            const char *text)
 {
     struct message message = {.kind = MESSAGE_FAILED,
                               .failed = {.request = *request, .status = status}};
@@ -71,14 +72,14 @@ void machine_gateway_message(struct machine *m, struct transport_peer *peer,
     switch (message->kind) {
     case MESSAGE_RESERVE:
         if (m->stopping)
-            machine_refuse(m, peer, &message->reserve.request, ST_CANCELLED, "is stopping");
+            machine_request_refuse(m, peer, &message->reserve.request, ST_CANCELLED, "is stopping");
         else
             token_pool_reserve(m->token_pool, peer, &message->reserve, m->now_us);
         machine_gateway_demand_add(m, peer, 0, 1);
         return;
     case MESSAGE_PREFILL:
         if (m->stopping)
-            machine_refuse(m, peer, &message->prefill.request, ST_CANCELLED, "is stopping");
+            machine_request_refuse(m, peer, &message->prefill.request, ST_CANCELLED, "is stopping");
         else
             prompt_pool_prefill(m->prompt_pool, peer, &message->prefill, m->now_us);
         machine_gateway_demand_add(m, peer, message->prefill.prompt_count, 0);
@@ -87,8 +88,8 @@ void machine_gateway_message(struct machine *m, struct transport_peer *peer,
         on_cancel(m, &message->cancel);
         return;
     case MESSAGE_PEER:
-        if (prompt_links_want(m->links, machine_gateway_index(m, peer), &message->peer,
-                              m->now_us) != ST_OK)
+        if (prompt_links_peer_set(m->links, machine_gateway_index(m, peer), &message->peer,
+                                  m->now_us) != ST_OK)
             doomed_add(&m->doomed, peer,
                        message->peer.name[0] == 0 ? "PEER without a name"
                                                   : "PEER names more machines than a cluster has");
@@ -118,7 +119,7 @@ static void writer_message(struct machine *m, struct transport_peer *peer,
         request = &message->kv_ready.request;
     if (message->kind == MESSAGE_KV_ABORTED)
         request = &message->kv_aborted;
-    if (request != NULL && !token_pool_written_by(m->token_pool, request, name_of(peer))) {
+    if (request != NULL && !token_pool_writer_matches(m->token_pool, request, name_of(peer))) {
         error_set(&error, ST_INVALID, "%s for a request that another machine writes",
                   message_kind_name(message->kind));
         doomed_add(&m->doomed, peer, error.text);
@@ -159,7 +160,7 @@ static void target_message(struct machine *m, struct transport_peer *peer,
         doomed_add(&m->doomed, peer,
                    "a token machine may send nothing but STAGES and, to a head, CANCEL");
     else if (link)
-        prompt_links_stages(m->links, peer, &message->stages, m->now_us);
+        prompt_links_stages_take(m->links, peer, &message->stages, m->now_us);
 }
 
 static void refused_down(struct machine *m, struct transport_peer *peer, const char *text)
@@ -172,8 +173,8 @@ static void gateway_down(struct machine *m, struct transport_peer *peer, const c
 {
     log_info("gateway %s is gone: %s", name_of(peer), text);
     machine_gateway_remove(m, peer);
-    m->changed = true; /* the other gateways learn of it now */
-    m->stats_at_us = m->now_us;
+    m->stats_changed = true; /* the other gateways learn of it now */
+    m->stats_due_us = m->now_us;
     machine_constraints_cancel(m, NULL, peer);
     prompt_pool_gateway_gone(m->prompt_pool, peer);
     token_pool_gateway_gone(m->token_pool, peer, m->now_us);
@@ -193,8 +194,8 @@ static void writer_down(struct machine *m, struct transport_peer *peer, const ch
 static void on_writes_ended(void *self, uint64_t number)
 {
     struct machine *m = self;
-    m->events++;
-    m->changed = true;
+    m->event_count++;
+    m->stats_changed = true;
     log_info("no write arrives over connection %llu any more", (unsigned long long)number);
     token_pool_writes_ended(m->token_pool, (struct token_link){.number = number}, m->now_us);
 }
@@ -204,17 +205,17 @@ static void on_path_changed(void *self, struct transport_peer *peer)
     struct machine *m = self;
     log_info("KV goes to %s by %s now", name_of(peer), transport_peer_path(peer));
     if (peer_kind_of(peer) == PEER_LINK)
-        prompt_links_path(m->links, peer, transport_peer_path(peer));
+        prompt_links_transport_changed(m->links, peer, transport_peer_path(peer));
 }
 
 static void link_up(struct machine *m, struct transport_peer *peer)
 {
-    prompt_links_up(m->links, peer, m->now_us);
+    prompt_links_peer_up(m->links, peer, m->now_us);
 }
 
 static void link_down(struct machine *m, struct transport_peer *peer, const char *text)
 {
-    prompt_links_down(m->links, peer, text, m->now_us);
+    prompt_links_peer_down(m->links, peer, text, m->now_us);
 }
 
 static void executor_up(struct machine *m, struct transport_peer *peer)
@@ -245,14 +246,14 @@ static const struct {
 static void on_up(void *self, struct transport_peer *peer)
 {
     struct machine *m = self;
-    m->events++;
-    machine_peer_note(peer);
+    m->event_count++;
+    machine_peer_note_log(peer);
     handlers[peer_kind_of(peer)].up(m, peer);
 }
 
 static void remove_peer(struct machine *m, struct transport_peer *peer, const char *text)
 {
-    m->changed = true;
+    m->stats_changed = true;
     doomed_remove(&m->doomed, peer);
     handlers[peer_kind_of(peer)].down(m, peer, text);
 }
@@ -261,7 +262,7 @@ static void on_down(void *self, struct transport_peer *peer, enum status why, co
 {
     struct machine *m = self;
     (void)why; /* the text says why */
-    m->events++;
+    m->event_count++;
     remove_peer(m, peer, text);
 }
 
@@ -269,7 +270,7 @@ void machine_peers_drop(struct machine *m)
 {
     struct doomed_peer doomed;
     while (doomed_take(&m->doomed, &doomed)) {
-        m->events++; /* memory may be free now */
+        m->event_count++; /* memory may be free now */
         log_warn("disconnects %s: %s", name_of(doomed.peer), doomed.why);
         remove_peer(m, doomed.peer, doomed.why);
         transport_disconnect(m->transport, doomed.peer);
@@ -279,8 +280,8 @@ void machine_peers_drop(struct machine *m)
 static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie, enum status status)
 {
     struct machine *m = self;
-    m->events++;
-    m->changed = true;
+    m->event_count++;
+    m->stats_changed = true;
     m->executor->ops->peer_flushed(m->executor, peer, cookie, status);
 }
 
@@ -290,8 +291,8 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     struct message message;
     struct error error;
     const enum peer_kind kind = peer_kind_of(peer);
-    m->events++;
-    m->changed = true;
+    m->event_count++;
+    m->stats_changed = true;
     if (handlers[kind].message == NULL)
         m->executor->ops->peer_message(m->executor, peer, data, bytes);
     else if (message_decode(data, bytes, &message, &error) != ST_OK)
@@ -310,7 +311,7 @@ static bool on_write(void *self, const struct transport_peer *peer,
     const struct message_request name = {.id = request->id, .generation = request->generation};
     uint64_t first, count;
     bool wanted = kv_arena_blocks(&m->arena, offset, bytes, &first, &count) &&
-                  token_pool_awaits(m->token_pool, &name, name_of(peer), first, count);
+                  token_pool_request_awaits(m->token_pool, &name, name_of(peer), first, count);
     if (!wanted)
         log_debug("drops a late write of %llu bytes of request %llx.%u", (unsigned long long)bytes,
                   (unsigned long long)request->id, request->generation);
@@ -331,7 +332,7 @@ struct transport_events machine_transport_events(void)
 static void send_bytes(struct machine *m, struct transport_peer *peer, const void *data,
                        size_t bytes)
 {
-    m->unsent = true;
+    m->sends_queued = true;
     if (transport_send(m->transport, peer, data, bytes) == ST_NO_RESOURCE)
         doomed_add(&m->doomed, peer, "it does not read its messages");
 }
@@ -339,9 +340,9 @@ static void send_bytes(struct machine *m, struct transport_peer *peer, const voi
 void machine_send(void *self, struct transport_peer *peer, const struct message *message)
 {
     struct machine *m = self;
-    enum status status = message_encode(message, &m->out);
+    enum status status = message_encode(message, &m->send_buffer);
     if (status == ST_OK)
-        send_bytes(m, peer, m->out.data, m->out.bytes);
+        send_bytes(m, peer, m->send_buffer.data, m->send_buffer.bytes);
     else
         log_error("cannot encode %s: %s", message_kind_name(message->kind), status_name(status));
 }
@@ -357,13 +358,13 @@ static enum status local_blocks(void *self, const struct message_request *reques
 {
     const struct machine *m = self;
     struct token_blocks blocks;
-    enum status status = token_pool_blocks(m->token_pool, request, &blocks);
+    enum status status = token_pool_request_blocks(m->token_pool, request, &blocks);
     if (status == ST_OK)
         *out = (struct prompt_local){.path = blocks.path,
                                      .blocks = blocks.ids,
                                      .stride = blocks.stride,
-                                     .span_count = blocks.count,
-                                     .held_count = blocks.cached_count};
+                                     .span_count = blocks.span_count,
+                                     .held_span_count = blocks.cached_span_count};
     return status;
 }
 
@@ -400,9 +401,9 @@ static bool local_writes(void *self, const struct message_request *request)
 
 struct token_pool_calls machine_token_calls(const struct machine *m)
 {
-    return (struct token_pool_calls){.send = machine_send,
-                                     .send_tokens = send_tokens,
-                                     .local_writes = local_writes,
-                                     .await = m->executor->ops->await != NULL ? machine_target_await
-                                                                              : NULL};
+    return (struct token_pool_calls){
+        .send = machine_send,
+        .send_tokens = send_tokens,
+        .local_writes = local_writes,
+        .await_changed = m->executor->ops->kv_await != NULL ? machine_target_await : NULL};
 }

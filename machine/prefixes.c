@@ -55,7 +55,7 @@ static void prefixes_send(struct machine *m, bool all)
 {
     const struct machine_prefixes *prefixes = m->prefixes;
     const struct message message = {.kind = MESSAGE_PREFIXES,
-                                    .prefixes = {.all = all,
+                                    .prefixes = {.replaces_all = all,
                                                  .count = prefixes->count,
                                                  .hashes = prefixes->hashes,
                                                  .held = prefixes->held}};

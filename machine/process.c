@@ -54,7 +54,7 @@ static bool signal_take(const struct runner *runner)
 {
     struct signalfd_siginfo info;
     struct secret_keys next;
-    if (read(runner->process->signals, &info, sizeof(info)) <= 0)
+    if (read(runner->process->signal_fd, &info, sizeof(info)) <= 0)
         return false;
     if (info.ssi_signo != SIGHUP) {
         log_info("%s, stops", strsignal((int)info.ssi_signo));
@@ -72,8 +72,8 @@ static bool wait_for(const struct runner *runner, const int *fds, int count, int
 {
     const struct machine_process *process = runner->process;
     struct secret_keys next;
-    struct pollfd polls[4] = {{.fd = process->signals, .events = POLLIN},
-                              {.fd = process->keys->fd, .events = POLLIN}};
+    struct pollfd polls[4] = {{.fd = process->signal_fd, .events = POLLIN},
+                              {.fd = process->keys->pipe_fd, .events = POLLIN}};
     for (int i = 0; i < count; i++)
         polls[2 + i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
     if (poll(polls, (nfds_t)count + 2, timeout_ms) < 0) {
@@ -99,7 +99,7 @@ static enum status await_stages(const struct runner *runner, bool *ready_out, st
     bool ending = false;
     while (!ending) {
         int timeout_ms = machine_turn(m);
-        status = machine_lost(m, error);
+        status = machine_failure(m, error);
         if (status != ST_OK || machine_ready(m))
             break;
         ending = wait_for(runner, &fd, 1, timeout_ms);
@@ -115,9 +115,9 @@ static enum status serve(const struct runner *runner, struct machine_member *mem
     const int fds[2] = {machine_fd(m), machine_member_fd(member)};
     for (;;) {
         int timeout_ms = machine_member_turn(member, m, machine_turn(m));
-        enum status status = machine_lost(m, error);
+        enum status status = machine_failure(m, error);
         runner->process->crashed = status != ST_OK && status != ST_UNREACHABLE;
-        if (status != ST_OK || (machine_stopped(m) && machine_member_left(member)))
+        if (status != ST_OK || (machine_stopped(m) && machine_member_removed(member)))
             return status;
         if (wait_for(runner, fds, 2, timeout_ms))
             machine_stop(m);
@@ -166,7 +166,7 @@ enum status machine_process_run_machine(struct machine_process *process, struct 
         .cluster_keys = process->keys->keys.count > 0 ? &process->keys->keys : NULL,
         .turns = process->turns,
         .turns_fd = process->turns_fd,
-        .batches = batches,
+        .batch_record = batches,
         .log_level = process->log_level,
     };
     struct machine *m;
@@ -175,7 +175,7 @@ enum status machine_process_run_machine(struct machine_process *process, struct 
         status = serve_machine(process, m, error);
         machine_close(m);
     }
-    batch_record_close(options.batches);
+    batch_record_close(options.batch_record);
     return status;
 }
 
@@ -183,13 +183,13 @@ enum status machine_process_run_stage(struct machine_process *process, struct er
 {
     const struct stage_options options = {
         .config = process->config,
-        .machine = process->entry->name,
-        .process = (uint32_t)process->stage,
+        .machine_name = process->entry->name,
+        .process_index = (uint32_t)process->stage,
         .transport = &transport_ucx,
         .clock = &clock_system,
         .cluster_keys = process->keys->keys.count > 0 ? &process->keys->keys : NULL,
         .turns = process->turns,
-        .child = *process->ready_fd >= 0,
+        .is_child = *process->ready_fd >= 0,
     };
     struct stage *s;
     char address[LIMIT_ADDRESS_BYTES];
@@ -216,7 +216,7 @@ enum status machine_process_run_stage(struct machine_process *process, struct er
 /* A machine with stages computes nothing in its own process, so it takes no turns. Neither do
  * ranks: they compute at the same time, and a rank in its turn would wait for another one that
  * waits for its own turn. */
-enum status machine_process_turns(struct machine_process *process, struct error *error)
+enum status machine_process_turns_open(struct machine_process *process, struct error *error)
 {
     struct config_stages stages;
     const int stage = process->stage;

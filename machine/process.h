@@ -23,17 +23,17 @@ struct machine_process {
      * line is written. */
     int *ready_fd;
     int turns_fd;        /* Shared memory of the turns; -1 = none. */
-    struct turns *turns; /* Opened by machine_process_turns; NULL = none. */
+    struct turns *turns; /* Opened by machine_process_turns_open; NULL = none. */
     int batches_fd;      /* Record of the running batches; -1 = none. */
     /* Set by machine_process_run_machine: the device failed, or a stage process crashed. */
     bool crashed;
-    int signals; /* signalfd: SIGHUP, and the signals that end the process. */
+    int signal_fd; /* signalfd: SIGHUP, and the signals that end the process. */
     /* --log-level for stage processes that the machine starts; NULL = the default. */
     const char *log_level;
 };
 
 /* Opens process->turns if this process takes turns on the cores. The caller closes them. */
-enum status machine_process_turns(struct machine_process *process, struct error *error);
+enum status machine_process_turns_open(struct machine_process *process, struct error *error);
 /* Run the machine or the stage process, and return when the process must end; main.c prints the
  * error. A rank that has a group (stage_in_group) does not return: the process exits. */
 enum status machine_process_run_machine(struct machine_process *process, struct error *error);

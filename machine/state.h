@@ -30,7 +30,7 @@ struct machine_demand {
 /* A gateway that is connected to the machine. */
 struct machine_gateway {
     struct transport_peer *peer; /* NULL = this entry is free. */
-    enum pool role;              /* The current pool that it sent last; at first POOL_PROMPT. */
+    enum pool pool;              /* The current pool that it sent last; at first POOL_PROMPT. */
     struct machine_demand demand;
     struct message_others others_sent; /* The OTHERS message that was sent to it last. */
     bool prefixes_sent; /* The gateway knows the prefix cache as it was at the last report. */
@@ -42,15 +42,15 @@ struct machine_prefixes; /* See prefixes.c. */
 struct machine_batch {
     struct sched_batch items;           /* The scheduler's batch: its prompt chunks and decodes. */
     struct engine_job job;              /* The job for the executor; uses the arrays below. */
-    int64_t at_us;                      /* When the batch was started. */
-    bool prompts;                       /* The batch contains prompts. */
+    int64_t started_us;                 /* When the batch was started. */
+    bool has_prompts;                   /* The batch contains prompts. */
     uint32_t *token_ids;                /* [rows_max] */
     struct compute_sequence *sequences; /* [sequences_max] */
     /* [sequences_max]; sample i belongs to item sample_items[i]. */
     struct engine_sample *samples;
     uint32_t *sample_items;
-    bool *unconstrained; /* [sequences_max]: the constraint of sample i cannot be followed. */
-    size_t mask_bytes;   /* Bytes of the masks of all samples. */
+    bool *constraint_failed; /* [sequences_max]: the constraint of sample i cannot be followed. */
+    size_t mask_bytes;       /* Bytes of the masks of all samples. */
     struct engine_score *scores; /* [sequences_max]; score i belongs to item score_items[i]. */
     uint32_t *score_items;
     struct sampled *score_results;    /* [rows_max] */
@@ -78,20 +78,21 @@ struct machine {
     struct machine_prefixes *prefixes; /* NULL = off. */
     struct grammar_cache *grammars;    /* NULL = the model has no tokenizer. */
     /* RESERVE and PREFILL whose constraint is not compiled yet, in order of arrival. */
-    struct machine_held *held;
-    size_t held_bytes; /* Memory of `held`. */
+    struct machine_held *held_messages;
+    size_t held_bytes; /* Memory of `held_messages`. */
     struct sched_machine *sched;
-    struct sched_pace pace;          /* Compute times, from the batches so far. */
-    struct sched_pace_limits limits; /* The limits in effect. */
-    uint32_t prompt_turn_us;         /* Length of the turn of the latest batch with prompts. */
+    struct sched_pace pace;               /* Compute times, from the batches so far. */
+    struct sched_pace_limits pace_limits; /* The limits in effect. */
+    uint32_t prompt_turn_us;              /* Length of the turn of the latest batch with prompts. */
     struct prompt_links *links;
     struct prompt_pool *prompt_pool;
     struct token_pool *token_pool;
     uint32_t batch_count;          /* Most batches in flight. */
     struct machine_batch *batches; /* [batch_count], by the scheduler's batch slot. */
-    struct sched_batch next; /* The scheduler's next batch, before it is copied to `batches`. */
+    struct sched_batch
+        next_batch; /* The scheduler's next batch, before it is copied to `batches`. */
     /* epoll descriptor over those of the transport, the executor and the constraints. */
-    int fd;
+    int epoll_fd;
 
     uint32_t gateway_count;
     struct machine_gateway gateways[MACHINE_GATEWAYS_MAX];
@@ -100,14 +101,14 @@ struct machine {
     uint64_t home_serial; /* Serial of home_pool (message_role.serial); 0 = from the config. */
     struct doomed doomed; /* Peers to disconnect at the end of the iteration. */
     struct refusals refusals;
-    struct message_buffer out; /* Encoding buffer for the message being sent. */
+    struct message_buffer send_buffer; /* Encoding buffer for the message being sent. */
 
-    int64_t now_us;         /* Current time, read at the start of each round of an iteration. */
-    uint32_t events;        /* Events of connections, transfers and stages in this round. */
-    bool unsent;            /* Messages or writes were queued in this round. */
-    bool changed;           /* Statistics may have changed since they were sent last. */
-    int64_t stats_at_us;    /* Earliest time to send statistics. */
-    int64_t executor_at_us; /* When to call the executor again; INT64_MAX = no limit. */
+    int64_t now_us;          /* Current time, read at the start of each round of an iteration. */
+    uint32_t event_count;    /* Events of connections, transfers and stages in this round. */
+    bool sends_queued;       /* Messages or writes were queued in this round. */
+    bool stats_changed;      /* Statistics may have changed since they were sent last. */
+    int64_t stats_due_us;    /* Earliest time to send statistics. */
+    int64_t executor_due_us; /* When to call the executor again; INT64_MAX = no limit. */
     bool stopping;
     int64_t stop_by_us;         /* While stopping: when the machine stops waiting for transfers. */
     struct message_stats stats; /* Counters of batches, their rows and their time. */
@@ -161,8 +162,9 @@ void machine_constraints_close(struct machine *m);
 void machine_gateway_message(struct machine *m, struct transport_peer *peer,
                              const struct message *message);
 /* Sends FAILED: this machine does not take the request. */
-void machine_refuse(struct machine *m, struct transport_peer *gateway,
-                    const struct message_request *request, enum status status, const char *text);
+void machine_request_refuse(struct machine *m, struct transport_peer *gateway,
+                            const struct message_request *request, enum status status,
+                            const char *text);
 /* Return the functions that the transport, prompt_pool and token_pool call. */
 struct transport_events machine_transport_events(void);
 struct prompt_pool_calls machine_prompt_calls(void);
@@ -182,9 +184,9 @@ void machine_target_link(void *self, uint32_t target, bool up, const char *text)
 void machine_target_flushed(void *self, uint64_t cookie, enum status status);
 /* A machine that writes KV has connected to stage process `stage`, or its connection has ended. */
 void machine_target_writer(void *self, uint32_t stage, const struct stage_writer *writer);
-/* executor_calls.awaited. */
+/* executor_calls.kv_await_known. */
 void machine_target_awaited(void *self, uint64_t cookie);
-/* token_pool_calls.await of a machine with stages. */
+/* token_pool_calls.await_changed of a machine with stages. */
 void machine_target_await(void *self, const struct token_await *await, bool ends);
 enum status machine_target_push(void *self, struct kv_push *push, uint32_t layer_end);
 void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path,

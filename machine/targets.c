@@ -39,15 +39,15 @@ void machine_target_drop(void *self, uint32_t target)
 void machine_target_link(void *self, uint32_t target, bool up, const char *text)
 {
     struct machine *m = self;
-    m->events++;
-    prompt_links_prepared(m->links, target, up, text, m->now_us);
+    m->event_count++;
+    prompt_links_target_prepared(m->links, target, up, text, m->now_us);
 }
 
 void machine_target_flushed(void *self, uint64_t cookie, enum status status)
 {
     struct machine *m = self;
-    m->events++;
-    m->changed = true;
+    m->event_count++;
+    m->stats_changed = true;
     prompt_pool_flushed(m->prompt_pool, cookie, status, m->now_us);
 }
 
@@ -55,8 +55,8 @@ void machine_target_writer(void *self, uint32_t stage, const struct stage_writer
 {
     struct machine *m = self;
     const struct token_link link = {.process = 1 + stage, .number = writer->number};
-    m->events++;
-    m->changed = true;
+    m->event_count++;
+    m->stats_changed = true;
     switch ((enum stage_writer_event)writer->event) {
     case STAGE_WRITER_UP:
         token_pool_writer_up(m->token_pool, link, writer->name, NULL);
@@ -86,15 +86,15 @@ void machine_target_await(void *self, const struct token_await *await, bool ends
         .blocks = await->blocks,
     };
     memcpy(message.writer, await->writer, sizeof(message.writer));
-    m->unsent = true;
-    m->executor->ops->await(m->executor, await->path, &message);
+    m->sends_queued = true;
+    m->executor->ops->kv_await(m->executor, await->path, &message);
 }
 
 void machine_target_awaited(void *self, uint64_t cookie)
 {
     struct machine *m = self;
-    m->events++;
-    token_pool_awaited(m->token_pool, cookie);
+    m->event_count++;
+    token_pool_await_known(m->token_pool, cookie);
 }
 
 enum status machine_target_push(void *self, struct kv_push *push, uint32_t layer_end)

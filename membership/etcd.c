@@ -325,8 +325,8 @@ static void call_begin(struct etcd_call *call)
         login_begin(e);
 }
 
-struct etcd_call *etcd_begin(struct etcd *e, const char *path, json_t *body, etcd_line line,
-                             etcd_done done, void *self)
+struct etcd_call *etcd_call_begin(struct etcd *e, const char *path, json_t *body, etcd_line line,
+                                  etcd_done done, void *self)
 {
     struct etcd_call *call = call_add(e, path, body);
     if (call == NULL)
@@ -338,7 +338,7 @@ struct etcd_call *etcd_begin(struct etcd *e, const char *path, json_t *body, etc
     return call;
 }
 
-void etcd_cancel(struct etcd_call *call)
+void etcd_call_cancel(struct etcd_call *call)
 {
     if (call != NULL)
         call->cancelled = true;

@@ -41,16 +41,16 @@ void etcd_close(struct etcd *e);
  * the call has ended. `line` is called for each line of an answer that is a stream; NULL = the
  * answer is not a stream, and must arrive within 5 s. Returns NULL if there is no memory. etcd_turn
  * calls the callbacks. */
-struct etcd_call *etcd_begin(struct etcd *e, const char *path, json_t *body, etcd_line line,
-                             etcd_done done, void *self);
+struct etcd_call *etcd_call_begin(struct etcd *e, const char *path, json_t *body, etcd_line line,
+                                  etcd_done done, void *self);
 /* Ends the call without a callback. May be called from a callback. NULL is fine. */
-void etcd_cancel(struct etcd_call *call);
+void etcd_call_cancel(struct etcd_call *call);
 
 /* Returns a descriptor for the caller's epoll set; the client owns it. */
 int etcd_fd(const struct etcd *e);
 /* Moves all calls forward and calls their callbacks. The caller calls it when the descriptor is
- * readable, after etcd_begin, and when the number of milliseconds that it last returned has passed;
- * -1 = no time limit. */
+ * readable, after etcd_call_begin, and when the number of milliseconds that it last returned has
+ * passed; -1 = no time limit. */
 int etcd_turn(struct etcd *e);
 const char *etcd_endpoint(const struct etcd *e); /* Returns the endpoint of the next call. */
 

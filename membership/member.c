@@ -12,7 +12,7 @@ void member_key(const char *prefix, const char *name, char out[MEMBER_KEY_BYTES]
     snprintf(out, MEMBER_KEY_BYTES, "%.256smachines/%s", prefix, name);
 }
 
-char *member_write(const struct member *member)
+char *member_encode(const struct member *member)
 {
     char metadata[17];
     char model[DIGEST_TEXT_BYTES];
@@ -81,8 +81,8 @@ static enum status fields_read(const json_t *root, struct member *out, struct er
     return ST_OK;
 }
 
-enum status member_read(const char *name, const char *value, struct member *out,
-                        struct error *error)
+enum status member_decode(const char *name, const char *value, struct member *out,
+                          struct error *error)
 {
     static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
     struct member member = {.pool = POOL_PROMPT};

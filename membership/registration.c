@@ -51,7 +51,7 @@ static void state_report(struct registration *r, bool registered, const char *te
     r->reported = true;
     r->registered = registered;
     snprintf(r->text, sizeof(r->text), "%s", text);
-    r->options.state(r->options.self, registered, r->text);
+    r->options.state_changed(r->options.self, registered, r->text);
 }
 
 static void step_set(struct registration *r, enum step step, int64_t wait_us)
@@ -132,7 +132,7 @@ static void entry_compare(struct registration *r, const json_t *kv)
         return;
     }
     char *value = etcd_text_decode(json_object_get(kv, "value"));
-    bool good = value != NULL && member_read(r->member.name, value, &other, &error) == ST_OK;
+    bool good = value != NULL && member_decode(r->member.name, value, &other, &error) == ST_OK;
     free(value);
     if (!good || strcmp(other.address, r->member.address) == 0) {
         step_set(r, STEP_TAKE, 0);
@@ -210,21 +210,23 @@ static void step_begin(struct registration *r)
     json_t *id = json_pack("{s:o}", "ID", number_text(r->lease));
     switch (r->step) {
     case STEP_GRANT:
-        r->call =
-            etcd_begin(r->etcd, "/v3/lease/grant",
-                       json_pack("{s:s, s:s}", "TTL", lease_s, "ID", "0"), NULL, on_granted, r);
+        r->call = etcd_call_begin(r->etcd, "/v3/lease/grant",
+                                  json_pack("{s:s, s:s}", "TTL", lease_s, "ID", "0"), NULL,
+                                  on_granted, r);
         break;
     case STEP_PUT:
-        r->call = etcd_begin(r->etcd, "/v3/kv/txn", claim_json(r), NULL, on_put, r);
+        r->call = etcd_call_begin(r->etcd, "/v3/kv/txn", claim_json(r), NULL, on_put, r);
         break;
     case STEP_TAKE:
-        r->call = etcd_begin(r->etcd, "/v3/kv/put", put_json(r), NULL, on_put, r);
+        r->call = etcd_call_begin(r->etcd, "/v3/kv/put", put_json(r), NULL, on_put, r);
         break;
     case STEP_KEEP:
-        r->call = etcd_begin(r->etcd, "/v3/lease/keepalive", json_incref(id), NULL, on_kept, r);
+        r->call =
+            etcd_call_begin(r->etcd, "/v3/lease/keepalive", json_incref(id), NULL, on_kept, r);
         break;
     case STEP_REVOKE:
-        r->call = etcd_begin(r->etcd, "/v3/lease/revoke", json_incref(id), NULL, on_revoked, r);
+        r->call =
+            etcd_call_begin(r->etcd, "/v3/lease/revoke", json_incref(id), NULL, on_revoked, r);
         break;
     case STEP_LEFT:
         break;
@@ -246,7 +248,7 @@ enum status registration_open(const struct registration_options *options, struct
     r->member = *options->member;
     r->retry_us = RETRY_FIRST_US;
     member_key(options->prefix, options->member->name, r->key);
-    r->value = member_write(options->member);
+    r->value = member_encode(options->member);
     enum status status = r->value != NULL
                              ? etcd_open(options->config, options->clock, &r->etcd, error)
                              : error_set(error, ST_NO_MEMORY, "etcd: out of memory");
@@ -291,7 +293,7 @@ void registration_remove(struct registration *r)
     if (r->leaving)
         return;
     r->leaving = true;
-    etcd_cancel(r->call);
+    etcd_call_cancel(r->call);
     r->call = NULL;
     step_set(r, r->lease != 0 ? STEP_REVOKE : STEP_LEFT, 0);
 }

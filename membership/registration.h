@@ -22,8 +22,8 @@ struct registration_options {
     const struct member *member; /* Copied. */
     /* registered = true: the entry exists, and `text` says where; false: `text` says why the entry
      * does not exist. Called by registration_turn when `registered` or `text` has changed. */
-    void (*state)(void *self, bool registered, const char *text);
-    void *self; /* First argument of `state`. */
+    void (*state_changed)(void *self, bool registered, const char *text);
+    void *self; /* First argument of `state_changed`. */
 };
 
 /* Begins to register; registration_turn does the work. Errors: see etcd_open. */

@@ -50,7 +50,7 @@ static void state_report(struct watch *w, bool connected, const char *text)
     w->reported = true;
     w->connected = connected;
     snprintf(w->text, sizeof(w->text), "%s", text);
-    w->options.events.state(w->options.self, connected, w->text);
+    w->options.events.connection_changed(w->options.self, connected, w->text);
 }
 
 /* ---- entries ---- */
@@ -76,7 +76,7 @@ static void entry_bad(struct watch *w, const char *name, const char *value, cons
     char text[600];
     snprintf(text, sizeof(text), "etcd: key %.200s%.100s = %.100s: %.100s", w->prefix, name, value,
              why);
-    w->options.events.bad(w->options.self, text);
+    w->options.events.unusable(w->options.self, text);
 }
 
 static void entry_change(struct watch *w, const char *name, const char *value, int64_t revision)
@@ -100,7 +100,7 @@ static void entry_change(struct watch *w, const char *name, const char *value, i
     bool was_good = entry->good;
     *entry = (struct entry){.revision = revision, .listed = true};
     snprintf(entry->name, sizeof(entry->name), "%s", name);
-    entry->good = member_read(name, value, &member, &error) == ST_OK;
+    entry->good = member_decode(name, value, &member, &error) == ST_OK;
     if (entry->good) {
         w->options.events.joined(w->options.self, &member);
         return;
@@ -135,8 +135,8 @@ static void watch_begin(struct watch *w);
 /* Reads everything again later, with growing pauses. */
 static void failed(struct watch *w, const char *why)
 {
-    etcd_cancel(w->list);
-    etcd_cancel(w->stream);
+    etcd_call_cancel(w->list);
+    etcd_call_cancel(w->stream);
     w->list = w->stream = NULL;
     w->at_us = clock_now_us(w->options.clock) + w->retry_us;
     w->retry_us = 2 * w->retry_us < RETRY_MAX_US ? 2 * w->retry_us : RETRY_MAX_US;
@@ -187,7 +187,8 @@ static void on_line(void *self, json_t *line)
     const json_t *result = json_object_get(line, "result");
     const json_t *events = json_object_get(result, "events");
     if (result == NULL || json_is_true(json_object_get(result, "canceled"))) {
-        etcd_cancel(w->stream); /* Compacted, or not an event: the changes are in a new list. */
+        etcd_call_cancel(
+            w->stream); /* Compacted, or not an event: the changes are in a new list. */
         w->stream = NULL;
         w->at_us = clock_now_us(w->options.clock) + w->retry_us;
         w->retry_us = 2 * w->retry_us < RETRY_MAX_US ? 2 * w->retry_us : RETRY_MAX_US;
@@ -227,8 +228,8 @@ static void watch_begin(struct watch *w)
     json_t *create = range_json(w);
     snprintf(from, sizeof(from), "%llu", (unsigned long long)w->revision + 1);
     json_object_set_new(create, "start_revision", json_string(from));
-    w->stream = etcd_begin(w->etcd, "/v3/watch", json_pack("{s:o}", "create_request", create),
-                           on_line, on_watch_over, w);
+    w->stream = etcd_call_begin(w->etcd, "/v3/watch", json_pack("{s:o}", "create_request", create),
+                                on_line, on_watch_over, w);
     if (w->stream == NULL)
         failed(w, "etcd: out of memory");
 }
@@ -282,7 +283,7 @@ int watch_turn(struct watch *w)
         int left_ms = (int)((left_us + 999) / 1000);
         return timeout_ms >= 0 && timeout_ms < left_ms ? timeout_ms : left_ms;
     }
-    w->list = etcd_begin(w->etcd, "/v3/kv/range", range_json(w), NULL, on_list, w);
+    w->list = etcd_call_begin(w->etcd, "/v3/kv/range", range_json(w), NULL, on_list, w);
     if (w->list == NULL)
         failed(w, "etcd: out of memory");
     return etcd_turn(w->etcd);

@@ -22,10 +22,10 @@ struct watch_events {
     void (*left)(void *self, const char *name);
     /* An entry cannot be used. Called when the entry is new or has changed, and after
      * watch_report_again. The text contains key and value. */
-    void (*bad)(void *self, const char *text);
+    void (*unusable)(void *self, const char *text);
     /* connected = true: etcd answers, and `text` names the endpoint; false: `text` says why etcd
      * does not answer. Called when `connected` or the reason has changed. */
-    void (*state)(void *self, bool connected, const char *text);
+    void (*connection_changed)(void *self, bool connected, const char *text);
 };
 
 struct watch_options {

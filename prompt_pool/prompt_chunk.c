@@ -29,7 +29,7 @@ static void tokens_add(struct prompt_pool *pool, const struct prompt_request *re
 
 static uint32_t cached_tokens(const struct prompt_pool *pool, const struct prompt_request *request)
 {
-    return request->cached_blocks * pool->options.arena.block_tokens;
+    return request->cached_spans * pool->options.arena.block_tokens;
 }
 
 /* Sets the spans to push: those that the chunk completes. With the first chunk come the cached
@@ -41,12 +41,13 @@ static void chunk_push_range(struct prompt_pool *pool, struct prompt_request *re
     uint32_t block_tokens = pool->options.arena.block_tokens;
     uint32_t first = cached_tokens(pool, request) + item->first_token;
     uint32_t end = first + item->token_count;
-    request->push_first = request->layerwise && !item->starts ? first / block_tokens : 0;
-    request->push_end = item->ends ? request->span_count : end / block_tokens;
-    uint32_t held = request->target_held_blocks;
-    if (request->push_first < held)
-        request->push_first = held < request->push_end ? held : request->push_end;
-    request->push_layer = 0;
+    request->push_first_span =
+        request->layerwise && !item->is_first_chunk ? first / block_tokens : 0;
+    request->push_end_span = item->is_last_chunk ? request->span_count : end / block_tokens;
+    uint32_t held = request->target_held_spans;
+    if (request->push_first_span < held)
+        request->push_first_span = held < request->push_end_span ? held : request->push_end_span;
+    request->push_first_layer = 0;
 }
 
 static void chunk_start(struct prompt_pool *pool, struct prompt_request *request, int64_t now_us)
@@ -58,15 +59,15 @@ static void chunk_start(struct prompt_pool *pool, struct prompt_request *request
     if (request->local)
         return;
     if (request->target != NULL)
-        pool->stats.transfer_held_bytes += (uint64_t)request->target_held_blocks *
+        pool->stats.transfer_held_bytes += (uint64_t)request->target_held_spans *
                                            pool->options.arena.block_bytes *
                                            pool->options.arena.layer_count;
     /* The scheduler knows how many blocks are available. */
     kv_tables_take(&request->tables, &pool->options.arena.groups, pool->options.kv, request->owner,
-                   request->cached_blocks, request->span_count);
+                   request->cached_spans, request->span_count);
     kv_tables_mark(&request->tables, &pool->options.arena.groups, pool->options.kv, request->owner,
-                   request->cached_blocks, request->span_count, KV_FILLING);
-    pool->holders++;
+                   request->cached_spans, request->span_count, KV_FILLING);
+    pool->holder_count++;
 }
 
 static struct sample_context context_of(const struct prompt_request *request)
@@ -86,7 +87,7 @@ void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_
 {
     struct prompt_request *request = prompt_request_of(pool, item->slot);
     assert(!prompt_request_is_stopped(request));
-    if (item->starts)
+    if (item->is_first_chunk)
         chunk_start(pool, request, now_us);
     chunk_push_range(pool, request, item);
     if (!pool->options.stages_push) {
@@ -98,7 +99,7 @@ void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_
     uint32_t scored = followed < item->token_count ? followed : item->token_count;
     *out = (struct prompt_chunk){
         .request = request->attempt.id,
-        .ids = request->prompt + first,
+        .token_ids = request->prompt + first,
         .first_token = first,
         .blocks = request->tables.ids,
         .group_stride = request->tables.stride,
@@ -106,22 +107,22 @@ void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_
         .sampling = &request->sampling,
         .answer = request->answer,
         .output_limit = request->output_limit,
-        .sample = item->ends && request->sampling.output_tokens_max > 0,
-        .score_count = request->score ? scored : 0,
+        .samples_token = item->is_last_chunk && request->sampling.output_tokens_max > 0,
+        .score_count = request->wants_scores ? scored : 0,
         .layerwise = request->layerwise,
     };
-    if (out->sample)
+    if (out->samples_token)
         out->context = context_of(request);
     if (request->pooling == POOLING_MEAN)
         out->pooled_count = item->token_count;
-    else if (request->pooling == POOLING_LAST && item->ends)
+    else if (request->pooling == POOLING_LAST && item->is_last_chunk)
         out->pooled_count = 1;
     out->pooled_first = item->token_count - out->pooled_count;
     out->pooled_sum = request->embedding;
-    prompt_push_plan(pool, request, item->ends, now_us, &out->push);
+    prompt_push_plan(pool, request, item->is_last_chunk, now_us, &out->push);
 }
 
-void prompt_pool_scored(struct prompt_pool *pool, sched_slot slot, struct message_token *token)
+void prompt_pool_score_add(struct prompt_pool *pool, sched_slot slot, struct message_token *token)
 {
     const struct prompt_request *request = prompt_request_of(pool, slot);
     if (prompt_request_is_stopped(request))
@@ -176,7 +177,7 @@ void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_i
         prompt_request_stop(pool, request);
         return;
     }
-    if (item->ends) {
+    if (item->is_last_chunk) {
         prompt_end(pool, request, token, now_us);
         /* Several batches were done before their results were sent. */
         if (pool->computed_count == LIMIT_BATCH_SEQUENCES)

@@ -76,7 +76,7 @@ static void link_report(struct prompt_links *links, struct link *link, bool up, 
     link->state.up = up;
     snprintf(link->state.text, sizeof(link->state.text), "%.255s", text);
     if (changed)
-        links->options.report(links->options.self, &link->state);
+        links->options.link_changed(links->options.self, &link->state);
 }
 
 static void link_retry_later(struct link *link, int64_t now_us)
@@ -114,16 +114,16 @@ static void link_drop(struct prompt_links *links, struct link *link, const char 
     if (peer == NULL)
         return;
     link->peer = NULL;
-    links->options.drop(links->options.self, link_target(links, link));
+    links->options.target_drop(links->options.self, link_target(links, link));
     transport_disconnect(links->options.transport, peer);
-    links->options.lost(links->options.self, peer, text);
+    links->options.peer_lost(links->options.self, peer, text);
 }
 
 static void report_ourselves(struct prompt_links *links)
 {
     struct message_link state = {.up = true, .text = "the same memory"};
     snprintf(state.name, sizeof(state.name), "%s", links->options.name);
-    links->options.report(links->options.self, &state);
+    links->options.link_changed(links->options.self, &state);
 }
 
 /* Ends a link that no gateway wants. */
@@ -149,8 +149,8 @@ static bool link_stays(const struct link *link, uint32_t gateway, const char *ad
            (link->state.up && (link->wanted & ~(1u << gateway)) != 0);
 }
 
-enum status prompt_links_want(struct prompt_links *links, uint32_t gateway,
-                              const struct message_peer *peer, int64_t now_us)
+enum status prompt_links_peer_set(struct prompt_links *links, uint32_t gateway,
+                                  const struct message_peer *peer, int64_t now_us)
 {
     if (peer->name[0] == 0) /* An empty name marks an unused entry. */
         return ST_INVALID;
@@ -167,7 +167,7 @@ enum status prompt_links_want(struct prompt_links *links, uint32_t gateway,
     if (link != NULL && link_stays(link, gateway, peer->address)) {
         link->wanted |= 1u << gateway;
         if (link->state.up)
-            links->options.report(links->options.self, &link->state);
+            links->options.link_changed(links->options.self, &link->state);
         /* A gateway has just reached the machine, so there is no reason to wait. */
         else if (link->peer == NULL)
             link_soon(link, now_us);
@@ -207,7 +207,7 @@ bool prompt_links_has_path(const struct prompt_links *links, uint32_t target, ui
     return (links->links[target].paths >> path & 1) != 0;
 }
 
-void prompt_links_up(struct prompt_links *links, struct transport_peer *peer, int64_t now_us)
+void prompt_links_peer_up(struct prompt_links *links, struct transport_peer *peer, int64_t now_us)
 {
     struct link *link = peer_object_of(peer);
     assert(link->peer == peer);
@@ -224,27 +224,28 @@ void prompt_links_up(struct prompt_links *links, struct transport_peer *peer, in
     /* STAGES follows. */
 }
 
-void prompt_links_stages(struct prompt_links *links, struct transport_peer *peer,
-                         const struct message_stages *stages, int64_t now_us)
+void prompt_links_stages_take(struct prompt_links *links, struct transport_peer *peer,
+                              const struct message_stages *stages, int64_t now_us)
 {
     struct link *link = peer_object_of(peer);
     struct message_peer machine;
     assert(link->peer == peer);
     /* The writes under way to the processes as they were would be forgotten. */
     if (link->paths != 0) {
-        prompt_links_prepared(links, link_target(links, link), false,
-                              "it has sent the places of its layers twice", now_us);
+        prompt_links_target_prepared(links, link_target(links, link), false,
+                                     "it has sent the places of its layers twice", now_us);
         return;
     }
     for (uint32_t i = 0; i < stages->count; i++)
         link->paths |= stages->stages[i].paths;
     memcpy(machine.name, link->state.name, sizeof(machine.name));
     memcpy(machine.address, link->address, sizeof(machine.address));
-    links->options.prepare(links->options.self, link_target(links, link), &machine, peer, stages);
+    links->options.target_prepare(links->options.self, link_target(links, link), &machine, peer,
+                                  stages);
 }
 
-void prompt_links_prepared(struct prompt_links *links, uint32_t target, bool up, const char *text,
-                           int64_t now_us)
+void prompt_links_target_prepared(struct prompt_links *links, uint32_t target, bool up,
+                                  const char *text, int64_t now_us)
 {
     struct link *link = &links->links[target];
     /* The connection has ended since. */
@@ -256,28 +257,30 @@ void prompt_links_prepared(struct prompt_links *links, uint32_t target, bool up,
         return;
     }
     link_retry_later(link, now_us);
-    link_report(links, link, false, text); /* Report before the drop, as in prompt_links_down. */
+    link_report(links, link, false,
+                text); /* Report before the drop, as in prompt_links_peer_down. */
     link_drop(links, link, text);
 }
 
-void prompt_links_path(struct prompt_links *links, struct transport_peer *peer, const char *path)
+void prompt_links_transport_changed(struct prompt_links *links, struct transport_peer *peer,
+                                    const char *path)
 {
     struct link *link = peer_object_of(peer);
     if (link->peer == peer && link->state.up)
         link_report(links, link, true, path);
 }
 
-void prompt_links_down(struct prompt_links *links, struct transport_peer *peer, const char *text,
-                       int64_t now_us)
+void prompt_links_peer_down(struct prompt_links *links, struct transport_peer *peer,
+                            const char *text, int64_t now_us)
 {
     struct link *link = peer_object_of(peer);
     assert(link->peer == peer);
     link->peer = NULL;
-    links->options.drop(links->options.self, link_target(links, link));
+    links->options.target_drop(links->options.self, link_target(links, link));
     link_retry_later(link, now_us);
     /* Report first, so that no lost request is sent over this link again. */
     link_report(links, link, false, text);
-    links->options.lost(links->options.self, peer, text);
+    links->options.peer_lost(links->options.self, peer, text);
 }
 
 int64_t prompt_links_turn(struct prompt_links *links, int64_t now_us)

@@ -2,8 +2,8 @@
  * connects when a gateway sends PEER, tries again with increasing pauses, and reports the state of
  * each link (LINK). A link is up when the token machine is connected and has sent STAGES, and when
  * every process of this machine that writes KV is connected to the token machine's processes
- * (`prepare`). machine/ opens and changes links, prompt_pool.c looks them up, both on the machine's
- * event loop thread. It writes no KV and does not choose the machines of a request. */
+ * (`target_prepare`). machine/ opens and changes links, prompt_pool.c looks them up, both on the
+ * machine's event loop thread. It writes no KV and does not choose the machines of a request. */
 #ifndef PROMPT_POOL_PROMPT_LINKS_H
 #define PROMPT_POOL_PROMPT_LINKS_H
 
@@ -20,17 +20,17 @@ struct prompt_links_options {
     struct transport *transport;
     /* The state of a link or its text has changed, or a gateway wants a link that is up. The
      * function sends `link` to all gateways. */
-    void (*report)(void *self, const struct message_link *link);
+    void (*link_changed)(void *self, const struct message_link *link);
     /* The connection has ended: no write to the peer is in flight any longer. */
-    void (*lost)(void *self, struct transport_peer *peer, const char *text);
+    void (*peer_lost)(void *self, struct transport_peer *peer, const char *text);
     /* Token machine number `target` is connected and has the processes `stages`. The number is the
      * same as long as a gateway has the machine. The function connects the processes of this
-     * machine with those of the token machine, and calls prompt_links_prepared, during the call or
-     * later. */
-    void (*prepare)(void *self, uint32_t target, const struct message_peer *machine,
-                    struct transport_peer *peer, const struct message_stages *stages);
-    /* Ends the connections that `prepare` made for the target. */
-    void (*drop)(void *self, uint32_t target);
+     * machine with those of the token machine, and calls prompt_links_target_prepared, during the
+     * call or later. */
+    void (*target_prepare)(void *self, uint32_t target, const struct message_peer *machine,
+                           struct transport_peer *peer, const struct message_stages *stages);
+    /* Ends the connections that `target_prepare` made for the target. */
+    void (*target_drop)(void *self, uint32_t target);
     void *self; /* First argument of all functions. */
 };
 
@@ -46,8 +46,8 @@ void prompt_links_close(struct prompt_links *links);
  * connection ends if no other gateway wants it. A link that is up is reported. A link that is down
  * is tried again soon, and the result is reported. Returns ST_NO_RESOURCE if there are already
  * LIMIT_MACHINES links, ST_INVALID if the machine has no name. */
-enum status prompt_links_want(struct prompt_links *links, uint32_t gateway,
-                              const struct message_peer *peer, int64_t now_us);
+enum status prompt_links_peer_set(struct prompt_links *links, uint32_t gateway,
+                                  const struct message_peer *peer, int64_t now_us);
 /* The gateway's connection has ended. Its links stay, because the gateway may connect again. */
 void prompt_links_gateway_gone(struct prompt_links *links, uint32_t gateway);
 
@@ -59,21 +59,23 @@ struct transport_peer *prompt_links_find(const struct prompt_links *links, const
  * connected. */
 bool prompt_links_has_path(const struct prompt_links *links, uint32_t target, uint32_t path);
 
-/* Reports the result of `prepare`. After up = true, a call with up = false reports that a
- * connection of `prepare` has ended; the link then goes down and is tried again after a pause. */
-void prompt_links_prepared(struct prompt_links *links, uint32_t target, bool up, const char *text,
-                           int64_t now_us);
+/* Reports the result of `target_prepare`. After up = true, a call with up = false reports that a
+ * connection of `target_prepare` has ended; the link then goes down and is tried again after a
+ * pause. */
+void prompt_links_target_prepared(struct prompt_links *links, uint32_t target, bool up,
+                                  const char *text, int64_t now_us);
 
 /* The caller passes on the transport's events and the message STAGES of peers of kind PEER_LINK
  * (transport/peer_user.h). A second STAGES on a connection ends the connection. */
-void prompt_links_stages(struct prompt_links *links, struct transport_peer *peer,
-                         const struct message_stages *stages, int64_t now_us);
-void prompt_links_up(struct prompt_links *links, struct transport_peer *peer, int64_t now_us);
+void prompt_links_stages_take(struct prompt_links *links, struct transport_peer *peer,
+                              const struct message_stages *stages, int64_t now_us);
+void prompt_links_peer_up(struct prompt_links *links, struct transport_peer *peer, int64_t now_us);
 /* The peer's KV now travels over another transport, which `path` names. Reports it if the link is
  * up. */
-void prompt_links_path(struct prompt_links *links, struct transport_peer *peer, const char *path);
-void prompt_links_down(struct prompt_links *links, struct transport_peer *peer, const char *text,
-                       int64_t now_us);
+void prompt_links_transport_changed(struct prompt_links *links, struct transport_peer *peer,
+                                    const char *path);
+void prompt_links_peer_down(struct prompt_links *links, struct transport_peer *peer,
+                            const char *text, int64_t now_us);
 
 /* Tries the links whose pause has ended. Returns the time of the next call; INT64_MAX = none. */
 int64_t prompt_links_turn(struct prompt_links *links, int64_t now_us);

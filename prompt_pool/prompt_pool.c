@@ -46,7 +46,7 @@ static void request_forget(struct prompt_pool *pool, struct prompt_request *requ
     sched_slot slot = prompt_slot_of(pool, request);
     sched_machine_remove(pool->options.sched, slot);
     prompt_prefix_free(pool, request);
-    pool->holders -= prompt_request_has_blocks(request) ? 1 : 0;
+    pool->holder_count -= prompt_request_has_blocks(request) ? 1 : 0;
     free(request->prompt);
     free(request->embedding);
     grammar_answer_close(request->answer);
@@ -85,9 +85,9 @@ uint32_t prompt_pool_count(const struct prompt_pool *pool)
     return sched_slots_count(pool->slots);
 }
 
-uint32_t prompt_pool_holders(const struct prompt_pool *pool)
+uint32_t prompt_pool_holder_count(const struct prompt_pool *pool)
 {
-    return pool->holders;
+    return pool->holder_count;
 }
 
 static void send_failed(struct prompt_pool *pool, struct transport_peer *gateway,
@@ -120,7 +120,7 @@ static struct sizes sizes_of(const struct prompt_pool *pool, uint32_t tokens)
 {
     const struct kv_arena *arena = &pool->options.arena;
     struct sizes sizes = {.spans = layer_groups_spans(tokens, arena->block_tokens)};
-    sizes.blocks = layer_groups_blocks(&arena->groups, sizes.spans, pool->options.keep);
+    sizes.blocks = layer_groups_blocks(&arena->groups, sizes.spans, pool->options.kept_spans);
     sizes.window_first = layer_groups_window_first(&arena->groups, arena->block_tokens, tokens);
     return sizes;
 }
@@ -132,7 +132,7 @@ static enum status target_blocks_check(const struct prompt_pool *pool,
                                        struct error *error)
 {
     const struct transport_region_info *region = transport_peer_region(target);
-    uint32_t needed = layer_groups_between(&pool->options.arena.groups, prefill->held_count,
+    uint32_t needed = layer_groups_between(&pool->options.arena.groups, prefill->held_span_count,
                                            sizes->spans, sizes->window_first);
     if (prefill->block_count < needed)
         return error_set(
@@ -154,13 +154,13 @@ static enum status destination_find(struct prompt_pool *pool, const struct messa
     *out = (struct destination){0};
     if (prefill->token_machine[0] == 0)
         return ST_OK;
-    out->held_count = prefill->held_count;
+    out->held_count = prefill->held_span_count;
     if (strcmp(prefill->token_machine, pool->options.name) == 0) {
         out->local = true;
         if (pool->options.calls.local_blocks(pool->options.self, &prefill->request,
                                              &out->reserved) != ST_OK)
             return error_set(error, ST_NOT_FOUND, "no blocks are reserved here");
-        out->held_count = out->reserved.held_count;
+        out->held_count = out->reserved.held_span_count;
         if (out->reserved.span_count < sizes->spans)
             return error_set(error, ST_INVALID,
                              "blocks for %u tokens are reserved here, the prompt has %u",
@@ -249,7 +249,7 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
     uint32_t output_max = prefill->sampling.output_tokens_max;
     *request = (struct prompt_request){
         .attempt = prefill->request,
-        .owner = ++pool->serial << 16 | prompt_slot_of(pool, request),
+        .owner = ++pool->admitted_count << 16 | prompt_slot_of(pool, request),
         .target = destination->target,
         .target_index = destination->target_index,
         .target_path = prefill->path,
@@ -258,18 +258,18 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         .answer = answer,
         .output_limit = output_max < output_room ? output_max : output_room,
         .local = destination->local,
-        .score = prefill->score_prompt,
+        .wants_scores = prefill->score_prompt,
         .pooling = prefill->pooling,
         .embedding = embedding,
         .layerwise = destination->target != NULL && choose_layerwise(pool, prefill),
         .prompt = memory,
         .prompt_count = prefill->prompt_count,
         .targets = {.ids = memory + prefill->prompt_count, .stride = sizes->spans},
-        .target_held_blocks = destination->held_count,
-        .cached_blocks = destination->local ? destination->held_count : 0,
+        .target_held_spans = destination->held_count,
+        .cached_spans = destination->local ? destination->held_count : 0,
         .tables = {.ids = memory + prefill->prompt_count + target_count,
                    .stride = sizes->spans,
-                   .keep = pool->options.keep},
+                   .keep = pool->options.kept_spans},
         .owns_blocks = !destination->local,
         .rules = memory + count,
         .rule_count = prefill->rule_count,
@@ -277,20 +277,20 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         .span_count = sizes->spans,
         .window_first = sizes->window_first,
         .prefix_salt = prefill->prefix_salt,
-        .chain = KV_BLOCK_NONE,
+        .chain_end = KV_BLOCK_NONE,
         .queued_us = now_us,
         .first_write_us = -1,
     };
     if (request->local)
         request->tables = (struct kv_tables){.ids = (kv_block_id *)destination->reserved.blocks,
                                              .stride = destination->reserved.stride,
-                                             .keep = pool->options.keep};
+                                             .keep = pool->options.kept_spans};
     memcpy(request->prompt, prefill->prompt, prefill->prompt_count * sizeof(uint32_t));
     if (prefill->rule_count > 0)
         memcpy(request->rules, prefill->rules, prefill->rule_count * sizeof(uint32_t));
     memset(request->targets.ids, 0xff, target_count * sizeof(uint32_t)); /* KV_BLOCK_NONE */
     if (target_count > 0)
-        kv_tables_read(&request->targets, groups, request->target_held_blocks, sizes->spans,
+        kv_tables_read(&request->targets, groups, request->target_held_spans, sizes->spans,
                        sizes->window_first, prefill->blocks);
     if (!request->local && pool->options.paths != NULL)
         request->path = sched_paths_next(pool->options.paths);
@@ -326,7 +326,7 @@ static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer
         .priority = prefill->rank.priority,
         .resumed = prefill->request.generation > 0,
         .born_us = now_us - prefill->rank.waited_ms * 1000ll,
-        .number = message_request_number(&prefill->request),
+        .request_number = message_request_number(&prefill->request),
     };
     sched_machine_prompt_add(pool->options.sched, slot, request->path,
                              prompt_prefix_tokens_left(pool, request),
@@ -478,7 +478,7 @@ void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *re
     bool pushed = request->first_write_us >= 0;
     /* The latest push reached the last layer: all layers have a time. */
     bool whole = pushed && request->layer_us != NULL &&
-                 request->push_layer == pool->options.arena.layer_count;
+                 request->push_first_layer == pool->options.arena.layer_count;
     struct message message = {
         .kind = MESSAGE_PREFILLED,
         .prefilled =
@@ -506,8 +506,8 @@ void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *re
     request_forget(pool, request);
 }
 
-void prompt_pool_others(const struct prompt_pool *pool, const struct transport_peer *gateway,
-                        struct message_others *out)
+void prompt_pool_load_add(const struct prompt_pool *pool, const struct transport_peer *gateway,
+                          struct message_others *out)
 {
     uint32_t block_tokens = pool->options.arena.block_tokens;
     if (sched_slots_count(pool->slots) == 0)
@@ -520,11 +520,11 @@ void prompt_pool_others(const struct prompt_pool *pool, const struct transport_p
         if (request->state != PROMPT_QUEUED && request->state != PROMPT_COMPUTING)
             continue;
         out->prompts++;
-        out->prompt_tokens += request->prompt_count - request->cached_blocks * block_tokens;
+        out->prompt_tokens += request->prompt_count - request->cached_spans * block_tokens;
     }
 }
 
-void prompt_pool_stats(const struct prompt_pool *pool, struct message_stats *stats)
+void prompt_pool_stats_add(const struct prompt_pool *pool, struct message_stats *stats)
 {
     message_stats_add(stats, &pool->stats);
 }

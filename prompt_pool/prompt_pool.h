@@ -31,7 +31,7 @@ struct prompt_local {
     uint32_t span_count;
     /* Number of the first spans that already have their KV; they hold fewer tokens than the
      * prompt. */
-    uint32_t held_count;
+    uint32_t held_span_count;
 };
 
 /* Functions that the pool needs from its machine. */
@@ -53,7 +53,7 @@ struct prompt_pool_calls {
     /* Asks for a call of prompt_pool_flushed when everything written for the request has arrived.
      * own_path: the request's path through this machine's stages; target: the token machine's
      * number in prompt_links; path: the request's path through the target's stages. stages_flush =
-     * true: the stages flush without being asked, because of a push with `last` set (struct
+     * true: the stages flush without being asked, because of a push with `is_last` set (struct
      * prompt_push). */
     void (*flush)(void *self, uint32_t own_path, uint32_t target, uint32_t path, uint64_t cookie,
                   bool stages_flush);
@@ -67,7 +67,7 @@ struct prompt_pool_options {
     struct kv_prefix *prefix;
     struct kv_arena arena; /* Layout of this machine's region. */
     uint32_t blocks_max;   /* Most blocks of one prompt. */
-    uint32_t keep;         /* layer_groups_keep of a prompt on this machine. */
+    uint32_t kept_spans;   /* layer_groups_keep of a prompt on this machine. */
     struct prompt_links *links;
     sched_slot first_slot;   /* The pool uses the slots [first_slot, first_slot + slot_count). */
     uint32_t slot_count;     /* Most requests in the pool. */
@@ -108,7 +108,7 @@ bool prompt_pool_has_local(const struct prompt_pool *pool, const struct message_
 uint32_t prompt_pool_count(const struct prompt_pool *pool); /* Number of requests in the pool. */
 /* Returns the number of requests that hold blocks which this pool has taken. Requests whose KV
  * stays on this machine use blocks of the token pool and do not count. */
-uint32_t prompt_pool_holders(const struct prompt_pool *pool);
+uint32_t prompt_pool_holder_count(const struct prompt_pool *pool);
 
 /* Cancels the requests of a gateway whose connection has ended. NULL = of all gateways. */
 void prompt_pool_gateway_gone(struct prompt_pool *pool, const struct transport_peer *gateway);
@@ -129,11 +129,11 @@ void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status 
 void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t path, uint32_t batch_tokens);
 void prompt_pool_prefixes_leave(struct prompt_pool *pool);
 
-/* KV that the stages of a machine push for a chunk, each stage its own layers: spans [first, first
- * + count) of the prompt; in layers with a window, only those from window_first on. */
+/* KV that the stages of a machine push for a chunk, each stage its own layers: spans [first_span,
+ * first_span + count) of the prompt; in layers with a window, only those from window_first on. */
 struct prompt_push {
-    uint32_t count;        /* 0 = nothing to push. */
-    uint32_t first;        /* First span of the prompt that is pushed. */
+    uint32_t span_count;   /* 0 = nothing to push. */
+    uint32_t first_span;   /* First span of the prompt that is pushed. */
     uint32_t window_first; /* First span that layers with a window push. */
     uint32_t target;       /* Number of the target in prompt_links. */
     uint32_t path;         /* Path through the target's stages. */
@@ -145,14 +145,14 @@ struct prompt_push {
     /* true: each layer is pushed as soon as it is computed. false: all layers are pushed at the
      * chunk's end. */
     bool layerwise;
-    bool last; /* The last push of the prompt: the stages flush after it. */
+    bool is_last; /* The last push of the prompt: the stages flush after it. */
 };
 
 /* One prompt item of a batch, as the engine needs it. Pointers are valid until
  * prompt_pool_chunk_done. */
 struct prompt_chunk {
-    uint64_t request;    /* The request's id. */
-    const uint32_t *ids; /* The chunk's item->token_count tokens. */
+    uint64_t request;          /* The request's id. */
+    const uint32_t *token_ids; /* The chunk's item->token_count tokens. */
     /* Position of the first id in the prompt. (item->first_token counts from the end of the cached
      * part.) */
     uint32_t first_token;
@@ -164,7 +164,7 @@ struct prompt_chunk {
     struct sample_context context; /* Set if `sample`. */
     struct grammar_answer *answer; /* NULL = no constraint. */
     uint32_t output_limit;         /* Most tokens of the answer. */
-    bool sample;                   /* The last row gives token 0 of the answer. */
+    bool samples_token;            /* The last row gives token 0 of the answer. */
     /* Number of rows, from the chunk's first, whose next prompt token is scored. */
     uint32_t score_count;
     /* Rows whose vectors the engine adds to the request's embedding: rows [pooled_first,
@@ -183,11 +183,11 @@ void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_
  * running batch. Requires that these layers are computed. */
 void prompt_pool_layers_done(struct prompt_pool *pool, uint32_t layers, int64_t now_us);
 /* Take the results of a batch. The caller calls sched_machine_batch_done first. Then, for each
- * chunk with a score_count above 0, it calls prompt_pool_scored for each score in order, and
+ * chunk with a score_count above 0, it calls prompt_pool_score_add for each score in order, and
  * prompt_pool_scores_end. After that it calls prompt_pool_chunk_done for every chunk of the batch.
  * `token` has index, id, finish and log-probabilities; the pool sets the other fields. For
  * prompt_pool_chunk_done, `token` is NULL unless chunk->sample. */
-void prompt_pool_scored(struct prompt_pool *pool, sched_slot slot, struct message_token *token);
+void prompt_pool_score_add(struct prompt_pool *pool, sched_slot slot, struct message_token *token);
 void prompt_pool_scores_end(struct prompt_pool *pool, sched_slot slot);
 void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_item *item,
                             struct message_token *token, int64_t now_us);
@@ -197,10 +197,10 @@ void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_i
 void prompt_pool_results_send(struct prompt_pool *pool, int64_t now_us);
 
 /* Adds the pool's counters to `stats`. */
-void prompt_pool_stats(const struct prompt_pool *pool, struct message_stats *stats);
+void prompt_pool_stats_add(const struct prompt_pool *pool, struct message_stats *stats);
 /* Adds to `out` the numbers of prompts, prompt tokens and KV tokens of all gateways except
  * `gateway`. */
-void prompt_pool_others(const struct prompt_pool *pool, const struct transport_peer *gateway,
-                        struct message_others *out);
+void prompt_pool_load_add(const struct prompt_pool *pool, const struct transport_peer *gateway,
+                          struct message_others *out);
 
 #endif

@@ -15,24 +15,24 @@ static bool prefix_is_used(const struct prompt_pool *pool, const struct prompt_r
 uint32_t prompt_prefix_tokens_left(const struct prompt_pool *pool,
                                    const struct prompt_request *request)
 {
-    return request->prompt_count - request->cached_blocks * pool->options.arena.block_tokens;
+    return request->prompt_count - request->cached_spans * pool->options.arena.block_tokens;
 }
 
 static void prefix_pin(struct prompt_pool *pool, struct prompt_request *request)
 {
     if (prefix_is_used(pool, request))
-        request->cached_blocks =
+        request->cached_spans =
             kv_prefix_read_begin(pool->options.prefix, request->prefix_salt, request->prompt,
                                  (request->prompt_count - 1) / pool->options.arena.block_tokens,
-                                 request->tables.ids, &request->chain);
+                                 request->tables.ids, &request->chain_end);
 }
 
 static void prefix_unpin(struct prompt_pool *pool, struct prompt_request *request)
 {
-    if (request->chain != KV_BLOCK_NONE)
-        kv_prefix_read_end(pool->options.prefix, request->chain);
-    request->chain = KV_BLOCK_NONE;
-    request->cached_blocks = 0;
+    if (request->chain_end != KV_BLOCK_NONE)
+        kv_prefix_read_end(pool->options.prefix, request->chain_end);
+    request->chain_end = KV_BLOCK_NONE;
+    request->cached_spans = 0;
 }
 
 /* Looks up the prompts at the head of the queue, as many as the batch can hold. So a look-up is
@@ -51,15 +51,15 @@ void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t path, uint32_
            sched_machine_prompt_after(pool->options.sched, path, slot, &slot)) {
         struct prompt_request *request = prompt_request_of(pool, slot);
         prefix_pin(pool, request);
-        uint32_t needed = prompt_request_blocks(pool, request) - request->cached_blocks;
+        uint32_t needed = prompt_request_blocks(pool, request) - request->cached_spans;
         if (blocks + needed > kv_pool_available(pool->options.kv)) {
             prefix_unpin(pool, request);
             return;
         }
         blocks += needed;
         tokens += prompt_prefix_tokens_left(pool, request);
-        sched_machine_prompt_left(pool->options.sched, slot,
-                                  prompt_prefix_tokens_left(pool, request), needed);
+        sched_machine_prompt_left_set(pool->options.sched, slot,
+                                      prompt_prefix_tokens_left(pool, request), needed);
         pool->pinned[pool->pinned_count++] = slot;
     }
 }
@@ -72,8 +72,8 @@ void prompt_pool_prefixes_leave(struct prompt_pool *pool)
         if (sched_machine_in_batch(pool->options.sched, slot))
             continue;
         prefix_unpin(pool, request);
-        sched_machine_prompt_left(pool->options.sched, slot, request->prompt_count,
-                                  prompt_request_blocks(pool, request));
+        sched_machine_prompt_left_set(pool->options.sched, slot, request->prompt_count,
+                                      prompt_request_blocks(pool, request));
     }
     pool->pinned_count = 0;
 }
@@ -90,25 +90,24 @@ void prompt_prefix_stats_add(struct prompt_pool *pool, const struct prompt_reque
 void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request)
 {
     kv_tables_mark(&request->tables, &pool->options.arena.groups, pool->options.kv, request->owner,
-                   request->cached_blocks, request->span_count, KV_LIVE);
+                   request->cached_spans, request->span_count, KV_LIVE);
     if (pool->options.prefix != NULL)
         kv_prefix_add(pool->options.prefix, request->owner, request->prefix_salt, request->prompt,
                       request->tables.ids, request->prompt_count / pool->options.arena.block_tokens,
-                      &request->chain);
+                      &request->chain_end);
 }
 
 /* Blocks whose tokens the cache already had still belong to the request. */
 void prompt_prefix_free(struct prompt_pool *pool, const struct prompt_request *request)
 {
     const struct kv_prefix *prefix = pool->options.prefix;
-    uint32_t end =
-        prompt_request_has_blocks(request) ? request->span_count : request->cached_blocks;
+    uint32_t end = prompt_request_has_blocks(request) ? request->span_count : request->cached_spans;
     if (prefix == NULL)
         kv_tables_free(&request->tables, &pool->options.arena.groups, pool->options.kv,
                        request->owner, 0, end);
-    for (uint32_t i = request->cached_blocks; i < end && prefix != NULL; i++)
+    for (uint32_t i = request->cached_spans; i < end && prefix != NULL; i++)
         if (!kv_prefix_holds(prefix, request->tables.ids[i]))
             kv_pool_free(pool->options.kv, request->owner, &request->tables.ids[i], 1);
-    if (request->chain != KV_BLOCK_NONE)
-        kv_prefix_read_end(pool->options.prefix, request->chain);
+    if (request->chain_end != KV_BLOCK_NONE)
+        kv_prefix_read_end(pool->options.prefix, request->chain_end);
 }

@@ -6,15 +6,16 @@
 
 #include <assert.h>
 
-/* Returns the bytes of the spans [push_first, push_end) in the layers [first_layer, end_layer). */
+/* Returns the bytes of the spans [push_first_span, push_end_span) in the layers [first_layer,
+ * end_layer). */
 static uint64_t push_bytes(const struct prompt_pool *pool, const struct prompt_request *request,
                            uint32_t first_layer, uint32_t end_layer)
 {
     const struct kv_arena *arena = &pool->options.arena;
-    const uint32_t end = request->push_end;
+    const uint32_t end = request->push_end_span;
     uint64_t blocks = 0;
     for (uint32_t layer = first_layer; layer < end_layer; layer++) {
-        uint32_t first = request->push_first;
+        uint32_t first = request->push_first_span;
         if (layer_groups_windowed(&arena->groups, layer_groups_find(&arena->groups, layer)) &&
             first < request->window_first)
             first = request->window_first;
@@ -36,9 +37,9 @@ void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request
         .source_stride = request->tables.stride,
         .target_stride = request->targets.stride,
         .window_first = request->window_first,
-        .first = request->push_first,
-        .count = request->push_end - request->push_first,
-        .layer = request->push_layer};
+        .first = request->push_first_span,
+        .count = request->push_end_span - request->push_first_span,
+        .layer = request->push_first_layer};
     if (options->stages_push || request->target == NULL || prompt_request_is_stopped(request) ||
         push.count == 0 || push.layer >= layer_end)
         return;
@@ -48,11 +49,11 @@ void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request
         return;
     request->writes_pending = true;
     request->write_status = options->calls.push(options->self, &push, layer_end);
-    uint32_t layers = push.layer - request->push_layer;
-    uint64_t bytes = push_bytes(pool, request, request->push_layer, push.layer);
-    for (uint32_t layer = request->push_layer; layer < push.layer; layer++)
+    uint32_t layers = push.layer - request->push_first_layer;
+    uint64_t bytes = push_bytes(pool, request, request->push_first_layer, push.layer);
+    for (uint32_t layer = request->push_first_layer; layer < push.layer; layer++)
         request->layer_us[layer] = (uint32_t)(now_us - request->began_us);
-    request->push_layer = push.layer;
+    request->push_first_layer = push.layer;
     request->pushed_bytes += bytes;
     pool->stats.transfer_bytes += bytes;
     pool->stats.transfer_layers += layers;
@@ -62,14 +63,14 @@ void prompt_push_plan(struct prompt_pool *pool, struct prompt_request *request, 
                       int64_t now_us, struct prompt_push *out)
 {
     const struct kv_arena *arena = &pool->options.arena;
-    uint32_t count = request->push_end - request->push_first;
-    *out = (struct prompt_push){.count = 0};
+    uint32_t count = request->push_end_span - request->push_first_span;
+    *out = (struct prompt_push){.span_count = 0};
     if (!pool->options.stages_push || request->target == NULL || count == 0 ||
         (!request->layerwise && !last))
         return;
     *out = (struct prompt_push){
-        .count = count,
-        .first = request->push_first,
+        .span_count = count,
+        .first_span = request->push_first_span,
         .window_first = request->window_first,
         .target = request->target_index,
         .path = request->target_path,
@@ -78,7 +79,7 @@ void prompt_push_plan(struct prompt_pool *pool, struct prompt_request *request, 
         .cookie = request->owner,
         .request = request->attempt,
         .layerwise = request->layerwise,
-        .last = last,
+        .is_last = last,
     };
     uint64_t bytes = push_bytes(pool, request, 0, arena->layer_count);
     request->pushed_bytes += bytes;

@@ -58,7 +58,7 @@ struct prompt_request {
     /* The prompt is computed in blocks that the token pool of this machine has reserved. Becomes
      * false when local_ready or local_aborted has been called. */
     bool local;
-    bool score;          /* The gateway wants the scores of the prompt's tokens. */
+    bool wants_scores;   /* The gateway wants the scores of the prompt's tokens. */
     uint8_t pooling;     /* enum pooling: the gateway wants the prompt's embedding. */
     bool layerwise;      /* Each layer is pushed as soon as it is computed. */
     bool answer_ended;   /* The first token ended the answer, so nothing is decoded. */
@@ -73,11 +73,11 @@ struct prompt_request {
     uint32_t *prompt;
     uint32_t prompt_count;
     uint32_t rule_count;
-    /* Blocks of the token machine; valid from target_held_blocks on, in layers with a window from
+    /* Blocks of the token machine; valid from target_held_spans on, in layers with a window from
      * window_first on; KV_BLOCK_NONE before. */
     struct kv_tables targets;
     /* Number of the first spans whose blocks the token machine already has. They are not pushed. */
-    uint32_t target_held_blocks;
+    uint32_t target_held_spans;
     struct kv_tables tables; /* This machine's blocks. */
     bool owns_blocks;        /* False: the token pool of this machine owns them. */
     uint32_t *rules;         /* Words of common/token_rules.h. */
@@ -85,16 +85,16 @@ struct prompt_request {
     uint32_t window_first;   /* First span that layers with a window push. */
     /* Number of the prompt's first spans that were found in a prefix cache: this pool's, or the
      * token pool's if `local`. */
-    uint32_t cached_blocks;
+    uint32_t cached_spans;
     uint64_t prefix_salt; /* Salt of its chains in the prefix cache. */
     /* Last block of the chain that the request reads in the prefix cache; KV_BLOCK_NONE = none. */
-    kv_block_id chain;
+    kv_block_id chain_end;
 
-    /* What the running chunk has to push: spans [push_first, push_end) of the layers from
-     * push_layer on. */
-    uint32_t push_first;
-    uint32_t push_end;
-    uint32_t push_layer;
+    /* What the running chunk has to push: spans [push_first_span, push_end_span) of the layers from
+     * push_first_layer on. */
+    uint32_t push_first_span;
+    uint32_t push_end_span;
+    uint32_t push_first_layer;
     /* When each layer was pushed last, since began_us; NULL = this process pushes no KV of it. */
     uint32_t *layer_us;
 
@@ -107,7 +107,7 @@ struct prompt_request {
 };
 
 /* Number of withdrawn requests that are remembered: as many as a token machine withdraws at a time
- * (TOKEN_UNTOLD_MAX). */
+ * (TOKEN_UNCONFIRMED_MAX). */
 #define PROMPT_WITHDRAWN_MAX 1024
 
 struct prompt_pool {
@@ -115,8 +115,8 @@ struct prompt_pool {
     struct sched_slots *slots;
     struct message_buffer tokens; /* Tokens of one request, until they are sent. */
     uint32_t token_count;         /* Number of tokens in `tokens`. */
-    uint64_t serial;              /* Number of requests admitted so far. */
-    uint32_t holders;             /* Requests that have taken blocks. */
+    uint64_t admitted_count;      /* Number of requests admitted so far. */
+    uint32_t holder_count;        /* Requests that have taken blocks. */
     uint32_t pinned_count;        /* Prompts whose prefixes are pinned for the next batch. */
     sched_slot pinned[LIMIT_BATCH_SEQUENCES];
     uint32_t running_count; /* Prompts of the running batch; 0 with options.stages_push. */
@@ -146,7 +146,7 @@ static inline sched_slot prompt_slot_of(const struct prompt_pool *pool,
  * prompt is computed from its first token. */
 static inline bool prompt_request_is_whole(const struct prompt_request *request)
 {
-    return request->score || request->pooling != POOLING_NONE;
+    return request->wants_scores || request->pooling != POOLING_NONE;
 }
 
 /* Returns true if the request has taken blocks from the block pool. */
@@ -199,8 +199,8 @@ void prompt_prefix_free(struct prompt_pool *pool, const struct prompt_request *r
 
 /* ---- prompt_push.c ---- */
 
-/* Writes layers [push_layer, layer_end) of the spans [push_first, push_end). Stores an error in
- * write_status. */
+/* Writes layers [push_first_layer, layer_end) of the spans [push_first_span, push_end_span). Stores
+ * an error in write_status. */
 void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request,
                         uint32_t layer_end, int64_t now_us);
 /* Stores in *out what the machine's stages push for the chunk that begins (count = 0 without

@@ -70,7 +70,7 @@ uint32_t sched_memory_spans_of(const struct sched_memory_options *options, uint3
     return layer_groups_spans(tokens, options->block_tokens);
 }
 
-uint32_t sched_memory_keep(const struct sched_memory_options *options, bool chunked)
+uint32_t sched_memory_kept_spans(const struct sched_memory_options *options, bool chunked)
 {
     return layer_groups_keep(&options->groups, options->block_tokens,
                              chunked && options->chunk_tokens > 0 ? options->chunk_tokens : 1);
@@ -80,13 +80,14 @@ uint32_t sched_memory_blocks_of(const struct sched_memory_options *options, uint
                                 bool chunked)
 {
     return layer_groups_blocks(&options->groups, sched_memory_spans_of(options, tokens),
-                               sched_memory_keep(options, chunked));
+                               sched_memory_kept_spans(options, chunked));
 }
 
 uint64_t sched_memory_tokens_most(const struct sched_memory_options *options, uint32_t blocks)
 {
     return (uint64_t)options->block_tokens *
-           layer_groups_spans_most(&options->groups, blocks, sched_memory_keep(options, true));
+           layer_groups_spans_most(&options->groups, blocks,
+                                   sched_memory_kept_spans(options, true));
 }
 
 static struct entry *entry_of(const struct sched_memory *memory, sched_slot slot)
@@ -121,7 +122,8 @@ static void holder_count(struct sched_memory *memory, const struct entry *entry,
 static void spans_set(const struct sched_memory *memory, struct entry *entry, uint32_t spans)
 {
     entry->blocks.spans = spans;
-    entry->blocks.count = layer_groups_blocks(&memory->options.groups, spans, entry->blocks.keep);
+    entry->blocks.count =
+        layer_groups_blocks(&memory->options.groups, spans, entry->blocks.kept_spans);
 }
 
 /* Returns the number of spans that get blocks before the request's KV arrives: those of its prompt
@@ -147,7 +149,7 @@ void sched_memory_reserve(struct sched_memory *memory, sched_slot slot,
     const struct sched_memory_options *options = &memory->options;
     uint32_t most = request->prompt_tokens + request->answer_tokens;
     assert(sched_memory_blocks_of(options, most, request->local) <= options->block_count);
-    entry->blocks.keep = sched_memory_keep(options, request->local);
+    entry->blocks.kept_spans = sched_memory_kept_spans(options, request->local);
     entry->blocks.spans_max = sched_memory_spans_of(options, most);
     spans_set(memory, entry, first_spans(memory, entry));
     sched_machine_reserve_add(memory->sched, slot, entry->blocks.count,
@@ -166,12 +168,13 @@ void sched_memory_decode(struct sched_memory *memory, sched_slot slot, uint32_t 
     const struct sched_memory_request *request = &entry->request;
     assert(entry->blocks.granted);
     uint32_t room = entry->blocks.spans * memory->options.block_tokens - request->prompt_tokens;
-    sched_machine_decode_add(memory->sched, slot,
-                             &(struct sched_decode){.path = request->path,
-                                                    .tokens_left = tokens_left,
-                                                    .room = room < tokens_left ? room : tokens_left,
-                                                    .rank = request->rank,
-                                                    .pinned = entry->pinned});
+    sched_machine_decode_add(
+        memory->sched, slot,
+        &(struct sched_decode){.path = request->path,
+                               .tokens_left = tokens_left,
+                               .room_tokens = room < tokens_left ? room : tokens_left,
+                               .rank = request->rank,
+                               .pinned = entry->pinned});
 }
 
 void sched_memory_quarantine(struct sched_memory *memory, sched_slot slot)
@@ -194,21 +197,21 @@ void sched_memory_remove(struct sched_memory *memory, sched_slot slot)
 enum sched_memory_growth sched_memory_grow(struct sched_memory *memory, uint32_t blocks_free,
                                            sched_slot *slot_out)
 {
-    if (!sched_machine_short(memory->sched, slot_out))
+    if (!sched_machine_short_find(memory->sched, slot_out))
         return SCHED_GROWTH_DONE;
     struct entry *entry = entry_used(memory, *slot_out);
-    uint32_t wanted =
-        layer_groups_blocks(&memory->options.groups, entry->blocks.spans + 1, entry->blocks.keep) -
-        entry->blocks.count;
+    uint32_t wanted = layer_groups_blocks(&memory->options.groups, entry->blocks.spans + 1,
+                                          entry->blocks.kept_spans) -
+                      entry->blocks.count;
     if (blocks_free < wanted) /* A victim in a batch is waited for: the batch will end. */
-        return sched_machine_victim(memory->sched, slot_out) ? SCHED_GROWTH_PREEMPT
-                                                             : SCHED_GROWTH_DONE;
+        return sched_machine_victim_find(memory->sched, slot_out) ? SCHED_GROWTH_PREEMPT
+                                                                  : SCHED_GROWTH_DONE;
     assert(grows(entry));
     holder_count(memory, entry, -1);
     spans_set(memory, entry, entry->blocks.spans + 1);
-    entry->blocks.grown = wanted;
+    entry->blocks.growth_blocks = wanted;
     holder_count(memory, entry, 1);
-    sched_machine_grown(memory->sched, *slot_out, memory->options.block_tokens);
+    sched_machine_decode_grow(memory->sched, *slot_out, memory->options.block_tokens);
     return SCHED_GROWTH_SPAN;
 }
 
@@ -216,7 +219,7 @@ enum sched_memory_growth sched_memory_grow(struct sched_memory *memory, uint32_t
  * so it delays only requests that wait for memory on this machine. The others share what the
  * prompts' share leaves. A request that is larger than that, because the share was raised after its
  * arrival, may run when no other request holds a part of it. */
-bool sched_memory_candidate(const struct sched_memory *memory, sched_slot *slot_out)
+bool sched_memory_candidate_find(const struct sched_memory *memory, sched_slot *slot_out)
 {
     if (!sched_machine_reserve_head(memory->sched, slot_out))
         return false;
@@ -246,7 +249,7 @@ bool sched_memory_grant(struct sched_memory *memory, sched_slot slot, uint32_t b
                                                    memory->options.growth_reserve_percent,
                                                    memory->counts.growing * span_blocks);
     sched_slot granted;
-    sched_machine_reserve_left(memory->sched, slot, blocks_needed);
+    sched_machine_reserve_left_set(memory->sched, slot, blocks_needed);
     if (!sched_machine_reserve_next(
             memory->sched, blocks_free > reserve ? (uint32_t)(blocks_free - reserve) : 0, &granted))
         return false;
@@ -254,7 +257,7 @@ bool sched_memory_grant(struct sched_memory *memory, sched_slot slot, uint32_t b
     entry->blocks.granted = true;
     holder_count(memory, entry, 1);
     if (!entry->request.local)
-        sched_machine_awaits(memory->sched, slot);
+        sched_machine_await_begin(memory->sched, slot);
     return true;
 }
 

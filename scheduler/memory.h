@@ -12,7 +12,7 @@
  * Before its next batches, a machine makes these calls:
  * 1. sched_memory_grow until it returns SCHED_GROWTH_DONE, so that running answers go before new
  *    requests.
- * 2. sched_memory_candidate and sched_memory_grant, until one of them returns false.
+ * 2. sched_memory_candidate_find and sched_memory_grant, until one of them returns false.
  * 3. sched_memory_deadlock_victim, after all batches that can begin have begun.
  *
  * No request waits for ever, because every request that holds blocks frees them at some time:
@@ -77,7 +77,7 @@ uint32_t sched_memory_prompt_share(const struct sched_memory_options *options);
 uint64_t sched_memory_growth_reserve(uint64_t total, uint32_t percent, uint64_t growing);
 
 /* Sets whether the machine is mixed and keeps the prompts' share; false after opening. Has effect
- * from the next call of sched_memory_candidate. */
+ * from the next call of sched_memory_candidate_find. */
 void sched_memory_mixed_set(struct sched_memory *memory, bool mixed);
 
 /* ---- one request ---- */
@@ -96,18 +96,18 @@ struct sched_memory_request {
 struct sched_memory_blocks {
     /* Blocks that the request has. Until `granted`: blocks that it will get with the grant. */
     uint32_t count;
-    uint32_t spans;     /* Spans of the request (common/layer_groups.h) that have blocks. */
-    uint32_t spans_max; /* Spans of the prompt and the longest answer. */
-    uint32_t grown;     /* Blocks of the latest SCHED_GROWTH_SPAN. */
-    uint32_t keep;      /* layer_groups_keep of the request. */
-    bool granted;       /* The reservation was granted. */
+    uint32_t spans;         /* Spans of the request (common/layer_groups.h) that have blocks. */
+    uint32_t spans_max;     /* Spans of the prompt and the longest answer. */
+    uint32_t growth_blocks; /* Blocks of the latest SCHED_GROWTH_SPAN. */
+    uint32_t kept_spans;    /* layer_groups_keep of the request. */
+    bool granted;           /* The reservation was granted. */
 };
 
 /* Returns the number of spans that hold `tokens` tokens. */
 uint32_t sched_memory_spans_of(const struct sched_memory_options *options, uint32_t tokens);
 /* Returns the number of spans that layers with a window keep of a request. chunked: its prompt is
  * computed on this machine, in chunks; else its tokens are computed one by one. */
-uint32_t sched_memory_keep(const struct sched_memory_options *options, bool chunked);
+uint32_t sched_memory_kept_spans(const struct sched_memory_options *options, bool chunked);
 /* Returns the number of blocks of a request with a context of `tokens` tokens. */
 uint32_t sched_memory_blocks_of(const struct sched_memory_options *options, uint32_t tokens,
                                 bool chunked);
@@ -149,7 +149,7 @@ enum sched_memory_growth sched_memory_grow(struct sched_memory *memory, uint32_t
 
 /* Finds the first waiting reservation. Returns false if none waits, or if the prompts' share leaves
  * no room for the first one; later reservations then wait too. */
-bool sched_memory_candidate(const struct sched_memory *memory, sched_slot *slot_out);
+bool sched_memory_candidate_find(const struct sched_memory *memory, sched_slot *slot_out);
 /* Grants the candidate the blocks that sched_memory_blocks reports. blocks_needed = blocks that the
  * caller must take: all of these, or fewer if the prefix cache has some. Returns false, and the
  * candidate waits, if blocks_free is less than the sum of blocks_needed, the blocks kept for

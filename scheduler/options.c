@@ -133,13 +133,13 @@ struct sched_pace_limits sched_pace_limits_apply(const struct config *config,
     struct sched_pace_limits out = {sched_mixed_tokens_most(config),
                                     sched_prompt_fill_tokens(config)};
     if (config->scheduler.mixed_prompt_tokens == CONFIG_AUTO && !pipelined) {
-        out.mixed_prompt_tokens = sched_pace_tokens(pace, &targets, out.mixed_prompt_tokens);
-        sched_machine_mixed_tokens(sm, out.mixed_prompt_tokens);
+        out.mixed_prompt_tokens = sched_pace_mixed_tokens(pace, &targets, out.mixed_prompt_tokens);
+        sched_machine_mixed_tokens_set(sm, out.mixed_prompt_tokens);
     }
     if (config->scheduler.prompt_fill_tokens == CONFIG_AUTO && !pipelined) {
-        out.prompt_fill_tokens =
-            sched_pace_fill(pace, out.prompt_fill_tokens, config->scheduler.prompt_batch_tokens);
-        sched_machine_fill_tokens(sm, out.prompt_fill_tokens);
+        out.prompt_fill_tokens = sched_pace_fill_tokens(pace, out.prompt_fill_tokens,
+                                                        config->scheduler.prompt_batch_tokens);
+        sched_machine_fill_tokens_set(sm, out.prompt_fill_tokens);
     }
     return out;
 }

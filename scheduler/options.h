@@ -49,11 +49,11 @@ struct sched_memory_options sched_memory_options_make(const struct config *confi
 struct sched_event sched_rates_event(const struct config *config, const struct sched_rates *rates);
 
 /* Returns scheduler/prompt_fill_tokens; while "auto", the number for a machine that has measured
- * nothing (sched_pace_fill changes it). */
+ * nothing (sched_pace_fill_tokens changes it). */
 uint32_t sched_prompt_fill_tokens(const struct config *config);
 
 /* Returns the most prompt tokens that a batch with decodes can ever have; a machine whose
- * scheduler/mixed_prompt_tokens is "auto" lowers it (sched_machine_mixed_tokens). */
+ * scheduler/mixed_prompt_tokens is "auto" lowers it (sched_machine_mixed_tokens_set). */
 uint32_t sched_mixed_tokens_most(const struct config *config);
 
 /* The values of the options mixed_prompt_tokens and prompt_fill_tokens that are in effect. */

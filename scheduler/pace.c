@@ -18,7 +18,7 @@
 
 static void mean_add(double *mean, double value)
 {
-    value = sched_rates_limited(value, *mean);
+    value = sched_rates_outlier_limit(value, *mean);
     *mean = *mean > 0 ? *mean + NEW_PART * (value - *mean) : value;
 }
 
@@ -31,8 +31,8 @@ static void size_add(struct sched_pace *pace, uint32_t tokens, uint64_t us)
     mean_add(&pace->sizes[i].us, (double)us);
 }
 
-void sched_pace_batch(struct sched_pace *pace, uint32_t decodes, uint32_t prompt_tokens,
-                      uint64_t us)
+void sched_pace_batch_add(struct sched_pace *pace, uint32_t decodes, uint32_t prompt_tokens,
+                          uint64_t us)
 {
     double step_us = decodes > 0 ? pace->step_us : 0;
     if (us == 0)
@@ -45,7 +45,7 @@ void sched_pace_batch(struct sched_pace *pace, uint32_t decodes, uint32_t prompt
         mean_add(&pace->row_us, ((double)us - step_us) / prompt_tokens);
 }
 
-void sched_pace_open(struct sched_pace *pace, uint64_t tokens, int64_t now_us)
+void sched_pace_open_add(struct sched_pace *pace, uint64_t tokens, int64_t now_us)
 {
     double passed_us = (double)(now_us - pace->open_at_us);
     double part = (passed_us < PAUSE_US_MAX ? passed_us : PAUSE_US_MAX) / OPEN_US;
@@ -72,8 +72,8 @@ static int64_t share_us(const struct sched_pace_targets *targets, double prompts
     return share > 1 ? (int64_t)share : 1;
 }
 
-uint32_t sched_pace_tokens(const struct sched_pace *pace, const struct sched_pace_targets *targets,
-                           uint32_t most)
+uint32_t sched_pace_mixed_tokens(const struct sched_pace *pace,
+                                 const struct sched_pace_targets *targets, uint32_t most)
 {
     uint32_t whole = most / LIMIT_CHUNK_TOKENS_MIN * LIMIT_CHUNK_TOKENS_MIN;
     if (pace->row_us <= 0)
@@ -86,7 +86,7 @@ uint32_t sched_pace_tokens(const struct sched_pace *pace, const struct sched_pac
     return (chunks > 0 ? chunks : 1) * LIMIT_CHUNK_TOKENS_MIN;
 }
 
-uint32_t sched_pace_fill(const struct sched_pace *pace, uint32_t unknown, uint32_t most)
+uint32_t sched_pace_fill_tokens(const struct sched_pace *pace, uint32_t unknown, uint32_t most)
 {
     double best = 0;
     int known = 0;

@@ -30,7 +30,7 @@ struct sched_pace {
     double step_us; /* A batch without prompts; 0 = not known. */
     /* Geometric mean of the tokens of the open prompts, while there were any; 0 = not known. */
     double open_tokens;
-    int64_t open_at_us; /* Time of the latest sched_pace_open. */
+    int64_t open_at_us; /* Time of the latest sched_pace_open_add. */
     struct {
         double tokens; /* Mean; 0 = there was no batch of this size. */
         double us;
@@ -43,27 +43,27 @@ struct sched_pace_targets {
 };
 
 /* Records a batch that was computed in `us` microseconds. */
-void sched_pace_batch(struct sched_pace *pace, uint32_t decodes, uint32_t prompt_tokens,
-                      uint64_t us);
+void sched_pace_batch_add(struct sched_pace *pace, uint32_t decodes, uint32_t prompt_tokens,
+                          uint64_t us);
 
 /* Records the tokens of the open prompts when a batch begins. */
-void sched_pace_open(struct sched_pace *pace, uint64_t tokens, int64_t now_us);
+void sched_pace_open_add(struct sched_pace *pace, uint64_t tokens, int64_t now_us);
 
 /* Returns the most prompt tokens for a batch that also decodes, a multiple of
  * LIMIT_CHUNK_TOKENS_MIN from that number to `most` (rounded down): the share of this machine's
  * open prompts. Returns `most` while the time of a prompt token is not known. */
-uint32_t sched_pace_tokens(const struct sched_pace *pace, const struct sched_pace_targets *targets,
-                           uint32_t most);
+uint32_t sched_pace_mixed_tokens(const struct sched_pace *pace,
+                                 const struct sched_pace_targets *targets, uint32_t most);
 
 /* Returns the prompt tokens from which a batch is about as fast per token as the fastest size: more
  * prompts in it would only wait for each other. `unknown` until batches of two sizes were measured;
  * at most `most`. */
-uint32_t sched_pace_fill(const struct sched_pace *pace, uint32_t unknown, uint32_t most);
+uint32_t sched_pace_fill_tokens(const struct sched_pace *pace, uint32_t unknown, uint32_t most);
 
 /* Returns the length of the turn that a batch gets on cores that machines share. prompts = true, a
  * batch with prompts: the share of this machine's open prompts, but at least the time of
- * LIMIT_CHUNK_TOKENS_MIN; steps_us = sum of the other machines' steps (turns_steps_us). prompts =
- * false: the TBT target, because all answers of the batch wait for its end. */
+ * LIMIT_CHUNK_TOKENS_MIN; steps_us = sum of the other machines' steps (turns_other_steps_us).
+ * prompts = false: the TBT target, because all answers of the batch wait for its end. */
 uint32_t sched_pace_turn_us(const struct sched_pace *pace, const struct sched_pace_targets *targets,
                             bool prompts, double steps_us);
 

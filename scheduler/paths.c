@@ -176,7 +176,7 @@ uint32_t sched_paths_replica(const struct sched_paths *paths, uint32_t path, uin
 
 uint32_t sched_paths_next(struct sched_paths *paths)
 {
-    uint32_t path = paths->cycle[paths->next];
-    paths->next = (paths->next + 1) % paths->cycle_count;
+    uint32_t path = paths->cycle[paths->next_position];
+    paths->next_position = (paths->next_position + 1) % paths->cycle_count;
     return path;
 }

@@ -31,7 +31,7 @@ struct sched_paths {
     uint32_t stage_count;
     uint32_t path_count;
     uint32_t cycle_count;             /* Requests after which the assignment repeats. */
-    uint32_t next;                    /* Next position in the cycle. */
+    uint32_t next_position;           /* Next position in the cycle. */
     uint8_t cycle[SCHED_PATHS_CYCLE]; /* Path of each request of the cycle. */
     /* Replica of each stage on each path. */
     uint8_t replicas[LIMIT_STAGE_PATHS][LIMIT_STAGE_PROCESSES];

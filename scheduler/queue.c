@@ -73,7 +73,7 @@ void sched_fair_close(struct sched_fair *fair)
 void sched_queue_init(struct sched_queue *queue)
 {
     *queue = (struct sched_queue){
-        .root = NONE, .first = NONE, .last = NONE, .longest = NONE, .shortest = NONE};
+        .root = NONE, .first = NONE, .last = NONE, .ageing_first = NONE, .ageing_last = NONE};
 }
 
 /* ---- keys ---- */
@@ -306,23 +306,23 @@ static void age_append(struct sched_fair *fair, struct sched_queue *queue, uint3
     struct queue_node *node = &fair->nodes[slot];
     node->since_us = now_us;
     node->younger = NONE;
-    node->older = queue->shortest;
-    if (queue->shortest == NONE)
-        queue->longest = slot;
+    node->older = queue->ageing_last;
+    if (queue->ageing_last == NONE)
+        queue->ageing_first = slot;
     else
-        fair->nodes[queue->shortest].younger = slot;
-    queue->shortest = slot;
+        fair->nodes[queue->ageing_last].younger = slot;
+    queue->ageing_last = slot;
 }
 
 static void age_remove(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
 {
     const struct queue_node *node = &fair->nodes[slot];
     if (node->older == NONE)
-        queue->longest = node->younger;
+        queue->ageing_first = node->younger;
     else
         fair->nodes[node->older].younger = node->younger;
     if (node->younger == NONE)
-        queue->shortest = node->older;
+        queue->ageing_last = node->older;
     else
         fair->nodes[node->younger].older = node->older;
 }
@@ -361,8 +361,8 @@ void sched_queue_age(struct sched_fair *fair, struct sched_queue *queue, int64_t
 {
     uint32_t looks = queue->count; /* Checks each slot at most once. */
     while (ageing_us > 0 && looks-- > 0 &&
-           now_us - fair->nodes[queue->longest].since_us >= ageing_us)
-        rise(fair, queue, queue->longest, now_us);
+           now_us - fair->nodes[queue->ageing_first].since_us >= ageing_us)
+        rise(fair, queue, queue->ageing_first, now_us);
 }
 
 /* ---- in and out ---- */

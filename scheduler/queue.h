@@ -50,8 +50,8 @@ struct sched_queue {
     uint32_t count; /* Number of slots in the queue. */
     /* Ends of the ageing list: the slots that have been in their class for the longest and for the
      * shortest time. */
-    uint32_t longest;
-    uint32_t shortest;
+    uint32_t ageing_first;
+    uint32_t ageing_last;
 };
 
 /* Makes the queue empty. */

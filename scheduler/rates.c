@@ -24,7 +24,7 @@ static double new_share(uint64_t us)
     return us > RATES_MEMORY_US ? (double)RATES_MEMORY_US / (double)us : 1;
 }
 
-double sched_rates_limited(double measured, double mean)
+double sched_rates_outlier_limit(double measured, double mean)
 {
     return mean > 0 && measured > SLOWER_MOST * mean ? SLOWER_MOST * mean : measured;
 }
@@ -32,7 +32,7 @@ double sched_rates_limited(double measured, double mean)
 /* The same in microseconds, at least 1. mean_us = what the same rows took until now. */
 static uint64_t limited_us(uint64_t us, double mean_us)
 {
-    double limited = sched_rates_limited((double)us, mean_us);
+    double limited = sched_rates_outlier_limit((double)us, mean_us);
     return limited < 1 ? 1 : (uint64_t)limited;
 }
 
@@ -41,9 +41,9 @@ static void line_add(struct rates_line *line, uint64_t batches, uint64_t rows, u
     if (batches == 0 || rows == 0 || us == 0)
         return;
     if (line->weight > 0) /* Larger batches take longer, at most in proportion. */
-        us = limited_us(
-            us, line->us / line->weight * (double)batches *
-                    fmax(1, (double)rows / (double)batches / (line->rows / line->weight)));
+        us = limited_us(us,
+                        line->us / line->weight * (double)batches *
+                            fmax(1, (double)rows / (double)batches / (line->rows / line->weight)));
     double keep = old_share(us);
     double x = (double)rows / (double)batches;
     double y = (double)us / (double)batches;
@@ -55,17 +55,19 @@ static void line_add(struct rates_line *line, uint64_t batches, uint64_t rows, u
     line->rows_us = line->rows_us * keep + weight * x * y;
 }
 
-void sched_rates_prompts(struct sched_rates *rates, uint64_t batches, uint64_t rows, uint64_t us)
+void sched_rates_prompts_add(struct sched_rates *rates, uint64_t batches, uint64_t rows,
+                             uint64_t us)
 {
     line_add(&rates->prompts, batches, rows, us);
 }
 
-void sched_rates_decodes(struct sched_rates *rates, uint64_t batches, uint64_t rows, uint64_t us)
+void sched_rates_decodes_add(struct sched_rates *rates, uint64_t batches, uint64_t rows,
+                             uint64_t us)
 {
     line_add(&rates->decodes, batches, rows, us);
 }
 
-void sched_rates_pushes(struct sched_rates *rates, uint64_t tokens, uint64_t us)
+void sched_rates_pushes_add(struct sched_rates *rates, uint64_t tokens, uint64_t us)
 {
     if (tokens == 0)
         return;

@@ -41,16 +41,18 @@ struct sched_step {
 /* Returns `measured`, but at most a multiple of `mean`, the mean of earlier measurements; 0 = there
  * are none. So a machine that was stopped or swapped out for a while does not count as slow
  * later. */
-double sched_rates_limited(double measured, double mean);
+double sched_rates_outlier_limit(double measured, double mean);
 
 /* Record `batches` batches, with `rows` rows and `us` microseconds in all: batches with prompts,
  * and batches that only decoded. */
-void sched_rates_prompts(struct sched_rates *rates, uint64_t batches, uint64_t rows, uint64_t us);
-void sched_rates_decodes(struct sched_rates *rates, uint64_t batches, uint64_t rows, uint64_t us);
+void sched_rates_prompts_add(struct sched_rates *rates, uint64_t batches, uint64_t rows,
+                             uint64_t us);
+void sched_rates_decodes_add(struct sched_rates *rates, uint64_t batches, uint64_t rows,
+                             uint64_t us);
 
 /* Records that KV of `tokens` tokens was sent, and that `us` microseconds of the transfers came
  * after computing. */
-void sched_rates_pushes(struct sched_rates *rates, uint64_t tokens, uint64_t us);
+void sched_rates_pushes_add(struct sched_rates *rates, uint64_t tokens, uint64_t us);
 
 /* Returns the rate with batches of `rows` rows; 0 = not known yet. So a machine that has computed
  * short prompts can be compared with one that has computed long prompts. */

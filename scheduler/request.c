@@ -36,13 +36,13 @@ void request_life_init(struct request_life *life, int64_t now_us)
 {
     life->state = REQUEST_QUEUED;
     for (int state = 0; state < REQUEST_STATE_COUNT; state++)
-        life->at_us[state] = -1;
-    life->at_us[REQUEST_QUEUED] = now_us;
+        life->entered_us[state] = -1;
+    life->entered_us[REQUEST_QUEUED] = now_us;
 }
 
-void request_life_change(struct request_life *life, enum request_state to, int64_t now_us)
+void request_life_state_set(struct request_life *life, enum request_state to, int64_t now_us)
 {
     assert(request_state_legal(life->state, to));
     life->state = to;
-    life->at_us[to] = now_us;
+    life->entered_us[to] = now_us;
 }

@@ -34,13 +34,14 @@ static inline bool request_state_ended(enum request_state state)
 
 struct request_life {
     enum request_state state;
-    int64_t at_us[REQUEST_STATE_COUNT]; /* Time at which each state was last entered; -1 = never. */
+    int64_t entered_us
+        [REQUEST_STATE_COUNT]; /* Time at which each state was last entered; -1 = never. */
 };
 
 /* Sets the state to REQUEST_QUEUED, entered at now_us. */
 void request_life_init(struct request_life *life, int64_t now_us);
 
 /* Changes the state and records the time. Asserts that the transition is legal. */
-void request_life_change(struct request_life *life, enum request_state to, int64_t now_us);
+void request_life_state_set(struct request_life *life, enum request_state to, int64_t now_us);
 
 #endif

@@ -56,7 +56,7 @@ static void on_machine_given_up(void *self, struct fleet_machine *machine, const
 {
     struct serve *s = self;
     const char *name = machine->config.name;
-    if (serve_update_failed(s, machine, why))
+    if (serve_update_machine_failed(s, machine, why))
         return;
     if (s->announced) {
         log_error("machine %s is given up: %s", name, why);
@@ -72,8 +72,8 @@ static void on_machine_prepare(void *self, const struct fleet_machine *machine,
                                struct config *config)
 {
     const struct serve *s = self;
-    bool other = s->other.number > 0 && machine->fixed_version == s->other.number;
-    serve_model_put(other ? &s->other.config : &s->current.config, config);
+    bool other = s->other_version.number > 0 && machine->fixed_version == s->other_version.number;
+    serve_model_config_put(other ? &s->other_version.config : &s->current.config, config);
     serve_members_prepare(s, config);
 }
 
@@ -88,8 +88,8 @@ static enum status signals_open(struct serve *s, struct error *error)
     sigaddset(&set, SIGHUP);
     signal(SIGPIPE, SIG_IGN);
     sigprocmask(SIG_BLOCK, &set, NULL);
-    s->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-    return s->signals >= 0 ? ST_OK : error_set(error, ST_IO, "signalfd: %s", strerror(errno));
+    s->signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    return s->signal_fd >= 0 ? ST_OK : error_set(error, ST_IO, "signalfd: %s", strerror(errno));
 }
 
 static rlim_t files_of(uint32_t machines)
@@ -134,7 +134,7 @@ static enum status model_read(struct serve *s, struct error *error)
         serve_version_open(s->config, s->version_last, &s->current, &s->file, error);
     if (status != ST_OK)
         return status;
-    serve_model_put(&s->current.config, s->config);
+    serve_model_config_put(&s->current.config, s->config);
     return ST_OK;
 }
 
@@ -153,7 +153,7 @@ static enum status machines_start(struct serve *s, struct error *error)
         .log_level = s->options.log_level_name,
         .cluster_keys = s->cluster_keys.count > 0 ? &s->cluster_keys : NULL,
         .events = {on_machine_ready, on_machine_crashed, on_machine_ended, on_machine_given_up},
-        .prepare = on_machine_prepare,
+        .config_prepare = on_machine_prepare,
         .self = s,
     };
     return launcher_open(&options, &s->launcher, error);
@@ -199,7 +199,7 @@ static enum status http_start(struct serve *s, struct error *error)
         .keys = s->keys,
         .clock = &clock_system,
         .tls = s->tls,
-        .admin = serve_admin(s),
+        .admin = serve_admin_actions(s),
         .listen_fd = s->listen_fd,
         .admin_fd = s->admin_fd,
     };
@@ -211,15 +211,15 @@ static enum status http_start(struct serve *s, struct error *error)
 
 static enum status loop_open(struct serve *s, struct error *error)
 {
-    int fds[] = {s->signals, launcher_fd(s->launcher), gateway_fd(s->gateway), http_fd(s->http),
+    int fds[] = {s->signal_fd, launcher_fd(s->launcher), gateway_fd(s->gateway), http_fd(s->http),
                  s->watch != NULL ? watch_fd(s->watch) : -1};
-    s->epoll = epoll_create1(EPOLL_CLOEXEC);
-    for (size_t i = 0; s->epoll >= 0 && i < sizeof(fds) / sizeof(fds[0]); i++) {
+    s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    for (size_t i = 0; s->epoll_fd >= 0 && i < sizeof(fds) / sizeof(fds[0]); i++) {
         struct epoll_event event = {.events = EPOLLIN, .data.fd = fds[i]};
-        if (fds[i] >= 0 && epoll_ctl(s->epoll, EPOLL_CTL_ADD, fds[i], &event) != 0)
+        if (fds[i] >= 0 && epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fds[i], &event) != 0)
             return error_set(error, ST_IO, "epoll: %s", strerror(errno));
     }
-    return s->epoll >= 0 ? ST_OK : error_set(error, ST_IO, "epoll: %s", strerror(errno));
+    return s->epoll_fd >= 0 ? ST_OK : error_set(error, ST_IO, "epoll: %s", strerror(errno));
 }
 
 /* Opens the API keys and the certificate. */
@@ -255,7 +255,7 @@ static enum status serve_open(struct serve *s, struct error *error)
     if (status == ST_OK)
         status = serve_cluster_keys_find(s, error);
     if (status == ST_OK)
-        status = address_listen(s->config->http.listen, &s->listen_fd, s->bound, error);
+        status = address_listen(s->config->http.listen, &s->listen_fd, s->http_address, error);
     if (status == ST_OK)
         status = serve_admin_socket_open(s, error);
     if (status == ST_OK)
@@ -263,7 +263,7 @@ static enum status serve_open(struct serve *s, struct error *error)
     if (status == ST_OK)
         status = machines_start(s, error);
     if (status == ST_OK)
-        status = serve_version_text(&s->current, s->file, error);
+        status = serve_version_text_read(&s->current, s->file, error);
     if (status == ST_OK)
         status = gateway_start(s, error);
     if (status == ST_OK)
@@ -292,17 +292,17 @@ static void serve_close(struct serve *s)
     metrics_close(s->metrics);
     fleet_close(s->fleet);
     api_keys_close(s->keys);
-    serve_version_done(&s->other);
+    serve_version_done(&s->other_version);
     serve_version_done(&s->current);
     model_file_close(s->file);
-    if (s->epoll >= 0)
-        close(s->epoll);
+    if (s->epoll_fd >= 0)
+        close(s->epoll_fd);
     if (s->listen_fd >= 0)
         close(s->listen_fd);
     if (s->admin_fd > 0)
         close(s->admin_fd);
-    if (s->signals >= 0)
-        close(s->signals);
+    if (s->signal_fd >= 0)
+        close(s->signal_fd);
 }
 
 /* ---- ready ---- */
@@ -336,13 +336,13 @@ static void announce(struct serve *s)
     char machines[256];
     const char *scheme = s->tls ? "https" : "http";
     machines_text(s, machines, sizeof(machines));
-    printf("cleave is ready on %s://%s (%smodel %s, %.2f s)\n", scheme, s->bound, machines,
+    printf("cleave is ready on %s://%s (%smodel %s, %.2f s)\n", scheme, s->http_address, machines,
            s->current.name, (double)(serve_now_us() - s->started_us) * 1e-6);
     if (!s->options.quiet)
         printf("\n  curl -N %s://%s/v1/chat/completions -H 'Content-Type: application/json' \\\n"
                "%s    -d '{\"messages\":[{\"role\":\"user\",\"content\":\"What is "
                "gravity?\"}],\"max_tokens\":64,\"temperature\":0,\"stream\":true}'\n\n",
-               scheme, s->bound,
+               scheme, s->http_address,
                api_keys_configured(s->keys) ? "    -H 'Authorization: Bearer KEY' \\\n" : "");
     fflush(stdout);
     s->announced = true;
@@ -352,7 +352,7 @@ static void announce(struct serve *s)
  * ones are. Returns the milliseconds until the next call; -1 = none. */
 static int announce_turn(struct serve *s)
 {
-    if (s->announced || s->stop_us >= 0 || !gateway_ready(s->gateway))
+    if (s->announced || s->stop_deadline_us >= 0 || !gateway_ready(s->gateway))
         return -1;
     if (s->servable_us < 0)
         s->servable_us = serve_now_us();
@@ -395,7 +395,7 @@ static void loop(struct serve *s)
             timeout_ms = 0;
         s->work_pending = false;
         struct epoll_event events[5];
-        if (epoll_wait(s->epoll, events, 5, timeout_ms) < 0 && errno != EINTR)
+        if (epoll_wait(s->epoll_fd, events, 5, timeout_ms) < 0 && errno != EINTR)
             log_error("epoll: %s", strerror(errno));
     }
 }
@@ -421,15 +421,15 @@ int serve_main(int argc, char **argv)
     *s = (struct serve){.argc = argc,
                         .argv = argv,
                         .config = config,
-                        .from_file = from_file,
+                        .file_config = from_file,
                         .options = {.config = config},
                         .started_us = serve_now_us(),
                         .listen_fd = -1,
-                        .signals = -1,
-                        .epoll = -1,
+                        .signal_fd = -1,
+                        .epoll_fd = -1,
                         .servable_us = -1,
-                        .drain_us = -1,
-                        .stop_us = -1};
+                        .drain_deadline_us = -1,
+                        .stop_deadline_us = -1};
     result = serve_options_parse(argc, argv, &s->options);
     if (result >= 0)
         goto undo_memory;
@@ -438,8 +438,8 @@ int serve_main(int argc, char **argv)
     *from_file = *config;
     s->is_loopback = config_is_loopback(config);
     log_open("gateway", s->options.log_level);
-    if (config->renamed[0] != 0)
-        log_warn("%s: %s", config->source, config->renamed);
+    if (config->renamed_warning[0] != 0)
+        log_warn("%s: %s", config->source, config->renamed_warning);
     if (s->options.check_only) {
         result = check_only(s, &error);
     } else if (serve_open(s, &error) == ST_OK) {

@@ -28,8 +28,8 @@ int serve_options_parse(int argc, char **argv, struct serve_options *out);
 
 /* Reads the command line again for a reload. Prints nothing; *out may be changed even after an
  * error. */
-enum status serve_options_again(int argc, char **argv, struct serve_options *out,
-                                struct error *error);
+enum status serve_options_reparse(int argc, char **argv, struct serve_options *out,
+                                  struct error *error);
 
 /* Prints the output of --check: source, model, HTTP address, machines and KV settings of the
  * effective config. */

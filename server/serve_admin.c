@@ -1,4 +1,4 @@
-/* serve_admin: the actions of the endpoints under /admin. */
+/* serve_admin_actions: the actions of the endpoints under /admin. */
 #include "server/serve_internal.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static bool fail(struct api_error *error, enum status status, const struct error
 
 static bool stopping(const struct serve *s, struct api_error *error)
 {
-    if (s->drain_us < 0 && s->stop_us < 0)
+    if (s->drain_deadline_us < 0 && s->stop_deadline_us < 0)
         return false;
     api_error_set(error, 409, NULL, "the server is stopping");
     return true;
@@ -79,7 +79,7 @@ static bool machine_add(struct serve *s, const char *body, size_t bytes, struct 
     enum status status = config_machine_parse(body, bytes, "machine", s->config, &machine, &why);
     if (status != ST_OK)
         return fail(error, status, &why);
-    if (machine.local && serve_update_name(s->current.number, machine.name, &why) != ST_OK)
+    if (machine.local && serve_update_machine_name(s->current.number, machine.name, &why) != ST_OK)
         return fail(error, ST_INVALID, &why);
     if (fleet_find(s->fleet, machine.name) != NULL)
         return api_error_set(error, 409, NULL, "there is a machine %s already", machine.name);
@@ -150,7 +150,7 @@ static void keys_add(const struct serve *s, struct text *out)
 {
     const char *before = "";
     text_adds(out, ",\"keys\":[");
-    for (uint32_t key = 0; key < API_KEY_PLACES; key++) {
+    for (uint32_t key = 0; key < API_KEY_INDICES; key++) {
         const struct api_key_rules *rules = api_keys_rules(s->keys, key);
         if (rules == NULL)
             continue;
@@ -168,19 +168,20 @@ static void state(void *self, struct text *answer)
 {
     const struct serve *s = self;
     text_adds(answer, "{\"config\":");
-    text_add_json_string(answer, s->from_file->source, strlen(s->from_file->source));
+    text_add_json_string(answer, s->file_config->source, strlen(s->file_config->source));
     text_adds(answer, ",\"model\":");
     text_add_json_string(answer, s->current.name, strlen(s->current.name));
-    serve_update_state(s, answer);
+    serve_update_state_write(s, answer);
     text_addf(answer, ",\"uptime_s\":%.1f,\"stopping\":%s,\"tls\":%s,",
               (double)(serve_now_us() - s->started_us) * 1e-6,
-              s->drain_us >= 0 || s->stop_us >= 0 ? "true" : "false", s->tls ? "true" : "false");
+              s->drain_deadline_us >= 0 || s->stop_deadline_us >= 0 ? "true" : "false",
+              s->tls ? "true" : "false");
     gateway_state_write(s->gateway, answer);
     keys_add(s, answer);
     text_adds(answer, "}");
 }
 
-struct http_admin serve_admin(struct serve *s)
+struct http_admin serve_admin_actions(struct serve *s)
 {
     return (struct http_admin){.state = state, .reload = reload, .machine = on_machine, .self = s};
 }

@@ -48,7 +48,7 @@ struct serve_version {
     struct served_model *served; /* The version holds a reference. */
 };
 
-/* State of the version `other`. */
+/* State of the version `other_version`. */
 enum serve_update {
     SERVE_UPDATE_NONE,     /* There is no other version. */
     SERVE_UPDATE_STARTING, /* Its machines start; it will replace the current version. */
@@ -63,12 +63,12 @@ struct serve {
     /* The running config. Once the fleet is open, the config has no machines. */
     struct config *config;
     /* The config as the file has it. Values that a reload cannot change are those of the start. */
-    struct config *from_file;
-    struct serve_version current; /* Version of new requests. */
-    struct serve_version other;   /* The new version, or the one before; number 0 = none. */
-    enum serve_update update;     /* State of `other`. */
-    int64_t update_us;            /* STARTING, DRAINING: time at which the state ends at last. */
-    int64_t update_ready_us; /* STARTING: when everything became ready; -1 = it is not ready. */
+    struct config *file_config;
+    struct serve_version current;       /* Version of new requests. */
+    struct serve_version other_version; /* The new version, or the one before; number 0 = none. */
+    enum serve_update update;           /* State of `other_version`. */
+    int64_t update_deadline_us; /* STARTING, DRAINING: time at which the state ends at last. */
+    int64_t update_ready_us;    /* STARTING: when everything became ready; -1 = it is not ready. */
     /* When the update entered its present state; for NONE, when the latest update ended. */
     int64_t update_begun_us;
     char update_text[640]; /* How the latest update ended, or why the present one fails. */
@@ -76,15 +76,15 @@ struct serve {
     uint32_t version_last; /* The highest version number so far. */
     bool is_loopback;      /* config_is_loopback of the config at the start. */
     int64_t started_us;
-    char bound[LIMIT_ADDRESS_BYTES]; /* Address on which HTTP listens. */
-    bool tls;                        /* HTTP is served over TLS. */
+    char http_address[LIMIT_ADDRESS_BYTES]; /* Address on which HTTP listens. */
+    bool tls;                               /* HTTP is served over TLS. */
     int64_t certificate_expires;     /* When the certificate expires, in seconds since 1970. */
     struct secret_keys cluster_keys; /* count 0 = no key. */
     int listen_fd;
     int admin_fd; /* 0 = none. */
     char admin_path[LIMIT_PATH_BYTES];
-    int signals;             /* signalfd for the signals of serve_signals_turn. */
-    int epoll;               /* Holds the descriptors that the loop waits for. */
+    int signal_fd;           /* signalfd for the signals of serve_signals_turn. */
+    int epoll_fd;            /* Holds the descriptors that the loop waits for. */
     struct model_file *file; /* Open during the start only. */
     struct api_keys *keys;
     struct metrics *metrics;
@@ -97,12 +97,13 @@ struct serve {
     /* The machines in etcd were reported again for the present update (watch_report_again), because
      * a machine that did not fit the old model may fit the new one. */
     bool members_checked_again;
-    int64_t servable_us;  /* When both phases could be served for the first time; -1 = not yet. */
-    bool announced;       /* The line that says that the server is ready was printed. */
-    int64_t drain_us;     /* Time at which requests that still run are ended; -1 = not draining. */
-    int64_t stop_us;      /* Time at which the machines are killed; -1 = not stopping. */
-    bool failed;          /* The exit status will be 1. */
-    struct error failure; /* Why `failed` is true. */
+    int64_t servable_us; /* When both phases could be served for the first time; -1 = not yet. */
+    bool announced;      /* The line that says that the server is ready was printed. */
+    int64_t
+        drain_deadline_us; /* Time at which requests that still run are ended; -1 = not draining. */
+    int64_t stop_deadline_us; /* Time at which the machines are killed; -1 = not stopping. */
+    bool failed;              /* The exit status will be 1. */
+    struct error failure;     /* Why `failed` is true. */
     /* The loop must not sleep, because a later part of the iteration gave work to an earlier
      * part. */
     bool work_pending;
@@ -137,8 +138,8 @@ enum status serve_cluster_keys_read(const struct serve *s, struct secret_keys *o
 /* --- serve_model.c --- */
 
 /* Copy the parts of the config that belong to a model, out of a config and into a config. */
-void serve_model_get(const struct config *config, struct serve_model_config *out);
-void serve_model_put(const struct serve_model_config *from, struct config *config);
+void serve_model_config_get(const struct config *config, struct serve_model_config *out);
+void serve_model_config_put(const struct serve_model_config *from, struct config *config);
 /* Returns the path of the model file, valid in any directory. */
 enum status serve_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                              struct error *error);
@@ -148,8 +149,8 @@ enum status serve_version_open(const struct config *config, uint32_t number,
                                struct serve_version *out, struct model_file **file_out,
                                struct error *error);
 /* Reads the tokenizer and the chat template of the version's model. */
-enum status serve_version_text(struct serve_version *version, struct model_file *file,
-                               struct error *error);
+enum status serve_version_text_read(struct serve_version *version, struct model_file *file,
+                                    struct error *error);
 void serve_version_done(struct serve_version *version);
 
 /* --- serve_machines.c --- */
@@ -210,18 +211,20 @@ enum status serve_update_begin(struct serve *s, struct serve_version *version, u
 void serve_update_back(struct serve *s);
 /* Handles a machine that cannot start. Returns true if it belongs to the other version; a starting
  * update is then given up. */
-bool serve_update_failed(struct serve *s, const struct fleet_machine *machine, const char *why);
+bool serve_update_machine_failed(struct serve *s, const struct fleet_machine *machine,
+                                 const char *why);
 /* Continues the update. Returns the milliseconds until the next call; -1 = none. */
 int serve_update_turn(struct serve *s);
 /* Changes the name of a local machine in the config file to its name in a version. */
-enum status serve_update_name(uint32_t version, char name[LIMIT_NAME_BYTES], struct error *error);
+enum status serve_update_machine_name(uint32_t version, char name[LIMIT_NAME_BYTES],
+                                      struct error *error);
 /* Appends members of a JSON object, with a leading comma. */
-void serve_update_state(const struct serve *s, struct text *out);
+void serve_update_state_write(const struct serve *s, struct text *out);
 
 /* --- serve_admin.c --- */
 
 /* The actions of /admin. */
-struct http_admin serve_admin(struct serve *s);
+struct http_admin serve_admin_actions(struct serve *s);
 /* Returns the HTTP status that answers an act of an administrator. */
 unsigned serve_admin_status(enum status status);
 

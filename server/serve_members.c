@@ -26,7 +26,7 @@ static const char *member_refusal(const struct serve *s, const struct member *me
 static bool model_fits(const struct serve *s, const struct member *member)
 {
     if (member->metadata_hash == s->current.metadata_hash ||
-        (s->update != SERVE_UPDATE_NONE && member->metadata_hash == s->other.metadata_hash))
+        (s->update != SERVE_UPDATE_NONE && member->metadata_hash == s->other_version.metadata_hash))
         return true;
     log_error("machine %s at %s, from etcd, has another model: its metadata_hash is %016" PRIx64
               ", ours %016" PRIx64 "; it is not used",
@@ -122,7 +122,10 @@ enum status serve_members_open(struct serve *s, struct error *error)
         .config = s->config,
         .prefix = s->config->cluster.etcd_prefix,
         .clock = &clock_system,
-        .events = {.joined = on_joined, .left = on_left, .bad = on_bad, .state = on_state},
+        .events = {.joined = on_joined,
+                   .left = on_left,
+                   .unusable = on_bad,
+                   .connection_changed = on_state},
         .self = s,
     };
     return watch_open(&options, &s->watch, error);
@@ -148,7 +151,7 @@ void serve_members_close(struct serve *s)
 
 int serve_members_turn(struct serve *s)
 {
-    if (s->watch == NULL || s->stop_us >= 0)
+    if (s->watch == NULL || s->stop_deadline_us >= 0)
         return -1;
     bool updating = s->update != SERVE_UPDATE_NONE;
     if (updating && !s->members_checked_again)

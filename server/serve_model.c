@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-void serve_model_get(const struct config *config, struct serve_model_config *out)
+void serve_model_config_get(const struct config *config, struct serve_model_config *out)
 {
     *out = (struct serve_model_config){.context_tokens_max = config->scheduler.context_tokens_max,
                                        .kv = config->kv};
@@ -21,7 +21,7 @@ void serve_model_get(const struct config *config, struct serve_model_config *out
     memcpy(out->reasoning_parser, config->reasoning_parser, sizeof(out->reasoning_parser));
 }
 
-void serve_model_put(const struct serve_model_config *from, struct config *config)
+void serve_model_config_put(const struct serve_model_config *from, struct config *config)
 {
     memcpy(config->model, from->model, sizeof(config->model));
     memcpy(config->model_name, from->model_name, sizeof(config->model_name));
@@ -73,7 +73,7 @@ enum status serve_version_open(const struct config *config, uint32_t number,
 {
     struct serve_version version = {.number = number};
     struct model_hyper hyper;
-    serve_model_get(config, &version.from_file);
+    serve_model_config_get(config, &version.from_file);
     version.config = version.from_file;
     enum status status = serve_model_path(config, version.config.model, error);
     if (status == ST_OK && config->chat_template_file[0] != 0)
@@ -108,8 +108,8 @@ enum status serve_version_open(const struct config *config, uint32_t number,
     return ST_OK;
 }
 
-enum status serve_version_text(struct serve_version *version, struct model_file *file,
-                               struct error *error)
+enum status serve_version_text_read(struct serve_version *version, struct model_file *file,
+                                    struct error *error)
 {
     const struct served_model_options options = {
         .version = version->number,

@@ -147,8 +147,8 @@ int serve_options_parse(int argc, char **argv, struct serve_options *out)
     return status == ST_OK ? -1 : options_fail(&table, status, &error);
 }
 
-enum status serve_options_again(int argc, char **argv, struct serve_options *out,
-                                struct error *error)
+enum status serve_options_reparse(int argc, char **argv, struct serve_options *out,
+                                  struct error *error)
 {
     struct arguments arguments = {.config = NULL};
     enum status status = options_read(&table, argc, argv, &arguments, error);

@@ -74,7 +74,7 @@ static enum status reload_read(struct reload *r, struct error *error)
 {
     struct serve *s = r->s;
     struct serve_options options = {.config = r->next};
-    enum status status = serve_options_again(s->argc, s->argv, &options, error);
+    enum status status = serve_options_reparse(s->argc, s->argv, &options, error);
     if (status == ST_OK)
         *r->read = *r->next;
     if (status == ST_OK)
@@ -97,13 +97,13 @@ static enum status reload_read(struct reload *r, struct error *error)
 static void on_change(void *self, const struct config_change *change)
 {
     struct reload *r = self;
-    if (change->how == CONFIG_RELOAD_YES)
+    if (change->reload == CONFIG_RELOAD_YES)
         line_add(&r->changed, "%s: %s, was %s", change->path, change->to, change->from);
-    else if (change->how == CONFIG_RELOAD_MACHINES)
+    else if (change->reload == CONFIG_RELOAD_MACHINES)
         line_add(&r->later, "%s: %s, was %s", change->path, change->to, change->from);
     else
         line_add(&r->restart, "%s: stays %s, not %s", change->path, change->from, change->to);
-    if (change->how == CONFIG_RELOAD_YES || change->how == CONFIG_RELOAD_MACHINES)
+    if (change->reload == CONFIG_RELOAD_YES || change->reload == CONFIG_RELOAD_MACHINES)
         audit_write(r->actor, "config changed", change->path, 200);
 }
 
@@ -124,9 +124,9 @@ static void certificate_change(struct reload *r)
         return;
     }
     line_add(&r->restart, "server/tls_certificate_file: stays %s TLS", s->tls ? "with" : "without");
-    memcpy(r->next->server.tls_certificate_file, s->from_file->server.tls_certificate_file,
+    memcpy(r->next->server.tls_certificate_file, s->file_config->server.tls_certificate_file,
            sizeof(r->next->server.tls_certificate_file));
-    memcpy(r->next->server.tls_key_file, s->from_file->server.tls_key_file,
+    memcpy(r->next->server.tls_key_file, s->file_config->server.tls_key_file,
            sizeof(r->next->server.tls_key_file));
 }
 
@@ -216,7 +216,7 @@ static void machines_change(struct reload *r)
     struct serve *s = r->s;
     struct error error;
     bool starting = s->update == SERVE_UPDATE_STARTING;
-    uint32_t version = starting ? s->other.number : s->current.number;
+    uint32_t version = starting ? s->other_version.number : s->current.number;
     for (uint32_t i = 0; i < r->next->machine_count; i++) {
         const struct config_machine *next = &r->next->machines[i];
         struct fleet_machine *known = fleet_find(s->fleet, next->name);
@@ -242,8 +242,8 @@ static void machines_change(struct reload *r)
 static void model_keep(struct reload *r)
 {
     struct serve_model_config from_file;
-    serve_model_get(r->s->from_file, &from_file);
-    serve_model_put(&from_file, r->next);
+    serve_model_config_get(r->s->file_config, &from_file);
+    serve_model_config_put(&from_file, r->next);
 }
 
 static void model_change(struct reload *r)
@@ -254,9 +254,9 @@ static void model_change(struct reload *r)
         line_add(&r->changed, "model: back to %s, version %u", s->current.name, s->current.number);
         audit_write(r->actor, "model update taken back", s->current.name, 200);
     } else if (r->plan == SERVE_PLAN_BEGIN) {
-        line_add(&r->changed, "model: %s starts as version %u beside %s", s->other.config.model,
-                 s->other.number, s->current.config.model);
-        audit_write(r->actor, "model update begun", s->other.name, 200);
+        line_add(&r->changed, "model: %s starts as version %u beside %s",
+                 s->other_version.config.model, s->other_version.number, s->current.config.model);
+        audit_write(r->actor, "model update begun", s->other_version.name, 200);
     }
     if (s->update == SERVE_UPDATE_STARTING)
         model_keep(r);
@@ -270,15 +270,15 @@ static void reload_apply(struct reload *r)
     certificate_change(r);
     keys_change(r);
     cluster_keys_change(r);
-    config_diff(s->from_file, r->next, on_change, r);
-    config_adopt(s->from_file, r->next);
-    config_adopt(s->config, r->next);
-    serve_model_get(s->config, &s->current.config);
-    serve_model_get(s->from_file, &s->current.from_file);
+    config_diff(s->file_config, r->next, on_change, r);
+    config_reload_copy(s->file_config, r->next);
+    config_reload_copy(s->config, r->next);
+    serve_model_config_get(s->config, &s->current.config);
+    serve_model_config_get(s->file_config, &s->current.from_file);
     if (r->plan != SERVE_PLAN_KEEP)
         machines_change(r);
-    memcpy(s->from_file->machines, r->read->machines, sizeof(s->from_file->machines));
-    s->from_file->machine_count = r->read->machine_count;
+    memcpy(s->file_config->machines, r->read->machines, sizeof(s->file_config->machines));
+    s->file_config->machine_count = r->read->machine_count;
     gateway_configure(s->gateway);
     if (opened && s->watch != NULL)
         watch_report_again(s->watch); /* machines of etcd that were refused may be usable now */

@@ -25,7 +25,7 @@ static void parts_stop(struct serve *s)
             gateway_machine_shutdown(s->gateway, m);
     gateway_turn(s->gateway);
     launcher_stop(s->launcher);
-    s->stop_us = serve_now_us() + STOP_US_MAX;
+    s->stop_deadline_us = serve_now_us() + STOP_US_MAX;
 }
 
 static void drain_begin(struct serve *s, int number)
@@ -34,7 +34,7 @@ static void drain_begin(struct serve *s, int number)
     log_info("%s: refuses new requests, %u are running; a second one stops now", strsignal(number),
              running);
     http_drain_begin(s->http);
-    s->drain_us = serve_now_us() + (int64_t)s->config->server.drain_ms * 1000;
+    s->drain_deadline_us = serve_now_us() + (int64_t)s->config->server.drain_ms * 1000;
 }
 
 /* Returns the status for the audit log. */
@@ -43,7 +43,7 @@ static unsigned reload_on_hangup(struct serve *s, const struct audit_actor *acto
     struct text answer = {0};
     struct error error; /* the log says why */
     enum status status = ST_NO_RESOURCE;
-    if (s->drain_us >= 0 || s->stop_us >= 0)
+    if (s->drain_deadline_us >= 0 || s->stop_deadline_us >= 0)
         log_warn("SIGHUP: the server is stopping, nothing is read again");
     else
         status = serve_reload(s, actor, &answer, &error);
@@ -53,25 +53,25 @@ static unsigned reload_on_hangup(struct serve *s, const struct audit_actor *acto
 
 static void signal_actor(const struct signalfd_siginfo *info, struct audit_actor *out)
 {
-    *out = (struct audit_actor){.from = "signal", .is_administrator = true};
+    *out = (struct audit_actor){.address = "signal", .is_administrator = true};
     if (info->ssi_code == SI_KERNEL) /* Ctrl-C, or the terminal has closed */
-        snprintf(out->who, sizeof(out->who), "terminal");
+        snprintf(out->name, sizeof(out->name), "terminal");
     else
-        snprintf(out->who, sizeof(out->who), "uid %u pid %u", info->ssi_uid, info->ssi_pid);
+        snprintf(out->name, sizeof(out->name), "uid %u pid %u", info->ssi_uid, info->ssi_pid);
 }
 
 void serve_signals_turn(struct serve *s)
 {
     struct signalfd_siginfo info;
     struct audit_actor actor;
-    while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+    while (read(s->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         unsigned status = 200;
         signal_actor(&info, &actor);
         if (info.ssi_signo == SIGHUP) {
             status = reload_on_hangup(s, &actor);
-        } else if (s->stop_us >= 0) {
+        } else if (s->stop_deadline_us >= 0) {
             launcher_kill(s->launcher); /* the third signal */
-        } else if (s->drain_us >= 0) {
+        } else if (s->drain_deadline_us >= 0) {
             log_info("%s again, stops now", strsignal((int)info.ssi_signo));
             parts_stop(s);
         } else {
@@ -84,7 +84,7 @@ void serve_signals_turn(struct serve *s)
 /* Goes from draining to stopping when it is time. */
 static void drain_turn(struct serve *s, int *timeout_ms)
 {
-    int64_t left_us = s->drain_us - serve_now_us();
+    int64_t left_us = s->drain_deadline_us - serve_now_us();
     uint32_t running = http_open_answers(s->http);
     if (running == 0 || left_us <= 0) {
         if (running > 0)
@@ -99,13 +99,13 @@ static void drain_turn(struct serve *s, int *timeout_ms)
 /* See serve_internal.h. */
 bool serve_stop_turn(struct serve *s, int *timeout_ms)
 {
-    if (s->failed && s->stop_us < 0)
+    if (s->failed && s->stop_deadline_us < 0)
         parts_stop(s);
-    if (s->drain_us >= 0 && s->stop_us < 0)
+    if (s->drain_deadline_us >= 0 && s->stop_deadline_us < 0)
         drain_turn(s, timeout_ms);
-    if (s->stop_us < 0)
+    if (s->stop_deadline_us < 0)
         return false;
-    int64_t left_us = s->stop_us - serve_now_us();
+    int64_t left_us = s->stop_deadline_us - serve_now_us();
     if (left_us <= 0 && launcher_running_count(s->launcher) > 0) {
         log_warn("machines that did not end within %d s are killed: %u", STOP_US_MAX / 1000000,
                  launcher_running_count(s->launcher));

@@ -27,7 +27,8 @@
  */
 #define STEADY_US 1000000
 
-enum status serve_update_name(uint32_t version, char name[LIMIT_NAME_BYTES], struct error *error)
+enum status serve_update_machine_name(uint32_t version, char name[LIMIT_NAME_BYTES],
+                                      struct error *error)
 {
     char whole[LIMIT_NAME_BYTES + 16];
     if (version == 1)
@@ -89,7 +90,7 @@ static enum status memory_check(const struct config *next, const struct serve_ve
     uint64_t weights = 0;
     uint64_t kv = 0;
     uint64_t available;
-    struct config_share share;
+    struct config_host_share share;
     for (uint32_t i = 0; i < next->machine_count; i++) {
         if (!next->machines[i].local)
             continue;
@@ -115,7 +116,7 @@ static enum status names_set(struct config *next, uint32_t version, struct error
     enum status status = ST_OK;
     for (uint32_t i = 0; i < next->machine_count && status == ST_OK; i++)
         if (next->machines[i].local)
-            status = serve_update_name(version, next->machines[i].name, error);
+            status = serve_update_machine_name(version, next->machines[i].name, error);
     return status;
 }
 
@@ -144,7 +145,7 @@ static enum status plan_new(struct serve *s, struct config *next, struct serve_v
     struct model_file *file = NULL;
     enum status status = serve_version_open(next, s->version_last + 1, version, &file, error);
     if (status == ST_OK)
-        status = serve_version_text(version, file, error);
+        status = serve_version_text_read(version, file, error);
     model_file_close(file);
     if (status == ST_OK)
         status = names_set(next, version->number, error);
@@ -164,10 +165,10 @@ static enum status other_update_refuse(const struct serve *s, const char *path, 
     if (s->update == SERVE_UPDATE_ENDING)
         return error_set(error, ST_NO_RESOURCE,
                          "model: the machines of %s are still ending: try again in a moment",
-                         s->other.config.model);
+                         s->other_version.config.model);
     bool starting = s->update == SERVE_UPDATE_STARTING;
-    const struct serve_version *from = starting ? &s->current : &s->other;
-    const struct serve_version *to = starting ? &s->other : &s->current;
+    const struct serve_version *from = starting ? &s->current : &s->other_version;
+    const struct serve_version *to = starting ? &s->other_version : &s->current;
     return error_set(
         error, ST_NO_RESOURCE,
         "model = \"%s\": an update from %s to %s is under way: wait for its end, or go "
@@ -181,20 +182,21 @@ enum status serve_update_plan(struct serve *s, struct config *next,
 {
     char path[LIMIT_PATH_BYTES];
     const struct serve_version *target =
-        s->update == SERVE_UPDATE_STARTING ? &s->other : &s->current;
+        s->update == SERVE_UPDATE_STARTING ? &s->other_version : &s->current;
     bool running = s->update == SERVE_UPDATE_STARTING || s->update == SERVE_UPDATE_DRAINING;
     enum status status = serve_model_path(next, path, error);
     if (status != ST_OK)
         return status;
     if (same_file(target, path)) {
         *plan_out = running ? SERVE_PLAN_KEEP : SERVE_PLAN_NONE;
-        if (running && !same_machines(s->from_file, next))
+        if (running && !same_machines(s->file_config, next))
             return error_set(error, ST_NO_RESOURCE,
                              "pools and machines cannot change while a model update is under way");
         return names_set(next, target->number, error);
     }
-    if (running && same_file(target == &s->other ? &s->current : &s->other, path)) {
-        const struct serve_version *back = target == &s->other ? &s->current : &s->other;
+    if (running && same_file(target == &s->other_version ? &s->current : &s->other_version, path)) {
+        const struct serve_version *back =
+            target == &s->other_version ? &s->current : &s->other_version;
         *plan_out = SERVE_PLAN_BACK;
         return names_set(next, back->number, error);
     }
@@ -210,7 +212,7 @@ static void update_state_set(struct serve *s, enum serve_update update, uint32_t
 {
     s->update = update;
     s->update_begun_us = serve_now_us();
-    s->update_us = s->update_begun_us + (int64_t)allowed_ms * 1000;
+    s->update_deadline_us = s->update_begun_us + (int64_t)allowed_ms * 1000;
     s->work_pending = true;
 }
 
@@ -225,14 +227,14 @@ enum status serve_update_begin(struct serve *s, struct serve_version *version, u
     if (status != ST_OK)
         return status;
     s->version_last = version->number;
-    s->other = *version;
+    s->other_version = *version;
     *version = (struct serve_version){.number = 0};
     s->update_failed = false;
     s->update_text[0] = 0;
     s->update_ready_us = -1;
     update_state_set(s, SERVE_UPDATE_STARTING, update_ms);
-    log_info("model update: version %u, %s, starts beside version %u, %s", s->other.number,
-             s->other.config.model, s->current.number, s->current.config.model);
+    log_info("model update: version %u, %s, starts beside version %u, %s", s->other_version.number,
+             s->other_version.config.model, s->current.number, s->current.config.model);
     return ST_OK;
 }
 
@@ -241,7 +243,7 @@ static void other_end(struct serve *s)
 {
     for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
          m = fleet_next(s->fleet, m))
-        if (m->fixed_version == s->other.number && !fleet_machine_leaving(m))
+        if (m->fixed_version == s->other_version.number && !fleet_machine_leaving(m))
             serve_machine_remove(s, m);
     update_state_set(s, SERVE_UPDATE_ENDING, 0);
 }
@@ -251,38 +253,40 @@ static void other_end(struct serve *s)
 static void versions_exchange(struct serve *s)
 {
     struct serve_version old = s->current;
-    s->current = s->other;
-    s->other = old;
+    s->current = s->other_version;
+    s->other_version = old;
     gateway_version_use(s->gateway, s->current.number);
-    serve_model_put(&s->current.config, s->config);
-    serve_model_put(&s->current.from_file, s->from_file);
+    serve_model_config_put(&s->current.config, s->config);
+    serve_model_config_put(&s->current.from_file, s->file_config);
     http_model_use(s->http, s->current.served);
     metrics_model_set(s->metrics, s->current.name);
     update_state_set(s, SERVE_UPDATE_DRAINING, s->config->server.drain_ms);
     log_info("model update: new requests get version %u, %s; %u of version %u, %s, go on to their "
              "end",
              s->current.number, s->current.name,
-             gateway_version_requests(s->gateway, s->other.number), s->other.number, s->other.name);
+             gateway_version_requests(s->gateway, s->other_version.number), s->other_version.number,
+             s->other_version.name);
 }
 
 void serve_update_back(struct serve *s)
 {
     if (s->update == SERVE_UPDATE_DRAINING) {
         snprintf(s->update_text, sizeof(s->update_text), "went back to version %u",
-                 s->other.number);
+                 s->other_version.number);
         versions_exchange(s);
         return;
     }
     snprintf(s->update_text, sizeof(s->update_text), "version %u, %s, was cancelled",
-             s->other.number, s->other.name);
+             s->other_version.number, s->other_version.name);
     log_info("model update: %s", s->update_text);
-    gateway_version_stop(s->gateway, s->other.number, "its model is not served any more");
+    gateway_version_stop(s->gateway, s->other_version.number, "its model is not served any more");
     other_end(s);
 }
 
-bool serve_update_failed(struct serve *s, const struct fleet_machine *machine, const char *why)
+bool serve_update_machine_failed(struct serve *s, const struct fleet_machine *machine,
+                                 const char *why)
 {
-    if (s->other.number == 0 || machine->fixed_version != s->other.number)
+    if (s->other_version.number == 0 || machine->fixed_version != s->other_version.number)
         return false;
     if (s->update != SERVE_UPDATE_STARTING) {
         log_error("machine %s is given up: %s", machine->config.name, why);
@@ -298,8 +302,8 @@ bool serve_update_failed(struct serve *s, const struct fleet_machine *machine, c
 static void update_give_up(struct serve *s, const char *why)
 {
     char text[sizeof(s->update_text)];
-    snprintf(text, sizeof(text), "version %u, %s, is given up: %.480s", s->other.number,
-             s->other.name, why);
+    snprintf(text, sizeof(text), "version %u, %s, is given up: %.480s", s->other_version.number,
+             s->other_version.name, why);
     memcpy(s->update_text, text, sizeof(text));
     log_error("model update: %s; version %u, %s, goes on", text, s->current.number,
               s->current.name);
@@ -309,10 +313,10 @@ static void update_give_up(struct serve *s, const char *why)
 static void starting_turn(struct serve *s)
 {
     char why[480];
-    bool ready = gateway_version_paired(s->gateway, s->other.number);
+    bool ready = gateway_version_paired(s->gateway, s->other_version.number);
     for (const struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
          m = fleet_next(s->fleet, m))
-        if (m->fixed_version == s->other.number)
+        if (m->fixed_version == s->other_version.number)
             ready = ready && fleet_machine_up(m);
     if (!ready)
         s->update_ready_us = -1;
@@ -323,9 +327,9 @@ static void starting_turn(struct serve *s)
         update_give_up(s, why);
     } else if (ready && serve_now_us() - s->update_ready_us >= STEADY_US) {
         versions_exchange(s);
-    } else if (serve_now_us() >= s->update_us) {
+    } else if (serve_now_us() >= s->update_deadline_us) {
         char missing[240];
-        gateway_version_health_text(s->gateway, s->other.number, missing, sizeof(missing));
+        gateway_version_health_text(s->gateway, s->other_version.number, missing, sizeof(missing));
         snprintf(why, sizeof(why), "it does not serve after server/update_ms: %s", missing);
         update_give_up(s, why);
     }
@@ -338,38 +342,38 @@ static void remote_leave(struct serve *s)
     for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
          m = fleet_next(s->fleet, m))
         if (!m->config.local && m->member == FLEET_MEMBER_NONE && !fleet_machine_leaving(m) &&
-            config_machine_find(s->from_file, m->config.name) < 0)
+            config_machine_find(s->file_config, m->config.name) < 0)
             serve_machine_remove(s, m);
 }
 
 static void draining_turn(struct serve *s)
 {
-    uint32_t open = gateway_version_requests(s->gateway, s->other.number);
-    if (open > 0 && serve_now_us() < s->update_us)
+    uint32_t open = gateway_version_requests(s->gateway, s->other_version.number);
+    if (open > 0 && serve_now_us() < s->update_deadline_us)
         return;
     if (open > 0) {
         log_warn("model update: %u requests of version %u did not finish within server/drain_ms",
-                 open, s->other.number);
-        gateway_version_stop(s->gateway, s->other.number,
+                 open, s->other_version.number);
+        gateway_version_stop(s->gateway, s->other_version.number,
                              "the model was updated, and server/drain_ms is over");
-        s->update_us = INT64_MAX; /* the next iteration finds none */
+        s->update_deadline_us = INT64_MAX; /* the next iteration finds none */
         s->work_pending = true;
         return;
     }
     log_info("model update: version %u, %s, has no requests any more: its machines end",
-             s->other.number, s->other.name);
+             s->other_version.number, s->other_version.name);
     remote_leave(s);
     other_end(s);
 }
 
 static void ending_turn(struct serve *s)
 {
-    if (gateway_version_requests(s->gateway, s->other.number) > 0)
+    if (gateway_version_requests(s->gateway, s->other_version.number) > 0)
         return;
     bool has_machines = false;
     for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
          m = fleet_next(s->fleet, m)) {
-        if (m->fixed_version != s->other.number)
+        if (m->fixed_version != s->other_version.number)
             continue;
         has_machines = true;
         if (!fleet_machine_leaving(m)) /* an operator has undrained it since */
@@ -377,15 +381,15 @@ static void ending_turn(struct serve *s)
     }
     if (has_machines)
         return;
-    log_info("model update: version %u, %s, is gone; version %u, %s, serves", s->other.number,
-             s->other.name, s->current.number, s->current.name);
+    log_info("model update: version %u, %s, is gone; version %u, %s, serves",
+             s->other_version.number, s->other_version.name, s->current.number, s->current.name);
     if (s->update_text[0] == 0)
         snprintf(s->update_text, sizeof(s->update_text),
                  "version %u, %s, has taken the place of "
                  "version %u",
-                 s->current.number, s->current.name, s->other.number);
-    gateway_version_close(s->gateway, s->other.number);
-    serve_version_done(&s->other);
+                 s->current.number, s->current.name, s->other_version.number);
+    gateway_version_close(s->gateway, s->other_version.number);
+    serve_version_done(&s->other_version);
     update_state_set(s, SERVE_UPDATE_NONE, 0);
 }
 
@@ -402,14 +406,14 @@ static const char *state_name(const struct serve *s, bool other)
 static void metrics_report(struct serve *s)
 {
     struct metrics_version shown[METRICS_VERSIONS] = {{.number = 0}};
-    const struct serve_version *versions[METRICS_VERSIONS] = {&s->current, &s->other};
+    const struct serve_version *versions[METRICS_VERSIONS] = {&s->current, &s->other_version};
     for (int i = 0; i < METRICS_VERSIONS; i++) {
         const struct serve_version *version = versions[i];
         if (version->number == 0)
             continue;
         shown[i] = (struct metrics_version){
             .number = version->number,
-            .state = state_name(s, version == &s->other),
+            .state = state_name(s, version == &s->other_version),
             .open = gateway_version_requests(s->gateway, version->number),
             .total = gateway_version_requests_total(s->gateway, version->number)};
         memcpy(shown[i].name, version->name, sizeof(shown[i].name));
@@ -422,16 +426,16 @@ static void health_note_set(struct serve *s)
     char text[720] = "";
     char missing[240];
     if (s->update == SERVE_UPDATE_STARTING) {
-        gateway_version_health_text(s->gateway, s->other.number, missing, sizeof(missing));
-        snprintf(text, sizeof(text), "model update: version %u, %s, starts: %s", s->other.number,
-                 s->other.name, missing);
+        gateway_version_health_text(s->gateway, s->other_version.number, missing, sizeof(missing));
+        snprintf(text, sizeof(text), "model update: version %u, %s, starts: %s",
+                 s->other_version.number, s->other_version.name, missing);
     } else if (s->update == SERVE_UPDATE_DRAINING) {
         snprintf(text, sizeof(text), "model update: %u requests of version %u, %s, go on",
-                 gateway_version_requests(s->gateway, s->other.number), s->other.number,
-                 s->other.name);
+                 gateway_version_requests(s->gateway, s->other_version.number),
+                 s->other_version.number, s->other_version.name);
     } else if (s->update == SERVE_UPDATE_ENDING) {
         snprintf(text, sizeof(text), "model update: the machines of version %u, %s, end",
-                 s->other.number, s->other.name);
+                 s->other_version.number, s->other_version.name);
     }
     gateway_update_note_set(s->gateway, text);
 }
@@ -439,9 +443,9 @@ static void health_note_set(struct serve *s)
 int serve_update_turn(struct serve *s)
 {
     metrics_report(s);
-    if (s->stop_us >= 0 || s->update == SERVE_UPDATE_NONE)
+    if (s->stop_deadline_us >= 0 || s->update == SERVE_UPDATE_NONE)
         return -1;
-    if (s->update == SERVE_UPDATE_STARTING && s->drain_us >= 0)
+    if (s->update == SERVE_UPDATE_STARTING && s->drain_deadline_us >= 0)
         return -1; /* the server is stopping */
     if (s->update == SERVE_UPDATE_STARTING)
         starting_turn(s);
@@ -452,7 +456,7 @@ int serve_update_turn(struct serve *s)
     health_note_set(s);
     if (s->update == SERVE_UPDATE_NONE || s->update == SERVE_UPDATE_ENDING)
         return -1;
-    int64_t due_us = s->update_us;
+    int64_t due_us = s->update_deadline_us;
     if (s->update == SERVE_UPDATE_STARTING && s->update_ready_us >= 0 &&
         s->update_ready_us + STEADY_US < due_us)
         due_us = s->update_ready_us + STEADY_US;
@@ -464,7 +468,7 @@ static void version_add(const struct serve *s, const struct serve_version *versi
                         struct text *out)
 {
     text_addf(out, "{\"version\":%u,\"state\":\"%s\",\"model\":", version->number,
-              state_name(s, version == &s->other));
+              state_name(s, version == &s->other_version));
     text_add_json_string(out, version->name, strlen(version->name));
     text_adds(out, ",\"file\":");
     text_add_json_string(out, version->config.model, strlen(version->config.model));
@@ -473,16 +477,16 @@ static void version_add(const struct serve *s, const struct serve_version *versi
               (unsigned long long)gateway_version_requests_total(s->gateway, version->number));
 }
 
-void serve_update_state(const struct serve *s, struct text *out)
+void serve_update_state_write(const struct serve *s, struct text *out)
 {
     text_adds(out, ",\"versions\":[");
     version_add(s, &s->current, out);
-    if (s->other.number > 0) {
+    if (s->other_version.number > 0) {
         text_adds(out, ",");
-        version_add(s, &s->other, out);
+        version_add(s, &s->other_version, out);
     }
     text_addf(out, "],\"update\":{\"state\":\"%s\"",
-              s->other.number > 0 ? state_name(s, true) : "none");
+              s->other_version.number > 0 ? state_name(s, true) : "none");
     if (s->version_last > 1)
         text_addf(out, ",\"since_s\":%.1f", (double)(serve_now_us() - s->update_begun_us) * 1e-6);
     if (s->update_text[0] != 0) {

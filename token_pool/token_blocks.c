@@ -21,26 +21,26 @@ uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *
 {
     const struct sched_memory_blocks *blocks = token_blocks_of(pool, request);
     uint32_t tokens = request->prompt_tokens - (request->local ? 1 : 0);
-    assert(request->chain == KV_BLOCK_NONE && !blocks->granted);
+    assert(request->chain_end == KV_BLOCK_NONE && !blocks->granted);
     if (request->cached)
-        request->cached_blocks = kv_prefix_read_begin(
+        request->cached_spans = kv_prefix_read_begin(
             pool->options.prefix, request->prefix_salt, request->tokens,
-            tokens / pool->options.memory.block_tokens, request->tables.ids, &request->chain);
-    return blocks->count - request->cached_blocks;
+            tokens / pool->options.memory.block_tokens, request->tables.ids, &request->chain_end);
+    return blocks->count - request->cached_spans;
 }
 
 void token_blocks_prefix_unpin(struct token_pool *pool, struct token_request *request)
 {
-    if (request->chain != KV_BLOCK_NONE)
-        kv_prefix_read_end(pool->options.prefix, request->chain);
-    request->chain = KV_BLOCK_NONE;
-    request->cached_blocks = 0;
+    if (request->chain_end != KV_BLOCK_NONE)
+        kv_prefix_read_end(pool->options.prefix, request->chain_end);
+    request->chain_end = KV_BLOCK_NONE;
+    request->cached_spans = 0;
 }
 
 void token_blocks_take(struct token_pool *pool, struct token_request *request)
 {
     kv_tables_take(&request->tables, groups_of(pool), pool->options.kv, request->owner,
-                   request->cached_blocks, token_blocks_of(pool, request)->spans);
+                   request->cached_spans, token_blocks_of(pool, request)->spans);
 }
 
 void token_blocks_grow(struct token_pool *pool, struct token_request *request)
@@ -55,7 +55,7 @@ void token_blocks_grow(struct token_pool *pool, struct token_request *request)
 void token_blocks_quarantine(struct token_pool *pool, const struct token_request *request)
 {
     kv_tables_mark(&request->tables, groups_of(pool), pool->options.kv, request->owner,
-                   request->cached_blocks, token_blocks_of(pool, request)->spans, KV_QUARANTINED);
+                   request->cached_spans, token_blocks_of(pool, request)->spans, KV_QUARANTINED);
 }
 
 /* Adds the full blocks of the first `tokens` tokens to the prefix cache. Requires that their K and
@@ -65,13 +65,13 @@ static void prefix_add(struct token_pool *pool, struct token_request *request, u
     if (request->cached)
         kv_prefix_add(pool->options.prefix, request->owner, request->prefix_salt, request->tokens,
                       request->tables.ids, tokens / pool->options.memory.block_tokens,
-                      &request->chain);
+                      &request->chain_end);
 }
 
 void token_blocks_prompt_done(struct token_pool *pool, struct token_request *request)
 {
     kv_tables_mark(&request->tables, groups_of(pool), pool->options.kv, request->owner,
-                   request->cached_blocks, token_blocks_of(pool, request)->spans, KV_LIVE);
+                   request->cached_spans, token_blocks_of(pool, request)->spans, KV_LIVE);
     prefix_add(pool, request, request->prompt_tokens);
 }
 
@@ -85,7 +85,7 @@ static void blocks_free(struct token_pool *pool, const struct token_request *req
         kv_tables_free(&request->tables, groups_of(pool), kv, request->owner, 0, spans);
         return;
     }
-    for (uint32_t i = request->cached_blocks; i < spans; i++)
+    for (uint32_t i = request->cached_spans; i < spans; i++)
         if (!kv_prefix_holds(prefix, request->tables.ids[i]))
             kv_pool_free(kv, request->owner, &request->tables.ids[i], 1);
 }

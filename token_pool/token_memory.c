@@ -20,22 +20,22 @@ static struct token_await await_of(const struct token_pool *pool,
     const uint32_t spans = sched_memory_spans_of(memory, request->prompt_tokens);
     const uint32_t window_first =
         layer_groups_window_first(&memory->groups, memory->block_tokens, request->prompt_tokens);
-    const uint32_t count = kv_tables_list(&request->tables, &memory->groups, request->cached_blocks,
-                                          spans, window_first, pool->awaited);
+    const uint32_t count = kv_tables_list(&request->tables, &memory->groups, request->cached_spans,
+                                          spans, window_first, pool->awaited_blocks);
     return (struct token_await){
         .request = request->attempt,
         .owner = request->owner,
         .slot = token_slot_of(pool, request),
         .path = request->path,
         .writer = request->prompt_machine,
-        .blocks = pool->awaited,
+        .blocks = pool->awaited_blocks,
         .block_count = count,
     };
 }
 
 static bool await_wanted(const struct token_pool *pool, const struct token_request *request)
 {
-    return pool->options.calls.await != NULL && !request->local;
+    return pool->options.calls.await_changed != NULL && !request->local;
 }
 
 void token_await_end(struct token_pool *pool, const struct token_request *request)
@@ -43,7 +43,7 @@ void token_await_end(struct token_pool *pool, const struct token_request *reques
     if (request->state != TOKEN_RESERVED || !await_wanted(pool, request))
         return;
     const struct token_await await = await_of(pool, request);
-    pool->options.calls.await(pool->options.self, &await, true);
+    pool->options.calls.await_changed(pool->options.self, &await, true);
 }
 
 static void reserved_send(struct token_pool *pool, const struct token_request *request)
@@ -53,14 +53,14 @@ static void reserved_send(struct token_pool *pool, const struct token_request *r
         .kind = MESSAGE_RESERVED,
         .reserved = {.request = request->attempt,
                      .path = request->path,
-                     .held_count = request->cached_blocks,
+                     .held_span_count = request->cached_spans,
                      .block_count = await.block_count,
                      .blocks = await.blocks},
     };
     pool->options.calls.send(pool->options.self, request->gateway, &message);
 }
 
-void token_pool_awaited(struct token_pool *pool, kv_owner_id owner)
+void token_pool_await_known(struct token_pool *pool, kv_owner_id owner)
 {
     sched_slot slot = (sched_slot)(owner & 0xffff);
     if (!sched_slots_used(pool->slots, slot))
@@ -82,13 +82,13 @@ static void request_granted(struct token_pool *pool, struct token_request *reque
         return;
     }
     const struct token_await await = await_of(pool, request);
-    options->calls.await(options->self, &await, false);
+    options->calls.await_changed(options->self, &await, false);
 }
 
-void token_pool_grant(struct token_pool *pool, int64_t now_us)
+void token_pool_waiting_grant(struct token_pool *pool, int64_t now_us)
 {
     sched_slot slot;
-    while (sched_memory_candidate(pool->memory, &slot)) {
+    while (sched_memory_candidate_find(pool->memory, &slot)) {
         struct token_request *request = token_request_of(pool, slot);
         uint32_t needed = token_blocks_prefix_pin(pool, request);
         if (!sched_memory_grant(pool->memory, slot, needed, kv_pool_available(pool->options.kv))) {
@@ -140,7 +140,7 @@ static void request_preempt(struct token_pool *pool, struct token_request *reque
     token_request_forget(pool, request);
 }
 
-void token_pool_grow(struct token_pool *pool)
+void token_pool_answers_grow(struct token_pool *pool)
 {
     sched_slot slot;
     for (;;) {

@@ -31,8 +31,8 @@ enum status token_pool_open(const struct token_pool_options *options, struct tok
     if (status == ST_OK) {
         size_t ids = (size_t)layer_groups_count(&options->memory.groups) *
                      sched_memory_spans_of(&options->memory, options->memory.context_tokens);
-        pool->awaited = malloc(ids * sizeof(pool->awaited[0]));
-        status = pool->awaited != NULL ? ST_OK : ST_NO_MEMORY;
+        pool->awaited_blocks = malloc(ids * sizeof(pool->awaited_blocks[0]));
+        status = pool->awaited_blocks != NULL ? ST_OK : ST_NO_MEMORY;
     }
     if (status != ST_OK) {
         sched_slots_close(pool->slots);
@@ -90,7 +90,7 @@ void token_pool_close(struct token_pool *pool)
     sched_slots_close(pool->slots);
     sched_memory_close(pool->memory);
     message_buffer_done(&pool->tokens);
-    free(pool->awaited);
+    free(pool->awaited_blocks);
     free(pool->writers);
     free(pool);
 }
@@ -115,8 +115,8 @@ static bool is_process_of(const char *process, const char *machine)
     return strlen(machine) == bytes && memcmp(process, machine, bytes) == 0;
 }
 
-bool token_pool_awaits(const struct token_pool *pool, const struct message_request *name,
-                       const char *process, uint64_t first, uint64_t count)
+bool token_pool_request_awaits(const struct token_pool *pool, const struct message_request *name,
+                               const char *process, uint64_t first, uint64_t count)
 {
     const struct token_request *request = request_find(pool, name);
     return request != NULL && request->state == TOKEN_RESERVED &&
@@ -141,7 +141,7 @@ static enum status tables_open(const struct token_pool *pool, struct token_reque
     const struct sched_memory_options *memory = &pool->options.memory;
     request->tables.stride =
         sched_memory_spans_of(memory, request->prompt_tokens + request->output_limit);
-    request->tables.keep = sched_memory_keep(memory, request->local);
+    request->tables.keep = sched_memory_kept_spans(memory, request->local);
     size_t ids = (size_t)layer_groups_count(&memory->groups) * request->tables.stride;
     bool has_prompt = reserve->prompt_count > 0;
     size_t tokens = has_prompt ? (size_t)request->prompt_tokens + request->output_limit : 0;
@@ -202,14 +202,14 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
     struct token_request *request = token_request_of(pool, slot);
     *request = (struct token_request){
         .attempt = reserve->request,
-        .owner = ++pool->serial << 16 | slot,
+        .owner = ++pool->admitted_count << 16 | slot,
         .gateway = gateway,
         .local = local,
         .sampling = reserve->sampling,
         .prompt_tokens = reserve->prompt_tokens,
         .output_limit = output_limit,
         .prefix_salt = reserve->prefix_salt,
-        .chain = KV_BLOCK_NONE,
+        .chain_end = KV_BLOCK_NONE,
         .began_us = -1,
     };
     if (options->paths != NULL)
@@ -221,19 +221,20 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
     }
     memcpy(request->prompt_machine, reserve->prompt_machine, sizeof(request->prompt_machine));
     token_request_state_set(pool, request, TOKEN_WAITING);
-    sched_memory_reserve(pool->memory, slot,
-                         &(struct sched_memory_request){
-                             .prompt_tokens = request->prompt_tokens,
-                             .answer_tokens = request->output_limit,
-                             .preemptions = reserve->rank.preemptions,
-                             .path = request->path,
-                             .local = request->local,
-                             .rank = {.key = reserve->rank.key,
-                                      .weight = reserve->rank.weight,
-                                      .priority = reserve->rank.priority,
-                                      .resumed = reserve->request.generation > 0,
-                                      .born_us = now_us - reserve->rank.waited_ms * 1000ll,
-                                      .number = message_request_number(&reserve->request)}});
+    sched_memory_reserve(
+        pool->memory, slot,
+        &(struct sched_memory_request){
+            .prompt_tokens = request->prompt_tokens,
+            .answer_tokens = request->output_limit,
+            .preemptions = reserve->rank.preemptions,
+            .path = request->path,
+            .local = request->local,
+            .rank = {.key = reserve->rank.key,
+                     .weight = reserve->rank.weight,
+                     .priority = reserve->rank.priority,
+                     .resumed = reserve->request.generation > 0,
+                     .born_us = now_us - reserve->rank.waited_ms * 1000ll,
+                     .request_number = message_request_number(&reserve->request)}});
     return ST_OK;
 }
 
@@ -247,12 +248,12 @@ void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
 }
 
 /* True if a process of the request's prompt machine may write over a link that began before
- * links_ever was greater than `latest`. */
+ * links_begun was greater than `latest`. */
 static bool writer_is_linked(const struct token_pool *pool, const struct token_request *request,
                              uint64_t latest)
 {
     for (uint32_t i = 0; i < pool->writer_count; i++)
-        if (pool->writers[i].since <= latest &&
+        if (pool->writers[i].begun_at_link <= latest &&
             is_process_of(pool->writers[i].name, request->prompt_machine))
             return true;
     return request->local || pool->writers_unknown;
@@ -265,7 +266,7 @@ static const struct token_writer *head_link(const struct token_pool *pool, const
     for (uint32_t i = 0; i < pool->writer_count; i++) {
         const struct token_writer *writer = &pool->writers[i];
         if (writer->link.process == 0 && !writer->ended && strcmp(writer->name, machine) == 0 &&
-            (latest == NULL || writer->since > latest->since))
+            (latest == NULL || writer->begun_at_link > latest->begun_at_link))
             latest = writer;
     }
     return latest;
@@ -281,15 +282,16 @@ static bool writer_knows(const struct token_pool *pool, const struct token_reque
     const struct token_writer *head = head_link(pool, request->prompt_machine);
     for (uint32_t i = 0; i < pool->writer_count && !request->local; i++) {
         const struct token_writer *writer = &pool->writers[i];
-        if (writer->since <= latest && is_process_of(writer->name, request->prompt_machine) &&
-            (writer->ended || head == NULL || writer->since < head->since))
+        if (writer->begun_at_link <= latest &&
+            is_process_of(writer->name, request->prompt_machine) &&
+            (writer->ended || head == NULL || writer->begun_at_link < head->begun_at_link))
             return false;
     }
     return request->local || !pool->writers_unknown;
 }
 
-bool token_pool_written_by(const struct token_pool *pool, const struct message_request *name,
-                           const char *process)
+bool token_pool_writer_matches(const struct token_pool *pool, const struct message_request *name,
+                               const char *process)
 {
     const struct token_request *request = request_find(pool, name);
     return request == NULL || is_process_of(process, request->prompt_machine);
@@ -302,8 +304,8 @@ void token_request_quarantine(struct token_pool *pool, struct token_request *req
     token_request_state_set(pool, request, TOKEN_QUARANTINED);
     sched_memory_quarantine(pool->memory, token_slot_of(pool, request));
     token_blocks_quarantine(pool, request);
-    request->quarantined_at = pool->links_ever;
-    bool linked = writer_is_linked(pool, request, request->quarantined_at);
+    request->quarantined_at_link = pool->links_begun;
+    bool linked = writer_is_linked(pool, request, request->quarantined_at_link);
     int64_t lease_us = linked ? TOKEN_LEASE_US : QUARANTINE_US;
     kv_pool_lease_set(pool->options.kv, request->owner, now_us + lease_us);
 }
@@ -367,7 +369,7 @@ static void decode_start(struct token_pool *pool, struct token_request *request,
 static void writer_stopped(struct token_pool *pool, struct token_request *request, int64_t now_us)
 {
     bool quarantined = request->state == TOKEN_QUARANTINED;
-    uint64_t latest = quarantined ? request->quarantined_at : pool->links_ever;
+    uint64_t latest = quarantined ? request->quarantined_at_link : pool->links_begun;
     if (writer_knows(pool, request, latest))
         token_request_forget(pool, request);
     else if (!quarantined)
@@ -406,10 +408,10 @@ void token_pool_kv_aborted(struct token_pool *pool, const struct message_request
     if (request != NULL &&
         (request->state == TOKEN_QUARANTINED || request->state == TOKEN_RESERVED))
         writer_stopped(pool, request, now_us);
-    for (uint32_t i = 0; i < TOKEN_UNTOLD_MAX && request == NULL; i++)
-        if (pool->untold[i].request.id == name->id &&
-            pool->untold[i].request.generation == name->generation)
-            pool->untold[i].prompt_machine[0] = 0;
+    for (uint32_t i = 0; i < TOKEN_UNCONFIRMED_MAX && request == NULL; i++)
+        if (pool->unconfirmed[i].request.id == name->id &&
+            pool->unconfirmed[i].request.generation == name->generation)
+            pool->unconfirmed[i].prompt_machine[0] = 0;
 }
 
 static struct token_writer *writer_add(struct token_pool *pool)
@@ -443,7 +445,7 @@ static void writer_remove(struct token_pool *pool, struct token_writer *writer, 
     for (uint32_t i = 0; i < pool->options.memory.slot_count; i++) {
         struct token_request *request = &pool->requests[i];
         if (request->state == TOKEN_QUARANTINED && is_process_of(name, request->prompt_machine) &&
-            !writer_is_linked(pool, request, request->quarantined_at))
+            !writer_is_linked(pool, request, request->quarantined_at_link))
             kv_pool_lease_set(pool->options.kv, request->owner, now_us + QUARANTINE_US);
     }
 }
@@ -459,9 +461,9 @@ static void cancel_send(struct token_pool *pool, struct transport_peer *peer,
  * of one may still be on its way to it. */
 static void writer_tell(struct token_pool *pool, const char *machine, struct transport_peer *peer)
 {
-    for (uint32_t i = 0; i < TOKEN_UNTOLD_MAX; i++)
-        if (strcmp(pool->untold[i].prompt_machine, machine) == 0)
-            cancel_send(pool, peer, &pool->untold[i].request);
+    for (uint32_t i = 0; i < TOKEN_UNCONFIRMED_MAX; i++)
+        if (strcmp(pool->unconfirmed[i].prompt_machine, machine) == 0)
+            cancel_send(pool, peer, &pool->unconfirmed[i].request);
     for (uint32_t i = 0; i < pool->options.memory.slot_count; i++) {
         const struct token_request *request = &pool->requests[i];
         if (request->state == TOKEN_QUARANTINED && strcmp(request->prompt_machine, machine) == 0)
@@ -472,7 +474,7 @@ static void writer_tell(struct token_pool *pool, const char *machine, struct tra
 static bool head_was_linked(const struct token_pool *pool, const char *machine, uint64_t latest)
 {
     for (uint32_t i = 0; i < pool->writer_count; i++)
-        if (pool->writers[i].link.process == 0 && pool->writers[i].since <= latest &&
+        if (pool->writers[i].link.process == 0 && pool->writers[i].begun_at_link <= latest &&
             strcmp(pool->writers[i].name, machine) == 0)
             return true;
     return false;
@@ -486,8 +488,8 @@ static void quarantines_extend(struct token_pool *pool, const char *process, uin
         struct token_request *request = &pool->requests[i];
         if (request->state == TOKEN_QUARANTINED && !request->local &&
             is_process_of(process, request->prompt_machine) &&
-            head_was_linked(pool, request->prompt_machine, request->quarantined_at))
-            request->quarantined_at = since;
+            head_was_linked(pool, request->prompt_machine, request->quarantined_at_link))
+            request->quarantined_at_link = since;
     }
 }
 
@@ -495,12 +497,12 @@ void token_pool_writer_up(struct token_pool *pool, struct token_link link, const
                           struct transport_peer *peer)
 {
     struct token_writer *writer = writer_add(pool);
-    uint64_t since = ++pool->links_ever;
+    uint64_t since = ++pool->links_begun;
     if (writer == NULL) {
         pool->writers_unknown = true;
         return;
     }
-    *writer = (struct token_writer){.link = link, .peer = peer, .since = since};
+    *writer = (struct token_writer){.link = link, .peer = peer, .begun_at_link = since};
     snprintf(writer->name, sizeof(writer->name), "%s", name);
     if (link.process == 0 && peer != NULL && strchr(name, '/') == NULL)
         writer_tell(pool, name, peer);
@@ -554,7 +556,8 @@ static void writer_ask(struct token_pool *pool, const struct token_request *requ
 /* Forgets a request whose prompt machine has not said that it stopped. */
 static void forget_untold(struct token_pool *pool, struct token_request *request)
 {
-    struct token_untold *untold = &pool->untold[pool->untold_count++ % TOKEN_UNTOLD_MAX];
+    struct token_unconfirmed *untold =
+        &pool->unconfirmed[pool->unconfirmed_count++ % TOKEN_UNCONFIRMED_MAX];
     untold->request = request->attempt;
     memcpy(untold->prompt_machine, request->prompt_machine, sizeof(untold->prompt_machine));
     token_request_forget(pool, request);
@@ -563,8 +566,8 @@ static void forget_untold(struct token_pool *pool, struct token_request *request
 static void lease_ended(struct token_pool *pool, struct token_request *request, int64_t now_us)
 {
     bool quarantined = request->state == TOKEN_QUARANTINED;
-    bool linked =
-        writer_is_linked(pool, request, quarantined ? request->quarantined_at : pool->links_ever);
+    bool linked = writer_is_linked(pool, request,
+                                   quarantined ? request->quarantined_at_link : pool->links_begun);
     if (quarantined && !linked) {
         forget_untold(pool, request);
         return;
@@ -601,8 +604,8 @@ int64_t token_pool_leases_check(struct token_pool *pool, int64_t now_us)
     return leased_count(pool) > 0 ? now_us + LEASE_CHECK_US : INT64_MAX;
 }
 
-enum status token_pool_blocks(const struct token_pool *pool, const struct message_request *name,
-                              struct token_blocks *out)
+enum status token_pool_request_blocks(const struct token_pool *pool,
+                                      const struct message_request *name, struct token_blocks *out)
 {
     const struct token_request *request = request_find(pool, name);
     if (request == NULL || request->state != TOKEN_RESERVED || !request->local)
@@ -610,15 +613,15 @@ enum status token_pool_blocks(const struct token_pool *pool, const struct messag
     *out = (struct token_blocks){
         .ids = request->tables.ids,
         .stride = request->tables.stride,
-        .count = sched_memory_spans_of(&pool->options.memory, request->prompt_tokens),
-        .cached_count = request->cached_blocks,
+        .span_count = sched_memory_spans_of(&pool->options.memory, request->prompt_tokens),
+        .cached_span_count = request->cached_spans,
         .path = request->path,
     };
     return ST_OK;
 }
 
-void token_pool_others(const struct token_pool *pool, const struct transport_peer *gateway,
-                       struct message_others *out)
+void token_pool_load_add(const struct token_pool *pool, const struct transport_peer *gateway,
+                         struct message_others *out)
 {
     if (sched_slots_count(pool->slots) == 0)
         return;
@@ -631,7 +634,7 @@ void token_pool_others(const struct token_pool *pool, const struct transport_pee
     }
 }
 
-void token_pool_stats(const struct token_pool *pool, struct message_stats *stats)
+void token_pool_stats_add(const struct token_pool *pool, struct message_stats *stats)
 {
     stats->transfers_awaited += pool->state_counts[TOKEN_RESERVED];
     message_stats_add(stats, &pool->stats);

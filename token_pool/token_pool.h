@@ -47,9 +47,9 @@ struct token_pool_calls {
     bool (*local_writes)(void *self, const struct message_request *request);
     /* NULL = this machine has no stages. Stage processes check each write into their memory, so
      * they must know which request awaits KV of another machine. ends = false: the request begins
-     * to await KV; the function tells the processes and then calls token_pool_awaited. ends = true:
-     * the request no longer awaits KV. */
-    void (*await)(void *self, const struct token_await *await, bool ends);
+     * to await KV; the function tells the processes and then calls token_pool_await_known. ends =
+     * true: the request no longer awaits KV. */
+    void (*await_changed)(void *self, const struct token_await *await, bool ends);
 };
 
 /* A request that awaits KV of another machine. */
@@ -88,7 +88,8 @@ uint32_t token_pool_count(const struct token_pool *pool);
  * that are decoded elsewhere (sched_memory_prompt_share). False after opening. */
 void token_pool_mixed_set(struct token_pool *pool, bool mixed);
 
-/* Handles RESERVE of a gateway. The answer is RESERVED, which token_pool_grant sends, or FAILED. */
+/* Handles RESERVE of a gateway. The answer is RESERVED, which token_pool_waiting_grant sends, or
+ * FAILED. */
 void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
                         const struct message_reserve *reserve, int64_t now_us);
 /* Handles CANCEL of a gateway. writer = true: a prompt machine may be writing into the blocks,
@@ -98,15 +99,15 @@ void token_pool_cancel(struct token_pool *pool, const struct message_request *re
                        int64_t now_us);
 /* Returns true if the request awaits KV of the machine of `process` in all blocks [first, first +
  * count). `process` is MACHINE, or MACHINE/NUMBER for a stage process. */
-bool token_pool_awaits(const struct token_pool *pool, const struct message_request *request,
-                       const char *process, uint64_t first, uint64_t count);
+bool token_pool_request_awaits(const struct token_pool *pool, const struct message_request *request,
+                               const char *process, uint64_t first, uint64_t count);
 /* Returns false if RESERVE named another prompt machine than that of `process` for the request.
  * Returns true if the pool does not have the request. */
-bool token_pool_written_by(const struct token_pool *pool, const struct message_request *request,
-                           const char *process);
+bool token_pool_writer_matches(const struct token_pool *pool, const struct message_request *request,
+                               const char *process);
 /* Call it when all stage processes know of the request that `await` named: sends RESERVED. No
  * effect if the request has ended. */
-void token_pool_awaited(struct token_pool *pool, kv_owner_id owner);
+void token_pool_await_known(struct token_pool *pool, kv_owner_id owner);
 /* Handle KV_READY and KV_ABORTED of a prompt machine, or the same calls of this machine's own
  * prompt pool. */
 void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready,
@@ -139,10 +140,10 @@ void token_pool_writes_ended(struct token_pool *pool, struct token_link link, in
 
 /* Gives each answer whose next token has no room another block. If no block is available, a victim
  * is preempted; if the victim is in a batch, the growing answer waits. Call it before each batch
- * and before token_pool_grant, which gives away the remaining blocks. */
-void token_pool_grow(struct token_pool *pool);
+ * and before token_pool_waiting_grant, which gives away the remaining blocks. */
+void token_pool_answers_grow(struct token_pool *pool);
 /* Gives memory to the waiting requests, in order. */
-void token_pool_grant(struct token_pool *pool, int64_t now_us);
+void token_pool_waiting_grant(struct token_pool *pool, int64_t now_us);
 /* Gives up one reservation whose KV is awaited, if machines could wait for each other in a circle
  * (sched_memory_deadlock_victim). prompt_holders = number of prompts that hold blocks of this
  * machine. Call it after all batches that can begin have begun. */
@@ -154,22 +155,23 @@ int64_t token_pool_leases_check(struct token_pool *pool, int64_t now_us);
 struct token_blocks {
     const kv_block_id *ids; /* kv_tables.ids of the request. */
     uint32_t stride;        /* kv_tables.stride of the request. */
-    uint32_t count;         /* Spans of the prompt. */
+    uint32_t span_count;    /* Spans of the prompt. */
     /* Number of the first spans that already have their KV and must not be written. */
-    uint32_t cached_count;
+    uint32_t cached_span_count;
     uint32_t path; /* Path of the request through this machine's stages. */
 };
 
 /* Stores the blocks of a request that awaits KV of this machine's prompt pool, which writes into
  * them. Returns ST_NOT_FOUND if there is no such request. */
-enum status token_pool_blocks(const struct token_pool *pool, const struct message_request *request,
-                              struct token_blocks *out);
+enum status token_pool_request_blocks(const struct token_pool *pool,
+                                      const struct message_request *request,
+                                      struct token_blocks *out);
 
 /* One decode step of one request, as the engine needs it: the input is token `id` at `position`,
  * the output is token `index` of the answer. Pointers are valid until token_pool_decode_done. */
 struct token_decode {
     uint64_t request;          /* The request's id. */
-    uint32_t id;               /* The input token. */
+    uint32_t input_id;         /* The input token. */
     uint32_t position;         /* Its position in the context. */
     const kv_block_id *blocks; /* kv_tables.ids of the request. */
     uint32_t group_stride;     /* kv_tables.stride of the request. */
@@ -178,7 +180,7 @@ struct token_decode {
     struct sample_context context; /* What sampling reads besides `sampling`. */
     struct grammar_answer *answer; /* NULL = no constraint. */
     uint32_t output_limit;         /* Most tokens of the answer. */
-    uint32_t index;                /* Index of the output token in the answer. */
+    uint32_t answer_index;         /* Index of the output token in the answer. */
 };
 
 /* Stores the input of the request's next decode step. Requires that the request is decoding. */
@@ -193,10 +195,10 @@ void token_pool_decode_done(struct token_pool *pool, sched_slot slot, struct mes
 void token_pool_tokens_send(struct token_pool *pool);
 
 /* Adds to `out` the numbers of decodes and of KV tokens of all gateways except `gateway`. */
-void token_pool_others(const struct token_pool *pool, const struct transport_peer *gateway,
-                       struct message_others *out);
+void token_pool_load_add(const struct token_pool *pool, const struct transport_peer *gateway,
+                         struct message_others *out);
 
 /* Adds the pool's counters, and the number of requests that await KV, to `stats`. */
-void token_pool_stats(const struct token_pool *pool, struct message_stats *stats);
+void token_pool_stats_add(const struct token_pool *pool, struct message_stats *stats);
 
 #endif

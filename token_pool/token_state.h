@@ -51,11 +51,11 @@ struct token_request {
     struct kv_tables tables;
     /* Number of the first spans whose blocks were found in the prefix cache, which owns them. Only
      * of models without windows. */
-    uint32_t cached_blocks;
+    uint32_t cached_spans;
     uint64_t prefix_salt; /* Salt of its chains in the prefix cache. */
     /* The last of the consecutive blocks that the request reads in the prefix cache, which keeps
      * them until kv_prefix_read_end; KV_BLOCK_NONE = it reads none. */
-    kv_block_id chain;
+    kv_block_id chain_end;
     /* The prompt, then the `generated` tokens of the answer; NULL = RESERVE had no prompt. */
     uint32_t *tokens;
     bool cached; /* Its blocks are looked up in the prefix cache and added to it. Has `tokens`. */
@@ -65,9 +65,9 @@ struct token_request {
     uint32_t generated; /* Known tokens of the answer. The first one arrives with KV_READY. */
     uint32_t last_token;
     int64_t reserved_us; /* When it got its first blocks. */
-    /* TOKEN_QUARANTINED: links_ever when the quarantine began, or the latest link that was made for
-     * a head that was connected then. Over later links no process writes into the blocks. */
-    uint64_t quarantined_at;
+    /* TOKEN_QUARANTINED: links_begun when the quarantine began, or the latest link that was made
+     * for a head that was connected then. Over later links no process writes into the blocks. */
+    uint64_t quarantined_at_link;
     int64_t decoding_us; /* When its KV was complete. */
     int64_t began_us;    /* Start of its first decode step; -1 = not yet. */
 };
@@ -85,36 +85,37 @@ struct token_writer {
     struct token_link link;
     char name[LIMIT_NAME_BYTES]; /* MACHINE, or MACHINE/NUMBER for a stage process. */
     struct transport_peer *peer; /* NULL = another process has it, or it has ended. */
-    uint64_t since;              /* links_ever when it began. */
+    uint64_t begun_at_link;      /* links_begun when it began. */
     bool ended;                  /* The connection has ended, its writes have not. */
 };
 
 /* A request whose blocks are free although its prompt machine has not said that it stopped, because
  * all its connections had ended. When that machine connects again, it gets CANCEL for the request
  * before it can write, because a PREFILL may still be on its way to it. */
-struct token_untold {
+struct token_unconfirmed {
     struct message_request request;
     char prompt_machine[LIMIT_NAME_BYTES]; /* Empty = unused. */
 };
-#define TOKEN_UNTOLD_MAX 1024
+#define TOKEN_UNCONFIRMED_MAX 1024
 
 struct token_pool {
     struct token_pool_options options;
     struct sched_slots *slots;
     struct sched_memory *memory;
-    uint64_t serial;                          /* Number of requests admitted so far. */
+    uint64_t admitted_count;                  /* Number of requests admitted so far. */
     uint32_t state_counts[TOKEN_STATE_COUNT]; /* Number of slots in each state. */
     struct message_stats stats;               /* Only the counters are used. */
     struct message_buffer tokens;             /* The TOKENS message that is being encoded. */
     uint32_t writer_count, writer_capacity;
     struct token_writer *writers;
-    uint64_t links_ever; /* Number of links that have begun. */
+    uint64_t links_begun; /* Number of links that have begun. */
     /* A writer could not be recorded for lack of memory. After that, no quarantine ends by time. */
     bool writers_unknown;
-    /* Number of untold requests so far; number n is at n % TOKEN_UNTOLD_MAX. */
-    uint32_t untold_count;
-    struct token_untold untold[TOKEN_UNTOLD_MAX];
-    kv_block_id *awaited; /* [layer groups × spans of the longest context]; see token_memory.c. */
+    /* Number of untold requests so far; number n is at n % TOKEN_UNCONFIRMED_MAX. */
+    uint32_t unconfirmed_count;
+    struct token_unconfirmed unconfirmed[TOKEN_UNCONFIRMED_MAX];
+    kv_block_id
+        *awaited_blocks; /* [layer groups × spans of the longest context]; see token_memory.c. */
     uint32_t outgoing_count; /* Tokens of batches that have ended, to be sent. */
     struct token_outgoing outgoing[LIMIT_BATCH_SEQUENCES];
     struct token_request requests[]; /* Indexed by slot - first_slot. */
@@ -163,8 +164,8 @@ static inline const struct sched_memory_blocks *token_blocks_of(const struct tok
 
 /* ---- token_memory.c ---- */
 
-/* Tells the stage processes (calls.await) that the request awaits no KV after this call. No effect
- * in other states than TOKEN_RESERVED. Call it before the request leaves TOKEN_RESERVED. */
+/* Tells the stage processes (calls.await_changed) that the request awaits no KV after this call. No
+ * effect in other states than TOKEN_RESERVED. Call it before the request leaves TOKEN_RESERVED. */
 void token_await_end(struct token_pool *pool, const struct token_request *request);
 
 /* ---- token_blocks.c ---- */

@@ -14,7 +14,7 @@ void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t n
     bool reads = request->reads_tokens;
     *out = (struct token_decode){
         .request = request->attempt.id,
-        .id = request->last_token,
+        .input_id = request->last_token,
         .position = request->prompt_tokens + request->generated - 1,
         .blocks = request->tables.ids,
         .group_stride = request->tables.stride,
@@ -28,7 +28,7 @@ void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t n
                         reads ? request->prompt_tokens - request->sampling.answer_tokens : 0},
         .answer = request->answer,
         .output_limit = request->output_limit,
-        .index = request->generated,
+        .answer_index = request->generated,
     };
 }
 

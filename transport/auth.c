@@ -28,7 +28,7 @@ struct wire_transcript {
     uint32_t roles[2];
     char names[2][LIMIT_NAME_BYTES];
     uint8_t nonces[2][AUTH_NONCE_BYTES];
-    uint8_t channel[TLS_CHANNEL_BYTES];
+    uint8_t channel[TLS_CHANNEL_BINDING_BYTES];
 };
 static_assert(sizeof(struct wire_transcript) == 200, "the proved struct has no padding");
 
@@ -53,7 +53,7 @@ void auth_proof(const struct secret_key *key, const struct auth_exchange *exchan
     memcpy(transcript.names[1], exchange->accepting.name, LIMIT_NAME_BYTES);
     memcpy(transcript.nonces[0], exchange->connecting.nonce, AUTH_NONCE_BYTES);
     memcpy(transcript.nonces[1], exchange->accepting.nonce, AUTH_NONCE_BYTES);
-    memcpy(transcript.channel, exchange->channel, TLS_CHANNEL_BYTES);
+    memcpy(transcript.channel, exchange->channel_binding, TLS_CHANNEL_BINDING_BYTES);
     const struct secret_piece piece = {&transcript, sizeof(transcript)};
     secret_mac(key->bytes, sizeof(key->bytes), &piece, 1, out);
 }

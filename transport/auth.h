@@ -36,7 +36,8 @@ struct auth_side {
 struct auth_exchange {
     struct auth_side connecting;
     struct auth_side accepting;
-    uint8_t channel[TLS_CHANNEL_BYTES]; /* Value of tls_channel, equal on both sides. */
+    uint8_t channel_binding
+        [TLS_CHANNEL_BINDING_BYTES]; /* Value of tls_channel_binding, equal on both sides. */
 };
 
 /* The side that gives the proof. RENEWED: a proof of another key, on a connection that is up

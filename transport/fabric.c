@@ -146,13 +146,13 @@ static enum status worker_open(struct fabric *fabric, const struct fabric_option
 {
     struct fabric_selection selection;
     fabric_selection_make(options, &selection);
-    fabric->rdma = selection.named || strstr(selection.tls, ",rc") != NULL;
+    fabric->rdma = selection.transports_named || strstr(selection.tls, ",rc") != NULL;
     if (selection.none)
         return ST_OK;
     if (selection.rdma && options->device == NULL && !memory_lockable(options->region_bytes, error))
         return ST_NO_MEMORY;
     enum status status = context_open(fabric, &selection, error);
-    if (status == ST_OK || selection.named)
+    if (status == ST_OK || selection.transports_named)
         return status;
     const char *rdma = strstr(selection.tls, ",rc");
     if (rdma == NULL)
@@ -386,19 +386,19 @@ static void op_link(struct fabric_op *op, struct fabric_op **owner)
 {
     op->next = *owner;
     if (op->next != NULL)
-        op->next->link_at = &op->next;
-    op->link_at = owner;
+        op->next->list_link = &op->next;
+    op->list_link = owner;
     *owner = op;
 }
 
 static void op_unlink(struct fabric_op *op)
 {
-    if (op->link_at == NULL)
+    if (op->list_link == NULL)
         return;
-    *op->link_at = op->next;
+    *op->list_link = op->next;
     if (op->next != NULL)
-        op->next->link_at = op->link_at;
-    op->link_at = NULL;
+        op->next->list_link = op->list_link;
+    op->list_link = NULL;
 }
 
 struct fabric_op *fabric_op_take(struct fabric *fabric, struct fabric_op **owner)

@@ -31,7 +31,7 @@
 #define FABRIC_SETTLE_US 200000
 /* Most that one check of the copies counts for in FABRIC_SETTLE_US: a longer time between two
  * checks means that this process was paused, while the copies may have ended. */
-#define FABRIC_SETTLE_LOOK_US 10000
+#define FABRIC_SETTLE_STEP_US 10000
 
 /* Precedes the data of a write by active message. Must not change until UCX has finished the
  * send. */
@@ -50,7 +50,7 @@ _Static_assert(sizeof(struct fabric_write_header) == 32, "wire size");
 struct fabric_op {
     struct fabric_op *next; /* Next in the link's list while in flight, else in the free list. */
     /* The pointer to this op in the link's list while in flight, else NULL. */
-    struct fabric_op **link_at;
+    struct fabric_op **list_link;
     struct fabric *fabric;
     struct fabric_link *link; /* NULL = the link is closed. */
     uint64_t number;          /* Number of the flush. */
@@ -96,7 +96,8 @@ struct fabric_copy {
 struct fabric_copies {
     struct fabric_copy *ring; /* Ring of copies: copy n is at n % capacity. */
     uint64_t first, count, capacity;
-    uint64_t woken; /* Number of the copy up to which the device will wake us when it is done. */
+    uint64_t
+        wake_number; /* Number of the copy up to which the device will wake us when it is done. */
     int64_t busy_since_us;
     struct transport_copied copied;
 };
@@ -125,7 +126,9 @@ struct fabric_staging {
 
 /* The settings of UCX: transports and devices. */
 struct fabric_selection {
-    bool named;        /* The caller has named the transports: opening fails if they do not work. */
+    bool
+        /* The caller has named the transports: opening fails if they do not work. */
+        transports_named;
     bool none;         /* UCX is not opened. */
     bool rdma;         /* RDMA devices may write the region. */
     bool soft_roce;    /* One of this host's RDMA devices is soft-RoCE. */
@@ -156,7 +159,7 @@ struct fabric {
     struct device_handle handle; /* Handle of the region; bytes 0 = it is not shared. */
     /* Open links; closed links that UCX has not closed yet; and those that UCX had not closed when
      * the fabric closed. */
-    struct fabric_link *links, *closing, *left;
+    struct fabric_link *links, *closing, *leftover_links;
     struct fabric_inbox *inboxes;
     struct fabric_slab *slabs;
     struct fabric_op *free_ops;
@@ -211,9 +214,9 @@ struct fabric_link {
     /* true: UCX or our device puts writes into the memory of the peer. false: writes are sent as
      * messages. */
     bool direct;
-    bool data;   /* Writes travel over data connections. */
-    bool shared; /* The peer's region is mapped into this process, so no probe is needed. */
-    bool probed; /* See fabric_link_probed. */
+    bool by_data; /* Writes travel over data connections. */
+    bool shared;  /* The peer's region is mapped into this process, so no probe is needed. */
+    bool probed;  /* See fabric_link_probed. */
     /* Writes go through pinned memory, or from device to device if `import` is set. */
     bool staged;
     struct fabric_import *import; /* The peer's region, opened by our device; NULL = not opened. */
@@ -225,10 +228,10 @@ struct fabric_link {
     uint32_t epoch_writes;      /* Messages since the last flush. */
     struct link_flush *flushes; /* Ring: flush n is at n % capacity. n is also the flush's epoch. */
     uint64_t first, count, capacity;
-    struct staged_write *waiting; /* Ring: entry n is at n % waiting_capacity. */
+    struct staged_write *staged_writes; /* Ring: entry n is at n % waiting_capacity. */
     uint64_t waiting_first, waiting_count, waiting_capacity;
     struct fabric_slot *slot; /* Slot that the next pieces are copied into; NULL = none. */
-    /* Bytes that have left `waiting`: copying_bytes are being copied out of the device,
+    /* Bytes that have left `staged_writes`: copying_bytes are being copied out of the device,
      * sending_bytes are being sent. */
     size_t copying_bytes, sending_bytes;
     ucs_status_t failure;
@@ -254,9 +257,9 @@ void fabric_op_give(struct fabric_op *op);
 void fabric_ops_orphan(struct fabric_op **owner);
 
 /* Frees the closing links whose endpoints UCX has closed. With `all`, moves the other closing links
- * to fabric->left. */
+ * to fabric->leftover_links. */
 void fabric_links_reap(struct fabric *fabric, bool all);
-/* Frees fabric->left, after the worker is destroyed. */
+/* Frees fabric->leftover_links, after the worker is destroyed. */
 void fabric_links_left_close(struct fabric *fabric);
 
 enum status fabric_inboxes_start(struct fabric *fabric); /* Installs the handlers of messages. */
@@ -292,7 +295,7 @@ void fabric_link_unstage(struct fabric_link *link); /* The link closes. */
 bool fabric_link_failing(const struct fabric_link *link);
 /* Return the write or flush that has waited longest (NULL = none), and remove it. */
 struct staged_write *fabric_link_staged_take(struct fabric_link *link);
-void fabric_link_next_done(struct fabric_link *link);
+void fabric_link_flush_next_done(struct fabric_link *link);
 
 /* fabric_link_peer.c */
 /* Lets peers of this host open the region. A failure is harmless: its text is added to

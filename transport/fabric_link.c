@@ -75,14 +75,14 @@ static void on_ep_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     struct fabric_link *link = arg;
     (void)ep;
-    if (!link->data)
+    if (!link->by_data)
         link->failure = status;
 }
 
 /* The link's writes travel over data connections. */
 static void link_data(struct fabric_link *link)
 {
-    link->data = true;
+    link->by_data = true;
     link->direct = false;
     link->staged = link->fabric->staging != NULL;
     snprintf(link->path, sizeof(link->path), "messages over %s%s",
@@ -203,8 +203,8 @@ void fabric_links_reap(struct fabric *fabric, bool all)
         if (link->rkey != NULL)
             ucp_rkey_destroy(link->rkey);
         if (open) {
-            link->next = fabric->left;
-            fabric->left = link;
+            link->next = fabric->leftover_links;
+            fabric->leftover_links = link;
         } else {
             link_destroy(link);
         }
@@ -213,9 +213,9 @@ void fabric_links_reap(struct fabric *fabric, bool all)
 
 void fabric_links_left_close(struct fabric *fabric)
 {
-    while (fabric->left != NULL) {
-        struct fabric_link *link = fabric->left;
-        fabric->left = link->next;
+    while (fabric->leftover_links != NULL) {
+        struct fabric_link *link = fabric->leftover_links;
+        fabric->leftover_links = link->next;
         link_destroy(link);
     }
 }
@@ -421,7 +421,7 @@ static void flush_put(struct fabric_link *link, uint64_t number)
 
 bool fabric_link_probe(struct fabric_link *link)
 {
-    if (link->ep == NULL || link->data || link->shared)
+    if (link->ep == NULL || link->by_data || link->shared)
         return false;
     struct fabric_op *message = op_begin(link, 0, NULL);
     struct fabric_op *flush = message != NULL ? op_begin(link, 0, NULL) : NULL;
@@ -459,7 +459,7 @@ static void write_begin(struct fabric_link *link, const struct data_write *write
 
 void fabric_link_send(struct fabric_link *link, const struct data_write *write)
 {
-    if (link->data || link->queue.count > 0 || !window_open(link, write->bytes))
+    if (link->by_data || link->queue.count > 0 || !window_open(link, write->bytes))
         fabric_link_data_add(link, write);
     else
         write_begin(link, write);
@@ -470,7 +470,7 @@ bool fabric_link_window_pump(struct fabric_link *link)
     const struct data_queue *queue = &link->queue;
     struct data_write write;
     bool did = false;
-    while (!link->data && queue->count > 0 && !fabric_link_failing(link) &&
+    while (!link->by_data && queue->count > 0 && !fabric_link_failing(link) &&
            window_open(link, queue->writes[queue->first % queue->capacity].bytes)) {
         (void)fabric_link_data_take(link, &write);
         write_begin(link, &write);
@@ -498,7 +498,7 @@ void fabric_link_write(struct fabric_link *link, const void *local, size_t bytes
         return;
     }
     /* A write over data connections is not cut here. */
-    size_t most = link->data ? bytes : link->direct ? fabric->window_bytes : FABRIC_PIECE;
+    size_t most = link->by_data ? bytes : link->direct ? fabric->window_bytes : FABRIC_PIECE;
     struct data_write write = {
         .request = *request, .memory = local, .offset = remote_offset, .epoch = epoch};
     while (bytes > 0 && link->failure == UCS_OK) {

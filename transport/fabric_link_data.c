@@ -27,7 +27,7 @@ void fabric_link_data_add(struct fabric_link *link, const struct data_write *wri
 
 bool fabric_link_by_data(const struct fabric_link *link)
 {
-    return link->data;
+    return link->by_data;
 }
 
 bool fabric_link_piece_next(const struct fabric_link *link, struct fabric_piece *out)

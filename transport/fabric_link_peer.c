@@ -135,7 +135,7 @@ static bool batch_begin(struct fabric_link *link)
             .bytes = write->bytes,
         };
         copy.bytes += write->bytes;
-        fabric_link_next_done(link);
+        fabric_link_flush_next_done(link);
     }
     if (fabric_staging_copy_runs(link->fabric, runs, count, copy, &link->import->last,
                                  &link->device_failure) != ST_OK)
@@ -153,7 +153,7 @@ bool fabric_link_peer_pump(struct fabric_link *link)
             struct link_flush *flush = &link->flushes[write->number % link->capacity];
             flush->after = link->import->last;
             flush->done = link->copying_bytes == 0;
-            fabric_link_next_done(link);
+            fabric_link_flush_next_done(link);
         } else if (link->copying_bytes >= UNDER_WAY_BYTES_MAX) {
             return did;
         } else if (!batch_begin(link)) {

@@ -19,12 +19,13 @@ void fabric_link_stage(struct fabric_link *link, const struct staged_write *writ
             return;
         }
         for (uint64_t n = link->waiting_first; n < link->waiting_first + link->waiting_count; n++)
-            waiting[n % capacity] = link->waiting[n % link->waiting_capacity];
-        free(link->waiting);
-        link->waiting = waiting;
+            waiting[n % capacity] = link->staged_writes[n % link->waiting_capacity];
+        free(link->staged_writes);
+        link->staged_writes = waiting;
         link->waiting_capacity = capacity;
     }
-    link->waiting[(link->waiting_first + link->waiting_count++) % link->waiting_capacity] = *write;
+    link->staged_writes[(link->waiting_first + link->waiting_count++) % link->waiting_capacity] =
+        *write;
     /* Otherwise the write waits for more writes, which are then copied in one batch. */
     if (link->import == NULL || write->is_flush || link->waiting_count >= DEVICE_RUNS_MAX)
         (void)fabric_link_pump(link);
@@ -39,10 +40,10 @@ struct staged_write *fabric_link_staged_take(struct fabric_link *link)
 {
     if (link->waiting_count == 0 || fabric_link_failing(link))
         return NULL;
-    return &link->waiting[link->waiting_first % link->waiting_capacity];
+    return &link->staged_writes[link->waiting_first % link->waiting_capacity];
 }
 
-void fabric_link_next_done(struct fabric_link *link)
+void fabric_link_flush_next_done(struct fabric_link *link)
 {
     link->waiting_first++;
     link->waiting_count--;
@@ -93,7 +94,7 @@ bool fabric_link_pump(struct fabric_link *link)
             return true;
         did = true;
         if (write->bytes == 0)
-            fabric_link_next_done(link);
+            fabric_link_flush_next_done(link);
     }
     return did;
 }
@@ -124,7 +125,7 @@ void fabric_link_unstage(struct fabric_link *link)
     fabric_staging_forget(link->fabric, link, NULL);
     fabric_slot_drop(link->slot);
     link->slot = NULL;
-    free(link->waiting);
-    link->waiting = NULL;
+    free(link->staged_writes);
+    link->staged_writes = NULL;
     link->waiting_count = 0;
 }

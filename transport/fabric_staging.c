@@ -275,7 +275,7 @@ void fabric_staging_settle(struct fabric *fabric, const size_t *left)
         if (!fabric_staging_progress(fabric))
             sched_yield();
         const int64_t now_us = clock_now_us(&clock_system), took_us = now_us - looked_us;
-        left_us -= took_us < FABRIC_SETTLE_LOOK_US ? took_us : FABRIC_SETTLE_LOOK_US;
+        left_us -= took_us < FABRIC_SETTLE_STEP_US ? took_us : FABRIC_SETTLE_STEP_US;
         looked_us = now_us;
     }
 }
@@ -285,9 +285,9 @@ bool fabric_staging_arm(struct fabric *fabric)
     const struct device_memory *device = fabric->staging->device;
     for (int i = 0; i < DEVICE_DIRECTIONS; i++) {
         struct fabric_copies *copies = &fabric->staging->copies[i];
-        if (copies->count == 0 || copies->woken >= copies->first)
+        if (copies->count == 0 || copies->wake_number >= copies->first)
             continue;
-        copies->woken = copies->first + copies->count - 1;
+        copies->wake_number = copies->first + copies->count - 1;
         device->ops->signal_when_done(device->self, (enum device_direction)i);
     }
     return !fabric_staging_full(fabric);

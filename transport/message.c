@@ -103,7 +103,7 @@ static enum status reserve_check(const struct message_reader *reader, const void
 
 static const struct message_rule reserved_rules[] = {
     STRUCT(message_reserved, request, request_layout),
-    RANGE(message_reserved, held_count, 0, LIMIT_CONTEXT_TOKENS),
+    RANGE(message_reserved, held_span_count, 0, LIMIT_CONTEXT_TOKENS),
     RANGE(message_reserved, block_count, 0, LIMIT_CONTEXT_TOKENS),
     RANGE(message_reserved, path, 0, LIMIT_STAGE_PATHS - 1),
     PADDING(message_reserved, padding),
@@ -118,7 +118,7 @@ static const struct message_rule prefill_rules[] = {
     RANGE(message_prefill, kv_path, 0, KV_PATH_ONE_PIECE),
     RANGE(message_prefill, path, 0, LIMIT_STAGE_PATHS - 1),
     RANGE(message_prefill, pooling, 0, POOLING_MEAN),
-    RANGE(message_prefill, held_count, 0, LIMIT_CONTEXT_TOKENS),
+    RANGE(message_prefill, held_span_count, 0, LIMIT_CONTEXT_TOKENS),
     STRUCT(message_prefill, rank, rank_layout),
     STRUCT(message_prefill, sampling, sampling_layout),
     RANGE(message_prefill, block_count, 0, LIMIT_CONTEXT_TOKENS),
@@ -186,11 +186,11 @@ static const struct message_rule preempted_rules[] = {
 /* ---- machines ---- */
 
 static const struct message_rule staged_rules[] = {PADDING(message_staged, padding)};
-const struct message_layout message_staged_layout = {RULES(staged_rules)};
+const struct message_layout layout_of_message_staged = {RULES(staged_rules)};
 
 static const struct message_rule stats_rules[] = {
     PADDING(message_stats, padding),
-    STRUCT(message_stats, staged, message_staged_layout),
+    STRUCT(message_stats, staged, layout_of_message_staged),
 };
 
 static const struct message_rule peer_rules[] = {
@@ -206,7 +206,7 @@ static const struct message_rule link_rules[] = {
 };
 
 static const struct message_rule role_rules[] = {
-    RANGE(message_role, role, POOL_PROMPT, POOL_MIXED),
+    RANGE(message_role, pool, POOL_PROMPT, POOL_MIXED),
     RANGE(message_role, home, POOL_PROMPT, POOL_MIXED),
     PADDING(message_role, padding),
 };
@@ -220,7 +220,7 @@ static const struct message_rule others_rules[] = {
 
 static const struct message_rule prefixes_rules[] = {
     RANGE(message_prefixes, count, 0, LIMIT_PREFIXES),
-    BOOL(message_prefixes, all),
+    BOOL(message_prefixes, replaces_all),
     PADDING(message_prefixes, padding),
 };
 static const struct message_array prefixes_arrays[] = {
@@ -241,14 +241,14 @@ static const struct message_rule stage_rules[] = {
     BELOW(message_stage, first_head, last_head),
     TEXT(message_stage, address),
 };
-const struct message_layout message_stage_layout = {RULES(stage_rules)};
+const struct message_layout layout_of_message_stage = {RULES(stage_rules)};
 
 static const struct message_rule stages_rules[] = {
     RANGE(message_stages, count, 1, LIMIT_STAGE_PROCESSES),
     PADDING(message_stages, padding),
 };
 static const struct message_array stages_arrays[] = {
-    ARRAY(message_stages, stages, count, &message_stage_layout)};
+    ARRAY(message_stages, stages, count, &layout_of_message_stage)};
 
 static const struct message_rule embedding_rules[] = {
     STRUCT(message_embedding, request, request_layout),
@@ -287,7 +287,7 @@ static enum status logprobs_check(const struct message_reader *reader, const flo
 static enum status tokens_read(struct message_reader *reader, void *message)
 {
     struct message_tokens *tokens = message;
-    tokens->cursor = reader->at;
+    tokens->cursor = reader->next;
     for (uint32_t i = 0; i < tokens->count; i++) {
         const struct message_token *token = message_take(reader, token_layout.bytes, "token");
         if (token == NULL || message_rules_check(reader, &token_layout, token) != ST_OK)
@@ -297,7 +297,7 @@ static enum status tokens_read(struct message_reader *reader, void *message)
         if (top == NULL || logprobs_check(reader, top + count, count) != ST_OK)
             return ST_INVALID;
     }
-    tokens->end = reader->at;
+    tokens->end = reader->next;
     return ST_OK;
 }
 
@@ -383,20 +383,20 @@ static const struct message_layout layouts[MESSAGE_KIND_COUNT] = {
                         ARRAYS(stages_arrays)},
 };
 
-const struct message_layout *message_layout(uint32_t kind)
+const struct message_layout *message_layout_of_kind(uint32_t kind)
 {
     return kind < MESSAGE_KIND_COUNT && layouts[kind].name != NULL ? &layouts[kind] : NULL;
 }
 
 const char *message_kind_name(enum message_kind kind)
 {
-    const struct message_layout *layout = message_layout(kind);
+    const struct message_layout *layout = message_layout_of_kind(kind);
     return layout != NULL ? layout->name : "unknown";
 }
 
 enum status message_encode(const struct message *message, struct message_buffer *buffer)
 {
-    const struct message_layout *layout = message_layout(message->kind);
+    const struct message_layout *layout = message_layout_of_kind(message->kind);
     if (layout == NULL || message->kind == MESSAGE_TOKENS)
         return ST_INVALID;
     const void *fields = &message->reserve; /* All structs of the union begin at this address. */
@@ -407,7 +407,7 @@ enum status message_encode(const struct message *message, struct message_buffer 
 enum status message_decode(const uint8_t *data, size_t bytes, struct message *out,
                            struct error *error)
 {
-    enum status status = message_read(message_layout, data, bytes, &out->reserve, error);
+    enum status status = message_read(message_layout_of_kind, data, bytes, &out->reserve, error);
     if (status == ST_OK)
         out->kind = ((const struct wire_header *)data)->kind;
     return status;

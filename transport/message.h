@@ -167,10 +167,10 @@ struct message_reserve {
 struct message_reserved {
     struct message_request request;
     /* Number of first blocks of the prompt whose KV the machine already has. */
-    uint32_t held_count;
-    /* Number of ids in `blocks`: the blocks of the prompt after the first held_count, layer group
-     * after layer group (common/layer_groups.h). Layers with a window have only the blocks that
-     * later tokens read. */
+    uint32_t held_span_count;
+    /* Number of ids in `blocks`: the blocks of the prompt after the first held_span_count, layer
+     * group after layer group (common/layer_groups.h). Layers with a window have only the blocks
+     * that later tokens read. */
     uint32_t block_count;
     /* Path of the request through the machine's stages (struct message_stage.paths). */
     uint32_t path;
@@ -183,16 +183,16 @@ struct message_prefill {
     /* Empty = no token machine, because the answer has at most one token. The receiver's own name =
      * the KV stays on the receiver, which decodes too. */
     char token_machine[LIMIT_NAME_BYTES];
-    bool score_prompt;    /* Send a scored token for each prompt position from 1 on. */
-    uint8_t kv_path;      /* enum message_kv_path. */
-    uint8_t path;         /* The values of RESERVED; so are held_count and blocks. */
-    uint8_t pooling;      /* enum pooling: not POOLING_NONE = send the prompt's embedding. */
-    uint32_t held_count;  /* Number of first blocks of the prompt whose KV is not written. */
-    uint64_t prefix_salt; /* Salt of the hashes of the prompt's prefixes; 0 = none. */
+    bool score_prompt;        /* Send a scored token for each prompt position from 1 on. */
+    uint8_t kv_path;          /* enum message_kv_path. */
+    uint8_t path;             /* The values of RESERVED; so are held_span_count and blocks. */
+    uint8_t pooling;          /* enum pooling: not POOLING_NONE = send the prompt's embedding. */
+    uint32_t held_span_count; /* Number of first blocks of the prompt whose KV is not written. */
+    uint64_t prefix_salt;     /* Salt of the hashes of the prompt's prefixes; 0 = none. */
     struct message_rank rank;
     struct sampling sampling;
-    /* Number of ids in `blocks`: blocks of the token machine for the KV after the first held_count
-     * blocks. */
+    /* Number of ids in `blocks`: blocks of the token machine for the KV after the first
+     * held_span_count blocks. */
     uint32_t block_count;
     uint32_t prompt_count;
     /* Words in `rules`: the request's token rules (common/token_rules.h). */
@@ -312,8 +312,8 @@ static inline void message_stats_add(struct message_stats *to, const struct mess
 /* Prefixes in the prefix cache of a machine. Sent after STATS if they have changed, and at once to
  * a gateway that connects. */
 struct message_prefixes {
-    uint32_t count; /* At most LIMIT_PREFIXES. */
-    bool all;       /* Forget all prefixes reported before this message. */
+    uint32_t count;    /* At most LIMIT_PREFIXES. */
+    bool replaces_all; /* Forget all prefixes reported before this message. */
     uint8_t padding[3];
     const uint64_t *hashes; /* Values of prefix_hash (common/prefix_hash.h). */
     /* [count]: 1 = the machine has the KV of this prefix, 0 = no longer. The elements are in the
@@ -333,7 +333,7 @@ struct message_role {
     /* Number of the last change of the home pool that the gateway knows; 0 = none, the config file
      * decides. */
     uint64_t serial;
-    uint8_t role; /* enum pool: the current pool. */
+    uint8_t pool; /* enum pool: the current pool. */
     /* enum pool: the home pool. Used only if `serial` is higher than every serial received
      * before. */
     uint8_t home;

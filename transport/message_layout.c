@@ -1,4 +1,4 @@
-/* message_layout: the encoder, the decoder and the checker of all messages. See
+/* message_layout_of_kind: the encoder, the decoder and the checker of all messages. See
  * message_layout.h. */
 #include "transport/message_layout.h"
 
@@ -38,14 +38,14 @@ void *message_buffer_add(struct message_buffer *buffer, size_t bytes)
 
 const void *message_take(struct message_reader *reader, size_t bytes, const char *what)
 {
-    size_t left = (size_t)(reader->end - reader->at);
+    size_t left = (size_t)(reader->end - reader->next);
     if (bytes > left) {
         error_set(reader->error, ST_INVALID, "%s message: %s: want %zu bytes, %zu are left",
                   reader->message, what, bytes, left);
         return NULL;
     }
-    const void *taken = reader->at;
-    reader->at += bytes;
+    const void *taken = reader->next;
+    reader->next += bytes;
     return taken;
 }
 
@@ -127,7 +127,7 @@ static enum status field_check(const struct message_reader *reader, const struct
     switch (rule->kind) {
     case RULE_BELOW:
         return message_range_check(reader, rule->field, read_u32(at), 0,
-                                   (int64_t)read_u32(from + rule->other) - 1);
+                                   (int64_t)read_u32(from + rule->limit_offset) - 1);
     case RULE_TEXT:
         if (memchr(at, 0, rule->bytes) != NULL)
             return ST_OK;
@@ -221,7 +221,7 @@ static void clean_struct(const struct message_layout *layout, uint8_t *to)
         else if (rule->kind == RULE_TEXT)
             used = strnlen((const char *)to + rule->offset, rule->bytes);
         else if (rule->kind == RULE_COUNTED)
-            used = read_u32(to + rule->other) * sizeof(uint32_t);
+            used = read_u32(to + rule->limit_offset) * sizeof(uint32_t);
         else if (rule->kind == RULE_STRUCT)
             clean_struct(rule->inner, to + rule->offset);
         if (used < rule->bytes)
@@ -288,7 +288,7 @@ enum status message_read(const struct message_layout *(*layout_of)(uint32_t kind
 {
     assert((uintptr_t)data % 8 == 0);
     struct message_reader reader = {
-        .at = data, .end = data + bytes, .message = "a", .error = error};
+        .next = data, .end = data + bytes, .message = "a", .error = error};
     if (bytes > LIMIT_MESSAGE_BYTES)
         return error_set(error, ST_INVALID, "message of %zu bytes: want at most %u", bytes,
                          LIMIT_MESSAGE_BYTES);
@@ -303,8 +303,8 @@ enum status message_read(const struct message_layout *(*layout_of)(uint32_t kind
         return error_set(error, ST_INVALID, "%s message: bytes = %u: %zu have arrived",
                          layout->name, header->bytes, bytes);
     enum status status = read_body(&reader, layout, message);
-    if (status == ST_OK && reader.at != reader.end)
+    if (status == ST_OK && reader.next != reader.end)
         status = error_set(error, ST_INVALID, "%s message: %zu bytes follow its end", layout->name,
-                           (size_t)(reader.end - reader.at));
+                           (size_t)(reader.end - reader.next));
     return status;
 }

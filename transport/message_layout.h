@@ -30,11 +30,11 @@ enum message_rule_kind {
     RULE_I32,
     RULE_FLOAT,
     RULE_FINITE,  /* A float that is neither infinite nor NaN. */
-    RULE_BELOW,   /* A uint32_t that is less than the uint32_t at `other`. */
+    RULE_BELOW,   /* A uint32_t that is less than the uint32_t at `limit_offset`. */
     RULE_TEXT,    /* A text with a NUL within `bytes`. The bytes after the NUL are sent as 0. */
     RULE_PADDING, /* Bytes that are sent as 0. */
-    /* An array of uint32_t. The uint32_t at `other` is the number of elements in use; the others
-     * are sent as 0. */
+    /* An array of uint32_t. The uint32_t at `limit_offset` is the number of elements in use; the
+     * others are sent as 0. */
     RULE_COUNTED,
     RULE_STRUCT, /* A nested struct, described by `inner`. */
 };
@@ -43,10 +43,10 @@ enum message_rule_kind {
 struct message_rule {
     const char *field; /* Name of the field, for error texts. */
     enum message_rule_kind kind;
-    uint16_t offset; /* Offset of the field in the struct. */
-    uint16_t bytes;  /* Size of the field. */
-    uint16_t other;  /* Offset of another field, which limits this one. */
-    int64_t low;     /* Lowest and highest valid value. */
+    uint16_t offset;       /* Offset of the field in the struct. */
+    uint16_t bytes;        /* Size of the field. */
+    uint16_t limit_offset; /* Offset of another field, which limits this one. */
+    int64_t low;           /* Lowest and highest valid value. */
     int64_t high;
     const struct message_layout *inner;
 };
@@ -62,7 +62,7 @@ struct message_array {
 /* The state of checking or reading one message: the bytes that are left, and the place for error
  * texts. */
 struct message_reader {
-    const uint8_t *at; /* The bytes from `at` to `end` are not read yet. */
+    const uint8_t *next; /* The bytes from `next` to `end` are not read yet. */
     const uint8_t *end;
     const char *message; /* Name of the kind of message. */
     const char *array; /* The checked field is in element `index` of this array; NULL = in none. */
@@ -95,12 +95,12 @@ struct message_layout {
 #define BOOL(type, name)   RANGE(type, name, 0, 1)
 #define FINITE(type, name) {RULE_AT(type, name), .kind = RULE_FINITE}
 #define BELOW(type, name, limit)                                                                   \
-    {RULE_AT(type, name), .kind = RULE_BELOW, .other = offsetof(struct type, limit)}
+    {RULE_AT(type, name), .kind = RULE_BELOW, .limit_offset = offsetof(struct type, limit)}
 #define TEXT(type, name)   {RULE_AT(type, name), .kind = RULE_TEXT, FIELD_BYTES(type, name)}
 #define PADDING(type, name) {RULE_AT(type, name), .kind = RULE_PADDING, FIELD_BYTES(type, name)}
 #define COUNTED(type, name, number)                                                                \
     {RULE_AT(type, name), .kind = RULE_COUNTED, FIELD_BYTES(type, name),                           \
-     .other = offsetof(struct type, number)}
+     .limit_offset = offsetof(struct type, number)}
 #define STRUCT(type, name, layout) {RULE_AT(type, name), .kind = RULE_STRUCT, .inner = &(layout)}
 
 /* Initialiser of a message_array: the pointer, the number of elements, and the layout of an element
@@ -109,8 +109,8 @@ struct message_layout {
     {#name, offsetof(struct type, name), offsetof(struct type, number),                            \
      sizeof(((struct type *)0)->name[0]), (layout)}
 
-/* Initialisers for a message_layout. SIZE = a struct without pointers; UP_TO = the part of a struct
- * before its first pointer; RULES and ARRAYS = the tables. */
+/* Initialisers for a message_layout_of_kind. SIZE = a struct without pointers; UP_TO = the part of
+ * a struct before its first pointer; RULES and ARRAYS = the tables. */
 #define SIZE(type)         .bytes = sizeof(struct type)
 #define UP_TO(type, first) .bytes = offsetof(struct type, first)
 #define LENGTH(table)      (sizeof(table) / sizeof((table)[0]))
@@ -118,12 +118,12 @@ struct message_layout {
 #define ARRAYS(table)      .arrays = (table), .array_count = LENGTH(table)
 
 /* Layouts of structs that messages of message.h and of stage_message.h contain. */
-extern const struct message_layout message_stage_layout;
-extern const struct message_layout message_staged_layout;
+extern const struct message_layout layout_of_message_stage;
+extern const struct message_layout layout_of_message_staged;
 
 /* Return the layout of a kind of message.h or stage_message.h; NULL = unknown kind. */
-const struct message_layout *message_layout(uint32_t kind);
-const struct message_layout *stage_message_layout(uint32_t kind);
+const struct message_layout *message_layout_of_kind(uint32_t kind);
+const struct message_layout *stage_message_layout_of_kind(uint32_t kind);
 
 /* Appends `bytes` bytes to the buffer and returns their address, or NULL if there is no memory. */
 void *message_buffer_add(struct message_buffer *buffer, size_t bytes);

@@ -67,16 +67,16 @@ struct peer {
     enum peer_state state;
     enum greeting_step step;
     /* With a cluster key: names, roles and nonces of both sides. */
-    struct auth_exchange auth;
+    struct auth_exchange auth_exchange;
     uint8_t key_id[SECRET_KEY_ID_BYTES]; /* The cluster key that the peer has proved last. */
     int64_t key_by_us; /* Deadline for the proof of a key in ucx.keys; 0 = none. */
     bool accepted;     /* The peer has connected to us. */
     struct stream stream;
-    uint32_t watched;               /* Epoll events that the socket is watched for. */
+    uint32_t epoll_events;          /* Epoll events that the socket is watched for. */
     bool resolving;                 /* names_find is looking up `host`. */
     struct address host;            /* Host and port to connect to. */
     struct address_found addresses; /* Socket addresses of `host`. */
-    uint32_t address;               /* Index in `addresses` of the address that is tried now. */
+    uint32_t address_index;         /* Index in `addresses` of the address that is tried now. */
     int64_t begun_us, heard_us, sent_us;
     int64_t proving_us; /* Time at which PEER_PROVING began. */
     bool link_seen;     /* The peer has received the probe of `link` or `candidate`. */
@@ -85,8 +85,8 @@ struct peer {
     /* A link over UCX that is being proved while the writes of `link` travel over data connections;
      * NULL = none. */
     struct fabric_link *candidate;
-    int64_t retry_us;     /* Time at which the next candidate is opened; 0 = never. */
-    uint32_t retry_in_ms; /* Time from the last failure to retry_us. */
+    int64_t retry_us;        /* Time at which the next candidate is opened; 0 = never. */
+    uint32_t retry_pause_ms; /* Time from the last failure to retry_us. */
     struct fabric_inbox *inbox;
     uint8_t *hello; /* Copy of the peer's HELLO; `greeting` points into this copy. */
     struct handshake greeting;
@@ -107,7 +107,7 @@ struct peer {
     /* ST_OK = the connection works. Any error: peer_failure_report ends it in this or the next
      * progress. */
     enum status failing;
-    struct error why;
+    struct error failure;
     bool writes_directly; /* See fabric_writes_directly. */
     bool same_host;
     bool writes_awaited; /* The caller waits for the event writes_ended. */
@@ -129,9 +129,9 @@ struct ucx {
     uint64_t connections;       /* Number of the connection that began last. */
     uint32_t accepted_greeting; /* Accepted peers that have not finished the hand-shake. */
     int epoll_fd, listen_fd, timer_fd, more_fd, device_fd;
-    bool more; /* more_fd is readable (ucx_work_signal). */
+    bool work_signalled; /* more_fd is readable (ucx_work_signal). */
     bool listen_paused, in_progress;
-    bool ticking, tick; /* ticking: the timer runs. tick: the timer has expired. */
+    bool timer_runs, timer_expired; /* ticking: the timer runs. tick: the timer has expired. */
     int64_t now_us;
 };
 
@@ -241,24 +241,25 @@ void peer_key_tick(struct peer *peer);
 
 /* Opens the data connections of a control connection that is up. If the peer has connected to us,
  * asks the peer to open them. */
-void data_open(struct peer *control);
+void data_connections_open(struct peer *control);
 /* Sends DATA on a data connection that this side has opened. Call it after the proofs. */
-void data_begin(struct peer *peer);
+void data_connection_begin(struct peer *peer);
 /* Handles DATA, which makes an accepted connection a data connection. */
-void data_accept(struct peer *peer, const uint8_t *data, size_t bytes);
+void data_connection_accept(struct peer *peer, const uint8_t *data, size_t bytes);
 /* Call it when a connection ends. Removes a data connection from its control connection; ends the
  * data connections of a control connection. */
 void data_connections_release(struct peer *peer);
 /* Handles a frame of a data connection. */
-void data_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
+void data_connection_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
 /* Returns the largest payload in bytes of a frame of a data connection. */
-size_t data_frame_bytes_max(void);
+size_t data_connection_frame_bytes_max(void);
 /* Returns false while the data connection must not be read, because too much received data waits
  * for the device. */
-bool data_may_receive(const struct peer *peer);
-void data_received(struct peer *peer); /* Call it when all received data has been read. */
+bool data_connection_may_receive(const struct peer *peer);
+void data_connection_received(
+    struct peer *peer); /* Call it when all received data has been read. */
 /* Sends writes that wait for a data connection. Returns true if it sent any. */
-bool data_send_waiting(struct peer *peer);
+bool data_connections_send(struct peer *peer);
 
 /* Queues a frame. On an error other than a full queue for FRAME_MESSAGE, the peer is marked as
  * failing. */

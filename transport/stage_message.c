@@ -16,7 +16,7 @@ static const struct message_rule open_rules[] = {
     RANGE(stage_open, next_count, 0, LIMIT_STAGE_PROCESSES),
 };
 static const struct message_array open_arrays[] = {
-    ARRAY(stage_open, next, next_count, &message_stage_layout)};
+    ARRAY(stage_open, next_stages, next_count, &layout_of_message_stage)};
 
 static const struct message_rule group_rules[] = {TEXT(stage_group, device)};
 
@@ -175,7 +175,7 @@ static const struct message_rule target_rules[] = {
     PADDING(stage_target, stages.padding),
 };
 static const struct message_array target_arrays[] = {
-    ARRAY(stage_target, stages.stages, stages.count, &message_stage_layout)};
+    ARRAY(stage_target, stages.stages, stages.count, &layout_of_message_stage)};
 
 static const struct message_rule target_link_rules[] = {
     RANGE(stage_target_link, target, 0, LIMIT_MACHINES - 1),
@@ -208,19 +208,19 @@ static const struct message_array await_arrays[] = {ARRAY(stage_await, blocks, b
 
 static const struct message_rule context_rules[] = {
     RANGE(stage_context, table, 0, LIMIT_MACHINE_REQUESTS - 1),
-    RANGE(stage_context, known, 0, LIMIT_CONTEXT_WORDS),
-    RANGE(stage_context, count, 0, LIMIT_CONTEXT_WORDS),
+    RANGE(stage_context, known_words, 0, LIMIT_CONTEXT_WORDS),
+    RANGE(stage_context, new_words, 0, LIMIT_CONTEXT_WORDS),
     PADDING(stage_context, padding),
 };
-static const struct message_array context_arrays[] = {ARRAY(stage_context, words, count, NULL)};
+static const struct message_array context_arrays[] = {ARRAY(stage_context, words, new_words, NULL)};
 
 static const struct message_rule load_rules[] = {
-    STRUCT(message_process, staged, message_staged_layout)};
+    STRUCT(message_process, staged, layout_of_message_staged)};
 
 /* ---- all kinds ---- */
 
 static const struct message_layout layouts[STAGE_KIND_END - STAGE_OPEN] = {
-    [STAGE_OPEN - STAGE_OPEN] = {"OPEN", UP_TO(stage_open, next), RULES(open_rules),
+    [STAGE_OPEN - STAGE_OPEN] = {"OPEN", UP_TO(stage_open, next_stages), RULES(open_rules),
                                  ARRAYS(open_arrays)},
     [STAGE_STATE - STAGE_OPEN] = {"STATE", SIZE(stage_state), RULES(state_rules)},
     [STAGE_JOB - STAGE_OPEN] = {"JOB", UP_TO(stage_job, pushes), RULES(job_rules),
@@ -247,20 +247,20 @@ static const struct message_layout layouts[STAGE_KIND_END - STAGE_OPEN] = {
                                    ARRAYS(pooled_arrays)},
 };
 
-const struct message_layout *stage_message_layout(uint32_t kind)
+const struct message_layout *stage_message_layout_of_kind(uint32_t kind)
 {
     return kind >= STAGE_OPEN && kind < STAGE_KIND_END ? &layouts[kind - STAGE_OPEN] : NULL;
 }
 
 const char *stage_message_name(enum stage_message_kind kind)
 {
-    const struct message_layout *layout = stage_message_layout(kind);
+    const struct message_layout *layout = stage_message_layout_of_kind(kind);
     return layout != NULL ? layout->name : "unknown";
 }
 
 enum status stage_message_encode(const struct stage_message *message, struct message_buffer *buffer)
 {
-    const struct message_layout *layout = stage_message_layout(message->kind);
+    const struct message_layout *layout = stage_message_layout_of_kind(message->kind);
     return layout == NULL ? ST_INVALID
                           : message_write(layout, message->kind, &message->open, buffer);
 }
@@ -268,7 +268,7 @@ enum status stage_message_encode(const struct stage_message *message, struct mes
 enum status stage_message_decode(const uint8_t *data, size_t bytes, struct stage_message *out,
                                  struct error *error)
 {
-    enum status status = message_read(stage_message_layout, data, bytes, &out->open, error);
+    enum status status = message_read(stage_message_layout_of_kind, data, bytes, &out->open, error);
     if (status == ST_OK)
         out->kind = ((const struct wire_header *)data)->kind;
     return status;

@@ -70,7 +70,7 @@ struct stage_open {
     uint32_t next_count;
     /* [next_count]: the processes of the next stage, which get the activations. None for the last
      * stage. */
-    const struct message_stage *next;
+    const struct message_stage *next_stages;
 };
 
 #define STAGE_GROUP_ID_BYTES 128 /* COMPUTE_GROUP_ID_BYTES (compute/group.h). */
@@ -89,37 +89,37 @@ struct stage_state {
 
 /* The tokens of one sequence in a batch. The process keeps the block ids of the sequence in its
  * table number `table`, which has a part for each layer group (common/layer_groups.h). The first
- * `known` spans of each part stay. The next `block_count` ids of the job's `blocks` are appended:
- * an equal number to each part, group after group. */
+ * `known_spans` spans of each part stay. The next `block_count` ids of the job's `blocks` are
+ * appended: an equal number to each part, group after group. */
 struct stage_sequence {
     uint32_t table; /* Number of the table, less than LIMIT_MACHINE_REQUESTS. */
     uint32_t row_count;
     uint32_t first_position;
-    uint32_t known;
+    uint32_t known_spans;
     uint32_t block_count;
     uint32_t adapter; /* As in struct compute_sequence. */
 };
 
-/* KV of a sequence to be written to a target: spans first to first + count - 1 of its table; in
- * layers with a window, only those from window_first on. */
+/* KV of a sequence to be written to a target: spans first_span to first_span + span_count - 1 of
+ * its table; in layers with a window, only those from window_first on. */
 struct stage_push {
     uint64_t cookie;     /* Number by which the head knows the request in FLUSHED. */
     uint64_t request;    /* Id of the request, which each write names. */
     uint32_t generation; /* Generation of the request. */
     uint32_t target;     /* Number of the target, from TARGET. */
     /* Serial of the TARGET; the number means another machine after a TARGET with a later serial. */
-    uint32_t serial;
+    uint32_t target_serial;
     /* Index in the job's `sequences`. */
     uint32_t sequence;
-    uint32_t first;
-    uint32_t count;
+    uint32_t first_span;
+    uint32_t span_count;
     uint32_t window_first;
-    /* Number of the push's ids in the job's `targets`: `count` for each layer group. */
+    /* Number of the push's ids in the job's `targets`: `span_count` for each layer group. */
     uint32_t target_count;
     uint8_t path; /* Path through the target's stages. */
     /* 1 = write each layer when it is computed, 0 = write all layers at the end. */
     uint8_t layerwise;
-    uint8_t last; /* 1 = last push of the request: flush at once, without a FLUSH. */
+    uint8_t is_last; /* 1 = last push of the request: flush at once, without a FLUSH. */
     uint8_t padding[5];
 };
 
@@ -161,12 +161,12 @@ struct stage_rows {
     uint32_t row_count;
 };
 
-/* Words of a request's context (machine/executor/stage_contexts.h): the first `known` words stay,
- * and `count` words are appended. */
+/* Words of a request's context (machine/executor/stage_contexts.h): the first `known_words` words
+ * stay, and `new_words` words are appended. */
 struct stage_context {
-    uint32_t table; /* Table of the request (struct stage_sequence). */
-    uint32_t known; /* 0 = the words begin the context of a new request. */
-    uint32_t count;
+    uint32_t table;       /* Table of the request (struct stage_sequence). */
+    uint32_t known_words; /* 0 = the words begin the context of a new request. */
+    uint32_t new_words;
     uint32_t padding;
     const uint32_t *words;
 };

@@ -238,10 +238,10 @@ enum status tls_handshake(struct tls *tls, struct error *error)
     return tls_error(error, other_key(code) ? ST_MISMATCH : ST_INVALID, code);
 }
 
-void tls_channel(struct tls *tls, uint8_t out[TLS_CHANNEL_BYTES])
+void tls_channel_binding(struct tls *tls, uint8_t out[TLS_CHANNEL_BINDING_BYTES])
 {
     int code = gnutls_prf_rfc5705(tls->session, sizeof(CHANNEL_LABEL) - 1, CHANNEL_LABEL, 0, NULL,
-                                  TLS_CHANNEL_BYTES, (char *)out);
+                                  TLS_CHANNEL_BINDING_BYTES, (char *)out);
     assert(code == 0); /* Fails only before the hand-shake is done. */
     (void)code;
 }

@@ -18,8 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TLS_CHANNEL_BYTES 32
-#define TLS_RECORD_BYTES  ((size_t)16 << 10) /* Most bytes of one record. */
+#define TLS_CHANNEL_BINDING_BYTES 32
+#define TLS_RECORD_BYTES          ((size_t)16 << 10) /* Most bytes of one record. */
 
 struct tls_keys; /* Cluster keys in the form that sessions use. Counts its users. */
 struct tls;
@@ -60,7 +60,7 @@ void tls_close(struct tls *tls); /* NULL is fine. Sends nothing. */
 enum status tls_handshake(struct tls *tls, struct error *error);
 /* Stores a value that only the two ends of this connection know and that is different for each
  * connection. Requires that the hand-shake is done. */
-void tls_channel(struct tls *tls, uint8_t out[TLS_CHANNEL_BYTES]);
+void tls_channel_binding(struct tls *tls, uint8_t out[TLS_CHANNEL_BINDING_BYTES]);
 
 /* Returns the id of the cluster key that both sides have proved. Requires that the hand-shake is
  * done. */

@@ -33,9 +33,9 @@ static int64_t now_us(void)
 
 void ucx_work_signal(struct ucx *ucx)
 {
-    if (!ucx->more)
+    if (!ucx->work_signalled)
         eventfd_write(ucx->more_fd, 1);
-    ucx->more = true;
+    ucx->work_signalled = true;
 }
 
 static enum status watch(struct ucx *ucx, int fd, void *what)
@@ -173,9 +173,9 @@ static void ucx_close(void *impl)
 static void timer_set(struct ucx *ucx, bool on)
 {
     const struct transport_options *options = &ucx->options;
-    if (ucx->ticking == on)
+    if (ucx->timer_runs == on)
         return;
-    ucx->ticking = on;
+    ucx->timer_runs = on;
     uint32_t tick_ms = options->heartbeat_ms / 2;
     if (options->silence_ms / 8 < tick_ms)
         tick_ms = options->silence_ms / 8;
@@ -363,9 +363,11 @@ static bool sockets_turn(struct ucx *ucx)
         if (what == &ucx->listen_fd)
             accept_some(ucx);
         else if (what == &ucx->timer_fd)
-            ucx->tick = read(ucx->timer_fd, &ignored, sizeof(ignored)) > 0 || ucx->tick;
+            ucx->timer_expired =
+                read(ucx->timer_fd, &ignored, sizeof(ignored)) > 0 || ucx->timer_expired;
         else if (what == &ucx->more_fd)
-            ucx->more = read(ucx->more_fd, &ignored, sizeof(ignored)) <= 0 && ucx->more;
+            ucx->work_signalled =
+                read(ucx->more_fd, &ignored, sizeof(ignored)) <= 0 && ucx->work_signalled;
         else if (what == &ucx->names)
             names_turn(ucx);
         else if (what == &ucx->device_fd)
@@ -400,7 +402,7 @@ static bool settle_turn(struct ucx *ucx)
 
 static void ticks_turn(struct ucx *ucx)
 {
-    ucx->tick = false;
+    ucx->timer_expired = false;
     if (ucx->fabric != NULL)
         fabric_deadlines_check(ucx->fabric);
     for (struct peer *peer = ucx->peers; peer != NULL; peer = peer->next)
@@ -433,7 +435,7 @@ static void ucx_progress(void *impl)
         did = ucx->fabric != NULL && fabric_turn(ucx);
         did = sockets_turn(ucx) || did;
         /* After the sockets, because a peer counts as silent only if its socket had no data. */
-        if (ucx->tick)
+        if (ucx->timer_expired)
             ticks_turn(ucx);
         did = settle_turn(ucx) || did;
         if (!did && ucx->fabric != NULL && !fabric_wait_prepare(ucx->fabric))

@@ -37,7 +37,7 @@ struct wire_write { /* Precedes the data of WRITE. */
 };
 static_assert(sizeof(struct wire_write) == 24, "wire size");
 
-size_t data_frame_bytes_max(void)
+size_t data_connection_frame_bytes_max(void)
 {
     return sizeof(struct wire_write) + FABRIC_PIECE_BYTES_MAX;
 }
@@ -81,7 +81,7 @@ static bool data_connect(struct peer *control)
     return true;
 }
 
-void data_open(struct peer *control)
+void data_connections_open(struct peer *control)
 {
     if (control->data_opened)
         return;
@@ -97,7 +97,7 @@ void data_open(struct peer *control)
         }
 }
 
-void data_begin(struct peer *peer)
+void data_connection_begin(struct peer *peer)
 {
     const struct wire_data wire = {.token = peer->control->greeting.token};
     peer->state = PEER_UP;
@@ -109,21 +109,21 @@ void data_begin(struct peer *peer)
  * has proved the same name. */
 static struct peer *control_find(const struct peer *peer, uint64_t token)
 {
-    const struct auth_side *side = &peer->auth.connecting;
+    const struct auth_side *side = &peer->auth_exchange.connecting;
     for (struct peer *at = peer->ucx->peers; at != NULL; at = at->next) {
         /* LINK_READY may still be on its way. */
         if (at->state < PEER_PROVING || at->state > PEER_UP || at->failing != ST_OK ||
             !at->accepted || at->control != NULL || at->inbox == NULL ||
             fabric_inbox_token(at->inbox) != token)
             continue;
-        if (!peer->ucx->has_key || (at->auth.connecting.role == side->role &&
-                                    strcmp(at->auth.connecting.name, side->name) == 0))
+        if (!peer->ucx->has_key || (at->auth_exchange.connecting.role == side->role &&
+                                    strcmp(at->auth_exchange.connecting.name, side->name) == 0))
             return at;
     }
     return NULL;
 }
 
-void data_accept(struct peer *peer, const uint8_t *data, size_t bytes)
+void data_connection_accept(struct peer *peer, const uint8_t *data, size_t bytes)
 {
     struct wire_data wire;
     struct peer *control = NULL;
@@ -194,7 +194,7 @@ static void on_data_taken(struct peer *peer, const uint8_t *data, size_t bytes)
     fail_text(peer, "a TAKEN frame with more bytes than were sent");
 }
 
-void data_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes)
+void data_connection_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes)
 {
     if (kind == FRAME_WRITE)
         on_data_write(peer, data, bytes);
@@ -206,13 +206,13 @@ void data_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t by
         fail_text(peer, "a frame that does not belong on a data connection");
 }
 
-bool data_may_receive(const struct peer *peer)
+bool data_connection_may_receive(const struct peer *peer)
 {
     return peer->control->state == PEER_UP && peer->control->failing == ST_OK &&
            !fabric_inboxes_full(peer->ucx->fabric);
 }
 
-void data_received(struct peer *peer)
+void data_connection_received(struct peer *peer)
 {
     if (peer->received_bytes == peer->reported_bytes)
         return;
@@ -271,12 +271,12 @@ static bool pieces_send(struct peer *peer, struct fabric_link *link)
     return did;
 }
 
-bool data_send_waiting(struct peer *peer)
+bool data_connections_send(struct peer *peer)
 {
     struct error error;
     if (peer->state != PEER_UP || peer->failing != ST_OK || peer->control->failing != ST_OK)
         return false;
-    bool did = peer->read_paused && data_may_receive(peer);
+    bool did = peer->read_paused && data_connection_may_receive(peer);
     if (did) {
         peer->read_paused = false;
         peer->input_left = true; /* The stream may have more than the socket. */

@@ -95,7 +95,7 @@ static void hello_send(struct peer *peer)
 static void greeting_send(struct peer *peer)
 {
     if (peer->control != NULL)
-        data_begin(peer);
+        data_connection_begin(peer);
     else
         hello_send(peer);
 }
@@ -112,7 +112,7 @@ void peer_greet(struct peer *peer)
 
 static void proof_begin(struct peer *peer)
 {
-    struct auth_exchange *auth = &peer->auth;
+    struct auth_exchange *auth = &peer->auth_exchange;
     const struct transport_identity *identity = &peer->ucx->options.identity;
     auth_side_init(peer->accepted ? &auth->accepting : &auth->connecting, identity);
     peer->step = peer->accepted ? GREETING_AUTH : GREETING_AUTH_REPLY;
@@ -144,7 +144,7 @@ bool peer_greet_tls(struct peer *peer)
     ucx->handshakes_left--;
     enum status status = stream_handshake(&peer->stream, &error);
     if (status == ST_OK) {
-        tls_channel(peer->stream.tls, peer->auth.channel);
+        tls_channel_binding(peer->stream.tls, peer->auth_exchange.channel_binding);
         memcpy(peer->key_id, tls_key_id(peer->stream.tls), sizeof(peer->key_id));
         proof_begin(peer);
     } else if (status == ST_MISMATCH) {
@@ -169,7 +169,7 @@ static bool is_ourselves(const struct peer *peer, const struct auth_side *side)
 
 static void on_auth(struct peer *peer, const uint8_t *data, size_t bytes)
 {
-    struct auth_exchange *auth = &peer->auth;
+    struct auth_exchange *auth = &peer->auth_exchange;
     uint8_t proof[SECRET_HASH_BYTES];
     uint8_t frame[AUTH_BYTES_MAX];
     struct error error;
@@ -195,7 +195,7 @@ static void on_auth(struct peer *peer, const uint8_t *data, size_t bytes)
 
 static void on_auth_reply(struct peer *peer, const uint8_t *data, size_t bytes)
 {
-    struct auth_exchange *auth = &peer->auth;
+    struct auth_exchange *auth = &peer->auth_exchange;
     uint8_t proof[SECRET_HASH_BYTES];
     uint8_t want[SECRET_HASH_BYTES];
     struct error error;
@@ -226,7 +226,7 @@ static void on_auth_proof(struct peer *peer, const uint8_t *data, size_t bytes)
     uint8_t want[SECRET_HASH_BYTES];
     const struct secret_key *key = peer_key(peer);
     if (key != NULL)
-        auth_proof(key, &peer->auth, AUTH_BY_CONNECTING, want);
+        auth_proof(key, &peer->auth_exchange, AUTH_BY_CONNECTING, want);
     if (key == NULL || bytes != sizeof(want) || !secret_equal(data, want, sizeof(want)))
         refuse_text(peer, ST_MISMATCH, PEER_KEYS_DIFFER);
     else
@@ -236,7 +236,8 @@ static void on_auth_proof(struct peer *peer, const uint8_t *data, size_t bytes)
 /* After the proof, the peer must use the name and role that it proved the key with. */
 static bool proved(const struct peer *peer, const struct transport_identity *identity)
 {
-    const struct auth_side *side = peer->accepted ? &peer->auth.connecting : &peer->auth.accepting;
+    const struct auth_side *side =
+        peer->accepted ? &peer->auth_exchange.connecting : &peer->auth_exchange.accepting;
     return !peer->ucx->has_key || (side->role == (uint32_t)identity->role &&
                                    memcmp(side->name, identity->name, LIMIT_NAME_BYTES) == 0);
 }
@@ -344,7 +345,7 @@ void peer_greet_frame(struct peer *peer, uint32_t kind, const uint8_t *data, siz
     if (kind == FRAME_REFUSE && !peer->accepted)
         peer_refused(peer, data, bytes);
     else if (kind == FRAME_DATA && peer->accepted && peer->step == GREETING_HELLO)
-        data_accept(peer, data, bytes);
+        data_connection_accept(peer, data, bytes);
     else if (kind != awaited[peer->step])
         out_of_turn(peer, kind);
     else if (kind == FRAME_HELLO)

@@ -27,7 +27,7 @@ static void proof_make(const struct peer *peer, const struct secret_key *key, bo
                        uint8_t out[SECRET_HASH_BYTES])
 {
     bool by_accepting = ours == peer->accepted;
-    auth_proof(key, &peer->auth,
+    auth_proof(key, &peer->auth_exchange,
                by_accepting ? AUTH_RENEWED_BY_ACCEPTING : AUTH_RENEWED_BY_CONNECTING, out);
 }
 

@@ -19,9 +19,9 @@ void peer_fail(struct peer *peer, enum status why, const struct error *error)
     if (peer->failing != ST_OK || peer->state >= PEER_LINGERING)
         return;
     peer->failing = why;
-    error_set(&peer->why, why, "%s", error->text);
+    error_set(&peer->failure, why, "%s", error->text);
     if (peer->control == NULL) /* Else the control connection, which then fails, adds the name. */
-        error_prefix(&peer->why, "%s",
+        error_prefix(&peer->failure, "%s",
                      peer->base.identity.name[0] != 0 ? peer->base.identity.name
                                                       : peer->base.address);
     ucx_work_signal(peer->ucx);
@@ -71,11 +71,11 @@ void peer_epoll_update(struct peer *peer)
 {
     bool write = peer->state == PEER_CONNECTING || stream_wants_write(&peer->stream);
     uint32_t want = (peer->read_paused ? 0 : EPOLLIN) | (write ? EPOLLOUT : 0);
-    if (want == peer->watched || peer->stream.fd < 0)
+    if (want == peer->epoll_events || peer->stream.fd < 0)
         return;
     struct epoll_event event = {.events = want, .data.ptr = peer};
     if (epoll_ctl(peer->ucx->epoll_fd, EPOLL_CTL_MOD, peer->stream.fd, &event) == 0)
-        peer->watched = want;
+        peer->epoll_events = want;
 }
 
 enum status peer_send(struct peer *peer, enum frame_kind kind, const void *data, size_t bytes)
@@ -98,7 +98,7 @@ static enum status socket_watch(struct peer *peer, int fd)
     int on = 1;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT, .data.ptr = peer};
-    peer->watched = event.events;
+    peer->epoll_events = event.events;
     stream_init(&peer->stream, fd);
     return epoll_ctl(peer->ucx->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? ST_OK : ST_IO;
 }
@@ -106,9 +106,9 @@ static enum status socket_watch(struct peer *peer, int fd)
 /* Tries the peer's next address. error_number says why the previous one failed. */
 static void connect_next(struct peer *peer, int error_number)
 {
-    for (; peer->address < peer->addresses.count; peer->address++) {
+    for (; peer->address_index < peer->addresses.count; peer->address_index++) {
         const struct sockaddr *to =
-            (const struct sockaddr *)&peer->addresses.list[peer->address].address;
+            (const struct sockaddr *)&peer->addresses.list[peer->address_index].address;
         stream_done(&peer->stream);
         int fd = socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
         if (fd < 0) {
@@ -116,7 +116,7 @@ static void connect_next(struct peer *peer, int error_number)
             continue;
         }
         if (socket_watch(peer, fd) != ST_OK ||
-            (connect(fd, to, peer->addresses.list[peer->address].bytes) != 0 &&
+            (connect(fd, to, peer->addresses.list[peer->address_index].bytes) != 0 &&
              errno != EINPROGRESS)) {
             error_number = errno;
             continue;
@@ -170,7 +170,7 @@ static void connected(struct peer *peer)
     if (getsockopt(peer->stream.fd, SOL_SOCKET, SO_ERROR, &error_number, &bytes) != 0)
         error_number = errno;
     if (error_number != 0) {
-        peer->address++;
+        peer->address_index++;
         connect_next(peer, error_number);
         return;
     }
@@ -242,11 +242,11 @@ static void frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t 
     else if ((kind == FRAME_KEY || kind == FRAME_KEY_REPLY) && peer->ucx->has_key)
         peer_key_frame(peer, kind, data, bytes);
     else if (peer->control != NULL)
-        data_frame(peer, kind, data, bytes);
+        data_connection_frame(peer, kind, data, bytes);
     else if (kind == FRAME_REFUSE)
         peer_refused(peer, data, bytes);
     else if (kind == FRAME_DATA_WANTED && !peer->accepted)
-        data_open(peer);
+        data_connections_open(peer);
     else if (kind == FRAME_MESSAGE)
         options->events.message(options->self, &peer->base, data, bytes);
     else if (kind == FRAME_FLUSH)
@@ -266,13 +266,13 @@ static size_t frame_bytes_max(const struct peer *peer)
 {
     if (peer->state != PEER_UP)
         return peer_greet_bytes_max(peer);
-    return peer->control != NULL ? data_frame_bytes_max() : LIMIT_MESSAGE_BYTES;
+    return peer->control != NULL ? data_connection_frame_bytes_max() : LIMIT_MESSAGE_BYTES;
 }
 
 /* A data connection must not read on while the device has too much to copy. */
 static bool receive_pause(struct peer *peer)
 {
-    if (peer->state != PEER_UP || peer->control == NULL || data_may_receive(peer))
+    if (peer->state != PEER_UP || peer->control == NULL || data_connection_may_receive(peer))
         return false;
     peer->read_paused = true;
     peer_epoll_update(peer);
@@ -338,7 +338,7 @@ void peer_socket_ready(struct peer *peer, uint32_t epoll_events)
     if ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && peer->failing == ST_OK)
         peer_receive(peer);
     if (peer->state == PEER_UP && peer->control != NULL && peer->failing == ST_OK)
-        data_received(peer);
+        data_connection_received(peer);
 }
 
 /* ---- what UCX did, time, and the end ---- */
@@ -372,7 +372,7 @@ struct fabric_link *peer_link(struct peer *peer)
 {
     if (peer->link == NULL && peer->failing == ST_OK && peer_link_open(peer, false) != NULL &&
         fabric_link_by_data(peer->link))
-        data_open(peer);
+        data_connections_open(peer);
     return peer->failing == ST_OK ? peer->link : NULL;
 }
 
@@ -393,7 +393,7 @@ bool peer_progress(struct peer *peer)
     if (peer->state != PEER_UP)
         return false;
     if (peer->control != NULL)
-        return data_send_waiting(peer);
+        return data_connections_send(peer);
     while (peer->link != NULL && fabric_link_flushed(peer->link, false, &cookie)) {
         did = true;
         options->events.flushed(options->self, &peer->base, cookie, ST_OK);
@@ -422,7 +422,7 @@ void peer_failure_report(struct peer *peer)
     const struct transport_options *options = &peer->ucx->options;
     uint64_t cookie;
     if (peer->control != NULL) {
-        peer_fail(peer->control, peer->failing, &peer->why);
+        peer_fail(peer->control, peer->failing, &peer->failure);
         peer_end(peer);
         return;
     }
@@ -434,7 +434,7 @@ void peer_failure_report(struct peer *peer)
         return;
     fabric_inbox_copies_await(peer->inbox); /* After peer_down, no write of the peer may land. */
     enum status why = peer->failing;
-    struct error text = peer->why;
+    struct error text = peer->failure;
     if (peer->state != PEER_UP)
         peer->base.region = (struct transport_region_info){0};
     options->events.peer_down(options->self, &peer->base, why, text.text);

@@ -36,7 +36,7 @@ static void up(struct peer *peer)
     peer->state = PEER_UP;
     peer_key_renew(peer);
     if (peer->link != NULL && fabric_link_by_data(peer->link))
-        data_open(peer);
+        data_connections_open(peer);
     if (peer->failing == ST_OK)
         peer->ucx->options.events.peer_up(peer->ucx->options.self, &peer->base);
 }
@@ -51,11 +51,11 @@ static void ready(struct peer *peer)
 static void retry_later(struct peer *peer)
 {
     const uint32_t first_ms = peer->ucx->options.link_retry_ms;
-    if (peer->retry_in_ms == 0)
-        peer->retry_in_ms = first_ms;
-    else if (peer->retry_in_ms / RETRY_FACTOR_MAX < first_ms)
-        peer->retry_in_ms *= 2;
-    peer->retry_us = clock_now_us(&clock_system) + (int64_t)peer->retry_in_ms * 1000;
+    if (peer->retry_pause_ms == 0)
+        peer->retry_pause_ms = first_ms;
+    else if (peer->retry_pause_ms / RETRY_FACTOR_MAX < first_ms)
+        peer->retry_pause_ms *= 2;
+    peer->retry_us = clock_now_us(&clock_system) + (int64_t)peer->retry_pause_ms * 1000;
 }
 
 static void give_up(struct peer *peer, const char *why)

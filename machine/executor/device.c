@@ -26,8 +26,9 @@ static enum status open_region(const struct device_options *options,
 {
     enum status status = ST_OK;
     if (memory == NULL) /* also when a GPU's machine computes on the CPU */
-        status = machine_shape_host_memory(options->machine, error);
-    return status == ST_OK ? options->region(options->self, memory, kv_out, error) : status;
+        status = machine_shape_memory_check(options->machine, error);
+    return status == ST_OK ? options->kv_region_create(options->self, memory, kv_out, error)
+                           : status;
 }
 
 static enum status open_compute(const struct device_options *options, struct device *out,
@@ -42,9 +43,9 @@ static enum status open_compute(const struct device_options *options, struct dev
     enum status status = compute_device_open(options->name, options->fallback, &compute_options,
                                              &out->ops, &out->compute, &instead, error);
     if (status != ST_OK)
-        error_prefix(error, "%s", options->who);
+        error_prefix(error, "%s", options->process_name);
     else if (instead.text[0] != 0)
-        log_warn("%s computes on the CPU: %s", options->who, instead.text);
+        log_warn("%s computes on the CPU: %s", options->process_name, instead.text);
     return status;
 }
 
@@ -117,7 +118,7 @@ void device_close(struct device *device)
     *device = (struct device){.ops = NULL};
 }
 
-const char *device_text(const struct device *device)
+const char *device_describe(const struct device *device)
 {
     return device->ops->describe(device->compute);
 }

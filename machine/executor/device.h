@@ -18,7 +18,7 @@ struct device {
 };
 
 struct device_options {
-    const char *who; /* The process, for log lines and errors: "machine t0". */
+    const char *process_name; /* The process, for log lines and errors: "machine t0". */
     /* Config entry of the machine that this device belongs to. */
     const struct config_machine *machine;
     const char *name;                  /* Name of the device in the config, such as "cpu". */
@@ -35,9 +35,9 @@ struct device_options {
     /* Creates the KV region of these layers and returns it in *kv_out: device memory from `memory`,
      * or host memory if `memory` is NULL. For a CPU it is called before the backend starts threads;
      * for a GPU after the backend is open. */
-    enum status (*region)(void *self, const struct device_memory *memory, void **kv_out,
-                          struct error *error);
-    void *self;          /* First argument of `region`. */
+    enum status (*kv_region_create)(void *self, const struct device_memory *memory, void **kv_out,
+                                    struct error *error);
+    void *self;          /* First argument of kv_region_create. */
     bool prefault;       /* Touch a KV region in host memory early instead of at first use. */
     struct turns *turns; /* Turns on the host's cores, for a CPU; NULL = none. */
 };
@@ -51,6 +51,6 @@ enum status device_open(const struct device_options *options, struct device *out
 void device_stop(struct device *device);
 /* Calls device_stop and frees everything. All zeros are fine. */
 void device_close(struct device *device);
-const char *device_text(const struct device *device); /* Describes the device, for logs. */
+const char *device_describe(const struct device *device); /* Describes the device, for logs. */
 
 #endif

@@ -87,7 +87,7 @@ static void on_layer(void *self, uint32_t layer)
     struct engine *engine = self;
     if (engine->job->report_layers)
         engine->options.ops->mark(engine->options.compute, layer + 1, layers_stored, engine);
-    turns_pause(engine->options.turns);
+    turns_yield(engine->options.turns);
 }
 
 struct draw { /* Rows to be sampled, divided into shares. */
@@ -104,7 +104,7 @@ static void draw_edited(const struct engine *engine, struct logit_editor *editor
                         struct engine_sample *sample, const float *logits, float *scratch)
 {
     const uint32_t vocab = engine->vocab;
-    struct compute_sample *wanted = &sample->wanted;
+    struct compute_sample *wanted = &sample->choice;
     struct sampling sampling = wanted->sampling;
     struct logit_edits edits;
     float *row = scratch + 2 * (size_t)vocab;
@@ -136,8 +136,8 @@ static void draw_share(void *context, uint32_t share)
         if (logit_edits_wanted(&sample->context) || sample->allowed != NULL)
             draw_edited(engine, engine->editors[share], sample, logits, scratch);
         else
-            sampler_draw(&sample->wanted.sampling, logits, engine->vocab, sample->wanted.position,
-                         sample->wanted.masked, sample->wanted.masked_count, scratch,
+            sampler_draw(&sample->choice.sampling, logits, engine->vocab, sample->choice.position,
+                         sample->choice.masked, sample->choice.masked_count, scratch,
                          &sample->result);
     }
 }
@@ -232,7 +232,7 @@ static void sample_rows_device(struct engine *engine, struct engine_sample *samp
     bool on_host[LOGITS_ROWS_DEVICE];
     engine->edit_count = 0;
     for (uint32_t i = 0; i < count; i++) {
-        engine->wanted[i] = samples[i].wanted;
+        engine->wanted[i] = samples[i].choice;
         on_host[i] = !edits_add(engine, &samples[i], &engine->wanted[i]);
     }
     sample_device(engine, count, logits);
@@ -289,7 +289,7 @@ static void score_rows(struct engine *engine, const struct engine_score *score)
             rows[i] = score->first_row + at + i;
         forward_logits(engine->forward, rows, count, &logits);
         if (has_logits(engine))
-            engine->chooser->score(engine, score->ids + at, score->logprobs, count, logits,
+            engine->chooser->score(engine, score->next_ids + at, score->logprobs, count, logits,
                                    score->results + at);
     }
 }
@@ -323,7 +323,7 @@ static void job_run(struct engine *engine, struct engine_job *job)
     uint32_t count = sample_rows_of(engine, job, 0, rows);
     struct forward_batch batch = {
         .token_ids = job->token_ids,
-        .x = job->x,
+        .x = job->activations,
         .batch = job->batch,
         .logits_rows = rows,
         .logits_count = count,
@@ -499,7 +499,7 @@ void engine_start(struct engine *engine, struct engine_job *job)
     engine->job = job;
     atomic_store_explicit(&engine->layers, 0, memory_order_relaxed);
     atomic_store_explicit(&engine->done, false, memory_order_relaxed);
-    turns_ask(engine->options.turns);
+    turns_request(engine->options.turns);
     sem_post(&engine->started);
 }
 
@@ -533,7 +533,7 @@ struct engine_progress engine_poll(struct engine *engine)
     struct engine_progress progress = {0};
     if (read(engine->fd, &news, sizeof(news)) != sizeof(news))
         return progress;
-    progress.layers = atomic_load_explicit(&engine->layers, memory_order_acquire);
+    progress.stored_layers = atomic_load_explicit(&engine->layers, memory_order_acquire);
     progress.done = atomic_load_explicit(&engine->done, memory_order_acquire);
     return progress;
 }

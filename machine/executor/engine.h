@@ -20,7 +20,7 @@
 struct engine_sample {
     uint32_t row;
     /* `forced_token` is COMPUTE_SAMPLE_DRAW; the engine sets the edits. */
-    struct compute_sample wanted;
+    struct compute_sample choice;
     struct sample_context context; /* Valid until the job is done. */
     /* Bit id % 32 of word id / 32 is 1 if token `id` may be drawn; NULL = any token may. */
     const uint32_t *allowed;
@@ -31,9 +31,9 @@ struct engine_sample {
 struct engine_score {
     uint32_t first_row;
     uint32_t row_count;
-    const uint32_t *ids;     /* The next token of row first_row + i is ids[i]. */
-    int32_t logprobs;        /* Alternatives to report, as in struct sampling. */
-    struct sampled *results; /* [row_count] */
+    const uint32_t *next_ids; /* The next token of row first_row + i is ids[i]. */
+    int32_t logprobs;         /* Alternatives to report, as in struct sampling. */
+    struct sampled *results;  /* [row_count] */
 };
 
 /* Rows whose final vectors are added up (forward_pool). */
@@ -46,7 +46,8 @@ struct engine_pooled {
 /* One batch to compute. */
 struct engine_job {
     const uint32_t *token_ids; /* [batch.row_count]; NULL = the stage does not have layer 0. */
-    float *x; /* Activations, in and out (struct forward_batch); NULL with a whole model. */
+    float
+        *activations; /* Activations, in and out (struct forward_batch); NULL with a whole model. */
     struct compute_batch batch;
     uint32_t sample_count;
     struct engine_sample *samples; /* In ascending order of rows. */
@@ -92,8 +93,9 @@ void engine_group_join(struct engine *engine, const uint8_t id[COMPUTE_GROUP_ID_
 enum status engine_group_joined(const struct engine *engine, struct error *error);
 
 struct engine_progress {
-    uint32_t layers; /* K and V of the model's layers before this one are stored; 0 = unknown. */
-    bool done;       /* The job, or the joining of the group, has ended. */
+    uint32_t
+        stored_layers; /* K and V of the model's layers before this one are stored; 0 = unknown. */
+    bool done;         /* The job, or the joining of the group, has ended. */
 };
 
 /* Returns a descriptor that becomes readable when engine_poll has something to report. */

@@ -18,7 +18,7 @@
 struct executor;
 
 /* A batch: the engine's job, and the request of each of its sequences. The struct is read during
- * `start`; the memory that it points to stays valid until executor_calls.done. */
+ * `start`; the memory that it points to stays valid until executor_calls.batch_done. */
 struct executor_batch {
     uint32_t slot; /* Batch slot, < stage_plan_slots. */
     uint32_t path;
@@ -55,11 +55,12 @@ struct executor_ops {
 
     /* Returns true if `start` may be called now. */
     bool (*can_start)(const struct executor *e);
-    /* Begins to compute a batch; executor_calls.done reports its end. Requires can_start. */
+    /* Begins to compute a batch; executor_calls.batch_done reports its end. Requires can_start. */
     void (*start)(struct executor *e, const struct executor_batch *batch);
 
     /* Stores the load of each stage process. Returns the number of stage processes; 0 = none. */
-    uint32_t (*loads)(const struct executor *e, struct message_load out[LIMIT_STAGE_PROCESSES]);
+    uint32_t (*process_loads)(const struct executor *e,
+                              struct message_load out[LIMIT_STAGE_PROCESSES]);
     /* Stores addresses and layers of the processes that hold the KV, for machines that write KV.
      * Requires is_ready. *out is valid until `close`. */
     void (*layout)(const struct executor *e, struct message_stages *out);
@@ -71,17 +72,17 @@ struct executor_ops {
     void (*target_drop)(struct executor *e, uint32_t target);
     /* Does what kv_targets_push does. Not called for an executor with pushes_kv. */
     enum status (*target_push)(struct executor *e, struct kv_push *push, uint32_t layer_end);
-    /* Requests a flush: executor_calls.flushed reports when the KV that was written for `cookie` to
-     * the target has arrived. own_path: the request's path through this machine; path: its path
-     * through the target. requested: the executor pushes KV itself, and the request's last push has
-     * requested the flush already. */
+    /* Requests a flush: executor_calls.target_flushed reports when the KV that was written for
+     * `cookie` to the target has arrived. own_path: the request's path through this machine; path:
+     * its path through the target. requested: the executor pushes KV itself, and the request's last
+     * push has requested the flush already. */
     void (*target_flush)(struct executor *e, uint32_t own_path, uint32_t target, uint32_t path,
                          uint64_t cookie, bool requested);
 
     /* Informs the processes of the path, which check the writes into their memory, that a request
      * awaits KV of another machine, or no longer awaits it (await->ends). In the first case
-     * executor_calls.awaited follows. NULL = the caller checks writes itself. */
-    void (*await)(struct executor *e, uint32_t path, const struct stage_await *await);
+     * executor_calls.kv_await_known follows. NULL = the caller checks writes itself. */
+    void (*kv_await)(struct executor *e, uint32_t path, const struct stage_await *await);
     /* Gives new cluster keys to the stage processes that the executor has started; NULL = an
      * executor without stage processes. */
     void (*keys_set)(struct executor *e, const struct secret_keys *keys);
@@ -101,8 +102,8 @@ struct executor_ops {
 struct executor {
     const struct executor_ops *ops;
     /* true: the executor pushes KV itself, as the batches say (executor_batch.pushes). false: the
-     * caller pushes KV with target_push, when executor_calls.layers reports that layers are
-     * computed. */
+     * caller pushes KV with target_push, when executor_calls.layers_computed reports that layers
+     * are computed. */
     bool pushes_kv;
     /* `start` queues messages, which the transport must send before other work. */
     bool queues_messages;
@@ -116,21 +117,21 @@ struct executor_calls {
                                   const struct device_memory *device, struct transport **out,
                                   struct error *error);
     /* The batch in that batch slot is finished, and its job has the results. */
-    void (*done)(void *self, uint32_t slot);
+    void (*batch_done)(void *self, uint32_t slot);
     /* The first `layers` layers of the running batch are computed (engine_job.report_layers).
      * Never called by an executor with pushes_kv. */
-    void (*layers)(void *self, uint32_t layers);
+    void (*layers_computed)(void *self, uint32_t layers);
     /* The flush that target_flush has requested for this cookie has ended. */
-    void (*flushed)(void *self, uint64_t cookie, enum status status);
+    void (*target_flushed)(void *self, uint64_t cookie, enum status status);
     /* up = true: the KV of all layers can now be written to the target. up = false: the KV cannot
      * be written, or can no longer be written; `text` says why. */
     void (*target_changed)(void *self, uint32_t target, bool up, const char *text);
     /* A process that writes KV, named `name`, has connected to this machine's stage process
      * `stage`, or its connection has ended. */
-    void (*writer)(void *self, uint32_t stage, const struct stage_writer *writer);
-    /* All processes of the path know the request of executor_ops.await. cookie:
+    void (*writer_changed)(void *self, uint32_t stage, const struct stage_writer *writer);
+    /* All processes of the path know the request of executor_ops.kv_await. cookie:
      * stage_await.cookie. */
-    void (*awaited)(void *self, uint64_t cookie);
+    void (*kv_await_known)(void *self, uint64_t cookie);
 };
 
 struct executor_options {

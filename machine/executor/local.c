@@ -50,16 +50,16 @@ static enum status open_device(struct local *l, const struct executor_options *o
     char who[LIMIT_NAME_BYTES + 16];
     snprintf(who, sizeof(who), "machine %s", entry->name);
     const struct device_options device = {
-        .who = who,
+        .process_name = who,
         .machine = entry,
         .name = entry->device,
-        .fallback = entry->fallback,
+        .fallback = entry->cpu_fallback,
         .ops = options->compute,
         .threads = entry->threads,
         .shape = options->shape,
         .arena = &l->arena,
         .file = options->file,
-        .region = open_region,
+        .kv_region_create = open_region,
         .self = l,
         .prefault = options->config->kv.prefault,
         .turns = options->turns,
@@ -99,9 +99,9 @@ static int64_t local_progress(struct executor *e, int64_t now_us)
     (void)now_us;
     if (l->running && progress.done) {
         l->running = false;
-        l->calls.done(l->self, l->slot);
-    } else if (l->running && progress.layers > 0) {
-        l->calls.layers(l->self, progress.layers);
+        l->calls.batch_done(l->self, l->slot);
+    } else if (l->running && progress.stored_layers > 0) {
+        l->calls.layers_computed(l->self, progress.stored_layers);
     }
     return INT64_MAX;
 }
@@ -121,7 +121,7 @@ static enum status local_failure(const struct executor *e, struct error *error)
 
 static const char *local_describe(const struct executor *e)
 {
-    return device_text(&local_of_const(e)->device);
+    return device_describe(&local_of_const(e)->device);
 }
 
 static bool local_can_start(const struct executor *e)
@@ -208,7 +208,7 @@ static const struct executor_ops local_ops = {
     .describe = local_describe,
     .can_start = local_can_start,
     .start = local_start,
-    .loads = local_loads,
+    .process_loads = local_loads,
     .layout = local_layout,
     .target_set = local_target_set,
     .target_drop = local_target_drop,
@@ -240,9 +240,9 @@ enum status executor_local_open(const struct executor_options *options, struct e
     const struct kv_targets_options targets = {
         .transport = l->transport,
         .arena = *arena,
-        .context_blocks = machine_shape_context_blocks(options->shape),
+        .context_blocks = machine_shape_context_spans(options->shape),
         .link_changed = options->calls.target_changed,
-        .flushed = options->calls.flushed,
+        .flushed = options->calls.target_flushed,
         .self = options->self,
     };
     status = kv_targets_open(&targets, &l->targets);

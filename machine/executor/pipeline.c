@@ -43,11 +43,11 @@ static void crash_find(struct pipeline *p)
 void pipeline_fail(struct pipeline *p, const char *format, ...)
 {
     va_list arguments;
-    if (p->lost)
+    if (p->failed)
         return; /* only the first failure is reported */
-    p->lost = true;
+    p->failed = true;
     va_start(arguments, format);
-    vsnprintf(p->why.text, sizeof(p->why.text), format, arguments);
+    vsnprintf(p->failure.text, sizeof(p->failure.text), format, arguments);
     va_end(arguments);
     crash_find(p);
 }
@@ -55,9 +55,10 @@ void pipeline_fail(struct pipeline *p, const char *format, ...)
 void pipeline_send(struct pipeline *p, struct stage_process *process,
                    const struct stage_message *message)
 {
-    enum status status = stage_message_encode(message, &p->out);
+    enum status status = stage_message_encode(message, &p->send_buffer);
     if (status == ST_OK && process->peer != NULL)
-        status = transport_send(p->transport, process->peer, p->out.data, p->out.bytes);
+        status =
+            transport_send(p->transport, process->peer, p->send_buffer.data, p->send_buffer.bytes);
     if (status == ST_NO_RESOURCE || status == ST_TOO_LARGE || status == ST_NO_MEMORY)
         pipeline_fail(p, "stage %s: %s cannot be sent: %s", process->name,
                       stage_message_name(message->kind), status_name(status));
@@ -101,8 +102,8 @@ static enum status start_child(struct pipeline *p, struct stage_process *process
     if (status != ST_OK)
         return status;
     struct epoll_event event = {.events = EPOLLIN};
-    bool watched = epoll_ctl(p->epoll, EPOLL_CTL_ADD, process->child.pidfd, &event) == 0 &&
-                   epoll_ctl(p->epoll, EPOLL_CTL_ADD, process->child.ready_fd, &event) == 0;
+    bool watched = epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, process->child.pidfd, &event) == 0 &&
+                   epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, process->child.ready_fd, &event) == 0;
     return watched ? ST_OK : error_set(error, ST_IO, "epoll: %s", strerror(errno));
 }
 
@@ -117,7 +118,7 @@ static enum status open_processes(struct pipeline *p, struct error *error)
         const struct stage_plan_process *from = &p->plan->processes[i];
         struct stage_process *process = &p->processes[i];
         *process = (struct stage_process){
-            .user = {PEER_STAGE, process}, .index = i, .retry_us = RETRY_FIRST_US};
+            .peer_user = {PEER_STAGE, process}, .index = i, .retry_pause_us = RETRY_FIRST_US};
         process->child.pidfd = process->child.ready_fd = process->child.keys_fd = -1;
         stage_name(p->options.entry->name, i, process->name);
         if (from->config.address[0] != 0) {
@@ -169,10 +170,10 @@ static void pipeline_close(struct executor *e)
     struct pipeline *p = pipeline_of(e);
     pipeline_jobs_close(p);
     pipeline_kv_close(p);
-    message_buffer_done(&p->out);
+    message_buffer_done(&p->send_buffer);
     secret_wipe(&p->keys, sizeof(p->keys));
-    if (p->epoll >= 0)
-        close(p->epoll);
+    if (p->epoll_fd >= 0)
+        close(p->epoll_fd);
     free(p);
 }
 
@@ -192,25 +193,25 @@ static void pipeline_keys_set(struct executor *e, const struct secret_keys *keys
 
 static int pipeline_fd(const struct executor *e)
 {
-    return pipeline_of_const(e)->epoll;
+    return pipeline_of_const(e)->epoll_fd;
 }
 
 static bool pipeline_is_ready(const struct executor *e)
 {
     const struct pipeline *p = pipeline_of_const(e);
-    return !p->lost && p->ready_count == p->plan->process_count;
+    return !p->failed && p->ready_count == p->plan->process_count;
 }
 
 static enum status pipeline_failure(const struct executor *e, struct error *error)
 {
     const struct pipeline *p = pipeline_of_const(e);
     enum status status = p->crashed ? ST_IO : ST_UNREACHABLE;
-    return p->lost ? error_set(error, status, "%s", p->why.text) : ST_OK;
+    return p->failed ? error_set(error, status, "%s", p->failure.text) : ST_OK;
 }
 
 static const char *pipeline_describe(const struct executor *e)
 {
-    return pipeline_of_const(e)->text;
+    return pipeline_of_const(e)->description;
 }
 
 /* Batches wait at the stages; the scheduler knows how many may be in flight. */
@@ -225,7 +226,7 @@ static bool pipeline_can_start(const struct executor *e)
 static void child_ready(struct pipeline *p, struct stage_process *process)
 {
     const char *text;
-    enum child_said outcome = child_read(process->child.ready_fd, &process->line, &text);
+    enum child_line_kind outcome = child_line_read(process->child.ready_fd, &process->line, &text);
     if (outcome == CHILD_NOT_YET)
         return;
     close(process->child.ready_fd); /* this also removes it from the epoll set */
@@ -264,8 +265,9 @@ static void retry_later(struct stage_process *process, int64_t now_us, const cha
 {
     process->state = PROCESS_APART;
     process->peer = NULL;
-    process->retry_at_us = now_us + process->retry_us;
-    process->retry_us = 2 * process->retry_us < RETRY_MAX_US ? 2 * process->retry_us : RETRY_MAX_US;
+    process->retry_at_us = now_us + process->retry_pause_us;
+    process->retry_pause_us =
+        2 * process->retry_pause_us < RETRY_MAX_US ? 2 * process->retry_pause_us : RETRY_MAX_US;
     if (strncmp(process->retry_reason, text, sizeof(process->retry_reason) - 1) != 0)
         log_warn("stage %s: %s; tries again", process->name, text);
     snprintf(process->retry_reason, sizeof(process->retry_reason), "%.255s", text);
@@ -275,8 +277,8 @@ static void connect_process(struct pipeline *p, struct stage_process *process, i
 {
     struct error error;
     process->state = PROCESS_CONNECTING;
-    if (transport_connect(p->transport, process->address, &process->user, &process->peer, &error) <
-        0)
+    if (transport_connect(p->transport, process->address, &process->peer_user, &process->peer,
+                          &error) < 0)
         retry_later(process, now_us, error.text);
 }
 
@@ -323,10 +325,10 @@ static void open_stage(struct pipeline *p, struct stage_process *process)
                  .block_count = shape->arena.block_count,
                  .rows_max = shape->rows_max,
                  .slots = stage_plan_slots(p->plan),
-                 .context_blocks = machine_shape_context_blocks(shape),
+                 .context_blocks = machine_shape_context_spans(shape),
                  .rank = from->shard.rank,
                  .ranks = from->shard.ranks,
-                 .next = next},
+                 .next_stages = next},
     };
     if (!next_of(p, process, next, &message.open.next_count))
         return;
@@ -338,7 +340,7 @@ static int64_t pipeline_progress(struct executor *e, int64_t now_us)
 {
     struct pipeline *p = pipeline_of(e);
     int64_t next_us = INT64_MAX;
-    for (uint32_t i = 0; i < p->plan->process_count && !p->lost; i++) {
+    for (uint32_t i = 0; i < p->plan->process_count && !p->failed; i++) {
         struct stage_process *process = &p->processes[i];
         child_check(p, process);
         if (process->state == PROCESS_APART && process->retry_at_us <= now_us)
@@ -363,7 +365,7 @@ static void pipeline_peer_up(struct executor *e, struct transport_peer *peer)
         return;
     }
     process->state = PROCESS_CONNECTED;
-    process->retry_us = RETRY_FIRST_US;
+    process->retry_pause_us = RETRY_FIRST_US;
     process->retry_reason[0] = 0;
 }
 
@@ -440,25 +442,25 @@ static void pipeline_peer_message(struct executor *e, struct transport_peer *pee
         on_state(p, process, &message.state);
         return;
     case STAGE_GROUP:
-        pipeline_group_made(p, process, &message.group);
+        pipeline_group_take(p, process, &message.group);
         return;
     case STAGE_POOLED:
-        pipeline_pooled(p, process, &message.pooled);
+        pipeline_pooled_take(p, process, &message.pooled);
         return;
     case STAGE_DONE:
-        pipeline_done(p, process, &message.done);
+        pipeline_done_take(p, process, &message.done);
         return;
     case STAGE_TARGET_LINK:
-        pipeline_target_link(p, process, &message.target_link);
+        pipeline_target_link_take(p, process, &message.target_link);
         return;
     case STAGE_FLUSHED:
-        pipeline_flushed(p, &message.flushed);
+        pipeline_flushed_take(p, &message.flushed);
         return;
     case STAGE_WRITER:
-        p->options.calls.writer(p->options.self, process->index, &message.writer);
+        p->options.calls.writer_changed(p->options.self, process->index, &message.writer);
         return;
     case STAGE_AWAITED:
-        pipeline_awaited(p, &message.awaited);
+        pipeline_awaited_take(p, &message.awaited);
         return;
     case STAGE_LOAD:
         process->load = message.load;
@@ -488,13 +490,13 @@ static const struct executor_ops pipeline_ops = {
     .failure = pipeline_failure,
     .describe = pipeline_describe,
     .can_start = pipeline_can_start,
-    .start = pipeline_start,
-    .loads = pipeline_loads,
+    .start = pipeline_batch_start,
+    .process_loads = pipeline_loads,
     .layout = pipeline_layout,
     .target_set = pipeline_target_set,
     .target_drop = pipeline_target_drop,
     .target_flush = pipeline_target_flush,
-    .await = pipeline_await,
+    .kv_await = pipeline_await,
     .keys_set = pipeline_keys_set,
     .peer_up = pipeline_peer_up,
     .peer_down = pipeline_peer_down,
@@ -516,9 +518,9 @@ enum status executor_pipeline_open(const struct executor_options *options, struc
     if (options->cluster_keys != NULL)
         p->keys = *options->cluster_keys;
     p->options.cluster_keys = NULL; /* the caller's keys may be gone */
-    snprintf(p->text, sizeof(p->text), "%u stages in %u processes", p->plan->stage_count,
-             p->plan->process_count);
-    p->epoll = epoll_create1(EPOLL_CLOEXEC);
+    snprintf(p->description, sizeof(p->description), "%u stages in %u processes",
+             p->plan->stage_count, p->plan->process_count);
+    p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     *out = &p->executor;
     /* no region: the stage processes have the KV */
     status = options->calls.transport_open(options->self, 0, NULL, &p->transport, error);
@@ -527,7 +529,7 @@ enum status executor_pipeline_open(const struct executor_options *options, struc
     status = pipeline_jobs_open(p);
     if (status == ST_OK)
         status = pipeline_kv_open(p);
-    if (status != ST_OK || p->epoll < 0)
+    if (status != ST_OK || p->epoll_fd < 0)
         return error_set(error, ST_NO_MEMORY, "pipeline: out of memory or descriptors");
     return open_processes(p, error);
 }

@@ -1,7 +1,7 @@
 /* pipeline_group: passes the group that rank 0 of a stage has made to all ranks of the stage. */
 #include "machine/executor/pipeline_state.h"
 
-void pipeline_group_made(struct pipeline *p, struct stage_process *process,
+void pipeline_group_take(struct pipeline *p, struct stage_process *process,
                          const struct stage_group *group)
 {
     const struct stage_plan_process *at = &p->plan->processes[process->index];

@@ -14,7 +14,7 @@ enum status pipeline_jobs_open(struct pipeline *p)
     uint32_t sequences = shape->sequences_max;
     for (uint32_t path = 0; path < p->plan->paths.path_count; path++) {
         p->path_processes[path] = stage_plan_processes(p->plan, path);
-        p->path_enders[path] = stage_plan_enders(p->plan, path);
+        p->path_done_senders[path] = stage_plan_enders(p->plan, path);
     }
     p->tables = calloc(LIMIT_MACHINE_REQUESTS, sizeof(p->tables[0]));
     p->sequences = calloc(sequences, sizeof(p->sequences[0]));
@@ -39,7 +39,7 @@ void pipeline_jobs_close(struct pipeline *p)
     free(p->score_ids);
     free(p->masks);
     free(p->blocks);
-    free(p->targets_blocks);
+    free(p->target_blocks);
     free(p->words);
 }
 
@@ -68,16 +68,16 @@ static bool job_add_sequences(struct pipeline *p, const struct executor_batch *b
     const uint32_t groups = layer_groups_count(&arena->groups);
     for (uint32_t i = 0; i < rows->sequence_count; i++) {
         const struct compute_sequence *s = &rows->sequences[i];
-        struct table *table = &p->tables[batch->request_slots[i]];
+        struct pipeline_table *table = &p->tables[batch->request_slots[i]];
         uint32_t needed = layer_groups_spans(s->first_position + s->row_count, arena->block_tokens);
         if (table->owner != batch->owners[i])
-            *table = (struct table){.owner = batch->owners[i]};
+            *table = (struct pipeline_table){.owner = batch->owners[i]};
         uint32_t fresh = needed > table->known_spans ? needed - table->known_spans : 0;
         p->sequences[i] = (struct stage_sequence){
             .table = batch->request_slots[i],
             .row_count = s->row_count,
             .first_position = s->first_position,
-            .known = table->known_spans,
+            .known_spans = table->known_spans,
             .block_count = groups * fresh,
             .adapter = s->adapter,
         };
@@ -102,34 +102,34 @@ static bool job_add_pushes(struct pipeline *p, const struct executor_batch *batc
     const uint32_t groups = layer_groups_count(&p->options.shape->arena.groups);
     for (uint32_t i = 0; i < batch->job->batch.sequence_count; i++) {
         const struct prompt_push *push = &batch->pushes[i];
-        const uint32_t ids = groups * push->count;
-        if (push->count == 0)
+        const uint32_t ids = groups * push->span_count;
+        if (push->span_count == 0)
             continue;
-        if (!numbers_grow(&p->targets_blocks, &p->target_capacity, job->target_count + ids))
+        if (!numbers_grow(&p->target_blocks, &p->target_capacity, job->target_count + ids))
             return false;
         p->pushes[job->push_count++] = (struct stage_push){
             .cookie = push->cookie,
             .request = push->request.id,
             .generation = push->request.generation,
             .target = push->target,
-            .serial = p->targets[push->target].serial,
+            .target_serial = p->targets[push->target].serial,
             .sequence = i,
-            .first = push->first,
-            .count = push->count,
+            .first_span = push->first_span,
+            .span_count = push->span_count,
             .window_first = push->window_first,
             .target_count = ids,
             .path = (uint8_t)push->path,
             .layerwise = push->layerwise,
-            .last = push->last,
+            .is_last = push->is_last,
         };
         for (uint32_t group = 0; group < groups; group++)
-            memcpy(p->targets_blocks + job->target_count + group * push->count,
-                   push->blocks + (size_t)group * push->stride + push->first,
-                   push->count * sizeof(uint32_t));
+            memcpy(p->target_blocks + job->target_count + group * push->span_count,
+                   push->blocks + (size_t)group * push->stride + push->first_span,
+                   push->span_count * sizeof(uint32_t));
         job->target_count += ids;
     }
     job->pushes = p->pushes;
-    job->targets = p->targets_blocks;
+    job->targets = p->target_blocks;
     return true;
 }
 
@@ -160,7 +160,7 @@ static bool job_add_samples(struct pipeline *p, const struct executor_batch *bat
     const struct engine_job *from = batch->job;
     for (uint32_t i = 0; i < from->sample_count; i++) {
         const struct sample_context *context = &from->samples[i].context;
-        const struct compute_sample *wanted = &from->samples[i].wanted;
+        const struct compute_sample *wanted = &from->samples[i].choice;
         const struct sampling *sampling = &wanted->sampling;
         p->samples[i] = (struct stage_sample){
             .seed = sampling->seed,
@@ -190,7 +190,7 @@ static bool job_add_samples(struct pipeline *p, const struct executor_batch *bat
         p->scores[i] = (struct stage_score){.first_row = score->first_row,
                                             .row_count = score->row_count,
                                             .logprobs = score->logprobs};
-        memcpy(p->score_ids + job->score_row_count, score->ids,
+        memcpy(p->score_ids + job->score_row_count, score->next_ids,
                score->row_count * sizeof(uint32_t));
         job->score_row_count += score->row_count;
     }
@@ -212,7 +212,7 @@ static bool job_add_samples(struct pipeline *p, const struct executor_batch *bat
 static bool context_send(struct pipeline *p, uint64_t processes, uint32_t slot,
                          const struct sample_context *context)
 {
-    struct table *table = &p->tables[slot];
+    struct pipeline_table *table = &p->tables[slot];
     const uint32_t known = table->known_words;
     const uint32_t count = context->rule_count + context->token_count;
     if (known >= count)
@@ -225,10 +225,11 @@ static bool context_send(struct pipeline *p, uint64_t processes, uint32_t slot,
     if (context->token_count > tokens)
         memcpy(p->words + context->rule_count + tokens, context->tokens + tokens,
                (context->token_count - tokens) * sizeof(uint32_t));
-    const struct stage_message message = {
-        .kind = STAGE_CONTEXT,
-        .context = {
-            .table = slot, .known = known, .count = count - known, .words = p->words + known}};
+    const struct stage_message message = {.kind = STAGE_CONTEXT,
+                                          .context = {.table = slot,
+                                                      .known_words = known,
+                                                      .new_words = count - known,
+                                                      .words = p->words + known}};
     for (uint32_t i = 0; i < p->plan->process_count; i++)
         if ((processes >> i & 1) != 0 && p->plan->processes[i].stage + 1 == p->plan->stage_count)
             pipeline_send(p, &p->processes[i], &message);
@@ -249,12 +250,12 @@ static bool contexts_send(struct pipeline *p, uint64_t processes,
     return good;
 }
 
-void pipeline_start(struct executor *e, const struct executor_batch *batch)
+void pipeline_batch_start(struct executor *e, const struct executor_batch *batch)
 {
     struct pipeline *p = pipeline_of(e);
     const struct engine_job *job = batch->job;
     const uint64_t processes = p->path_processes[batch->path];
-    struct batch *flying = &p->batches[batch->slot];
+    struct pipeline_batch *flying = &p->batches[batch->slot];
     struct stage_message message = {.kind = STAGE_JOB};
     struct stage_job *out = &message.job;
     assert(flying->serial == 0);
@@ -269,7 +270,7 @@ void pipeline_start(struct executor *e, const struct executor_batch *batch)
         return;
     }
     flying->serial = out->serial;
-    flying->unfinished = p->path_enders[batch->path];
+    flying->done_awaited = p->path_done_senders[batch->path];
     flying->job = job;
     bool sampled = false;
     for (uint32_t i = 0; i < p->plan->process_count; i++) { /* in the order of the stages */
@@ -290,7 +291,7 @@ void pipeline_start(struct executor *e, const struct executor_batch *batch)
     flying->result_count = out->sample_count + out->score_row_count;
 }
 
-static struct batch *batch_of(struct pipeline *p, uint64_t serial)
+static struct pipeline_batch *batch_of(struct pipeline *p, uint64_t serial)
 {
     for (uint32_t slot = 0; slot < stage_plan_slots(p->plan); slot++)
         if (serial != 0 && p->batches[slot].serial == serial)
@@ -307,11 +308,11 @@ static void results_store(const struct engine_job *job, const struct sampled *re
             job->scores[i].results[row] = *result++;
 }
 
-void pipeline_pooled(struct pipeline *p, const struct stage_process *process,
-                     const struct stage_pooled *pooled)
+void pipeline_pooled_take(struct pipeline *p, const struct stage_process *process,
+                          const struct stage_pooled *pooled)
 {
-    const struct batch *batch = batch_of(p, pooled->serial);
-    if (batch == NULL || (batch->unfinished >> process->index & 1) == 0 ||
+    const struct pipeline_batch *batch = batch_of(p, pooled->serial);
+    if (batch == NULL || (batch->done_awaited >> process->index & 1) == 0 ||
         !stage_plan_samples(p->plan, process->index) || pooled->index >= batch->job->pooled_count ||
         pooled->count != p->options.shape->hyper.hidden) {
         pipeline_fail(p, "stage %s: it sends an embedding that was not requested", process->name);
@@ -322,11 +323,11 @@ void pipeline_pooled(struct pipeline *p, const struct stage_process *process,
         sum[i] = (int64_t)((uint64_t)sum[i] + (uint64_t)pooled->values[i]);
 }
 
-void pipeline_done(struct pipeline *p, const struct stage_process *process,
-                   const struct stage_done *done)
+void pipeline_done_take(struct pipeline *p, const struct stage_process *process,
+                        const struct stage_done *done)
 {
-    struct batch *batch = batch_of(p, done->serial);
-    if (batch == NULL || (batch->unfinished >> process->index & 1) == 0) {
+    struct pipeline_batch *batch = batch_of(p, done->serial);
+    if (batch == NULL || (batch->done_awaited >> process->index & 1) == 0) {
         pipeline_fail(p, "stage %s: it reports the end of an unknown batch", process->name);
         return;
     }
@@ -337,11 +338,11 @@ void pipeline_done(struct pipeline *p, const struct stage_process *process,
                       done->result_count, wanted);
         return;
     }
-    batch->unfinished &= ~(1ull << process->index);
+    batch->done_awaited &= ~(1ull << process->index);
     if (samples)
         results_store(batch->job, done->results);
-    if (batch->unfinished != 0)
+    if (batch->done_awaited != 0)
         return;
     batch->serial = 0;
-    p->options.calls.done(p->options.self, (uint32_t)(batch - p->batches));
+    p->options.calls.batch_done(p->options.self, (uint32_t)(batch - p->batches));
 }

@@ -10,15 +10,16 @@
 enum status pipeline_kv_open(struct pipeline *p)
 {
     p->flights = calloc(LIMIT_MACHINE_REQUESTS, sizeof(p->flights[0]));
-    p->landed = calloc(LIMIT_MACHINE_REQUESTS, sizeof(p->landed[0]));
+    p->landed_flights = calloc(LIMIT_MACHINE_REQUESTS, sizeof(p->landed_flights[0]));
     p->awaiting = calloc(LIMIT_MACHINE_REQUESTS, sizeof(p->awaiting[0]));
-    return p->flights != NULL && p->landed != NULL && p->awaiting != NULL ? ST_OK : ST_NO_MEMORY;
+    return p->flights != NULL && p->landed_flights != NULL && p->awaiting != NULL ? ST_OK
+                                                                                  : ST_NO_MEMORY;
 }
 
 void pipeline_kv_close(struct pipeline *p)
 {
     free(p->flights);
-    free(p->landed);
+    free(p->landed_flights);
     free(p->awaiting);
 }
 
@@ -35,7 +36,7 @@ void pipeline_target_set(struct executor *e, uint32_t target, const struct messa
     struct pipeline *p = pipeline_of(e);
     (void)peer; /* the stage processes make connections of their own */
     struct message_stage copies[LIMIT_STAGE_PROCESSES];
-    struct target *entry = &p->targets[target];
+    struct pipeline_target *entry = &p->targets[target];
     for (uint32_t i = 0; i < stages->count; i++) {
         copies[i] = stages->stages[i];
         /* the machine's own process: stages connect to it directly */
@@ -56,7 +57,7 @@ void pipeline_target_set(struct executor *e, uint32_t target, const struct messa
 void pipeline_target_drop(struct executor *e, uint32_t target)
 {
     struct pipeline *p = pipeline_of(e);
-    struct target *entry = &p->targets[target];
+    struct pipeline_target *entry = &p->targets[target];
     entry->serial++;
     entry->unconnected = UINT32_MAX;
     const struct stage_message message = {.kind = STAGE_TARGET,
@@ -64,10 +65,10 @@ void pipeline_target_drop(struct executor *e, uint32_t target)
     send_all(p, &message);
 }
 
-void pipeline_target_link(struct pipeline *p, const struct stage_process *process,
-                          const struct stage_target_link *link)
+void pipeline_target_link_take(struct pipeline *p, const struct stage_process *process,
+                               const struct stage_target_link *link)
 {
-    struct target *entry = &p->targets[link->target];
+    struct pipeline_target *entry = &p->targets[link->target];
     char text[256];
     if (link->serial != entry->serial || entry->unconnected == UINT32_MAX)
         return;
@@ -83,23 +84,23 @@ void pipeline_target_link(struct pipeline *p, const struct stage_process *proces
 
 /* Returns the request's flight, which begins with the first call; NULL = a later request uses its
  * entry. */
-static struct flight *flight_of(struct pipeline *p, uint64_t cookie)
+static struct pipeline_flight *flight_of(struct pipeline *p, uint64_t cookie)
 {
-    struct flight *flight = &p->flights[cookie % LIMIT_MACHINE_REQUESTS];
+    struct pipeline_flight *flight = &p->flights[cookie % LIMIT_MACHINE_REQUESTS];
     if (cookie < flight->cookie)
         return NULL;
     if (cookie > flight->cookie)
-        *flight = (struct flight){.cookie = cookie};
+        *flight = (struct pipeline_flight){.cookie = cookie};
     return flight;
 }
 
 /* Marks the flight as landed when every stage process of the path has reported, which each does
  * once per request. */
-static void flight_check(struct pipeline *p, const struct flight *flight)
+static void flight_check(struct pipeline *p, const struct pipeline_flight *flight)
 {
     if (flight->reports_wanted > 0 && flight->flushed == flight->reports_wanted) {
         assert(p->landed_count < LIMIT_MACHINE_REQUESTS);
-        p->landed[p->landed_count++] = *flight;
+        p->landed_flights[p->landed_count++] = *flight;
     }
 }
 
@@ -107,7 +108,7 @@ void pipeline_target_flush(struct executor *e, uint32_t own_path, uint32_t targe
                            uint64_t cookie, bool requested)
 {
     struct pipeline *p = pipeline_of(e);
-    struct flight *flight = flight_of(p, cookie);
+    struct pipeline_flight *flight = flight_of(p, cookie);
     const uint64_t processes = p->path_processes[own_path];
     assert(flight != NULL && flight->reports_wanted == 0);
     flight->reports_wanted = (uint32_t)__builtin_popcountll(processes);
@@ -119,9 +120,9 @@ void pipeline_target_flush(struct executor *e, uint32_t own_path, uint32_t targe
     flight_check(p, flight);
 }
 
-void pipeline_flushed(struct pipeline *p, const struct stage_flushed *flushed)
+void pipeline_flushed_take(struct pipeline *p, const struct stage_flushed *flushed)
 {
-    struct flight *flight = flight_of(p, flushed->cookie);
+    struct pipeline_flight *flight = flight_of(p, flushed->cookie);
     if (flight == NULL)
         return;
     flight->flushed++;
@@ -136,25 +137,25 @@ void pipeline_await(struct executor *e, uint32_t path, const struct stage_await 
     const uint64_t processes = p->path_processes[path];
     const struct stage_message message = {.kind = STAGE_AWAIT, .await = *await};
     if (await->ends == 0)
-        p->awaiting[await->cookie % LIMIT_MACHINE_REQUESTS] = (struct awaiting){
+        p->awaiting[await->cookie % LIMIT_MACHINE_REQUESTS] = (struct pipeline_await){
             .cookie = await->cookie, .unanswered = (uint32_t)__builtin_popcountll(processes)};
     for (uint32_t i = 0; i < p->plan->process_count; i++)
         if ((processes >> i & 1) != 0)
             pipeline_send(p, &p->processes[i], &message);
 }
 
-void pipeline_awaited(struct pipeline *p, const struct stage_awaited *awaited)
+void pipeline_awaited_take(struct pipeline *p, const struct stage_awaited *awaited)
 {
-    struct awaiting *awaiting = &p->awaiting[awaited->cookie % LIMIT_MACHINE_REQUESTS];
+    struct pipeline_await *awaiting = &p->awaiting[awaited->cookie % LIMIT_MACHINE_REQUESTS];
     if (awaiting->cookie == awaited->cookie && awaiting->unanswered > 0 &&
         --awaiting->unanswered == 0)
-        p->options.calls.awaited(p->options.self, awaited->cookie);
+        p->options.calls.kv_await_known(p->options.self, awaited->cookie);
 }
 
 void pipeline_kv_report(struct pipeline *p)
 {
     while (p->landed_count > 0) {
-        const struct flight flight = p->landed[--p->landed_count];
-        p->options.calls.flushed(p->options.self, flight.cookie, flight.status);
+        const struct pipeline_flight flight = p->landed_flights[--p->landed_count];
+        p->options.calls.target_flushed(p->options.self, flight.cookie, flight.status);
     }
 }

@@ -29,7 +29,7 @@ enum stage_process_state {
 
 /* A stage process, as the head sees it. */
 struct stage_process {
-    struct peer_user user; /* The `user` of its connection. */
+    struct peer_user peer_user; /* The `user` of its connection. */
     enum stage_process_state state;
     uint32_t index;                    /* Index in the plan. */
     char name[LIMIT_NAME_BYTES];       /* stage_name. */
@@ -38,7 +38,7 @@ struct stage_process {
     struct child_process child;        /* pid 0 = not started by this process. */
     struct child_line line;            /* The ready line of the child, as far as it was read. */
     int64_t retry_at_us;               /* PROCESS_APART: time of the next attempt to connect. */
-    int64_t retry_us;                  /* Pause after the next failed attempt. */
+    int64_t retry_pause_us;            /* Pause after the next failed attempt. */
     char retry_reason[256];            /* Latest logged reason why it cannot be reached. */
     struct message_process load;       /* The latest LOAD of the process. */
     bool group_made;                   /* Rank 0: the process has made its group. */
@@ -47,22 +47,22 @@ struct stage_process {
 };
 
 /* A batch on its way through the stages. */
-struct batch {
+struct pipeline_batch {
     uint64_t serial;              /* Serial of its JOB; 0 = the batch slot is free. */
-    uint64_t unfinished;          /* Bit i: stage process i must still report DONE. */
+    uint64_t done_awaited;        /* Bit i: stage process i must still report DONE. */
     uint32_t result_count;        /* Results that the sampling process must send. */
     const struct engine_job *job; /* Receives the results. */
 };
 
 /* The parts of a request slot's block table and context that the stages know. */
-struct table {
+struct pipeline_table {
     kv_owner_id owner;    /* The request that has the slot. */
     uint32_t known_spans; /* Number of first spans whose block ids were sent. */
     uint32_t known_words; /* Number of first words of its context that were sent (CONTEXT). */
 };
 
 /* A request whose KV is on its way; indexed by its cookie modulo LIMIT_MACHINE_REQUESTS. */
-struct flight {
+struct pipeline_flight {
     uint64_t cookie;  /* Number of the request (prompt_push.cookie). */
     uint32_t flushed; /* Number of stage processes that have reported FLUSHED. */
     /* Number of stage processes that will report; 0 = pipeline_target_flush was not called yet. */
@@ -72,13 +72,13 @@ struct flight {
 
 /* A request whose stage processes have been sent AWAIT; indexed by its cookie modulo
  * LIMIT_MACHINE_REQUESTS. */
-struct awaiting {
+struct pipeline_await {
     uint64_t cookie;
     uint32_t unanswered; /* Stage processes that have not answered. */
 };
 
 /* A token machine that the stage processes connect to, as the head sees it. */
-struct target {
+struct pipeline_target {
     uint32_t serial; /* Number of the latest set or drop. */
     /* Stage processes that are not connected yet; UINT32_MAX = dropped, or one has failed. */
     uint32_t unconnected;
@@ -88,33 +88,33 @@ struct pipeline {
     struct executor executor;
     struct executor_options options;
     struct transport *transport;
-    char text[64]; /* Number of stages and processes, for the log. */
+    char description[64]; /* Number of stages and processes, for the log. */
     const struct stage_plan *plan;
     struct secret_keys keys; /* count 0 = no key. */
-    int epoll;
+    int epoll_fd;
     uint32_t ready_count; /* Stage processes in PROCESS_READY. */
     bool crashed;         /* A stage process crashed (child_crashed). */
-    bool lost;            /* The machine cannot continue (pipeline_fail). */
-    struct error why;     /* The first reason for `lost`. */
-    struct message_buffer out;
+    bool failed;          /* The machine cannot continue (pipeline_fail). */
+    struct error failure; /* The first reason for `failed`. */
+    struct message_buffer send_buffer;
 
     struct stage_process processes[LIMIT_STAGE_PROCESSES];
     struct message_stage stages[LIMIT_STAGE_PROCESSES]; /* As sent to machines that write KV. */
 
     uint64_t path_processes[LIMIT_STAGE_PATHS]; /* Bit i: stage process i is on the path. */
     /* Bit i: stage process i reports DONE for the path. */
-    uint64_t path_enders[LIMIT_STAGE_PATHS];
-    uint64_t serial;                               /* Serial of the latest job. */
-    struct batch batches[LIMIT_BATCHES_IN_FLIGHT]; /* By batch slot. */
-    struct table *tables;                          /* [LIMIT_MACHINE_REQUESTS] */
-    struct stage_sequence *sequences;              /* [sequences_max] */
-    struct stage_sample *samples;                  /* [sequences_max] */
-    struct stage_score *scores;                    /* [sequences_max] */
-    struct stage_rows *pooled;                     /* [sequences_max] */
-    struct stage_push *pushes;                     /* [sequences_max] */
-    uint32_t *blocks;                              /* [block_capacity] */
+    uint64_t path_done_senders[LIMIT_STAGE_PATHS];
+    uint64_t serial;                                        /* Serial of the latest job. */
+    struct pipeline_batch batches[LIMIT_BATCHES_IN_FLIGHT]; /* By batch slot. */
+    struct pipeline_table *tables;                          /* [LIMIT_MACHINE_REQUESTS] */
+    struct stage_sequence *sequences;                       /* [sequences_max] */
+    struct stage_sample *samples;                           /* [sequences_max] */
+    struct stage_score *scores;                             /* [sequences_max] */
+    struct stage_rows *pooled;                              /* [sequences_max] */
+    struct stage_push *pushes;                              /* [sequences_max] */
+    uint32_t *blocks;                                       /* [block_capacity] */
     uint32_t block_capacity;
-    uint32_t *targets_blocks; /* [target_capacity] */
+    uint32_t *target_blocks; /* [target_capacity] */
     uint32_t target_capacity;
     uint32_t *score_ids; /* [rows_max] */
     uint32_t *words;     /* [word_capacity]: the words of a CONTEXT. */
@@ -122,11 +122,11 @@ struct pipeline {
     uint32_t *masks; /* [mask_capacity] */
     uint32_t mask_capacity;
 
-    struct awaiting *awaiting; /* [LIMIT_MACHINE_REQUESTS] */
-    struct target targets[LIMIT_MACHINES];
-    struct flight *flights; /* [LIMIT_MACHINE_REQUESTS] */
-    uint32_t landed_count;  /* Flights to report in the next call of `progress`. */
-    struct flight *landed;  /* [LIMIT_MACHINE_REQUESTS] */
+    struct pipeline_await *awaiting; /* [LIMIT_MACHINE_REQUESTS] */
+    struct pipeline_target targets[LIMIT_MACHINES];
+    struct pipeline_flight *flights;        /* [LIMIT_MACHINE_REQUESTS] */
+    uint32_t landed_count;                  /* Flights to report in the next call of `progress`. */
+    struct pipeline_flight *landed_flights; /* [LIMIT_MACHINE_REQUESTS] */
 };
 
 static inline struct pipeline *pipeline_of(struct executor *e)
@@ -142,7 +142,7 @@ void pipeline_send(struct pipeline *p, struct stage_process *process,
 
 /* pipeline_group.c: rank 0 of a stage makes a group; the head sends it to all ranks of the
  * stage. */
-void pipeline_group_made(struct pipeline *p, struct stage_process *process,
+void pipeline_group_take(struct pipeline *p, struct stage_process *process,
                          const struct stage_group *group);
 /* Sends each group that was made to its ranks, when OPEN has been sent to all of them. */
 void pipeline_groups_send(struct pipeline *p);
@@ -150,11 +150,11 @@ void pipeline_groups_send(struct pipeline *p);
 /* pipeline_job.c */
 enum status pipeline_jobs_open(struct pipeline *p);
 void pipeline_jobs_close(struct pipeline *p);
-void pipeline_start(struct executor *e, const struct executor_batch *batch);
-void pipeline_pooled(struct pipeline *p, const struct stage_process *process,
-                     const struct stage_pooled *pooled);
-void pipeline_done(struct pipeline *p, const struct stage_process *process,
-                   const struct stage_done *done);
+void pipeline_batch_start(struct executor *e, const struct executor_batch *batch);
+void pipeline_pooled_take(struct pipeline *p, const struct stage_process *process,
+                          const struct stage_pooled *pooled);
+void pipeline_done_take(struct pipeline *p, const struct stage_process *process,
+                        const struct stage_done *done);
 
 /* pipeline_kv.c */
 enum status pipeline_kv_open(struct pipeline *p);
@@ -164,11 +164,11 @@ void pipeline_target_set(struct executor *e, uint32_t target, const struct messa
 void pipeline_target_drop(struct executor *e, uint32_t target);
 void pipeline_target_flush(struct executor *e, uint32_t own_path, uint32_t target, uint32_t path,
                            uint64_t cookie, bool requested);
-void pipeline_target_link(struct pipeline *p, const struct stage_process *process,
-                          const struct stage_target_link *link);
-void pipeline_flushed(struct pipeline *p, const struct stage_flushed *flushed);
+void pipeline_target_link_take(struct pipeline *p, const struct stage_process *process,
+                               const struct stage_target_link *link);
+void pipeline_flushed_take(struct pipeline *p, const struct stage_flushed *flushed);
 void pipeline_await(struct executor *e, uint32_t path, const struct stage_await *await);
-void pipeline_awaited(struct pipeline *p, const struct stage_awaited *awaited);
+void pipeline_awaited_take(struct pipeline *p, const struct stage_awaited *awaited);
 void pipeline_kv_report(struct pipeline *p); /* Reports the flights that have landed. */
 
 #endif

@@ -22,18 +22,18 @@ static void ports_remove(const char *text, char *out, size_t capacity)
 
 void refusals_log(struct refusals *refusals, const char *text, int64_t now_us)
 {
-    char line[sizeof(refusals->last[0].text)];
+    char line[sizeof(refusals->lines[0].text)];
     ports_remove(text, line, sizeof(line));
     uint32_t at = 0;
-    while (at < REFUSALS_KEPT && strcmp(refusals->last[at].text, line) != 0)
+    while (at < REFUSALS_KEPT && strcmp(refusals->lines[at].text, line) != 0)
         at++;
-    if (at < REFUSALS_KEPT && now_us - refusals->last[at].logged_us < SILENT_US)
+    if (at < REFUSALS_KEPT && now_us - refusals->lines[at].logged_us < SILENT_US)
         return;
     if (at == REFUSALS_KEPT) {
-        at = refusals->next;
-        refusals->next = (at + 1) % REFUSALS_KEPT;
-        memcpy(refusals->last[at].text, line, sizeof(line));
+        at = refusals->oldest;
+        refusals->oldest = (at + 1) % REFUSALS_KEPT;
+        memcpy(refusals->lines[at].text, line, sizeof(line));
     }
-    refusals->last[at].logged_us = now_us;
+    refusals->lines[at].logged_us = now_us;
     log_info("a peer was refused: %s", text);
 }

@@ -14,8 +14,8 @@ struct refusals {
     struct {
         char text[256];    /* The line without port numbers; empty = unused. */
         int64_t logged_us; /* Time at which the line was logged. */
-    } last[REFUSALS_KEPT];
-    uint32_t next; /* Index of the oldest line, which is replaced next. */
+    } lines[REFUSALS_KEPT];
+    uint32_t oldest; /* Index of the oldest line, which is replaced next. */
 };
 
 /* Logs a refusal. `text` is the text of the transport's peer_down: address or name of the peer, and

@@ -43,7 +43,7 @@ static enum status read_file(const struct config *config, struct model_file **fi
 }
 
 /* The kernel would grant more memory than there is, and kill the process when it is used. */
-enum status machine_shape_host_memory(const struct config_machine *entry, struct error *error)
+enum status machine_shape_memory_check(const struct config_machine *entry, struct error *error)
 {
     uint64_t physical_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     if (entry->kv_memory_bytes <= physical_bytes)
@@ -76,7 +76,7 @@ static enum status plan_memory(const struct config *config, const struct config_
                          config->kv.block_tokens, (unsigned long long)(block_bytes * rows));
     enum status status = ST_OK;
     if (!device_name_gpu(entry->device, NULL)) /* a GPU reports its memory size itself */
-        status = machine_shape_host_memory(entry, error);
+        status = machine_shape_memory_check(entry, error);
     if (status != ST_OK)
         return status;
     out->arena = (struct kv_arena){
@@ -133,9 +133,9 @@ static const char *value_or_null(const char *value)
     return value[0] != 0 ? value : NULL;
 }
 
-struct transport_options machine_shape_transport(const struct config *config,
-                                                 const struct config_machine *entry,
-                                                 const struct machine_shape *shape)
+struct transport_options machine_shape_transport_options(const struct config *config,
+                                                         const struct config_machine *entry,
+                                                         const struct machine_shape *shape)
 {
     const char *devices = value_or_null(entry->ucx_devices);
     if (devices == NULL)
@@ -167,12 +167,12 @@ struct transport_options machine_shape_transport(const struct config *config,
     return options;
 }
 
-uint32_t machine_shape_context_blocks(const struct machine_shape *shape)
+uint32_t machine_shape_context_spans(const struct machine_shape *shape)
 {
     return layer_groups_spans(shape->context_tokens, shape->arena.block_tokens);
 }
 
-struct message_staged machine_staged(struct transport *transport)
+struct message_staged machine_copy_counts(struct transport *transport)
 {
     struct transport_memory memory;
     transport_memory(transport, &memory);
@@ -189,7 +189,7 @@ struct message_staged machine_staged(struct transport *transport)
     };
 }
 
-void machine_peer_note(const struct transport_peer *peer)
+void machine_peer_note_log(const struct transport_peer *peer)
 {
     if (transport_peer_note(peer)[0] != 0)
         log_warn("KV goes to %s by %s: %s", transport_peer_identity(peer)->name,

@@ -4,8 +4,8 @@
  * process starts; after that it is read-only. The files of machine/ call the functions on the event
  * loop thread. It allocates no KV memory and keeps no state.
  *
- * machine_staged and machine_peer_note do not concern sizes. They are here because a machine's own
- * process and its stage processes both call them. */
+ * machine_copy_counts and machine_peer_note_log do not concern sizes. They are here because a
+ * machine's own process and its stage processes both call them. */
 #ifndef MACHINE_EXECUTOR_SHAPE_H
 #define MACHINE_EXECUTOR_SHAPE_H
 
@@ -40,22 +40,22 @@ struct kv_arena machine_shape_arena(const struct machine_shape *shape,
 
 /* Returns the transport options that all processes of the machine share. The caller sets the other
  * options: name, key, events, self, region and device. */
-struct transport_options machine_shape_transport(const struct config *config,
-                                                 const struct config_machine *entry,
-                                                 const struct machine_shape *shape);
+struct transport_options machine_shape_transport_options(const struct config *config,
+                                                         const struct config_machine *entry,
+                                                         const struct machine_shape *shape);
 
 /* Returns ST_NO_MEMORY if the machine's KV memory is larger than the memory of this host. */
-enum status machine_shape_host_memory(const struct config_machine *entry, struct error *error);
+enum status machine_shape_memory_check(const struct config_machine *entry, struct error *error);
 
 /* Returns the counters of copies between a process's region in device memory and host memory or the
  * memory of peers. */
-struct message_staged machine_staged(struct transport *transport);
+struct message_staged machine_copy_counts(struct transport *transport);
 
 /* Logs the transport's note about a connected peer, if there is one: why KV for the peer does not
  * travel from device to device. */
-void machine_peer_note(const struct transport_peer *peer);
+void machine_peer_note_log(const struct transport_peer *peer);
 
 /* Returns the number of spans of a request whose context has context_tokens tokens. */
-uint32_t machine_shape_context_blocks(const struct machine_shape *shape);
+uint32_t machine_shape_context_spans(const struct machine_shape *shape);
 
 #endif

@@ -24,7 +24,7 @@ static enum status open_transport(struct stage *s, const struct device_memory *d
                                   struct error *error)
 {
     struct transport_options options =
-        machine_shape_transport(s->options.config, s->entry, &s->shape);
+        machine_shape_transport_options(s->options.config, s->entry, &s->shape);
     s->slot_count = stage_plan_slots(&s->shape.plan);
     s->slot_bytes = (uint64_t)s->shape.rows_max * s->shape.hyper.hidden * sizeof(float);
     s->slot_bytes = (s->slot_bytes + 4095) / 4096 * 4096;
@@ -65,18 +65,18 @@ static enum status open_device(struct stage *s, const struct model_file *file, s
     char who[LIMIT_NAME_BYTES + 16];
     snprintf(who, sizeof(who), "stage %s", s->name);
     const struct device_options options = {
-        .who = who,
+        .process_name = who,
         .machine = s->entry,
         .name = s->process->config.device,
         .ops = s->options.compute,
-        .fallback = s->entry->fallback,
+        .fallback = s->entry->cpu_fallback,
         .threads = threads_of(s->process),
         .shape = &s->shape,
         .arena = &s->arena,
         .rank = s->process->shard.rank,
         .ranks = s->process->shard.ranks > 1 ? s->process->shard.ranks : 0,
         .file = file,
-        .region = open_region,
+        .kv_region_create = open_region,
         .self = s,
         .prefault = s->options.config->kv.prefault,
         .turns = s->options.turns,
@@ -87,9 +87,10 @@ static enum status open_device(struct stage *s, const struct model_file *file, s
 static enum status open_loop(struct stage *s, struct error *error)
 {
     struct epoll_event event = {.events = EPOLLIN};
-    s->fd = epoll_create1(EPOLL_CLOEXEC);
-    if (s->fd < 0 || epoll_ctl(s->fd, EPOLL_CTL_ADD, transport_fd(s->transport), &event) != 0 ||
-        epoll_ctl(s->fd, EPOLL_CTL_ADD, engine_fd(s->device.engine), &event) != 0)
+    s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (s->epoll_fd < 0 ||
+        epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, transport_fd(s->transport), &event) != 0 ||
+        epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, engine_fd(s->device.engine), &event) != 0)
         return error_set(error, ST_IO, "epoll: %s", strerror(errno));
     return ST_OK;
 }
@@ -99,10 +100,10 @@ static enum status open_all(struct stage *s, struct model_file **file, struct er
     enum status status = machine_shape_read(s->options.config, s->entry, file, &s->shape, error);
     if (status != ST_OK)
         return status;
-    if (s->options.process >= s->shape.plan.process_count)
+    if (s->options.process_index >= s->shape.plan.process_count)
         return error_set(error, ST_NOT_FOUND, "machine %s has %u stages, ranks counted: --stage %u",
-                         s->entry->name, s->shape.plan.process_count, s->options.process);
-    s->process = &s->shape.plan.processes[s->options.process];
+                         s->entry->name, s->shape.plan.process_count, s->options.process_index);
+    s->process = &s->shape.plan.processes[s->options.process_index];
     s->arena = machine_shape_arena(&s->shape, s->process);
     status = open_device(s, *file, error);
     if (status != ST_OK)
@@ -110,7 +111,7 @@ static enum status open_all(struct stage *s, struct model_file **file, struct er
     const struct kv_targets_options targets = {
         .transport = s->transport,
         .arena = s->arena,
-        .context_blocks = machine_shape_context_blocks(&s->shape),
+        .context_blocks = machine_shape_context_spans(&s->shape),
         .link_changed = stage_target_link,
         .flushed = stage_flushed,
         .self = s,
@@ -127,20 +128,20 @@ static enum status open_all(struct stage *s, struct model_file **file, struct er
 
 enum status stage_open(const struct stage_options *options, struct stage **out, struct error *error)
 {
-    int entry = config_machine_find(options->config, options->machine);
+    int entry = config_machine_find(options->config, options->machine_name);
     if (entry < 0)
         return error_set(error, ST_NOT_FOUND, "%s: machines: \"%s\" is not one of them",
-                         options->config->source, options->machine);
+                         options->config->source, options->machine_name);
     struct stage *s = calloc(1, sizeof(*s));
     struct model_file *file = NULL;
     char what[STAGE_PLAN_PROCESS_TEXT_BYTES];
     if (s == NULL)
-        return error_set(error, ST_NO_MEMORY, "stage %u: out of memory", options->process);
+        return error_set(error, ST_NO_MEMORY, "stage %u: out of memory", options->process_index);
     s->options = *options;
     s->entry = &options->config->machines[entry];
-    s->fd = -1;
+    s->epoll_fd = -1;
     s->now_us = clock_now_us(options->clock);
-    stage_name(options->machine, options->process, s->name);
+    stage_name(options->machine_name, options->process_index, s->name);
     enum status status = open_all(s, &file, error);
     model_file_close(file);         /* the weights are repacked */
     s->options.cluster_keys = NULL; /* the caller's keys may be gone */
@@ -150,7 +151,7 @@ enum status stage_open(const struct stage_options *options, struct stage **out, 
     }
     stage_plan_process_text(s->process, what);
     log_info("stage %s has %s of %s on %s: %u KV blocks of %u tokens", s->name, what,
-             s->shape.hyper.name, device_text(&s->device), s->arena.block_count,
+             s->shape.hyper.name, device_describe(&s->device), s->arena.block_count,
              s->arena.block_tokens);
     *out = s;
     return ST_OK;
@@ -168,9 +169,9 @@ void stage_close(struct stage *s)
     kv_targets_close(s->targets);
     transport_close(s->transport); /* its region may be in device memory */
     device_close(&s->device);
-    message_buffer_done(&s->out);
-    if (s->fd >= 0)
-        close(s->fd);
+    message_buffer_done(&s->send_buffer);
+    if (s->epoll_fd >= 0)
+        close(s->epoll_fd);
     free(s);
 }
 
@@ -182,18 +183,18 @@ enum status stage_listen(struct stage *s, const char *address, char bound_out[LI
 
 int stage_fd(const struct stage *s)
 {
-    return s->fd;
+    return s->epoll_fd;
 }
 
 /* Copies of KV may end after the last job: they change the load, too. */
 static void load_send(struct stage *s)
 {
-    const struct message_staged staged = machine_staged(s->transport);
-    s->changed |= memcmp(&staged, &s->load.staged, sizeof(staged)) != 0;
-    if (!s->changed || s->now_us < s->load_at_us || !s->opened)
+    const struct message_staged staged = machine_copy_counts(s->transport);
+    s->load_changed |= memcmp(&staged, &s->load.staged, sizeof(staged)) != 0;
+    if (!s->load_changed || s->now_us < s->load_due_us || !s->opened)
         return;
-    s->changed = false;
-    s->load_at_us = s->now_us + LOAD_INTERVAL_US;
+    s->load_changed = false;
+    s->load_due_us = s->now_us + LOAD_INTERVAL_US;
     s->load.resident_bytes = memory_resident();
     s->load.staged = staged;
     const struct stage_message message = {.kind = STAGE_LOAD, .load = s->load};
@@ -203,7 +204,7 @@ static void load_send(struct stage *s)
 static void engine_check(struct stage *s)
 {
     const struct engine_progress progress = engine_poll(s->device.engine);
-    if (s->group == GROUP_JOINING && progress.done)
+    if (s->group_state == GROUP_JOINING && progress.done)
         stage_group_progress(s);
     else
         stage_jobs_progress(s, progress);
@@ -212,15 +213,15 @@ static void engine_check(struct stage *s)
 /* Returns true when the round caused something that the next round has to handle. */
 static bool turn_round(struct stage *s)
 {
-    s->events = 0;
-    s->unsent = false;
+    s->event_count = 0;
+    s->sends_queued = false;
     s->now_us = clock_now_us(s->options.clock);
     transport_progress(s->transport);
     engine_check(s);
     stage_jobs_start(s);
     stage_ready_report(s);
     stage_peers_drop(s);
-    return s->events > 0 || s->unsent;
+    return s->event_count > 0 || s->sends_queued;
 }
 
 int stage_turn(struct stage *s)
@@ -231,16 +232,16 @@ int stage_turn(struct stage *s)
         more = turn_round(s);
     load_send(s);
     /* sends what is queued; messages that arrive meanwhile need another iteration */
-    if (s->unsent) {
-        s->events = 0;
+    if (s->sends_queued) {
+        s->event_count = 0;
         transport_progress(s->transport);
-        more |= s->events > 0;
+        more |= s->event_count > 0;
     }
     if (more)
         return 0;
-    if (!s->changed || !s->opened)
+    if (!s->load_changed || !s->opened)
         return -1;
-    int64_t left_ms = (s->load_at_us - s->now_us + 999) / 1000;
+    int64_t left_ms = (s->load_due_us - s->now_us + 999) / 1000;
     return left_ms < 0 ? 0 : left_ms > INT_MAX ? INT_MAX : (int)left_ms;
 }
 

@@ -20,15 +20,15 @@ struct stage;
 
 struct stage_options {
     const struct config *config; /* Not owned; must outlive the stage. */
-    const char *machine;         /* Name of an entry of the config. */
+    const char *machine_name;    /* Name of an entry of the config. */
     /* Index of the stage process in the machine's plan, with replicas and ranks counted. */
-    uint32_t process;
+    uint32_t process_index;
     const struct transport_ops *transport;
     const struct compute_ops *compute; /* Backend; NULL = as the stage's device says. */
     const struct clock *clock;
     const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
     struct turns *turns;                    /* Turns on the host's cores. Not owned; NULL = none. */
-    bool child; /* A child of the head: it stops when the head is gone. */
+    bool is_child; /* A child of the head: it stops when the head is gone. */
 };
 
 /* Loads the weights and allocates all memory. An error says in one line what is wrong. */

@@ -36,30 +36,31 @@ static enum status context_grow(struct context *context, uint32_t count, struct 
     return ST_OK;
 }
 
-enum status stage_contexts_take(struct stage_contexts **contexts,
-                                const struct stage_context *message, struct error *error)
+enum status stage_contexts_add(struct stage_contexts **contexts,
+                               const struct stage_context *message, struct error *error)
 {
     if (*contexts == NULL)
         *contexts = calloc(1, sizeof(**contexts));
     if (*contexts == NULL)
         return error_set(error, ST_NO_MEMORY, "CONTEXT: out of memory");
     struct context *context = &(*contexts)->tables[message->table];
-    if (message->known == 0)
+    if (message->known_words == 0)
         context_free(context);
-    if (message->known > context->count)
+    if (message->known_words > context->count)
         return error_set(error, ST_INVALID, "CONTEXT: %u known words of table %u: %u are here",
-                         message->known, message->table, context->count);
-    enum status status = context_grow(context, message->known + message->count, error);
+                         message->known_words, message->table, context->count);
+    enum status status = context_grow(context, message->known_words + message->new_words, error);
     if (status != ST_OK)
         return status;
-    if (message->count > 0)
-        memcpy(context->words + message->known, message->words, message->count * sizeof(uint32_t));
-    context->count = message->known + message->count;
+    if (message->new_words > 0)
+        memcpy(context->words + message->known_words, message->words,
+               message->new_words * sizeof(uint32_t));
+    context->count = message->known_words + message->new_words;
     return ST_OK;
 }
 
-enum status stage_contexts_find(struct stage_contexts *contexts, const struct stage_sample *sample,
-                                struct sample_context *out, struct error *error)
+enum status stage_contexts_words(struct stage_contexts *contexts, const struct stage_sample *sample,
+                                 struct sample_context *out, struct error *error)
 {
     struct context *context = contexts != NULL ? &contexts->tables[sample->table] : NULL;
     struct token_rules rules;

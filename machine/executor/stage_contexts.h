@@ -14,13 +14,13 @@ struct stage_contexts;
 
 /* Stores the words of a CONTEXT message. The first message opens *contexts (NULL before). Returns
  * ST_INVALID if the message's known words are not here, ST_NO_MEMORY. */
-enum status stage_contexts_take(struct stage_contexts **contexts,
-                                const struct stage_context *message, struct error *error);
+enum status stage_contexts_add(struct stage_contexts **contexts,
+                               const struct stage_context *message, struct error *error);
 /* Writes to *out pointers to the words of a sample's request. For a sample without words, *out is
  * empty, and the entry of the sample's table is freed. `contexts` may be NULL. Returns ST_INVALID
  * if words are missing, or if counts or rules are wrong. */
-enum status stage_contexts_find(struct stage_contexts *contexts, const struct stage_sample *sample,
-                                struct sample_context *out, struct error *error);
+enum status stage_contexts_words(struct stage_contexts *contexts, const struct stage_sample *sample,
+                                 struct sample_context *out, struct error *error);
 void stage_contexts_close(struct stage_contexts *contexts); /* NULL is fine. */
 
 #endif

@@ -20,7 +20,7 @@ bool stage_is_rank(const struct stage *s)
 
 static void fail(struct stage *s, const struct error *error)
 {
-    s->group = GROUP_FAILED;
+    s->group_state = GROUP_FAILED;
     stage_state_send(s, false, error->text);
 }
 
@@ -35,7 +35,7 @@ void stage_group_make(struct stage *s)
         fail(s, &error);
         return;
     }
-    s->group = GROUP_MADE;
+    s->group_state = GROUP_MADE;
     stage_send(s, s->head, &message);
 }
 
@@ -43,15 +43,15 @@ void stage_group_take(struct stage *s, const struct stage_group *group)
 {
     struct error error;
     const enum stage_group_state wanted = s->process->shard.rank == 0 ? GROUP_MADE : GROUP_NONE;
-    if (!stage_is_rank(s) || s->group != wanted)
+    if (!stage_is_rank(s) || s->group_state != wanted)
         error_set(&error, ST_INVALID, "GROUP came to a stage without a group, or came twice");
     else if (strcmp(group->device, s->device.ops->name) != 0)
         error_set(&error, ST_MISMATCH,
                   "it computes on %s, rank 0 on %s: want devices of one kind for all ranks",
                   s->device.ops->name, group->device);
     else
-        s->group = GROUP_JOINING;
-    if (s->group == GROUP_JOINING)
+        s->group_state = GROUP_JOINING;
+    if (s->group_state == GROUP_JOINING)
         engine_group_join(s->device.engine, group->id, s->process->shard.ranks, JOIN_MS);
     else
         fail(s, &error);
@@ -60,16 +60,16 @@ void stage_group_take(struct stage *s, const struct stage_group *group)
 void stage_group_progress(struct stage *s)
 {
     struct error error;
-    s->events++;
+    s->event_count++;
     if (engine_group_joined(s->device.engine, &error) == ST_OK)
-        s->group = GROUP_JOINED;
+        s->group_state = GROUP_JOINED;
     else
         fail(s, &error);
 }
 
-void stage_group_gone(struct stage *s)
+void stage_group_head_gone(struct stage *s)
 {
-    if (s->group == GROUP_NONE)
+    if (s->group_state == GROUP_NONE)
         return;
     log_info("rank %u of %u ends with the machine that its group was made for",
              s->process->shard.rank, s->process->shard.ranks);
@@ -78,5 +78,5 @@ void stage_group_gone(struct stage *s)
 
 bool stage_in_group(const struct stage *s)
 {
-    return s->group != GROUP_NONE;
+    return s->group_state != GROUP_NONE;
 }

@@ -51,7 +51,7 @@ enum status stage_jobs_open(struct stage *s)
 void stage_jobs_close(struct stage *s)
 {
     for (uint32_t i = 0; i < s->slot_count && s->slots != NULL; i++) {
-        free(s->slots[i].data);
+        free(s->slots[i].message);
         free(s->slots[i].sequences);
         free(s->slots[i].samples);
         free(s->slots[i].scores);
@@ -70,7 +70,7 @@ void stage_jobs_close(struct stage *s)
 
 void stage_jobs_forget(struct stage *s)
 {
-    if (s->running != NULL && !s->abandoned) /* the engine may read them */
+    if (s->running != NULL && !s->running_abandoned) /* the engine may read them */
         s->abandoned_contexts = s->contexts;
     else
         stage_contexts_close(s->contexts);
@@ -78,11 +78,11 @@ void stage_jobs_forget(struct stage *s)
     for (uint32_t i = 0; i < s->slot_count; i++) {
         if (&s->slots[i] != s->running)
             s->slots[i].state = SLOT_EMPTY;
-        s->slots[i].arrived = 0;
+        s->slots[i].activations_serial = 0;
     }
     memset(s->table_counts, 0, sizeof(s->table_counts));
     memset(s->requests, 0, LIMIT_MACHINE_REQUESTS * sizeof(s->requests[0]));
-    s->abandoned = s->running != NULL;
+    s->running_abandoned = s->running != NULL;
 }
 
 /* ---- receiving ---- */
@@ -92,18 +92,18 @@ static enum status take_table(struct stage *s, const struct stage_sequence *from
                               const uint32_t **at, struct compute_sequence *to, struct error *error)
 {
     const uint32_t groups = layer_groups_count(&s->arena.groups);
-    uint32_t room = machine_shape_context_blocks(&s->shape);
+    uint32_t room = machine_shape_context_spans(&s->shape);
     uint32_t rows_end = from->first_position + from->row_count;
     uint32_t needed = layer_groups_spans(rows_end, s->arena.block_tokens);
     uint32_t fresh = from->block_count / groups;
     uint32_t *table = s->tables[from->table];
-    if (from->known > s->table_counts[from->table] || from->known > room ||
-        from->block_count % groups != 0 || fresh > room - from->known ||
-        needed > from->known + fresh || rows_end > s->shape.context_tokens)
+    if (from->known_spans > s->table_counts[from->table] || from->known_spans > room ||
+        from->block_count % groups != 0 || fresh > room - from->known_spans ||
+        needed > from->known_spans + fresh || rows_end > s->shape.context_tokens)
         return error_set(error, ST_INVALID,
                          "JOB: %u known spans and %u new blocks of table %u for positions up to "
                          "%u: %u spans are here, of %u at most",
-                         from->known, from->block_count, from->table, rows_end,
+                         from->known_spans, from->block_count, from->table, rows_end,
                          s->table_counts[from->table], room);
     if (table == NULL)
         table = s->tables[from->table] = calloc((size_t)groups * room, sizeof(table[0]));
@@ -113,10 +113,10 @@ static enum status take_table(struct stage *s, const struct stage_sequence *from
         if ((*at)[i] >= s->arena.block_count)
             return error_set(error, ST_INVALID, "JOB: block %u, there are %u", (*at)[i],
                              s->arena.block_count);
-        table[(size_t)(i / fresh) * room + from->known + i % fresh] = (*at)[i];
+        table[(size_t)(i / fresh) * room + from->known_spans + i % fresh] = (*at)[i];
     }
     *at += from->block_count;
-    s->table_counts[from->table] = from->known + fresh;
+    s->table_counts[from->table] = from->known_spans + fresh;
     if (from->adapter > s->shape.adapter_count)
         return error_set(error, ST_INVALID, "JOB: adapter %u, there are %u", from->adapter,
                          s->shape.adapter_count);
@@ -145,11 +145,11 @@ static enum status take_sequences(struct stage *s, struct stage_slot *slot, stru
         const struct stage_push *push = &job->pushes[i];
         uint32_t count = s->table_counts[job->sequences[push->sequence].table];
         uint32_t groups = layer_groups_count(&s->arena.groups);
-        if (push->first > count || push->count > count - push->first ||
-            (uint64_t)groups * push->count != push->target_count)
-            return error_set(error, ST_INVALID,
-                             "JOB: spans %u to %u are to be pushed to %u blocks, of %u spans",
-                             push->first, push->first + push->count, push->target_count, count);
+        if (push->first_span > count || push->span_count > count - push->first_span ||
+            (uint64_t)groups * push->span_count != push->target_count)
+            return error_set(
+                error, ST_INVALID, "JOB: spans %u to %u are to be pushed to %u blocks, of %u spans",
+                push->first_span, push->first_span + push->span_count, push->target_count, count);
     }
     return ST_OK;
 }
@@ -162,11 +162,11 @@ static enum status take_samples(struct stage *s, struct stage_slot *slot, struct
     for (uint32_t i = 0; i < job->sample_count; i++) {
         const struct stage_sample *from = &job->samples[i];
         enum status status =
-            stage_contexts_find(s->contexts, from, &slot->samples[i].context, error);
+            stage_contexts_words(s->contexts, from, &slot->samples[i].context, error);
         if (status != ST_OK)
             return status;
         slot->samples[i].row = from->row;
-        struct compute_sample *to = &slot->samples[i].wanted;
+        struct compute_sample *to = &slot->samples[i].choice;
         *to = (struct compute_sample){
             .sampling = {.temperature = from->temperature,
                          .top_p = from->top_p,
@@ -197,7 +197,7 @@ static void take_scores(struct stage_slot *slot)
         const struct stage_score *from = &job->scores[i];
         slot->scores[i] = (struct engine_score){.first_row = from->first_row,
                                                 .row_count = from->row_count,
-                                                .ids = ids,
+                                                .next_ids = ids,
                                                 .logprobs = from->logprobs,
                                                 .results = results};
         ids += from->row_count;
@@ -277,16 +277,16 @@ enum status stage_job_take(struct stage *s, const uint8_t *data, size_t bytes, s
         return error_set(error, ST_INVALID, "JOB: slot %u is taken, or none of %u",
                          message.job.slot, s->slot_count);
     struct stage_slot *slot = &s->slots[message.job.slot];
-    if (bytes > slot->capacity) {
-        free(slot->data);
-        slot->capacity = 0;
-        slot->data = malloc(2 * bytes);
-        if (slot->data == NULL)
+    if (bytes > slot->message_capacity) {
+        free(slot->message);
+        slot->message_capacity = 0;
+        slot->message = malloc(2 * bytes);
+        if (slot->message == NULL)
             return error_set(error, ST_NO_MEMORY, "JOB: no memory for %zu bytes", bytes);
-        slot->capacity = 2 * bytes;
+        slot->message_capacity = 2 * bytes;
     }
-    memcpy(slot->data, data, bytes); /* aligned by malloc */
-    status = stage_message_decode(slot->data, bytes, &message, error);
+    memcpy(slot->message, data, bytes); /* aligned by malloc */
+    status = stage_message_decode(slot->message, bytes, &message, error);
     assert(status == ST_OK); /* it decoded before */
     slot->job = message.job;
     status = job_check(s, &slot->job, error);
@@ -301,7 +301,7 @@ enum status stage_job_take(struct stage *s, const uint8_t *data, size_t bytes, s
     take_scores(slot);
     slot->engine_job = (struct engine_job){
         .token_ids = slot->job.tokens,
-        .x = activations_of(s, slot),
+        .activations = activations_of(s, slot),
         .batch = {.row_count = slot->job.row_count,
                   .sequence_count = slot->job.sequence_count,
                   .sequences = slot->sequences},
@@ -315,7 +315,7 @@ enum status stage_job_take(struct stage *s, const uint8_t *data, size_t bytes, s
         .turn_us = slot->job.turn_us,
     };
     slot->state = SLOT_WAITING;
-    slot->order = ++s->jobs;
+    slot->arrival_number = ++s->job_count;
     return ST_OK;
 }
 
@@ -325,7 +325,7 @@ enum status stage_activations_take(struct stage *s, const struct stage_activatio
     if (activations->slot >= s->slot_count || s->process->first_layer == 0)
         return error_set(error, ST_INVALID, "ACTIVATIONS for slot %u of %u, from layer %u on",
                          activations->slot, s->slot_count, s->process->first_layer);
-    s->slots[activations->slot].arrived = activations->serial;
+    s->slots[activations->slot].activations_serial = activations->serial;
     return ST_OK;
 }
 
@@ -370,7 +370,7 @@ static void flush(struct stage *s, struct stage_request *request, uint32_t targe
         return;
     }
     request->flushing = true;
-    s->unsent = true;
+    s->sends_queued = true;
     kv_targets_flush(s->targets, target, path, request->cookie);
 }
 
@@ -388,25 +388,26 @@ static void push_layers(struct stage *s, const struct stage_slot *slot,
     struct stage_request *request = request_of(s, push->cookie);
     if (request == NULL || request->status < 0 || first >= end)
         return;
-    if (push->serial != s->target_serials[push->target]) {
+    if (push->target_serial != s->target_serials[push->target]) {
         request->status = ST_UNREACHABLE; /* the target was another machine when the job was made */
         return;
     }
     const struct compute_sequence *sequence = &slot->sequences[push->sequence];
-    struct kv_push writes = {
-        .request = {.id = push->request, .generation = push->generation},
-        .target = push->target,
-        .path = push->path,
-        /* Both tables begin at the push's first span. */
-        .source_blocks = sequence->blocks + push->first,
-        .target_blocks = targets,
-        .source_stride = sequence->group_stride,
-        .target_stride = push->count,
-        .count = push->count,
-        .window_first = push->window_first > push->first ? push->window_first - push->first : 0,
-        .layer = first};
+    struct kv_push writes = {.request = {.id = push->request, .generation = push->generation},
+                             .target = push->target,
+                             .path = push->path,
+                             /* Both tables begin at the push's first span. */
+                             .source_blocks = sequence->blocks + push->first_span,
+                             .target_blocks = targets,
+                             .source_stride = sequence->group_stride,
+                             .target_stride = push->span_count,
+                             .count = push->span_count,
+                             .window_first = push->window_first > push->first_span
+                                                 ? push->window_first - push->first_span
+                                                 : 0,
+                             .layer = first};
     request->status = kv_targets_push(s->targets, &writes, end);
-    s->unsent = true;
+    s->sends_queued = true;
 }
 
 /* Pushes layers first … end - 1 of the layer-wise pushes; with `all`, also all layers of the
@@ -431,7 +432,7 @@ static void flush_job(struct stage *s, const struct stage_job *job)
     for (uint32_t i = 0; i < job->push_count; i++) {
         const struct stage_push *push = &job->pushes[i];
         struct stage_request *request = request_of(s, push->cookie);
-        if (push->last && request != NULL)
+        if (push->is_last && request != NULL)
             flush(s, request, push->target, push->path);
     }
 }
@@ -440,7 +441,7 @@ static void flush_job(struct stage *s, const struct stage_job *job)
 
 static bool activations_arrived(const struct stage *s, const struct stage_slot *slot)
 {
-    return s->process->first_layer == 0 || slot->arrived == slot->job.serial;
+    return s->process->first_layer == 0 || slot->activations_serial == slot->job.serial;
 }
 
 static struct stage_slot *next_slot(struct stage *s)
@@ -450,7 +451,7 @@ static struct stage_slot *next_slot(struct stage *s)
     for (uint32_t i = 0; i < s->slot_count; i++) {
         struct stage_slot *slot = &s->slots[i];
         if (slot->state == SLOT_WAITING && (in_order || activations_arrived(s, slot)) &&
-            (best == NULL || slot->order < best->order))
+            (best == NULL || slot->arrival_number < best->arrival_number))
             best = slot;
     }
     return best != NULL && activations_arrived(s, best) ? best : NULL;
@@ -463,7 +464,7 @@ void stage_jobs_start(struct stage *s)
     struct stage_slot *slot = next_slot(s);
     if (slot == NULL)
         return;
-    s->job_at_us = clock_now_us(s->options.clock);
+    s->running_since_us = clock_now_us(s->options.clock);
     s->running = slot;
     s->pushed_layers = s->process->first_layer;
     slot->state = SLOT_RUNNING;
@@ -475,13 +476,13 @@ void stage_jobs_start(struct stage *s)
 static void activations_write(struct stage *s, const struct stage_slot *slot,
                               const struct stage_next *next)
 {
-    if (!next->up)
+    if (!next->connected)
         return; /* next_down has reported it to the head */
     uint32_t index = (uint32_t)(slot - s->slots);
     uint64_t end = transport_peer_region(next->peer)->bytes;
     uint64_t offset = end - (s->slot_count - index) * s->slot_bytes;
     size_t bytes = (size_t)slot->job.row_count * s->shape.hyper.hidden * sizeof(float);
-    s->unsent = true;
+    s->sends_queued = true;
     enum status status =
         transport_write(s->transport, next->peer, activations_of(s, slot), bytes, offset);
     if (status >= 0) /* on an error the link is going down */
@@ -494,10 +495,10 @@ static bool activations_pass_on(struct stage *s, const struct stage_slot *slot)
 {
     bool given = false;
     for (uint32_t i = 0; i < s->next_count; i++) {
-        if ((s->next[i].paths >> slot->job.path & 1) == 0)
+        if ((s->next_processes[i].paths >> slot->job.path & 1) == 0)
             continue;
         given = true;
-        activations_write(s, slot, &s->next[i]);
+        activations_write(s, slot, &s->next_processes[i]);
     }
     return given;
 }
@@ -527,7 +528,7 @@ static void pooled_send(struct stage *s, const struct stage_slot *slot)
 static void done_send(struct stage *s, const struct stage_slot *slot)
 {
     uint32_t count = 0;
-    const bool samples = stage_plan_samples(&s->shape.plan, s->options.process);
+    const bool samples = stage_plan_samples(&s->shape.plan, s->options.process_index);
     if (samples)
         pooled_send(s, slot);
     for (uint32_t i = 0; samples && i < slot->job.sample_count; i++)
@@ -546,12 +547,12 @@ static void job_end(struct stage *s, struct stage_slot *slot)
     uint32_t pushed = s->pushed_layers;
     s->load.batches++;
     s->load.rows += slot->job.row_count;
-    s->load.busy_us += (uint64_t)(clock_now_us(s->options.clock) - s->job_at_us);
-    s->changed = true;
+    s->load.busy_us += (uint64_t)(clock_now_us(s->options.clock) - s->running_since_us);
+    s->load_changed = true;
     s->running = NULL;
     slot->state = SLOT_EMPTY;
-    if (s->abandoned) {
-        s->abandoned = false;
+    if (s->running_abandoned) {
+        s->running_abandoned = false;
         stage_contexts_close(s->abandoned_contexts);
         s->abandoned_contexts = NULL;
         return;
@@ -569,10 +570,10 @@ void stage_jobs_progress(struct stage *s, struct engine_progress progress)
     if (slot == NULL)
         return;
     if (progress.done) {
-        s->events++;
+        s->event_count++;
         job_end(s, slot);
-    } else if (progress.layers > s->pushed_layers && !s->abandoned) {
-        push_job(s, slot, s->pushed_layers, progress.layers, false);
-        s->pushed_layers = progress.layers;
+    } else if (progress.stored_layers > s->pushed_layers && !s->running_abandoned) {
+        push_job(s, slot, s->pushed_layers, progress.stored_layers, false);
+        s->pushed_layers = progress.stored_layers;
     }
 }

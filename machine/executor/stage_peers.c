@@ -20,10 +20,10 @@ void stage_send(struct stage *s, struct transport_peer *peer, const struct stage
 {
     if (peer == NULL)
         return;
-    enum status status = stage_message_encode(message, &s->out);
-    s->unsent = true;
+    enum status status = stage_message_encode(message, &s->send_buffer);
+    s->sends_queued = true;
     if (status == ST_OK)
-        status = transport_send(s->transport, peer, s->out.data, s->out.bytes);
+        status = transport_send(s->transport, peer, s->send_buffer.data, s->send_buffer.bytes);
     if (status == ST_NO_RESOURCE || status == ST_TOO_LARGE || status == ST_NO_MEMORY)
         doomed_add(&s->doomed, peer, "it does not read its messages");
 }
@@ -78,15 +78,15 @@ static void head_down(struct stage *s, struct transport_peer *peer, const char *
     s->opened = false;
     s->ready_sent = false;
     for (uint32_t i = 0; i < s->next_count; i++)
-        if (s->next[i].peer != NULL)
-            transport_disconnect(s->transport, s->next[i].peer);
+        if (s->next_processes[i].peer != NULL)
+            transport_disconnect(s->transport, s->next_processes[i].peer);
     s->next_count = 0;
     for (uint32_t i = 0; i < LIMIT_MACHINES; i++)
         kv_targets_drop(s->targets, i);
     stage_writers_drop(s);
     stage_jobs_forget(s);
-    stage_group_gone(s);
-    if (s->options.child)
+    stage_group_head_gone(s);
+    if (s->options.is_child)
         s->stopping = true;
 }
 
@@ -95,7 +95,7 @@ static void next_down(struct stage *s, struct transport_peer *peer, const char *
     struct stage_next *next = peer_object_of(peer);
     char why[256];
     next->peer = NULL;
-    next->up = false;
+    next->connected = false;
     snprintf(why, sizeof(why), "the stage after it cannot be reached: %.200s", text);
     stage_state_send(s, false, why);
 }
@@ -127,7 +127,7 @@ static void next_up(struct stage *s, struct transport_peer *peer)
 {
     struct stage_next *next = peer_object_of(peer);
     (void)s;
-    next->up = true;
+    next->connected = true;
 }
 
 /* ---- messages ---- */
@@ -140,13 +140,13 @@ static bool open_agrees(struct stage *s, const struct stage_open *open, struct e
         uint32_t theirs;
         uint32_t ours;
     } pairs[] = {
-        {"its place", open->stage, s->options.process},
+        {"its place", open->stage, s->options.process_index},
         {"the first layer", open->first_layer, s->process->first_layer},
         {"the end of its layers", open->last_layer, s->process->last_layer},
         {"KV blocks", open->block_count, s->arena.block_count},
         {"rows of a batch", open->rows_max, s->shape.rows_max},
         {"batches in flight", open->slots, s->slot_count},
-        {"blocks of a request", open->context_blocks, machine_shape_context_blocks(&s->shape)},
+        {"blocks of a request", open->context_blocks, machine_shape_context_spans(&s->shape)},
         {"its rank", open->rank, s->process->shard.rank},
         {"ranks of its stage", open->ranks, s->process->shard.ranks},
     };
@@ -171,10 +171,11 @@ static void on_open(struct stage *s, const struct stage_open *open)
     stage_writers_report(s);
     s->next_count = open->next_count;
     for (uint32_t i = 0; i < s->next_count; i++) {
-        struct stage_next *next = &s->next[i];
-        *next = (struct stage_next){.user = {PEER_STAGE, next}, .paths = open->next[i].paths};
-        if (transport_connect(s->transport, open->next[i].address, &next->user, &next->peer,
-                              &error) >= 0)
+        struct stage_next *next = &s->next_processes[i];
+        *next = (struct stage_next){.peer_user = {PEER_STAGE, next},
+                                    .paths = open->next_stages[i].paths};
+        if (transport_connect(s->transport, open->next_stages[i].address, &next->peer_user,
+                              &next->peer, &error) >= 0)
             continue;
         next->peer = NULL;
         stage_state_send(s, false, error.text);
@@ -187,16 +188,16 @@ void stage_ready_report(struct stage *s)
 {
     char text[256];
     if (!s->opened || s->ready_sent || s->running != NULL ||
-        (stage_is_rank(s) && s->group != GROUP_JOINED))
+        (stage_is_rank(s) && s->group_state != GROUP_JOINED))
         return;
     for (uint32_t i = 0; i < s->next_count; i++)
-        if (!s->next[i].up)
+        if (!s->next_processes[i].connected)
             return;
     s->ready_sent = true;
-    s->changed = true;
-    snprintf(text, sizeof(text), "%.128s%s%.100s", device_text(&s->device),
+    s->load_changed = true;
+    snprintf(text, sizeof(text), "%.128s%s%.100s", device_describe(&s->device),
              s->next_count > 0 ? ", activations travel by " : "",
-             s->next_count > 0 ? transport_peer_path(s->next[0].peer) : "");
+             s->next_count > 0 ? transport_peer_path(s->next_processes[0].peer) : "");
     stage_state_send(s, true, text);
 }
 
@@ -207,7 +208,7 @@ void stage_target_link(void *self, uint32_t target, bool up, const char *text)
         .kind = STAGE_TARGET_LINK,
         .target_link = {.target = target, .serial = s->target_serials[target], .up = up}};
     snprintf(message.target_link.text, sizeof(message.target_link.text), "%.255s", text);
-    s->events++;
+    s->event_count++;
     stage_send(s, s->head, &message);
 }
 
@@ -263,7 +264,7 @@ static void head_message(struct stage *s, struct transport_peer *peer, const uin
             status = stage_job_take(s, data, bytes, &error);
             break;
         case STAGE_CONTEXT:
-            status = stage_contexts_take(&s->contexts, &message.context, &error);
+            status = stage_contexts_add(&s->contexts, &message.context, &error);
             break;
         case STAGE_TARGET:
             on_target(s, &message.target);
@@ -320,8 +321,8 @@ static const struct {
 static void on_up(void *self, struct transport_peer *peer)
 {
     struct stage *s = self;
-    machine_peer_note(peer);
-    s->events++;
+    machine_peer_note_log(peer);
+    s->event_count++;
     handlers[peer_kind_of(peer)].up(s, peer);
 }
 
@@ -335,7 +336,7 @@ static void on_down(void *self, struct transport_peer *peer, enum status why, co
 {
     struct stage *s = self;
     (void)why; /* the text says why */
-    s->events++;
+    s->event_count++;
     remove_peer(s, peer, text);
 }
 
@@ -343,7 +344,7 @@ void stage_peers_drop(struct stage *s)
 {
     struct doomed_peer doomed;
     while (doomed_take(&s->doomed, &doomed)) {
-        s->events++;
+        s->event_count++;
         log_warn("disconnects %s: %s", name_of(doomed.peer), doomed.why);
         remove_peer(s, doomed.peer, doomed.why);
         transport_disconnect(s->transport, doomed.peer);
@@ -353,7 +354,7 @@ void stage_peers_drop(struct stage *s)
 static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie, enum status status)
 {
     struct stage *s = self;
-    s->events++;
+    s->event_count++;
     if (peer_kind_of(peer) == PEER_STAGE)
         stage_activations_sent(s, peer, cookie, status);
     else
@@ -363,7 +364,7 @@ static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie,
 static void on_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
 {
     struct stage *s = self;
-    s->events++;
+    s->event_count++;
     handlers[peer_kind_of(peer)].message(s, peer, data, bytes);
 }
 
@@ -383,7 +384,7 @@ static void on_path_changed(void *self, struct transport_peer *peer)
 static void on_writes_ended(void *self, uint64_t number)
 {
     struct stage *s = self;
-    s->events++;
+    s->event_count++;
     stage_writes_ended(s, number);
 }
 

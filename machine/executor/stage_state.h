@@ -22,10 +22,10 @@ enum slot_state { SLOT_EMPTY, SLOT_WAITING, SLOT_RUNNING };
  * slot. */
 struct stage_slot {
     enum slot_state state;
-    uint64_t order;   /* Order of arrival of its job. */
-    uint64_t arrived; /* Serial of the job whose activations have arrived. */
-    uint8_t *data;    /* Bytes of the JOB message, which `job` points into. */
-    size_t capacity;  /* Size of `data`. */
+    uint64_t arrival_number;     /* Order of arrival of its job. */
+    uint64_t activations_serial; /* Serial of the job whose activations have arrived. */
+    uint8_t *message;            /* Bytes of the JOB message, which `job` points into. */
+    size_t message_capacity;     /* Size of `message`. */
     struct stage_job job;
     struct engine_job engine_job;       /* The job for the engine; uses the arrays below. */
     struct compute_sequence *sequences; /* [sequences_max] */
@@ -48,10 +48,10 @@ enum stage_group_state {
 
 /* A process of the next stage that gets this process's activations. */
 struct stage_next {
-    struct peer_user user;       /* The `user` of its connection. */
+    struct peer_user peer_user;  /* The `user` of its connection. */
     uint64_t paths;              /* Bit p: path p goes through both processes. */
     struct transport_peer *peer; /* NULL = the connection has ended. */
-    bool up;                     /* Connected. */
+    bool connected;              /* Connected. */
 };
 
 /* A request whose KV this process pushes; indexed by its cookie modulo LIMIT_MACHINE_REQUESTS. */
@@ -87,14 +87,14 @@ struct stage {
     struct transport *transport;
     struct device device;
     struct kv_targets *targets;
-    int fd;
+    int epoll_fd;
 
     struct transport_peer *head; /* NULL = none. */
     bool opened;     /* The head has sent OPEN, which agrees with this process's config. */
     bool ready_sent; /* The head knows that this process is ready. */
-    enum stage_group_state group;
-    uint32_t next_count; /* Entries of `next` in use. */
-    struct stage_next next[LIMIT_STAGE_PROCESSES];
+    enum stage_group_state group_state;
+    uint32_t next_count; /* Entries of `next_processes` in use. */
+    struct stage_next next_processes[LIMIT_STAGE_PROCESSES];
     uint32_t target_serials[LIMIT_MACHINES]; /* Serial of the latest TARGET, by target. */
     uint32_t writer_count, writer_capacity;
     struct stage_writer_link *writers;
@@ -104,28 +104,28 @@ struct stage {
     struct doomed doomed; /* Peers to disconnect at the end of the iteration. */
     struct refusals refusals;
 
-    uint64_t jobs;            /* Jobs received. */
+    uint64_t job_count;       /* Jobs received. */
     struct stage_slot *slots; /* [slot_count] */
     /* The slot that the engine computes; NULL = idle. */
     struct stage_slot *running;
-    bool abandoned;                                /* The head that sent `running` is gone. */
+    bool running_abandoned;                        /* The head that sent `running` is gone. */
     uint32_t *tables[LIMIT_MACHINE_REQUESTS];      /* Each [context_blocks]; NULL = not used yet. */
     uint32_t table_counts[LIMIT_MACHINE_REQUESTS]; /* Ids known in each table. */
     struct stage_contexts *contexts;               /* NULL = none yet. */
     struct stage_contexts *abandoned_contexts;     /* Contexts of an abandoned job; NULL = none. */
     /* The running job's layers before this one are pushed (layer-wise pushes). */
     uint32_t pushed_layers;
-    struct stage_request *requests; /* [LIMIT_MACHINE_REQUESTS] */
-    struct sampled *results;        /* [sequences_max + rows_max]: results of a DONE. */
-    struct message_buffer out;      /* Encoding buffer for the message being sent. */
+    struct stage_request *requests;    /* [LIMIT_MACHINE_REQUESTS] */
+    struct sampled *results;           /* [sequences_max + rows_max]: results of a DONE. */
+    struct message_buffer send_buffer; /* Encoding buffer for the message being sent. */
 
-    int64_t now_us;     /* Current time, read at the start of each round of an iteration. */
-    uint32_t events;    /* Events in this round. */
-    bool unsent;        /* Messages or writes were queued in this round. */
-    bool changed;       /* `load` has changed since it was sent. */
-    int64_t load_at_us; /* Earliest time to send `load`. */
+    int64_t now_us;       /* Current time, read at the start of each round of an iteration. */
+    uint32_t event_count; /* Events in this round. */
+    bool sends_queued;    /* Messages or writes were queued in this round. */
+    bool load_changed;    /* `load` has changed since it was sent. */
+    int64_t load_due_us;  /* Earliest time to send `load`. */
     struct message_process load;
-    int64_t job_at_us; /* When `running` was started. */
+    int64_t running_since_us; /* When `running` was started. */
     bool stopping;
 };
 
@@ -165,7 +165,7 @@ void stage_group_take(struct stage *s, const struct stage_group *group);
 void stage_group_progress(struct stage *s);
 /* Call it when the head is gone. A process can join only one group, so a process with a group
  * stops. */
-void stage_group_gone(struct stage *s);
+void stage_group_head_gone(struct stage *s);
 
 /* stage_jobs.c */
 enum status stage_jobs_open(struct stage *s);

@@ -19,8 +19,8 @@
  * An unknown compute rate counts as the mean of the known ones; an unknown push rate as that of a
  * fast link.
  *
- * The machine that computed the prompt of a request whose token machine has died holds the prompt, too
- * (held_tokens of SCHED_ARRIVED).
+ * The machine that computed the prompt of a request whose token machine has died holds the prompt,
+ * too (held_tokens of SCHED_ARRIVED).
  *
  * The limits apply as they do without prefixes. A candidate is rejected if its pending tokens or
  * scheduled memory exceed those of the pair by the rules by more than prefix_slack_tokens.
@@ -137,17 +137,17 @@ static bool may_compute(const struct choice *c, uint32_t machine)
 {
     const struct seek *s = c->seek;
     const struct cluster_machine *m = &s->sc->machines[machine];
-    if (machine == c->base->prompt)
+    if (machine == c->base->prompt_machine)
         return true;
-    if (!seek_holds(s, machine, MEASURE_PENDING, s->request->prompt_tokens))
+    if (!seek_has_room(s, machine, MEASURE_PENDING, s->request->prompt_tokens))
         return false;
     if (hands_over(s, machine))
         return true;
-    if (!set_has(&s->sc->open, machine) ||
-        !within_slack(c, MEASURE_PENDING, machine, c->base->prompt))
+    if (!set_has(&s->sc->routable, machine) ||
+        !within_slack(c, MEASURE_PENDING, machine, c->base->prompt_machine))
         return false;
-    if (phase_served(m->pool, POOL_PROMPT))
-        return !seek_prompt_over(s, machine);
+    if (pool_serves_phase(m->pool, POOL_PROMPT))
+        return !seek_prompt_over_threshold(s, machine);
     return s->flexible && !seek_keeps_pool(s, machine) && s->request->output_tokens > 0 &&
            s->request->prompt_tokens <= m->mixed_kv_tokens;
 }
@@ -155,27 +155,28 @@ static bool may_compute(const struct choice *c, uint32_t machine)
 static bool may_decode(const struct choice *c, uint32_t prompt, uint32_t machine)
 {
     struct seek s = *c->seek;
-    s.prompt = prompt;
-    if (machine == c->base->token && prompt == c->base->prompt)
+    s.prompt_machine = prompt;
+    if (machine == c->base->token_machine && prompt == c->base->prompt_machine)
         return true;
-    if (!set_has(&s.sc->open, machine) || !seek_token_fits(&s, machine))
+    if (!set_has(&s.sc->routable, machine) || !seek_token_fits(&s, machine))
         return false;
-    if (machine == c->base->token && c->base->token_moves)
+    if (machine == c->base->token_machine && c->base->token_moves)
         return request_tokens(s.request) <= s.sc->machines[machine].mixed_kv_tokens;
-    if (machine == c->base->token)
+    if (machine == c->base->token_machine)
         return true;
-    return phase_served(s.sc->machines[machine].pool, POOL_TOKEN) &&
-           !seek_token_over(&s, machine, machine == prompt) &&
-           within_slack(c, MEASURE_MEMORY, machine, c->base->token);
+    return pool_serves_phase(s.sc->machines[machine].pool, POOL_TOKEN) &&
+           !seek_token_over_threshold(&s, machine, machine == prompt) &&
+           within_slack(c, MEASURE_MEMORY, machine, c->base->token_machine);
 }
 
 /* A machine that does both phases of a request may use all its memory for it. */
 static bool may_do_both(const struct choice *c, uint32_t machine)
 {
     const struct seek *s = c->seek;
-    return set_has(&s->sc->open, machine) &&
-           phase_served(s->sc->machines[machine].pool, POOL_TOKEN) && seek_both_fit(s, machine) &&
-           !seek_token_over(s, machine, true) && within_slack(c, MEASURE_MEMORY, machine, c->base->token);
+    return set_has(&s->sc->routable, machine) &&
+           pool_serves_phase(s->sc->machines[machine].pool, POOL_TOKEN) &&
+           seek_both_fit(s, machine) && !seek_token_over_threshold(s, machine, true) &&
+           within_slack(c, MEASURE_MEMORY, machine, c->base->token_machine);
 }
 
 static bool may_pair(const struct choice *c, uint32_t prompt, uint32_t token)
@@ -201,12 +202,12 @@ static void pair_try(const struct choice *c, uint32_t prompt, uint32_t token, ui
         return;
     *best_us = us;
     *best = (struct route){
-        .prompt = prompt,
-        .token = token,
+        .prompt_machine = prompt,
+        .token_machine = token,
         .prefix_tokens = tokens_held(c, prompt),
-        .prompt_moves = prompt != token && !phase_served(machine->pool, POOL_PROMPT) &&
+        .prompt_moves = prompt != token && !pool_serves_phase(machine->pool, POOL_PROMPT) &&
                         !hands_over(c->seek, prompt),
-        .token_moves = token == c->base->token && c->base->token_moves,
+        .token_moves = token == c->base->token_machine && c->base->token_moves,
     };
 }
 
@@ -219,15 +220,15 @@ void cluster_cheapest(const struct seek *s, struct route *out)
     holders_find(&c);
     if (c.holder_count == 0)
         return;
-    out->prefix_tokens = tokens_held(&c, base.prompt);
-    uint64_t best_us = pair_us(&c, base.prompt, base.token);
+    out->prefix_tokens = tokens_held(&c, base.prompt_machine);
+    uint64_t best_us = pair_us(&c, base.prompt_machine, base.token_machine);
     for (uint32_t i = 0; i < c.holder_count; i++) {
         uint32_t holder = c.holders[i].machine;
-        pair_try(&c, holder, base.token, &best_us, out);
-        if (base.token == SCHED_NO_MACHINE)
+        pair_try(&c, holder, base.token_machine, &best_us, out);
+        if (base.token_machine == SCHED_NO_MACHINE)
             continue;
         pair_try(&c, holder, holder, &best_us, out);
-        pair_try(&c, base.prompt, holder, &best_us, out);
+        pair_try(&c, base.prompt_machine, holder, &best_us, out);
         for (uint32_t j = 0; j < c.holder_count; j++)
             if (j != i)
                 pair_try(&c, holder, c.holders[j].machine, &best_us, out);

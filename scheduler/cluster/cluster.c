@@ -1,5 +1,5 @@
-/* sched_cluster, events. An event changes the state; cluster_pump then derives the actions from the
- * state alone, so an action never depends on which event made it possible. */
+/* sched_cluster, events. An event changes the state; cluster_actions_append then derives the
+ * actions from the state alone, so an action never depends on which event made it possible. */
 #include "scheduler/cluster/cluster.h"
 
 #include "scheduler/cluster/prefix.h"
@@ -101,18 +101,18 @@ static struct cluster_machine *machine_at(struct sched_cluster *sc, uint32_t id)
  * only_more: the change can only have made more pairs possible. */
 static void topology_changed(struct sched_cluster *sc, bool only_more)
 {
-    if (only_more && sc->pair && sc->away == 0)
+    if (only_more && sc->pair_can_serve && sc->lent_count == 0)
         return;
     cluster_pool_pair(sc);
-    if (sc->away > 0)
-        cluster_pool_settle_all(sc);
+    if (sc->lent_count > 0)
+        cluster_pools_return_lent(sc);
 }
 
 static void on_machine_up(struct sched_cluster *sc, const struct sched_event *event)
 {
     struct cluster_machine *machine = machine_at(sc, event->machine);
     assert(event->pool < POOL_COUNT);
-    machine->known = true;
+    machine->was_up = true;
     machine->kv_tokens = event->kv_tokens;
     machine->cores = event->cores;
     machine->mixed_kv_tokens =
@@ -255,7 +255,7 @@ void sched_cluster_event(struct sched_cluster *sc, const struct sched_event *eve
     case SCHED_TICK:
         break;
     }
-    cluster_pump(sc, out, SCHED_ACTIONS_MAX);
+    cluster_actions_append(sc, out, SCHED_ACTIONS_MAX);
 }
 
 enum status sched_cluster_configure(struct sched_cluster *sc,
@@ -270,15 +270,15 @@ enum status sched_cluster_configure(struct sched_cluster *sc,
         sc->demand_until_us = -1; /* Starts the measurement again. */
     sc->options = *options;
     cluster_speeds_refresh(sc);
-    sched_cluster_more(sc, now_us, out);
+    sched_cluster_more_actions(sc, now_us, out);
     return ST_OK;
 }
 
-void sched_cluster_more(struct sched_cluster *sc, int64_t now_us, struct sched_actions *out)
+void sched_cluster_more_actions(struct sched_cluster *sc, int64_t now_us, struct sched_actions *out)
 {
     out->count = 0;
     time_passes(sc, now_us);
-    cluster_pump(sc, out, SCHED_ACTIONS_MAX);
+    cluster_actions_append(sc, out, SCHED_ACTIONS_MAX);
 }
 
 /* ---- queries ---- */
@@ -288,7 +288,7 @@ int64_t sched_cluster_due_us(const struct sched_cluster *sc)
     int64_t due_us = sc->stranded_due_us;
     if (sc->demand_until_us >= 0 && sc->demand_until_us < due_us)
         due_us = sc->demand_until_us;
-    if (!sc->paired && sc->first_up_us >= 0) {
+    if (!sc->pair_could_serve && sc->first_up_us >= 0) {
         int64_t cover_us = sc->first_up_us + sc->options.cover_after_us;
         if (cover_us > sc->now_us && cover_us < due_us)
             due_us = cover_us;
@@ -298,7 +298,7 @@ int64_t sched_cluster_due_us(const struct sched_cluster *sc)
 
 bool sched_cluster_paired(const struct sched_cluster *sc)
 {
-    return sc->pair;
+    return sc->pair_can_serve;
 }
 
 bool sched_cluster_covering(const struct sched_cluster *sc)
@@ -307,11 +307,11 @@ bool sched_cluster_covering(const struct sched_cluster *sc)
     bool token = false;
     bool anybody = false;
     for (uint32_t i = 0; i < sc->options.machine_count; i++) {
-        if (!set_has(&sc->open, i))
+        if (!set_has(&sc->routable, i))
             continue;
         anybody = true;
-        prompt |= phase_served(sc->machines[i].home, POOL_PROMPT);
-        token |= phase_served(sc->machines[i].home, POOL_TOKEN);
+        prompt |= pool_serves_phase(sc->machines[i].home, POOL_PROMPT);
+        token |= pool_serves_phase(sc->machines[i].home, POOL_TOKEN);
     }
     return anybody && !(prompt && token);
 }

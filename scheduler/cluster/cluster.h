@@ -272,7 +272,7 @@ struct sched_action {
 /* Actions in the order in which the caller carries them out. */
 struct sched_actions {
     uint32_t count;
-    bool more; /* Further actions are due: call sched_cluster_more until this is false. */
+    bool more; /* Further actions are due: call sched_cluster_more_actions until this is false. */
     struct sched_action items[SCHED_ACTIONS_MAX];
 };
 
@@ -296,7 +296,8 @@ enum status sched_cluster_configure(struct sched_cluster *sc,
 void sched_cluster_event(struct sched_cluster *sc, const struct sched_event *event,
                          struct sched_actions *out);
 /* Stores the further actions that follow from the present state. */
-void sched_cluster_more(struct sched_cluster *sc, int64_t now_us, struct sched_actions *out);
+void sched_cluster_more_actions(struct sched_cluster *sc, int64_t now_us,
+                                struct sched_actions *out);
 
 /* Returns the time at which SCHED_TICK is needed if no other event occurs; INT64_MAX = never. */
 int64_t sched_cluster_due_us(const struct sched_cluster *sc);
@@ -314,8 +315,8 @@ bool sched_cluster_covering(const struct sched_cluster *sc);
 /* Returns true if the answer of `request` can be handed over now, with prompt_tokens tokens of
  * context and output_tokens tokens left to generate: its token machine is draining and has all its
  * KV, the link to another machine is up, and that machine has memory for the whole answer. */
-bool sched_cluster_movable(const struct sched_cluster *sc, uint32_t request, uint32_t prompt_tokens,
-                           uint32_t output_tokens);
+bool sched_cluster_can_hand_over(const struct sched_cluster *sc, uint32_t request,
+                                 uint32_t prompt_tokens, uint32_t output_tokens);
 
 /* What the scheduler knows of one machine, for display. */
 struct sched_machine_view {

@@ -11,7 +11,7 @@
 
 static bool in_trees(const struct sched_cluster *sc, uint32_t machine)
 {
-    return set_has(&sc->open, machine);
+    return set_has(&sc->routable, machine);
 }
 
 static void rank_changed(struct sched_cluster *sc, uint32_t i, enum measure measure,
@@ -22,7 +22,7 @@ static void rank_changed(struct sched_cluster *sc, uint32_t i, enum measure meas
         return;
     rank->tokens = tokens;
     if (in_trees(sc, i))
-        cluster_tree_put(&sc->trees[measure][sc->machines[i].pool], sc->ranks[measure], i, true);
+        cluster_tree_update(&sc->trees[measure][sc->machines[i].pool], sc->ranks[measure], i, true);
 }
 
 /* A running decode counts like one prompt token, because it takes one row of each batch. */
@@ -56,18 +56,19 @@ static void count_large(struct sched_cluster *sc, struct cluster_request *reques
     bool decodes = request->token_machine != SCHED_NO_MACHINE;
     if (decodes)
         token = &sc->machines[request->token_machine];
-    request->large[0] = !alone && request->prompt_tokens > prompt->mixed_kv_tokens;
-    request->large[1] = !alone && decodes && request_tokens(request) > token->mixed_kv_tokens;
-    prompt->large += request->large[0] ? 1 : 0;
-    if (request->large[1])
-        token->large++;
+    request->too_large_if_mixed[0] = !alone && request->prompt_tokens > prompt->mixed_kv_tokens;
+    request->too_large_if_mixed[1] =
+        !alone && decodes && request_tokens(request) > token->mixed_kv_tokens;
+    prompt->large_requests += request->too_large_if_mixed[0] ? 1 : 0;
+    if (request->too_large_if_mixed[1])
+        token->large_requests++;
 }
 
 static void drop_large(struct sched_cluster *sc, const struct cluster_request *request)
 {
-    sc->machines[request->prompt_machine].large -= request->large[0] ? 1 : 0;
-    if (request->large[1])
-        sc->machines[request->token_machine].large--;
+    sc->machines[request->prompt_machine].large_requests -= request->too_large_if_mixed[0] ? 1 : 0;
+    if (request->too_large_if_mixed[1])
+        sc->machines[request->token_machine].large_requests--;
 }
 
 void cluster_load_route(struct sched_cluster *sc, struct cluster_request *request)
@@ -77,12 +78,12 @@ void cluster_load_route(struct sched_cluster *sc, struct cluster_request *reques
     prompt->prompts_pending++;
     prompt->prompt_tokens_pending += request->prompt_tokens - request->saved_tokens;
     prompt->memory_tokens += prompt_memory(request);
-    request->computed = request->moved = false;
+    request->computed = request->prefilled = false;
     count_large(sc, request);
     if (request->token_machine != SCHED_NO_MACHINE) {
         struct cluster_machine *token = &sc->machines[request->token_machine];
         token->decodes++;
-        token->memory_tokens += request_memory(request);
+        token->memory_tokens += request_scheduled_tokens(request);
         ranks_update(sc, request->token_machine);
     }
     ranks_update(sc, request->prompt_machine);
@@ -102,9 +103,9 @@ static void drop_prompt(struct sched_cluster *sc, struct cluster_request *reques
 {
     struct cluster_machine *prompt = &sc->machines[request->prompt_machine];
     drop_pending(sc, request);
-    if (request->moved)
+    if (request->prefilled)
         return;
-    request->moved = true;
+    request->prefilled = true;
     drop_large(sc, request);
     prompt->prompts--;
     prompt->memory_tokens -= prompt_memory(request);
@@ -118,7 +119,7 @@ void cluster_load_computed(struct sched_cluster *sc, struct cluster_request *req
     ranks_update(sc, request->prompt_machine);
 }
 
-void cluster_load_moved(struct sched_cluster *sc, struct cluster_request *request)
+void cluster_load_prefilled(struct sched_cluster *sc, struct cluster_request *request)
 {
     drop_prompt(sc, request);
     ranks_update(sc, request->prompt_machine);
@@ -131,7 +132,7 @@ void cluster_load_end(struct sched_cluster *sc, struct cluster_request *request)
     if (request->token_machine != SCHED_NO_MACHINE) {
         struct cluster_machine *token = &sc->machines[request->token_machine];
         token->decodes--;
-        token->memory_tokens -= request_memory(request);
+        token->memory_tokens -= request_scheduled_tokens(request);
         ranks_update(sc, request->token_machine);
     }
     ranks_update(sc, request->prompt_machine);
@@ -147,7 +148,7 @@ void cluster_load_others(struct sched_cluster *sc, uint32_t i, const struct sche
     struct cluster_machine *machine = &sc->machines[i];
     machine->others = *others;
     ranks_update(sc, i);
-    if (others->mixed && machine->large > 0)
+    if (others->mixed && machine->large_requests > 0)
         cluster_requests_lose_large(sc, i);
 }
 
@@ -156,7 +157,7 @@ void cluster_load_others(struct sched_cluster *sc, uint32_t i, const struct sche
 static void trees_put(struct sched_cluster *sc, uint32_t i, bool in)
 {
     for (int measure = 0; measure < MEASURE_COUNT; measure++)
-        cluster_tree_put(&sc->trees[measure][sc->machines[i].pool], sc->ranks[measure], i, in);
+        cluster_tree_update(&sc->trees[measure][sc->machines[i].pool], sc->ranks[measure], i, in);
 }
 
 static bool is_away(const struct cluster_machine *machine)
@@ -170,10 +171,10 @@ void cluster_pool_refresh(struct sched_cluster *sc, uint32_t i)
     bool open = machine->up && !machine->draining;
     if (open == in_trees(sc, i))
         return;
-    set_put(&sc->open, i, open);
+    set_put(&sc->routable, i, open);
     trees_put(sc, i, open);
     if (is_away(machine))
-        sc->away += open ? 1 : UINT32_MAX;
+        sc->lent_count += open ? 1 : UINT32_MAX;
 }
 
 static void move_report_later(struct sched_cluster *sc, struct cluster_machine *machine)
@@ -190,21 +191,21 @@ static void pools_set(struct sched_cluster *sc, uint32_t i, enum pool pool, enum
         return;
     if (open) {
         trees_put(sc, i, false);
-        sc->away -= is_away(machine) ? 1 : 0;
+        sc->lent_count -= is_away(machine) ? 1 : 0;
     }
     if (machine->pool != pool) {
-        sc->moves++;
+        sc->move_count++;
         for (int measure = 0; measure < MEASURE_COUNT; measure++)
-            sc->ranks[measure][i].order = sc->moves;
+            sc->ranks[measure][i].order = sc->move_count;
     }
     machine->pool = pool;
     machine->home = home;
     if (open) {
         trees_put(sc, i, true);
-        sc->away += is_away(machine) ? 1 : 0;
+        sc->lent_count += is_away(machine) ? 1 : 0;
     }
-    sc->pair |= open && pool == POOL_MIXED;
-    sc->paired |= sc->pair;
+    sc->pair_can_serve |= open && pool == POOL_MIXED;
+    sc->pair_could_serve |= sc->pair_can_serve;
     move_report_later(sc, machine);
     cluster_pool_sizes(sc);
 }
@@ -232,7 +233,7 @@ void cluster_pool_home(struct sched_cluster *sc, uint32_t i, enum pool home)
     struct cluster_machine there = *machine;
     there.home = home;
     pools_set(sc, i, has_foreign_work(&there) ? POOL_MIXED : home, home);
-    if (machine->pool == POOL_MIXED && machine->large > 0)
+    if (machine->pool == POOL_MIXED && machine->large_requests > 0)
         cluster_requests_lose_large(sc, i);
 }
 
@@ -287,9 +288,9 @@ static void pool_settle(struct sched_cluster *sc, uint32_t i)
         cluster_pool_move(sc, i, sc->machines[i].home);
 }
 
-void cluster_pool_settle_all(struct sched_cluster *sc)
+void cluster_pools_return_lent(struct sched_cluster *sc)
 {
-    for (uint32_t i = 0; i < sc->options.machine_count && sc->away > 0; i++)
+    for (uint32_t i = 0; i < sc->options.machine_count && sc->lent_count > 0; i++)
         if (in_trees(sc, i))
             pool_settle(sc, i);
 }
@@ -305,16 +306,16 @@ void cluster_pool_sizes(struct sched_cluster *sc)
     uint64_t alone[2] = {0};
     for (uint32_t i = 0; i < sc->options.machine_count; i++) {
         const struct cluster_machine *machine = &sc->machines[i];
-        if (!machine->known)
+        if (!machine->was_up)
             continue;
         uint64_t most = machine->home == POOL_MIXED ? machine->mixed_kv_tokens : machine->kv_tokens;
         alone[1] = most > alone[1] ? most : alone[1];
-        if (phase_served(machine->pool, POOL_PROMPT)) {
+        if (pool_serves_phase(machine->pool, POOL_PROMPT)) {
             alone[0] = most > alone[0] ? most : alone[0];
             prompt_known = true;
             prompt_most = machine->kv_tokens > prompt_most ? machine->kv_tokens : prompt_most;
         }
-        if (phase_served(machine->pool, POOL_TOKEN)) {
+        if (pool_serves_phase(machine->pool, POOL_TOKEN)) {
             token_known = true;
             token_most = machine->kv_tokens > token_most ? machine->kv_tokens : token_most;
         }
@@ -322,14 +323,14 @@ void cluster_pool_sizes(struct sched_cluster *sc)
     sc->prompt_tokens_most = prompt_known ? prompt_most : UINT64_MAX;
     sc->token_tokens_most = token_known ? token_most : UINT64_MAX;
     sc->tokens_most = prompt_most > token_most ? prompt_most : token_most;
-    sc->alone_most[0] = prompt_known ? alone[0] : UINT64_MAX;
-    sc->alone_most[1] = alone[1];
+    sc->prompt_only_tokens_most[0] = prompt_known ? alone[0] : UINT64_MAX;
+    sc->prompt_only_tokens_most[1] = alone[1];
     if (!prompt_known && !token_known)
-        sc->tokens_most = sc->alone_most[1] = UINT64_MAX;
+        sc->tokens_most = sc->prompt_only_tokens_most[1] = UINT64_MAX;
 }
 
 void cluster_pool_pair(struct sched_cluster *sc)
 {
-    sc->pair = paired_with(sc, SCHED_NO_MACHINE, POOL_MIXED);
-    sc->paired |= sc->pair;
+    sc->pair_can_serve = paired_with(sc, SCHED_NO_MACHINE, POOL_MIXED);
+    sc->pair_could_serve |= sc->pair_can_serve;
 }

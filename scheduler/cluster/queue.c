@@ -1,5 +1,5 @@
 /* sched_cluster, requests. A request is unknown, waiting (in the order of queue.h), routed, or lost
- * and not yet reported. cluster_pump derives the actions from the state. */
+ * and not yet reported. cluster_actions_append derives the actions from the state. */
 #include "scheduler/cluster/prefix.h"
 #include "scheduler/cluster/state.h"
 
@@ -157,26 +157,26 @@ static void waiting_route(struct sched_cluster *sc, uint32_t id, const struct ro
     struct cluster_request *request = &sc->requests[id];
     waiting_remove(sc, id, true);
     request->place = PLACE_ROUTED;
-    request->prompt_machine = route->prompt;
-    request->token_machine = route->token;
+    request->prompt_machine = route->prompt_machine;
+    request->token_machine = route->token_machine;
     request->saved_tokens =
         sc->options.prefix_saves || request->held > 0 ? route->prefix_tokens : 0;
     if (route->prompt_moves)
-        cluster_pool_move(sc, route->prompt, POOL_MIXED);
+        cluster_pool_move(sc, route->prompt_machine, POOL_MIXED);
     if (route->token_moves)
-        cluster_pool_move(sc, route->token, POOL_MIXED);
-    if (route->lent > 0) {
-        cluster_pool_move(sc, route->lent - 1, POOL_MIXED);
-        move_report(sc, route->lent - 1, out);
+        cluster_pool_move(sc, route->token_machine, POOL_MIXED);
+    if (route->lent_machine > 0) {
+        cluster_pool_move(sc, route->lent_machine - 1, POOL_MIXED);
+        move_report(sc, route->lent_machine - 1, out);
     }
     cluster_load_route(sc, request);
     prefixes_routed(sc, id);
-    move_report(sc, route->prompt, out);
-    if (route->token != SCHED_NO_MACHINE)
-        move_report(sc, route->token, out);
+    move_report(sc, route->prompt_machine, out);
+    if (route->token_machine != SCHED_NO_MACHINE)
+        move_report(sc, route->token_machine, out);
     struct sched_action *action = action_add(out, SCHED_ROUTE, id);
-    action->machine = route->prompt;
-    action->peer = route->token;
+    action->machine = route->prompt_machine;
+    action->peer = route->token_machine;
     action->prefix_tokens = route->prefix_tokens;
 }
 
@@ -229,7 +229,7 @@ static bool changes_report(struct sched_cluster *sc, struct sched_actions *out, 
 /* Appends the actions that follow from the present state, up to `most` in all. A request that waits
  * for capacity holds back the requests behind it; a stranded request, which no machine that is up
  * could take, does not. */
-void cluster_pump(struct sched_cluster *sc, struct sched_actions *out, uint32_t most)
+void cluster_actions_append(struct sched_cluster *sc, struct sched_actions *out, uint32_t most)
 {
     /* avoids searching for each of many stranded requests */
     const struct cluster_request *stranded = NULL;
@@ -273,10 +273,10 @@ void cluster_pump(struct sched_cluster *sc, struct sched_actions *out, uint32_t 
  */
 static uint32_t retry_after_ms(const struct sched_cluster *sc)
 {
-    uint64_t kept = sc->ends < ENDS_KEPT ? sc->ends : ENDS_KEPT;
+    uint64_t kept = sc->ended_count < ENDS_KEPT ? sc->ended_count : ENDS_KEPT;
     if (kept == 0)
         return RETRY_MS_UNKNOWN;
-    int64_t span_us = sc->now_us - sc->ends_us[(sc->ends - kept) % ENDS_KEPT];
+    int64_t span_us = sc->now_us - sc->ends_us[(sc->ended_count - kept) % ENDS_KEPT];
     if (span_us < 0)
         span_us = 0;
     uint64_t wait_ms = (uint64_t)span_us / 1000 * sc->waiting.count / kept;
@@ -363,7 +363,7 @@ void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event 
         out->more = sc->unreported_moves > 0;
         return;
     }
-    cluster_pump(sc, out, SCHED_ACTIONS_MAX - 1); /* Keeps room for the refusal below. */
+    cluster_actions_append(sc, out, SCHED_ACTIONS_MAX - 1); /* Keeps room for the refusal below. */
     if (request->place == PLACE_WAITING && !request->resumed &&
         sc->waiting.count > sc->options.queue_requests_max)
         waiting_refuse(sc, sched_queue_last_new(sc->fair, &sc->waiting), SCHED_REFUSED_FULL,
@@ -384,7 +384,7 @@ static void ended(struct sched_cluster *sc, const struct sched_event *event)
         break;
     case PLACE_ROUTED:
         cluster_load_end(sc, request);
-        sc->ends_us[sc->ends++ % ENDS_KEPT] = event->now_us;
+        sc->ends_us[sc->ended_count++ % ENDS_KEPT] = event->now_us;
         if (request->token_machine != SCHED_NO_MACHINE)
             cluster_demand_ended(sc, event->output_tokens);
         if (request->output_tokens > 0)
@@ -405,27 +405,28 @@ void cluster_request_event(struct sched_cluster *sc, const struct sched_event *e
     else if (event->kind == SCHED_COMPUTED)
         cluster_load_computed(sc, request);
     else
-        cluster_load_moved(sc, request);
+        cluster_load_prefilled(sc, request);
 }
 
-bool sched_cluster_movable(const struct sched_cluster *sc, uint32_t id, uint32_t prompt_tokens,
-                           uint32_t output_tokens)
+bool sched_cluster_can_hand_over(const struct sched_cluster *sc, uint32_t id,
+                                 uint32_t prompt_tokens, uint32_t output_tokens)
 {
     const struct cluster_request *request = &sc->requests[id];
     uint32_t from = request->token_machine;
     struct route route;
-    if (request->place != PLACE_ROUTED || from == SCHED_NO_MACHINE || !request->moved ||
+    if (request->place != PLACE_ROUTED || from == SCHED_NO_MACHINE || !request->prefilled ||
         !sc->machines[from].draining || output_tokens == 0)
         return false;
     const struct cluster_request next = {.prompt_tokens = prompt_tokens,
                                          .output_tokens = output_tokens,
                                          .answer_memory = output_tokens,
                                          .held = from + 1};
-    if (cluster_route_find(sc, &next, &route) != ROUTE_FOUND || route.prompt != from)
+    if (cluster_route_find(sc, &next, &route) != ROUTE_FOUND || route.prompt_machine != from)
         return false;
     /* If it would have to wait for memory on the other machine, it stays where it is. */
-    return sc->ranks[MEASURE_MEMORY][route.token].tokens + request_memory(&next) <=
-           sc->machines[route.token].kv_tokens;
+    return sc->ranks[MEASURE_MEMORY][route.token_machine].tokens +
+               request_scheduled_tokens(&next) <=
+           sc->machines[route.token_machine].kv_tokens;
 }
 
 static void lose(struct sched_cluster *sc, uint32_t id)
@@ -436,11 +437,12 @@ static void lose(struct sched_cluster *sc, uint32_t id)
 
 void cluster_requests_lose_large(struct sched_cluster *sc, uint32_t machine)
 {
-    for (uint32_t i = 0; i < sc->options.request_count && sc->machines[machine].large > 0; i++) {
+    for (uint32_t i = 0; i < sc->options.request_count && sc->machines[machine].large_requests > 0;
+         i++) {
         const struct cluster_request *request = &sc->requests[i];
-        bool large = (request->large[0] && request->prompt_machine == machine) ||
-                     (request->large[1] && request->token_machine == machine);
-        if (request->place == PLACE_ROUTED && !request->moved && large)
+        bool large = (request->too_large_if_mixed[0] && request->prompt_machine == machine) ||
+                     (request->too_large_if_mixed[1] && request->token_machine == machine);
+        if (request->place == PLACE_ROUTED && !request->prefilled && large)
             lose(sc, i);
     }
 }
@@ -453,7 +455,7 @@ void cluster_requests_lose(struct sched_cluster *sc, uint32_t id)
         if (machine->prompts == 0 && machine->decodes == 0)
             return;
         if (request->place != PLACE_ROUTED ||
-            (request->token_machine != id && (request->moved || request->prompt_machine != id)))
+            (request->token_machine != id && (request->prefilled || request->prompt_machine != id)))
             continue;
         lose(sc, i);
     }

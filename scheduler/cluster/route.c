@@ -17,7 +17,7 @@ static uint64_t bound_of(const struct seek *s, uint32_t i, enum measure measure)
     const struct sched_cluster_options *options = &s->sc->options;
     const struct cluster_machine *machine = &s->sc->machines[i];
     uint64_t bound = options->machine_tokens_max == 0 ? UINT64_MAX : options->machine_tokens_max;
-    if (s->idle)
+    if (s->assume_idle)
         return UINT64_MAX;
     uint64_t most = machine->kv_tokens * options->machine_kv_multiple;
     if (options->machine_kv_multiple > 0 && most < bound)
@@ -29,7 +29,7 @@ static uint64_t bound_of(const struct seek *s, uint32_t i, enum measure measure)
     return most < bound ? most : bound;
 }
 
-bool seek_holds(const struct seek *s, uint32_t i, enum measure measure, uint64_t tokens)
+bool seek_has_room(const struct seek *s, uint32_t i, enum measure measure, uint64_t tokens)
 {
     return s->sc->machines[i].kv_tokens >= tokens &&
            s->sc->ranks[measure][i].tokens < bound_of(s, i, measure);
@@ -38,7 +38,7 @@ bool seek_holds(const struct seek *s, uint32_t i, enum measure measure, uint64_t
 /* True if the machine is in the mixed pool or about to move there. */
 static bool mixed(const struct seek *s, uint32_t i)
 {
-    return s->alone || s->sc->machines[i].pool == POOL_MIXED;
+    return s->counts_as_mixed || s->sc->machines[i].pool == POOL_MIXED;
 }
 
 /* True if the machine divides its memory between the phases. */
@@ -64,14 +64,15 @@ static bool reaches(const struct seek *s, uint32_t from, uint32_t to)
 bool seek_token_fits(const void *self, uint32_t i)
 {
     const struct seek *s = self;
-    return seek_holds(s, i, MEASURE_MEMORY, request_tokens(s->request)) &&
-           (s->prompt == SCHED_NO_MACHINE || reaches(s, s->prompt, i));
+    return seek_has_room(s, i, MEASURE_MEMORY, request_tokens(s->request)) &&
+           (s->prompt_machine == SCHED_NO_MACHINE || reaches(s, s->prompt_machine, i));
 }
 
 /* Tokens that the request adds to a machine. */
 static uint64_t added_tokens(const struct seek *s, enum measure measure)
 {
-    return measure == MEASURE_PENDING ? s->request->prompt_tokens : request_memory(s->request);
+    return measure == MEASURE_PENDING ? s->request->prompt_tokens
+                                      : request_scheduled_tokens(s->request);
 }
 
 /* True if the machine is better than `best`, which may be SCHED_NO_MACHINE. */
@@ -92,7 +93,7 @@ static uint32_t find_soonest(const struct seek *s, enum measure measure, enum po
 {
     uint32_t best = SCHED_NO_MACHINE;
     for (uint32_t i = 0; i < s->sc->options.machine_count; i++)
-        if (set_has(&s->sc->open, i) && s->sc->machines[i].pool == pool &&
+        if (set_has(&s->sc->routable, i) && s->sc->machines[i].pool == pool &&
             better(s, measure, i, best) && fits(s, i))
             best = i;
     return best;
@@ -108,21 +109,21 @@ static bool less_work(const struct seek *s, enum measure measure, uint32_t b, ui
     return ranks[b].tokens < ranks[a].tokens;
 }
 
-uint32_t seek_find(const struct seek *s, enum measure measure, enum pool pool,
-                   bool (*fits)(const void *self, uint32_t machine))
+uint32_t seek_least_loaded(const struct seek *s, enum measure measure, enum pool pool,
+                           bool (*fits)(const void *self, uint32_t machine))
 {
     if (s->sc->unequal[measure])
         return find_soonest(s, measure, pool, fits);
-    return cluster_tree_find(&s->sc->trees[measure][pool], s->sc->ranks[measure], s->below, fits,
-                             s);
+    return cluster_tree_find(&s->sc->trees[measure][pool], s->sc->ranks[measure], s->tokens_below,
+                             fits, s);
 }
 
 /* Returns the better of the best machines of two pools; that of `a` if they are equal. */
 static uint32_t find_of_two(const struct seek *s, enum measure measure, enum pool a, enum pool b,
                             bool (*fits)(const void *, uint32_t))
 {
-    uint32_t first = seek_find(s, measure, a, fits);
-    uint32_t second = seek_find(s, measure, b, fits);
+    uint32_t first = seek_least_loaded(s, measure, a, fits);
+    uint32_t second = seek_least_loaded(s, measure, b, fits);
     if (first == SCHED_NO_MACHINE || second == SCHED_NO_MACHINE)
         return first == SCHED_NO_MACHINE ? second : first;
     return less_work(s, measure, second, first) ? second : first;
@@ -139,20 +140,22 @@ static bool has_partner(const struct seek *s, uint32_t prompt)
 {
     /* No token machine exists, so a machine that can do both phases may decode this request itself.
      */
-    if (s->partner == SCHED_NO_MACHINE)
-        return s->flexible && seek_holds(s, prompt, MEASURE_MEMORY, request_tokens(s->request));
-    if (reaches(s, prompt, s->partner))
+    if (s->token_candidate == SCHED_NO_MACHINE)
+        return s->flexible && seek_has_room(s, prompt, MEASURE_MEMORY, request_tokens(s->request));
+    if (reaches(s, prompt, s->token_candidate))
         return true;
     struct seek partner = *s;
-    partner.prompt = prompt;
-    return seek_find(&partner, MEASURE_MEMORY, POOL_TOKEN, seek_token_fits) != SCHED_NO_MACHINE ||
-           seek_find(&partner, MEASURE_MEMORY, POOL_MIXED, seek_token_fits) != SCHED_NO_MACHINE;
+    partner.prompt_machine = prompt;
+    return seek_least_loaded(&partner, MEASURE_MEMORY, POOL_TOKEN, seek_token_fits) !=
+               SCHED_NO_MACHINE ||
+           seek_least_loaded(&partner, MEASURE_MEMORY, POOL_MIXED, seek_token_fits) !=
+               SCHED_NO_MACHINE;
 }
 
 static bool prompt_fits(const void *self, uint32_t i)
 {
     const struct seek *s = self;
-    if (!seek_holds(s, i, MEASURE_PENDING, s->request->prompt_tokens))
+    if (!seek_has_room(s, i, MEASURE_PENDING, s->request->prompt_tokens))
         return false;
     return s->request->output_tokens > 0 ? has_partner(s, i) : holds_prompt(s, i);
 }
@@ -160,7 +163,7 @@ static bool prompt_fits(const void *self, uint32_t i)
 bool seek_both_fit(const void *self, uint32_t i)
 {
     const struct seek *s = self;
-    return seek_holds(s, i, MEASURE_PENDING, request_tokens(s->request)) &&
+    return seek_has_room(s, i, MEASURE_PENDING, request_tokens(s->request)) &&
            s->sc->ranks[MEASURE_MEMORY][i].tokens < bound_of(s, i, MEASURE_MEMORY) &&
            (s->request->output_tokens > 0 || holds_prompt(s, i));
 }
@@ -177,7 +180,7 @@ static int64_t computed_us(const struct sched_cluster *sc, const struct cluster_
                : (int64_t)cluster_work_us(sc, i, MEASURE_PENDING, request->prompt_tokens);
 }
 
-bool seek_prompt_over(const struct seek *s, uint32_t i)
+bool seek_prompt_over_threshold(const struct seek *s, uint32_t i)
 {
     const struct sched_cluster_options *options = &s->sc->options;
     const struct cluster_machine *machine = &s->sc->machines[i];
@@ -188,15 +191,15 @@ bool seek_prompt_over(const struct seek *s, uint32_t i)
     uint64_t tokens = s->sc->ranks[MEASURE_PENDING][i].tokens + s->request->prompt_tokens;
     return (options->prompt_queue_threshold_tokens > 0 &&
             tokens > options->prompt_queue_threshold_tokens) ||
-           (options->prompt_queue_threshold_us > 0 &&
-            machine->prompt_tokens_per_s > 0 &&
+           (options->prompt_queue_threshold_us > 0 && machine->prompt_tokens_per_s > 0 &&
             (int64_t)cluster_work_us(s->sc, i, MEASURE_PENDING, 0) >
                 options->prompt_queue_threshold_us);
 }
 
 /* Returns the tokens of the machine's KV memory that its requests and this one may fill: what the
- * machine keeps for answers that grow, and in the mixed pool for prompts that are decoded elsewhere,
- * is left free (scheduler/memory.h). both = the machine does both phases of this request. */
+ * machine keeps for answers that grow, and in the mixed pool for prompts that are decoded
+ * elsewhere, is left free (scheduler/memory.h). both = the machine does both phases of this
+ * request. */
 static uint64_t memory_usable(const struct seek *s, uint32_t i, bool both)
 {
     const struct sched_cluster_options *options = &s->sc->options;
@@ -209,19 +212,19 @@ static uint64_t memory_usable(const struct seek *s, uint32_t i, bool both)
     return machine->kv_tokens > kept ? machine->kv_tokens - kept : 0;
 }
 
-bool seek_token_over(const struct seek *s, uint32_t i, bool both)
+bool seek_token_over_threshold(const struct seek *s, uint32_t i, bool both)
 {
     uint64_t scheduled = s->sc->ranks[MEASURE_MEMORY][i].tokens;
     return s->thresholds && s->sc->options.token_memory_threshold && scheduled > 0 &&
-           scheduled + request_memory(s->request) > memory_usable(s, i, both);
+           scheduled + request_scheduled_tokens(s->request) > memory_usable(s, i, both);
 }
 
 static uint32_t prompt_of_pools(const struct seek *s)
 {
-    uint32_t found = seek_find(s, MEASURE_PENDING, POOL_PROMPT, prompt_fits);
-    if (found == SCHED_NO_MACHINE || seek_prompt_over(s, found))
-        found = seek_find(s, MEASURE_PENDING, POOL_MIXED, prompt_fits);
-    if (found != SCHED_NO_MACHINE && !seek_prompt_over(s, found))
+    uint32_t found = seek_least_loaded(s, MEASURE_PENDING, POOL_PROMPT, prompt_fits);
+    if (found == SCHED_NO_MACHINE || seek_prompt_over_threshold(s, found))
+        found = seek_least_loaded(s, MEASURE_PENDING, POOL_MIXED, prompt_fits);
+    if (found != SCHED_NO_MACHINE && !seek_prompt_over_threshold(s, found))
         return found;
     if (s->flexible && s->thresholds)
         return SCHED_NO_MACHINE;
@@ -233,7 +236,7 @@ static uint32_t prompt_of_pools(const struct seek *s)
 static uint32_t mixed_or_self(const struct seek *s, uint32_t mixed)
 {
     const struct cluster_rank *ranks = s->sc->ranks[MEASURE_MEMORY];
-    uint32_t self = s->prompt;
+    uint32_t self = s->prompt_machine;
     if (mixed == SCHED_NO_MACHINE || self == SCHED_NO_MACHINE ||
         s->sc->machines[self].pool != POOL_MIXED || !seek_token_fits(s, self))
         return mixed;
@@ -242,11 +245,13 @@ static uint32_t mixed_or_self(const struct seek *s, uint32_t mixed)
 
 static uint32_t token_of_pools(const struct seek *s)
 {
-    uint32_t own = seek_find(s, MEASURE_MEMORY, POOL_TOKEN, seek_token_fits);
-    if (own != SCHED_NO_MACHINE && !seek_token_over(s, own, own == s->prompt))
+    uint32_t own = seek_least_loaded(s, MEASURE_MEMORY, POOL_TOKEN, seek_token_fits);
+    if (own != SCHED_NO_MACHINE && !seek_token_over_threshold(s, own, own == s->prompt_machine))
         return own;
-    uint32_t mixed = mixed_or_self(s, seek_find(s, MEASURE_MEMORY, POOL_MIXED, seek_token_fits));
-    if (mixed != SCHED_NO_MACHINE && !seek_token_over(s, mixed, mixed == s->prompt))
+    uint32_t mixed =
+        mixed_or_self(s, seek_least_loaded(s, MEASURE_MEMORY, POOL_MIXED, seek_token_fits));
+    if (mixed != SCHED_NO_MACHINE &&
+        !seek_token_over_threshold(s, mixed, mixed == s->prompt_machine))
         return mixed;
     if (s->flexible && s->thresholds)
         return SCHED_NO_MACHINE;
@@ -268,7 +273,7 @@ static uint32_t earliest_prompt(const struct seek *s, uint32_t prompt)
         return prompt;
     int64_t best_us = computed_us(sc, s->request, prompt);
     for (uint32_t i = 0; i < sc->options.machine_count; i++) {
-        if (!set_has(&sc->open, i) || !phase_served(sc->machines[i].pool, POOL_PROMPT) ||
+        if (!set_has(&sc->routable, i) || !pool_serves_phase(sc->machines[i].pool, POOL_PROMPT) ||
             computed_us(sc, s->request, i) >= best_us || !prompt_fits(s, i))
             continue;
         prompt = i;
@@ -282,19 +287,19 @@ static uint32_t earliest_prompt(const struct seek *s, uint32_t prompt)
 /* True if the machine holds a request that is too large for a mixed machine. */
 bool seek_keeps_pool(const struct seek *s, uint32_t i)
 {
-    return s->sc->machines[i].large > 0 && !s->idle;
+    return s->sc->machines[i].large_requests > 0 && !s->assume_idle;
 }
 
 static bool lent_prompt_fits(const void *self, uint32_t i)
 {
     const struct seek *s = self;
-    if (seek_keeps_pool(s, i) || !seek_holds(s, i, MEASURE_PENDING, s->request->prompt_tokens) ||
-        seek_token_over(s, i, false))
+    if (seek_keeps_pool(s, i) || !seek_has_room(s, i, MEASURE_PENDING, s->request->prompt_tokens) ||
+        seek_token_over_threshold(s, i, false))
         return false;
     if (s->request->output_tokens == 0)
         return holds_prompt(s, i);
-    if (s->partner != SCHED_NO_MACHINE)
-        return reaches(s, i, s->partner);
+    if (s->token_candidate != SCHED_NO_MACHINE)
+        return reaches(s, i, s->token_candidate);
     return true; /* The token machine is searched next. */
 }
 
@@ -307,24 +312,25 @@ static bool lent_token_fits(const void *self, uint32_t i)
 static void lend(const struct seek *s, struct route *out)
 {
     struct seek lent = *s;
-    lent.alone = true;
-    if (out->prompt == SCHED_NO_MACHINE) {
-        lent.partner = out->token;
-        lent.prompt = SCHED_NO_MACHINE;
-        out->prompt = seek_find(&lent, MEASURE_PENDING, POOL_TOKEN, lent_prompt_fits);
-        out->prompt_moves = out->prompt != SCHED_NO_MACHINE;
+    lent.counts_as_mixed = true;
+    if (out->prompt_machine == SCHED_NO_MACHINE) {
+        lent.token_candidate = out->token_machine;
+        lent.prompt_machine = SCHED_NO_MACHINE;
+        out->prompt_machine =
+            seek_least_loaded(&lent, MEASURE_PENDING, POOL_TOKEN, lent_prompt_fits);
+        out->prompt_moves = out->prompt_machine != SCHED_NO_MACHINE;
     }
-    if (out->token == SCHED_NO_MACHINE && s->request->output_tokens > 0) {
-        lent.prompt = out->prompt;
-        out->token = seek_find(&lent, MEASURE_MEMORY, POOL_PROMPT, lent_token_fits);
-        out->token_moves = out->token != SCHED_NO_MACHINE;
+    if (out->token_machine == SCHED_NO_MACHINE && s->request->output_tokens > 0) {
+        lent.prompt_machine = out->prompt_machine;
+        out->token_machine = seek_least_loaded(&lent, MEASURE_MEMORY, POOL_PROMPT, lent_token_fits);
+        out->token_moves = out->token_machine != SCHED_NO_MACHINE;
     }
 }
 
 static bool fits_beside_lent(const void *self, uint32_t i)
 {
     const struct seek *s = self;
-    return s->lent != i + 1 && seek_both_fit(s, i);
+    return s->lent_machine != i + 1 && seek_both_fit(s, i);
 }
 
 /* Rule 4. A machine that rule 3 has moved and that stays moved (lent_stay) ranks last in the mixed
@@ -335,47 +341,52 @@ static void one_for_both(const struct seek *s, struct route *out)
     uint32_t best = SCHED_NO_MACHINE;
     struct seek beside = *s;
     if (s->sc->options.lent_stay)
-        beside.lent = out->prompt_moves ? out->prompt + 1 : out->token_moves ? out->token + 1 : 0;
+        beside.lent_machine = out->prompt_moves  ? out->prompt_machine + 1
+                              : out->token_moves ? out->token_machine + 1
+                                                 : 0;
     for (int i = 0; i < POOL_COUNT; i++) {
-        uint32_t found = seek_find(&beside, MEASURE_PENDING, order[i], fits_beside_lent);
+        uint32_t found = seek_least_loaded(&beside, MEASURE_PENDING, order[i], fits_beside_lent);
         if (found != SCHED_NO_MACHINE &&
             (best == SCHED_NO_MACHINE || less_work(s, MEASURE_PENDING, found, best)))
             best = found;
-        if (order[i] == POOL_MIXED && beside.lent > 0 && seek_both_fit(s, beside.lent - 1) &&
-            (best == SCHED_NO_MACHINE || less_work(s, MEASURE_PENDING, beside.lent - 1, best)))
-            best = beside.lent - 1;
+        if (order[i] == POOL_MIXED && beside.lent_machine > 0 &&
+            seek_both_fit(s, beside.lent_machine - 1) &&
+            (best == SCHED_NO_MACHINE ||
+             less_work(s, MEASURE_PENDING, beside.lent_machine - 1, best)))
+            best = beside.lent_machine - 1;
     }
-    *out = (struct route){.prompt = best, .token = best, .lent = beside.lent};
+    *out = (struct route){
+        .prompt_machine = best, .token_machine = best, .lent_machine = beside.lent_machine};
     if (s->request->output_tokens == 0)
-        out->token = SCHED_NO_MACHINE;
+        out->token_machine = SCHED_NO_MACHINE;
 }
 
 static bool complete(const struct seek *s, const struct route *route)
 {
-    return route->prompt != SCHED_NO_MACHINE &&
-           (s->request->output_tokens == 0 || route->token != SCHED_NO_MACHINE);
+    return route->prompt_machine != SCHED_NO_MACHINE &&
+           (s->request->output_tokens == 0 || route->token_machine != SCHED_NO_MACHINE);
 }
 
 /* ---- all rules ---- */
 
 static void pools_route(struct seek *s, struct route *out)
 {
-    s->prompt = s->partner = SCHED_NO_MACHINE;
+    s->prompt_machine = s->token_candidate = SCHED_NO_MACHINE;
     if (s->request->output_tokens > 0) {
-        s->partner = seek_find(s, MEASURE_MEMORY, POOL_TOKEN, seek_token_fits);
-        if (s->partner == SCHED_NO_MACHINE)
-            s->partner = seek_find(s, MEASURE_MEMORY, POOL_MIXED, seek_token_fits);
+        s->token_candidate = seek_least_loaded(s, MEASURE_MEMORY, POOL_TOKEN, seek_token_fits);
+        if (s->token_candidate == SCHED_NO_MACHINE)
+            s->token_candidate = seek_least_loaded(s, MEASURE_MEMORY, POOL_MIXED, seek_token_fits);
     }
-    out->prompt = earliest_prompt(s, prompt_of_pools(s));
+    out->prompt_machine = earliest_prompt(s, prompt_of_pools(s));
     if (s->request->output_tokens == 0)
         return;
-    s->prompt = out->prompt;
-    out->token = token_of_pools(s);
+    s->prompt_machine = out->prompt_machine;
+    out->token_machine = token_of_pools(s);
 }
 
 static bool route_found(struct seek *s, struct route *out)
 {
-    *out = (struct route){.prompt = SCHED_NO_MACHINE, .token = SCHED_NO_MACHINE};
+    *out = (struct route){.prompt_machine = SCHED_NO_MACHINE, .token_machine = SCHED_NO_MACHINE};
     if (s->sc->options.unsplit) {
         one_for_both(s, out);
         return complete(s, out);
@@ -385,7 +396,7 @@ static bool route_found(struct seek *s, struct route *out)
         lend(s, out);
     if (!complete(s, out) && s->flexible)
         one_for_both(s, out);
-    if (complete(s, out) && !s->idle) {
+    if (complete(s, out) && !s->assume_idle) {
         cluster_cheapest(s, out);
         cluster_together(s, out);
     }
@@ -395,9 +406,9 @@ static bool route_found(struct seek *s, struct route *out)
 /* True when machines may do work of the other phase because no other machine can. */
 static bool covers_other_phase(const struct sched_cluster *sc)
 {
-    bool started = sc->paired || (sc->first_up_us >= 0 &&
-                                  sc->now_us - sc->first_up_us >= sc->options.cover_after_us);
-    return started && !sc->pair;
+    bool started = sc->pair_could_serve || (sc->first_up_us >= 0 && sc->now_us - sc->first_up_us >=
+                                                                        sc->options.cover_after_us);
+    return started && !sc->pair_can_serve;
 }
 
 /* The largest bound of any machine: machines with this many tokens take no more. */
@@ -415,14 +426,15 @@ enum route_result cluster_route_find(const struct sched_cluster *sc,
 {
     struct seek s = {.sc = sc,
                      .request = request,
-                     .flexible = (sc->options.adaptive && sc->paired) || covers_other_phase(sc),
+                     .flexible =
+                         (sc->options.adaptive && sc->pair_could_serve) || covers_other_phase(sc),
                      .thresholds = true,
-                     .below = bound_of_all(sc)};
+                     .tokens_below = bound_of_all(sc)};
     if (route_found(&s, out))
         return ROUTE_FOUND;
-    s.idle = true;
+    s.assume_idle = true;
     s.thresholds = false;
-    s.below = UINT64_MAX;
+    s.tokens_below = UINT64_MAX;
     return route_found(&s, out) ? ROUTE_BUSY : ROUTE_STRANDED;
 }
 
@@ -430,7 +442,7 @@ bool cluster_route_possible(const struct sched_cluster *sc, const struct cluster
 {
     uint64_t total = request_tokens(request);
     bool any = sc->options.adaptive || sc->options.unsplit || covers_other_phase(sc);
-    if (request->output_tokens == 0 && request->prompt_tokens > sc->alone_most[any])
+    if (request->output_tokens == 0 && request->prompt_tokens > sc->prompt_only_tokens_most[any])
         return false;
     if (any)
         return total <= sc->tokens_most;
@@ -441,9 +453,9 @@ bool cluster_route_possible(const struct sched_cluster *sc, const struct cluster
 bool sched_cluster_ready(const struct sched_cluster *sc)
 {
     static const struct machine_set none;
-    if (sc->pair)
+    if (sc->pair_can_serve)
         return true;
-    bool anybody = memcmp(&sc->open, &none, sizeof(none)) != 0;
+    bool anybody = memcmp(&sc->routable, &none, sizeof(none)) != 0;
     return anybody && (sc->options.unsplit || covers_other_phase(sc));
 }
 
@@ -459,7 +471,7 @@ int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct clust
     int64_t idle_us = INT64_MAX;
     for (uint32_t i = 0; i < sc->options.machine_count; i++) {
         const struct cluster_machine *machine = &sc->machines[i];
-        if (!set_has(&sc->open, i) || (!any && !phase_served(machine->pool, POOL_PROMPT)))
+        if (!set_has(&sc->routable, i) || (!any && !pool_serves_phase(machine->pool, POOL_PROMPT)))
             continue;
         uint64_t rate = machine->prompt_tokens_per_s;
         if (rate == 0)

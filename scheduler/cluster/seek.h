@@ -13,25 +13,26 @@
 struct seek {
     const struct sched_cluster *sc;
     const struct cluster_request *request;
-    bool flexible;   /* Machines may do work of the other phase (rules 3 and 4). */
-    bool thresholds; /* The thresholds of rules 1 and 2 apply. */
-    bool idle;       /* Search as if all machines were idle: ignore bounds on their load. */
-    uint64_t below;  /* Only machines with fewer tokens in their rank (tree.h) are considered. */
+    bool flexible;    /* Machines may do work of the other phase (rules 3 and 4). */
+    bool thresholds;  /* The thresholds of rules 1 and 2 apply. */
+    bool assume_idle; /* Search as if all machines were idle: ignore bounds on their load. */
+    uint64_t
+        tokens_below; /* Only machines with fewer tokens in their rank (tree.h) are considered. */
     /* A token machine that could take the request, found before the search for a prompt machine;
      * SCHED_NO_MACHINE = none. */
-    uint32_t partner;
+    uint32_t token_candidate;
     /* The prompt machine for which a token machine is searched; SCHED_NO_MACHINE = not chosen. */
-    uint32_t prompt;
+    uint32_t prompt_machine;
     /* 1 + the machine that rule 3 has moved to the mixed pool for this request; 0 = none. At
      * equal load, rule 4 prefers the machines that were in the mixed pool before. */
-    uint32_t lent;
+    uint32_t lent_machine;
     /* Every machine counts as mixed, because it would move to the mixed pool (rule 3). */
-    bool alone;
+    bool counts_as_mixed;
 };
 
 /* Returns true if the machine's KV memory has room for `tokens` tokens when empty, and its load by
  * `measure` is below its bound (machine_kv_multiple, machine_tokens_max, machine_us_max). */
-bool seek_holds(const struct seek *s, uint32_t machine, enum measure measure, uint64_t tokens);
+bool seek_has_room(const struct seek *s, uint32_t machine, enum measure measure, uint64_t tokens);
 /* Returns true if the machine can be the request's token machine and, if the prompt machine is
  * chosen, that machine has a link to it. `self` is a const struct seek *. */
 bool seek_token_fits(const void *self, uint32_t machine);
@@ -40,12 +41,12 @@ bool seek_token_fits(const void *self, uint32_t machine);
 bool seek_both_fit(const void *self, uint32_t machine);
 /* Returns the machine of the pool with the least work by `measure` among those for which
  * fits(s, machine) is true; SCHED_NO_MACHINE = none. */
-uint32_t seek_find(const struct seek *s, enum measure measure, enum pool pool,
-                   bool (*fits)(const void *self, uint32_t machine));
+uint32_t seek_least_loaded(const struct seek *s, enum measure measure, enum pool pool,
+                           bool (*fits)(const void *self, uint32_t machine));
 /* The two functions return true if the request would put the machine over the threshold of rule 1
  * (prompt) or rule 2 (token), and thresholds apply. both = the machine would do both phases. */
-bool seek_prompt_over(const struct seek *s, uint32_t machine);
-bool seek_token_over(const struct seek *s, uint32_t machine, bool both);
+bool seek_prompt_over_threshold(const struct seek *s, uint32_t machine);
+bool seek_token_over_threshold(const struct seek *s, uint32_t machine, bool both);
 /* Returns true if the machine must not move to the mixed pool now, because it has a request that is
  * too large for a mixed machine. */
 bool seek_keeps_pool(const struct seek *s, uint32_t machine);

@@ -23,10 +23,10 @@ enum place { PLACE_NONE, PLACE_WAITING, PLACE_ROUTED, PLACE_LOST };
 struct cluster_request {
     uint8_t place; /* enum place */
     bool resumed;
-    bool computed; /* SCHED_COMPUTED, SCHED_PREFILLED or the end of the request was reported. */
-    bool moved;    /* SCHED_PREFILLED or the end of the request was reported. */
+    bool computed;  /* SCHED_COMPUTED, SCHED_PREFILLED or the end of the request was reported. */
+    bool prefilled; /* SCHED_PREFILLED or the end of the request was reported. */
     /* [0]: too large for the prompt machine if that were mixed; [1]: for the token machine. */
-    bool large[2];
+    bool too_large_if_mixed[2];
     uint32_t prompt_tokens;
     uint32_t output_tokens; /* Most tokens of the answer. */
     uint32_t prompt_machine;
@@ -66,7 +66,7 @@ struct cluster_machine {
     bool up;
     bool draining;
     /* The machine was up at some time, so its size counts for what the cluster can ever hold. */
-    bool known;
+    bool was_up;
     bool busy; /* `busy` of the latest SCHED_MACHINE_QUEUE. */
     /* The caller knows the machine's pools: no SCHED_MOVED is due. */
     bool move_reported;
@@ -84,7 +84,7 @@ struct cluster_machine {
     uint32_t decodes;               /* Answers routed to the machine, until SCHED_ENDED. */
     /* Requests, until SCHED_PREFILLED, that are too large for the machine if it is mixed. While
      * there are any, rule 3 does not move the machine. */
-    uint32_t large;
+    uint32_t large_requests;
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
     uint32_t push_tokens_per_s;
@@ -112,7 +112,7 @@ struct sched_cluster {
     int64_t stranded_due_us;
 
     /* Machines that are up and do not drain. Exactly these are in the trees. */
-    struct machine_set open;
+    struct machine_set routable;
     struct cluster_tree trees[MEASURE_COUNT][POOL_COUNT];
     struct cluster_rank *ranks[MEASURE_COUNT]; /* [machine_count] */
     /* By measure (speed.c): mean of the known rates of machines that are up, tokens per second; and
@@ -120,8 +120,9 @@ struct sched_cluster {
     uint64_t mean_rate[MEASURE_COUNT];
     bool unequal[MEASURE_COUNT];
     struct sched_step mean_step; /* Mean of the known steps; all zeros = none is known. */
-    uint64_t moves; /* Number of pool moves. A machine's latest move is the order of its ranks. */
-    uint32_t away;  /* Machines in the trees that are lent. */
+    uint64_t
+        move_count; /* Number of pool moves. A machine's latest move is the order of its ranks. */
+    uint32_t lent_count;       /* Machines in the trees that are lent. */
     uint32_t unreported_moves; /* Machines whose `move_reported` is false. */
     /* KV tokens of the largest known machine in the prompt or mixed pool; UINT64_MAX = none. */
     uint64_t prompt_tokens_most;
@@ -131,13 +132,14 @@ struct sched_cluster {
     uint64_t tokens_most;
     /* Tokens of the largest prompt without an answer: [0] on machines of the prompt and mixed pool,
      * [1] on any machine; UINT64_MAX = no machine is known. */
-    uint64_t alone_most[2];
-    bool pair;           /* The result of sched_cluster_paired. */
-    bool paired;         /* `pair` was true at some time: cover_after_us no longer counts. */
+    uint64_t prompt_only_tokens_most[2];
+    bool pair_can_serve; /* The result of sched_cluster_paired. */
+    /* `pair_can_serve` was true at some time: cover_after_us no longer counts. */
+    bool pair_could_serve;
     int64_t first_up_us; /* Time at which the first machine was up; -1 = not yet. */
 
     int64_t ends_us[ENDS_KEPT]; /* Ring: times at which routed requests ended. */
-    uint64_t ends;              /* Number of routed requests that have ended. */
+    uint64_t ended_count;       /* Number of routed requests that have ended. */
 
     struct demand demand[DEMAND_BUCKETS]; /* Ring. */
     uint32_t demand_bucket;               /* Index of the bucket being filled. */
@@ -172,7 +174,7 @@ static inline uint32_t set_words(const struct sched_cluster *sc)
     return (sc->options.machine_count + 63) / 64;
 }
 
-static inline bool phase_served(enum pool pool, enum pool phase)
+static inline bool pool_serves_phase(enum pool pool, enum pool phase)
 {
     return pool == phase || pool == POOL_MIXED;
 }
@@ -184,7 +186,7 @@ static inline uint64_t request_tokens(const struct cluster_request *request)
 
 /* Returns the KV tokens with which the request is scheduled on its token machine; request_tokens is
  * the largest number that it may need. */
-static inline uint64_t request_memory(const struct cluster_request *request)
+static inline uint64_t request_scheduled_tokens(const struct cluster_request *request)
 {
     return (uint64_t)request->prompt_tokens + request->answer_memory;
 }
@@ -201,7 +203,7 @@ void cluster_requests_lose(struct sched_cluster *sc, uint32_t machine);
 /* Puts requests into the list `lost` that are too large for the machine now that it is mixed. */
 void cluster_requests_lose_large(struct sched_cluster *sc, uint32_t machine);
 /* Appends to *out the actions that follow from the present state, up to `most` in all. */
-void cluster_pump(struct sched_cluster *sc, struct sched_actions *out, uint32_t most);
+void cluster_actions_append(struct sched_cluster *sc, struct sched_actions *out, uint32_t most);
 
 /* ---- load.c ---- */
 
@@ -210,7 +212,7 @@ void cluster_pump(struct sched_cluster *sc, struct sched_actions *out, uint32_t 
  * the whole request (end). */
 void cluster_load_route(struct sched_cluster *sc, struct cluster_request *request);
 void cluster_load_computed(struct sched_cluster *sc, struct cluster_request *request);
-void cluster_load_moved(struct sched_cluster *sc, struct cluster_request *request);
+void cluster_load_prefilled(struct sched_cluster *sc, struct cluster_request *request);
 void cluster_load_end(struct sched_cluster *sc, struct cluster_request *request);
 
 /* Sets the load that other schedulers have on the machine. Requests that no longer fit the machine
@@ -227,12 +229,13 @@ void cluster_pool_move(struct sched_cluster *sc, uint32_t machine, enum pool poo
  * has work of the other phase. */
 void cluster_pool_home(struct sched_cluster *sc, uint32_t machine, enum pool home);
 /* Returns all lent machines to their home pools if the option `homing` allows it now. */
-void cluster_pool_settle_all(struct sched_cluster *sc);
-/* Computes prompt_tokens_most, token_tokens_most, tokens_most and alone_most. Must be called after
- * a change of the known machines, their pools or sizes. */
+void cluster_pools_return_lent(struct sched_cluster *sc);
+/* Computes prompt_tokens_most, token_tokens_most, tokens_most and prompt_only_tokens_most. Must be
+ * called after a change of the known machines, their pools or sizes. */
 void cluster_pool_sizes(struct sched_cluster *sc);
 
-/* Computes sc->pair and sc->paired. Must be called after a change of pools, links or sc->open. */
+/* Computes sc->pair_can_serve and sc->pair_could_serve. Must be called after a change of pools,
+ * links or sc->routable. */
 void cluster_pool_pair(struct sched_cluster *sc);
 
 /* ---- speed.c ---- */
@@ -262,13 +265,13 @@ enum route_result {
 };
 
 struct route {
-    uint32_t prompt;
-    uint32_t token; /* SCHED_NO_MACHINE = none is needed. */
+    uint32_t prompt_machine;
+    uint32_t token_machine; /* SCHED_NO_MACHINE = none is needed. */
     uint32_t prefix_tokens;
     bool prompt_moves; /* The prompt machine moves to the mixed pool for this request. */
     bool token_moves;  /* The token machine moves to the mixed pool for this request. */
     /* 1 + another machine that moves to the mixed pool (options.lent_stay); 0 = none. */
-    uint32_t lent;
+    uint32_t lent_machine;
 };
 
 /* Finds the pair of machines for a request by the policy of cluster.h. *out is valid only with

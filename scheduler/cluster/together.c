@@ -116,21 +116,22 @@ static void machine_try(const struct seek *s, uint32_t i, double *least, struct 
 {
     bool decodes = s->request->output_tokens > 0;
     uint32_t token = decodes ? i : SCHED_NO_MACHINE;
-    if (i == SCHED_NO_MACHINE || !seek_both_fit(s, i) || (decodes && seek_token_over(s, i, true)))
+    if (i == SCHED_NO_MACHINE || !seek_both_fit(s, i) ||
+        (decodes && seek_token_over_threshold(s, i, true)))
         return;
     double its = cost(s, i, token);
     if (its >= *least)
         return;
     *least = its;
-    *out = (struct route){.prompt = i, .token = token};
+    *out = (struct route){.prompt_machine = i, .token_machine = token};
 }
 
 static bool same_cores(const struct sched_cluster *sc, const struct route *route)
 {
-    if (route->token == SCHED_NO_MACHINE)
+    if (route->token_machine == SCHED_NO_MACHINE)
         return false;
-    uint32_t cores = sc->machines[route->token].cores;
-    return cores > 0 && cores == sc->machines[route->prompt].cores;
+    uint32_t cores = sc->machines[route->token_machine].cores;
+    return cores > 0 && cores == sc->machines[route->prompt_machine].cores;
 }
 
 static bool measured(const struct sched_cluster *sc, uint32_t prompt)
@@ -143,21 +144,23 @@ void cluster_together(const struct seek *s, struct route *out)
     const struct sched_cluster *sc = s->sc;
     const struct route base = *out;
     /* A prompt machine that drains, or that holds a prefix, has KV of the request. */
-    if (!sc->options.together || base.token == base.prompt || base.prompt_moves ||
-        base.token_moves || base.lent > 0 || base.prefix_tokens > 0 ||
-        !set_has(&sc->open, base.prompt))
+    if (!sc->options.together || base.token_machine == base.prompt_machine || base.prompt_moves ||
+        base.token_moves || base.lent_machine > 0 || base.prefix_tokens > 0 ||
+        !set_has(&sc->routable, base.prompt_machine))
         return;
     if (same_cores(sc, &base)) {
-        if (seek_both_fit(s, base.token))
-            *out = (struct route){.prompt = base.token, .token = base.token};
+        if (seek_both_fit(s, base.token_machine))
+            *out = (struct route){.prompt_machine = base.token_machine,
+                                  .token_machine = base.token_machine};
         return;
     }
-    if (!measured(sc, base.prompt))
+    if (!measured(sc, base.prompt_machine))
         return;
-    double least = SPLIT_FAVOUR * cost(s, base.prompt, base.token);
-    if (base.token != SCHED_NO_MACHINE)
-        machine_try(s, base.token, &least, out);
-    machine_try(s, base.prompt, &least, out);
+    double least = SPLIT_FAVOUR * cost(s, base.prompt_machine, base.token_machine);
+    if (base.token_machine != SCHED_NO_MACHINE)
+        machine_try(s, base.token_machine, &least, out);
+    machine_try(s, base.prompt_machine, &least, out);
     for (int pool = 0; pool < POOL_COUNT; pool++)
-        machine_try(s, seek_find(s, MEASURE_PENDING, (enum pool)pool, seek_both_fit), &least, out);
+        machine_try(s, seek_least_loaded(s, MEASURE_PENDING, (enum pool)pool, seek_both_fit),
+                    &least, out);
 }

@@ -33,8 +33,8 @@ static uint16_t better(const struct cluster_rank *ranks, uint16_t a, uint16_t b)
     return cluster_rank_before(ranks, a, b) ? a : b;
 }
 
-void cluster_tree_put(struct cluster_tree *tree, const struct cluster_rank *ranks, uint32_t machine,
-                      bool in)
+void cluster_tree_update(struct cluster_tree *tree, const struct cluster_rank *ranks,
+                         uint32_t machine, bool in)
 {
     uint32_t node = tree->leaves + machine;
     tree->nodes[node] = in ? (uint16_t)machine : TREE_NONE;

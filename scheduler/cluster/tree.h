@@ -38,8 +38,8 @@ static inline bool cluster_rank_before(const struct cluster_rank *ranks, uint32_
 
 /* Adds the machine to the tree (in = true) or removes it. Must also be called, with in = true,
  * after the rank of a machine in the tree has changed. */
-void cluster_tree_put(struct cluster_tree *tree, const struct cluster_rank *ranks, uint32_t machine,
-                      bool in);
+void cluster_tree_update(struct cluster_tree *tree, const struct cluster_rank *ranks,
+                         uint32_t machine, bool in);
 
 static inline bool cluster_tree_empty(const struct cluster_tree *tree)
 {

@@ -55,7 +55,7 @@ static sched_slot prompt_next(const struct sched_machine *sm, const struct sched
                               uint32_t blocks)
 {
     sched_slot head = path->prompts.first;
-    sched_slot booked = path->booked.first;
+    sched_slot booked = path->prompts_with_blocks.first;
     if (head == SLOT_NONE || sm->slots[head].blocks + kept_for_others(sm, path, head) > blocks)
         return booked;
     if (booked != SLOT_NONE && sched_queue_before(sm->prompt_accounts, booked, head))
@@ -69,7 +69,7 @@ static uint32_t places_for_decodes(const struct sched_machine *sm, const struct 
                                    uint32_t blocks_free)
 {
     uint32_t places = sm->options.batch_sequences_max;
-    if (path->running == SLOT_NONE && prompt_next(sm, path, blocks_free) == SLOT_NONE)
+    if (path->running_prompt == SLOT_NONE && prompt_next(sm, path, blocks_free) == SLOT_NONE)
         return places;
     if (places > 1)
         return places - 1;
@@ -91,7 +91,7 @@ static uint32_t decodes_part(const struct sched_machine *sm, const struct sched_
     if (path->decode_batch_count == flights)
         return 0;
     uint32_t of_all = share_of(able, flights);
-    uint32_t of_idle = share_of(able - path->decodes_flying, flights - path->decode_batch_count);
+    uint32_t of_idle = share_of(able - path->decodes_in_flight, flights - path->decode_batch_count);
     return of_all < of_idle ? of_all : of_idle;
 }
 
@@ -119,7 +119,7 @@ static uint32_t decodes_add(struct sched_machine *sm, struct room *room)
         }
         slot = next;
     }
-    path->decodes_flying += count;
+    path->decodes_in_flight += count;
     return count;
 }
 
@@ -133,16 +133,16 @@ static void chunk_add(struct sched_machine *sm, sched_slot slot, struct room *ro
     batch_add(sm, room->batch,
               &(struct sched_batch_item){
                   .slot = slot,
-                  .prompt = true,
-                  .starts = entry->tokens_done == 0,
-                  .ends = chunk == left,
+                  .is_prompt = true,
+                  .is_first_chunk = entry->tokens_done == 0,
+                  .is_last_chunk = chunk == left,
                   .first_token = entry->tokens_done,
                   .token_count = chunk,
               });
     entry->tokens_done += chunk;
     room->tokens -= chunk;
     room->places--;
-    room->path->running = chunk == left ? SLOT_NONE : slot;
+    room->path->running_prompt = chunk == left ? SLOT_NONE : slot;
 }
 
 /* Returns false when the prompt has to wait for the next batch. A prompt that is larger than any
@@ -169,9 +169,9 @@ static bool batch_filled(const struct sched_machine *sm, const struct room *room
 static void prompts_add(struct sched_machine *sm, struct room *room)
 {
     struct sched_path *path = room->path;
-    if (path->running != SLOT_NONE)
-        chunk_add(sm, path->running, room);
-    while (path->running == SLOT_NONE) {
+    if (path->running_prompt != SLOT_NONE)
+        chunk_add(sm, path->running_prompt, room);
+    while (path->running_prompt == SLOT_NONE) {
         sched_slot slot = prompt_next(sm, path, room->blocks);
         if (slot == SLOT_NONE || batch_filled(sm, room) || !prompt_fits(sm, slot, room))
             return;
@@ -240,7 +240,7 @@ bool sched_machine_batch_next(struct sched_machine *sm, uint32_t path_index, uin
 static void prompt_advance(struct sched_machine *sm, const struct sched_batch_item *item)
 {
     sm->prompt_tokens_pending -= item->token_count;
-    if (!item->ends)
+    if (!item->is_last_chunk)
         return;
     sm->slots[item->slot].state = SLOT_PROMPT_ENDED;
     sm->prompts_running--;
@@ -250,7 +250,7 @@ static void decode_advance(struct sched_machine *sm, struct sched_path *path,
                            const struct sched_batch_item *item)
 {
     struct slot *entry = &sm->slots[item->slot];
-    path->decodes_flying--;
+    path->decodes_in_flight--;
     entry->tokens--;
     entry->room--;
     sm->decode_tokens_pending--;
@@ -279,12 +279,13 @@ void sched_machine_batch_done(struct sched_machine *sm, uint32_t index)
     for (uint32_t i = 0; i < batch->item_count; i++) {
         const struct sched_batch_item *item = &batch->items[i];
         sm->slots[item->slot].in_flight--;
-        if (item->prompt)
+        if (item->is_prompt)
             prompt_advance(sm, item);
         else
             decode_advance(sm, path, item);
     }
     path->batch_oldest = (path->batch_oldest + 1) % flights;
     path->batch_count--;
-    path->decode_batch_count -= batch->items[0].prompt ? 0 : 1; /* Decodes come before prompts. */
+    path->decode_batch_count -=
+        batch->items[0].is_prompt ? 0 : 1; /* Decodes come before prompts. */
 }

@@ -51,10 +51,10 @@ static void path_init(struct sched_path *path)
 {
     *path = (struct sched_path){
         .decodes = {.first = SLOT_NONE, .last = SLOT_NONE},
-        .running = SLOT_NONE,
+        .running_prompt = SLOT_NONE,
     };
     sched_queue_init(&path->prompts);
-    sched_queue_init(&path->booked);
+    sched_queue_init(&path->prompts_with_blocks);
 }
 
 enum status sched_machine_open(const struct sched_machine_options *options,
@@ -96,24 +96,24 @@ void sched_machine_close(struct sched_machine *sm)
     free(sm);
 }
 
-void sched_machine_time(struct sched_machine *sm, int64_t now_us)
+void sched_machine_time_set(struct sched_machine *sm, int64_t now_us)
 {
     int64_t ageing_us = sm->options.ageing_us;
     sm->now_us = now_us;
     sched_queue_age(sm->reservation_accounts, &sm->reservations, ageing_us, now_us);
     for (uint32_t i = 0; i < sm->options.path_count; i++) {
         sched_queue_age(sm->prompt_accounts, &sm->paths[i].prompts, ageing_us, now_us);
-        sched_queue_age(sm->prompt_accounts, &sm->paths[i].booked, ageing_us, now_us);
+        sched_queue_age(sm->prompt_accounts, &sm->paths[i].prompts_with_blocks, ageing_us, now_us);
     }
 }
 
-void sched_machine_mixed_tokens(struct sched_machine *sm, uint32_t tokens)
+void sched_machine_mixed_tokens_set(struct sched_machine *sm, uint32_t tokens)
 {
     assert(tokens >= SCHED_CHUNK_TOKENS && tokens <= LIMIT_BATCH_TOKENS);
     sm->options.mixed_prompt_tokens = tokens;
 }
 
-void sched_machine_fill_tokens(struct sched_machine *sm, uint32_t tokens)
+void sched_machine_fill_tokens_set(struct sched_machine *sm, uint32_t tokens)
 {
     sm->options.prompt_fill_tokens = tokens;
 }
@@ -147,8 +147,8 @@ void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_
     entry->tokens = tokens;
     entry->tokens_done = 0;
     entry->blocks = blocks;
-    entry->arrival = sm->arrivals++;
-    entry->request_number = rank != NULL ? rank->number : 0;
+    entry->arrival = sm->arrival_count++;
+    entry->request_number = rank != NULL ? rank->request_number : 0;
     sm->prompt_tokens_pending += tokens;
     sched_queue_add(sm->prompt_accounts, sched_prompt_queue(sm, entry), slot, &ticket, sm->now_us);
 }
@@ -162,8 +162,8 @@ bool sched_machine_prompt_after(const struct sched_machine *sm, uint32_t path, s
     return *slot_out != SLOT_NONE;
 }
 
-void sched_machine_prompt_left(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
-                               uint32_t blocks)
+void sched_machine_prompt_left_set(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
+                                   uint32_t blocks)
 {
     struct slot *entry = &sm->slots[slot];
     assert(entry->state == SLOT_PROMPT_WAITING && entry->blocks > 0 && tokens >= 1 && blocks >= 1);
@@ -212,8 +212,8 @@ void sched_machine_stop(struct sched_machine *sm, sched_slot slot)
 {
     assert(slot < sm->options.slot_count);
     struct sched_path *path = &sm->paths[sm->slots[slot].path];
-    if (sm->slots[slot].state == SLOT_PROMPT_RUNNING && path->running == slot)
-        path->running = SLOT_NONE;
+    if (sm->slots[slot].state == SLOT_PROMPT_RUNNING && path->running_prompt == slot)
+        path->running_prompt = SLOT_NONE;
 }
 
 bool sched_machine_in_batch(const struct sched_machine *sm, sched_slot slot)
@@ -232,9 +232,9 @@ void sched_machine_load(const struct sched_machine *sm, struct sched_machine_loa
         .decode_tokens_pending = sm->decode_tokens_pending,
     };
     for (uint32_t i = 0; i < sm->options.path_count; i++) {
-        out->prompts_waiting += sm->paths[i].prompts.count + sm->paths[i].booked.count;
+        out->prompts_waiting += sm->paths[i].prompts.count + sm->paths[i].prompts_with_blocks.count;
         out->decodes_running += sm->paths[i].decodes.count;
-        if (sm->paths[i].running != SLOT_NONE)
-            out->prompt_tokens_open += sm->slots[sm->paths[i].running].tokens_done;
+        if (sm->paths[i].running_prompt != SLOT_NONE)
+            out->prompt_tokens_open += sm->slots[sm->paths[i].running_prompt].tokens_done;
     }
 }

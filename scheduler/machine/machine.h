@@ -48,8 +48,8 @@ struct sched_machine_options {
     uint32_t prompt_fill_tokens;
     /* Most prompt tokens of a batch without decodes; ≤ LIMIT_BATCH_TOKENS. */
     uint32_t prompt_batch_tokens;
-    /* Most prompt tokens of a batch with decodes; ≤ LIMIT_BATCH_TOKENS. sched_machine_mixed_tokens
-     * changes it. */
+    /* Most prompt tokens of a batch with decodes; ≤ LIMIT_BATCH_TOKENS.
+     * sched_machine_mixed_tokens_set changes it. */
     uint32_t mixed_prompt_tokens;
     uint32_t batch_sequences_max; /* Most requests of a batch; ≤ LIMIT_BATCH_SEQUENCES. */
     /* Waiting time after which a request joins the next more urgent priority class; 0 = never. */
@@ -75,7 +75,7 @@ struct sched_rank {
     int64_t born_us;  /* Time of the client's request, for the choice of a victim. */
     /* Number of the request, the same on all machines. Earlier requests have lower numbers (see
      * sched_machine_deadlock_victim). */
-    uint64_t number;
+    uint64_t request_number;
 };
 
 struct sched_machine;
@@ -88,14 +88,14 @@ void sched_machine_close(struct sched_machine *sm); /* NULL is fine */
 
 /* Sets the time and applies ageing, so the order of the queues may change. Must not be called
  * between sched_machine_prompt_after and sched_machine_batch_next. */
-void sched_machine_time(struct sched_machine *sm, int64_t now_us);
+void sched_machine_time_set(struct sched_machine *sm, int64_t now_us);
 
 /* Sets the option mixed_prompt_tokens for the batches that follow. Requires LIMIT_CHUNK_TOKENS_MIN
  * ≤ tokens ≤ LIMIT_BATCH_TOKENS. */
-void sched_machine_mixed_tokens(struct sched_machine *sm, uint32_t tokens);
+void sched_machine_mixed_tokens_set(struct sched_machine *sm, uint32_t tokens);
 
 /* Sets the option prompt_fill_tokens for the batches that follow. */
-void sched_machine_fill_tokens(struct sched_machine *sm, uint32_t tokens);
+void sched_machine_fill_tokens_set(struct sched_machine *sm, uint32_t tokens);
 
 /* Adds a prompt of `tokens` (≥ 1) tokens to the queue of `path` (< path_count). Before the prompt
  * starts, the caller takes `blocks` blocks for it; 0 = it has its blocks (the request will be
@@ -110,8 +110,8 @@ bool sched_machine_prompt_after(const struct sched_machine *sm, uint32_t path, s
 /* Sets the number of tokens that a waiting prompt must still compute and of blocks that it must
  * still take (≥ 1 each), after its first tokens were found in the prefix cache. Requires a prompt
  * that needs blocks. */
-void sched_machine_prompt_left(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
-                               uint32_t blocks);
+void sched_machine_prompt_left_set(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
+                                   uint32_t blocks);
 
 /* Queues a reservation: a request that will be decoded here needs `blocks` blocks. Its API key is
  * charged for `tokens` tokens. rank NULL = no key, priority 0. */
@@ -121,7 +121,7 @@ void sched_machine_reserve_add(struct sched_machine *sm, sched_slot slot, uint32
 bool sched_machine_reserve_head(const struct sched_machine *sm, sched_slot *slot_out);
 /* Sets the number of blocks that a waiting reservation must still take, after other blocks were
  * found in the prefix cache. */
-void sched_machine_reserve_left(struct sched_machine *sm, sched_slot slot, uint32_t blocks);
+void sched_machine_reserve_left_set(struct sched_machine *sm, sched_slot slot, uint32_t blocks);
 /* Removes the first reservation from the queue if blocks_free is enough for its blocks and for the
  * blocks of the first prompt of each path that arrived earlier. Otherwise returns false, and later
  * reservations wait too. The caller takes the blocks at once. */
@@ -130,7 +130,7 @@ bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
 
 /* Records that a request that sched_machine_reserve_next returned has its blocks and awaits its KV
  * from another machine, until sched_machine_decode_add or sched_machine_remove. */
-void sched_machine_awaits(struct sched_machine *sm, sched_slot slot);
+void sched_machine_await_begin(struct sched_machine *sm, sched_slot slot);
 
 /* Finds the reservation that must be given up to break a deadlock between machines. Must be called
  * when no further batch can begin. `holders` = number of requests that hold blocks here.
@@ -149,7 +149,7 @@ bool sched_machine_deadlock_victim(const struct sched_machine *sm, uint32_t bloc
 struct sched_decode {
     uint32_t path;
     uint32_t tokens_left; /* Most tokens left to generate. */
-    uint32_t room;        /* Number of the tokens_left that the request's blocks can hold. */
+    uint32_t room_tokens; /* Number of the tokens_left that the request's blocks can hold. */
     struct sched_rank rank;
     bool pinned; /* Never a victim. Requires room >= tokens_left. */
 };
@@ -158,16 +158,17 @@ struct sched_decode {
 void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot,
                               const struct sched_decode *decode);
 
-/* Growth of decodes. sched_machine_short finds a decode whose next token has no room; such a decode
- * joins no batch. The caller takes one more block for it and calls sched_machine_grown: there is
- * room for `tokens` ≥ 1 more tokens. If no block is left, the caller frees the blocks of
- * sched_machine_victim and removes it; without a victim, the caller tries again after the next
- * batch. All this happens before waiting requests get memory. memory.c proves that it ends. */
-bool sched_machine_short(const struct sched_machine *sm, sched_slot *slot_out);
-void sched_machine_grown(struct sched_machine *sm, sched_slot slot, uint32_t tokens);
+/* Growth of decodes. sched_machine_short_find finds a decode whose next token has no room; such a
+ * decode joins no batch. The caller takes one more block for it and calls
+ * sched_machine_decode_grow: there is room for `tokens` ≥ 1 more tokens. If no block is left, the
+ * caller frees the blocks of sched_machine_victim_find and removes it; without a victim, the caller
+ * tries again after the next batch. All this happens before waiting requests get memory. memory.c
+ * proves that it ends. */
+bool sched_machine_short_find(const struct sched_machine *sm, sched_slot *slot_out);
+void sched_machine_decode_grow(struct sched_machine *sm, sched_slot slot, uint32_t tokens);
 /* Finds the least urgent decode that is not pinned; among equals, the youngest. Returns false if
  * that decode is in a batch, or if all decodes are pinned. */
-bool sched_machine_victim(const struct sched_machine *sm, sched_slot *slot_out);
+bool sched_machine_victim_find(const struct sched_machine *sm, sched_slot *slot_out);
 
 /* Removes the request from the scheduler, in any state. Requires that it is in no batch. */
 void sched_machine_remove(struct sched_machine *sm, sched_slot slot);
@@ -179,10 +180,10 @@ bool sched_machine_in_batch(const struct sched_machine *sm, sched_slot slot);
 
 struct sched_batch_item {
     sched_slot slot;
-    bool prompt; /* true: a chunk of a prompt; false: one decode step. */
+    bool is_prompt; /* true: a chunk of a prompt; false: one decode step. */
     /* The prompt's first chunk. The caller takes the prompt's blocks before running it. */
-    bool starts;
-    bool ends;            /* The prompt's last chunk. A token is sampled from its last row. */
+    bool is_first_chunk;
+    bool is_last_chunk;   /* The prompt's last chunk. A token is sampled from its last row. */
     uint32_t first_token; /* Position of the chunk in the prompt. */
     uint32_t token_count; /* Rows; 1 for a decode. */
 };

@@ -29,8 +29,8 @@ void sched_machine_reserve_add(struct sched_machine *sm, sched_slot slot, uint32
     struct slot *entry = sched_slot_unknown(sm, slot);
     entry->state = SLOT_RESERVING;
     entry->blocks = blocks;
-    entry->arrival = sm->arrivals++;
-    entry->request_number = rank != NULL ? rank->number : 0;
+    entry->arrival = sm->arrival_count++;
+    entry->request_number = rank != NULL ? rank->request_number : 0;
     sched_queue_add(sm->reservation_accounts, &sm->reservations, slot, &ticket, sm->now_us);
 }
 
@@ -42,7 +42,7 @@ bool sched_machine_reserve_head(const struct sched_machine *sm, sched_slot *slot
     return true;
 }
 
-void sched_machine_reserve_left(struct sched_machine *sm, sched_slot slot, uint32_t blocks)
+void sched_machine_reserve_left_set(struct sched_machine *sm, sched_slot slot, uint32_t blocks)
 {
     assert(sm->slots[slot].state == SLOT_RESERVING);
     sm->slots[slot].blocks = blocks;
@@ -79,7 +79,7 @@ bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
 
 /* ---- reservations to give up ---- */
 
-void sched_machine_awaits(struct sched_machine *sm, sched_slot slot)
+void sched_machine_await_begin(struct sched_machine *sm, sched_slot slot)
 {
     sched_slot_unknown(sm, slot)->state = SLOT_AWAITING;
     sched_list_append(sm, &sm->awaiting, slot);
@@ -137,12 +137,12 @@ void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot,
     struct sched_path *path = &sm->paths[decode->path];
     assert(entry->state == SLOT_UNKNOWN || entry->state == SLOT_AWAITING ||
            entry->state == SLOT_PROMPT_ENDED);
-    assert(!decode->pinned || decode->room >= decode->tokens_left);
+    assert(!decode->pinned || decode->room_tokens >= decode->tokens_left);
     if (entry->state == SLOT_AWAITING)
         sched_list_remove(sm, &sm->awaiting, slot);
     entry->path = (uint8_t)decode->path;
     entry->tokens = decode->tokens_left;
-    entry->room = decode->room;
+    entry->room = decode->room_tokens;
     entry->rank = decode->rank;
     entry->pinned = decode->pinned;
     entry->state = decode->tokens_left > 0 ? SLOT_DECODING : SLOT_DECODE_ENDED;
@@ -153,7 +153,7 @@ void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot,
     sched_list_append(sm, &path->decodes, slot);
 }
 
-bool sched_machine_short(const struct sched_machine *sm, sched_slot *slot_out)
+bool sched_machine_short_find(const struct sched_machine *sm, sched_slot *slot_out)
 {
     const struct sched_path *path = sm->paths;
     const struct sched_path *end = path + sm->options.path_count;
@@ -168,7 +168,7 @@ bool sched_machine_short(const struct sched_machine *sm, sched_slot *slot_out)
     return true;
 }
 
-void sched_machine_grown(struct sched_machine *sm, sched_slot slot, uint32_t tokens)
+void sched_machine_decode_grow(struct sched_machine *sm, sched_slot slot, uint32_t tokens)
 {
     struct slot *entry = &sm->slots[slot];
     assert(entry->state == SLOT_DECODING && entry->in_flight == 0 && tokens >= 1);
@@ -197,7 +197,7 @@ static sched_slot least_urgent(const struct sched_machine *sm, const struct sche
 
 /* A victim in flight is waited for; otherwise a more urgent decode would lose its memory instead.
  */
-bool sched_machine_victim(const struct sched_machine *sm, sched_slot *slot_out)
+bool sched_machine_victim_find(const struct sched_machine *sm, sched_slot *slot_out)
 {
     sched_slot victim = SLOT_NONE;
     for (uint32_t i = 0; i < sm->options.path_count; i++)

@@ -21,7 +21,7 @@ enum slot_state {
     SLOT_UNKNOWN,
     SLOT_RESERVING,      /* In the queue `reservations`. */
     SLOT_AWAITING,       /* In the list `awaiting`: has its blocks, but not its KV. */
-    SLOT_PROMPT_WAITING, /* In the queue `prompts` or `booked` of its path. */
+    SLOT_PROMPT_WAITING, /* In the queue `prompts` or `prompts_with_blocks` of its path. */
     SLOT_PROMPT_RUNNING, /* A batch has its first chunk; its last chunk is not computed. */
     SLOT_PROMPT_ENDED,   /* Its prompt is computed. */
     SLOT_DECODING,       /* In the list `decodes` of its path. */
@@ -54,15 +54,15 @@ struct slot_list {
 
 /* The work of one path: one replica of each stage. */
 struct sched_path {
-    struct sched_queue prompts; /* Waiting prompts that need blocks to start. */
-    struct sched_queue booked;  /* Waiting prompts that have their blocks already. */
+    struct sched_queue prompts;             /* Waiting prompts that need blocks to start. */
+    struct sched_queue prompts_with_blocks; /* Waiting prompts that have their blocks already. */
     /* Decodes in the order in which they run next. */
     struct slot_list decodes;
-    uint32_t running; /* Prompt that was begun and has chunks left; SLOT_NONE = none. */
+    uint32_t running_prompt; /* Prompt that was begun and has chunks left; SLOT_NONE = none. */
     /* The previous batch had a prompt (places_for_decodes in batch.c). */
     bool prompt_in_last_batch;
-    uint32_t decodes_short;  /* Decodes with room = 0. */
-    uint32_t decodes_flying; /* Decodes that are in a batch in flight. */
+    uint32_t decodes_short;     /* Decodes with room = 0. */
+    uint32_t decodes_in_flight; /* Decodes that are in a batch in flight. */
     /* The path's part of `batches` is a ring. Index of its oldest batch in flight. */
     uint32_t batch_oldest;
     uint32_t batch_count;        /* Batches in flight. */
@@ -77,8 +77,8 @@ struct sched_machine {
     struct sched_fair *prompt_accounts; /* Accounts of the API keys, common to all paths. */
     struct sched_path paths[LIMIT_STAGE_PATHS];
     struct sched_batch *batches; /* [path_count][batches_in_flight] */
-    int64_t now_us;              /* Time of the latest sched_machine_time. */
-    uint64_t arrivals;           /* Number of prompts and reservations that have arrived. */
+    int64_t now_us;              /* Time of the latest sched_machine_time_set. */
+    uint64_t arrival_count;      /* Number of prompts and reservations that have arrived. */
     uint32_t prompts_running;
     uint64_t prompt_tokens_pending;
     uint64_t decode_tokens_pending;
@@ -93,7 +93,7 @@ static inline struct sched_queue *sched_prompt_queue(struct sched_machine *sm,
                                                      const struct slot *prompt)
 {
     struct sched_path *path = &sm->paths[prompt->path];
-    return prompt->blocks > 0 ? &path->prompts : &path->booked;
+    return prompt->blocks > 0 ? &path->prompts : &path->prompts_with_blocks;
 }
 
 /* Returns the ticket of a request with this rank and the cost `tokens`. rank NULL = no key,

@@ -19,8 +19,8 @@ void audit_write(const struct audit_actor *actor, const char *act, const char *t
     text_addf(&line, "{\"status\":%u", status);
     member_add(&line, "act", act);
     member_add(&line, "target", target);
-    member_add(&line, "who", actor->who);
-    member_add(&line, "from", actor->from);
+    member_add(&line, "who", actor->name);
+    member_add(&line, "from", actor->address);
     text_adds(&line, "}");
     int bytes = line.broken ? 0 : (int)line.bytes;
     const char *text = bytes > 0 ? line.data : "";

@@ -21,9 +21,9 @@
 struct audit_actor {
     /* "key NAME", "admin socket uid N", "uid N pid P" (a signal), "loopback client" (without API
      * keys), "no valid key" or "unknown client". */
-    char who[LIMIT_KEY_NAME_BYTES + 16];
-    char from[LIMIT_ADDRESS_BYTES]; /* "127.0.0.1:41234", "admin socket" or "signal". */
-    bool is_administrator;          /* false = no key, or a key without the right. */
+    char name[LIMIT_KEY_NAME_BYTES + 16];
+    char address[LIMIT_ADDRESS_BYTES]; /* "127.0.0.1:41234", "admin socket" or "signal". */
+    bool is_administrator;             /* false = no key, or a key without the right. */
 };
 
 /* Writes a line. target: "" = none. status: an HTTP status, also for signals and reloads; 0 = the

@@ -26,11 +26,11 @@ bool form_field_copy(struct form *form, const char *name, const char *chat_name)
 
 static bool append(struct form *form, json_t *list, json_t *value)
 {
-    if (form->made++ >= FORM_MADE_MAX) {
+    if (form->item_count++ >= FORM_ITEMS_MAX) {
         json_decref(value);
         return api_error_set(form->error, 400, NULL,
                              "the body has too many messages, parts and calls: want at most %d",
-                             FORM_MADE_MAX);
+                             FORM_ITEMS_MAX);
     }
     return (value != NULL && json_array_append_new(list, value) == 0) || out_of_memory(form);
 }

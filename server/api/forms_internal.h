@@ -13,14 +13,14 @@
 /* The state of converting one body. */
 struct form {
     json_t *body;
-    json_t *chat;     /* The body of a chat that is being made. */
-    json_t *messages; /* The list of messages of `chat`. */
-    uint32_t made;    /* Messages, parts, calls and tools so far. */
+    json_t *chat;        /* The body of a chat that is being made. */
+    json_t *messages;    /* The list of messages of `chat`. */
+    uint32_t item_count; /* Messages, parts, calls and tools so far. */
     struct api_error *error;
 };
 
 /* Most messages, parts, calls and tools of a body, because each takes some hundred bytes. */
-#define FORM_MADE_MAX 65536
+#define FORM_ITEMS_MAX 65536
 
 /* Fill form->chat, whose list of messages is empty at first, from the fields that only this API has
  * (known_fields.h). */

@@ -19,7 +19,7 @@
 #define RETRY_S_MAX       600
 #define IN_FLIGHT_MAX     LIMIT_CLUSTER_REQUESTS
 #define TOKENS_MINUTE_MAX (1ll << 40)
-#define PLACES            API_KEY_PLACES
+#define PLACES            API_KEY_INDICES
 
 struct entry {
     bool present;     /* In the key file that is in use. */
@@ -572,12 +572,13 @@ void api_keys_tokens_return(struct api_keys *keys, uint32_t key, uint64_t prompt
     e->tokens += (double)prompt_tokens;
 }
 
-bool api_keys_left(struct api_keys *keys, uint32_t key, int64_t now_us, struct api_key_left *out)
+bool api_keys_unused(struct api_keys *keys, uint32_t key, int64_t now_us,
+                     struct api_key_unused *out)
 {
     struct entry *e = entry_at(keys, key);
     if (e == NULL)
         return false;
-    *out = (struct api_key_left){0};
+    *out = (struct api_key_unused){0};
     if (e->rules.requests_max > 0) {
         uint64_t used = e->counts.in_flight + e->texts;
         out->answers_max = share_of(keys, e->rules.requests_max);

@@ -21,7 +21,7 @@
 
 /* All indices of keys are below this number. A key that was removed from the file keeps its index
  * while its answers run and while it is held (api_keys_index_hold). */
-#define API_KEY_PLACES (2 * LIMIT_API_KEYS)
+#define API_KEY_INDICES (2 * LIMIT_API_KEYS)
 
 /* A key's entry in the file. */
 struct api_key_rules {
@@ -89,7 +89,7 @@ bool api_keys_revoked(const struct api_keys *keys, uint32_t key);
 #define API_KEY_REVOKED_TEXT "this API key was removed or replaced"
 
 /* Return the rules (NULL = no key has this index) and the counts of a key. `key` comes from
- * api_keys_find, or is any index below API_KEY_PLACES. */
+ * api_keys_find, or is any index below API_KEY_INDICES. */
 const struct api_key_rules *api_keys_rules(const struct api_keys *keys, uint32_t key);
 const struct api_key_counts *api_keys_counts(const struct api_keys *keys, uint32_t key);
 
@@ -113,7 +113,7 @@ void api_keys_tokens_charge(struct api_keys *keys, uint32_t key, uint32_t tokens
 /* Ends one answer. */
 void api_keys_answer_end(struct api_keys *keys, uint32_t key);
 /* The unused part of a key's limits at this gateway. */
-struct api_key_left {
+struct api_key_unused {
     uint64_t answers_max; /* Most answers in flight; 0 = no limit, and answers_left is 0. */
     uint64_t answers_left;
     uint64_t tokens_max; /* Tokens a minute; 0 = no limit, and the next two fields are 0. */
@@ -121,7 +121,8 @@ struct api_key_left {
     uint64_t tokens_full_us; /* Time until tokens_max tokens are left, if none is used. */
 };
 /* Stores the unused part. Returns false for API_KEY_NONE. */
-bool api_keys_left(struct api_keys *keys, uint32_t key, int64_t now_us, struct api_key_left *out);
+bool api_keys_unused(struct api_keys *keys, uint32_t key, int64_t now_us,
+                     struct api_key_unused *out);
 
 /* Returns to the key the tokens that it was charged for a prompt that is not computed. */
 void api_keys_tokens_return(struct api_keys *keys, uint32_t key, uint64_t prompt_tokens);

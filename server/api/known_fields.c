@@ -322,7 +322,7 @@ const struct api_known_field *api_known_field_find(enum api_kind kind, const cha
     const enum api_kind common = api_has_form(kind) && field == NULL ? API_CHAT : kind;
     if (field == NULL)
         field = find_in(api_known_fields, api_known_fields_count, name);
-    *used_out = field != NULL && (field->used & (1u << common)) != 0;
+    *used_out = field != NULL && (field->used_by_kinds & (1u << common)) != 0;
     return field;
 }
 
@@ -345,7 +345,7 @@ bool api_known_fields_check(json_t *body, enum api_kind kind, uint32_t *unknown,
         const struct api_known_field *elsewhere =
             find_in(api_known_fields, api_known_fields_count, name);
         api_error_set(error, 400, name, "%s is not supported%s: want %s, or no such field", name,
-                      elsewhere != NULL && elsewhere->used != 0 ? " by this endpoint" : "",
+                      elsewhere != NULL && elsewhere->used_by_kinds != 0 ? " by this endpoint" : "",
                       api_neutral_text(field->neutral));
         error->code = "unsupported_parameter";
         return false;

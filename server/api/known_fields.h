@@ -39,14 +39,15 @@ enum api_neutral {
 
 struct api_known_field {
     const char *name;
-    uint32_t used; /* Bit k: cleave uses the field in requests of enum api_kind k. */
+    uint32_t used_by_kinds; /* Bit k: cleave uses the field in requests of enum api_kind k. */
     enum api_neutral neutral;
     /* OpenAI, vLLM, llama-server: y = yes, p = partly or deprecated, i = ignored, n = no. Empty in
      * the tables of forms. */
-    char peers[4];
-    /* The JSON types of the field other than null, separated by blanks; empty if `used` is 0. */
+    char peer_support[4];
+    /* The JSON types of the field other than null, separated by blanks; empty if `used_by_kinds` is
+     * 0. */
     const char *types;
-    const char *values; /* Text for docs/api.md and /openapi.json; empty if `used` is 0. */
+    const char *values; /* Text for docs/api.md and /openapi.json; empty if `used_by_kinds` is 0. */
 };
 
 /* The table, ordered by name (strcmp). */

@@ -93,7 +93,7 @@ static void write_path(struct text *out, const struct api_path *path)
 {
     add_string(out, path->path);
     text_addf(out, ":{\"%s\":{", path->post ? "post" : "get");
-    if (path->open)
+    if (path->needs_no_key)
         text_adds(out, "\"security\":[],");
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
         if (strcmp(path->path, bodies[i].path) == 0)

@@ -13,8 +13,8 @@
 /* One endpoint. */
 struct api_path {
     const char *path;
-    bool post; /* The method is POST, else GET. */
-    bool open; /* No API key is needed. */
+    bool post;         /* The method is POST, else GET. */
+    bool needs_no_key; /* No API key is needed. */
 };
 
 /* Appends the JSON object. */

@@ -469,7 +469,7 @@ static bool convert_form(json_t **root, struct api_request *out, struct api_erro
     json_t *chat;
     if (out->kind == API_MESSAGES && api_field_get(*root, "max_tokens") == NULL)
         return api_error_set(error, 400, "max_tokens", "max_tokens is missing");
-    if (!api_form_convert(out->kind, *root, &chat, &out->repeated, error))
+    if (!api_form_convert(out->kind, *root, &chat, &out->repeated_members, error))
         return false;
     json_decref(*root);
     *root = chat;
@@ -520,7 +520,7 @@ void api_request_done(struct api_request *request)
     api_request_input_free(request);
     texts_free(&request->stop_texts);
     free(request->constraint.text);
-    free(request->tools.names);
-    free(request->repeated);
+    free(request->tools.packed_names);
+    free(request->repeated_members);
     memset(request, 0, sizeof(*request));
 }

@@ -86,7 +86,7 @@ struct api_request {
     bool life_events;    /* cleave.events: the stream also has the events of the request. */
     bool has_cache_salt; /* As in vLLM: only requests with the same salt share cached prefixes. */
     uint8_t cache_salt_hash[SECRET_HASH_BYTES];
-    char *repeated;          /* API_RESPONSES: members that the answer repeats (forms.h). */
+    char *repeated_members;  /* API_RESPONSES: members that the answer repeats (forms.h). */
     uint32_t unknown_fields; /* Number of fields that neither cleave nor its peers know. */
 
     struct api_text *texts;      /* Copies of the model's name and prompts. */

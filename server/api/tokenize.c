@@ -18,7 +18,7 @@ static bool encode_messages(const struct api_tokenize *with, json_t *root, uint3
     bool good = api_chat_parse(root, &chat, &tools, error) &&
                 api_encode_chat(&with->encode, &chat, ids, count, &begin, error);
     api_chat_done(&chat);
-    free(tools.names);
+    free(tools.packed_names);
     return good;
 }
 

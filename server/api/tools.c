@@ -176,12 +176,12 @@ static bool names_join(const json_t *tools, struct api_tools *out, struct api_er
     size_t bytes = 2, used = 1;
     for (size_t i = 0; i < json_array_size(tools); i++)
         bytes += strlen(name_of(tools, i)) + 1;
-    out->names = malloc(bytes);
-    if (out->names == NULL)
+    out->packed_names = malloc(bytes);
+    if (out->packed_names == NULL)
         return api_error_set(error, 503, NULL, "out of memory");
-    out->names[0] = '\n';
+    out->packed_names[0] = '\n';
     for (size_t i = 0; i < json_array_size(tools); i++)
-        used += (size_t)snprintf(out->names + used, bytes - used, "%s\n", name_of(tools, i));
+        used += (size_t)snprintf(out->packed_names + used, bytes - used, "%s\n", name_of(tools, i));
     return true;
 }
 

@@ -20,10 +20,10 @@ enum api_tool_choice {
 
 struct api_tools {
     enum api_tool_choice choice;
-    uint32_t named; /* API_TOOLS_NAMED: index of the tool. */
-    bool parallel;  /* An answer may have several calls. */
-    bool strict;    /* At least one tool is strict: its arguments always follow its schema. */
-    char *names;    /* malloc'ed: answer_options.names (answer_parser.h). NULL = no tools. */
+    uint32_t named;     /* API_TOOLS_NAMED: index of the tool. */
+    bool parallel;      /* An answer may have several calls. */
+    bool strict;        /* At least one tool is strict: its arguments always follow its schema. */
+    char *packed_names; /* malloc'ed: answer_options.names (answer_parser.h). NULL = no tools. */
 };
 
 /* Checks `tools`, `tool_choice` and `parallel_tool_calls`. *tools_out is a new reference to the

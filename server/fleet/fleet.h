@@ -60,8 +60,8 @@ struct fleet_process {
     int ready_fd;   /* Reading end of the pipe for the ready line; -1 = read, or no process. */
     int keys_fd;    /* For child_keys_send; -1 = no keys, or no process. */
     int batches_fd; /* Record of its batches; -1 = no process. */
-    struct child_line line;
-    const char *failure; /* Why it ends, in `line`; NULL = it has not said. */
+    struct child_line ready_line;
+    const char *failure; /* Why it ends, in `ready_line`; NULL = it has not said. */
     bool was_ready;      /* This process or an earlier one was ready. */
     int64_t started_us;  /* When the process was started. */
     int64_t kill_us;     /* PROCESS_ENDING: when it is killed. */
@@ -85,9 +85,9 @@ struct fleet_connection {
     struct transport_peer *peer;       /* Set while TRYING or UP. */
     int64_t retry_us;                  /* CONNECTION_WAITING: time of the next attempt. */
     int64_t backoff_us;                /* Pause after the next loss or failed attempt. */
-    char why[256];                     /* Why the machine is not up. */
-    /* The text `why` that was logged last, so that the same reason is logged only once. */
-    char logged_why[256];
+    char down_reason[256];             /* Why the machine is not up. */
+    /* The text `down_reason` that was logged last, so that the same reason is logged only once. */
+    char logged_reason[256];
 };
 
 /* The record of one machine. */
@@ -111,11 +111,11 @@ struct fleet_machine {
     struct sched_rates rates;
     struct message_stats stats;   /* Latest STATS; all zero = not received yet. */
     struct message_others others; /* Latest OTHERS; gateways = 0: not received yet. */
-    bool led_elsewhere;           /* Another of the gateways connected to the machine leads. */
+    bool another_leads;           /* Another of the gateways connected to the machine leads. */
     struct machine_bits links;    /* Machines that it can write KV to. */
     uint32_t crashes;             /* Crashes of its local process (gateway_machine_crashed). */
-    char crash_why[160];          /* Text of the latest crash; empty = none. */
-    char link_why[320]; /* Latest link that failed, and why; empty once a link comes up. */
+    char crash_reason[160];       /* Text of the latest crash; empty = none. */
+    char link_reason[320]; /* Latest link that failed, and why; empty once a link comes up. */
 };
 
 struct fleet {

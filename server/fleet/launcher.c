@@ -61,8 +61,8 @@ static enum status machine_start(struct launcher *l, struct fleet_machine *m, st
     }
     *config = *l->options.config;
     fleet_config_write(l->options.fleet, config);
-    if (l->options.prepare != NULL)
-        l->options.prepare(l->options.self, m, config);
+    if (l->options.config_prepare != NULL)
+        l->options.config_prepare(l->options.self, m, config);
     const struct child_spec spec = {
         .program = l->options.program,
         .machine = m->config.name,
@@ -85,7 +85,7 @@ static enum status machine_start(struct launcher *l, struct fleet_machine *m, st
     process->pidfd = child.pidfd;
     process->ready_fd = child.ready_fd;
     process->keys_fd = child.keys_fd;
-    process->line = (struct child_line){.bytes = 0};
+    process->ready_line = (struct child_line){.bytes = 0};
     process->failure = NULL;
     process->started_us = clock_now_us(l->options.clock);
     descriptor_watch(l, process->pidfd, m, true);
@@ -140,7 +140,7 @@ static void ready_read(struct launcher *l, struct fleet_machine *m)
 {
     struct fleet_process *process = &m->process;
     const char *text;
-    enum child_said said = child_read(process->ready_fd, &process->line, &text);
+    enum child_line_kind said = child_line_read(process->ready_fd, &process->ready_line, &text);
     if (said == CHILD_NOT_YET)
         return;
     ready_close(process);
@@ -152,7 +152,7 @@ static void ready_read(struct launcher *l, struct fleet_machine *m)
     }
     if (said == CHILD_NONSENSE) {
         log_error("machine %s said \"%s\", want \"ready ADDRESS\"", m->config.name,
-                  process->line.text);
+                  process->ready_line.text);
         kill(process->pid, SIGKILL);
         return;
     }
@@ -169,7 +169,8 @@ static void end_text(const siginfo_t *info, char *out, size_t capacity)
         snprintf(out, capacity, "signal %d, %s", info->si_status, strsignal(info->si_status));
 }
 
-/* Plans the restart of a machine that died: at once if it served a while and was killed from outside. */
+/* Plans the restart of a machine that died: at once if it served a while and was killed from
+ * outside. */
 static void restart_plan(struct launcher *l, struct fleet_machine *m, const char *how, bool killed)
 {
     struct fleet_process *process = &m->process;

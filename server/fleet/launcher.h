@@ -54,8 +54,8 @@ struct launcher_options {
     struct launcher_events events;
     /* Changes a copy of `config` into the config that the machine gets; NULL = the copy is not
      * changed. */
-    void (*prepare)(void *self, const struct fleet_machine *machine, struct config *config);
-    void *self; /* First argument of the events and of `prepare`. */
+    void (*config_prepare)(void *self, const struct fleet_machine *machine, struct config *config);
+    void *self; /* First argument of the events and of `config_prepare`. */
 };
 
 /* Starts all local machines of the fleet. An error says what failed. */

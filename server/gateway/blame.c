@@ -4,20 +4,21 @@
 static const uint32_t weights[] = {
     [BLAME_NONE] = 0, [BLAME_LINK] = 1, [BLAME_DEATH] = 8, [BLAME_FAILED] = 8};
 
-bool blame_lost(struct request_blame *blame, enum blame_cause cause, bool progress, int64_t now_us)
+bool blame_loss_add(struct request_blame *blame, enum blame_cause cause, bool progress,
+                    int64_t now_us)
 {
     if (progress || blame->losses == 0) {
         blame->losses = 0;
-        blame->weight = 0;
-        blame->first_us = now_us;
+        blame->weight_sum = 0;
+        blame->first_loss_us = now_us;
     }
     blame->losses++;
-    blame->weight += weights[cause];
-    return blame->weight >= BLAME_MAX &&
-           (cause == BLAME_FAILED || now_us - blame->first_us >= BLAME_US_MIN);
+    blame->weight_sum += weights[cause];
+    return blame->weight_sum >= BLAME_MAX &&
+           (cause == BLAME_FAILED || now_us - blame->first_loss_us >= BLAME_US_MIN);
 }
 
-bool blame_crashed(struct request_blame *blame, uint32_t delivered, uint32_t crashes_max)
+bool blame_crash_add(struct request_blame *blame, uint32_t delivered, uint32_t crashes_max)
 {
     blame->crashes++;
     blame->crash_tokens = delivered;

@@ -35,19 +35,20 @@ enum blame_cause {
 /* The counts of a request; all zeros at first. */
 struct request_blame {
     uint32_t losses;       /* Consecutive losses since a token was delivered. */
-    uint32_t weight;       /* Sum of the weights of these losses. */
-    int64_t first_us;      /* Time of the first of these losses. */
+    uint32_t weight_sum;   /* Sum of the weights of these losses. */
+    int64_t first_loss_us; /* Time of the first of these losses. */
     uint32_t crashes;      /* Crashes of machines since the request was cleared; > 0 = suspect. */
     uint32_t crash_tokens; /* Tokens that the client had at the latest crash. */
 };
 
 /* Records a loss. progress: a token was delivered since the previous loss. Returns true if the
  * request must not be tried again. */
-bool blame_lost(struct request_blame *blame, enum blame_cause cause, bool progress, int64_t now_us);
+bool blame_loss_add(struct request_blame *blame, enum blame_cause cause, bool progress,
+                    int64_t now_us);
 
 /* Records that a machine crashed while it computed the request, of which the client has `delivered`
  * tokens. crashes_max: 0 = no limit. Returns true if the request must not be tried again. */
-bool blame_crashed(struct request_blame *blame, uint32_t delivered, uint32_t crashes_max);
+bool blame_crash_add(struct request_blame *blame, uint32_t delivered, uint32_t crashes_max);
 /* Clears a suspect that has got far enough. Returns true if it was cleared. */
 bool blame_clear(struct request_blame *blame, uint32_t delivered);
 

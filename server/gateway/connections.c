@@ -47,13 +47,14 @@ static void on_peer_up(void *self, struct transport_peer *peer)
     assert(m != NULL && m->connection.peer == peer); /* a gateway does not listen */
     const struct transport_identity *identity = transport_peer_identity(peer);
     if (identity->role != TRANSPORT_MACHINE || strcmp(identity->name, m->config.name) != 0) {
-        snprintf(m->connection.why, sizeof(m->connection.why), "%s answers as \"%s\", want \"%s\"",
-                 m->connection.address, identity->name, m->config.name);
+        snprintf(m->connection.down_reason, sizeof(m->connection.down_reason),
+                 "%s answers as \"%s\", want \"%s\"", m->connection.address, identity->name,
+                 m->config.name);
         connection_break(c, m);
         return;
     }
     if (!layout_good(identity)) {
-        snprintf(m->connection.why, sizeof(m->connection.why),
+        snprintf(m->connection.down_reason, sizeof(m->connection.down_reason),
                  "its KV layout is not possible: %u layers, blocks of %u tokens and %llu bytes",
                  identity->layer_count, identity->block_tokens,
                  (unsigned long long)identity->block_bytes);
@@ -66,7 +67,7 @@ static void on_peer_up(void *self, struct transport_peer *peer)
     }
     m->connection.state = CONNECTION_UP;
     m->connection.backoff_us = RETRY_FIRST_US;
-    m->connection.why[0] = 0;
+    m->connection.down_reason[0] = 0;
     c->events.up(c->self, m, identity, transport_peer_region(peer));
 }
 
@@ -84,20 +85,20 @@ static void connection_lost(struct connections *c, struct fleet_machine *m, bool
     connection->backoff_us =
         connection->backoff_us * 2 < RETRY_MAX_US ? connection->backoff_us * 2 : RETRY_MAX_US;
     if (was_up) {
-        connection->logged_why[0] = 0;
+        connection->logged_reason[0] = 0;
         c->events.down(c->self, m, silent);
         return;
     }
-    if (strcmp(connection->logged_why, connection->why) != 0 && !c->stopping)
-        log_warn("machine %s cannot be reached: %s", m->config.name, connection->why);
-    memcpy(connection->logged_why, connection->why, sizeof(connection->logged_why));
+    if (strcmp(connection->logged_reason, connection->down_reason) != 0 && !c->stopping)
+        log_warn("machine %s cannot be reached: %s", m->config.name, connection->down_reason);
+    memcpy(connection->logged_reason, connection->down_reason, sizeof(connection->logged_reason));
 }
 
 static void on_peer_down(void *self, struct transport_peer *peer, enum status why, const char *text)
 {
     struct fleet_machine *m = transport_peer_user(peer);
     assert(m != NULL && m->connection.peer == peer);
-    snprintf(m->connection.why, sizeof(m->connection.why), "%s",
+    snprintf(m->connection.down_reason, sizeof(m->connection.down_reason), "%s",
              text != NULL && text[0] != 0 ? text : status_name(why));
     connection_lost(self, m, why == ST_TIMED_OUT);
 }
@@ -111,15 +112,15 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     if (!fleet_machine_up(m) || m->connection.broken)
         return;
     if (message_decode(data, bytes, &message, &error) != ST_OK) {
-        snprintf(m->connection.why, sizeof(m->connection.why),
+        snprintf(m->connection.down_reason, sizeof(m->connection.down_reason),
                  "it sent a message that is not valid: %.200s", error.text);
         connection_break(c, m);
         return;
     }
     if (c->events.message(c->self, m, &message))
         return;
-    snprintf(m->connection.why, sizeof(m->connection.why), "it sent %s, which is not for a gateway",
-             message_kind_name(message.kind));
+    snprintf(m->connection.down_reason, sizeof(m->connection.down_reason),
+             "it sent %s, which is not for a gateway", message_kind_name(message.kind));
     connection_break(c, m);
 }
 
@@ -188,7 +189,7 @@ void connections_send(struct connections *c, struct fleet_machine *m, const stru
     c->sent = true;
     if (status == ST_OK)
         return;
-    snprintf(m->connection.why, sizeof(m->connection.why), "sending %s: %s",
+    snprintf(m->connection.down_reason, sizeof(m->connection.down_reason), "sending %s: %s",
              message_kind_name(message->kind), status_name(status));
     connection_break(c, m);
 }
@@ -198,7 +199,7 @@ void connections_drop(struct connections *c, struct fleet_machine *m, const char
     if (m->connection.peer == NULL)
         return;
     transport_disconnect(c->transport, m->connection.peer);
-    snprintf(m->connection.why, sizeof(m->connection.why), "%s", why);
+    snprintf(m->connection.down_reason, sizeof(m->connection.down_reason), "%s", why);
     connection_lost(c, m, false);
 }
 
@@ -208,7 +209,7 @@ void connections_address_set(struct connections *c, struct fleet_machine *m, con
     connections_drop(c, m,
                      address[0] != 0 ? "it has another address now" : "its process has ended");
     snprintf(connection->address, sizeof(connection->address), "%s", address);
-    connection->logged_why[0] = 0;
+    connection->logged_reason[0] = 0;
     connection->backoff_us = RETRY_FIRST_US;
     connection->retry_us = clock_now_us(c->clock);
     c->due_us = 0;
@@ -224,7 +225,7 @@ static void connection_try(struct connections *c, struct fleet_machine *m)
     c->sent = true;
     if (status == ST_OK || status == ST_IN_PROGRESS)
         return;
-    snprintf(m->connection.why, sizeof(m->connection.why), "%.200s", error.text);
+    snprintf(m->connection.down_reason, sizeof(m->connection.down_reason), "%.200s", error.text);
     connection_lost(c, m, false);
 }
 

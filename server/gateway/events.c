@@ -8,14 +8,14 @@ static void line_end(struct gateway *g)
 {
     struct text *line = &g->event_line;
     if (!line->broken)
-        event_log_add(g->events, line->data, line->bytes);
+        event_log_add(g->event_log, line->data, line->bytes);
     text_clear(line);
     line->broken = false;
 }
 
 void gateway_event_machine(struct gateway *g, const struct fleet_machine *m)
 {
-    if (g->events == NULL)
+    if (g->event_log == NULL)
         return;
     event_text_machine(&g->event_line, m->index, m->config.name);
     line_end(g);
@@ -24,15 +24,15 @@ void gateway_event_machine(struct gateway *g, const struct fleet_machine *m)
 void gateway_event_request(struct gateway *g, const struct gateway_version *version,
                            const struct gateway_request *r)
 {
-    if (g->events == NULL)
+    if (g->event_log == NULL)
         return;
-    event_text_request(&g->event_line, version->number, request_slot(r), r->name);
+    event_text_request(&g->event_line, version->number, request_slot(r), r->client_id);
     line_end(g);
 }
 
 void gateway_event_begin(struct gateway *g, bool whole, const struct sched_cluster_options *options)
 {
-    if (g->events == NULL)
+    if (g->event_log == NULL)
         return;
     event_text_begin(&g->event_line, whole, options);
     line_end(g);
@@ -41,7 +41,7 @@ void gateway_event_begin(struct gateway *g, bool whole, const struct sched_clust
 void gateway_event_version(struct gateway *g, const struct gateway_version *version,
                            const struct sched_cluster_options *options)
 {
-    if (g->events == NULL)
+    if (g->event_log == NULL)
         return;
     event_text_version(&g->event_line, version->number, options);
     line_end(g);
@@ -49,7 +49,7 @@ void gateway_event_version(struct gateway *g, const struct gateway_version *vers
 
 void gateway_event_version_gone(struct gateway *g, const struct gateway_version *version)
 {
-    if (g->events == NULL)
+    if (g->event_log == NULL)
         return;
     event_text_version_gone(&g->event_line, version->number);
     line_end(g);
@@ -58,7 +58,7 @@ void gateway_event_version_gone(struct gateway *g, const struct gateway_version 
 void gateway_event(struct gateway *g, const struct gateway_version *version, int64_t now_us,
                    const struct sched_event *event, const struct sched_actions *actions)
 {
-    if (g->events == NULL)
+    if (g->event_log == NULL)
         return;
     event_text_event(&g->event_line, version->number, now_us, event, actions);
     line_end(g);
@@ -68,7 +68,7 @@ void gateway_event_configure(struct gateway *g, const struct gateway_version *ve
                              int64_t now_us, const struct sched_cluster_options *options,
                              const struct sched_actions *actions)
 {
-    if (g->events == NULL)
+    if (g->event_log == NULL)
         return;
     event_text_configure(&g->event_line, version->number, now_us, options, actions);
     line_end(g);
@@ -76,9 +76,9 @@ void gateway_event_configure(struct gateway *g, const struct gateway_version *ve
 
 void gateway_events_turn(struct gateway *g)
 {
-    if (g->events == NULL)
+    if (g->event_log == NULL)
         return;
-    struct event_log_counts counts = event_log_counts(g->events);
+    struct event_log_counts counts = event_log_counts(g->event_log);
     metrics_events_set(g->options.metrics, true, counts.written, counts.dropped);
     if (counts.dropped == 0 || g->events_warned)
         return;

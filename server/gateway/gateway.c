@@ -59,7 +59,7 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
         tag = (uint32_t)gateway_now(g);
     snprintf(g->name, sizeof(g->name), "gateway-%08x", tag);
     g->share = (struct gateway_share){.gateways = 1, .rank = 0};
-    g->fewer_us = -1;
+    g->fewer_since_us = -1;
     enum status status = parts_open(g, tag, error);
     g->options.cluster_keys = NULL; /* the caller's keys may be gone */
     if (status != ST_OK) {
@@ -108,7 +108,7 @@ static void load_report(struct gateway *g)
         waiting = requests.open;
     metrics_value_set(g->options.metrics, METRICS_REQUESTS_RUNNING, requests.open - waiting);
     metrics_value_set(g->options.metrics, METRICS_REQUESTS_WAITING, waiting);
-    metrics_value_set(g->options.metrics, METRICS_REQUESTS_UNROUTED, gateway_unrouted(g));
+    metrics_value_set(g->options.metrics, METRICS_REQUESTS_UNROUTED, gateway_waiting_count(g));
 }
 
 int gateway_turn(struct gateway *g)

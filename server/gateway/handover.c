@@ -21,15 +21,15 @@ static bool decodes_on_draining(const struct gateway *g, const struct gateway_re
     return gateway_request_version(g, r)->kv.prefix_cache && !r->score_prompt &&
            r->state == GATEWAY_REQUEST_PREFILLED && r->token_machine != NULL &&
            fleet_machine_draining(r->token_machine) && fleet_machine_up(r->token_machine) &&
-           r->delivered > r->base;
+           r->delivered > r->delivered_before;
 }
 
 static bool handover_pays(const struct gateway *g, const struct gateway_request *r)
 {
-    uint32_t left = request_decodes(r);
+    uint32_t left = request_decode_tokens(r);
     return left > 0 && left >= g->options.config->scheduler.handover_tokens_min &&
-           sched_cluster_movable(gateway_request_version(g, r)->scheduler, request_slot(r),
-                                 r->prompt_count + r->delivered, left);
+           sched_cluster_can_hand_over(gateway_request_version(g, r)->scheduler, request_slot(r),
+                                       r->prompt_count + r->delivered, left);
 }
 
 int64_t gateway_handover_turn(struct gateway *g, int64_t now_us)

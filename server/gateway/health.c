@@ -29,7 +29,7 @@ static size_t missing_text(const struct gateway *g, const struct gateway_version
          m = fleet_next(g->fleet, m)) {
         if (fleet_machine_up(m) || m->version != version)
             continue;
-        const char *why = m->connection.why[0] != 0                ? m->connection.why
+        const char *why = m->connection.down_reason[0] != 0        ? m->connection.down_reason
                           : m->connection.state == CONNECTION_NONE ? "it has not started yet"
                                                                    : "not connected yet";
         int more = snprintf(out + used, capacity - used, "%s%s machine %s is missing: %s",
@@ -55,9 +55,9 @@ void gateway_version_health_text(const struct gateway *g, uint32_t number, char 
     used = (size_t)snprintf(out, capacity, "no prompt machine has its link to a token machine yet");
     for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL && used < capacity;
          m = fleet_next(g->fleet, m))
-        if (m->link_why[0] != 0 && m->version == version)
+        if (m->link_reason[0] != 0 && m->version == version)
             used += (size_t)snprintf(out + used, capacity - used, "; %s to %s", m->config.name,
-                                     m->link_why);
+                                     m->link_reason);
 }
 
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity)
@@ -92,7 +92,7 @@ uint32_t gateway_context_tokens(const struct gateway *g, uint32_t number)
     uint64_t largest = 0; /* a request goes to a token machine that can hold it */
     for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
          m = fleet_next(g->fleet, m))
-        if (m->version == version && gateway_machine_generates(g, m) && m->kv_tokens > largest)
+        if (m->version == version && gateway_machine_may_decode(g, m) && m->kv_tokens > largest)
             largest = m->kv_tokens;
     return (uint32_t)(largest > 0 && largest < least ? largest : least);
 }

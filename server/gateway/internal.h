@@ -47,21 +47,21 @@ struct gateway {
     struct requests *requests;
     struct gateway_version versions[GATEWAY_VERSIONS];
     struct gateway_version *current; /* Version of new requests. */
-    struct event_log *events;        /* NULL = none. */
+    struct event_log *event_log;     /* NULL = none. */
     struct text event_line;          /* The line of the event log that is being written. */
     bool events_warned;              /* The log was warned about lost lines. */
     char note[256];                  /* Set by gateway_note_set. */
     char update_note[400];           /* Set by gateway_update_note_set. */
     char name[LIMIT_NAME_BYTES];     /* Unique among gateways. */
-    uint32_t led_elsewhere;          /* Machines on which another gateway leads. */
+    uint32_t led_elsewhere_count;    /* Machines on which another gateway leads. */
     struct gateway_share share;      /* See gateway_share. */
     /* When the machines first reported fewer gateways than `share` has; -1 = they do not. */
-    int64_t fewer_us;
+    int64_t fewer_since_us;
     uint64_t prompts_waiting; /* Prompts that wait on machines, by their latest STATS. */
     int64_t handover_at_us;   /* Earliest time of the next hand-over check. */
     /* Requests that the scheduler reports as lost now were lost because the process of this machine
      * has ended; NULL = for another reason. */
-    const struct fleet_machine *dying;
+    const struct fleet_machine *dead_machine;
 };
 
 static inline int64_t gateway_now(const struct gateway *g)
@@ -92,7 +92,7 @@ static inline struct gateway_version *gateway_version_at(const struct gateway *g
  * changes home pools when the demand changes. */
 static inline bool gateway_leads(const struct gateway *g)
 {
-    return g->led_elsewhere == 0;
+    return g->led_elsewhere_count == 0;
 }
 
 /* ---- versions.c ---- */
@@ -129,7 +129,7 @@ void gateway_machine_prefixes(struct gateway *g, const struct fleet_machine *m,
                               const struct message_prefixes *prefixes);
 
 /* Returns the number of requests in the queues of the schedulers. */
-uint32_t gateway_unrouted(const struct gateway *g);
+uint32_t gateway_waiting_count(const struct gateway *g);
 /* Gives the schedulers the options that follow from the config and from gateway_leads. */
 void gateway_scheduler_configure(struct gateway *g);
 
@@ -154,7 +154,7 @@ extern const struct connections_events gateway_connections_events;
 /* ---- peers.c ---- */
 
 /* Returns true if the machine may get work of the token phase. */
-bool gateway_machine_generates(const struct gateway *g, const struct fleet_machine *m);
+bool gateway_machine_may_decode(const struct gateway *g, const struct fleet_machine *m);
 /* Sends the machine its current and home pool. */
 void gateway_machine_role_send(struct gateway *g, struct fleet_machine *m);
 /* Sends PEER messages to the machine and to others, so that prompt machines connect to the token

@@ -110,7 +110,7 @@ static void on_up(void *self, struct fleet_machine *m, const struct transport_id
 static void on_down(void *self, struct fleet_machine *m, bool silent)
 {
     struct gateway *g = self;
-    m->link_why[0] = 0;
+    m->link_reason[0] = 0;
     metrics_machine_up_set(g->options.metrics, m->index, false);
     for (uint32_t other = 0; other < g->fleet->count; other++)
         if (machine_bits_has(&m->links, other))
@@ -120,15 +120,15 @@ static void on_down(void *self, struct fleet_machine *m, bool silent)
     uint64_t resumed = requests_counts(g->requests).resumed;
     struct sched_event event = {
         .kind = SCHED_MACHINE_DOWN, .now_us = gateway_now(g), .machine = m->index};
-    g->dying = silent ? NULL : m;
+    g->dead_machine = silent ? NULL : m;
     gateway_schedule(g, m->version, &event);
-    g->dying = NULL;
+    g->dead_machine = NULL;
     gateway_machine_others_gone(g, m);
     if (fleet_machine_draining(m))
-        log_info("drained machine %s is down: %s", m->config.name, m->connection.why);
+        log_info("drained machine %s is down: %s", m->config.name, m->connection.down_reason);
     else if (!connections_stopping(g->connections))
         log_warn("machine %s is down: %s; requests that resume elsewhere: %llu", m->config.name,
-                 m->connection.why,
+                 m->connection.down_reason,
                  (unsigned long long)(requests_counts(g->requests).resumed - resumed));
 }
 
@@ -137,11 +137,11 @@ static void on_down(void *self, struct fleet_machine *m, bool silent)
 /* Returns false if the reason is known already. */
 static bool link_why_set(struct fleet_machine *m, const struct fleet_machine *to, const char *text)
 {
-    char why[sizeof(m->link_why)];
+    char why[sizeof(m->link_reason)];
     snprintf(why, sizeof(why), "%s: %s", to->config.name, text);
-    if (strcmp(why, m->link_why) == 0)
+    if (strcmp(why, m->link_reason) == 0)
         return false;
-    memcpy(m->link_why, why, sizeof(why));
+    memcpy(m->link_reason, why, sizeof(why));
     return true;
 }
 
@@ -170,7 +170,7 @@ static void on_link(struct gateway *g, struct fleet_machine *m, const struct mes
     else
         log_warn("link %s to %s is down: %s", m->config.name, link->name, link->text);
     if (link->up)
-        m->link_why[0] = 0;
+        m->link_reason[0] = 0;
     else
         link_why_set(m, to, link->text);
     metrics_link_set(g->options.metrics, m->index, to->index, link->up, link->text);
@@ -199,7 +199,7 @@ static bool on_message(void *self, struct fleet_machine *m, struct message *mess
         on_link(g, m, &message->link);
         return true;
     default:
-        return requests_message(g->requests, m, message);
+        return requests_message_handle(g->requests, m, message);
     }
 }
 

@@ -15,10 +15,11 @@ void gateway_machine_crashed(struct gateway *g, struct fleet_machine *m, const c
 {
     char text[160];
     m->crashes++;
-    snprintf(m->crash_why, sizeof(m->crash_why), "%s; requests in its batches: %u", how, count);
+    snprintf(m->crash_reason, sizeof(m->crash_reason), "%s; requests in its batches: %u", how,
+             count);
     snprintf(text, sizeof(text), "machine %s crashed (%s)", m->config.name, how);
     metrics_counter_add(g->options.metrics, METRICS_MACHINE_CRASHES, 1);
-    requests_crashed(g->requests, ids, count, g->options.config->scheduler.crashes_max, text);
+    requests_crash_handle(g->requests, ids, count, g->options.config->scheduler.crashes_max, text);
 }
 
 void gateway_machine_shutdown(struct gateway *g, struct fleet_machine *m)
@@ -93,7 +94,7 @@ void gateway_configure(struct gateway *g)
 
 void gateway_events_set(struct gateway *g, struct event_log *log, bool from_start)
 {
-    g->events = log;
+    g->event_log = log;
     g->events_warned = false;
     metrics_events_set(g->options.metrics, log != NULL, 0, 0);
     if (log == NULL)

@@ -11,10 +11,10 @@
 static void leader_set(struct gateway *g, struct fleet_machine *m, bool elsewhere)
 {
     bool led = gateway_leads(g);
-    if (m->led_elsewhere == elsewhere)
+    if (m->another_leads == elsewhere)
         return;
-    m->led_elsewhere = elsewhere;
-    g->led_elsewhere += elsewhere ? 1 : UINT32_MAX;
+    m->another_leads = elsewhere;
+    g->led_elsewhere_count += elsewhere ? 1 : UINT32_MAX;
     metrics_leads_set(g->options.metrics, gateway_leads(g));
     if (gateway_leads(g) == led)
         return;
@@ -98,16 +98,16 @@ struct gateway_share gateway_share(struct gateway *g)
 {
     struct gateway_share now = share_reported(g);
     if (now.gateways >= g->share.gateways)
-        g->fewer_us = -1;
-    else if (g->fewer_us < 0)
-        g->fewer_us = gateway_now(g);
-    if (g->fewer_us >= 0 && gateway_now(g) - g->fewer_us < GATEWAY_SHARE_HOLD_US)
+        g->fewer_since_us = -1;
+    else if (g->fewer_since_us < 0)
+        g->fewer_since_us = gateway_now(g);
+    if (g->fewer_since_us >= 0 && gateway_now(g) - g->fewer_since_us < GATEWAY_SHARE_HOLD_US)
         return g->share;
     if (now.gateways != g->share.gateways)
         log_info("gateways that serve on these machines: %u, was %u; they divide the limits of API "
                  "keys",
                  now.gateways, g->share.gateways);
-    g->fewer_us = -1;
+    g->fewer_since_us = -1;
     g->share = now;
     return g->share;
 }

@@ -17,7 +17,7 @@ static bool computes_prompts(const struct gateway *g, const struct fleet_machine
            m->home != POOL_TOKEN;
 }
 
-bool gateway_machine_generates(const struct gateway *g, const struct fleet_machine *m)
+bool gateway_machine_may_decode(const struct gateway *g, const struct fleet_machine *m)
 {
     return g->options.config->scheduler.adaptive_pools || m->home != POOL_PROMPT;
 }
@@ -26,7 +26,7 @@ void gateway_machine_role_send(struct gateway *g, struct fleet_machine *m)
 {
     struct message message = {
         .kind = MESSAGE_ROLE,
-        .role = {.role = (uint8_t)m->pool, .home = (uint8_t)m->home, .serial = m->home_serial}};
+        .role = {.pool = (uint8_t)m->pool, .home = (uint8_t)m->home, .serial = m->home_serial}};
     connections_send(g->connections, m, &message);
 }
 
@@ -35,7 +35,7 @@ static void peer_send(struct gateway *g, struct fleet_machine *prompt,
 {
     if (prompt == token || !fleet_machine_up(prompt) || !fleet_machine_up(token) ||
         prompt->version != token->version || !computes_prompts(g, prompt) ||
-        !gateway_machine_generates(g, token))
+        !gateway_machine_may_decode(g, token))
         return;
     struct message message = {.kind = MESSAGE_PEER};
     snprintf(message.peer.name, sizeof(message.peer.name), "%s", token->config.name);

@@ -7,7 +7,7 @@ void request_event_report(const struct gateway_request *r, int64_t now_us,
     if (r->client.event == NULL)
         return;
     struct gateway_event copy = *event;
-    int64_t after_us = now_us - r->life.at_us[REQUEST_QUEUED];
+    int64_t after_us = now_us - r->life.entered_us[REQUEST_QUEUED];
     copy.after_us = after_us < 0 ? 0 : after_us < UINT32_MAX ? (uint32_t)after_us : UINT32_MAX;
     copy.generation = r->generation;
     copy.delivered = r->delivered;

@@ -15,7 +15,7 @@ uint32_t request_tokens_left(const struct gateway_request *r)
     return r->sampling.output_tokens_max - r->delivered;
 }
 
-uint32_t request_decodes(const struct gateway_request *r)
+uint32_t request_decode_tokens(const struct gateway_request *r)
 {
     return request_tokens_left(r) > 1 ? request_tokens_left(r) : 0;
 }
@@ -44,7 +44,7 @@ bool request_wants_whole_prompt(const struct gateway_request *r)
 
 static struct message_rank rank_of(const struct gateway_request *r, int64_t now_us)
 {
-    int64_t waited_ms = (now_us - r->life.at_us[REQUEST_QUEUED]) / 1000;
+    int64_t waited_ms = (now_us - r->life.entered_us[REQUEST_QUEUED]) / 1000;
     return (struct message_rank){
         .key = r->key_hash,
         .weight = r->weight,
@@ -72,7 +72,7 @@ struct message request_prefill_message(const struct gateway_request *r,
                     .constraint_bytes = r->constraint_bytes,
                     .answer_count = r->constraint != NULL ? r->delivered : 0,
                     .path = (uint8_t)reserved->path,
-                    .held_count = reserved->held_count,
+                    .held_span_count = reserved->held_span_count,
                     .block_count = reserved->block_count,
                     .blocks = reserved->blocks,
                     .prompt_count = r->prompt_count + r->delivered,

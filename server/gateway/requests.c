@@ -3,11 +3,11 @@
  *   route ─┬─► RESERVE to the token machine ─► RESERVED ─┬─► PREFILL to the ─► tokens ─► end
  *          └─► no token machine is needed ───────────────┘   prompt machine
  *
- * Machines number the tokens of a generation from 0. `base` is the number of tokens that the client
- * had when the generation began, so a token's index in the answer is base + index, and the client
- * gets each index once. When a generation is lost, the prompt of the next one is the old prompt and
- * all delivered tokens. Positions are then the same as before, and sampling depends on (seed,
- * position) only, so the answer continues unchanged. */
+ * Machines number the tokens of a generation from 0. `delivered_before` is the number of tokens
+ * that the client had when the generation began, so a token's index in the answer is base + index,
+ * and the client gets each index once. When a generation is lost, the prompt of the next one is the
+ * old prompt and all delivered tokens. Positions are then the same as before, and sampling depends
+ * on (seed, position) only, so the answer continues unchanged. */
 #include "server/gateway/requests.h"
 
 #include "common/log.h"
@@ -71,7 +71,7 @@ void requests_close(struct requests *q)
 static void request_unschedule(struct requests *q, struct gateway_request *r)
 {
     if (r->state >= GATEWAY_REQUEST_SCHEDULED && r->state <= GATEWAY_REQUEST_PREFILLED)
-        q->options.events.left(q->options.self, r);
+        q->options.events.machines_released(q->options.self, r);
 }
 
 /* True if PREFILL of this generation was sent. */
@@ -87,7 +87,7 @@ static void request_report(struct requests *q, const struct gateway_request *r,
     struct metrics *metrics = q->options.metrics;
     int64_t now = now_us(q);
     metrics_request_ended(metrics, reason);
-    metrics_time_add(metrics, METRICS_E2E, now - r->life.at_us[REQUEST_QUEUED]);
+    metrics_time_add(metrics, METRICS_E2E, now - r->life.entered_us[REQUEST_QUEUED]);
     if (r->delivered > 1)
         metrics_time_add(metrics, METRICS_DECODE, r->last_us - r->first_us);
     if (r->delivered > 1)
@@ -103,7 +103,7 @@ static void request_end(struct requests *q, struct gateway_request *r, enum gate
                         uint32_t retry_after_s, const char *text)
 {
     bool done = end == GATEWAY_DONE;
-    request_life_change(&r->life, done ? REQUEST_DONE : REQUEST_FAILED, now_us(q));
+    request_life_state_set(&r->life, done ? REQUEST_DONE : REQUEST_FAILED, now_us(q));
     if (end == GATEWAY_REFUSED)
         metrics_counter_add(q->options.metrics, METRICS_REQUESTS_REFUSED, 1);
     else
@@ -159,7 +159,7 @@ static void prefill_send(struct requests *q, struct gateway_request *r,
 {
     struct message message = request_prefill_message(r, reserved, now_us(q));
     request_table_state_set(&q->table, r, GATEWAY_REQUEST_PREFILLING);
-    request_life_change(&r->life, REQUEST_PREFILLING, now_us(q));
+    request_life_state_set(&r->life, REQUEST_PREFILLING, now_us(q));
     connections_send(q->options.connections, r->prompt_machine, &message);
     event_report(q, r, &(struct gateway_event){.kind = GATEWAY_EVENT_PREFILLING});
 }
@@ -215,12 +215,12 @@ static void generation_clear(struct gateway_request *r)
 static void generation_next(struct requests *q, struct gateway_request *r,
                             enum gateway_resume resume, const char *why)
 {
-    log_debug("request %s (%llx) generation %u is lost: %s; resumes at token %u", r->name,
+    log_debug("request %s (%llx) generation %u is lost: %s; resumes at token %u", r->client_id,
               (unsigned long long)r->id, r->generation, why, r->delivered);
     r->generation++;
-    r->base = r->delivered;
+    r->delivered_before = r->delivered;
     if (r->life.state != REQUEST_RESUMING)
-        request_life_change(&r->life, REQUEST_RESUMING, now_us(q));
+        request_life_state_set(&r->life, REQUEST_RESUMING, now_us(q));
     request_table_state_set(&q->table, r, GATEWAY_REQUEST_ARRIVING);
     event_report(q, r, &(struct gateway_event){.kind = GATEWAY_EVENT_RESUMING, .resume = resume});
 }
@@ -230,7 +230,7 @@ static void generation_lose(struct requests *q, struct gateway_request *r, enum 
                             const char *why)
 {
     generation_clear(r);
-    if (blame_lost(&r->blame, cause, r->delivered > r->base, now_us(q))) {
+    if (blame_loss_add(&r->blame, cause, r->delivered > r->delivered_before, now_us(q))) {
         char text[sizeof(r->end_text)];
         snprintf(text, sizeof(text), "lost %u times in a row, the last time because %s",
                  r->blame.losses, why);
@@ -294,14 +294,14 @@ static void failed_take(struct requests *q, const struct fleet_machine *machine,
     /* full of requests: the scheduler expects other machines to be as full */
     bool full = m->status == ST_NO_RESOURCE && !begun;
     if (m->status != ST_INVALID && m->status != ST_TOO_LARGE && !full) {
-        log_info("request %s (%llx) failed: %s; resumes at token %u", r->name,
+        log_info("request %s (%llx) failed: %s; resumes at token %u", r->client_id,
                  (unsigned long long)r->id, why, r->delivered);
         bool link = m->status == ST_UNREACHABLE || m->status == ST_TIMED_OUT;
         request_resume(q, r, link ? BLAME_LINK : BLAME_FAILED, why);
         return;
     }
     bool refused = full || (m->status == ST_TOO_LARGE && !begun);
-    log_warn("request %s (%llx) failed: %s", r->name, (unsigned long long)r->id, why);
+    log_warn("request %s (%llx) failed: %s", r->client_id, (unsigned long long)r->id, why);
     request_cancel(q, r);
     request_unschedule(q, r);
     request_end(q, r, refused ? GATEWAY_REFUSED : GATEWAY_FAILED, full ? 1 : 0, why);
@@ -315,7 +315,7 @@ static void reserved_take(struct requests *q, const struct fleet_machine *machin
     struct gateway_request *r = request_named(q, machine, m->request.id, m->request.generation);
     if (r == NULL || machine != r->token_machine || r->state != GATEWAY_REQUEST_RESERVING)
         return;
-    request_life_change(&r->life, REQUEST_RESERVED, now_us(q));
+    request_life_state_set(&r->life, REQUEST_RESERVED, now_us(q));
     prefill_send(q, r, m);
 }
 
@@ -333,7 +333,7 @@ static void prefilled_take(struct requests *q, const struct fleet_machine *machi
     request_table_state_set(&q->table, r, GATEWAY_REQUEST_PREFILLED);
     if (r->token_machine != NULL &&
         (r->life.state == REQUEST_PREFILLING || r->life.state == REQUEST_TRANSFERRING))
-        request_life_change(&r->life, REQUEST_DECODING, now_us(q));
+        request_life_state_set(&r->life, REQUEST_DECODING, now_us(q));
     if (r->token_machine != NULL)
         event_report(q, r,
                      &(struct gateway_event){.kind = GATEWAY_EVENT_TRANSFERRED, .transfer = m});
@@ -345,7 +345,7 @@ static void first_token_report(struct requests *q, const struct gateway_request 
                                const struct message_token *token, int64_t now_us)
 {
     struct metrics *metrics = q->options.metrics;
-    const int64_t *at = r->life.at_us;
+    const int64_t *at = r->life.entered_us;
     int64_t reserve = r->token_machine != NULL ? at[REQUEST_RESERVED] - r->reserve_us : 0;
     int64_t wait = at[REQUEST_PREFILLING] - at[REQUEST_QUEUED] + token->wait_us;
     metrics_time_add(metrics, METRICS_RESERVE, reserve);
@@ -374,7 +374,7 @@ static void request_finish(struct requests *q, struct gateway_request *r)
 {
     /* The prompt machine sampled an end token at once: the token machine's blocks, and the KV on
      * its way there, are not needed. */
-    bool ended_early = r->delivered - r->base < 2 && r->token_machine != NULL;
+    bool ended_early = r->delivered - r->delivered_before < 2 && r->token_machine != NULL;
     if (ended_early)
         request_cancel(q, r);
     request_unschedule(q, r);
@@ -405,15 +405,15 @@ static bool token_deliver(struct requests *q, struct gateway_request *r,
                      &(struct gateway_event){.kind = GATEWAY_EVENT_FIRST_TOKEN, .token = token});
     r->tokens[r->prompt_count + r->delivered++] = token->id;
     if (blame_clear(&r->blame, r->delivered))
-        log_info("request %s (%llx) is no suspect any more", r->name, (unsigned long long)id);
+        log_info("request %s (%llx) is no suspect any more", r->client_id, (unsigned long long)id);
     r->finish = copy.finish;
     r->last_us = now;
     if (r->first_us < 0)
         r->first_us = now;
     if (r->life.state == REQUEST_PREFILLING)
-        request_life_change(&r->life, REQUEST_TRANSFERRING, now);
+        request_life_state_set(&r->life, REQUEST_TRANSFERRING, now);
     else if (r->life.state == REQUEST_TRANSFERRING)
-        request_life_change(&r->life, REQUEST_DECODING, now);
+        request_life_state_set(&r->life, REQUEST_DECODING, now);
     r->client.token(r->client.self, &copy);
     if (r->id != id)
         return false; /* released from inside the callback */
@@ -435,19 +435,19 @@ static void token_keep(struct requests *q, struct gateway_request *r,
         request_resume(q, r, BLAME_FAILED, "a token is missing");
         return;
     }
-    if (r->early == NULL)
-        r->early = malloc(EARLY_MAX * sizeof(*r->early));
-    if (r->early == NULL) {
+    if (r->early_tokens == NULL)
+        r->early_tokens = malloc(EARLY_MAX * sizeof(*r->early_tokens));
+    if (r->early_tokens == NULL) {
         request_resume(q, r, BLAME_FAILED, "out of memory");
         return;
     }
-    r->early[r->early_count++] = *token;
+    r->early_tokens[r->early_count++] = *token;
 }
 
 static void token_take(struct requests *q, struct gateway_request *r,
                        const struct message_token *token)
 {
-    uint32_t next = r->delivered - r->base;
+    uint32_t next = r->delivered - r->delivered_before;
     if (token->index < next || request_tokens_left(r) == 0)
         return;
     if (token->index == 0)
@@ -464,8 +464,8 @@ static void token_take(struct requests *q, struct gateway_request *r,
         return;
     uint32_t count = r->early_count;
     for (uint32_t i = 0; i < count; i++)
-        if (!token_deliver(q, r, &r->early[i]))
-            return; /* r->early has been freed */
+        if (!token_deliver(q, r, &r->early_tokens[i]))
+            return; /* r->early_tokens has been freed */
     r->early_count = 0;
 }
 
@@ -563,7 +563,8 @@ enum status requests_submit(struct requests *q, const struct gateway_submit *sub
     struct gateway_request *r = request_table_take(&q->table);
     r->version_index = version_index;
     r->client = submit->client;
-    snprintf(r->name, sizeof(r->name), "%s", submit->name != NULL ? submit->name : "-");
+    snprintf(r->client_id, sizeof(r->client_id), "%s",
+             submit->client_id != NULL ? submit->client_id : "-");
     r->sampling = submit->sampling;
     r->rules = rules;
     r->rule_count = submit->rule_count;
@@ -604,7 +605,7 @@ void requests_release(struct requests *q, struct gateway_request *r, enum gatewa
     if (r->state != GATEWAY_REQUEST_ENDING) { /* otherwise it was reported when it ended */
         bool stopped = why == GATEWAY_STOPPED && request_state_legal(r->life.state, REQUEST_DONE);
         request_cancel(q, r);
-        request_life_change(&r->life, stopped ? REQUEST_DONE : REQUEST_CANCELLED, now_us(q));
+        request_life_state_set(&r->life, stopped ? REQUEST_DONE : REQUEST_CANCELLED, now_us(q));
         request_report(q, r, stopped ? METRICS_STOP : METRICS_ABORT);
         request_unschedule(q, r);
     }
@@ -615,7 +616,8 @@ void requests_release(struct requests *q, struct gateway_request *r, enum gatewa
 static bool suspect_is_out(const struct requests *q)
 {
     for (int state = GATEWAY_REQUEST_SCHEDULED; state <= GATEWAY_REQUEST_PREFILLED; state++)
-        for (const struct gateway_request *r = q->table.lists[state].first; r != NULL; r = r->after)
+        for (const struct gateway_request *r = q->table.lists[state].first; r != NULL;
+             r = r->list_next)
             if (blame_is_suspect(&r->blame))
                 return true;
     return false;
@@ -630,8 +632,8 @@ bool requests_pending(const struct requests *q)
 
 /* ---- calls by the router ---- */
 
-/* Returns the request that has arrived first. If there is none, a suspect that waits arrives, unless
- * a suspect is on machines. NULL = none. */
+/* Returns the request that has arrived first. If there is none, a suspect that waits arrives,
+ * unless a suspect is on machines. NULL = none. */
 static struct gateway_request *arrived_first(struct requests *q)
 {
     struct gateway_request *suspect = q->table.lists[GATEWAY_REQUEST_SUSPECTED].first;
@@ -673,13 +675,14 @@ void requests_expire(struct requests *q, struct gateway_request *r, const char *
 static bool may_have_computed(const struct gateway_request *r, const struct fleet_machine *machine)
 {
     return (r->state == GATEWAY_REQUEST_PREFILLING && machine == r->prompt_machine) ||
-           (prompt_is_sent(r) && machine == r->token_machine && r->delivered > r->base);
+           (prompt_is_sent(r) && machine == r->token_machine && r->delivered > r->delivered_before);
 }
 
-/* Returns the machine that has computed the prompt of this generation and serves on; NULL = none. */
+/* Returns the machine that has computed the prompt of this generation and serves on; NULL =
+ * none. */
 static struct fleet_machine *prompt_holder(const struct gateway_request *r)
 {
-    bool computed = r->delivered > r->base || r->state == GATEWAY_REQUEST_PREFILLED;
+    bool computed = r->delivered > r->delivered_before || r->state == GATEWAY_REQUEST_PREFILLED;
     return computed && r->prompt_machine != r->token_machine && fleet_machine_up(r->prompt_machine)
                ? r->prompt_machine
                : NULL;
@@ -688,9 +691,9 @@ static struct fleet_machine *prompt_holder(const struct gateway_request *r)
 void requests_lose(struct requests *q, struct gateway_request *r, const struct fleet_machine *dead)
 {
     struct fleet_machine *holder = r->prompt_machine != NULL ? prompt_holder(r) : NULL;
-    uint32_t held_tokens = r->prompt_count + r->base;
-    enum blame_cause cause = dead == NULL                 ? BLAME_LINK
-                             : dead->config.local         ? BLAME_NONE /* See requests_crashed. */
+    uint32_t held_tokens = r->prompt_count + r->delivered_before;
+    enum blame_cause cause = dead == NULL         ? BLAME_LINK
+                             : dead->config.local ? BLAME_NONE /* See requests_crash_handle. */
                              : may_have_computed(r, dead) ? BLAME_DEATH
                                                           : BLAME_NONE;
     request_cancel(q, r);
@@ -699,15 +702,15 @@ void requests_lose(struct requests *q, struct gateway_request *r, const struct f
     r->held_tokens = holder != NULL ? held_tokens : 0;
 }
 
-void requests_crashed(struct requests *q, const uint64_t *ids, uint32_t count, uint32_t crashes_max,
-                      const char *how)
+void requests_crash_handle(struct requests *q, const uint64_t *ids, uint32_t count,
+                           uint32_t crashes_max, const char *how)
 {
     for (uint32_t i = 0; i < count; i++) {
         struct gateway_request *r = request_table_find(&q->table, ids[i]);
         if (r == NULL || r->state == GATEWAY_REQUEST_ENDING)
             continue;
-        bool over = blame_crashed(&r->blame, r->delivered, crashes_max);
-        log_warn("request %s (%llx) was computed when %s; crashes in a row: %u", r->name,
+        bool over = blame_crash_add(&r->blame, r->delivered, crashes_max);
+        log_warn("request %s (%llx) was computed when %s; crashes in a row: %u", r->client_id,
                  (unsigned long long)r->id, how, r->blame.crashes);
         if (!over) {
             if (r->state >= GATEWAY_REQUEST_SCHEDULED) /* requests_arrived_take lets one through. */
@@ -724,7 +727,7 @@ void requests_crashed(struct requests *q, const uint64_t *ids, uint32_t count, u
     }
 }
 
-bool requests_message(struct requests *q, struct fleet_machine *m, struct message *message)
+bool requests_message_handle(struct requests *q, struct fleet_machine *m, struct message *message)
 {
     switch (message->kind) {
     case MESSAGE_RESERVED:

@@ -22,7 +22,7 @@ struct requests_events {
     /* The prompt machine has finished with the request. */
     void (*prefilled)(void *self, const struct gateway_request *r);
     /* The request no longer needs its machines. */
-    void (*left)(void *self, const struct gateway_request *r);
+    void (*machines_released)(void *self, const struct gateway_request *r);
 };
 
 /* All pointers are not owned and must outlive the requests. */
@@ -73,14 +73,14 @@ void requests_expire(struct requests *q, struct gateway_request *r, const char *
  * silent. */
 void requests_lose(struct requests *q, struct gateway_request *r, const struct fleet_machine *dead);
 /* Handles a crash (blame.h) of a machine that computed these requests. Ids that belong to no open
- * request are ignored. how: text for the log and the clients. crashes_max: see blame_crashed. */
-void requests_crashed(struct requests *q, const uint64_t *ids, uint32_t count, uint32_t crashes_max,
-                      const char *how);
+ * request are ignored. how: text for the log and the clients. crashes_max: see blame_crash_add. */
+void requests_crash_handle(struct requests *q, const uint64_t *ids, uint32_t count,
+                           uint32_t crashes_max, const char *how);
 /* Moves the request to another token machine; its present token machine computes the rest of the
  * prompt from the KV that it has. */
 void requests_hand_over(struct requests *q, struct gateway_request *r);
 /* Handles a machine's message about requests. Returns false for other kinds of messages. */
-bool requests_message(struct requests *q, struct fleet_machine *m, struct message *message);
+bool requests_message_handle(struct requests *q, struct fleet_machine *m, struct message *message);
 /* Ends the version's open requests with GATEWAY_FAILED and this text. */
 void requests_version_stop(struct requests *q, uint32_t version_index, const char *text);
 /* Ends all requests with GATEWAY_FAILED, also those that arrive later. */

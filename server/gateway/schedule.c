@@ -100,7 +100,7 @@ static void action_do(struct gateway *g, const struct sched_action *action)
         request_expire(g, r);
         break;
     case SCHED_LOST:
-        requests_lose(g->requests, r, g->dying);
+        requests_lose(g->requests, r, g->dead_machine);
         break;
     case SCHED_MOVED:
         break;
@@ -115,7 +115,7 @@ static void actions_do(struct gateway *g, const struct gateway_version *version,
             action_do(g, &actions->items[i]);
         if (!actions->more)
             return;
-        sched_cluster_more(version->scheduler, now_us, actions);
+        sched_cluster_more_actions(version->scheduler, now_us, actions);
         gateway_event(g, version, now_us, NULL, actions);
     }
 }
@@ -137,7 +137,8 @@ static void request_schedule(struct gateway *g, const struct gateway_request *r,
     struct sched_event event = {.kind = kind,
                                 .now_us = gateway_now(g),
                                 .request = request_slot(r),
-                                .output_tokens = kind == SCHED_ENDED ? r->delivered - r->base : 0};
+                                .output_tokens =
+                                    kind == SCHED_ENDED ? r->delivered - r->delivered_before : 0};
     gateway_schedule(g, gateway_request_version(g, r), &event);
 }
 
@@ -162,7 +163,7 @@ void gateway_machine_prefixes(struct gateway *g, const struct fleet_machine *m,
         .kind = SCHED_EVICTED, .now_us = gateway_now(g), .machine = m->index};
     if (!sched_policy_prefix(g->options.config))
         return;
-    if (prefixes->all)
+    if (prefixes->replaces_all)
         gateway_schedule(g, m->version, &event); /* evicts all of them first */
     for (uint32_t i = 0, count; i < prefixes->count; i += count) {
         bool held = prefixes->held[i] != 0;
@@ -193,7 +194,7 @@ static void on_left(void *self, const struct gateway_request *r)
 const struct requests_events gateway_requests_events = {
     .computed = on_computed,
     .prefilled = on_prefilled,
-    .left = on_left,
+    .machines_released = on_left,
 };
 
 static void arrivals_schedule(struct gateway *g, int64_t now_us)
@@ -209,7 +210,7 @@ static void arrivals_schedule(struct gateway *g, int64_t now_us)
             .request = request_slot(r),
             .resumed = r->generation > 0,
             .prompt_tokens = r->prompt_count + r->delivered,
-            .output_tokens = request_decodes(r),
+            .output_tokens = request_decode_tokens(r),
             .key = r->key,
             .weight = r->weight,
             .priority = r->priority,
@@ -228,7 +229,7 @@ static void arrivals_schedule(struct gateway *g, int64_t now_us)
     }
 }
 
-uint32_t gateway_unrouted(const struct gateway *g)
+uint32_t gateway_waiting_count(const struct gateway *g)
 {
     uint32_t unrouted = 0;
     for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
@@ -267,14 +268,15 @@ void gateway_machine_rates(struct gateway *g, struct fleet_machine *m,
                            const struct message_stats *stats)
 {
     const struct message_stats *before = &m->stats;
-    sched_rates_prompts(&m->rates, stats->prompt_batches - before->prompt_batches,
-                        stats->prompt_batch_rows - before->prompt_batch_rows,
-                        stats->prompt_batch_us - before->prompt_batch_us);
-    sched_rates_decodes(&m->rates, stats->token_batches - before->token_batches,
-                        stats->token_batch_rows - before->token_batch_rows,
-                        stats->token_batch_us - before->token_batch_us);
-    sched_rates_pushes(&m->rates, kv_tokens_of(m, stats->transfer_bytes - before->transfer_bytes),
-                       stats->transfer_exposed_us - before->transfer_exposed_us);
+    sched_rates_prompts_add(&m->rates, stats->prompt_batches - before->prompt_batches,
+                            stats->prompt_batch_rows - before->prompt_batch_rows,
+                            stats->prompt_batch_us - before->prompt_batch_us);
+    sched_rates_decodes_add(&m->rates, stats->token_batches - before->token_batches,
+                            stats->token_batch_rows - before->token_batch_rows,
+                            stats->token_batch_us - before->token_batch_us);
+    sched_rates_pushes_add(&m->rates,
+                           kv_tokens_of(m, stats->transfer_bytes - before->transfer_bytes),
+                           stats->transfer_exposed_us - before->transfer_exposed_us);
     struct sched_event event = sched_rates_event(g->options.config, &m->rates);
     event.now_us = gateway_now(g);
     event.machine = m->index;

@@ -71,7 +71,7 @@ static void machine_add(struct text *out, const struct gateway *g, const struct 
               fleet_machine_draining(m) ? "true" : "false");
     name_add(out, ",\"address\":", m->connection.address);
     if (m->connection.state != CONNECTION_UP)
-        name_add(out, ",\"why\":", m->connection.why);
+        name_add(out, ",\"why\":", m->connection.down_reason);
     text_addf(out,
               ",\"kv_tokens\":%llu,\"routed_prompts\":%u,\"routed_decodes\":%u"
               ",\"routed_prompt_tokens\":%llu,\"routed_kv_tokens\":%llu",
@@ -80,7 +80,7 @@ static void machine_add(struct text *out, const struct gateway *g, const struct 
               (unsigned long long)view.kv_tokens_scheduled);
     if (m->crashes > 0) {
         text_addf(out, ",\"crashes\":%u", m->crashes);
-        name_add(out, ",\"latest_crash\":", m->crash_why);
+        name_add(out, ",\"latest_crash\":", m->crash_reason);
     }
     if (m->connection.state == CONNECTION_UP) {
         stats_add(out, &m->stats);
@@ -109,10 +109,10 @@ static void links_add(struct text *out, const struct gateway *g)
                       fleet_name(g->fleet, to));
             before = ",";
         }
-        if (m->link_why[0] == 0)
+        if (m->link_reason[0] == 0)
             continue;
         text_addf(out, "%s{\"from\":\"%s\",\"up\":false", before, m->config.name);
-        name_add(out, ",\"why\":", m->link_why);
+        name_add(out, ",\"why\":", m->link_reason);
         text_adds(out, "}");
         before = ",";
     }
@@ -133,7 +133,7 @@ static void requests_add(struct text *out, const struct gateway *g)
                   request_state_name((enum request_state)state), counts[state]);
     text_addf(out, "},\"requests_suspected\":%u", suspects);
     text_addf(out, ",\"requests_open\":%u,\"requests_unrouted\":%u,\"requests_resumed\":%llu",
-              total.open, gateway_unrouted(g), (unsigned long long)total.resumed);
+              total.open, gateway_waiting_count(g), (unsigned long long)total.resumed);
 }
 
 void gateway_state_write(const struct gateway *g, struct text *out)

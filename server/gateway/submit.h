@@ -80,7 +80,7 @@ struct gateway_client {
 struct gateway_submit {
     /* Version whose tokenizer made the prompt, or GATEWAY_CURRENT. */
     uint32_t version;
-    const char *name;       /* The client's id of the request, for logs; copied. NULL = none. */
+    const char *client_id;  /* The client's id of the request, for logs; copied. NULL = none. */
     const uint32_t *prompt; /* Copied. */
     uint32_t prompt_count;  /* ≥ 1 */
     /* output_tokens_max 0 = no answer: the prompt is only scored or embedded. */

@@ -36,9 +36,9 @@ void request_table_free(struct request_table *table, struct gateway_request *r)
     request_table_state_set(table, r, GATEWAY_REQUEST_FREE);
     free(r->tokens);
     free(r->rules);
-    free(r->early);
+    free(r->early_tokens);
     r->tokens = NULL;
-    r->early = NULL;
+    r->early_tokens = NULL;
     table->free_slots[LIMIT_CLUSTER_REQUESTS - table->open_count--] = request_slot(r);
     r->id = 0;
 }
@@ -61,10 +61,10 @@ struct gateway_request *request_table_next(struct request_table *table,
 
 static void list_add(struct request_list *list, struct gateway_request *r)
 {
-    r->before = list->last;
-    r->after = NULL;
-    if (r->before != NULL)
-        r->before->after = r;
+    r->list_previous = list->last;
+    r->list_next = NULL;
+    if (r->list_previous != NULL)
+        r->list_previous->list_next = r;
     else
         list->first = r;
     list->last = r;
@@ -73,14 +73,14 @@ static void list_add(struct request_list *list, struct gateway_request *r)
 
 static void list_remove(struct request_list *list, struct gateway_request *r)
 {
-    if (r->before != NULL)
-        r->before->after = r->after;
+    if (r->list_previous != NULL)
+        r->list_previous->list_next = r->list_next;
     else
-        list->first = r->after;
-    if (r->after != NULL)
-        r->after->before = r->before;
+        list->first = r->list_next;
+    if (r->list_next != NULL)
+        r->list_next->list_previous = r->list_previous;
     else
-        list->last = r->before;
+        list->last = r->list_previous;
     list->count--;
 }
 

@@ -35,8 +35,8 @@ enum gateway_request_state {
 };
 
 struct gateway_request {
-    uint64_t id;                   /* 0 = the slot is free. table.c describes its parts. */
-    char name[GATEWAY_NAME_BYTES]; /* The client's id, for logs; "-" = none. */
+    uint64_t id;                        /* 0 = the slot is free. table.c describes its parts. */
+    char client_id[GATEWAY_NAME_BYTES]; /* The client's id, for logs; "-" = none. */
     enum gateway_request_state state;
     uint32_t version_index;       /* Index of the request's version in gateway.versions. */
     uint32_t generation;          /* Number of times that the request was resumed. */
@@ -62,7 +62,7 @@ struct gateway_request {
     uint32_t *tokens;
     uint32_t prompt_count;
     uint32_t delivered;         /* Tokens of the answer that the client has received. */
-    uint32_t base;              /* Value of `delivered` when this generation began. */
+    uint32_t delivered_before;  /* Value of `delivered` when this generation began. */
     uint32_t scored_next;       /* Next prompt position whose score is wanted. */
     struct request_blame blame; /* Counts of lost and crashed machines that computed the request. */
     uint32_t preemptions;       /* Number of times that a machine preempted the request. */
@@ -75,7 +75,7 @@ struct gateway_request {
     struct fleet_machine *token_machine;  /* NULL = not routed, or none is needed. */
 
     /* [EARLY_MAX] (requests.c): tokens that arrived before the first one; NULL = none yet. */
-    struct message_token *early;
+    struct message_token *early_tokens;
     uint32_t early_count;
 
     int64_t reserve_us; /* When RESERVE was sent. */
@@ -84,8 +84,8 @@ struct gateway_request {
     uint8_t finish;     /* enum message_finish of the latest token. */
 
     /* Neighbours in the list of the requests in the same state. */
-    struct gateway_request *before;
-    struct gateway_request *after;
+    struct gateway_request *list_previous;
+    struct gateway_request *list_next;
     /* GATEWAY_REQUEST_ENDING: the arguments of the call of `ended`. */
     enum gateway_end end;
     uint32_t retry_after_s;

@@ -177,7 +177,7 @@ static void weights_complain(const struct gateway *g, struct fleet_machine *m,
         snprintf(known, sizeof(known), "%s", up->config.name);
     else
         snprintf(known, sizeof(known), "version %u", version->number);
-    snprintf(m->connection.why, sizeof(m->connection.why),
+    snprintf(m->connection.down_reason, sizeof(m->connection.down_reason),
              "%s and %s do not match: model_hash is %s and %s", known, identity->name,
              digest_write(&version->model_hash, texts[0], sizeof(texts[0])),
              digest_write(&identity->model_hash, texts[1], sizeof(texts[1])));
@@ -186,22 +186,23 @@ static void weights_complain(const struct gateway *g, struct fleet_machine *m,
 static void metadata_complain(const struct gateway *g, struct fleet_machine *m,
                               const struct transport_identity *identity)
 {
-    size_t used = (size_t)snprintf(m->connection.why, sizeof(m->connection.why),
+    size_t used = (size_t)snprintf(m->connection.down_reason, sizeof(m->connection.down_reason),
                                    "gateway and %s do not match: metadata_hash is", identity->name);
     for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
         if (g->versions[i].number > 0 && (m->fixed_version == 0 || m->version == &g->versions[i]))
             used += (size_t)snprintf(
-                m->connection.why + used, sizeof(m->connection.why) - used, " %016llx (version %u)",
-                (unsigned long long)g->versions[i].metadata_hash, g->versions[i].number);
-    snprintf(m->connection.why + used, sizeof(m->connection.why) - used, " and %016llx",
-             (unsigned long long)identity->metadata_hash);
+                m->connection.down_reason + used, sizeof(m->connection.down_reason) - used,
+                " %016llx (version %u)", (unsigned long long)g->versions[i].metadata_hash,
+                g->versions[i].number);
+    snprintf(m->connection.down_reason + used, sizeof(m->connection.down_reason) - used,
+             " and %016llx", (unsigned long long)identity->metadata_hash);
 }
 
 struct gateway_version *gateway_version_of(struct gateway *g, struct fleet_machine *m,
                                            const struct transport_identity *identity)
 {
     struct gateway_version *found = NULL;
-    m->connection.why[0] = 0;
+    m->connection.down_reason[0] = 0;
     for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++) {
         struct gateway_version *version = &g->versions[i];
         if (version->number == 0 || version->metadata_hash != identity->metadata_hash ||
@@ -217,7 +218,7 @@ struct gateway_version *gateway_version_of(struct gateway *g, struct fleet_machi
     }
     if (found != NULL)
         found->model_hash = identity->model_hash;
-    else if (m->connection.why[0] == 0)
+    else if (m->connection.down_reason[0] == 0)
         metadata_complain(g, m, identity);
     return found;
 }

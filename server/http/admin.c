@@ -40,7 +40,7 @@ static enum MHD_Result answer_machine(struct exchange *x, enum http_admin_verb v
     struct text body = {0};
     struct api_error error = {0};
     bool good =
-        admin->machine(admin->self, verb, x->tail, x->body.data, x->body.bytes, &body, &error);
+        admin->machine(admin->self, verb, x->path_tail, x->body.data, x->body.bytes, &body, &error);
     return answer(x, code, good, &body, &error);
 }
 

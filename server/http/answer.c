@@ -26,10 +26,10 @@ static void number_add(struct MHD_Response *response, const char *name, uint64_t
  * flight. */
 static void limits_add(const struct exchange *x, struct MHD_Response *response)
 {
-    struct api_key_left left;
+    struct api_key_unused left;
     char seconds[32];
-    if (x->key_revoked ||
-        !api_keys_left(x->http->options.keys, x->key, clock_now_us(x->http->options.clock), &left))
+    if (x->key_revoked || !api_keys_unused(x->http->options.keys, x->key,
+                                           clock_now_us(x->http->options.clock), &left))
         return;
     if (left.answers_max > 0) {
         number_add(response, "x-ratelimit-limit-requests", left.answers_max);
@@ -51,7 +51,7 @@ enum MHD_Result http_answer_response(struct exchange *x, unsigned code,
     if (x->route != NULL && x->route->access == HTTP_KEY)
         limits_add(x, response);
     http_web_headers_add(x, response);
-    x->code = code;
+    x->status_code = code;
     http_audit_write(x, code);
     http_exchange_enter(x, HTTP_CLIENT_ANSWERING);
     enum MHD_Result result = MHD_queue_response(x->connection, code, response);
@@ -87,7 +87,7 @@ static void piece_taken(struct exchange *x, size_t next_bytes)
 static ssize_t answer_read(void *self, uint64_t position, char *buffer, size_t capacity)
 {
     struct exchange *x = self;
-    if (x->gone || position >= x->answer.bytes)
+    if (x->client_gone || position >= x->answer.bytes)
         return MHD_CONTENT_READER_END_WITH_ERROR;
     size_t bytes = x->answer.bytes - (size_t)position;
     bytes = bytes < capacity ? bytes : capacity;
@@ -167,13 +167,13 @@ enum MHD_Result http_answer_error(struct exchange *x, const struct api_error *er
         MHD_add_response_header(response, "Allow", x->route->allow);
     if (error->status == 401)
         MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
-    if (x->http->draining || x->closes || error->status == 413 || error->status == 401 ||
+    if (x->http->draining || x->closes_connection || error->status == 413 || error->status == 401 ||
         error->status == 403)
         MHD_add_response_header(response, "Connection", "close");
     return http_answer_response(x, error->status, response);
 }
 
-enum MHD_Result http_answer_question(struct exchange *x)
+enum MHD_Result http_answer_preflight(struct exchange *x)
 {
     static char nothing[1];
     struct MHD_Response *response =
@@ -189,7 +189,7 @@ static ssize_t stream_read(void *self, uint64_t position, char *buffer, size_t c
 {
     (void)position;
     struct exchange *x = self;
-    if (x->gone || x->completion == NULL)
+    if (x->client_gone || x->completion == NULL)
         return MHD_CONTENT_READER_END_WITH_ERROR;
     size_t bytes = 0;
     const char *data = completion_output(x->completion, &bytes);
@@ -242,10 +242,10 @@ void http_answer_backlog_check(struct exchange *x)
     size_t unread = 0;
     completion_output(x->completion, &unread);
     uint64_t written = completion_output_bytes(x->completion);
-    if (written - x->checked_bytes > BURST_BYTES_MIN)
-        x->excused_bytes = written;
-    x->checked_bytes = written;
-    uint64_t later = written > x->excused_bytes ? written - x->excused_bytes : 0;
+    if (written - x->backlog_checked_bytes > BURST_BYTES_MIN)
+        x->burst_end_bytes = written;
+    x->backlog_checked_bytes = written;
+    uint64_t later = written > x->burst_end_bytes ? written - x->burst_end_bytes : 0;
     if ((unread < later ? unread : later) > BACKLOG_BYTES_MAX && x->client != NULL)
         http_client_close(x->client, "it reads its stream too slowly");
 }

@@ -30,7 +30,7 @@ bool http_audit_open(struct exchange *x, const char *url, const char *method)
         return false;
     snprintf(x->audit->act, sizeof(x->audit->act), "%.16s %.64s", method,
              x->route != NULL ? x->route->path : url);
-    http_audit_target_set(x, x->tail);
+    http_audit_target_set(x, x->path_tail);
     return true;
 }
 
@@ -47,11 +47,11 @@ static void actor_from_socket(const struct exchange *x, struct audit_actor *out)
         MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     struct ucred peer;
     socklen_t bytes = sizeof(peer);
-    snprintf(out->from, sizeof(out->from), "admin socket");
+    snprintf(out->address, sizeof(out->address), "admin socket");
     if (info != NULL && getsockopt(info->connect_fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0)
-        snprintf(out->who, sizeof(out->who), "admin socket uid %u", (unsigned)peer.uid);
+        snprintf(out->name, sizeof(out->name), "admin socket uid %u", (unsigned)peer.uid);
     else
-        snprintf(out->who, sizeof(out->who), "admin socket");
+        snprintf(out->name, sizeof(out->name), "admin socket");
 }
 
 static void address_write(const struct sockaddr *address, char *out, size_t capacity)
@@ -73,13 +73,13 @@ static void actor_from_network(const struct exchange *x, struct audit_actor *out
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     if (rules != NULL)
-        snprintf(out->who, sizeof(out->who), "key %s", rules->name);
+        snprintf(out->name, sizeof(out->name), "key %s", rules->name);
     else if (keys != NULL && api_keys_configured(keys))
-        snprintf(out->who, sizeof(out->who), "no valid key");
+        snprintf(out->name, sizeof(out->name), "no valid key");
     else
-        snprintf(out->who, sizeof(out->who), "%s client",
+        snprintf(out->name, sizeof(out->name), "%s client",
                  http_peer_is_loopback(x) ? "loopback" : "unknown");
-    address_write(info != NULL ? info->client_addr : NULL, out->from, sizeof(out->from));
+    address_write(info != NULL ? info->client_addr : NULL, out->address, sizeof(out->address));
 }
 
 void http_audit_actor(const struct exchange *x, struct audit_actor *out)

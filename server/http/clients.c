@@ -221,7 +221,7 @@ bool http_clients_admit(struct http_clients *all, const struct sockaddr *from)
         if (replaced == NULL)
             return false;
         client_close(replaced, "its address has too many connections");
-    } else if (all->count >= all->options.places) {
+    } else if (all->count >= all->options.connections_max) {
         replaced = client_to_replace(all, NULL);
         if (replaced == NULL)
             return false;
@@ -314,7 +314,7 @@ bool http_client_work_begin(struct http_client *c)
     const struct http_clients_options *options = &c->all->options;
     if (c->works || c->state == HTTP_CLIENT_CLOSING)
         return true;
-    if (c->all->working + options->places_kept >= options->places)
+    if (c->all->working + options->connections_reserved >= options->connections_max)
         return false;
     c->works = true;
     c->all->working++;

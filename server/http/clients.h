@@ -35,8 +35,9 @@ struct http_clients;
 struct http_client;
 
 struct http_clients_options {
-    uint32_t places;          /* Most open connections. */
-    uint32_t places_kept;     /* Places that http_client_work_begin keeps for short requests. */
+    uint32_t connections_max; /* Most open connections. */
+    uint32_t
+        connections_reserved; /* Places that http_client_work_begin keeps for short requests. */
     uint32_t per_address_max; /* Most clients of one address that have shown no API key. */
     int64_t arriving_us;      /* Longest time in the state ARRIVING. */
     int64_t idle_us;          /* Longest time in the state IDLE. */

@@ -158,7 +158,7 @@ static void feed_token(struct choice *choice, const struct message_token *token)
     const char *piece = tokenizer_piece(c->model->tokenizer, token->id, &bytes);
     if (piece == NULL)
         return;
-    struct text *scratch = &c->scratch;
+    struct text *scratch = &c->token_text;
     text_clear(scratch);
     size_t room = DETOKENIZER_OUT_BYTES(bytes);
     if (scratch->capacity < room) {
@@ -378,7 +378,7 @@ static bool submit_choice(struct completion *c, struct choice *choice, struct ap
     }
     struct gateway_submit submit = {
         .version = c->model->version,
-        .name = c->name,
+        .client_id = c->request_id,
         .prompt = choice->prompt->ids,
         .prompt_count = choice->prompt->count,
         .rules = c->rules.words,
@@ -529,13 +529,13 @@ static void id_set(struct completion *c, const char *name, bool is_given)
 {
     const char *kind = c->request.kind == API_CHAT ? "chatcmpl" : "cmpl";
     uint64_t id[2];
-    snprintf(c->name, sizeof(c->name), "%s", name);
+    snprintf(c->request_id, sizeof(c->request_id), "%s", name);
     if (c->form != NULL) {
         completion_form_id(c, is_given ? name : NULL);
         return;
     }
     if (is_given) {
-        snprintf(c->id, sizeof(c->id), "%s-%s", kind, c->name);
+        snprintf(c->id, sizeof(c->id), "%s-%s", kind, c->request_id);
         return;
     }
     completion_id_draw(c->server, id);
@@ -631,8 +631,8 @@ void completion_close(struct completion *c)
     free(c->rules.words);
     free(c->choices);
     completion_form_close(c);
-    text_done(&c->out);
-    text_done(&c->scratch);
+    text_done(&c->output);
+    text_done(&c->token_text);
     api_request_done(&c->request);
     served_model_unref(c->model);
     free(c);
@@ -643,7 +643,7 @@ void completion_ping_write(struct completion *c)
     if (c->finished)
         return;
     c->begun = true;
-    text_adds(&c->out, ": ping\n\n");
+    text_adds(&c->output, ": ping\n\n");
     c->changed(c->self);
 }
 
@@ -660,7 +660,7 @@ bool completion_status_known(const struct completion *c)
 const struct api_error *completion_error(const struct completion *c)
 {
     /* A stream that has begun carries its error as an event. */
-    return c->error.status != 0 && (!c->request.stream || c->out.bytes == 0) ? &c->error : NULL;
+    return c->error.status != 0 && (!c->request.stream || c->output.bytes == 0) ? &c->error : NULL;
 }
 
 bool completion_finished(const struct completion *c)
@@ -670,30 +670,30 @@ bool completion_finished(const struct completion *c)
 
 const char *completion_output(const struct completion *c, size_t *bytes_out)
 {
-    *bytes_out = c->out.bytes - c->handed_bytes;
-    return c->out.data != NULL ? c->out.data + c->handed_bytes : NULL;
+    *bytes_out = c->output.bytes - c->handed_bytes;
+    return c->output.data != NULL ? c->output.data + c->handed_bytes : NULL;
 }
 
 void completion_output_remove(struct completion *c, size_t bytes)
 {
     c->handed_bytes += bytes;
-    assert(c->handed_bytes <= c->out.bytes);
-    if (c->handed_bytes == c->out.bytes || c->handed_bytes > COMPACT_BYTES) {
+    assert(c->handed_bytes <= c->output.bytes);
+    if (c->handed_bytes == c->output.bytes || c->handed_bytes > COMPACT_BYTES) {
         c->removed_bytes += c->handed_bytes;
-        c->out.bytes -= c->handed_bytes;
-        memmove(c->out.data, c->out.data + c->handed_bytes, c->out.bytes);
+        c->output.bytes -= c->handed_bytes;
+        memmove(c->output.data, c->output.data + c->handed_bytes, c->output.bytes);
         c->handed_bytes = 0;
     }
 }
 
 uint64_t completion_output_bytes(const struct completion *c)
 {
-    return c->removed_bytes + c->out.bytes;
+    return c->removed_bytes + c->output.bytes;
 }
 
 struct text completion_body_take(struct completion *c)
 {
-    struct text body = c->out;
-    c->out = (struct text){0};
+    struct text body = c->output;
+    c->output = (struct text){0};
     return body;
 }

@@ -1,6 +1,6 @@
-/* completion_embeddings: the answers of POST /v1/embeddings. The machine sends the sum of the vectors
- * of a prompt's tokens; here it is scaled to length 1, as OpenAI's are, so a mean needs no division
- * by the number of tokens. */
+/* completion_embeddings: the answers of POST /v1/embeddings. The machine sends the sum of the
+ * vectors of a prompt's tokens; here it is scaled to length 1, as OpenAI's are, so a mean needs no
+ * division by the number of tokens. */
 #include "server/http/completion_internal.h"
 
 #include "common/pooling.h"
@@ -40,7 +40,7 @@ void completion_on_embedding(void *self, const int64_t *values, uint32_t count)
     free(choice->vector);
     choice->vector = malloc(wanted * sizeof(float));
     choice->vector_count = count;
-    c->out.broken |= choice->vector == NULL;
+    c->output.broken |= choice->vector == NULL;
     if (choice->vector == NULL)
         return;
     for (uint32_t i = 0; i < wanted; i++)
@@ -77,7 +77,7 @@ static void write_vector(struct text *out, const struct completion *c, const flo
 
 void completion_write_embeddings(struct completion *c)
 {
-    struct text *out = &c->out;
+    struct text *out = &c->output;
     const struct completion_usage usage = completion_usage(c);
     const uint32_t length = c->choices[0].vector_count;
     if (c->request.dimensions > length) {

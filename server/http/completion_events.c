@@ -3,8 +3,8 @@
  * can read them. A completion writes at most EVENTS_MAX of them.
  *
  * Clients that may read /metrics see the names of machines there, so they get the names here. To
- * all others the machines of a request are "machine 1", "machine 2" and so on, in the order in which
- * this request got to them. */
+ * all others the machines of a request are "machine 1", "machine 2" and so on, in the order in
+ * which this request got to them. */
 #include "server/http/completion_internal.h"
 
 #include <stdio.h>
@@ -104,12 +104,12 @@ void completion_on_event(void *self, const struct gateway_event *event)
         return;
     c->life->events++;
     c->begun = true;
-    text_addf(&c->out,
+    text_addf(&c->output,
               "event: cleave\ndata: {\"type\":\"%s\",\"choice\":%u,\"after_us\":%u,"
               "\"generation\":%u,\"tokens\":%u",
               types[event->kind], choice->index, event->after_us, event->generation,
               event->delivered);
-    write_details(&c->out, c->life, event);
-    text_adds(&c->out, "}\n\n");
+    write_details(&c->output, c->life, event);
+    text_adds(&c->output, "}\n\n");
     c->changed(c->self);
 }

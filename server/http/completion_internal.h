@@ -35,7 +35,7 @@ struct choice_call {
     /* JSON text. With streaming: the text that arrived since the last event; else the whole
      * text. */
     struct text arguments;
-    bool shown; /* An event with the id and the name was written. */
+    bool announced; /* An event with the id and the name was written. */
 };
 
 /* One answer of a completion: one request at the gateway. */
@@ -45,14 +45,14 @@ struct choice {
     const struct token_prompt *prompt;
     uint32_t index;
     enum choice_finish finish;
-    bool counted;       /* Counts as in flight for its API key. */
-    uint32_t charged;   /* Prompt tokens that its API key gets back if it is not computed. */
-    bool deferred;      /* Submitted when the first choice of its prompt has a token. */
-    bool ended;         /* No more tokens will be used. */
-    bool release;       /* A stop string or an error ended it: completion_turn releases it. */
-    bool opened;        /* Its first event was written. */
-    bool left_out;      /* best_of: the body does not have it. */
-    double logprob_sum; /* best_of: sum of the log-probabilities of all tokens. */
+    bool counted;             /* Counts as in flight for its API key. */
+    uint32_t charged;         /* Prompt tokens that its API key gets back if it is not computed. */
+    bool deferred;            /* Submitted when the first choice of its prompt has a token. */
+    bool ended;               /* No more tokens will be used. */
+    bool release;             /* A stop string or an error ended it: completion_turn releases it. */
+    bool first_event_written; /* Its first event was written. */
+    bool left_out;            /* best_of: the body does not have it. */
+    double logprob_sum;       /* best_of: sum of the log-probabilities of all tokens. */
     /* The number of the stop string, or the id of stop_token_ids, that ended the answer; STOP_NONE
      * = none. */
     uint32_t stop_string;
@@ -95,7 +95,7 @@ struct completion {
     uint32_t key; /* API key index, or API_KEY_NONE. */
     void (*changed)(void *self);
     void *self;
-    char name[GATEWAY_NAME_BYTES]; /* Id of the request (x-request-id). */
+    char request_id[GATEWAY_NAME_BYTES]; /* Id of the request (x-request-id). */
     char id[GATEWAY_NAME_BYTES + 16];
     int64_t created;
     int64_t arrived_us;
@@ -114,10 +114,10 @@ struct completion {
     bool begun;
     bool finished;
     struct api_error error; /* status 0 = none. */
-    struct text out;
-    struct text scratch;    /* Text of one token. */
-    size_t handed_bytes;    /* Bytes of `out` that were handed to HTTP. */
-    uint64_t removed_bytes; /* Bytes that were handed to HTTP and removed from `out`. */
+    struct text output;
+    struct text token_text; /* Text of one token. */
+    size_t handed_bytes;    /* Bytes of `output` that were handed to HTTP. */
+    uint64_t removed_bytes; /* Bytes that were handed to HTTP and removed from `output`. */
 };
 
 /* --- completion_embeddings.c: POST /v1/embeddings --- */

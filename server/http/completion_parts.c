@@ -82,7 +82,7 @@ enum status choice_parts_open(struct choice *choice)
         .format = c->format,
         .begin = c->begin,
         .calls = c->request.tools.choice != API_TOOLS_NONE,
-        .names = c->request.tools.names,
+        .names = c->request.tools.packed_names,
         .part = part_take,
         .self = choice,
     };
@@ -129,10 +129,10 @@ static void call_write(struct text *out, const struct choice_call *call, uint32_
     text_adds(out, "{");
     if (event)
         text_addf(out, "\"index\":%u,", index);
-    if (!call->shown)
+    if (!call->announced)
         text_addf(out, "\"id\":\"%s\",\"type\":\"function\",", call->id);
     text_adds(out, "\"function\":{");
-    if (!call->shown) {
+    if (!call->announced) {
         text_adds(out, "\"name\":");
         text_add_json_string(out, call->name, strlen(call->name));
         text_adds(out, ",");
@@ -147,7 +147,7 @@ static void calls_write(struct text *out, struct choice *choice, bool event, boo
     bool any = false;
     for (uint32_t i = 0; i < choice->call_count; i++) {
         struct choice_call *call = &choice->calls[i];
-        if (call->shown && call->arguments.bytes == 0)
+        if (call->announced && call->arguments.bytes == 0)
             continue;
         if (any)
             text_adds(out, ",");
@@ -157,7 +157,7 @@ static void calls_write(struct text *out, struct choice *choice, bool event, boo
         }
         any = true;
         call_write(out, call, i, event);
-        call->shown = event;
+        call->announced = event;
         if (event)
             text_clear(&call->arguments);
     }
@@ -170,7 +170,7 @@ void choice_write_parts(struct text *out, struct choice *choice, bool event)
     if (choice->parser == NULL || choice->text.bytes > 0) {
         field_begin(out, &first, "content");
         text_add_json_string(out, choice->text.data, choice->text.bytes);
-    } else if (!event || !choice->opened) {
+    } else if (!event || !choice->first_event_written) {
         field_begin(out, &first, "content");
         text_adds(out, "null");
     }

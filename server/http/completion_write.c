@@ -203,7 +203,7 @@ static void write_finish_and_ids(struct text *out, const struct choice *choice)
     if (!choice->completion->request.return_token_ids)
         return;
     write_list(out, ",\"token_ids\":[", &choice->ids);
-    if (choice->opened)
+    if (choice->first_event_written)
         return;
     text_adds(out, ",\"prompt_token_ids\":[");
     for (uint32_t i = 0; i < choice->prompt->count; i++)
@@ -257,7 +257,7 @@ static void write_usage(struct text *out, const struct completion *c)
 
 void completion_write_event(struct completion *c, struct choice *choice)
 {
-    struct text *out = &c->out;
+    struct text *out = &c->output;
     if (c->form != NULL) {
         completion_form_step(c);
         return;
@@ -266,7 +266,8 @@ void completion_write_event(struct completion *c, struct choice *choice)
     write_head(out, c, stream_object(c));
     text_addf(out, ",\"choices\":[{\"index\":%u,", choice->index);
     if (is_chat(c)) {
-        text_adds(out, choice->opened ? "\"delta\":{" : "\"delta\":{\"role\":\"assistant\",");
+        text_adds(out, choice->first_event_written ? "\"delta\":{"
+                                                   : "\"delta\":{\"role\":\"assistant\",");
         choice_write_parts(out, choice, true);
         text_adds(out, "}");
     } else {
@@ -281,7 +282,7 @@ void completion_write_event(struct completion *c, struct choice *choice)
     else if (c->request.include_usage)
         text_adds(out, ",\"usage\":null");
     text_adds(out, "}\n\n");
-    choice->opened = true;
+    choice->first_event_written = true;
     text_clear(&choice->text);
     text_clear(&choice->ids);
     text_clear(&choice->logprob_tokens);
@@ -292,7 +293,7 @@ void completion_write_event(struct completion *c, struct choice *choice)
 
 void completion_write_stream_end(struct completion *c)
 {
-    struct text *out = &c->out;
+    struct text *out = &c->output;
     if (c->form != NULL) {
         completion_form_end(c);
         return;
@@ -369,7 +370,7 @@ static struct choice *choice_at(const struct completion *c, uint32_t index)
 
 void completion_write_body(struct completion *c)
 {
-    struct text *out = &c->out;
+    struct text *out = &c->output;
     uint32_t count = c->prompt_count * c->request.n;
     if (c->form != NULL) {
         completion_form_body(c);

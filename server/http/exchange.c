@@ -8,8 +8,8 @@
  *         ┌────────────────────────────┘ resumed when the completion has changed
  *         └─► response queued; a stream's reader takes events, and suspends when there are none
  *
- * Callbacks of a completion only put its exchange on the `changed` list. http_turn resumes the
- * connections, so libmicrohttpd is never entered from inside the gateway. */
+ * Callbacks of a completion only put its exchange on the list `changed_exchanges`. http_turn
+ * resumes the connections, so libmicrohttpd is never entered from inside the gateway. */
 #include "server/http/internal.h"
 
 #include <stdio.h>
@@ -31,14 +31,14 @@ void http_exchange_watch(struct exchange *x)
         MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     x->fd = info != NULL ? info->connect_fd : -1;
     struct epoll_event event = {.events = EPOLLRDHUP, .data.ptr = x};
-    x->watched = x->fd >= 0 && epoll_ctl(x->http->epoll, EPOLL_CTL_ADD, x->fd, &event) == 0;
+    x->socket_watched = x->fd >= 0 && epoll_ctl(x->http->epoll, EPOLL_CTL_ADD, x->fd, &event) == 0;
 }
 
 void http_exchange_unwatch(struct exchange *x)
 {
-    if (x->watched)
+    if (x->socket_watched)
         epoll_ctl(x->http->epoll, EPOLL_CTL_DEL, x->fd, NULL);
-    x->watched = false;
+    x->socket_watched = false;
 }
 
 void http_exchange_enter(struct exchange *x, enum http_client_state state)
@@ -70,13 +70,13 @@ static void exchange_changed(void *self)
     if (x->is_changed)
         return;
     x->is_changed = true;
-    x->next_changed = x->http->changed;
-    x->http->changed = x;
+    x->next_changed = x->http->changed_exchanges;
+    x->http->changed_exchanges = x;
 }
 
 static void exchange_forget_changed(struct exchange *x)
 {
-    struct exchange **link = &x->http->changed;
+    struct exchange **link = &x->http->changed_exchanges;
     while (x->is_changed && *link != x)
         link = &(*link)->next_changed;
     if (x->is_changed)
@@ -99,7 +99,7 @@ static void drop_completion(struct exchange *x)
 /* See the header. */
 void http_exchange_gone(struct exchange *x)
 {
-    x->gone = true;
+    x->client_gone = true;
     drop_completion(x);
     http_exchange_resume(x);
 }
@@ -178,7 +178,7 @@ static void refuse_rest(struct exchange *x, const struct api_error *error)
     if (x->refusal != NULL)
         *x->refusal = *error;
     else
-        x->gone = true;
+        x->client_gone = true;
 }
 
 /* The headers have arrived: opens the exchange and refuses what can be refused before the body is
@@ -203,7 +203,7 @@ static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *conn
         http_client_request_set(x->client, x);
     x->is_http_1_0 = strcmp(version, "HTTP/1.0") == 0;
     x->body_bytes_max = h->options.config->http.body_bytes_max;
-    x->route = http_route_find(h, url, x->tail);
+    x->route = http_route_find(h, url, x->path_tail);
     x->next = h->exchanges;
     if (x->next != NULL)
         x->next->previous = x;
@@ -229,7 +229,7 @@ static void body_add(struct exchange *x, const char *data, size_t bytes)
     struct api_error error = {0};
     if (x->client != NULL)
         http_client_bytes_add(x->client, bytes, clock_now_us(h->options.clock));
-    if (x->refusal != NULL || x->gone)
+    if (x->refusal != NULL || x->client_gone)
         return;
     if (bytes > x->body_bytes_max - x->body.bytes)
         http_body_too_large(x, &error);
@@ -257,7 +257,7 @@ enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, c
         *upload_bytes = 0;
         return MHD_YES;
     }
-    if (x->gone)
+    if (x->client_gone)
         return MHD_NO;
     if (x->work != NULL) /* resumed */
         return http_text_answer(x);
@@ -273,7 +273,7 @@ enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, c
     if (error.status != 0)
         return http_answer_error(x, &error);
     x->arrived_us = clock_now_us(h->options.clock);
-    enum MHD_Result result = x->is_question ? http_answer_question(x) : x->route->answer(x);
+    enum MHD_Result result = x->is_preflight ? http_answer_preflight(x) : x->route->answer(x);
     body_free(x);
     return result;
 }
@@ -296,13 +296,13 @@ void http_on_completed(void *self, struct MHD_Connection *connection, void **sta
     http_exchange_enter(x, HTTP_CLIENT_IDLE);
     if (x->client != NULL)
         http_client_request_set(x->client, NULL);
-    if (x->code != 0)
-        metrics_http_done(h->options.metrics, x->code);
+    if (x->status_code != 0)
+        metrics_http_done(h->options.metrics, x->status_code);
     body_free(x);
     free(x->refusal);
     if (x->key != API_KEY_NONE)
         api_keys_index_release(h->options.keys, x->key);
-    if (x->answers)
+    if (x->counts_as_open)
         h->open_answers--;
     free(x);
 }

@@ -34,9 +34,9 @@ void completion_form_close(struct completion *c)
 {
     if (c->form == NULL)
         return;
-    text_done(&c->form->whole);
+    text_done(&c->form->item_text);
     text_done(&c->form->logprobs);
-    text_done(&c->form->closed);
+    text_done(&c->form->closed_items);
     free(c->form);
     c->form = NULL;
 }
@@ -56,11 +56,11 @@ static void show(struct completion *c)
 {
     struct completion_form *f = c->form;
     struct text *entries = &c->choices[0].logprob_tokens;
-    if (f->item == FORM_NONE || f->shown == f->whole.bytes)
+    if (f->item == FORM_NONE || f->shown_bytes == f->item_text.bytes)
         return;
     if (c->request.stream)
         f->writer->item_more(c, entries);
-    f->shown = f->whole.bytes;
+    f->shown_bytes = f->item_text.bytes;
     if (f->item == FORM_TEXT && entries->bytes > 0) {
         text_adds(&f->logprobs, f->logprobs.bytes > 0 ? "," : "");
         text_add(&f->logprobs, entries->data, entries->bytes);
@@ -74,7 +74,7 @@ static void item_end(struct completion *c, bool cut)
     if (f->item == FORM_NONE)
         return;
     show(c);
-    text_adds(&f->closed, f->closed.bytes > 0 ? "," : "");
+    text_adds(&f->closed_items, f->closed_items.bytes > 0 ? "," : "");
     f->writer->item_end(c, cut);
     f->item = FORM_NONE;
 }
@@ -85,10 +85,10 @@ static void item_begin(struct completion *c, enum form_item item)
     item_end(c, false);
     begin(c);
     f->item = item;
-    f->items++;
+    f->item_count++;
     f->calls += item == FORM_CALL;
-    f->shown = 0;
-    text_clear(&f->whole);
+    f->shown_bytes = 0;
+    text_clear(&f->item_text);
     text_clear(&f->logprobs);
     f->writer->item_begin(c);
 }
@@ -110,7 +110,7 @@ void completion_form_part(struct completion *c, enum answer_part part, const cha
         return;
     if (f->item != item)
         item_begin(c, item);
-    text_add(&f->whole, text, bytes);
+    text_add(&f->item_text, text, bytes);
 }
 
 void completion_form_step(struct completion *c)
@@ -126,7 +126,7 @@ void completion_form_step(struct completion *c)
 static void check_memory(struct completion *c)
 {
     const struct completion_form *f = c->form;
-    c->out.broken |= f->whole.broken || f->closed.broken || f->logprobs.broken;
+    c->output.broken |= f->item_text.broken || f->closed_items.broken || f->logprobs.broken;
 }
 
 void completion_form_end(struct completion *c)

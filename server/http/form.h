@@ -18,14 +18,14 @@ struct completion_form {
     bool begun;                   /* The first events of the stream were written. */
     uint64_t sequence;            /* Number of the next event (responses). */
     enum form_item item;          /* The open item; FORM_NONE = none. */
-    uint32_t items;               /* Items so far, including the open item. */
+    uint32_t item_count;          /* Items so far, including the open item. */
     char item_id[40];             /* Id of the open item (responses). */
     char call_id[40];             /* Id of the open call. */
     char name[ANSWER_NAME_BYTES]; /* Name of the tool that the open call calls. */
-    struct text whole;            /* The open item's text so far. */
-    size_t shown;                 /* Bytes of `whole` that events contain. */
+    struct text item_text;        /* The open item's text so far. */
+    size_t shown_bytes;           /* Bytes of `item_text` that events contain. */
     struct text logprobs;         /* Entries of the open item's tokens, with commas. */
-    struct text closed;           /* JSON of the items before the open one, with commas. */
+    struct text closed_items;     /* JSON of the items before the open one, with commas. */
     uint32_t calls;               /* Number of items that are calls. */
 };
 
@@ -36,11 +36,11 @@ struct form_writer {
     void (*begin)(struct completion *c);
     /* Begins an item. Writes its events, if the answer is streamed. */
     void (*item_begin)(struct completion *c);
-    /* Writes an event with whole[shown..), and with the entries of log-probabilities since the last
-     * call. Called only with streaming. */
+    /* Writes an event with item_text[shown_bytes..), and with the entries of log-probabilities
+     * since the last call. Called only with streaming. */
     void (*item_more)(struct completion *c, const struct text *logprobs);
-    /* Ends an item: appends its JSON to `closed`, and writes its events if the answer is streamed.
-     * cut: the answer ended before the item's end. */
+    /* Ends an item: appends its JSON to `closed_items`, and writes its events if the answer is
+     * streamed. cut: the answer ended before the item's end. */
     void (*item_end)(struct completion *c, bool cut);
     void (*end)(struct completion *c);  /* Writes the events at the end of a stream. */
     void (*body)(struct completion *c); /* Writes a whole answer that is not streamed. */

@@ -1,5 +1,5 @@
-/* form_messages: the answers of POST /v1/messages, as Anthropic writes them: a message whose content
- * is a list of blocks. */
+/* form_messages: the answers of POST /v1/messages, as Anthropic writes them: a message whose
+ * content is a list of blocks. */
 #include "server/http/form.h"
 
 #include <jansson.h>
@@ -11,10 +11,10 @@
  * was cut or the model made a mistake, becomes an empty object. */
 static void write_input(struct text *out, const struct completion_form *f)
 {
-    json_t *input = json_loadb(f->whole.data != NULL ? f->whole.data : "", f->whole.bytes,
-                               JSON_ALLOW_NUL, NULL);
+    json_t *input = json_loadb(f->item_text.data != NULL ? f->item_text.data : "",
+                               f->item_text.bytes, JSON_ALLOW_NUL, NULL);
     if (json_is_object(input))
-        text_add(out, f->whole.data, f->whole.bytes);
+        text_add(out, f->item_text.data, f->item_text.bytes);
     else
         text_adds(out, "{}");
     json_decref(input);
@@ -22,18 +22,18 @@ static void write_input(struct text *out, const struct completion_form *f)
 
 static void write_block(struct text *out, const struct completion_form *f, bool done)
 {
-    const size_t bytes = done ? f->whole.bytes : 0;
+    const size_t bytes = done ? f->item_text.bytes : 0;
     switch (f->item) {
     case FORM_NONE:
         return;
     case FORM_REASONING:
         text_adds(out, "{\"type\":\"thinking\"");
-        form_member_add(out, "thinking", f->whole.data, bytes);
+        form_member_add(out, "thinking", f->item_text.data, bytes);
         text_adds(out, ",\"signature\":\"\"}");
         return;
     case FORM_TEXT:
         text_adds(out, "{\"type\":\"text\"");
-        form_member_add(out, "text", f->whole.data, bytes);
+        form_member_add(out, "text", f->item_text.data, bytes);
         text_adds(out, ",\"citations\":null}");
         return;
     case FORM_CALL:
@@ -92,7 +92,7 @@ static void write_message(struct text *out, const struct completion *c, bool don
     const char *name = served_model_name(c->model, c->request.sampling.adapter);
     form_member_add(out, "model", name, strlen(name));
     text_adds(out, ",\"content\":[");
-    text_add(out, c->form->closed.data, done ? c->form->closed.bytes : 0);
+    text_add(out, c->form->closed_items.data, done ? c->form->closed_items.bytes : 0);
     text_adds(out, "],");
     write_stop(out, c, done);
     write_usage(out, c, done);
@@ -103,19 +103,19 @@ static void write_message(struct text *out, const struct completion *c, bool don
 
 static void event_begin(struct completion *c, const char *type)
 {
-    text_addf(&c->out, "event: %s\ndata: {\"type\":\"%s\"", type, type);
+    text_addf(&c->output, "event: %s\ndata: {\"type\":\"%s\"", type, type);
 }
 
 static void event_end(struct completion *c)
 {
-    text_adds(&c->out, "}\n\n");
+    text_adds(&c->output, "}\n\n");
 }
 
 static void begin(struct completion *c)
 {
     event_begin(c, "message_start");
-    text_adds(&c->out, ",\"message\":");
-    write_message(&c->out, c, false);
+    text_adds(&c->output, ",\"message\":");
+    write_message(&c->output, c, false);
     event_end(c);
 }
 
@@ -124,8 +124,8 @@ static void item_begin(struct completion *c)
     if (!c->request.stream)
         return;
     event_begin(c, "content_block_start");
-    text_addf(&c->out, ",\"index\":%u,\"content_block\":", c->form->items - 1);
-    write_block(&c->out, c->form, false);
+    text_addf(&c->output, ",\"index\":%u,\"content_block\":", c->form->item_count - 1);
+    write_block(&c->output, c->form, false);
     event_end(c);
 }
 
@@ -136,36 +136,38 @@ static void item_more(struct completion *c, const struct text *logprobs)
     const struct completion_form *f = c->form;
     (void)logprobs; /* this API has none */
     event_begin(c, "content_block_delta");
-    text_addf(&c->out, ",\"index\":%u,\"delta\":{\"type\":\"%s\"", f->items - 1, types[f->item]);
-    form_member_add(&c->out, names[f->item], f->whole.data + f->shown, f->whole.bytes - f->shown);
-    text_adds(&c->out, "}");
+    text_addf(&c->output, ",\"index\":%u,\"delta\":{\"type\":\"%s\"", f->item_count - 1,
+              types[f->item]);
+    form_member_add(&c->output, names[f->item], f->item_text.data + f->shown_bytes,
+                    f->item_text.bytes - f->shown_bytes);
+    text_adds(&c->output, "}");
     event_end(c);
 }
 
 static void item_end(struct completion *c, bool cut)
 {
     (void)cut; /* stop_reason says it */
-    write_block(&c->form->closed, c->form, true);
+    write_block(&c->form->closed_items, c->form, true);
     if (!c->request.stream)
         return;
     event_begin(c, "content_block_stop");
-    text_addf(&c->out, ",\"index\":%u", c->form->items - 1);
+    text_addf(&c->output, ",\"index\":%u", c->form->item_count - 1);
     event_end(c);
 }
 
 static void end(struct completion *c)
 {
     if (c->error.status != 0) {
-        text_adds(&c->out, "event: error\ndata: ");
-        api_error_write_anthropic(&c->error, c->name, &c->out);
-        text_adds(&c->out, "\n\n");
+        text_adds(&c->output, "event: error\ndata: ");
+        api_error_write_anthropic(&c->error, c->request_id, &c->output);
+        text_adds(&c->output, "\n\n");
         return;
     }
     event_begin(c, "message_delta");
-    text_adds(&c->out, ",\"delta\":{");
-    write_stop(&c->out, c, true);
-    text_adds(&c->out, "}");
-    write_usage(&c->out, c, true);
+    text_adds(&c->output, ",\"delta\":{");
+    write_stop(&c->output, c, true);
+    text_adds(&c->output, "}");
+    write_usage(&c->output, c, true);
     event_end(c);
     event_begin(c, "message_stop");
     event_end(c);
@@ -173,8 +175,8 @@ static void end(struct completion *c)
 
 static void body(struct completion *c)
 {
-    write_message(&c->out, c, true);
-    text_adds(&c->out, "\n");
+    write_message(&c->output, c, true);
+    text_adds(&c->output, "\n");
 }
 
 const struct form_writer form_messages_writer = {"msg_",   begin, item_begin, item_more,

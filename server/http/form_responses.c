@@ -1,5 +1,5 @@
-/* form_responses: the answers of POST /v1/responses, as OpenAI writes them. Each event has a type, a
- * number, and what has changed; the last one has the whole answer. */
+/* form_responses: the answers of POST /v1/responses, as OpenAI writes them. Each event has a type,
+ * a number, and what has changed; the last one has the whole answer. */
 #include "server/http/form.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ static const char *const part_types[] = {"", "reasoning_text", "output_text", ""
 static void write_part(struct text *out, const struct completion_form *f, bool with_text)
 {
     text_addf(out, "{\"type\":\"%s\"", part_types[f->item]);
-    form_member_add(out, "text", f->whole.data, with_text ? f->whole.bytes : 0);
+    form_member_add(out, "text", f->item_text.data, with_text ? f->item_text.bytes : 0);
     if (f->item == FORM_TEXT) {
         text_adds(out, ",\"annotations\":[],\"logprobs\":[");
         text_add(out, f->logprobs.data, with_text ? f->logprobs.bytes : 0);
@@ -30,7 +30,7 @@ static void write_item(struct text *out, const struct completion_form *f, const 
     if (f->item == FORM_CALL) {
         form_member_add(out, "call_id", f->call_id, strlen(f->call_id));
         form_member_add(out, "name", f->name, strlen(f->name));
-        form_member_add(out, "arguments", f->whole.data, done ? f->whole.bytes : 0);
+        form_member_add(out, "arguments", f->item_text.data, done ? f->item_text.bytes : 0);
         text_adds(out, "}");
         return;
     }
@@ -89,8 +89,8 @@ static void write_response(struct text *out, const struct completion *c, const c
               incomplete ? "{\"reason\":\"max_output_tokens\"}" : "null");
     const char *name = served_model_name(c->model, c->request.sampling.adapter);
     form_member_add(out, "model", name, strlen(name));
-    text_addf(out, ",%s,\"output\":[", c->request.repeated);
-    text_add(out, c->form->closed.data, done ? c->form->closed.bytes : 0);
+    text_addf(out, ",%s,\"output\":[", c->request.repeated_members);
+    text_add(out, c->form->closed_items.data, done ? c->form->closed_items.bytes : 0);
     text_addf(out,
               "],\"background\":false,\"previous_response_id\":null,\"service_tier\":\"default\","
               "\"store\":false,\"temperature\":%g,\"top_p\":%g,\"top_logprobs\":%d,"
@@ -108,28 +108,28 @@ static void write_response(struct text *out, const struct completion *c, const c
 
 static void event_begin(struct completion *c, const char *type)
 {
-    text_addf(&c->out, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%llu", type, type,
+    text_addf(&c->output, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%llu", type, type,
               (unsigned long long)c->form->sequence++);
 }
 
 static void event_end(struct completion *c)
 {
-    text_adds(&c->out, "}\n\n");
+    text_adds(&c->output, "}\n\n");
 }
 
 static void response_event(struct completion *c, const char *type, const char *status)
 {
     event_begin(c, type);
-    text_adds(&c->out, ",\"response\":");
-    write_response(&c->out, c, status);
+    text_adds(&c->output, ",\"response\":");
+    write_response(&c->output, c, status);
     event_end(c);
 }
 
 static void item_event(struct completion *c, const char *type, const char *status)
 {
     event_begin(c, type);
-    text_addf(&c->out, ",\"output_index\":%u,\"item\":", c->form->items - 1);
-    write_item(&c->out, c->form, status);
+    text_addf(&c->output, ",\"output_index\":%u,\"item\":", c->form->item_count - 1);
+    write_item(&c->output, c->form, status);
     event_end(c);
 }
 
@@ -137,17 +137,17 @@ static void item_event(struct completion *c, const char *type, const char *statu
 static void content_begin(struct completion *c, const char *type)
 {
     event_begin(c, type);
-    text_addf(&c->out, ",\"item_id\":\"%s\",\"output_index\":%u", c->form->item_id,
-              c->form->items - 1);
+    text_addf(&c->output, ",\"item_id\":\"%s\",\"output_index\":%u", c->form->item_id,
+              c->form->item_count - 1);
     if (c->form->item != FORM_CALL)
-        text_adds(&c->out, ",\"content_index\":0");
+        text_adds(&c->output, ",\"content_index\":0");
 }
 
 static void part_event(struct completion *c, const char *type, bool with_text)
 {
     content_begin(c, type);
-    text_adds(&c->out, ",\"part\":");
-    write_part(&c->out, c->form, with_text);
+    text_adds(&c->output, ",\"part\":");
+    write_part(&c->output, c->form, with_text);
     event_end(c);
 }
 
@@ -175,11 +175,12 @@ static void item_more(struct completion *c, const struct text *logprobs)
                                         "response.function_call_arguments.delta"};
     const struct completion_form *f = c->form;
     content_begin(c, types[f->item]);
-    form_member_add(&c->out, "delta", f->whole.data + f->shown, f->whole.bytes - f->shown);
+    form_member_add(&c->output, "delta", f->item_text.data + f->shown_bytes,
+                    f->item_text.bytes - f->shown_bytes);
     if (f->item == FORM_TEXT) {
-        text_adds(&c->out, ",\"logprobs\":[");
-        text_add(&c->out, logprobs->data, logprobs->bytes);
-        text_adds(&c->out, "]");
+        text_adds(&c->output, ",\"logprobs\":[");
+        text_add(&c->output, logprobs->data, logprobs->bytes);
+        text_adds(&c->output, "]");
     }
     event_end(c);
 }
@@ -193,13 +194,13 @@ static void item_end_events(struct completion *c, const char *status)
     const struct completion_form *f = c->form;
     content_begin(c, types[f->item]);
     if (f->item == FORM_CALL)
-        form_member_add(&c->out, "name", f->name, strlen(f->name));
-    form_member_add(&c->out, f->item == FORM_CALL ? "arguments" : "text", f->whole.data,
-                    f->whole.bytes);
+        form_member_add(&c->output, "name", f->name, strlen(f->name));
+    form_member_add(&c->output, f->item == FORM_CALL ? "arguments" : "text", f->item_text.data,
+                    f->item_text.bytes);
     if (f->item == FORM_TEXT) {
-        text_adds(&c->out, ",\"logprobs\":[");
-        text_add(&c->out, f->logprobs.data, f->logprobs.bytes);
-        text_adds(&c->out, "]");
+        text_adds(&c->output, ",\"logprobs\":[");
+        text_add(&c->output, f->logprobs.data, f->logprobs.bytes);
+        text_adds(&c->output, "]");
     }
     event_end(c);
     if (f->item != FORM_CALL)
@@ -212,7 +213,7 @@ static void item_end(struct completion *c, bool cut)
     const char *status = cut ? "incomplete" : "completed";
     if (c->request.stream)
         item_end_events(c, status);
-    write_item(&c->form->closed, c->form, status);
+    write_item(&c->form->closed_items, c->form, status);
 }
 
 static void end(struct completion *c)
@@ -227,8 +228,8 @@ static void end(struct completion *c)
 
 static void body(struct completion *c)
 {
-    write_response(&c->out, c, status_of(c));
-    text_adds(&c->out, "\n");
+    write_response(&c->output, c, status_of(c));
+    text_adds(&c->output, "\n");
 }
 
 const struct form_writer form_responses_writer = {"resp_",  begin, item_begin, item_more,

@@ -32,7 +32,7 @@ static struct header_count headers_named(struct exchange *x, const char *name)
 
 static bool refuse_framing(struct exchange *x, struct api_error *error, const char *text)
 {
-    x->closes = true; /* it is not known where the next request begins */
+    x->closes_connection = true; /* it is not known where the next request begins */
     return api_error_set(error, 400, NULL, "%s", text);
 }
 
@@ -138,7 +138,7 @@ static bool place_check(struct exchange *x, struct api_error *error)
 {
     if (x->client == NULL || x->route->access != HTTP_KEY || http_client_work_begin(x->client))
         return true;
-    x->closes = true;
+    x->closes_connection = true;
     api_error_set(error, 503, NULL, "all connections are in use (http/connections_max): try again");
     error->retry_after_s = 1;
     return false;
@@ -149,8 +149,8 @@ bool http_headers_check(struct exchange *x, const char *url, const char *method,
 {
     if (!framing_check(x, error))
         return false;
-    x->is_question = http_web_is_question(x, method);
-    if (x->is_question)
+    x->is_preflight = http_web_is_preflight(x, method);
+    if (x->is_preflight)
         return true;
     return http_access_check(x, error) && route_check(x, url, method, error) &&
            place_check(x, error) && type_check(x, error) && size_check(x, error);

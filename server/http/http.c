@@ -87,8 +87,8 @@ static enum status clients_open(struct http *h)
     uint32_t places = config->http.connections_max;
     places -= part_of(places, 16, CLOSING_MAX);
     struct http_clients_options options = {
-        .places = places,
-        .places_kept = part_of(places, 16, PLACES_KEPT_MAX),
+        .connections_max = places,
+        .connections_reserved = part_of(places, 16, PLACES_KEPT_MAX),
         .idle_us = IDLE_SECONDS_MAX * 1000000ll,
         .grace_us = GRACE_SECONDS * 1000000ll,
         .close = on_client_close,
@@ -304,9 +304,9 @@ int http_fd(struct http *h)
  * resumes waiting connections, drops readers that are too slow. */
 static void take_changed(struct http *h)
 {
-    while (h->changed != NULL) {
-        struct exchange *x = h->changed;
-        h->changed = x->next_changed;
+    while (h->changed_exchanges != NULL) {
+        struct exchange *x = h->changed_exchanges;
+        h->changed_exchanges = x->next_changed;
         x->is_changed = false;
         completion_turn(x->completion);
         http_unread_count(x);
@@ -355,5 +355,5 @@ int http_turn(struct http *h)
     if (h->admin_daemon != NULL)
         timeout_ms = sooner(timeout_ms, daemon_run(h->admin_daemon));
     timeout_ms = sooner(sooner(timeout_ms, clients_turn(h)), ping_ms);
-    return h->changed != NULL ? 0 : timeout_ms;
+    return h->changed_exchanges != NULL ? 0 : timeout_ms;
 }

@@ -31,10 +31,10 @@ struct http {
     struct completion_server completions; /* Its model is the one that /v1/models lists. */
     struct exchange *exchanges;           /* All exchanges, linked by next. */
     /* Exchanges whose completions have called `changed`, linked by next_changed. */
-    struct exchange *changed;
+    struct exchange *changed_exchanges;
     uint32_t open_answers; /* Completions whose clients do not have the whole answer yet. */
     /* All streams, linked by newer and older. The first stream was written to longest ago. */
-    struct exchange *quietest, *loudest;
+    struct exchange *oldest_stream, *newest_stream;
     struct http_clients *clients;
     struct text_jobs *text_jobs;
     uint64_t unread_bytes; /* Bytes of all answers that clients have not read. */
@@ -59,7 +59,7 @@ struct exchange {
     uint32_t key;              /* API key index, or API_KEY_NONE. */
     bool key_revoked;          /* The key was removed from the key file, or got another secret. */
     bool is_administrator;     /* The client may use /admin. */
-    bool is_question;          /* A browser's OPTIONS request (web.c). */
+    bool is_preflight;         /* A browser's OPTIONS request (web.c). */
     struct http_audit *audit;  /* The audit line to be written; NULL = none, or written. */
     struct text body;          /* The body so far; its bytes count in http->bodies_bytes. */
     uint64_t body_bytes_max;   /* http/body_bytes_max when the headers arrived. */
@@ -67,28 +67,30 @@ struct exchange {
     /* The error that answers this request when the rest of its body has been received and dropped;
      * NULL = none. */
     struct api_error *refusal;
-    bool closes;                   /* The connection closes after the answer. */
+    bool closes_connection;        /* The connection closes after the answer. */
     int64_t arrived_us;            /* When the last byte of the request had arrived. */
     struct http_text_work *work;   /* The text threads' work on the body; NULL = none. */
     struct completion *completion; /* NULL = none. */
     struct text answer;            /* A whole answer that the client reads in pieces. */
-    uint64_t unread_bytes;  /* Unread bytes of answer or stream; counted in http->unread_bytes. */
-    size_t piece_bytes;     /* Bytes that libmicrohttpd took last. */
-    uint64_t checked_bytes; /* Bytes of the stream at the latest http_answer_backlog_check. */
+    uint64_t unread_bytes; /* Unread bytes of answer or stream; counted in http->unread_bytes. */
+    size_t piece_bytes;    /* Bytes that libmicrohttpd took last. */
+    uint64_t
+        backlog_checked_bytes; /* Bytes of the stream at the latest http_answer_backlog_check. */
     /* Bytes of the stream up to the end of the latest large burst, for which the client may take
      * more time. */
-    uint64_t excused_bytes;
-    bool answers;    /* The exchange counts in http->open_answers. */
-    bool watched;    /* Its socket is in http->epoll. */
-    bool suspended;  /* libmicrohttpd has suspended the connection. */
-    bool gone;       /* The client has gone, or is too slow. */
-    bool is_changed; /* The exchange is in the list http->changed. */
+    uint64_t burst_end_bytes;
+    bool counts_as_open; /* The exchange counts in http->open_answers. */
+    bool socket_watched; /* Its socket is in http->epoll. */
+    bool suspended;      /* libmicrohttpd has suspended the connection. */
+    bool client_gone;    /* The client has gone, or is too slow. */
+    bool is_changed;     /* The exchange is in the list http->changed_exchanges. */
     struct exchange *next_changed;
     bool streams; /* The exchange is in the list of streams of struct http. */
     struct exchange *older, *newer;
-    int64_t wrote_us;            /* When the last event of the stream was written. */
-    char tail[LIMIT_NAME_BYTES]; /* The rest of the URL after a route that ends with a slash. */
-    unsigned code;               /* HTTP status of the response; 0 = none yet. */
+    int64_t last_event_us; /* When the last event of the stream was written. */
+    char
+        path_tail[LIMIT_NAME_BYTES]; /* The rest of the URL after a route that ends with a slash. */
+    unsigned status_code;            /* HTTP status of the response; 0 = none yet. */
     char request_id[GATEWAY_NAME_BYTES];
     bool request_id_given; /* The client chose request_id. */
 };
@@ -111,7 +113,7 @@ struct route {
 
 /* Returns the route of a path; NULL = none. A trailing slash is ignored. /v1/models/NAME matches
  * only the name of the served model. If a route's path ends with a slash, one more part follows it
- * in the URL, which is copied to `tail`. "/" exists if the config allows the page (page.c). */
+ * in the URL, which is copied to `path_tail`. "/" exists if the config allows the page (page.c). */
 const struct route *http_route_find(const struct http *h, const char *url,
                                     char tail[LIMIT_NAME_BYTES]);
 bool http_route_allows(const struct route *route, const char *method);
@@ -126,7 +128,7 @@ enum MHD_Result http_answer_response(struct exchange *exchange, unsigned code,
 enum MHD_Result http_answer_json(struct exchange *exchange, unsigned code, struct text *body);
 enum MHD_Result http_answer_error(struct exchange *exchange, const struct api_error *error);
 /* Queues the answer to a browser's OPTIONS request. */
-enum MHD_Result http_answer_question(struct exchange *exchange);
+enum MHD_Result http_answer_preflight(struct exchange *exchange);
 /* text_work.c: gives the body to the text threads, and suspends the connection. */
 struct http_text_kind;
 extern const struct http_text_kind http_text_completion, http_text_chat, http_text_responses,
@@ -215,7 +217,7 @@ bool http_bodies_fit(const struct http *h, uint64_t body_bytes, uint64_t bytes,
 bool http_web_origin_named(const struct exchange *exchange, const char *origin);
 /* Returns true if the request is a browser's question whether a page of another site may send a
  * request, and the page may. */
-bool http_web_is_question(const struct exchange *exchange, const char *method);
+bool http_web_is_preflight(const struct exchange *exchange, const char *method);
 /* Adds the headers that let the page read a response. */
 void http_web_headers_add(const struct exchange *exchange, struct MHD_Response *response);
 /* Adds the headers that answer a browser's question. */

@@ -7,17 +7,17 @@
 
 static void link_last(struct http *h, struct exchange *x)
 {
-    x->older = h->loudest;
+    x->older = h->newest_stream;
     x->newer = NULL;
-    *(h->loudest != NULL ? &h->loudest->newer : &h->quietest) = x;
-    h->loudest = x;
-    x->wrote_us = clock_now_us(h->options.clock);
+    *(h->newest_stream != NULL ? &h->newest_stream->newer : &h->oldest_stream) = x;
+    h->newest_stream = x;
+    x->last_event_us = clock_now_us(h->options.clock);
 }
 
 static void unlink_stream(struct http *h, struct exchange *x)
 {
-    *(x->older != NULL ? &x->older->newer : &h->quietest) = x->newer;
-    *(x->newer != NULL ? &x->newer->older : &h->loudest) = x->older;
+    *(x->older != NULL ? &x->older->newer : &h->oldest_stream) = x->newer;
+    *(x->newer != NULL ? &x->newer->older : &h->newest_stream) = x->older;
 }
 
 void http_stream_begin(struct exchange *x)
@@ -47,12 +47,12 @@ int http_pings_write(struct http *h)
     const int64_t now_us = clock_now_us(h->options.clock);
     if (ping_us == 0)
         return -1;
-    for (; h->quietest != NULL && h->quietest->wrote_us + ping_us <= now_us;) {
-        struct exchange *x = h->quietest;
+    for (; h->oldest_stream != NULL && h->oldest_stream->last_event_us + ping_us <= now_us;) {
+        struct exchange *x = h->oldest_stream;
         completion_ping_write(x->completion);
         http_stream_wrote(x);
     }
-    if (h->quietest == NULL)
+    if (h->oldest_stream == NULL)
         return -1;
-    return (int)((h->quietest->wrote_us + ping_us - now_us) / 1000) + 1;
+    return (int)((h->oldest_stream->last_event_us + ping_us - now_us) / 1000) + 1;
 }

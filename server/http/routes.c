@@ -67,7 +67,7 @@ static enum MHD_Result answer_models(struct exchange *x)
 static enum MHD_Result answer_model(struct exchange *x)
 {
     struct text body = {0};
-    write_model(&body, x->http, (uint32_t)strtoul(x->tail, NULL, 10));
+    write_model(&body, x->http, (uint32_t)strtoul(x->path_tail, NULL, 10));
     text_adds(&body, "\n");
     return http_answer_json(x, 200, &body);
 }
@@ -163,12 +163,12 @@ static enum MHD_Result answer_openapi(struct exchange *x)
         if (routes[i].access != HTTP_ADMIN)
             paths[count++] = (struct api_path){.path = routes[i].path,
                                                .post = http_route_allows(&routes[i], "POST"),
-                                               .open = routes[i].access == HTTP_OPEN};
+                                               .needs_no_key = routes[i].access == HTTP_OPEN};
     api_openapi_write(paths, count, &body);
     return http_answer_json(x, 200, &body);
 }
 
-/* Matches "/admin/drain/NAME" for the route "/admin/drain/", and copies NAME to `tail`. */
+/* Matches "/admin/drain/NAME" for the route "/admin/drain/", and copies NAME to `path_tail`. */
 static bool route_with_tail(const struct route *route, const char *url, size_t length,
                             char tail[LIMIT_NAME_BYTES])
 {

@@ -37,7 +37,7 @@ static struct text_job *queue_take(struct text_jobs *jobs, bool small_only)
 {
     struct text_job **best = NULL;
     for (struct text_job **at = &jobs->queue; *at != NULL; at = &(*at)->next) {
-        bool fits = !small_only || !(*at)->large;
+        bool fits = !small_only || !(*at)->is_large;
         if (fits && (best == NULL || jobs->served[(*at)->tenant % TENANTS] <
                                          jobs->served[(*best)->tenant % TENANTS]))
             best = at;
@@ -174,7 +174,7 @@ bool text_jobs_add(struct text_jobs *jobs, struct text_job *job)
         *jobs->queue_end = job;
         jobs->queue_end = &job->next;
         jobs->queued++;
-        bool small = !job->large && jobs->small_waits;
+        bool small = !job->is_large && jobs->small_waits;
         jobs->small_waits = jobs->small_waits && !small;
         pthread_cond_signal(small ? &jobs->added_small : &jobs->added);
     }

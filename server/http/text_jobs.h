@@ -20,7 +20,7 @@
 struct text_job {
     void (*run)(struct text_job *job); /* Does the job; called on one of the threads. */
     uint32_t tenant;                   /* Number of the tenant that the job belongs to. */
-    bool large;                        /* The job may take long. */
+    bool is_large;                     /* The job may take long. */
     struct text_job *next;             /* Used by text_jobs.c only. */
 };
 

@@ -85,8 +85,8 @@ enum MHD_Result http_text_begin(struct exchange *x, const struct http_text_kind 
         return http_answer_error(x, &error);
     }
     w->key = x->key;
-    w->job =
-        (struct text_job){.run = run, .tenant = x->key, .large = x->body.bytes > HTTP_LARGE_BYTES};
+    w->job = (struct text_job){
+        .run = run, .tenant = x->key, .is_large = x->body.bytes > HTTP_LARGE_BYTES};
     w->exchange = x;
     w->model = served_model_ref(h->completions.model);
     w->kind = kind;
@@ -106,7 +106,7 @@ enum MHD_Result http_text_begin(struct exchange *x, const struct http_text_kind 
     }
     x->work = w;
     h->open_answers++;
-    x->answers = true;
+    x->counts_as_open = true;
     http_exchange_watch(x);
     http_exchange_suspend(x);
     return MHD_YES;

@@ -40,7 +40,7 @@ static const char *page_origin(const struct exchange *x)
     return origin != NULL && api && (all || http_web_origin_named(x, origin)) ? origin : NULL;
 }
 
-bool http_web_is_question(const struct exchange *x, const char *method)
+bool http_web_is_preflight(const struct exchange *x, const char *method)
 {
     return strcmp(method, "OPTIONS") == 0 && x->body_expected == 0 && page_origin(x) != NULL &&
            header(x, "Access-Control-Request-Method") != NULL;

@@ -121,24 +121,24 @@ static bool has_restarted(const struct message_stats *last, const struct message
 void metrics_stats_set(struct metrics *m, uint32_t machine, const struct message_stats *stats)
 {
     struct metrics_machine *figures = &m->machines[machine];
-    if (has_restarted(&figures->last, stats))
-        message_stats_add(&figures->carried, &figures->last);
-    figures->last = *stats;
+    if (has_restarted(&figures->latest_stats, stats))
+        message_stats_add(&figures->earlier_counters, &figures->latest_stats);
+    figures->latest_stats = *stats;
     figures->gauges_known = true;
     figures->counters_known = true;
 }
 
 struct message_stats metrics_counters(const struct metrics *m, uint32_t machine)
 {
-    struct message_stats sum = m->machines[machine].last;
-    message_stats_add(&sum, &m->machines[machine].carried);
+    struct message_stats sum = m->machines[machine].latest_stats;
+    message_stats_add(&sum, &m->machines[machine].earlier_counters);
     return sum;
 }
 
 void metrics_machine_forget(struct metrics *m, uint32_t machine)
 {
     struct message_stats counters = metrics_counters(m, machine);
-    message_stats_add(&m->forgotten, &counters);
+    message_stats_add(&m->removed_counters, &counters);
     free(m->machines[machine].loads);
     memset(&m->machines[machine], 0, sizeof(m->machines[machine]));
     for (uint32_t other = 0; other < LIMIT_MACHINES; other++) {

@@ -251,7 +251,7 @@ static void keys_render(struct text *out, const struct metrics *m)
     for (size_t f = 0; f < families; f++) {
         const struct metrics_row *row = &key_rows[f];
         bool begun = false;
-        for (uint32_t key = 0; key < API_KEY_PLACES; key++) {
+        for (uint32_t key = 0; key < API_KEY_INDICES; key++) {
             const struct api_key_rules *rules = api_keys_rules(m->keys, key);
             if (rules == NULL)
                 continue;
@@ -283,9 +283,9 @@ static double kv_usage(const struct metrics *m)
         if (!machine->gauges_known || m->fleet->machines[i].config.pool == POOL_PROMPT)
             continue;
         for (int state = 0; state < 6; state++)
-            total += machine->last.kv_blocks[state];
-        used += machine->last.kv_blocks[1] + machine->last.kv_blocks[2] +
-                machine->last.kv_blocks[3] + machine->last.kv_blocks[5];
+            total += machine->latest_stats.kv_blocks[state];
+        used += machine->latest_stats.kv_blocks[1] + machine->latest_stats.kv_blocks[2] +
+                machine->latest_stats.kv_blocks[3] + machine->latest_stats.kv_blocks[5];
     }
     return total > 0 ? (double)used / (double)total : 0;
 }
@@ -297,7 +297,7 @@ static const struct metrics_row cluster_rows[] = {CLUSTER_COUNTERS(CLUSTER_ROW)}
 
 static void cluster_render(struct text *out, const struct metrics *m)
 {
-    struct message_stats sum = m->forgotten;
+    struct message_stats sum = m->removed_counters;
     for (uint32_t i = 0; i < m->fleet->count; i++) {
         struct message_stats stats = metrics_counters(m, i);
         message_stats_add(&sum, &stats);
@@ -324,7 +324,7 @@ static void kv_render(struct text *out, const struct metrics *m)
             metrics_machine_labels(out, m, i);
             metrics_label_add(out, ",", "state", kv_states[state]);
             text_adds(out, "}");
-            metrics_value_add(out, m->machines[i].last.kv_blocks[state]);
+            metrics_value_add(out, m->machines[i].latest_stats.kv_blocks[state]);
         }
     }
 }

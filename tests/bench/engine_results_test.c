@@ -42,9 +42,9 @@ static void check_memory(void)
     const struct roofline roofline = machine(1e15, 1e15, 1e9);
     struct engine_bound bound = engine_bound_of(&hyper, WEIGHT_BYTES, &roofline, &c);
     double bytes = WEIGHT_BYTES + 23400.0 * (1024 + 15.5 + 1);
-    CHECK(bound.reads);
+    CHECK(bound.memory_bound);
     check_near(bound.tokens_a_second, 1e9 / bytes);
-    check_near(bound.first_share, WEIGHT_BYTES / bytes);
+    check_near(bound.weights_share, WEIGHT_BYTES / bytes);
 }
 
 /* Of 64,000 weights a layer and its share of the vocabulary, 49,152 belong to 8 experts. One row
@@ -75,9 +75,9 @@ static void check_streams(void)
     const struct roofline roofline = machine(1e12, 1e11, 1e15);
     struct engine_bound bound = engine_bound_of(&hyper, WEIGHT_BYTES, &roofline, &c);
     double matrices = (212336640 + 2.0 * 576 * 49152) / 1e12, attention = 69120 * 16.5 / 1e11;
-    CHECK(!bound.reads);
+    CHECK(!bound.memory_bound);
     check_near(bound.tokens_a_second, 1 / (matrices + attention));
-    check_near(bound.first_share, matrices / (matrices + attention));
+    check_near(bound.weights_share, matrices / (matrices + attention));
 }
 
 /* A prompt of 512 tokens: the last layer computes only K and V, except for the last token, which

@@ -39,7 +39,7 @@ static void use(const struct config *config)
 {
     static struct config now;
     static struct config_stages stages;
-    struct config_share share;
+    struct config_host_share share;
     for (uint32_t i = 0; i < config->machine_count; i++) {
         config_stages(&config->machines[i], &stages);
         config_machine_share(&config->machines[i], &share);
@@ -49,7 +49,7 @@ static void use(const struct config *config)
     }
     config_default(&now);
     config_diff(&now, config, on_change, NULL);
-    config_adopt(&now, config);
+    config_reload_copy(&now, config);
 }
 
 static void use_machine(const char *text, size_t bytes)

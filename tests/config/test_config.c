@@ -88,7 +88,7 @@ static void test_ranks(void)
         CHECK(stage->first_layer == wants[i].first && strcmp(stage->device, wants[i].device) == 0);
         CHECKF(strcmp(stage->address, wants[i].address) == 0, "%s", stage->address);
     }
-    struct config_share share;
+    struct config_host_share share;
     config_machine_share(&config.machines[0], &share); /* The whole model, in three processes. */
     CHECK(share.processes == 4 && fabs(share.copies - 1) < 1e-9);
     config_machine_share(&config.machines[1], &share); /* 7 of 30 layers, in halves. */
@@ -113,7 +113,7 @@ static void test_stages(void)
     CHECK(strcmp(stages.stages[2].device, "wait:5+1") == 0 && stages.stages[2].first_layer == 7);
     CHECK(strcmp(stages.stages[2].address, "c:9") == 0 && stages.stages[2].threads == 0);
     CHECK(!config_is_loopback(&config));
-    struct config_share share;
+    struct config_host_share share;
     config_machine_share(&config.machines[0], &share);
     CHECK(share.processes == 4 && fabs(share.copies - 1) < 1e-9);
     config_machine_share(&config.machines[1], &share); /* 7 of 30 layers are on this computer. */
@@ -380,7 +380,7 @@ struct changes {
 static void on_change(void *self, const struct config_change *change)
 {
     struct changes *changes = self;
-    changes->count[change->how]++;
+    changes->count[change->reload]++;
     size_t used = strlen(changes->text);
     snprintf(changes->text + used, sizeof(changes->text) - used, "%s %s %s;", change->path,
              change->from, change->to);
@@ -400,7 +400,7 @@ static void test_changes(void)
                                 "slo/ttft_ms 500 7;") == 0,
            "%s", changes.text);
     CHECK(changes.count[CONFIG_RELOAD_NEVER] == 1 && changes.count[CONFIG_RELOAD_YES] == 1);
-    config_adopt(&now, &next);
+    config_reload_copy(&now, &next);
     CHECK(now.slo.ttft_ms == 7 && now.threads == 3 && now.machine_count == 2);
     CHECK(strcmp(now.http.listen, "127.0.0.1:8080") == 0 && strcmp(now.source, "cleave.json") == 0);
     changes.text[0] = 0;
@@ -583,11 +583,12 @@ static void test_renamed(void)
     struct error error = {{0}};
     CHECKF(config_parse(text, strlen(text), "c", &config, &error) == ST_OK, "%s", error.text);
     CHECK(strcmp(config.transport.ucx_transports, "tcp,self") == 0);
-    CHECK(strcmp(config.renamed, "/transport/tls is now /transport/ucx_transports") == 0);
+    CHECK(strcmp(config.renamed_warning, "/transport/tls is now /transport/ucx_transports") == 0);
     CHECK(config_parse(now, strlen(now), "c", &config, &error) == ST_OK);
-    CHECK(strcmp(config.transport.ucx_transports, "tcp,self") == 0 && config.renamed[0] == 0);
+    CHECK(strcmp(config.transport.ucx_transports, "tcp,self") == 0 &&
+          config.renamed_warning[0] == 0);
     CHECK(config_set(&config, "--set", "transport/tls", "sysv", &error) == ST_OK);
-    CHECK(strcmp(config.transport.ucx_transports, "sysv") == 0 && config.renamed[0] != 0);
+    CHECK(strcmp(config.transport.ucx_transports, "sysv") == 0 && config.renamed_warning[0] != 0);
 }
 
 static void file_make(const char *path, const char *text)

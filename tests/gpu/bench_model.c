@@ -89,7 +89,7 @@ static void lay_sequences(const struct bench *b, const struct work *work, uint32
                                                  .first_position = work->prompt ? 0 : work->tokens,
                                                  .blocks = blocks + (size_t)i * each};
         samples[i].row = i * rows + rows - 1;
-        samples[i].wanted = (struct compute_sample){
+        samples[i].choice = (struct compute_sample){
             .sampling = {.top_p = 1, .logprobs = -1}, /* Greedy: temperature 0. */
             .position = work->tokens,
             .forced_token = COMPUTE_SAMPLE_DRAW};

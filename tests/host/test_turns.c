@@ -83,7 +83,7 @@ static void compute(uint32_t self, uint32_t threads)
                  (uint64_t)clock_system_ns() < until;)
                 ;
             leave(self);
-            turns_pause(turns);
+            turns_yield(turns);
             enter(self);
         }
         leave(self);
@@ -165,7 +165,7 @@ static void test_lost_holder(int end)
         while (!atomic_load(&shared->go))
             usleep(1000);
         leave(0);
-        turns_pause(turns); /* Its turn has been taken back. */
+        turns_yield(turns); /* Its turn has been taken back. */
         turns_end(turns);
         _exit(0);
     }
@@ -174,7 +174,7 @@ static void test_lost_holder(int end)
         usleep(1000);
     kill(pid, end);
     turns_begin(turns, 50);
-    turns_pause(turns);
+    turns_yield(turns);
     turns_end(turns);
     atomic_store(&shared->go, true);
     kill(pid, SIGCONT);
@@ -239,7 +239,7 @@ static void compute_placed(uint32_t self)
     struct turns *turns = join(1);
     all_reach(&shared->joined);
     for (uint32_t i = 0; i < TURNS_EACH; i++) {
-        turns_ask(turns);
+        turns_request(turns);
         turns_begin(turns, 50);
         int core = placed_on();
         CHECK(core >= 0 || i == 0); /* Before the first turn, the thread was not known. */
@@ -305,22 +305,22 @@ static void test_asked(void)
 {
     begin_test();
     struct turns *first = join(0), *second = join(0);
-    turns_ask(first);
-    turns_ask(first);
+    turns_request(first);
+    turns_request(first);
     turns_begin(first, 50);
-    turns_ask(first); /* The next turn. */
-    turns_ask(second);
+    turns_request(first); /* The next turn. */
+    turns_request(second);
     turns_end(first);
     turns_begin(second, 50);
     turns_end(second);
     turns_begin(first, 50);
-    turns_ask(second);
+    turns_request(second);
     turns_close(second);
     turns_end(first);
     turns_begin(first, 50);
     turns_end(first);
     turns_close(first);
-    turns_ask(NULL);
+    turns_request(NULL);
     close(board);
 }
 
@@ -331,7 +331,7 @@ static void test_half_given(void)
     begin_test();
     struct turns *dead = join(0), *next = join(0);
     turns_begin(dead, 50);
-    turns_ask(next);
+    turns_request(next);
     atomic_fetch_and(&dead->board->holding, ~dead->bit);
     turns_begin(next, 50);
     turns_end(next);
@@ -370,7 +370,7 @@ static void test_bad(void)
     CHECK(other >= 0 && ftruncate(other, 64) == 0);
     CHECK(turns_open(other, 1, &turns, &error) == ST_INVALID);
     turns_begin(NULL, 50);
-    turns_pause(NULL);
+    turns_yield(NULL);
     turns_end(NULL);
     turns_close(NULL);
 }
@@ -381,20 +381,21 @@ static void test_times(void)
 {
     begin_test();
     struct turns *a = join(0), *b = join(0), *c = join(0);
-    CHECK(turns_steps_us(a) == 0 && turns_steps_us(NULL) == 0);
-    turns_step_set(a, 3000);
-    turns_step_set(b, 500);
-    turns_step_set(NULL, 7);
-    CHECK(turns_steps_us(a) == 500 && turns_steps_us(b) == 3000 && turns_steps_us(c) == 3500);
+    CHECK(turns_other_steps_us(a) == 0 && turns_other_steps_us(NULL) == 0);
+    turns_step_us_set(a, 3000);
+    turns_step_us_set(b, 500);
+    turns_step_us_set(NULL, 7);
+    CHECK(turns_other_steps_us(a) == 500 && turns_other_steps_us(b) == 3000 &&
+          turns_other_steps_us(c) == 3500);
     /* As if the latest step had been long ago. */
     atomic_fetch_sub(&a->board->parties[a->index].step_at_ns, STEP_OLD_NS);
-    CHECK(turns_steps_us(c) == 500);
+    CHECK(turns_other_steps_us(c) == 500);
     turns_close(b);
-    CHECK(turns_steps_us(c) == 0);
+    CHECK(turns_other_steps_us(c) == 0);
     b = join(0); /* It gets the entry of the one before, but not its steps. */
-    CHECK(turns_steps_us(c) == 0);
+    CHECK(turns_other_steps_us(c) == 0);
     turns_begin(a, 0);
-    turns_ask(c);
+    turns_request(c);
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) { /* c has its turn for 30 ms, which is time that a waits. */
@@ -405,7 +406,7 @@ static void test_times(void)
         _exit(0);
     }
     uint64_t from = (uint64_t)clock_system_ns();
-    turns_pause(a);
+    turns_yield(a);
     uint64_t passed_us = ((uint64_t)clock_system_ns() - from) / 1000;
     CHECK(passed_us >= 30000);
     CHECKF(turns_used_us(a) < passed_us, "%llu of %llu", (unsigned long long)turns_used_us(a),

@@ -18,7 +18,8 @@
 static int64_t cluster_now_us(void *self)
 {
     const struct cluster *c = self;
-    return (c->still_us != 0 ? c->still_us : clock_now_us(&clock_system)) + c->skipped_us;
+    return (c->clock_stopped_us != 0 ? c->clock_stopped_us : clock_now_us(&clock_system)) +
+           c->skipped_us;
 }
 
 static struct cluster_request *request_of(struct cluster *c, uint64_t id, uint32_t generation)
@@ -51,7 +52,7 @@ static void send_prefill(struct cluster *c, struct cluster_request *request,
                     .kv_path = request->kv_path,
                     .sampling = request->sampling,
                     .path = (uint8_t)reserved->path,
-                    .held_count = reserved->held_count,
+                    .held_span_count = reserved->held_span_count,
                     .block_count = reserved->block_count,
                     .blocks = reserved->blocks,
                     .prompt_count = request->prompt_count,
@@ -97,7 +98,7 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         request = request_of(c, message.reserved.request.id, message.reserved.request.generation);
         request->reserved = true;
         request->reserved_order = ++c->reserved_count;
-        request->held_count = message.reserved.held_count;
+        request->held_count = message.reserved.held_span_count;
         if (!request->cancelled)
             send_prefill(c, request, &message.reserved);
         return;
@@ -123,7 +124,7 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         c->stats_count++;
         return;
     case MESSAGE_PREFIXES:
-        cluster_told_take(&c->told[machine], &message.prefixes);
+        cluster_prefixes_take(&c->reported_prefixes[machine], &message.prefixes);
         return;
     case MESSAGE_OTHERS:
         c->others[machine] = message.others;
@@ -218,8 +219,8 @@ static void stages_start(struct cluster *c, uint32_t machine)
     for (uint32_t i = 0; i < stages.count; i++) {
         struct stage **stage = &c->stages[c->stage_count];
         const struct stage_options options = {.config = &c->config,
-                                              .machine = c->config.machines[machine].name,
-                                              .process = i,
+                                              .machine_name = c->config.machines[machine].name,
+                                              .process_index = i,
                                               .transport = c->options.transport,
                                               .compute = compute_of(machine),
                                               .clock = &c->clock};
@@ -229,7 +230,7 @@ static void stages_start(struct cluster *c, uint32_t machine)
         c->stage_count++;
     }
     for (int turn = 0; turn < 5000 && !machine_ready(c->machines[machine]); turn++) {
-        CHECKF(machine_lost(c->machines[machine], &error) == ST_OK, "%s", error.text);
+        CHECKF(machine_failure(c->machines[machine], &error) == ST_OK, "%s", error.text);
         cluster_turn(c, 5);
     }
     CHECK(machine_ready(c->machines[machine]));
@@ -445,21 +446,21 @@ void cluster_wait_free(struct cluster *c, uint32_t seconds_max)
                seconds_max);
         cluster_turn(c, 5);
         if (step >= 20 && step < 20 + 10 * seconds_max)
-            cluster_skip(c, 100000);
+            cluster_clock_skip(c, 100000);
     }
 }
 
-void cluster_skip(struct cluster *c, int64_t us)
+void cluster_clock_skip(struct cluster *c, int64_t us)
 {
     c->skipped_us += us;
 }
 
-void cluster_still(struct cluster *c, bool still)
+void cluster_clock_stop(struct cluster *c, bool still)
 {
-    c->still_us = still ? clock_now_us(&clock_system) : 0;
+    c->clock_stopped_us = still ? clock_now_us(&clock_system) : 0;
 }
 
-static uint32_t told_at(const struct cluster_told *told, uint64_t hash)
+static uint32_t told_at(const struct cluster_reported_prefixes *told, uint64_t hash)
 {
     uint32_t at = 0;
     while (at < told->count && told->hashes[at] != hash)
@@ -467,11 +468,12 @@ static uint32_t told_at(const struct cluster_told *told, uint64_t hash)
     return at;
 }
 
-void cluster_told_take(struct cluster_told *told, const struct message_prefixes *prefixes)
+void cluster_prefixes_take(struct cluster_reported_prefixes *told,
+                           const struct message_prefixes *prefixes)
 {
-    if (prefixes->all)
+    if (prefixes->replaces_all)
         told->count = 0;
-    told->alls += prefixes->all;
+    told->whole_reports += prefixes->replaces_all;
     for (uint32_t i = 0; i < prefixes->count; i++) {
         uint32_t at = told_at(told, prefixes->hashes[i]);
         CHECK((at == told->count) == (prefixes->held[i] != 0)); /* Each report changes something. */
@@ -480,11 +482,12 @@ void cluster_told_take(struct cluster_told *told, const struct message_prefixes 
             told->hashes[told->count++] = prefixes->hashes[i];
         else
             told->hashes[at] = told->hashes[--told->count];
-        told->gone += prefixes->held[i] == 0;
+        told->removed_count += prefixes->held[i] == 0;
     }
 }
 
-bool cluster_told_right(const struct cluster *c, uint32_t machine, const struct cluster_told *told)
+bool cluster_prefixes_match(const struct cluster *c, uint32_t machine,
+                            const struct cluster_reported_prefixes *told)
 {
     uint64_t hashes[sizeof(told->hashes) / sizeof(told->hashes[0])];
     uint32_t count = kv_prefix_list(c->machines[machine]->prefix, hashes, told->count + 1);

@@ -53,9 +53,9 @@ struct cluster_request {
 };
 
 /* The prefixes that a machine has reported. */
-struct cluster_told {
-    uint32_t alls; /* Number of complete reports. */
-    uint32_t gone; /* Number of prefixes reported as gone. */
+struct cluster_reported_prefixes {
+    uint32_t whole_reports; /* Number of complete reports. */
+    uint32_t removed_count; /* Number of prefixes reported as gone. */
     uint32_t count;
     uint64_t hashes[1024];
 };
@@ -65,7 +65,9 @@ struct cluster {
     struct config config;
     struct clock clock;
     int64_t skipped_us; /* Time that the test has skipped. */
-    int64_t still_us; /* The clock stands still at this time; 0 = it follows the system's clock. */
+    int64_t
+        /* The clock stands still at this time; 0 = it follows the system's clock. */
+        clock_stopped_us;
     struct machine *machines[CLUSTER_MACHINES_MAX];
     struct stage *stages[CLUSTER_MACHINES_MAX * CLUSTER_STAGES_MAX];
     uint32_t stage_count;
@@ -77,7 +79,7 @@ struct cluster {
     bool links[CLUSTER_MACHINES_MAX][CLUSTER_MACHINES_MAX];
     char link_text[256];
     struct message_stats stats[CLUSTER_MACHINES_MAX];
-    struct cluster_told told[CLUSTER_MACHINES_MAX];
+    struct cluster_reported_prefixes reported_prefixes[CLUSTER_MACHINES_MAX];
     struct message_others others[CLUSTER_MACHINES_MAX];
     uint64_t stats_count;
     int64_t message_us; /* When the gateway got its last message. */
@@ -115,14 +117,16 @@ void cluster_finish(struct cluster *c);
  * machines' clock pass. */
 void cluster_wait_free(struct cluster *c, uint32_t seconds_max);
 /* Lets `us` microseconds of the machines' clock pass at once. */
-void cluster_skip(struct cluster *c, int64_t us);
+void cluster_clock_skip(struct cluster *c, int64_t us);
 /* True: time passes only when the test skips it, independent of the computer's speed. */
-void cluster_still(struct cluster *c, bool still);
+void cluster_clock_stop(struct cluster *c, bool still);
 
 /* Adds a PREFIXES message to the prefixes that a machine has reported. */
-void cluster_told_take(struct cluster_told *told, const struct message_prefixes *prefixes);
+void cluster_prefixes_take(struct cluster_reported_prefixes *told,
+                           const struct message_prefixes *prefixes);
 /* True if the reported prefixes are those that the machine holds. */
-bool cluster_told_right(const struct cluster *c, uint32_t machine, const struct cluster_told *told);
+bool cluster_prefixes_match(const struct cluster *c, uint32_t machine,
+                            const struct cluster_reported_prefixes *told);
 
 /* Returns the stages of the first two of three machines for the synthetic model: "stages": each
  * split differently; "replicas": one with two replicas of its first stage. NULL for any other word.

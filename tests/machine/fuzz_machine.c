@@ -72,7 +72,7 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         return;
     struct known *k = &known[message.reserved.request.id % REQUESTS];
     CHECK(message.reserved.block_count <= BLOCKS_MAX);
-    *k = (struct known){message.reserved.block_count, message.reserved.held_count, {0}};
+    *k = (struct known){message.reserved.block_count, message.reserved.held_span_count, {0}};
     memcpy(k->blocks, message.reserved.blocks, k->block_count * sizeof(k->blocks[0]));
 }
 
@@ -207,7 +207,7 @@ static void say_prefill(uint32_t place, struct fuzz_input *in)
     prefill->sampling = sampling_choose(in);
     prefill->prompt = prompt_choose(in, &prefill->prompt_count);
     const struct known *k = &known[prefill->request.id];
-    prefill->held_count = k->held_count;
+    prefill->held_span_count = k->held_count;
     prefill->block_count = k->block_count;
     prefill->blocks = k->blocks;
     if (more >= 192) {
@@ -215,7 +215,7 @@ static void say_prefill(uint32_t place, struct fuzz_input *in)
             any_blocks[i] = i * (more % 8u);
         prefill->blocks = any_blocks;
         prefill->block_count = more % BLOCKS_MAX;
-        prefill->held_count = more / 4 % 4u;
+        prefill->held_span_count = more / 4 % 4u;
     }
     prefill->score_prompt = flags >> 2 & 1;
     prefill->kv_path = flags >> 3 & 1 ? KV_PATH_LAYERWISE : KV_PATH_AUTO;
@@ -234,7 +234,7 @@ static void say_other(uint32_t place, struct fuzz_input *in)
     } else if (what % 4 == 1) {
         message.kind = MESSAGE_ROLE;
         message.role = (struct message_role){
-            .serial = what / 64, .role = what / 4 % 3u, .home = what / 16 % 3u};
+            .serial = what / 64, .pool = what / 4 % 3u, .home = what / 16 % 3u};
     } else {
         message.kind = MESSAGE_CANCEL;
         message.cancel = (struct message_cancel){request_choose(in), what >= 128, {0}};
@@ -298,7 +298,7 @@ static void event(struct fuzz_input *in)
         write_kv(place, in);
         break;
     case 11:
-        cluster_skip(cluster, (int64_t)1 << what / 16 * 2);
+        cluster_clock_skip(cluster, (int64_t)1 << what / 16 * 2);
         break;
     case 12:
         party_leave(what >= 128 ? &gateway : &writer, place);
@@ -325,7 +325,7 @@ static void cluster_start(void)
                                             .threads = 1};
     log_open("fuzz", LOG_ERROR);
     cluster = cluster_open(&options);
-    cluster_still(cluster, true);
+    cluster_clock_stop(cluster, true);
     party_open(&gateway, "g1", TRANSPORT_GATEWAY);
     party_open(&writer, "w2", TRANSPORT_MACHINE);
 }
@@ -348,7 +348,7 @@ static void settle(void)
                prompt_pool_count(b->prompt_pool) + token_pool_count(b->token_pool));
         cluster_turn(cluster, computes ? 5 : 0);
         if (!computes)
-            cluster_skip(cluster, 500000);
+            cluster_clock_skip(cluster, 500000);
     }
 }
 

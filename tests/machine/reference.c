@@ -116,11 +116,11 @@ static void reference_draw(struct reference *r, const struct cluster_request *re
     struct sampling unscored = request->sampling;
     float *row = malloc(vocab * sizeof(*row));
     CHECK(row != NULL);
-    answer_sample(&request->sampling, vocab, count, 0, position, sample);
+    answer_sample_fill(&request->sampling, vocab, count, 0, position, sample);
     penalise(request, tokens, count, logits, vocab, row);
     unscored.logprobs = -1;
-    sampler_draw(&unscored, row, vocab, position, sample->wanted.masked,
-                 sample->wanted.masked_count, r->scratch, &sample->result);
+    sampler_draw(&unscored, row, vocab, position, sample->choice.masked,
+                 sample->choice.masked_count, r->scratch, &sample->result);
     if (request->sampling.logprobs >= 0)
         sampler_score(logits, vocab, sample->result.id, request->sampling.logprobs,
                       &sample->result);
@@ -143,7 +143,7 @@ uint32_t reference_answer(struct reference *r, const struct cluster_request *req
         struct engine_sample sample;
         uint32_t position = request->prompt_count + count;
         reference_draw(r, request, tokens, count, logits, &sample);
-        answer_token(&request->sampling, limit, count, &sample.result, &tokens[count]);
+        answer_token_fill(&request->sampling, limit, count, &sample.result, &tokens[count]);
         if (tokens[count++].finish != FINISH_NONE)
             break;
         if (request->score && count == 1)
@@ -157,7 +157,7 @@ uint32_t reference_answer(struct reference *r, const struct cluster_request *req
         forward_logits(r->forward, &row, 1, &logits);
         sampler_score(logits, vocab, request->prompt[row + 1], request->sampling.logprobs,
                       &sampled);
-        answer_score(row + 1, &sampled, &scores[row]);
+        answer_score_fill(row + 1, &sampled, &scores[row]);
         scores[row].id = request->prompt[row + 1];
     }
     *tokens_out = tokens;

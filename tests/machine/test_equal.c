@@ -132,10 +132,12 @@ static void check_turns(struct cluster *c, uint32_t vocab)
            held, local, cached);
     CHECK(held > 0 && local > 0 && cached > 0);
     for (uint32_t i = 0; i < c->options.machine_count; i++) {
-        for (uint32_t turn = 0; turn < 500 && !cluster_told_right(c, i, &c->told[i]); turn++)
+        for (uint32_t turn = 0;
+             turn < 500 && !cluster_prefixes_match(c, i, &c->reported_prefixes[i]); turn++)
             cluster_turn(c, 5);
-        CHECK(cluster_told_right(c, i, &c->told[i]) && c->told[i].count > 2);
-        CHECK(c->told[i].alls == 1);
+        CHECK(cluster_prefixes_match(c, i, &c->reported_prefixes[i]) &&
+              c->reported_prefixes[i].count > 2);
+        CHECK(c->reported_prefixes[i].whole_reports == 1);
     }
 }
 

@@ -19,7 +19,7 @@ struct second { /* A second gateway, which sends single messages. */
     uint32_t tokens;
     bool link_down; /* A machine has reported that a link is down. */
     struct message_others others;
-    struct cluster_told told; /* Reports of all machines that it is connected to. */
+    struct cluster_reported_prefixes told; /* Reports of all machines that it is connected to. */
     struct message_buffer buffer;
 };
 
@@ -52,7 +52,7 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     else if (message.kind == MESSAGE_OTHERS)
         s->others = message.others;
     else if (message.kind == MESSAGE_PREFIXES)
-        cluster_told_take(&s->told, &message.prefixes);
+        cluster_prefixes_take(&s->told, &message.prefixes);
     else if (message.kind == MESSAGE_LINK)
         s->link_down |= !message.link.up;
 }
@@ -74,7 +74,7 @@ static void second_open(struct second *s, struct cluster *c, const char *name)
 static void settle(struct second *s, struct cluster *c)
 {
     for (int i = 0; i < 40; i++) {
-        cluster_skip(c, 20000); /* STATS and OTHERS are sent at most ten times per second. */
+        cluster_clock_skip(c, 20000); /* STATS and OTHERS are sent at most ten times per second. */
         cluster_turn(c, 1);
         transport_progress(s->transport);
     }
@@ -143,20 +143,23 @@ static void test_prefixes(const char *model)
     second_open(&s, c, "gateway-2");
     second_connect(&s, c, 1);
     settle(&s, c);
-    CHECK(cluster_told_right(c, 1, &c->told[1]) && c->told[1].count == 2);
-    CHECK(cluster_told_right(c, 1, &s.told) && s.told.count == 2 && s.told.alls == 1);
+    CHECK(cluster_prefixes_match(c, 1, &c->reported_prefixes[1]) &&
+          c->reported_prefixes[1].count == 2);
+    CHECK(cluster_prefixes_match(c, 1, &s.told) && s.told.count == 2 && s.told.whole_reports == 1);
     prompt[0] = 2;
     cluster_submit(c, prompt, 300, &sampling, 0, 1, KV_PATH_AUTO, false);
     cluster_finish(c);
     settle(&s, c);
-    CHECK(cluster_told_right(c, 1, &c->told[1]) && c->told[1].count == 4);
-    CHECK(cluster_told_right(c, 1, &s.told) && s.told.count == 4 && s.told.alls == 1);
+    CHECK(cluster_prefixes_match(c, 1, &c->reported_prefixes[1]) &&
+          c->reported_prefixes[1].count == 4);
+    CHECK(cluster_prefixes_match(c, 1, &s.told) && s.told.count == 4 && s.told.whole_reports == 1);
     for (prompt[0] = 3; prompt[0] < 7; prompt[0]++) { /* More prefixes than fit into memory. */
         cluster_submit(c, prompt, 300, &sampling, 0, 1, KV_PATH_AUTO, false);
         cluster_finish(c);
     }
     settle(&s, c);
-    CHECK(cluster_told_right(c, 1, &s.told) && s.told.gone > 0 && s.told.alls == 1);
+    CHECK(cluster_prefixes_match(c, 1, &s.told) && s.told.removed_count > 0 &&
+          s.told.whole_reports == 1);
     second_close(&s);
     cluster_wait_free(c, 2);
     cluster_close(c);
@@ -188,7 +191,7 @@ static void test_load(const char *model)
     CHECK(c->others[1].kv_tokens == 200 && s.tokens == 0);
     second_close(&s);
     cluster_wait_free(c, 70); /* No message says that PREFILL was never sent: the lease ends. */
-    cluster_skip(c, 200000);
+    cluster_clock_skip(c, 200000);
     for (int i = 0; i < 20; i++)
         cluster_turn(c, 1);
     CHECK(c->others[1].kv_tokens == 0 && c->others[1].gateways == 1);
@@ -205,13 +208,13 @@ static void test_roles(const char *model)
     second_open(&s, c, "gateway-2");
     second_connect(&s, c, 1);
     struct message role = {.kind = MESSAGE_ROLE,
-                           .role = {.role = POOL_MIXED, .home = POOL_MIXED, .serial = 0}};
+                           .role = {.pool = POOL_MIXED, .home = POOL_MIXED, .serial = 0}};
     send(&s, 0, &role);
     settle(&s, c);
     CHECK(c->others[1].mixed && !s.others.mixed);
     CHECK(c->others[1].home == POOL_TOKEN && c->others[1].home_serial == 0);
     struct message plain = {.kind = MESSAGE_ROLE,
-                            .role = {.role = POOL_TOKEN, .home = POOL_PROMPT, .serial = 5}};
+                            .role = {.pool = POOL_TOKEN, .home = POOL_PROMPT, .serial = 5}};
     cluster_send(c, 1, &plain); /* Does not cancel the other gateway's report. */
     settle(&s, c);
     CHECK(c->others[1].mixed && s.others.home == POOL_PROMPT && s.others.home_serial == 5);

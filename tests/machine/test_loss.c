@@ -74,7 +74,7 @@ static void check_loss(struct cluster *c, struct reference *reference, bool dark
     struct transport *transport = c->machines[0]->transport;
     uint32_t first = c->request_count;
     begin_transfers(c, 4);
-    cluster_still(c, true);
+    cluster_clock_stop(c, true);
     if (dark) {
         struct transport_peer *peer = link_of(c, 0, 1);
         transport_loopback_cut(transport, peer);
@@ -96,11 +96,11 @@ static void check_loss(struct cluster *c, struct reference *reference, bool dark
     CHECK(blocks_free(c, 0) == kv_pool_block_count(c->machines[0]->kv));
     /* A late write may still land on the token machine: its blocks are held for a moment. */
     CHECK(kv_pool_count(c->machines[1]->kv, KV_QUARANTINED) == blocks_to_write(c, first));
-    cluster_skip(c, 900000);
+    cluster_clock_skip(c, 900000);
     cluster_turn(c, 0);
     CHECK(kv_pool_count(c->machines[1]->kv, KV_QUARANTINED) == blocks_to_write(c, first));
     cluster_wait_free(c, 2);
-    cluster_still(c, false);
+    cluster_clock_stop(c, false);
     while (!c->links[0][1])
         cluster_turn(c, 1); /* The machine has connected again. */
     serve(c, reference, 6);
@@ -147,20 +147,20 @@ static void check_lease(struct cluster *c)
                                         /* Stops the cluster from sending PREFILL. */
                                         .cancelled = true};
     message.reserve.request = request->attempt;
-    cluster_still(c, true);
+    cluster_clock_stop(c, true);
     cluster_send(c, 1, &message);
     while (!request->reserved)
         cluster_turn(c, 1);
-    cluster_skip(c, 59000000);
+    cluster_clock_skip(c, 59000000);
     cluster_turn(c, 0);
     cluster_turn(c, 0);
     CHECK(!request->failed && blocks_free(c, 1) < kv_pool_block_count(c->machines[1]->kv));
-    cluster_skip(c, 1100000);
+    cluster_clock_skip(c, 1100000);
     for (uint32_t turns = 0; turns < 5; turns++)
         cluster_turn(c, 1);
     CHECK(request->failed && strstr(request->failed_text, "m9") != NULL);
     printf("failed: %s\n", request->failed_text);
-    cluster_still(c, false);
+    cluster_clock_stop(c, false);
     cluster_wait_free(c, 0);
 }
 

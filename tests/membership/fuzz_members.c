@@ -44,8 +44,8 @@ void etcd_close(struct etcd *e)
     free(e);
 }
 
-struct etcd_call *etcd_begin(struct etcd *e, const char *path, json_t *body, etcd_line line,
-                             etcd_done done, void *self)
+struct etcd_call *etcd_call_begin(struct etcd *e, const char *path, json_t *body, etcd_line line,
+                                  etcd_done done, void *self)
 {
     CHECK(path[0] == '/' && json_is_object(body));
     json_decref(body);
@@ -58,7 +58,7 @@ struct etcd_call *etcd_begin(struct etcd *e, const char *path, json_t *body, etc
     return NULL;
 }
 
-void etcd_cancel(struct etcd_call *call)
+void etcd_call_cancel(struct etcd_call *call)
 {
     if (call != NULL)
         call->etcd = NULL;
@@ -111,10 +111,10 @@ static void on_joined(void *self, const struct member *member)
         at = name_find("");
     CHECK(at != NULL);
     memcpy(at, member->name, bytes + 1);
-    char *text = member_write(member);
+    char *text = member_encode(member);
     struct member again;
     struct error error;
-    CHECK(text != NULL && member_read(member->name, text, &again, &error) == ST_OK);
+    CHECK(text != NULL && member_decode(member->name, text, &again, &error) == ST_OK);
     CHECK(strcmp(again.address, member->address) == 0 && again.pool == member->pool);
     free(text);
 }
@@ -262,7 +262,7 @@ static void sides_open(struct sides *sides)
                                                       .lease_s = 5,
                                                       .clock = &clock,
                                                       .member = &member,
-                                                      .state = on_state};
+                                                      .state_changed = on_state};
     CHECK(watch_open(&watch, &sides->watch, &error) == ST_OK);
     sides->watch_etcd = opened;
     CHECK(registration_open(&registration, &sides->registration, &error) == ST_OK);

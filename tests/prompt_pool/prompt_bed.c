@@ -103,7 +103,7 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
     if (!plain->moved || plain->finished)
         return;
     uint32_t blocks = (plain->prefill.prompt_count + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
-    uint32_t pushed = blocks - plain->prefill.held_count;
+    uint32_t pushed = blocks - plain->prefill.held_span_count;
     CHECK(message->prefilled.bytes == (uint64_t)pushed * LAYERS * BLOCK_BYTES);
     CHECK(message->prefilled.layerwise == plain->layerwise);
     /* Layers are pushed in order, from the first batch on. */
@@ -112,7 +112,7 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
     for (uint32_t i = 0; i < figures->layer_count; i++)
         CHECK(figures->layer_us[i] >= (i > 0 ? figures->layer_us[i - 1] : 0) &&
               figures->layer_us[i] <= figures->prefill_us + figures->exposed_us);
-    bed.counts.held_bytes += (uint64_t)plain->prefill.held_count * LAYERS * BLOCK_BYTES;
+    bed.counts.held_bytes += (uint64_t)plain->prefill.held_span_count * LAYERS * BLOCK_BYTES;
     bed.counts.layerwise_count += plain->layerwise;
 }
 
@@ -195,7 +195,7 @@ static void target_message(void *self, struct transport_peer *peer, const uint8_
     uint64_t keys[16];
     keys_of(plain->prompt, plain->prefill.prompt_count, keys);
     for (uint32_t layer = 0; layer < LAYERS; layer++)
-        for (uint32_t i = plain->prefill.held_count; i < blocks; i++) {
+        for (uint32_t i = plain->prefill.held_span_count; i < blocks; i++) {
             const uint8_t *block = block_of(plain->path, layer, plain->blocks[i]);
             for (uint32_t byte = 0; byte < BLOCK_BYTES; byte++)
                 CHECKF(block[byte] == pattern(keys[i], layer),
@@ -224,7 +224,7 @@ static void pool_up(void *self, struct transport_peer *peer)
 {
     (void)self;
     if (is_link(peer))
-        prompt_links_up(bed.links, peer, bed.now_us);
+        prompt_links_peer_up(bed.links, peer, bed.now_us);
     else
         kv_targets_peer_up(bed.kv_targets, peer);
 }
@@ -233,7 +233,7 @@ static void pool_down(void *self, struct transport_peer *peer, enum status why, 
 {
     (void)self, (void)why;
     if (is_link(peer))
-        prompt_links_down(bed.links, peer, text, bed.now_us);
+        prompt_links_peer_down(bed.links, peer, text, bed.now_us);
     else
         kv_targets_peer_down(bed.kv_targets, peer, text);
 }
@@ -245,7 +245,7 @@ static void pool_message(void *self, struct transport_peer *peer, const uint8_t 
     (void)self;
     CHECK(message_decode(data, bytes, &message, &error) == ST_OK);
     CHECK(message.kind == MESSAGE_STAGES && is_link(peer));
-    prompt_links_stages(bed.links, peer, &message.stages, bed.now_us);
+    prompt_links_stages_take(bed.links, peer, &message.stages, bed.now_us);
 }
 
 static void no_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
@@ -277,7 +277,7 @@ static void on_drop(void *self, uint32_t target)
 static void on_target(void *self, uint32_t target, bool up, const char *text)
 {
     (void)self;
-    prompt_links_prepared(bed.links, target, up, text, bed.now_us);
+    prompt_links_target_prepared(bed.links, target, up, text, bed.now_us);
 }
 
 static void on_target_flushed(void *self, uint64_t cookie, enum status status)
@@ -382,10 +382,10 @@ void prompt_bed_open(bool staged, prompt_bed_draw choose)
     const struct prompt_links_options links = {
         .name = "p0",
         .transport = bed.transport,
-        .report = on_report,
-        .lost = on_lost,
-        .prepare = on_prepare,
-        .drop = on_drop,
+        .link_changed = on_report,
+        .peer_lost = on_lost,
+        .target_prepare = on_prepare,
+        .target_drop = on_drop,
     };
     const struct kv_targets_options targets = {
         .transport = bed.transport,
@@ -412,7 +412,7 @@ void prompt_bed_open(bool staged, prompt_bed_draw choose)
     };
     CHECK(prompt_pool_open(&options, &bed.pool) == ST_OK);
     const struct message_peer peer = {.name = "t0", .address = "t0"};
-    CHECK(prompt_links_want(bed.links, 0, &peer, 0) == ST_OK);
+    CHECK(prompt_links_peer_set(bed.links, 0, &peer, 0) == ST_OK);
     for (int i = 0; i < 8; i++)
         progress();
     CHECK(bed.linked);
@@ -447,12 +447,12 @@ static void submit(uint32_t index)
         .score_prompt = draw(16) == 0,
         .kv_path = (uint8_t)draw(3),
         .sampling = {.top_p = 1, .logprobs = -1, .output_tokens_max = 10, .seed = plain->name.id},
-        .held_count = draw(2) * draw(count / BLOCK_TOKENS + 1),
+        .held_span_count = draw(2) * draw(count / BLOCK_TOKENS + 1),
         .prompt_count = count,
         .prompt = plain->prompt,
     };
-    plain->prefill.blocks = plain->blocks + plain->prefill.held_count;
-    plain->prefill.block_count = 16 - plain->prefill.held_count;
+    plain->prefill.blocks = plain->blocks + plain->prefill.held_span_count;
+    plain->prefill.block_count = 16 - plain->prefill.held_span_count;
     if (plain->moved)
         memcpy(plain->prefill.token_machine, "t0", 3);
     plain->layerwise = plain->prefill.kv_path == KV_PATH_LAYERWISE ||
@@ -479,7 +479,7 @@ static void compute_layer(const struct sched_batch_item *item, const struct prom
     uint8_t *region = transport_region(bed.transport);
     uint32_t end = chunk->first_token + item->token_count;
     uint32_t first = chunk->first_token / BLOCK_TOKENS;
-    keys_of(chunk->ids - chunk->first_token, end, keys);
+    keys_of(chunk->token_ids - chunk->first_token, end, keys);
     for (uint32_t i = 0; i <= (end - 1) / BLOCK_TOKENS; i++) {
         uint8_t *block = region + (layer * BLOCKS + chunk->blocks[i]) * BLOCK_BYTES;
         if (i >= first)
@@ -513,11 +513,11 @@ static void check_states(void)
         CHECK(!flushes || request->writes_pending);
         CHECK(!request->writes_pending || request->target != NULL);
         CHECK(!request->writes_pending || state >= PROMPT_COMPUTING);
-        CHECK(request->chain == KV_BLOCK_NONE || state == PROMPT_FREE || state > PROMPT_QUEUED);
+        CHECK(request->chain_end == KV_BLOCK_NONE || state == PROMPT_FREE || state > PROMPT_QUEUED);
         holders += prompt_request_has_blocks(request);
         bed.counts.states_seen[state]++;
     }
-    CHECK(holders == prompt_pool_holders(bed.pool));
+    CHECK(holders == prompt_pool_holder_count(bed.pool));
 }
 
 static void break_link(void)
@@ -554,7 +554,7 @@ static void run_batch(void)
     sched_machine_batch_done(bed.sched, batch.index);
     for (uint32_t i = 0; i < batch.item_count; i++) {
         struct message_token token = {.id = 3, .finish = draw(10) == 0 ? FINISH_STOP : FINISH_NONE};
-        prompt_pool_chunk_done(bed.pool, &batch.items[i], chunks[i].sample ? &token : NULL,
+        prompt_pool_chunk_done(bed.pool, &batch.items[i], chunks[i].samples_token ? &token : NULL,
                                bed.now_us);
     }
     if (draw(4) == 0) /* Messages that arrived meanwhile. */
@@ -604,7 +604,7 @@ void prompt_bed_step(void)
     else
         run_batch();
     check_states();
-    CHECK((prompt_pool_holders(bed.pool) == 0) == (kv_pool_available(bed.kv) == BLOCKS));
+    CHECK((prompt_pool_holder_count(bed.pool) == 0) == (kv_pool_available(bed.kv) == BLOCKS));
 }
 
 void prompt_bed_check(void)
@@ -621,7 +621,7 @@ void prompt_bed_finish(struct prompt_bed_counts *counts_out, struct message_stat
     prompt_bed_check();
     CHECK(kv_pool_available(bed.kv) == BLOCKS);
     *counts_out = bed.counts;
-    prompt_pool_stats(bed.pool, stats_out);
+    prompt_pool_stats_add(bed.pool, stats_out);
     prompt_pool_close(bed.pool);
     prompt_links_close(bed.links);
     kv_targets_close(bed.kv_targets);

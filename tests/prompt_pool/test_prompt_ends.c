@@ -81,7 +81,7 @@ int main(void)
         for (uint32_t item = 0; item < batches[i].item_count; item++)
             prompt_pool_chunk_begin(pool, &batches[i].items[item], 1000, &chunk);
     }
-    CHECK(kv_pool_available(kv) == 0 && prompt_pool_holders(pool) == PROMPTS);
+    CHECK(kv_pool_available(kv) == 0 && prompt_pool_holder_count(pool) == PROMPTS);
     for (uint32_t i = 0; i < FLIGHT; i++) {
         sched_machine_batch_done(sched, batches[i].index);
         for (uint32_t item = 0; item < batches[i].item_count; item++) {
@@ -95,7 +95,7 @@ int main(void)
     prompt_pool_results_send(pool, 2000);
     for (uint32_t i = 0; i < PROMPTS; i++)
         CHECKF(tokens[i] == 1 && prefilled[i] == 1, "prompt %u: %u tokens", i, tokens[i]);
-    CHECK(prompt_pool_count(pool) == 0 && prompt_pool_holders(pool) == 0);
+    CHECK(prompt_pool_count(pool) == 0 && prompt_pool_holder_count(pool) == 0);
     CHECK(kv_pool_available(kv) == PROMPTS);
     prompt_pool_close(pool);
     sched_machine_close(sched);

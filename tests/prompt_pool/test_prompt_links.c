@@ -39,7 +39,7 @@ static void on_prepare(void *self, uint32_t number, const struct message_peer *m
     CHECK(stages->count == 1 && strcmp(machine->name, "t0") == 0 && machine->address[0] != 0);
     target = number;
     if (!later)
-        prompt_links_prepared(links, number, true, "prepared", now_us);
+        prompt_links_target_prepared(links, number, true, "prepared", now_us);
 }
 
 static void on_drop(void *self, uint32_t number)
@@ -64,7 +64,7 @@ static void say_stages(struct transport *t, struct transport_peer *peer)
 static void on_up(void *self, struct transport_peer *peer)
 {
     if (transport_peer_user(peer) != NULL) {
-        prompt_links_up(links, peer, now_us);
+        prompt_links_peer_up(links, peer, now_us);
         return;
     }
     to_us = peer;
@@ -75,7 +75,7 @@ static void on_down(void *self, struct transport_peer *peer, enum status why, co
 {
     (void)self, (void)why;
     if (transport_peer_user(peer) != NULL)
-        prompt_links_down(links, peer, text, now_us);
+        prompt_links_peer_down(links, peer, text, now_us);
 }
 
 static void on_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
@@ -85,7 +85,7 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     (void)self;
     CHECK(peer_kind_of(peer) == PEER_LINK);
     CHECK(message_decode(data, bytes, &message, &error) == ST_OK);
-    prompt_links_stages(links, peer, &message.stages, now_us);
+    prompt_links_stages_take(links, peer, &message.stages, now_us);
 }
 
 static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie, enum status status)
@@ -129,10 +129,10 @@ int main(void)
     const struct prompt_links_options options = {
         .name = "p0",
         .transport = ours,
-        .report = on_report,
-        .lost = on_lost,
-        .prepare = on_prepare,
-        .drop = on_drop,
+        .link_changed = on_report,
+        .peer_lost = on_lost,
+        .target_prepare = on_prepare,
+        .target_drop = on_drop,
     };
     CHECK(prompt_links_open(&options, &links) == ST_OK);
     /* There is nothing to do, so there are no wake-ups. */
@@ -141,11 +141,11 @@ int main(void)
           strstr(why, "no gateway") != NULL);
 
     struct message_peer self = {.name = "p0", .address = "p0"};
-    CHECK(prompt_links_want(links, 0, &self, now_us) == ST_OK);
+    CHECK(prompt_links_peer_set(links, 0, &self, now_us) == ST_OK);
     CHECK(reported.up && strcmp(reported.name, "p0") == 0);
 
     struct message_peer peer = {.name = "t0", .address = "nowhere"};
-    CHECK(prompt_links_want(links, 0, &peer, now_us) == ST_OK);
+    CHECK(prompt_links_peer_set(links, 0, &peer, now_us) == ST_OK);
     report_count = 0;
     pass(10000000, NULL);
     CHECK(report_count == 1 && !reported.up &&
@@ -154,7 +154,7 @@ int main(void)
     /* The link is still tried, but not too often. */
     CHECK(next_us > now_us && next_us <= now_us + 2000000);
     CHECK(prompt_links_find(links, "t0", &number, &why) == NULL && strstr(why, "refused") != NULL);
-    CHECK(prompt_links_want(links, 0, &peer, now_us) ==
+    CHECK(prompt_links_peer_set(links, 0, &peer, now_us) ==
           ST_OK); /* A request for the same link is tried and reported again. */
     CHECK(report_count == 1 && prompt_links_turn(links, now_us) > now_us);
     pass(50000, NULL);
@@ -163,17 +163,17 @@ int main(void)
     struct transport *t0 = machine_open_as("t0", "here");
     memcpy(peer.address, "here", 5);
     /* A new address is tried at once. */
-    CHECK(prompt_links_want(links, 0, &peer, now_us) == ST_OK);
+    CHECK(prompt_links_peer_set(links, 0, &peer, now_us) == ST_OK);
     pass(50000, t0);
     CHECK(reported.up && prompt_links_find(links, "t0", &number, &why) != NULL);
     report_count = 0;
     /* Requested again, so reported again. */
-    CHECK(prompt_links_want(links, 0, &peer, now_us) == ST_OK);
+    CHECK(prompt_links_peer_set(links, 0, &peer, now_us) == ST_OK);
     CHECK(report_count == 1 && reported.up);
 
     CHECK(prompt_links_has_path(links, number, 0) && !prompt_links_has_path(links, number, 1));
     const struct message_peer nameless = {.address = "here"};
-    CHECK(prompt_links_want(links, 0, &nameless, now_us) == ST_INVALID);
+    CHECK(prompt_links_peer_set(links, 0, &nameless, now_us) == ST_INVALID);
 
     /* Flushes to the processes of the first report are never reported once the target names other
      * processes. */
@@ -189,13 +189,13 @@ int main(void)
      * when all of them are up. */
     later = true;
     lost_count = drop_count = 0;
-    prompt_links_prepared(links, target, false, "a stage is gone", now_us);
+    prompt_links_target_prepared(links, target, false, "a stage is gone", now_us);
     CHECK(!reported.up && strcmp(reported.text, "a stage is gone") == 0);
     CHECK(lost_count == 1 && drop_count == 1);
     pass(300000, t0);
     CHECK(!reported.up && prompt_links_find(links, "t0", &number, &why) == NULL);
     later = false;
-    prompt_links_prepared(links, target, true, "prepared", now_us);
+    prompt_links_target_prepared(links, target, true, "prepared", now_us);
     CHECK(reported.up && prompt_links_find(links, "t0", &number, &why) != NULL);
     CHECK(number == target);
 
@@ -217,10 +217,10 @@ int main(void)
     for (uint32_t i = 1; i < LIMIT_MACHINES; i++) {
         struct message_peer more = {.address = "nowhere"};
         snprintf(more.name, sizeof(more.name), "x%u", i);
-        CHECK(prompt_links_want(links, 0, &more, now_us) == ST_OK);
+        CHECK(prompt_links_peer_set(links, 0, &more, now_us) == ST_OK);
     }
     struct message_peer over = {.name = "over", .address = "nowhere"};
-    CHECK(prompt_links_want(links, 0, &over, now_us) == ST_NO_RESOURCE);
+    CHECK(prompt_links_peer_set(links, 0, &over, now_us) == ST_NO_RESOURCE);
     prompt_links_close(links);
     transport_close(ours);
     transport_close(t0);

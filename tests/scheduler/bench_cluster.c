@@ -39,7 +39,7 @@ static void tell(struct sched_cluster *sc, const struct sched_event *event)
         }
         if (!actions.more)
             return;
-        sched_cluster_more(sc, event->now_us, &actions);
+        sched_cluster_more_actions(sc, event->now_us, &actions);
     }
 }
 

@@ -13,7 +13,7 @@ uint64_t model_pending(const struct model *m, uint32_t machine)
     uint64_t tokens = 0;
     for (int i = 0; i < MODEL_REQUESTS; i++) {
         const struct model_request *r = &m->requests[i];
-        if (r->place == MODEL_ROUTED && r->prompt == machine && !r->computed)
+        if (r->place == MODEL_ROUTED && r->prompt_machine == machine && !r->computed)
             tokens += r->prompt_tokens;
     }
     return tokens;
@@ -26,9 +26,9 @@ uint64_t model_memory(const struct model *m, uint32_t machine)
         const struct model_request *r = &m->requests[i];
         if (r->place != MODEL_ROUTED)
             continue;
-        if (r->token == machine)
+        if (r->token_machine == machine)
             tokens += r->prompt_tokens + r->answer_memory;
-        else if (r->prompt == machine && !r->moved)
+        else if (r->prompt_machine == machine && !r->prefilled)
             tokens += r->prompt_tokens + 1;
     }
     return tokens;
@@ -38,8 +38,8 @@ uint32_t model_prompts(const struct model *m, uint32_t machine)
 {
     uint32_t count = 0;
     for (int i = 0; i < MODEL_REQUESTS; i++)
-        count += m->requests[i].place == MODEL_ROUTED && m->requests[i].prompt == machine &&
-                 !m->requests[i].moved;
+        count += m->requests[i].place == MODEL_ROUTED && m->requests[i].prompt_machine == machine &&
+                 !m->requests[i].prefilled;
     return count;
 }
 
@@ -47,7 +47,7 @@ uint32_t model_decodes(const struct model *m, uint32_t machine)
 {
     uint32_t count = 0;
     for (int i = 0; i < MODEL_REQUESTS; i++)
-        count += m->requests[i].place == MODEL_ROUTED && m->requests[i].token == machine;
+        count += m->requests[i].place == MODEL_ROUTED && m->requests[i].token_machine == machine;
     return count;
 }
 
@@ -144,9 +144,10 @@ static struct sched_action *act(struct model *m, enum sched_action_kind kind, ui
  * hold its part of the request if it were mixed. */
 static bool large_for(const struct model_request *r, uint32_t i)
 {
-    if (r->place != MODEL_ROUTED || r->moved || r->prompt == r->token)
+    if (r->place != MODEL_ROUTED || r->prefilled || r->prompt_machine == r->token_machine)
         return false;
-    return (r->prompt == i && r->large[0]) || (r->token == i && r->large[1]);
+    return (r->prompt_machine == i && r->too_large_if_mixed[0]) ||
+           (r->token_machine == i && r->too_large_if_mixed[1]);
 }
 
 bool model_has_large(const struct model *m, uint32_t i)
@@ -162,9 +163,9 @@ static void lose(struct model *m, uint32_t id)
     struct model_request *r = &m->requests[id];
     r->place = MODEL_GONE;
     act(m, SCHED_LOST, id);
-    go_home(m, r->prompt);
-    if (r->token != NONE)
-        go_home(m, r->token);
+    go_home(m, r->prompt_machine);
+    if (r->token_machine != NONE)
+        go_home(m, r->token_machine);
 }
 
 static void lose_large(struct model *m, uint32_t i)
@@ -185,10 +186,10 @@ static void set_home(struct model *m, uint32_t i, enum pool home)
 static void tell(struct model *m, uint32_t i)
 {
     const struct model_machine *machine = &m->machines[i];
-    if (m->told[i].pool == machine->pool && m->told[i].home == machine->home)
+    if (m->reported[i].pool == machine->pool && m->reported[i].home == machine->home)
         return;
-    m->told[i].pool = machine->pool;
-    m->told[i].home = machine->home;
+    m->reported[i].pool = machine->pool;
+    m->reported[i].home = machine->home;
     struct sched_action *action = act(m, SCHED_MOVED, UINT32_MAX);
     action->machine = i;
     action->pool = machine->pool;
@@ -204,30 +205,31 @@ static void waits_end(struct model *m, struct model_request *r, bool turn)
     queue_model_leave(&m->queue, (uint32_t)(r - m->requests), turn);
 }
 
-static void route(struct model *m, struct model_request *r, const struct chosen *c)
+static void route(struct model *m, struct model_request *r, const struct model_route *c)
 {
     waits_end(m, r, true);
-    r->computed = r->moved = false;
-    r->prompt = c->prompt;
-    r->token = c->token;
-    r->large[0] = r->prompt_tokens > m->machines[r->prompt].mixed_kv_tokens;
-    r->large[1] = r->token != NONE &&
-                  r->prompt_tokens + r->output_tokens > m->machines[r->token].mixed_kv_tokens;
+    r->computed = r->prefilled = false;
+    r->prompt_machine = c->prompt_machine;
+    r->token_machine = c->token_machine;
+    r->too_large_if_mixed[0] = r->prompt_tokens > m->machines[r->prompt_machine].mixed_kv_tokens;
+    r->too_large_if_mixed[1] =
+        r->token_machine != NONE &&
+        r->prompt_tokens + r->output_tokens > m->machines[r->token_machine].mixed_kv_tokens;
     if (c->prompt_moves)
-        move(m, c->prompt, POOL_MIXED);
+        move(m, c->prompt_machine, POOL_MIXED);
     if (c->token_moves)
-        move(m, c->token, POOL_MIXED);
-    if (c->lent != NONE) {
-        move(m, c->lent, POOL_MIXED);
-        tell(m, c->lent);
+        move(m, c->token_machine, POOL_MIXED);
+    if (c->lent_machine != NONE) {
+        move(m, c->lent_machine, POOL_MIXED);
+        tell(m, c->lent_machine);
     }
     m->paired |= pair_with(m, NONE, POOL_MIXED);
-    tell(m, c->prompt);
-    if (c->token != NONE)
-        tell(m, c->token);
+    tell(m, c->prompt_machine);
+    if (c->token_machine != NONE)
+        tell(m, c->token_machine);
     struct sched_action *action = act(m, SCHED_ROUTE, (uint32_t)(r - m->requests));
-    action->machine = c->prompt;
-    action->peer = c->token;
+    action->machine = c->prompt_machine;
+    action->peer = c->token_machine;
 }
 
 static void follow(struct model *m)
@@ -248,8 +250,8 @@ static void follow(struct model *m)
         struct model_request *r = &m->requests[id];
         /* The loop goes on from here if the request leaves the queue. */
         struct queue_model_place copy = m->queue.places[id];
-        struct look l = {.m = m, .r = r, .thresholds = true};
-        struct chosen c;
+        struct model_search l = {.m = m, .r = r, .thresholds = true};
+        struct model_route c;
         l.flexible = (m->options.adaptive && m->paired) || model_covers(m);
         if (!model_ever_possible(m, r)) {
             waits_end(m, r, false);
@@ -257,7 +259,7 @@ static void follow(struct model *m)
         } else if (model_choose(&l, &c)) {
             route(m, r, &c);
         } else {
-            l.idle = true;
+            l.assume_idle = true;
             l.thresholds = false;
             if (model_choose(&l, &c))
                 return; /* The machines are busy, so later requests wait as well. */
@@ -357,7 +359,8 @@ static void on_down(struct model *m, uint32_t i)
         m->machines[i].link[k] = m->machines[k].link[i] = false;
     for (uint32_t id = 0; id < MODEL_REQUESTS; id++) {
         struct model_request *r = &m->requests[id];
-        if (r->place != MODEL_ROUTED || (r->token != i && (r->moved || r->prompt != i)))
+        if (r->place != MODEL_ROUTED ||
+            (r->token_machine != i && (r->prefilled || r->prompt_machine != i)))
             continue;
         lose(m, id);
     }
@@ -369,7 +372,7 @@ static void on_machine(struct model *m, const struct sched_event *event)
     struct model_machine *machine = &m->machines[i];
     switch (event->kind) {
     case SCHED_MACHINE_UP:
-        machine->known = true;
+        machine->was_up = true;
         machine->busy = false;
         machine->others = (struct sched_others){0};
         machine->kv_tokens = event->kv_tokens;
@@ -378,8 +381,8 @@ static void on_machine(struct model *m, const struct sched_event *event)
             event->mixed_kv_tokens > 0 ? event->mixed_kv_tokens : event->kv_tokens;
         set_home(m, i, event->pool);
         if (machine->pool == event->pool) {
-            m->told[i].pool = machine->pool;
-            m->told[i].home = machine->home;
+            m->reported[i].pool = machine->pool;
+            m->reported[i].home = machine->home;
         }
         machine->up = true;
         if (m->first_up_us < 0)
@@ -415,16 +418,16 @@ static void on_request(struct model *m, const struct sched_event *event)
         r->place = MODEL_GONE;
     if (!routed)
         return;
-    if (event->kind == SCHED_ENDED && r->output_tokens > 0 && r->token != NONE)
+    if (event->kind == SCHED_ENDED && r->output_tokens > 0 && r->token_machine != NONE)
         queue_model_answered(&m->queue, r->key, r->weight, r->priority, r->answer_charged,
                              event->output_tokens);
     r->computed = true;
     if (event->kind == SCHED_COMPUTED)
         return;
-    r->moved = true;
-    go_home(m, r->prompt);
-    if (event->kind == SCHED_ENDED && r->token != NONE)
-        go_home(m, r->token);
+    r->prefilled = true;
+    go_home(m, r->prompt_machine);
+    if (event->kind == SCHED_ENDED && r->token_machine != NONE)
+        go_home(m, r->token_machine);
 }
 
 void model_open(struct model *m, const struct sched_cluster_options *options)

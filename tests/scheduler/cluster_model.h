@@ -22,19 +22,19 @@ struct model_request {
     uint32_t answer_memory;
     uint32_t prompt_tokens;
     uint32_t output_tokens;
-    bool computed;   /* True: its prompt is computed. */
-    bool moved;      /* True: its KV is on the token machine. */
-    uint32_t prompt; /* Index of its prompt machine; `token`: of its token machine. */
-    uint32_t token;
+    bool computed;           /* True: its prompt is computed. */
+    bool prefilled;          /* True: its KV is on the token machine. */
+    uint32_t prompt_machine; /* Index of its prompt machine; `token`: of its token machine. */
+    uint32_t token_machine;
     int64_t stranded_us; /* -1 = not stranded. */
     /* Too large for its prompt machine, and for its token machine, if they were mixed. */
-    bool large[2];
+    bool too_large_if_mixed[2];
 };
 
 struct model_machine {
     bool up;
     bool draining;
-    bool known; /* True: the machine was up at least once, so its memory is known. */
+    bool was_up; /* True: the machine was up at least once, so its memory is known. */
     bool busy;
     enum pool home;
     enum pool pool;
@@ -62,7 +62,7 @@ struct model {
     struct {
         enum pool pool;
         enum pool home;
-    } told[MODEL_MACHINES];
+    } reported[MODEL_MACHINES];
     uint32_t action_count;
     struct sched_action actions[MODEL_ACTIONS];
 };

@@ -48,7 +48,7 @@ static bool by_time(const struct model *m, enum by by, uint64_t *mean_out)
 }
 
 /* The load of the machine with the request: microseconds, or tokens without it. */
-static uint64_t load(const struct look *l, uint32_t i, enum by by)
+static uint64_t load(const struct model_search *l, uint32_t i, enum by by)
 {
     uint64_t mean, rate = known_rate(&l->m->machines[i], by);
     if (!by_time(l->m, by, &mean))
@@ -57,24 +57,24 @@ static uint64_t load(const struct look *l, uint32_t i, enum by by)
     return (model_rank(l->m, i, by) + more) * 1000000 / (rate > 0 ? rate : mean);
 }
 
-bool model_before(const struct look *l, uint32_t a, uint32_t b, enum by by)
+bool model_before(const struct model_search *l, uint32_t a, uint32_t b, enum by by)
 {
     uint64_t load_a = load(l, a, by), load_b = load(l, b, by);
     return load_a != load_b ? load_a < load_b : before_by_tokens(l->m, a, b, by);
 }
 
-static uint64_t total(const struct look *l)
+static uint64_t total(const struct model_search *l)
 {
     return (uint64_t)l->r->prompt_tokens + l->r->output_tokens;
 }
 
-bool model_takes(const struct look *l, uint32_t i, enum by by, uint64_t tokens)
+bool model_takes(const struct model_search *l, uint32_t i, enum by by, uint64_t tokens)
 {
     const struct model_machine *machine = &l->m->machines[i];
     const struct sched_cluster_options *options = &l->m->options;
     if (!model_is_open(l->m, i) || machine->kv_tokens < tokens)
         return false;
-    if (l->idle)
+    if (l->assume_idle)
         return true;
     uint64_t load = model_rank(l->m, i, by);
     if (options->machine_kv_multiple > 0 &&
@@ -87,13 +87,13 @@ bool model_takes(const struct look *l, uint32_t i, enum by by, uint64_t tokens)
 }
 
 /* The machine keeps memory for both kinds of work: for this scheduler or for another one. */
-static bool shares(const struct look *l, uint32_t i, bool alone)
+static bool shares(const struct model_search *l, uint32_t i, bool alone)
 {
     const struct model_machine *machine = &l->m->machines[i];
     return alone || machine->pool == POOL_MIXED || machine->others.mixed;
 }
 
-static bool reaches(const struct look *l, uint32_t p, uint32_t t, bool alone)
+static bool reaches(const struct model_search *l, uint32_t p, uint32_t t, bool alone)
 {
     const struct model_machine *prompt = &l->m->machines[p];
     const struct model_machine *token = &l->m->machines[t];
@@ -107,12 +107,12 @@ static bool reaches(const struct look *l, uint32_t p, uint32_t t, bool alone)
 }
 
 /* Returns the best token machine of the pool that `prompt` reaches (NONE = from any machine). */
-static uint32_t token_in(const struct look *l, enum pool pool, uint32_t prompt, bool alone)
+static uint32_t token_in(const struct model_search *l, enum pool pool, uint32_t prompt, bool alone)
 {
     uint32_t best = NONE;
     for (uint32_t t = 0; t < MODEL_MACHINES; t++)
         if (l->m->machines[t].pool == pool && model_takes(l, t, MEMORY, total(l)) &&
-            !(alone && !l->idle && model_has_large(l->m, t)) &&
+            !(alone && !l->assume_idle && model_has_large(l->m, t)) &&
             (prompt == NONE || reaches(l, prompt, t, alone)) &&
             (best == NONE || model_before(l, t, best, MEMORY)))
             best = t;
@@ -120,13 +120,13 @@ static uint32_t token_in(const struct look *l, enum pool pool, uint32_t prompt, 
 }
 
 /* A prompt without an answer takes no more memory of a mixed machine than other requests leave. */
-static bool prompt_alone(const struct look *l, uint32_t p)
+static bool prompt_alone(const struct model_search *l, uint32_t p)
 {
     const struct model_machine *machine = &l->m->machines[p];
     return !shares(l, p, false) || l->r->prompt_tokens <= machine->mixed_kv_tokens;
 }
 
-static bool prompt_good(const struct look *l, uint32_t p)
+static bool prompt_good(const struct model_search *l, uint32_t p)
 {
     if (!model_takes(l, p, PENDING, l->r->prompt_tokens))
         return false;
@@ -139,7 +139,7 @@ static bool prompt_good(const struct look *l, uint32_t p)
     return token_in(l, POOL_TOKEN, p, false) != NONE || token_in(l, POOL_MIXED, p, false) != NONE;
 }
 
-static uint32_t prompt_in(const struct look *l, enum pool pool)
+static uint32_t prompt_in(const struct model_search *l, enum pool pool)
 {
     uint32_t best = NONE;
     for (uint32_t p = 0; p < MODEL_MACHINES; p++)
@@ -150,19 +150,19 @@ static uint32_t prompt_in(const struct look *l, enum pool pool)
 }
 
 /* The time of what is pending on the machine and `more` tokens. */
-static int64_t work_us(const struct look *l, uint32_t i, uint32_t more)
+static int64_t work_us(const struct model_search *l, uint32_t i, uint32_t more)
 {
     uint64_t rate = l->m->machines[i].prompt_rate;
     uint64_t tokens = model_rank(l->m, i, PENDING) + more;
     return rate == 0 ? 0 : (int64_t)(tokens * 1000000 / rate);
 }
 
-static int64_t computed_us(const struct look *l, uint32_t i)
+static int64_t computed_us(const struct model_search *l, uint32_t i)
 {
     return work_us(l, i, l->r->prompt_tokens);
 }
 
-static bool prompt_over(const struct look *l, uint32_t p)
+static bool prompt_over(const struct model_search *l, uint32_t p)
 {
     const struct sched_cluster_options *options = &l->m->options;
     uint64_t tokens = options->prompt_queue_threshold_tokens;
@@ -175,10 +175,10 @@ static bool prompt_over(const struct look *l, uint32_t p)
             (us > 0 && work_us(l, p, 0) > us));
 }
 
-/* The machine keeps memory for its answers, and for prompts that are decoded elsewhere if it is mixed
- * (or moves, `alone`). The first request on the machine may use all memory. A request of which the
- * machine does both phases may use the memory that is kept for such prompts. */
-static bool memory_over(const struct look *l, uint32_t t, bool both, bool alone)
+/* The machine keeps memory for its answers, and for prompts that are decoded elsewhere if it is
+ * mixed (or moves, `alone`). The first request on the machine may use all memory. A request of
+ * which the machine does both phases may use the memory that is kept for such prompts. */
+static bool memory_over(const struct model_search *l, uint32_t t, bool both, bool alone)
 {
     const struct sched_cluster_options *options = &l->m->options;
     const struct model_machine *machine = &l->m->machines[t];
@@ -195,20 +195,20 @@ static bool memory_over(const struct look *l, uint32_t t, bool both, bool alone)
            needed > machine->kv_tokens;
 }
 
-bool model_token_over(const struct look *l, uint32_t t, bool both)
+bool model_token_over(const struct model_search *l, uint32_t t, bool both)
 {
     return memory_over(l, t, both, false);
 }
 
 /* `a` unless b is strictly better. */
-static uint32_t less_of(const struct look *l, uint32_t a, uint32_t b, enum by by)
+static uint32_t less_of(const struct model_search *l, uint32_t a, uint32_t b, enum by by)
 {
     if (a == NONE || b == NONE)
         return a == NONE ? b : a;
     return load(l, b, by) < load(l, a, by) ? b : a;
 }
 
-static uint32_t rule_1(const struct look *l)
+static uint32_t rule_1(const struct model_search *l)
 {
     uint32_t own = prompt_in(l, POOL_PROMPT);
     uint32_t mixed = prompt_in(l, POOL_MIXED);
@@ -220,7 +220,7 @@ static uint32_t rule_1(const struct look *l)
 }
 
 /* If `prompt` would miss the deadline, returns the machine that computes the prompt first. */
-static uint32_t in_time(const struct look *l, uint32_t prompt)
+static uint32_t in_time(const struct model_search *l, uint32_t prompt)
 {
     int64_t most = l->m->options.ttft_us_max;
     if (most == 0 || prompt == NONE || computed_us(l, prompt) <= most)
@@ -232,7 +232,7 @@ static uint32_t in_time(const struct look *l, uint32_t prompt)
     return prompt;
 }
 
-static uint32_t rule_2(const struct look *l, uint32_t prompt)
+static uint32_t rule_2(const struct model_search *l, uint32_t prompt)
 {
     uint32_t own = token_in(l, POOL_TOKEN, prompt, false);
     uint32_t mixed = token_in(l, POOL_MIXED, prompt, false);
@@ -248,11 +248,11 @@ static uint32_t rule_2(const struct look *l, uint32_t prompt)
     return l->flexible && l->thresholds ? NONE : less_of(l, own, mixed, MEMORY);
 }
 
-static uint32_t rule_3_prompt(const struct look *l, uint32_t token)
+static uint32_t rule_3_prompt(const struct model_search *l, uint32_t token)
 {
     uint32_t best = NONE;
     for (uint32_t p = 0; p < MODEL_MACHINES; p++)
-        if (l->m->machines[p].pool == POOL_TOKEN && (l->idle || !model_has_large(l->m, p)) &&
+        if (l->m->machines[p].pool == POOL_TOKEN && (l->assume_idle || !model_has_large(l->m, p)) &&
             model_takes(l, p, PENDING, l->r->prompt_tokens) && !memory_over(l, p, false, true) &&
             (l->r->output_tokens > 0 || l->r->prompt_tokens <= l->m->machines[p].mixed_kv_tokens) &&
             (token == NONE || reaches(l, p, token, true)) &&
@@ -261,7 +261,7 @@ static uint32_t rule_3_prompt(const struct look *l, uint32_t token)
     return best;
 }
 
-bool model_takes_both(const struct look *l, uint32_t i)
+bool model_takes_both(const struct model_search *l, uint32_t i)
 {
     return model_takes(l, i, PENDING, total(l)) && model_takes(l, i, MEMORY, total(l)) &&
            (l->r->output_tokens > 0 || prompt_alone(l, i));
@@ -269,7 +269,7 @@ bool model_takes_both(const struct look *l, uint32_t i)
 
 /* lent: the machine that rule 3 has moved for good, which makes it the last mixed machine; NONE =
  * none. */
-static uint32_t rule_4(const struct look *l, uint32_t lent)
+static uint32_t rule_4(const struct model_search *l, uint32_t lent)
 {
     static const enum pool order[] = {POOL_PROMPT, POOL_MIXED, POOL_TOKEN};
     uint32_t best = NONE;
@@ -286,39 +286,40 @@ static uint32_t rule_4(const struct look *l, uint32_t lent)
     return best;
 }
 
-bool model_choose(const struct look *l, struct chosen *c)
+bool model_choose(const struct model_search *l, struct model_route *c)
 {
     bool decodes = l->r->output_tokens > 0;
     uint32_t lent = NONE;
-    *c = (struct chosen){.prompt = NONE, .token = NONE, .lent = NONE};
+    *c = (struct model_route){.prompt_machine = NONE, .token_machine = NONE, .lent_machine = NONE};
     if (!l->m->options.unsplit) {
-        c->prompt = in_time(l, rule_1(l));
+        c->prompt_machine = in_time(l, rule_1(l));
         if (decodes)
-            c->token = rule_2(l, c->prompt);
-        if (l->flexible && c->prompt == NONE) {
-            c->prompt = rule_3_prompt(l, c->token);
-            c->prompt_moves = c->prompt != NONE;
+            c->token_machine = rule_2(l, c->prompt_machine);
+        if (l->flexible && c->prompt_machine == NONE) {
+            c->prompt_machine = rule_3_prompt(l, c->token_machine);
+            c->prompt_moves = c->prompt_machine != NONE;
         }
-        if (l->flexible && decodes && c->token == NONE) {
-            c->token = token_in(l, POOL_PROMPT, c->prompt, true);
-            c->token_moves = c->token != NONE;
+        if (l->flexible && decodes && c->token_machine == NONE) {
+            c->token_machine = token_in(l, POOL_PROMPT, c->prompt_machine, true);
+            c->token_moves = c->token_machine != NONE;
         }
-        if (c->prompt != NONE && (!decodes || c->token != NONE)) {
-            if (!l->idle && !c->prompt_moves && !c->token_moves)
+        if (c->prompt_machine != NONE && (!decodes || c->token_machine != NONE)) {
+            if (!l->assume_idle && !c->prompt_moves && !c->token_moves)
                 model_choose_together(l, c);
             return true;
         }
         if (l->m->options.lent_stay)
-            lent = c->prompt_moves ? c->prompt : c->token_moves ? c->token : NONE;
+            lent = c->prompt_moves ? c->prompt_machine : c->token_moves ? c->token_machine : NONE;
     }
     if (!l->m->options.unsplit && !l->flexible)
         return false;
-    *c = (struct chosen){.prompt = rule_4(l, lent), .token = NONE, .lent = lent};
+    *c = (struct model_route){
+        .prompt_machine = rule_4(l, lent), .token_machine = NONE, .lent_machine = lent};
     if (decodes)
-        c->token = c->prompt;
-    else if (!l->idle && !l->m->options.unsplit && lent == NONE && c->prompt != NONE)
+        c->token_machine = c->prompt_machine;
+    else if (!l->assume_idle && !l->m->options.unsplit && lent == NONE && c->prompt_machine != NONE)
         model_choose_together(l, c);
-    return c->prompt != NONE;
+    return c->prompt_machine != NONE;
 }
 
 static bool ever_possible(const struct model *m, const struct model_request *r)
@@ -331,14 +332,14 @@ static bool ever_possible(const struct model *m, const struct model_request *r)
     bool fits[2] = {false, false};
     for (int i = 0; i < MODEL_MACHINES; i++) {
         const struct model_machine *machine = &m->machines[i];
-        if (machine->known && (any || model_serves(machine->pool, POOL_PROMPT))) {
+        if (machine->was_up && (any || model_serves(machine->pool, POOL_PROMPT))) {
             alone_known = true;
             alone_fits |=
                 r->prompt_tokens <=
                 (machine->home == POOL_MIXED ? machine->mixed_kv_tokens : machine->kv_tokens);
         }
         for (int phase = 0; phase < 2; phase++) {
-            if (!machine->known || !(any || model_serves(machine->pool, (enum pool)phase)))
+            if (!machine->was_up || !(any || model_serves(machine->pool, (enum pool)phase)))
                 continue;
             known[phase] = true;
             fits[phase] |=

@@ -1,5 +1,6 @@
-/* cluster_model_choice: the part of the model of the cluster scheduler (cluster_model.h) that chooses
- * machines: the rules of scheduler/cluster/cluster.h, written as loops over all machines. */
+/* cluster_model_choice: the part of the model of the cluster scheduler (cluster_model.h) that
+ * chooses machines: the rules of scheduler/cluster/cluster.h, written as loops over all
+ * machines. */
 #ifndef TESTS_SCHEDULER_CLUSTER_MODEL_CHOICE_H
 #define TESTS_SCHEDULER_CLUSTER_MODEL_CHOICE_H
 
@@ -7,20 +8,20 @@
 
 enum by { PENDING, MEMORY };
 
-struct look {
+struct model_search {
     const struct model *m;
     const struct model_request *r;
-    bool idle;
+    bool assume_idle;
     bool flexible;
     bool thresholds;
 };
 
-struct chosen {
-    uint32_t prompt;
-    uint32_t token;
+struct model_route {
+    uint32_t prompt_machine;
+    uint32_t token_machine;
     bool prompt_moves;
     bool token_moves;
-    uint32_t lent; /* This machine moves though it is not chosen; NONE = none. */
+    uint32_t lent_machine; /* This machine moves though it is not chosen; NONE = none. */
 };
 
 /* cluster_model.c */
@@ -31,22 +32,22 @@ bool model_has_large(const struct model *m, uint32_t i);
 
 /* cluster_model_choice.c */
 /* Returns true if the machine is large enough, and its load is below the limits. */
-bool model_takes(const struct look *l, uint32_t i, enum by by, uint64_t tokens);
-bool model_takes_both(const struct look *l, uint32_t i);
+bool model_takes(const struct model_search *l, uint32_t i, enum by by, uint64_t tokens);
+bool model_takes_both(const struct model_search *l, uint32_t i);
 /* both = the machine would do both phases. */
-bool model_token_over(const struct look *l, uint32_t i, bool both);
+bool model_token_over(const struct model_search *l, uint32_t i, bool both);
 /* Returns true if machine `a` is taken before machine `b`. */
-bool model_before(const struct look *l, uint32_t a, uint32_t b, enum by by);
+bool model_before(const struct model_search *l, uint32_t a, uint32_t b, enum by by);
 /* The load that orders machines, in tokens. */
 uint64_t model_rank(const struct model *m, uint32_t i, enum by by);
 /* Stores the machines for a request. Returns false if there are none now. */
-bool model_choose(const struct look *l, struct chosen *c);
+bool model_choose(const struct model_search *l, struct model_route *c);
 /* Returns false if no machine that was ever up is large enough. A request of one token whose prompt
  * fits into no machine's share is changed into a request that decodes, if that is possible. */
 bool model_ever_possible(const struct model *m, struct model_request *r);
 
 /* cluster_model_together.c */
 /* Puts one machine for both phases into *c where the option `together` prefers it. */
-void model_choose_together(const struct look *l, struct chosen *c);
+void model_choose_together(const struct model_search *l, struct model_route *c);
 
 #endif

@@ -58,19 +58,19 @@ static bool any_step(const struct model *m)
     return false;
 }
 
-static double answer_length(const struct look *l)
+static double answer_length(const struct model_search *l)
 {
     double length = l->r->resumed ? l->r->answer_memory : l->r->answer_charged;
     return length < 1 ? 1 : length;
 }
 
-static uint64_t running(const struct look *l, uint32_t i)
+static uint64_t running(const struct model_search *l, uint32_t i)
 {
     return (uint64_t)model_decodes(l->m, i) + l->m->machines[i].others.decodes;
 }
 
 /* The machine with one more prompt or one more answer, or both. */
-static struct figures figures(const struct look *l, uint32_t i, bool prompt, bool answer)
+static struct figures figures(const struct model_search *l, uint32_t i, bool prompt, bool answer)
 {
     const struct model *m = l->m;
     uint64_t tokens = model_pending(m, i) + m->machines[i].others.prompt_tokens;
@@ -87,13 +87,13 @@ static struct figures figures(const struct look *l, uint32_t i, bool prompt, boo
 }
 
 /* What the answers that run on the machine lose in all, if it becomes as in `f`. */
-static double loss(const struct look *l, uint32_t i, struct figures f)
+static double loss(const struct model_search *l, uint32_t i, struct figures f)
 {
     double more = above(f.running) - above(figures(l, i, false, false).running);
     return more > 0 ? (double)running(l, i) * more : 0;
 }
 
-static double cost(const struct look *l, uint32_t prompt, uint32_t token)
+static double cost(const struct model_search *l, uint32_t prompt, uint32_t token)
 {
     struct figures at = figures(l, prompt, true, prompt == token);
     double tbt = prompt == token ? at.fresh : 0;
@@ -113,28 +113,29 @@ static double cost(const struct look *l, uint32_t prompt, uint32_t token)
     return most > tbt ? most : tbt;
 }
 
-static bool both(const struct look *l, uint32_t i)
+static bool both(const struct model_search *l, uint32_t i)
 {
     return i != NONE && model_takes_both(l, i) &&
            !(l->r->output_tokens > 0 && model_token_over(l, i, true));
 }
 
-void model_choose_together(const struct look *l, struct chosen *c)
+void model_choose_together(const struct model_search *l, struct model_route *c)
 {
     const struct model *m = l->m;
-    const struct chosen split = *c;
-    bool decodes = split.token != NONE;
-    if (!m->options.together || split.prompt == split.token || !model_is_open(m, split.prompt))
+    const struct model_route split = *c;
+    bool decodes = split.token_machine != NONE;
+    if (!m->options.together || split.prompt_machine == split.token_machine ||
+        !model_is_open(m, split.prompt_machine))
         return;
-    uint32_t cores = m->machines[split.prompt].cores;
-    if (decodes && cores > 0 && cores == m->machines[split.token].cores) {
-        if (model_takes_both(l, split.token))
-            c->prompt = split.token;
+    uint32_t cores = m->machines[split.prompt_machine].cores;
+    if (decodes && cores > 0 && cores == m->machines[split.token_machine].cores) {
+        if (model_takes_both(l, split.token_machine))
+            c->prompt_machine = split.token_machine;
         return;
     }
-    if (m->machines[split.prompt].prompt_rate == 0 || !any_step(m))
+    if (m->machines[split.prompt_machine].prompt_rate == 0 || !any_step(m))
         return;
-    uint32_t candidates[2 + POOL_COUNT] = {split.token, split.prompt};
+    uint32_t candidates[2 + POOL_COUNT] = {split.token_machine, split.prompt_machine};
     for (int pool = 0; pool < POOL_COUNT; pool++) {
         uint32_t best = NONE;
         for (uint32_t i = 0; i < MODEL_MACHINES; i++)
@@ -143,13 +144,13 @@ void model_choose_together(const struct look *l, struct chosen *c)
                 best = i;
         candidates[2 + pool] = best;
     }
-    double least = 0.8 * cost(l, split.prompt, split.token);
+    double least = 0.8 * cost(l, split.prompt_machine, split.token_machine);
     for (int k = 0; k < 2 + POOL_COUNT; k++) {
         uint32_t i = candidates[k];
         if (!both(l, i) || cost(l, i, decodes ? i : NONE) >= least)
             continue;
         least = cost(l, i, decodes ? i : NONE);
-        c->prompt = i;
-        c->token = decodes ? i : NONE;
+        c->prompt_machine = i;
+        c->token_machine = decodes ? i : NONE;
     }
 }

@@ -24,12 +24,12 @@ void flight_check_load(const struct flight_model *m)
         count.prompts_waiting += request->kind == WAITING;
         count.prompts_running += request->kind == RUNNING;
         if (request->kind == WAITING || request->kind == RUNNING)
-            count.prompt_tokens_pending += request->tokens - request->done;
+            count.prompt_tokens_pending += request->tokens - request->computed_tokens;
         count.reservations_waiting += request->kind == RESERVING;
         count.decodes_running += request->kind == DECODING;
         count.decode_tokens_pending += request->kind == DECODING ? request->tokens : 0;
         CHECK(sched_machine_in_batch(m->sm, (sched_slot)i) == (request->in_flight > 0));
-        held += request->held;
+        held += request->held_blocks;
     }
     CHECK(held + m->blocks_free == m->blocks_total);
     sched_machine_load(m->sm, &load);
@@ -50,7 +50,7 @@ static const struct request *running_on(const struct flight_model *m, uint32_t p
     for (int i = 0; i < SLOTS; i++) {
         const struct request *request = &m->requests[i];
         if (request->kind != RUNNING || request->path != path || request->doomed ||
-            request->given == request->tokens)
+            request->scheduled_tokens == request->tokens)
             continue;
         CHECK(found == NULL); /* At most one prompt of a path runs. */
         found = request;
@@ -97,17 +97,17 @@ static void check_chunk(struct flight_model *m, const struct sched_batch *batch,
     const struct request *request = &m->requests[item->slot];
     CHECK(request->kind == WAITING || request->kind == RUNNING);
     CHECK(request->path == batch->path && !request->doomed);
-    CHECK(item->token_count > 0 && item->first_token == request->given);
-    CHECK(item->starts == (request->kind == WAITING));
+    CHECK(item->token_count > 0 && item->first_token == request->scheduled_tokens);
+    CHECK(item->is_first_chunk == (request->kind == WAITING));
     CHECK(item->first_token + item->token_count <= request->tokens);
-    CHECK(item->ends == (item->first_token + item->token_count == request->tokens));
-    CHECK(item->ends || item->token_count % 16 == 0);
+    CHECK(item->is_last_chunk == (item->first_token + item->token_count == request->tokens));
+    CHECK(item->is_last_chunk || item->token_count % 16 == 0);
     CHECK(first || request->kind == WAITING);
-    if (item->starts && !item->ends && !first) {
+    if (item->is_first_chunk && !item->is_last_chunk && !first) {
         CHECK(m->options.batches_in_flight > 1);
         m->cut_in++;
     }
-    m->chunks_behind += request->given > request->done;
+    m->chunks_behind += request->scheduled_tokens > request->computed_tokens;
 }
 
 /* Earlier prompts of the path that still wait lack blocks, and enough blocks are left for earlier
@@ -134,8 +134,8 @@ uint32_t flight_decode_most(const struct flight_model *m)
 uint32_t flight_decode_batches(const struct path *path)
 {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < path->count; i++)
-        count += path->flying[i].items[0].prompt ? 0 : 1;
+    for (uint32_t i = 0; i < path->in_flight_count; i++)
+        count += path->batches_in_flight[i].items[0].is_prompt ? 0 : 1;
     return count;
 }
 
@@ -175,19 +175,19 @@ static void batch_take(struct flight_model *m, const struct sched_batch *batch)
         const struct sched_batch_item *item = &batch->items[i];
         struct request *request = &m->requests[item->slot];
         request->in_flight++;
-        if (!item->prompt) {
-            request->last_turn = path->batches;
+        if (!item->is_prompt) {
+            request->last_turn = path->batch_count;
             continue;
         }
-        if (item->starts) {
+        if (item->is_first_chunk) {
             CHECK(request->blocks <= m->blocks_free);
             if (!m->ranked)
                 check_order(m, request);
             request->kind = RUNNING;
-            request->held += request->blocks;
+            request->held_blocks += request->blocks;
             m->blocks_free -= request->blocks;
         }
-        request->given += item->token_count;
+        request->scheduled_tokens += item->token_count;
     }
 }
 
@@ -203,7 +203,7 @@ void flight_take(struct flight_model *m, const struct sched_batch *batch, bool c
         CHECK(item->slot < SLOTS && !seen[item->slot]);
         seen[item->slot] = true;
         rows += item->token_count;
-        if (!item->prompt) {
+        if (!item->is_prompt) {
             CHECK(prompts == 0);
             check_decode(m, batch, item);
             decodes++;
@@ -211,7 +211,7 @@ void flight_take(struct flight_model *m, const struct sched_batch *batch, bool c
         }
         CHECK(ended_before);
         check_chunk(m, batch, item, prompts == 0);
-        ended_before = item->ends;
+        ended_before = item->is_last_chunk;
         prompts++;
     }
     uint32_t budget = m->options.prompt_batch_tokens;
@@ -239,5 +239,5 @@ void flight_check_turns(const struct flight_model *m, uint32_t path)
     uint32_t most = 2 * ((SLOTS + places - 1) / places + m->options.batches_in_flight) + 2;
     for (int i = 0; i < SLOTS; i++)
         if (m->requests[i].kind == DECODING && m->requests[i].path == path)
-            CHECK(m->paths[path].batches - m->requests[i].last_turn <= most);
+            CHECK(m->paths[path].batch_count - m->requests[i].last_turn <= most);
 }

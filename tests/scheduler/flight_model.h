@@ -18,13 +18,13 @@ enum kind { UNKNOWN, RESERVING, BOOKED, WAITING, RUNNING, PROMPT_ENDED, DECODING
 struct request {
     enum kind kind;
     uint32_t path;
-    uint32_t tokens;    /* Tokens of the prompt, or tokens left to decode. */
-    uint32_t given;     /* Tokens of the prompt that are in a batch or computed. */
-    uint32_t done;      /* Tokens of the prompt that are computed. */
-    uint32_t in_flight; /* Batches in flight that contain the request. */
-    uint32_t blocks;    /* Blocks that the prompt or reservation asked for. */
-    uint32_t held;      /* Blocks that the request holds. */
-    uint32_t room;      /* Room of a decode. */
+    uint32_t tokens;           /* Tokens of the prompt, or tokens left to decode. */
+    uint32_t scheduled_tokens; /* Tokens of the prompt that are in a batch or computed. */
+    uint32_t computed_tokens;  /* Tokens of the prompt that are computed. */
+    uint32_t in_flight;        /* Batches in flight that contain the request. */
+    uint32_t blocks;           /* Blocks that the prompt or reservation asked for. */
+    uint32_t held_blocks;      /* Blocks that the request holds. */
+    uint32_t room;             /* Room of a decode. */
     uint64_t arrival;
     struct sched_rank rank;
     bool pinned;
@@ -33,9 +33,9 @@ struct request {
 };
 
 struct path {
-    struct sched_batch flying[FLIGHT]; /* Oldest first. */
-    uint32_t count;
-    uint64_t batches; /* Number of batches of the path so far. */
+    struct sched_batch batches_in_flight[FLIGHT]; /* Oldest first. */
+    uint32_t in_flight_count;
+    uint64_t batch_count; /* Number of batches of the path so far. */
 };
 
 struct flight_model {

@@ -29,7 +29,7 @@ struct event {
     uint64_t serial; /* Order of the additions; set by sim_events_add. */
     enum kind kind;
     uint32_t machine;
-    uint32_t life; /* Life (number of starts) of the machine that sends or receives it. */
+    uint32_t machine_starts; /* Life (number of starts) of the machine that sends or receives it. */
     uint32_t request;
     uint32_t generation;
     uint32_t value; /* A number that depends on `kind`. */

@@ -187,13 +187,13 @@ static void decodes_grow(struct sim_machine *m)
         else
             victim_leave(m, slot);
     }
-    CHECK(!sched_machine_short(m->sched, &slot) || (m->blocks_free == 0 && m->flying > 0));
+    CHECK(!sched_machine_short_find(m->sched, &slot) || (m->blocks_free == 0 && m->flying > 0));
 }
 
 static void reservations_grant(struct sim_machine *m)
 {
     sched_slot slot;
-    while (sched_memory_candidate(m->memory, &slot)) {
+    while (sched_memory_candidate_find(m->memory, &slot)) {
         uint32_t blocks = sched_memory_blocks(m->memory, slot)->count;
         if (!sched_memory_grant(m->memory, slot, blocks, m->blocks_free))
             return;
@@ -235,9 +235,9 @@ static void batch_begin(struct sim_machine *m, const struct sched_batch *batch)
         const struct sched_batch_item *item = &batch->items[i];
         struct sim_task *task = &m->tasks[item->slot];
         CHECK(task->kind != SIM_FREE && !task->doomed && task->path == batch->path);
-        CHECK(item->prompt == (task->kind == SIM_PROMPT));
-        CHECK(item->prompt || task->in_flight == 0);
-        if (item->prompt && item->starts)
+        CHECK(item->is_prompt == (task->kind == SIM_PROMPT));
+        CHECK(item->is_prompt || task->in_flight == 0);
+        if (item->is_prompt && item->is_first_chunk)
             prompt_take(m, task);
         task->in_flight++;
     }
@@ -248,7 +248,7 @@ bool sim_machine_start(struct sim_machine *m, int64_t now_us, int64_t (*duration
 {
     static struct sched_batch batch;
     uint32_t path = 0;
-    sched_machine_time(m->sched, now_us);
+    sched_machine_time_set(m->sched, now_us);
     decodes_grow(m);
     reservations_grant(m);
     while (path < m->paths.path_count &&
@@ -276,8 +276,8 @@ static void item_end(struct sim_machine *m, const struct sched_batch_item *item)
             task_end(m, item->slot);
         return;
     }
-    if (item->prompt) {
-        if (item->ends)
+    if (item->is_prompt) {
+        if (item->is_last_chunk)
             m->calls->prompt_done(m->index, task.request, task.generation);
         return;
     }

@@ -10,7 +10,7 @@ struct sched_rank sim_rank_of(const struct request *r)
                                .priority = r->priority,
                                .resumed = r->resumed,
                                .born_us = r->born_us,
-                               .number = r->number};
+                               .request_number = r->number};
 }
 
 void sim_dump(const struct sched_cluster *cluster, const struct machine *machines,
@@ -32,9 +32,9 @@ void sim_dump(const struct sched_cluster *cluster, const struct machine *machine
         if (r->state != GONE)
             printf("request %u %s%s generation %u: %u + %u, %u given, machines %d and %d%s%s\n", id,
                    r->state == WAITING ? "waits" : "is routed", r->resumed ? ", resumed" : "",
-                   r->generation, r->prompt, r->wanted, r->given, (int)r->prompt_machine,
+                   r->generation, r->prompt_tokens, r->wanted, r->answered, (int)r->prompt_machine,
                    (int)r->token_machine, r->prompt_sent ? ", prompt sent" : "",
-                   r->moved ? ", moved" : "");
+                   r->prefilled ? ", moved" : "");
     }
     sim_options_print(options);
 }

@@ -14,29 +14,29 @@ struct request {
     enum state state;
     bool resumed;
     uint32_t generation;
-    uint32_t prompt; /* Tokens of the prompt in this generation. */
-    uint32_t wanted; /* Tokens left in this generation. */
+    uint32_t prompt_tokens; /* Tokens of the prompt in this generation. */
+    uint32_t wanted;        /* Tokens that this generation must generate. */
     uint32_t key;
     int32_t priority;
     uint32_t prompt_machine;
     uint32_t token_machine;
     bool prompt_sent;
-    bool moved; /* SCHED_PREFILLED was reported to the scheduler. */
+    bool prefilled; /* SCHED_PREFILLED was reported to the scheduler. */
     uint32_t preemptions;
     uint32_t yields;
     int64_t born_us;
-    uint64_t number; /* Grows from request to request. */
-    uint32_t given;  /* Tokens of the answer so far. */
-    uint32_t held;   /* 1 + the machine that held its KV; 0 = none. */
-    uint64_t since;  /* Number of events when it began to wait. */
+    uint64_t number;              /* Grows from request to request. */
+    uint32_t answered;            /* Tokens that this generation has generated. */
+    uint32_t held;                /* 1 + the machine that held its KV; 0 = none. */
+    uint64_t waiting_since_event; /* Number of events when it began to wait. */
 };
 
 struct machine {
     struct sim_machine sim;
     bool up; /* True: the machine is connected. */
     bool draining;
-    uint32_t life; /* Grows with each start. */
-    double slow;   /* Factor on the machine's times. */
+    uint32_t starts; /* Grows with each start. */
+    double slowdown; /* Factor on the machine's times. */
     enum pool home;
     enum pool pool;
     uint64_t kv_tokens;

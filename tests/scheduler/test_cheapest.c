@@ -195,11 +195,12 @@ static void decode_and_drain(const struct sched_cluster_options *with)
     cluster_open(with);
     arrive(0, 450, 0);
     check_route(0, 2, 0);
-    CHECK(!sched_cluster_movable(sc, 0, 470, 180));
+    CHECK(!sched_cluster_can_hand_over(sc, 0, 470, 180));
     tell((struct sched_event){.kind = SCHED_PREFILLED, .request = 0});
-    CHECK(!sched_cluster_movable(sc, 0, 470, 180));
+    CHECK(!sched_cluster_can_hand_over(sc, 0, 470, 180));
     tell((struct sched_event){.kind = SCHED_MACHINE_DRAIN, .machine = 2});
-    CHECK(sched_cluster_movable(sc, 0, 470, 180) && !sched_cluster_movable(sc, 0, 470, 0));
+    CHECK(sched_cluster_can_hand_over(sc, 0, 470, 180) &&
+          !sched_cluster_can_hand_over(sc, 0, 470, 0));
 }
 
 /* The only machine whose rate is known drains. The scheduler uses its rate for the others. */
@@ -212,7 +213,7 @@ static void test_rates(void)
     arrive(0, 450, 0);
     tell((struct sched_event){.kind = SCHED_PREFILLED, .request = 0});
     tell((struct sched_event){.kind = SCHED_MACHINE_DRAIN, .machine = 2});
-    CHECK(sched_cluster_movable(sc, 0, 470, 180));
+    CHECK(sched_cluster_can_hand_over(sc, 0, 470, 180));
     sched_cluster_close(sc);
 }
 
@@ -236,11 +237,11 @@ static void test_hand_over(void)
     decode_and_drain(&fixed); /* No other token machine can take the request. */
     others(3, 0, KV - 100);
     others(4, 0, KV - 100);
-    CHECK(!sched_cluster_movable(sc, 0, 470, 180));
+    CHECK(!sched_cluster_can_hand_over(sc, 0, 470, 180));
     others(4, 0, 0);
-    CHECK(sched_cluster_movable(sc, 0, 470, 180));
+    CHECK(sched_cluster_can_hand_over(sc, 0, 470, 180));
     tell((struct sched_event){.kind = SCHED_LINK_DOWN, .machine = 2, .peer = 4});
-    CHECK(!sched_cluster_movable(sc, 0, 470, 180));
+    CHECK(!sched_cluster_can_hand_over(sc, 0, 470, 180));
     end(0);
     arrive(0, 470, 1 + 2);
     check_route(0, 4, 0);
@@ -249,7 +250,7 @@ static void test_hand_over(void)
     decode_and_drain(&options); /* A prompt machine may decode the request. */
     others(3, 0, KV - 100);
     others(4, 0, KV - 100);
-    CHECK(sched_cluster_movable(sc, 0, 470, 180));
+    CHECK(sched_cluster_can_hand_over(sc, 0, 470, 180));
     end(0);
     arrive(0, 470, 1 + 2);
     check_route(2, 0, 469);
@@ -269,16 +270,17 @@ static void test_hand_over(void)
     sched_cluster_close(sc);
 }
 
-/* A request whose token machine has died: machine 0 has computed its prompt of 4000 tokens, and keeps
- * the KV in its prefix cache. It computes the 10 delivered tokens, unless its queue takes longer than
- * the whole prompt takes elsewhere. No policy for prefixes is needed. */
+/* A request whose token machine has died: machine 0 has computed its prompt of 4000 tokens, and
+ * keeps the KV in its prefix cache. It computes the 10 delivered tokens, unless its queue takes
+ * longer than the whole prompt takes elsewhere. No policy for prefixes is needed. */
 static void test_token_machine_died(void)
 {
     struct sched_cluster_options with = options;
     with.prefix_saves = false;
     for (uint32_t queue = 500; queue <= 4500; queue += 4000) {
         cluster_open(&with);
-        tell((struct sched_event){.kind = SCHED_ARRIVED, .prompt_tokens = queue, .output_tokens = 1});
+        tell((struct sched_event){
+            .kind = SCHED_ARRIVED, .prompt_tokens = queue, .output_tokens = 1});
         CHECK(route.machine == 0 && route.peer == 2);
         route = (struct sched_action){.machine = SCHED_NO_MACHINE};
         tell((struct sched_event){.kind = SCHED_ARRIVED,

@@ -243,7 +243,8 @@ static void sequence(void)
     sched_cluster_close(sc);
 }
 
-/* When one array is too small for the actions, sched_cluster_more returns the others, in order. */
+/* When one array is too small for the actions, sched_cluster_more_actions returns the others, in
+ * order. */
 static void test_more(void)
 {
     enum { COUNT = 200 };
@@ -273,7 +274,7 @@ static void test_more(void)
             }
             if (!actions.more)
                 break;
-            sched_cluster_more(sc, 0, &actions);
+            sched_cluster_more_actions(sc, 0, &actions);
         }
         CHECK(told == COUNT);
     }

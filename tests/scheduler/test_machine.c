@@ -148,15 +148,15 @@ static void check_chunk(const struct sched_batch_item *item, uint32_t prompts_be
     CHECK(request->kind == WAITING || request->kind == RUNNING);
     CHECK(item->token_count > 0);
     CHECK(item->first_token == request->done);
-    CHECK(item->starts == (request->kind == WAITING));
+    CHECK(item->is_first_chunk == (request->kind == WAITING));
     CHECK(item->first_token + item->token_count <= request->tokens);
-    CHECK(item->ends == (item->first_token + item->token_count == request->tokens));
+    CHECK(item->is_last_chunk == (item->first_token + item->token_count == request->tokens));
     CHECK(ended_before); /* A chunk that does not end its prompt is the last item of its batch. */
-    if (!item->ends)
+    if (!item->is_last_chunk)
         CHECK(item->token_count % 16 == 0);
     if (request->kind == RUNNING)
         CHECK(prompts_before == 0);
-    if (item->starts && !item->ends)
+    if (item->is_first_chunk && !item->is_last_chunk)
         CHECK(prompts_before == 0); /* A prompt is only cut if it is the batch's first prompt. */
 }
 
@@ -174,7 +174,7 @@ static void check_batch(bool could_prompt, uint32_t decodes_known)
         CHECK(item->slot < SLOTS && !seen[item->slot]);
         seen[item->slot] = true;
         rows += item->token_count;
-        if (!item->prompt) {
+        if (!item->is_prompt) {
             CHECK(prompts == 0); /* Decodes come before prompts. */
             CHECK(requests[item->slot].kind == DECODING && item->token_count == 1);
             CHECK(requests[item->slot].room > 0);
@@ -184,16 +184,16 @@ static void check_batch(bool could_prompt, uint32_t decodes_known)
         check_chunk(item, prompts, ended_before);
         CHECK(prompts == 0 || options.prompt_fill_tokens == 0 ||
               prompt_tokens < options.prompt_fill_tokens);
-        ended_before = item->ends;
+        ended_before = item->is_last_chunk;
         prompts++;
         prompt_tokens += item->token_count;
-        if (item->starts) {
+        if (item->is_first_chunk) {
             CHECK(requests[item->slot].blocks <= blocks_left);
             blocks_left -= requests[item->slot].blocks;
         }
     }
     for (uint32_t i = 0; i < batch.item_count; i++) {
-        if (batch.items[i].prompt && batch.items[i].starts)
+        if (batch.items[i].is_prompt && batch.items[i].is_first_chunk)
             check_not_overtaken(&requests[batch.items[i].slot], blocks_left);
     }
     CHECK(rows == batch.row_count && rows <= LIMIT_BATCH_TOKENS);
@@ -213,7 +213,7 @@ static void leave(sched_slot slot);
 static void victim_leaves(void)
 {
     sched_slot victim;
-    CHECK(sched_machine_victim(sm, &victim));
+    CHECK(sched_machine_victim_find(sm, &victim));
     const struct sched_rank *rank = &requests[victim].rank;
     for (int i = 0; i < SLOTS; i++) {
         const struct request *other = &requests[i];
@@ -231,7 +231,7 @@ static void victim_leaves(void)
 static void decodes_grow(void)
 {
     sched_slot slot;
-    while (draw(20) > 0 && sched_machine_short(sm, &slot)) {
+    while (draw(20) > 0 && sched_machine_short_find(sm, &slot)) {
         CHECK(requests[slot].kind == DECODING && requests[slot].room == 0);
         if (blocks_free == 0) {
             victim_leaves();
@@ -241,7 +241,7 @@ static void decodes_grow(void)
         blocks_free--;
         requests[slot].held++;
         requests[slot].room += tokens;
-        sched_machine_grown(sm, slot, tokens);
+        sched_machine_decode_grow(sm, slot, tokens);
     }
     for (int i = 0; i < SLOTS; i++) { /* Decodes without room are left out of the check of turns. */
         if (requests[i].kind == DECODING && requests[i].room == 0)
@@ -252,7 +252,7 @@ static void decodes_grow(void)
 static void batch_start(void)
 {
     uint32_t decodes = 0;
-    sched_machine_time(sm, now_us += draw(50));
+    sched_machine_time_set(sm, now_us += draw(50));
     decodes_grow();
     for (int i = 0; i < SLOTS; i++)
         decodes += requests[i].kind == DECODING && requests[i].room > 0;
@@ -265,10 +265,11 @@ static void batch_start(void)
         const struct sched_batch_item *item = &batch.items[i];
         struct request *request = &requests[item->slot];
         decided((uint64_t)item->slot << 48 | (uint64_t)item->first_token << 24 |
-                item->token_count << 3 | item->prompt << 2 | item->starts << 1 | item->ends);
+                item->token_count << 3 | item->is_prompt << 2 | item->is_first_chunk << 1 |
+                item->is_last_chunk);
         request->in_batch = true;
         request->last_turn = batches;
-        if (batch.items[i].prompt && batch.items[i].starts) {
+        if (batch.items[i].is_prompt && batch.items[i].is_first_chunk) {
             request->kind = RUNNING;
             request->held += request->blocks;
             blocks_free -= request->blocks;
@@ -290,7 +291,7 @@ static void batch_end(void)
     for (uint32_t i = 0; i < batch.item_count; i++) {
         struct request *request = &requests[batch.items[i].slot];
         request->in_batch = false;
-        if (batch.items[i].prompt) {
+        if (batch.items[i].is_prompt) {
             request->done += batch.items[i].token_count;
             if (request->done == request->tokens)
                 request->kind = PROMPT_ENDED;
@@ -340,7 +341,7 @@ static void decode_arrives(sched_slot slot)
     request->pinned = draw(3) == 0;
     request->room = request->pinned ? request->tokens : draw(request->tokens + 1);
     const struct sched_decode decode = {.tokens_left = request->tokens,
-                                        .room = request->room,
+                                        .room_tokens = request->room,
                                         .rank = request->rank,
                                         .pinned = request->pinned};
     sched_machine_decode_add(sm, slot, &decode);
@@ -435,7 +436,7 @@ static void prompts_change(void)
             continue;
         request->tokens = 1 + draw(2 * request->tokens);
         request->blocks = 1 + draw(request->blocks);
-        sched_machine_prompt_left(sm, slot, request->tokens, request->blocks);
+        sched_machine_prompt_left_set(sm, slot, request->tokens, request->blocks);
     }
     for (int i = 0; i < SLOTS; i++)
         named -= waits(&requests[i], true) ? 1 : 0;
@@ -552,18 +553,19 @@ static void test_by_hand(void)
     sched_machine_batch_done(sm, batch.index);
     CHECK(sched_machine_batch_next(sm, 0, 1000, &batch) && batch.item_count == 1 &&
           batch.row_count == 2048);
-    CHECK(batch.items[0].slot == 2 && batch.items[0].starts && !batch.items[0].ends);
+    CHECK(batch.items[0].slot == 2 && batch.items[0].is_first_chunk &&
+          !batch.items[0].is_last_chunk);
     sched_machine_batch_done(sm, batch.index);
-    sched_machine_decode_add(sm, 5, &(struct sched_decode){.tokens_left = 1, .room = 1});
+    sched_machine_decode_add(sm, 5, &(struct sched_decode){.tokens_left = 1, .room_tokens = 1});
     CHECK(sched_machine_batch_next(sm, 0, 1000, &batch) && batch.item_count == 2 &&
           batch.row_count == 513);
-    CHECK(!batch.items[0].prompt && batch.items[1].first_token == 2048);
+    CHECK(!batch.items[0].is_prompt && batch.items[1].first_token == 2048);
     sched_machine_batch_done(sm, batch.index);
     CHECK(sched_machine_batch_next(sm, 0, 1000, &batch) && batch.row_count == 2048);
     sched_machine_batch_done(sm, batch.index);
     CHECK(sched_machine_batch_next(sm, 0, 1000, &batch) && batch.item_count == 2 &&
           batch.row_count == 492);
-    CHECK(batch.items[0].ends && batch.items[1].slot == 3 && batch.items[1].ends);
+    CHECK(batch.items[0].is_last_chunk && batch.items[1].slot == 3 && batch.items[1].is_last_chunk);
     sched_machine_batch_done(sm, batch.index);
     sched_machine_close(sm);
 }
@@ -618,7 +620,7 @@ static void test_prompts_get_memory(void)
         for (int i = 0; i < 2; i++)
             blocks += left[i] > 0 && --left[i] == 0 ? 5 : 0;
     }
-    CHECK(waited == 7 && batch.items[0].slot == 39 && batch.items[0].starts);
+    CHECK(waited == 7 && batch.items[0].slot == 39 && batch.items[0].is_first_chunk);
     sched_machine_batch_done(sm, batch.index);
     CHECK(sched_machine_reserve_next(sm, 5, &slot) && slot == 0);
     sched_machine_close(sm);
@@ -650,7 +652,7 @@ static void test_prompts_of_keys(void)
         CHECKF(batch.items[0].slot == want[i], "%zu: %u", i, batch.items[0].slot);
         sched_machine_batch_done(sm, batch.index);
     }
-    sched_machine_time(sm, 1000); /* test_cluster.c checks the range of the real time. */
+    sched_machine_time_set(sm, 1000); /* test_cluster.c checks the range of the real time. */
     for (int i = 0; batch.items[0].slot != 30; i++) {
         CHECK(i < 17 && sched_machine_batch_next(sm, 0, 100, &batch));
         sched_machine_batch_done(sm, batch.index);

@@ -34,10 +34,11 @@ static uint32_t next(uint32_t path, uint32_t blocks_free, uint32_t items, uint32
 static void decode_add(sched_slot slot, uint32_t path, uint32_t tokens, uint32_t room,
                        int64_t born_us)
 {
-    sched_machine_decode_add(
-        sm, slot,
-        &(struct sched_decode){
-            .path = path, .tokens_left = tokens, .room = room, .rank = {.born_us = born_us}});
+    sched_machine_decode_add(sm, slot,
+                             &(struct sched_decode){.path = path,
+                                                    .tokens_left = tokens,
+                                                    .room_tokens = room,
+                                                    .rank = {.born_us = born_us}});
 }
 
 static void check_item(uint32_t i, sched_slot slot, uint32_t first, uint32_t tokens)
@@ -80,13 +81,14 @@ static void test_micro_batches(void)
     sched_machine_prompt_add(sm, 1, 0, 200, 1, NULL);
     uint32_t a = next(0, 100, 1, 128);
     check_item(0, 0, 0, 128);
-    CHECK(batch.items[0].starts && !batch.items[0].ends);
+    CHECK(batch.items[0].is_first_chunk && !batch.items[0].is_last_chunk);
     uint32_t b = next(0, 99, 1, 128);
     check_item(0, 0, 128, 128);
     uint32_t c = next(0, 99, 2, 124); /* Slot 1 gets the rest of the budget, in whole chunks. */
     check_item(0, 0, 256, 44);
     check_item(1, 1, 0, 80);
-    CHECK(batch.items[0].ends && batch.items[1].starts && !batch.items[1].ends);
+    CHECK(batch.items[0].is_last_chunk && batch.items[1].is_first_chunk &&
+          !batch.items[1].is_last_chunk);
     CHECK(a != b && b != c && a != c && a < 3 && b < 3 && c < 3);
     next(0, 98, 0, 0); /* Three batches are in flight. */
     sched_machine_load(sm, &load);
@@ -204,9 +206,9 @@ static void test_rotation(void)
         if (i >= 2)
             sched_machine_batch_done(sm, flying[i % 2]);
         flying[i % 2] = next(0, 10, 3, i < 10 ? 34 : 3);
-        CHECK(batch.items[2].prompt == (i < 10));
+        CHECK(batch.items[2].is_prompt == (i < 10));
         for (uint32_t k = 0; k < batch.item_count; k++)
-            turns[batch.items[k].slot % 20] += batch.items[k].prompt ? 0 : 1;
+            turns[batch.items[k].slot % 20] += batch.items[k].is_prompt ? 0 : 1;
         if (i == 8)
             CHECK(turns[0] == 2 && turns[8] == 2);
     }
@@ -226,21 +228,21 @@ static void test_victim_in_flight(void)
     decode_add(2, 0, 10, 5, 200);
     uint32_t a = next(0, 0, 2, 2); /* slots 0 and 1 */
     uint32_t b = next(0, 0, 1, 1);
-    CHECK(!sched_machine_short(sm, &slot));
+    CHECK(!sched_machine_short_find(sm, &slot));
     sched_machine_batch_done(sm, a);
-    CHECK(sched_machine_short(sm, &slot) && slot == 0);
-    CHECK(sched_machine_victim(sm, &slot) && slot == 1);
+    CHECK(sched_machine_short_find(sm, &slot) && slot == 0);
+    CHECK(sched_machine_victim_find(sm, &slot) && slot == 1);
     a = next(0, 0, 1, 1); /* No victim was requested: slot 0 is left out, slot 1 continues. */
     check_item(0, 1, 0, 1);
-    CHECK(sched_machine_short(sm, &slot) && slot == 0);
-    CHECK(!sched_machine_victim(sm, &slot));
+    CHECK(sched_machine_short_find(sm, &slot) && slot == 0);
+    CHECK(!sched_machine_victim_find(sm, &slot));
     sched_machine_batch_done(sm, b);
-    CHECK(!sched_machine_victim(sm, &slot)); /* slot 2 is idle, and more urgent */
+    CHECK(!sched_machine_victim_find(sm, &slot)); /* slot 2 is idle, and more urgent */
     sched_machine_batch_done(sm, a);
-    CHECK(sched_machine_victim(sm, &slot) && slot == 1);
+    CHECK(sched_machine_victim_find(sm, &slot) && slot == 1);
     sched_machine_remove(sm, 1);
-    sched_machine_grown(sm, 0, 9);
-    CHECK(!sched_machine_short(sm, &slot));
+    sched_machine_decode_grow(sm, 0, 9);
+    CHECK(!sched_machine_short_find(sm, &slot));
     next(0, 0, 1, 1);
     next(0, 0, 1, 1);
     sched_machine_close(sm);

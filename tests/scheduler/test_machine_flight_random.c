@@ -31,14 +31,14 @@ static uint32_t draw(uint32_t below)
 static void leave(sched_slot slot)
 {
     sched_machine_remove(m.sm, slot);
-    m.blocks_free += m.requests[slot].held;
+    m.blocks_free += m.requests[slot].held_blocks;
     m.requests[slot] = (struct request){.kind = UNKNOWN};
 }
 
 static bool victim_leaves(void)
 {
     sched_slot victim = SCHED_NO_SLOT;
-    bool found = sched_machine_victim(m.sm, &victim);
+    bool found = sched_machine_victim_find(m.sm, &victim);
     CHECK(victim < SLOTS && m.requests[victim].kind == DECODING && !m.requests[victim].pinned);
     const struct sched_rank *rank = &m.requests[victim].rank;
     for (int i = 0; i < SLOTS; i++) {
@@ -59,7 +59,7 @@ static bool victim_leaves(void)
 static void decodes_grow(void)
 {
     sched_slot slot;
-    while (draw(20) > 0 && sched_machine_short(m.sm, &slot)) {
+    while (draw(20) > 0 && sched_machine_short_find(m.sm, &slot)) {
         CHECK(m.requests[slot].kind == DECODING && m.requests[slot].room == 0);
         CHECK(m.requests[slot].in_flight == 0);
         if (m.blocks_free == 0) {
@@ -69,13 +69,13 @@ static void decodes_grow(void)
         }
         uint32_t tokens = 1 + draw(16);
         m.blocks_free--;
-        m.requests[slot].held++;
+        m.requests[slot].held_blocks++;
         m.requests[slot].room += tokens;
-        sched_machine_grown(m.sm, slot, tokens);
+        sched_machine_decode_grow(m.sm, slot, tokens);
     }
     for (int i = 0; i < SLOTS; i++) /* Decodes without room are left out of the check of turns. */
         if (m.requests[i].kind == DECODING && m.requests[i].room == 0)
-            m.requests[i].last_turn = m.paths[m.requests[i].path].batches;
+            m.requests[i].last_turn = m.paths[m.requests[i].path].batch_count;
 }
 
 /* ---- batches ---- */
@@ -84,12 +84,12 @@ static void batch_start(uint32_t index)
 {
     struct path *path = &m.paths[index];
     static struct sched_batch batch;
-    sched_machine_time(m.sm, now_us += draw(50));
+    sched_machine_time_set(m.sm, now_us += draw(50));
     decodes_grow();
     bool could_prompt = flight_prompt_can_run(&m, index);
     bool any = sched_machine_batch_next(m.sm, index, m.blocks_free, &batch);
     CHECK(any == (batch.item_count > 0));
-    if (path->count == m.options.batches_in_flight) {
+    if (path->in_flight_count == m.options.batches_in_flight) {
         CHECK(!any);
         return;
     }
@@ -102,11 +102,11 @@ static void batch_start(uint32_t index)
     }
     CHECK(batch.path == index && batch.index < m.options.path_count * m.options.batches_in_flight);
     for (uint32_t p = 0; p < m.options.path_count; p++)
-        for (uint32_t i = 0; i < m.paths[p].count; i++)
-            CHECK(m.paths[p].flying[i].index != batch.index);
-    path->batches++;
+        for (uint32_t i = 0; i < m.paths[p].in_flight_count; i++)
+            CHECK(m.paths[p].batches_in_flight[i].index != batch.index);
+    path->batch_count++;
     flight_take(&m, &batch, could_prompt);
-    path->flying[path->count++] = batch;
+    path->batches_in_flight[path->in_flight_count++] = batch;
     flight_check_turns(&m, index);
 }
 
@@ -115,10 +115,10 @@ static void item_end(const struct sched_batch_item *item)
     struct request *request = &m.requests[item->slot];
     CHECK(request->in_flight > 0);
     request->in_flight--;
-    if (item->prompt) {
-        CHECK(item->first_token == request->done);
-        request->done += item->token_count;
-        if (request->done == request->tokens)
+    if (item->is_prompt) {
+        CHECK(item->first_token == request->computed_tokens);
+        request->computed_tokens += item->token_count;
+        if (request->computed_tokens == request->tokens)
             request->kind = PROMPT_ENDED;
     } else {
         request->room--;
@@ -133,14 +133,15 @@ static void batch_end(uint32_t index)
 {
     struct path *path = &m.paths[index];
     uint32_t oldest;
-    CHECK(sched_machine_batch_oldest(m.sm, index, &oldest) == (path->count > 0));
-    if (path->count == 0)
+    CHECK(sched_machine_batch_oldest(m.sm, index, &oldest) == (path->in_flight_count > 0));
+    if (path->in_flight_count == 0)
         return;
     static struct sched_batch batch;
-    batch = path->flying[0];
+    batch = path->batches_in_flight[0];
     CHECK(oldest == batch.index);
     sched_machine_batch_done(m.sm, batch.index);
-    memmove(path->flying, path->flying + 1, --path->count * sizeof(batch));
+    memmove(path->batches_in_flight, path->batches_in_flight + 1,
+            --path->in_flight_count * sizeof(batch));
     for (uint32_t i = 0; i < batch.item_count; i++)
         item_end(&batch.items[i]);
 }
@@ -163,7 +164,7 @@ static void prompt_arrives(sched_slot slot, uint32_t blocks)
     request->kind = WAITING;
     request->path = draw(m.options.path_count);
     request->tokens = 1 + (draw(4) == 0 ? draw(3 * m.options.prompt_batch_tokens) : draw(300));
-    request->given = request->done = 0;
+    request->scheduled_tokens = request->computed_tokens = 0;
     request->blocks = blocks;
     request->arrival = arrivals++;
     rank_draw(request);
@@ -178,12 +179,12 @@ static void decode_arrives(sched_slot slot)
         request->path = draw(m.options.path_count);
     request->kind = DECODING;
     request->tokens = 1 + draw(40);
-    request->last_turn = m.paths[request->path].batches;
+    request->last_turn = m.paths[request->path].batch_count;
     request->pinned = draw(3) == 0;
     request->room = request->pinned ? request->tokens : draw(request->tokens + 1);
     const struct sched_decode decode = {.path = request->path,
                                         .tokens_left = request->tokens,
-                                        .room = request->room,
+                                        .room_tokens = request->room,
                                         .rank = request->rank,
                                         .pinned = request->pinned};
     sched_machine_decode_add(m.sm, slot, &decode);
@@ -196,7 +197,7 @@ static void reservations_give(void)
         CHECK(slot < SLOTS && m.requests[slot].kind == RESERVING);
         CHECK(m.requests[slot].blocks <= m.blocks_free);
         m.requests[slot].kind = BOOKED;
-        m.requests[slot].held = m.requests[slot].blocks;
+        m.requests[slot].held_blocks = m.requests[slot].blocks;
         m.blocks_free -= m.requests[slot].blocks;
     }
 }
@@ -230,7 +231,7 @@ static void cancel(sched_slot slot)
         leave(slot);
         return;
     }
-    stopped += request->kind == RUNNING && request->given < request->tokens;
+    stopped += request->kind == RUNNING && request->scheduled_tokens < request->tokens;
     request->doomed = true;
     sched_machine_stop(m.sm, slot);
 }
@@ -245,7 +246,7 @@ static void prompts_change(uint32_t path)
             continue;
         request->tokens = 1 + draw(2 * request->tokens);
         request->blocks = 1 + draw(request->blocks);
-        sched_machine_prompt_left(m.sm, slot, request->tokens, request->blocks);
+        sched_machine_prompt_left_set(m.sm, slot, request->tokens, request->blocks);
     }
 }
 

@@ -43,15 +43,16 @@ static void hand_open(uint32_t paths)
 
 static void hand_prompt(sched_slot slot, uint32_t path, uint32_t blocks, uint64_t number)
 {
-    sched_machine_prompt_add(sm, slot, path, 16, blocks, &(struct sched_rank){.number = number});
+    sched_machine_prompt_add(sm, slot, path, 16, blocks,
+                             &(struct sched_rank){.request_number = number});
 }
 
 static void hand_awaits(sched_slot slot, uint32_t blocks, uint64_t number)
 {
     sched_slot next;
-    sched_machine_reserve_add(sm, slot, blocks, 16, &(struct sched_rank){.number = number});
+    sched_machine_reserve_add(sm, slot, blocks, 16, &(struct sched_rank){.request_number = number});
     CHECK(sched_machine_reserve_next(sm, 100, &next) && next == slot);
-    sched_machine_awaits(sm, slot);
+    sched_machine_await_begin(sm, slot);
 }
 
 static void test_who(void)
@@ -73,7 +74,7 @@ static void test_who(void)
     CHECK(!sched_machine_deadlock_victim(sm, 5, 2, &slot));
     hand_prompt(11, 0, 1, 6); /* This prompt waits behind slot 10. */
     CHECK(sched_machine_deadlock_victim(sm, 5, 2, &slot) && slot == 2);
-    sched_machine_decode_add(sm, 2, &(struct sched_decode){.tokens_left = 1, .room = 1});
+    sched_machine_decode_add(sm, 2, &(struct sched_decode){.tokens_left = 1, .room_tokens = 1});
     CHECK(!sched_machine_deadlock_victim(sm, 5, 2, &slot)); /* The reservation's KV has arrived. */
     CHECK(!sched_machine_deadlock_victim(sm, 5, 1, &slot));
     sched_machine_close(sm);
@@ -129,7 +130,7 @@ static uint64_t yield_count, most_yields;
 
 static struct sched_rank rank_of(const struct request *r)
 {
-    return (struct sched_rank){.priority = r->priority, .number = r->number};
+    return (struct sched_rank){.priority = r->priority, .request_number = r->number};
 }
 
 static void blocks_move(struct machine *m, uint32_t taken, uint32_t given)
@@ -179,7 +180,7 @@ static void machine_start(struct machine *m, uint32_t path)
     while (sched_machine_reserve_next(m->sched, m->blocks_free, &slot)) {
         struct request *r = &requests[slot];
         blocks_move(m, r->token_blocks, 0);
-        sched_machine_awaits(m->sched, slot);
+        sched_machine_await_begin(m->sched, slot);
         r->holds = true;
         r->state = RESERVED;
     }
@@ -192,7 +193,7 @@ static void machine_start(struct machine *m, uint32_t path)
         struct request *r = &requests[batch.items[i].slot - REQUESTS];
         CHECK(r->prompt && &machines[r->prompt_machine] == m);
         r->in_flight++;
-        if (!batch.items[i].starts)
+        if (!batch.items[i].is_first_chunk)
             continue;
         blocks_move(m, r->prompt_blocks, 0);
         r->starts = true;
@@ -210,7 +211,7 @@ static void machine_batch_end(struct machine *m, uint32_t path)
     for (uint32_t i = 0; i < batch.item_count; i++) {
         struct request *r = &requests[batch.items[i].slot - REQUESTS];
         r->in_flight--;
-        if (batch.items[i].ends && r->state == PROMPT)
+        if (batch.items[i].is_last_chunk && r->state == PROMPT)
             r->state = COMPUTED;
     }
 }

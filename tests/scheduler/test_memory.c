@@ -237,16 +237,16 @@ static struct request *deadlock_victim(void)
         return NULL;
     for (uint32_t i = 0; i < REQUESTS; i++) {
         struct request *r = &requests[i];
-        if (prompts[i].state == PROMPT_WAITING && prompts[i].rank.number < oldest)
-            oldest = prompts[i].rank.number;
+        if (prompts[i].state == PROMPT_WAITING && prompts[i].rank.request_number < oldest)
+            oldest = prompts[i].rank.request_number;
         if (!holds(r))
             continue;
         if (r->state != AWAITING || r->given.local)
             return NULL;
-        if (youngest == NULL || r->given.rank.number > youngest->given.rank.number)
+        if (youngest == NULL || r->given.rank.request_number > youngest->given.rank.request_number)
             youngest = r;
     }
-    return youngest != NULL && youngest->given.rank.number > oldest ? youngest : NULL;
+    return youngest != NULL && youngest->given.rank.request_number > oldest ? youngest : NULL;
 }
 
 /* ---- operations ---- */
@@ -263,7 +263,7 @@ static struct sched_rank rank_draw(void)
                                .priority = (int32_t)draw(3) - 1,
                                .born_us =
                                    (int64_t)((orders + draw(200)) * 1000003 + orders), /* Unique. */
-                               .number = orders * 100 + draw(1000)};
+                               .request_number = orders * 100 + draw(1000)};
 }
 
 static void reserve(struct request *r)
@@ -370,7 +370,7 @@ static void grow(void)
             r->spans++;
             uint32_t grown = blocks_now(r) - before;
             r->taken += grown;
-            CHECK(grown <= unused && sched_memory_blocks(memory, slot)->grown == grown &&
+            CHECK(grown <= unused && sched_memory_blocks(memory, slot)->growth_blocks == grown &&
                   sched_memory_blocks(memory, slot)->count == blocks_now(r));
         } else {
             CHECK(r == last && !r->in_batch && unused < options.groups.count);
@@ -387,7 +387,7 @@ static void grant(void)
     for (;;) {
         sched_slot slot;
         struct request *first = first_waiting();
-        bool found = sched_memory_candidate(memory, &slot);
+        bool found = sched_memory_candidate_find(memory, &slot);
         CHECK(found == (first != NULL && share_admits(first)));
         share_count += !found && first != NULL;
         if (!found)
@@ -425,13 +425,13 @@ static void batches_begin(void)
     while (flying_count < FLIGHT_MAX && sched_machine_batch_next(sched, 0, blocks_free(), batch)) {
         for (uint32_t i = 0; i < batch->item_count; i++) {
             const struct sched_batch_item *item = &batch->items[i];
-            if (!item->prompt) {
+            if (!item->is_prompt) {
                 struct request *r = &requests[item->slot - options.first_slot];
                 CHECK(r->state == DECODING && !r->in_batch && !is_short(r));
                 r->in_batch = true;
                 continue;
             }
-            CHECK(!item->starts || prompts[item->slot].blocks <= blocks_free());
+            CHECK(!item->is_first_chunk || prompts[item->slot].blocks <= blocks_free());
             prompts[item->slot].state = PROMPT_RUNNING;
             prompts[item->slot].in_flight++;
         }
@@ -456,8 +456,8 @@ static void batch_end(void)
     sched_machine_batch_done(sched, batch.index);
     for (uint32_t i = 0; i < batch.item_count; i++) {
         const struct sched_batch_item *item = &batch.items[i];
-        if (item->prompt)
-            prompts[item->slot].ended |= item->ends;
+        if (item->is_prompt)
+            prompts[item->slot].ended |= item->is_last_chunk;
         else
             decode_done(&requests[item->slot - options.first_slot]);
     }

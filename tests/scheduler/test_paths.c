@@ -140,7 +140,7 @@ static bool test_random(void)
         distinct += seen[path] ? 0 : 1;
         seen[path] = true;
     }
-    CHECK(distinct == paths.path_count && paths.next == 0);
+    CHECK(distinct == paths.path_count && paths.next_position == 0);
     for (uint32_t s = 0; s < count; s++)
         check_stage(&stages[s], s);
     return true;

@@ -8,7 +8,7 @@
 static void decodes(struct sched_rates *rates, uint32_t rows, double fixed_us, double per_row_us)
 {
     double us = fixed_us + per_row_us * rows;
-    sched_rates_decodes(rates, 10, 10ull * rows, (uint64_t)(10 * us));
+    sched_rates_decodes_add(rates, 10, 10ull * rows, (uint64_t)(10 * us));
 }
 
 int main(void)
@@ -16,34 +16,34 @@ int main(void)
     struct sched_rates rates = {0};
     CHECK(sched_rates_prompt_tokens_per_s(&rates, 512) == 0);
     CHECK(sched_rates_output_tokens_per_s(&rates, 256, 50000) == 0);
-    sched_rates_prompts(&rates, 1, 0, 1000); /* A batch without tokens changes nothing. */
+    sched_rates_prompts_add(&rates, 1, 0, 1000); /* A batch without tokens changes nothing. */
     CHECK(sched_rates_prompt_tokens_per_s(&rates, 512) == 0);
     for (int i = 0; i < 20; i++)
-        sched_rates_prompts(&rates, 1, 2048, 1024000);
+        sched_rates_prompts_add(&rates, 1, 2048, 1024000);
     CHECK(NEAR(sched_rates_prompt_tokens_per_s(&rates, 512), 2000));
     for (int i = 0; i < 100; i++) /* The machine has become slow. */
-        sched_rates_prompts(&rates, 1, 2048, 4096000);
+        sched_rates_prompts_add(&rates, 1, 2048, 4096000);
     CHECK(NEAR(sched_rates_prompt_tokens_per_s(&rates, 512), 500));
 
     struct sched_rates stopped = {0}; /* One batch was stopped for 10 s; then all is as before. */
     for (int i = 0; i < 50; i++) {
-        sched_rates_prompts(&stopped, 1, 200, 100000);
+        sched_rates_prompts_add(&stopped, 1, 200, 100000);
         decodes(&stopped, 8, 4000, 100);
     }
-    sched_rates_prompts(&stopped, 1, 200, 10000000);
-    sched_rates_decodes(&stopped, 1, 8, 10000000);
+    sched_rates_prompts_add(&stopped, 1, 200, 10000000);
+    sched_rates_decodes_add(&stopped, 1, 8, 10000000);
     CHECK(sched_rates_prompt_tokens_per_s(&stopped, 200) > 1600);
     CHECK(sched_rates_output_tokens_per_s(&stopped, 8, 50000) > 1500);
 
     struct sched_rates long_known = {0}; /* Ten hours at one speed, then a minute at another. */
-    sched_rates_prompts(&long_known, 36000, 72000000, 36000000000);
-    sched_rates_decodes(&long_known, 3600000, 14400000, 36000000000);
-    sched_rates_pushes(&long_known, 36000000, 36000000000);
+    sched_rates_prompts_add(&long_known, 36000, 72000000, 36000000000);
+    sched_rates_decodes_add(&long_known, 3600000, 14400000, 36000000000);
+    sched_rates_pushes_add(&long_known, 36000000, 36000000000);
     CHECK(NEAR(sched_rates_prompt_tokens_per_s(&long_known, 500), 2000));
     for (int i = 0; i < 60; i++) {
-        sched_rates_prompts(&long_known, 1, 500, 1000000);
-        sched_rates_decodes(&long_known, 50, 200, 1000000);
-        sched_rates_pushes(&long_known, 250, 1000000);
+        sched_rates_prompts_add(&long_known, 1, 500, 1000000);
+        sched_rates_decodes_add(&long_known, 50, 200, 1000000);
+        sched_rates_pushes_add(&long_known, 250, 1000000);
     }
     CHECK(sched_rates_prompt_tokens_per_s(&long_known, 500) < 600);
     /* The rate is 200 now; it was 400. */
@@ -67,19 +67,19 @@ int main(void)
     /* 20 ms + 0.1 ms × rows. Two machines that computed other sizes have the same rate. */
     struct sched_rates shorts = {0}, longs = {0};
     for (uint32_t i = 0; i < 200; i++) {
-        sched_rates_prompts(&shorts, 1, 50 + i, 20000 + 100 * (50 + i));
-        sched_rates_prompts(&longs, 1, 1000 + 10 * i, 20000 + 100 * (1000 + 10 * i));
+        sched_rates_prompts_add(&shorts, 1, 50 + i, 20000 + 100 * (50 + i));
+        sched_rates_prompts_add(&longs, 1, 1000 + 10 * i, 20000 + 100 * (1000 + 10 * i));
     }
     CHECK(NEAR(sched_rates_prompt_tokens_per_s(&shorts, 800), 8000));
     CHECK(NEAR(sched_rates_prompt_tokens_per_s(&longs, 800), 8000));
 
     CHECK(sched_rates_push_tokens_per_s(&rates) == 0);
-    sched_rates_pushes(&rates, 0, 1000);
+    sched_rates_pushes_add(&rates, 0, 1000);
     CHECK(sched_rates_push_tokens_per_s(&rates) == 0);
     for (int i = 0; i < 20; i++)
-        sched_rates_pushes(&rates, 100, 2000);
+        sched_rates_pushes_add(&rates, 100, 2000);
     CHECK(NEAR(sched_rates_push_tokens_per_s(&rates), 50000));
-    sched_rates_pushes(&same, 1000, 0); /* All KV was pushed while the machine computed. */
+    sched_rates_pushes_add(&same, 1000, 0); /* All KV was pushed while the machine computed. */
     CHECK(sched_rates_push_tokens_per_s(&same) == 1000000000);
     return 0;
 }

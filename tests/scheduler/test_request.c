@@ -10,16 +10,16 @@ static void walk(const enum request_state *states, int count)
 {
     struct request_life life;
     request_life_init(&life, 100);
-    CHECK(life.state == REQUEST_QUEUED && life.at_us[REQUEST_QUEUED] == 100);
+    CHECK(life.state == REQUEST_QUEUED && life.entered_us[REQUEST_QUEUED] == 100);
     for (int i = 0; i < count; i++) {
         CHECKF(request_state_legal(life.state, states[i]), "%s to %s",
                request_state_name(life.state), request_state_name(states[i]));
-        request_life_change(&life, states[i], 101 + i);
-        CHECK(life.state == states[i] && life.at_us[states[i]] == 101 + i);
+        request_life_state_set(&life, states[i], 101 + i);
+        CHECK(life.state == states[i] && life.entered_us[states[i]] == 101 + i);
     }
     CHECK(request_state_ended(life.state));
     /* The time of arrival is kept, also for a resumed request. */
-    CHECK(life.at_us[REQUEST_QUEUED] == 100);
+    CHECK(life.entered_us[REQUEST_QUEUED] == 100);
 }
 
 #define WALK(...)                                                                                  \

@@ -68,11 +68,11 @@ static void arrive(uint32_t id)
     struct request *r = &requests[id];
     r->state = WAITING;
     r->prompt_machine = r->token_machine = SCHED_NO_MACHINE;
-    r->prompt_sent = r->moved = false;
+    r->prompt_sent = r->prefilled = false;
     tell(id / REQUESTS, (struct sched_event){.kind = SCHED_ARRIVED,
                                              .request = id % REQUESTS,
                                              .resumed = r->resumed,
-                                             .prompt_tokens = r->prompt,
+                                             .prompt_tokens = r->prompt_tokens,
                                              .output_tokens = r->wanted > 1 ? r->wanted : 0,
                                              .key = UINT32_MAX,
                                              .weight = 1});
@@ -92,9 +92,9 @@ static void resume(uint32_t id)
     struct request *r = &requests[id];
     cancel(r);
     r->generation++;
-    r->prompt += r->given;
-    r->wanted -= r->given;
-    r->given = 0;
+    r->prompt_tokens += r->answered;
+    r->wanted -= r->answered;
+    r->answered = 0;
     r->resumed = true;
     arrive(id);
 }
@@ -108,7 +108,7 @@ static void on_route(uint32_t id, const struct sched_action *action)
     r->token_machine = action->peer;
     r->prompt_sent = action->peer == SCHED_NO_MACHINE;
     if (r->prompt_sent)
-        say(MESSAGE_PROMPT, action->machine, id, r->prompt);
+        say(MESSAGE_PROMPT, action->machine, id, r->prompt_tokens);
     else
         say(MESSAGE_RESERVE, action->peer, id, 0);
 }
@@ -120,7 +120,7 @@ static void tell(uint32_t g, struct sched_event event)
     uint32_t lost_count = 0;
     event.now_us = now_us;
     sched_cluster_event(gateways[g].cluster, &event, &actions);
-    for (;; sched_cluster_more(gateways[g].cluster, now_us, &actions)) {
+    for (;; sched_cluster_more_actions(gateways[g].cluster, now_us, &actions)) {
         for (uint32_t i = 0; i < actions.count; i++) {
             const struct sched_action *action = &actions.items[i];
             uint32_t id = g * REQUESTS + action->request;
@@ -161,7 +161,7 @@ static void finish(uint32_t id)
     ended++;
     tell(id / REQUESTS, (struct sched_event){.kind = SCHED_ENDED,
                                              .request = id % REQUESTS,
-                                             .output_tokens = requests[id].given});
+                                             .output_tokens = requests[id].answered});
 }
 
 /* ---- machines ---- */
@@ -208,7 +208,7 @@ static void on_prompt_done(uint32_t machine, uint32_t id, uint32_t generation)
 static void on_decoded(uint32_t machine, uint32_t id, uint32_t generation)
 {
     struct request *r = &requests[id];
-    if (!is_current(id, generation) || ++r->given < r->wanted)
+    if (!is_current(id, generation) || ++r->answered < r->wanted)
         return;
     sim_machine_cancel(&machines[machine].sim, id, generation);
     answer(MESSAGE_END, machine, id, generation, MESSAGE_US);
@@ -245,7 +245,7 @@ static void on_kv(const struct event *event)
         sim_machine_cancel(&machines[r->token_machine].sim, event->request, event->generation);
     if (!is_current(event->request, event->generation))
         return;
-    r->moved = true;
+    r->prefilled = true;
     sim_machine_decode(&machines[r->token_machine].sim, event->request, event->generation,
                        r->wanted - 1);
     kick(r->token_machine);
@@ -258,13 +258,13 @@ static void to_machine(const struct event *event)
     struct sim_machine *m = &machines[event->machine].sim;
     struct request *r = &requests[event->request];
     struct sched_rank rank = {
-        .weight = 1, .resumed = r->resumed, .born_us = r->born_us, .number = r->number};
+        .weight = 1, .resumed = r->resumed, .born_us = r->born_us, .request_number = r->number};
     bool local = r->token_machine == r->prompt_machine;
     bool current = event->kind != MESSAGE_ROLE && is_current(event->request, event->generation);
     if (event->kind == MESSAGE_RESERVE && current)
         sim_machine_reserve(m, &(struct sim_reserve){.request = event->request,
                                                      .generation = event->generation,
-                                                     .prompt_tokens = r->prompt,
+                                                     .prompt_tokens = r->prompt_tokens,
                                                      .output_tokens = r->wanted,
                                                      .rank = rank,
                                                      .local = local,
@@ -331,10 +331,10 @@ static void to_gateway(const struct event *event)
     switch (event->kind) {
     case MESSAGE_RESERVED:
         r->prompt_sent = true;
-        say(MESSAGE_PROMPT, r->prompt_machine, id, r->prompt);
+        say(MESSAGE_PROMPT, r->prompt_machine, id, r->prompt_tokens);
         break;
     case MESSAGE_FIRST:
-        r->given = 1;
+        r->answered = 1;
         tell(id / REQUESTS, (struct sched_event){.kind = SCHED_COMPUTED, .request = id % REQUESTS});
         if (r->wanted <= 1)
             finish(id);
@@ -345,7 +345,7 @@ static void to_gateway(const struct event *event)
         yielded += event->kind == MESSAGE_YIELDED;
         tell(id / REQUESTS, (struct sched_event){.kind = SCHED_ENDED,
                                                  .request = id % REQUESTS,
-                                                 .output_tokens = r->given});
+                                                 .output_tokens = r->answered});
         resume(id);
         break;
     default:
@@ -392,7 +392,7 @@ static void something_happens(void)
         tell(id / REQUESTS, (struct sched_event){.kind = SCHED_ENDED, .request = id % REQUESTS});
     } else if (r->state == GONE) {
         *r = (struct request){.generation = r->generation + 1,
-                              .prompt = 1 + draw(draw(4) == 0 ? 250 : 100),
+                              .prompt_tokens = 1 + draw(draw(4) == 0 ? 250 : 100),
                               .wanted = draw(4) == 0 ? 1 : 2 + draw(draw(6) == 0 ? 100 : 40),
                               .born_us = now_us,
                               .number = ++arrived};
@@ -474,7 +474,7 @@ static void run(void)
     for (uint32_t id = 0; id < GATEWAYS * REQUESTS; id++)
         CHECKF(requests[id].state == GONE,
                "seed %llu: request %u (%u + %u, generation %u) hangs %s on machines %d and %d",
-               (unsigned long long)seed, id, requests[id].prompt, requests[id].wanted,
+               (unsigned long long)seed, id, requests[id].prompt_tokens, requests[id].wanted,
                requests[id].generation, requests[id].state == WAITING ? "unrouted" : "routed",
                (int)requests[id].prompt_machine, (int)requests[id].token_machine);
     for (uint32_t i = 0; i < MACHINES; i++) {

@@ -54,7 +54,7 @@ static uint32_t draw(uint32_t below)
 static void later(int64_t delay_us, struct event event)
 {
     event.at_us = now_us + delay_us;
-    event.life = machines[event.machine].life;
+    event.machine_starts = machines[event.machine].starts;
     sim_events_add(&event);
 }
 
@@ -84,19 +84,19 @@ static void arrive(uint32_t id)
 {
     struct request *r = &requests[id];
     r->state = WAITING;
-    r->since = events_done;
+    r->waiting_since_event = events_done;
     r->prompt_machine = r->token_machine = SCHED_NO_MACHINE;
-    r->prompt_sent = r->moved = false;
+    r->prompt_sent = r->prefilled = false;
     tell((struct sched_event){.kind = SCHED_ARRIVED,
                               .request = id,
                               .resumed = r->resumed,
-                              .prompt_tokens = r->prompt,
+                              .prompt_tokens = r->prompt_tokens,
                               .output_tokens = r->wanted > 1 ? r->wanted : 0,
                               .key = r->key,
                               .weight = 1 + r->key,
                               .priority = r->priority,
                               .held = r->held,
-                              .prefix = sim_prefix_of(id, r->prompt)});
+                              .prefix = sim_prefix_of(id, r->prompt_tokens)});
 }
 
 /* Resumes a lost request: the next generation continues after the client's tokens. */
@@ -105,14 +105,14 @@ static void resume(uint32_t id, uint32_t held)
     struct request *r = &requests[id];
     cancel_at_machines(r);
     r->generation++;
-    if (r->given == r->wanted) { /* The client has all tokens. */
+    if (r->answered == r->wanted) { /* The client has all tokens. */
         r->state = GONE;
         ended_count++;
         return;
     }
-    r->prompt += r->given;
-    r->wanted -= r->given;
-    r->given = 0;
+    r->prompt_tokens += r->answered;
+    r->wanted -= r->answered;
+    r->answered = 0;
     r->held = held;
     r->resumed = true;
     arrive(id);
@@ -127,7 +127,7 @@ static void on_route(const struct sched_action *action)
     EXPECT(p->up && (!p->draining || handed), "prompt machine %u is gone or drains",
            action->machine);
     handed_count += handed;
-    EXPECT(p->kv_tokens >= r->prompt, "prompt of %u", r->prompt);
+    EXPECT(p->kv_tokens >= r->prompt_tokens, "prompt of %u", r->prompt_tokens);
     EXPECT(action->peer != SCHED_NO_MACHINE || r->wanted <= 1, "no token machine");
     routed_count++;
     r->state = ROUTED;
@@ -135,21 +135,21 @@ static void on_route(const struct sched_action *action)
     r->token_machine = action->peer;
     if (action->peer == SCHED_NO_MACHINE) {
         r->prompt_sent = true;
-        send(MESSAGE_PROMPT, action->machine, action->request, r->prompt);
+        send(MESSAGE_PROMPT, action->machine, action->request, r->prompt_tokens);
         return;
     }
     const struct machine *t = &machines[action->peer];
     EXPECT(t->up && !t->draining, "token machine %u is gone or drains", action->peer);
     EXPECT(action->peer == action->machine || p->link[action->peer], "no link %u to %u",
            action->machine, action->peer);
-    EXPECT(t->kv_tokens >= r->prompt + r->wanted, "%u + %u", r->prompt, r->wanted);
+    EXPECT(t->kv_tokens >= r->prompt_tokens + r->wanted, "%u + %u", r->prompt_tokens, r->wanted);
     if (action->peer != action->machine) {
-        EXPECT(t->pool != POOL_MIXED || t->mixed_kv_tokens >= r->prompt + r->wanted,
-               "%u + %u are more than mixed machine %u shares", r->prompt, r->wanted, action->peer);
-        EXPECT(p->pool != POOL_MIXED || p->mixed_kv_tokens >= r->prompt,
-               "%u are more than mixed machine %u shares", r->prompt, action->machine);
+        EXPECT(t->pool != POOL_MIXED || t->mixed_kv_tokens >= r->prompt_tokens + r->wanted,
+               "%u + %u: more than machine %u shares", r->prompt_tokens, r->wanted, action->peer);
+        EXPECT(p->pool != POOL_MIXED || p->mixed_kv_tokens >= r->prompt_tokens,
+               "%u are more than mixed machine %u shares", r->prompt_tokens, action->machine);
     }
-    send(MESSAGE_RESERVE, action->peer, action->request, r->prompt + r->wanted);
+    send(MESSAGE_RESERVE, action->peer, action->request, r->prompt_tokens + r->wanted);
 }
 
 static void on_refuse(const struct sched_action *action)
@@ -219,7 +219,7 @@ static void do_actions(struct sched_actions *actions)
         }
         if (!actions->more)
             break;
-        sched_cluster_more(cluster, now_us, actions);
+        sched_cluster_more_actions(cluster, now_us, actions);
     }
     busy_telling = false;
     for (uint32_t i = 0; i < lost_now; i++)
@@ -247,7 +247,7 @@ static void kick(uint32_t i)
 {
     struct machine *m = &machines[i];
     struct sim_started started;
-    batch_slowness = m->slow;
+    batch_slowness = m->slowdown;
     while (m->up && sim_machine_start(&m->sim, now_us, batch_us, &started))
         later(started.end_us - now_us,
               (struct event){.kind = BATCH_END, .machine = i, .value = started.batch});
@@ -286,8 +286,8 @@ static void machine_decoded(uint32_t machine, uint32_t request, uint32_t generat
     struct request *r = &requests[request];
     if (r->generation != generation || r->state != ROUTED)
         return; /* The request was cancelled, and the message is on its way. */
-    r->given++;
-    if (r->given == r->wanted) {
+    r->answered++;
+    if (r->answered == r->wanted) {
         sim_machine_cancel(&machines[machine].sim, request, generation);
         say(MESSAGE_END, machine, request, generation, MESSAGE_US);
     }
@@ -312,14 +312,14 @@ static void finish(uint32_t id)
     requests[id].state = GONE;
     ended_count++;
     tell((struct sched_event){
-        .kind = SCHED_ENDED, .request = id, .output_tokens = requests[id].given});
+        .kind = SCHED_ENDED, .request = id, .output_tokens = requests[id].answered});
 }
 
 static void on_first(uint32_t id)
 {
     struct request *r = &requests[id];
-    EXPECT(r->given == 0, "the first token is the first");
-    r->given = 1;
+    EXPECT(r->answered == 0, "the first token is the first");
+    r->answered = 1;
     tell((struct sched_event){.kind = SCHED_COMPUTED, .request = id});
     if (r->wanted <= 1 && r->state == ROUTED)
         finish(id);
@@ -345,7 +345,7 @@ static void on_kv(const struct event *event)
         resume(event->request, 0);
         return;
     }
-    r->moved = true;
+    r->prefilled = true;
     sim_machine_decode(&machines[t].sim, event->request, event->generation, r->wanted - 1);
     kick(t);
     tell((struct sched_event){.kind = SCHED_PREFILLED, .request = event->request});
@@ -363,7 +363,7 @@ static void to_machine(const struct event *event)
         if (current)
             sim_machine_reserve(&m->sim, &(struct sim_reserve){.request = event->request,
                                                                .generation = event->generation,
-                                                               .prompt_tokens = r->prompt,
+                                                               .prompt_tokens = r->prompt_tokens,
                                                                .output_tokens = r->wanted,
                                                                .rank = rank,
                                                                .local = local,
@@ -399,7 +399,7 @@ static void to_gateway(const struct event *event)
     switch (event->kind) {
     case MESSAGE_RESERVED:
         if (!r->prompt_sent)
-            send(MESSAGE_PROMPT, r->prompt_machine, event->request, r->prompt);
+            send(MESSAGE_PROMPT, r->prompt_machine, event->request, r->prompt_tokens);
         r->prompt_sent = true;
         break;
     case MESSAGE_FIRST:
@@ -410,14 +410,14 @@ static void to_gateway(const struct event *event)
                event->request);
         preempted_count++;
         tell((struct sched_event){
-            .kind = SCHED_ENDED, .request = event->request, .output_tokens = r->given});
+            .kind = SCHED_ENDED, .request = event->request, .output_tokens = r->answered});
         resume(event->request, event->machine + 1);
         break;
     case MESSAGE_YIELDED:
         EXPECT(++r->yields < YIELDS_MAX, "request %u gives up again and again", event->request);
         yielded_count++;
         tell((struct sched_event){
-            .kind = SCHED_ENDED, .request = event->request, .output_tokens = r->given});
+            .kind = SCHED_ENDED, .request = event->request, .output_tokens = r->answered});
         resume(event->request, 0);
         break;
     default:
@@ -433,8 +433,8 @@ static void machine_up(uint32_t i)
     struct machine *m = &machines[i];
     uint32_t blocks = 8 + draw(30);
     m->up = true;
-    m->life++;
-    m->slow = 1;
+    m->starts++;
+    m->slowdown = 1;
     m->kv_tokens = (uint64_t)blocks * SIM_BLOCK_TOKENS;
     m->mixed_kv_tokens = (uint64_t)(blocks / 2) * SIM_BLOCK_TOKENS;
     m->pool = m->home;
@@ -469,7 +469,7 @@ static void machine_down(uint32_t i)
 {
     struct machine *m = &machines[i];
     m->up = false;
-    m->life++; /* Messages of the machine's earlier life are dropped. */
+    m->starts++; /* Messages of the machine's earlier life are dropped. */
     sim_machine_close(&m->sim);
     for (uint32_t k = 0; k < MACHINES; k++)
         m->link[k] = machines[k].link[i] = false;
@@ -494,7 +494,7 @@ static void request_begins(uint32_t id)
     if (r->state != GONE)
         return;
     *r = (struct request){.generation = r->generation + 1,
-                          .prompt = 1 + draw(draw(8) == 0 ? 300 : 100),
+                          .prompt_tokens = 1 + draw(draw(8) == 0 ? 300 : 100),
                           .wanted = draw(4) == 0 ? 1 : 2 + draw(draw(6) == 0 ? 200 : 40),
                           .key = draw(3),
                           .born_us = now_us,
@@ -523,18 +523,19 @@ static void drain_set(uint32_t i, bool drain)
 static void hand_over(uint32_t i, uint32_t id)
 {
     struct request *r = &requests[id];
-    if (r->state != ROUTED || r->token_machine != i || r->given == 0 || r->given == r->wanted)
+    if (r->state != ROUTED || r->token_machine != i || r->answered == 0 || r->answered == r->wanted)
         return;
-    uint32_t left = r->wanted - r->given;
-    if (!sched_cluster_movable(cluster, id, r->prompt + r->given, left > 1 ? left : 0))
+    uint32_t left = r->wanted - r->answered;
+    if (!sched_cluster_can_hand_over(cluster, id, r->prompt_tokens + r->answered,
+                                     left > 1 ? left : 0))
         return;
-    EXPECT(machines[i].draining && r->moved, "request %u has no KV on machine %u", id, i);
+    EXPECT(machines[i].draining && r->prefilled, "request %u has no KV on machine %u", id, i);
     cancel_at_machines(r);
     tell((struct sched_event){.kind = SCHED_ENDED, .request = id});
     r->generation++;
-    r->prompt += r->given;
+    r->prompt_tokens += r->answered;
     r->wanted = left;
-    r->given = 0;
+    r->answered = 0;
     r->resumed = true;
     r->held = i + 1;
     arrive(id);
@@ -571,7 +572,7 @@ static void something_happens(void)
         }
         break;
     case 3:
-        machines[i].slow = draw(2) == 0 ? 1 : 1 + draw(50);
+        machines[i].slowdown = draw(2) == 0 ? 1 : 1 + draw(50);
         break;
     case 4:
         link_set(i, k, false);
@@ -625,9 +626,9 @@ static bool servable(const struct request *r)
 {
     for (uint32_t i = 0; i < MACHINES; i++) {
         const struct machine *m = &machines[i];
-        if (r->wanted <= 1 && m->pool == POOL_MIXED && r->prompt > m->mixed_kv_tokens)
+        if (r->wanted <= 1 && m->pool == POOL_MIXED && r->prompt_tokens > m->mixed_kv_tokens)
             continue;
-        if (m->up && !m->draining && m->kv_tokens >= r->prompt + r->wanted &&
+        if (m->up && !m->draining && m->kv_tokens >= r->prompt_tokens + r->wanted &&
             (m->pool == POOL_MIXED || (options.adaptive && sched_cluster_ready(cluster))))
             return true;
     }
@@ -644,9 +645,8 @@ static void check_loads(void)
         waiting += r->state == WAITING;
         if (r->state != ROUTED)
             continue;
-        EXPECT(machines[r->prompt_machine].up || r->moved, "request %u waits for a dead machine",
-               id);
-        prompts[r->prompt_machine] += !r->moved;
+        EXPECT(machines[r->prompt_machine].up || r->prefilled, "%u waits for a dead machine", id);
+        prompts[r->prompt_machine] += !r->prefilled;
         if (r->token_machine != SCHED_NO_MACHINE)
             decodes[r->token_machine]++;
     }
@@ -675,11 +675,11 @@ static void check_starvation(void)
         if (r->state != WAITING)
             continue;
         if (!servable(r)) {
-            r->since = events_done;
+            r->waiting_since_event = events_done;
             continue;
         }
         EXPECT(anybody_routed, "request %u waits, and nobody has anything to do", id);
-        EXPECT(events_done - r->since < WAITS_MAX, "request %u is starved", id);
+        EXPECT(events_done - r->waiting_since_event < WAITS_MAX, "request %u is starved", id);
     }
 }
 
@@ -698,7 +698,7 @@ static void step(void)
 {
     struct event event = sim_events_next();
     now_us = event.at_us;
-    if (!machines[event.machine].up || event.life != machines[event.machine].life)
+    if (!machines[event.machine].up || event.machine_starts != machines[event.machine].starts)
         return; /* The machine is down, or was restarted. */
     if (event.kind == MESSAGE_RESERVED || event.kind == MESSAGE_FIRST ||
         event.kind == MESSAGE_END || event.kind == MESSAGE_PREEMPTED ||
@@ -726,7 +726,7 @@ static void all_is_well(void)
             drain_set(i, false);
         if (!machines[i].up)
             machine_up(i);
-        machines[i].slow = 1;
+        machines[i].slowdown = 1;
     }
     for (uint32_t i = 0; i < MACHINES; i++)
         links_up(i);

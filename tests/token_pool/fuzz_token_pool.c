@@ -27,7 +27,7 @@
 /* Links of one process that the process or the pool still considers open. */
 #define LINKS      12
 #define EVENTS_MAX 600
-#define ASKED_MAX  (4 * TOKEN_UNTOLD_MAX)
+#define ASKED_MAX  (4 * TOKEN_UNCONFIRMED_MAX)
 
 /* A request as the gateway and its prompt machine see it. */
 struct job {
@@ -183,7 +183,7 @@ static bool owns(const struct token_request *request, kv_block_id block)
     if (request == NULL || request->state == TOKEN_WAITING || kv_prefix_holds(prefix, block))
         return false;
     const struct sched_memory_blocks *blocks = token_blocks_of(pool, request);
-    for (uint32_t i = request->cached_blocks; i < blocks->count; i++)
+    for (uint32_t i = request->cached_spans; i < blocks->count; i++)
         if (request->tables.ids[i] == block)
             return true;
     return false;
@@ -199,7 +199,7 @@ static void check_all(void)
         if (request->state == TOKEN_FREE || request->state == TOKEN_WAITING)
             continue;
         const uint32_t count = token_blocks_of(pool, request)->count;
-        for (uint32_t b = request->cached_blocks; b < count; b++)
+        for (uint32_t b = request->cached_spans; b < count; b++)
             if (!kv_prefix_holds(prefix, request->tables.ids[b]))
                 CHECKF(++owners[request->tables.ids[b]] == 1, "block %u has two owners",
                        request->tables.ids[b]);
@@ -224,7 +224,7 @@ static void try_write(uint8_t a, uint8_t b)
     const char *process = process_names[b % MACHINES][a / JOBS % PROCESSES];
     kv_block_id first = (kv_block_id)(a * 7u + b) % BLOCKS;
     uint32_t count = 1 + b / 64;
-    if (!token_pool_awaits(pool, &job->name, process, first, count))
+    if (!token_pool_request_awaits(pool, &job->name, process, first, count))
         return;
     const struct token_request *request = request_of(&job->name);
     CHECK(request->state == TOKEN_RESERVED && job->machine == b % MACHINES);
@@ -460,7 +460,7 @@ static void cancel(struct job *job)
 static void decode(bool all)
 {
     static struct sched_batch batch;
-    token_pool_grow(pool);
+    token_pool_answers_grow(pool);
     if (!sched_machine_batch_next(sched, 0, 0, &batch))
         return;
     for (uint32_t i = 0; i < batch.item_count; i++) {
@@ -490,8 +490,8 @@ static void event(uint8_t what, uint8_t a)
         break;
     case 2:
     case 3:
-        token_pool_grow(pool);
-        token_pool_grant(pool, now_us);
+        token_pool_answers_grow(pool);
+        token_pool_waiting_grant(pool, now_us);
         break;
     case 4:
         cancel(job);

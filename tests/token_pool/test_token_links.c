@@ -105,14 +105,14 @@ static void check_stages(void)
     struct bed bed = bed_open(&whole_answers);
     const struct message_request name = {.id = 1, .generation = 1};
     const struct message_reserve message = reserve_of(1, 20, 20);
-    bed.pool->options.calls.await = on_await;
+    bed.pool->options.calls.await_changed = on_await;
     token_pool_writer_up(bed.pool, link_at(0, 1), "p0", NULL);
     token_pool_writer_up(bed.pool, link_at(1, 1), "p0/0", NULL);
     for (int end = 0; end < 4; end++) {
         uint32_t sent = sent_count;
         await_count = 0;
         token_pool_reserve(bed.pool, bed.gateways[0], &message, bed.now_us);
-        token_pool_grant(bed.pool, bed.now_us);
+        token_pool_waiting_grant(bed.pool, bed.now_us);
         CHECK(await_count == 1 && !await_ends[0] && awaits[0].block_count == 2);
         CHECK(awaits[0].request.id == 1 && strcmp(awaits[0].writer, "p0") == 0);
         /* The prompt machine does not know the request yet. */
@@ -120,13 +120,13 @@ static void check_stages(void)
         if (end == 0) { /* The request ends before the processes have answered. */
             token_pool_cancel(bed.pool, &name, false, bed.now_us);
             CHECK(await_count == 2 && await_ends[1]);
-            token_pool_awaited(bed.pool, awaits[0].owner);
+            token_pool_await_known(bed.pool, awaits[0].owner);
             CHECK(sent_count == sent && held(&bed) == 0);
             continue;
         }
-        token_pool_awaited(bed.pool, awaits[0].owner + 65536); /* An earlier use of the slot. */
+        token_pool_await_known(bed.pool, awaits[0].owner + 65536); /* An earlier use of the slot. */
         CHECK(sent_count == sent);
-        token_pool_awaited(bed.pool, awaits[0].owner);
+        token_pool_await_known(bed.pool, awaits[0].owner);
         CHECK(sent_count == sent + 1 && last.kind == MESSAGE_RESERVED && await_count == 1);
         CHECK(reserved_blocks[0] == awaits[0].blocks[0] && reserved_block_count == 2);
         if (end == 1)

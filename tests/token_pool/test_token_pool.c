@@ -47,15 +47,16 @@ static void check_quarantine(void)
     CHECK(held(&bed) == 0);
 
     reserve(&bed, 1); /* Only the machine that writes the blocks may end the quarantine. */
-    CHECK(token_pool_written_by(bed.pool, &name, "p0") &&
-          token_pool_written_by(bed.pool, &name, "p0/3"));
-    CHECK(!token_pool_written_by(bed.pool, &name, "p01") &&
-          !token_pool_written_by(bed.pool, &name, "p1") &&
-          !token_pool_written_by(bed.pool, &name, "p"));
+    CHECK(token_pool_writer_matches(bed.pool, &name, "p0") &&
+          token_pool_writer_matches(bed.pool, &name, "p0/3"));
+    CHECK(!token_pool_writer_matches(bed.pool, &name, "p01") &&
+          !token_pool_writer_matches(bed.pool, &name, "p1") &&
+          !token_pool_writer_matches(bed.pool, &name, "p"));
     token_pool_cancel(bed.pool, &name, true, bed.now_us);
-    CHECK(!token_pool_written_by(bed.pool, &name, "p1"));
+    CHECK(!token_pool_writer_matches(bed.pool, &name, "p1"));
     token_pool_kv_aborted(bed.pool, &name, bed.now_us);
-    CHECK(token_pool_written_by(bed.pool, &name, "p1")); /* The request is no longer in the pool. */
+    CHECK(token_pool_writer_matches(bed.pool, &name,
+                                    "p1")); /* The request is no longer in the pool. */
 
     reserve(&bed, 1); /* The quarantine also ends when all KV has arrived. */
     token_pool_cancel(bed.pool, &name, true, bed.now_us);
@@ -121,22 +122,22 @@ static void check_awaits(void)
     reserve(&bed, 1);
     const uint32_t first = reserved_blocks[0]; /* Two consecutive blocks. */
     CHECK(reserved_blocks[1] == first + 1);
-    CHECK(token_pool_awaits(bed.pool, &name, "p0", first, 2));
-    CHECK(token_pool_awaits(bed.pool, &name, "p0/1", first, 2));
-    CHECK(!token_pool_awaits(bed.pool, &name, "p1", first, 2));
-    CHECK(!token_pool_awaits(bed.pool, &name, "p0", first, 200));
-    CHECK(!token_pool_awaits(bed.pool, &again, "p0", first, 2));
-    CHECK(!token_pool_awaits(bed.pool, &next, "p0", first, 2));
+    CHECK(token_pool_request_awaits(bed.pool, &name, "p0", first, 2));
+    CHECK(token_pool_request_awaits(bed.pool, &name, "p0/1", first, 2));
+    CHECK(!token_pool_request_awaits(bed.pool, &name, "p1", first, 2));
+    CHECK(!token_pool_request_awaits(bed.pool, &name, "p0", first, 200));
+    CHECK(!token_pool_request_awaits(bed.pool, &again, "p0", first, 2));
+    CHECK(!token_pool_request_awaits(bed.pool, &next, "p0", first, 2));
     reserve(&bed, 2);
-    CHECK(token_pool_awaits(bed.pool, &next, "p0", reserved_blocks[0], 2));
-    CHECK(!token_pool_awaits(bed.pool, &next, "p0", first, 1));
-    CHECK(!token_pool_awaits(bed.pool, &name, "p0", reserved_blocks[0], 1));
+    CHECK(token_pool_request_awaits(bed.pool, &next, "p0", reserved_blocks[0], 2));
+    CHECK(!token_pool_request_awaits(bed.pool, &next, "p0", first, 1));
+    CHECK(!token_pool_request_awaits(bed.pool, &name, "p0", reserved_blocks[0], 1));
     token_pool_cancel(bed.pool, &next, true, bed.now_us); /* The blocks are now in quarantine. */
-    CHECK(!token_pool_awaits(bed.pool, &next, "p0", reserved_blocks[0], 1));
+    CHECK(!token_pool_request_awaits(bed.pool, &next, "p0", reserved_blocks[0], 1));
     token_pool_kv_aborted(bed.pool, &next, bed.now_us);
     struct message_kv_ready ready = {.request = name, .prompt_tokens = 20, .first_token = 5};
     token_pool_kv_ready(bed.pool, &ready, bed.now_us); /* The request decodes now. */
-    CHECK(!token_pool_awaits(bed.pool, &name, "p0", first, 1));
+    CHECK(!token_pool_request_awaits(bed.pool, &name, "p0", first, 1));
     token_pool_gateway_gone(bed.pool, bed.gateways[0], bed.now_us);
     CHECK(held(&bed) == 0);
     bed_close(&bed);
@@ -154,7 +155,7 @@ static void check_local(void)
         for (int writing = 0; writing < 2; writing++) {
             local_writing = writing != 0;
             token_pool_reserve(bed.pool, bed.gateways[0], &message, bed.now_us);
-            token_pool_grant(bed.pool, bed.now_us);
+            token_pool_waiting_grant(bed.pool, bed.now_us);
             CHECK(held(&bed) == 3);
             if (gone != 0)
                 token_pool_gateway_gone(bed.pool, bed.gateways[0], bed.now_us);
@@ -388,7 +389,7 @@ static bool plain_victim_flies(void)
  * it asked for; or it waits for a victim. */
 static void plain_grow(struct bed *bed)
 {
-    token_pool_grow(bed->pool);
+    token_pool_answers_grow(bed->pool);
     for (uint32_t i = 0; i < REQUESTS; i++) {
         struct plain_request *request = &plain[i];
         uint32_t needed = (request->reserve.prompt_tokens + request->generated + 15) / 16;
@@ -440,7 +441,7 @@ static void plain_grant(struct bed *bed)
         first->state = PLAIN_RESERVED;
         granted++;
     }
-    token_pool_grant(bed->pool, bed->now_us);
+    token_pool_waiting_grant(bed->pool, bed->now_us);
     CHECK(sent_count == before + granted);
 }
 
@@ -500,7 +501,7 @@ static void plain_batch_begin(struct bed *bed)
             CHECK(++request < plain + REQUESTS);
         CHECK(!request->in_flight && !request->given_up);
         token_pool_decode_begin(bed->pool, slot, bed->now_us, &row);
-        CHECK(row.index == request->generated);
+        CHECK(row.answer_index == request->generated);
         CHECK(row.position == request->reserve.prompt_tokens + request->generated - 1);
         CHECK(row.position < request->blocks * 16);
         request->in_flight = true;
@@ -544,7 +545,7 @@ static void plain_batch_end(struct bed *bed)
         row_count++;
         plain_row_end(bed, done.rows[i], stops);
     }
-    if (draw(plain_rules->flight == 1 ? 2 : 200) == 0)
+    if (draw(plain_rules->batches_in_flight == 1 ? 2 : 200) == 0)
         token_pool_tokens_send(bed->pool);
 }
 
@@ -581,7 +582,7 @@ static void random_event(struct bed *bed, bool arrive)
         }
         break;
     default:
-        if (flying_count > 0 && (flying_count == plain_rules->flight || draw(2) == 0))
+        if (flying_count > 0 && (flying_count == plain_rules->batches_in_flight || draw(2) == 0))
             plain_batch_end(bed);
         else
             plain_batch_begin(bed);
@@ -667,12 +668,12 @@ static void check_random(const struct rules *rules)
            STEPS, (uint32_t)next_id, full, token_count, (uint32_t)preempted_count,
            (uint32_t)awaited_count, (uint32_t)pinned_count, (uint32_t)given_up_count, left);
     CHECK(given_up_count > 10);
-    CHECK((awaited_count > 0) == (rules->preemptions_max > 0 && rules->flight > 1));
+    CHECK((awaited_count > 0) == (rules->preemptions_max > 0 && rules->batches_in_flight > 1));
     CHECK(full > STEPS / 100 && row_count > 1000 && token_count > 100);
-    CHECK(full_count == 0 || rules->flight > 1);
+    CHECK(full_count == 0 || rules->batches_in_flight > 1);
     CHECK(full_count > 0 ||
           /* With two batches in flight, one run in a hundred has no such case. */
-          rules->flight < 3);
+          rules->batches_in_flight < 3);
     CHECK((preempted_count > 50) == (rules->preemptions_max > 0));
     bed_close(&bed);
 }
@@ -686,10 +687,12 @@ int main(void)
     check_lease();
     check_random(&whole_answers);
     check_random(&(struct rules){
-        .preemptions_max = 3, .growth_tokens = 20, .reserve_percent = 10, .flight = 1});
-    check_random(&(struct rules){.preemptions_max = 1, .growth_tokens = 1, .flight = 1});
-    check_random(&(struct rules){.growth_tokens = 20, .reserve_percent = 10, .flight = 2});
-    check_random(&(struct rules){.preemptions_max = 3, .growth_tokens = 20, .flight = FLIGHT});
-    check_random(&(struct rules){.preemptions_max = 1, .growth_tokens = 1, .flight = 3});
+        .preemptions_max = 3, .growth_tokens = 20, .reserve_percent = 10, .batches_in_flight = 1});
+    check_random(&(struct rules){.preemptions_max = 1, .growth_tokens = 1, .batches_in_flight = 1});
+    check_random(
+        &(struct rules){.growth_tokens = 20, .reserve_percent = 10, .batches_in_flight = 2});
+    check_random(
+        &(struct rules){.preemptions_max = 3, .growth_tokens = 20, .batches_in_flight = FLIGHT});
+    check_random(&(struct rules){.preemptions_max = 1, .growth_tokens = 1, .batches_in_flight = 3});
     return 0;
 }

@@ -93,7 +93,7 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
     struct talk *talk = talk_of(reserved->request.id);
     CHECK(talk->stage == STAGE_WAITING);
     talk->stage = STAGE_RESERVED;
-    talk->held = reserved->held_count;
+    talk->held = reserved->held_span_count;
     talk->told_count = reserved->block_count;
     CHECK(talk->held + talk->told_count == (talk->count + BLOCK_TOKENS - 1) / BLOCK_TOKENS);
     CHECK(talk->told || talk->held == 0);
@@ -141,9 +141,9 @@ static void deliver(struct talk *talk)
 {
     struct token_blocks local = {0};
     if (talk->local) {
-        CHECK(token_pool_blocks(pool, &talk->name, &local) == ST_OK &&
-              local.cached_count == talk->held);
-        for (uint32_t i = 0; i < local.cached_count; i++)
+        CHECK(token_pool_request_blocks(pool, &talk->name, &local) == ST_OK &&
+              local.cached_span_count == talk->held);
+        for (uint32_t i = 0; i < local.cached_span_count; i++)
             CHECK(content[local.ids[i]] == key_of(talk, (i + 1) * BLOCK_TOKENS));
     }
     for (uint32_t i = 0; i < talk->told_count; i++) {
@@ -166,7 +166,8 @@ static struct talk *row_run(sched_slot slot)
     token_pool_decode_begin(pool, slot, now_us, &row);
     struct talk *talk = &talks[row.sampling->seed];
     uint32_t at = row.position;
-    CHECK(talk->stage == STAGE_DECODING && at + 1 == talk->count && row.id == talk->tokens[at]);
+    CHECK(talk->stage == STAGE_DECODING && at + 1 == talk->count &&
+          row.input_id == talk->tokens[at]);
     for (uint32_t i = 0; i * BLOCK_TOKENS < at; i++) {
         uint32_t end = (i + 1) * BLOCK_TOKENS < at ? (i + 1) * BLOCK_TOKENS : at;
         CHECKF(content[row.blocks[i]] == key_of(talk, end), "block %u of %u tokens", i, at);
@@ -182,7 +183,7 @@ static void step(struct talk *cancelled)
 {
     static struct sched_batch batch;
     struct talk *of[TALKS];
-    token_pool_grow(pool);
+    token_pool_answers_grow(pool);
     if (!sched_machine_batch_next(sched, 0, 0, &batch))
         return;
     for (uint32_t i = 0; i < batch.item_count; i++)
@@ -281,7 +282,7 @@ static struct talk *begin(uint32_t index, const struct talk *from, uint32_t same
     talk->told = true;
     talk->output_max = 200;
     reserve(talk);
-    token_pool_grant(pool, now_us);
+    token_pool_waiting_grant(pool, now_us);
     return talk;
 }
 
@@ -333,7 +334,7 @@ static void check_turns(void)
     talks[3] = (struct talk){.count = 64, .output_max = 20};
     memcpy(talks[3].tokens, first->tokens, 64 * sizeof(uint32_t));
     reserve(&talks[3]);
-    token_pool_grant(pool, now_us);
+    token_pool_waiting_grant(pool, now_us);
     CHECK(talks[3].held == 0 && talks[3].told_count == 4);
     deliver(&talks[3]);
     uint32_t cached = kv_pool_count(kv, KV_CACHED);
@@ -382,7 +383,7 @@ static void random_event(void)
     } else {
         step(draw(20 * calm) == 0 ? talk : NULL);
     }
-    token_pool_grant(pool, now_us);
+    token_pool_waiting_grant(pool, now_us);
 }
 
 static void check_random(uint32_t preemptions_max)

@@ -97,12 +97,12 @@ static void reserve(struct message_request name, const char *prompt_machine)
     };
     snprintf(message.prompt_machine, sizeof(message.prompt_machine), "%s", prompt_machine);
     token_pool_reserve(pool, gateway, &message, 1000);
-    token_pool_grant(pool, 1000);
+    token_pool_waiting_grant(pool, 1000);
 }
 
 static void prompt_waits(sched_slot slot, uint32_t blocks, struct message_request name)
 {
-    const struct sched_rank rank = {.number = message_request_number(&name)};
+    const struct sched_rank rank = {.request_number = message_request_number(&name)};
     sched_machine_prompt_add(sched, slot, 0, 16 * blocks, blocks, &rank);
 }
 
@@ -128,7 +128,7 @@ static void test_given_up(bool written)
     CHECK(last.preempted.request.id == young.id && last.preempted.request.generation == 1);
     CHECK(last.preempted.generated == 0 && strstr(last.preempted.text, "m0") != NULL);
     CHECK(kv_pool_count(kv, KV_QUARANTINED) == 5 && kv_pool_available(kv) == 2);
-    token_pool_stats(pool, &stats);
+    token_pool_stats_add(pool, &stats);
     CHECK(stats.preemptions == 1 && stats.transfers_awaited == 1);
     CHECK(!yields(0)); /* The prompt waits for these blocks. */
     token_pool_cancel(pool, &young, true, 1000);

@@ -67,10 +67,11 @@ struct rules {
     uint32_t preemptions_max; /* 0 = whole answers are reserved. */
     uint32_t growth_tokens;
     uint32_t reserve_percent;
-    uint32_t flight; /* In batches. */
+    uint32_t batches_in_flight; /* In batches. */
 };
 
-static const struct rules whole_answers = {.growth_tokens = 20, .reserve_percent = 10, .flight = 1};
+static const struct rules whole_answers = {
+    .growth_tokens = 20, .reserve_percent = 10, .batches_in_flight = 1};
 
 struct bed {
     struct kv_pool *kv;
@@ -100,7 +101,7 @@ static struct bed bed_open(const struct rules *rules)
                                                 .prompt_batch_tokens = 64,
                                                 .mixed_prompt_tokens = 64,
                                                 .batch_sequences_max = 16,
-                                                .batches_in_flight = rules->flight};
+                                                .batches_in_flight = rules->batches_in_flight};
     CHECK(kv_pool_open(BLOCKS, &bed.kv) == ST_OK &&
           sched_machine_open(&sched, &bed.sched) == ST_OK);
     const struct token_pool_options options = {
@@ -161,7 +162,7 @@ static void reserve(struct bed *bed, uint64_t id)
     const struct message_reserve message =
         reserve_of(id, 20, 20); /* 3 blocks, 2 of them for the prompt. */
     token_pool_reserve(bed->pool, bed->gateways[0], &message, bed->now_us);
-    token_pool_grant(bed->pool, bed->now_us);
+    token_pool_waiting_grant(bed->pool, bed->now_us);
     CHECK(last.kind == MESSAGE_RESERVED && last.reserved.request.id == id &&
           reserved_block_count == 2);
 }

@@ -109,7 +109,7 @@ static void child(const char *tls, int out)
     options.keys = keys_of();
     options.device = device_of('r');
     net_open(&side, options);
-    CHECK(transport_listen(side.t, listen_at, bound, &error) == ST_OK);
+    CHECK(transport_listen(side.transport, listen_at, bound, &error) == ST_OK);
     CHECK(write(out, bound, sizeof(bound)) == sizeof(bound));
     for (;;)
         net_turn(&side, 1, 1000);
@@ -135,7 +135,7 @@ static struct stream_figures stream_measure(struct net_side *side, pid_t other, 
                                             int64_t run_ms)
 {
     double cpu_s = processor_s(other);
-    uint8_t *region = transport_region(side->t);
+    uint8_t *region = transport_region(side->transport);
     uint64_t done_bytes = 0, offset = 0, since_flush = 0;
     uint64_t cookie = side->flushed_cookie;
     size_t per_flush = bytes < (1u << 20) ? (1u << 20) / bytes * bytes : bytes;
@@ -145,18 +145,19 @@ static struct stream_figures stream_measure(struct net_side *side, pid_t other, 
         while ((cookie - side->flushed_cookie) * per_flush < (32u << 20)) {
             if (offset + bytes > REGION)
                 offset = 0;
-            CHECK(transport_write(side->t, side->peer, region + offset, bytes, offset) == ST_OK);
+            CHECK(transport_write(side->transport, side->peer, region + offset, bytes, offset) ==
+                  ST_OK);
             offset += bytes;
             since_flush += bytes;
             done_bytes += bytes;
             if (since_flush >= per_flush) {
-                transport_flush(side->t, side->peer, ++cookie);
+                transport_flush(side->transport, side->peer, ++cookie);
                 since_flush = 0;
             }
         }
         net_turn(side, 1, 100);
     }
-    transport_flush(side->t, side->peer, ++cookie);
+    transport_flush(side->transport, side->peer, ++cookie);
     NET_WAIT(side, 1, side->flushed_cookie == cookie);
     return (struct stream_figures){
         .gbs = (double)done_bytes / 1e3 / (double)(clock_now_us(&clock_system) - begin),
@@ -207,9 +208,9 @@ static double one_us(struct net_side *side, size_t bytes)
     for (int i = 0; i < 300; i++) {
         uint64_t cookie = side->flushed_cookie + 1;
         int64_t begin = clock_now_us(&clock_system);
-        transport_write(side->t, side->peer, transport_region(side->t), bytes, 0);
-        transport_flush(side->t, side->peer, cookie);
-        transport_progress(side->t);
+        transport_write(side->transport, side->peer, transport_region(side->transport), bytes, 0);
+        transport_flush(side->transport, side->peer, cookie);
+        transport_progress(side->transport);
         NET_WAIT(side, 1, side->flushed_cookie == cookie);
         double took = (double)(clock_now_us(&clock_system) - begin);
         best = took < best ? took : best;
@@ -230,11 +231,11 @@ static void transport_run(const char *tls, int in, pid_t other, const size_t *si
     options.device = device_of('w');
     net_open(&side, options);
     struct transport_peer *peer;
-    CHECK(transport_connect(side.t, address, NULL, &peer, &error) == ST_OK);
+    CHECK(transport_connect(side.transport, address, NULL, &peer, &error) == ST_OK);
     NET_WAIT(&side, 1, side.peer != NULL);
     printf("%s\n", transport_peer_path(side.peer));
     if (options.device == NULL)
-        memset(transport_region(side.t), 1, REGION);
+        memset(transport_region(side.transport), 1, REGION);
     /* Touches the pages of the other side's region. */
     (void)stream_measure(&side, other, 1 << 20, 200);
     for (size_t i = 0; i < count; i++) {
@@ -243,7 +244,7 @@ static void transport_run(const char *tls, int in, pid_t other, const size_t *si
         printf("%8zu B  %6.3f GB/s  %6.3f CPU s/GB  %7.1f us to flushed\n", sizes[i], stream.gbs,
                stream.cpu_s_per_gb, us);
     }
-    transport_close(side.t);
+    transport_close(side.transport);
 }
 
 int main(int argc, char **argv)

@@ -192,7 +192,7 @@ static void prove(struct connection *c, uint8_t steps)
     progress();
     if (status != ST_OK || steps == 0)
         return;
-    tls_channel(c->stream.tls, c->auth.channel);
+    tls_channel_binding(c->stream.tls, c->auth.channel_binding);
     auth_side_init(&c->auth.connecting, &identity);
     frame_send(c, FRAME_AUTH, frame, auth_encode(&c->auth.connecting, frame));
     progress();

@@ -99,7 +99,7 @@ static void read_again(union any_message *message, uint32_t kind, size_t bytes)
     if (kind == STAGE_TARGET)
         read_stages(message->stage.target.stages.stages, message->stage.target.stages.count);
     if (kind == STAGE_OPEN)
-        read_stages(message->stage.open.next, message->stage.open.next_count);
+        read_stages(message->stage.open.next_stages, message->stage.open.next_count);
     CHECK(any_encode(message, kind, &again) == ST_OK);
     CHECK(again.bytes == bytes);
     CHECK(any_decode(again.data, again.bytes, kind, message, &error) == ST_OK);

@@ -20,7 +20,7 @@ union any_message {
 
 static inline const struct message_layout *any_layout(uint32_t kind)
 {
-    return kind < STAGE_OPEN ? message_layout(kind) : stage_message_layout(kind);
+    return kind < STAGE_OPEN ? message_layout_of_kind(kind) : stage_message_layout_of_kind(kind);
 }
 
 /* Returns the struct of the message's kind. */
@@ -102,7 +102,8 @@ static inline void draw_rules(struct draws *draws, const struct message_layout *
             memcpy(at, &number, sizeof(number));
             break;
         case RULE_BELOW:
-            number = (uint32_t)draw_between(draws, 0, (int64_t)number_at(to + rule->other) - 1);
+            number =
+                (uint32_t)draw_between(draws, 0, (int64_t)number_at(to + rule->limit_offset) - 1);
             memcpy(at, &number, sizeof(number));
             break;
         case RULE_FLOAT:
@@ -123,7 +124,7 @@ static inline void draw_rules(struct draws *draws, const struct message_layout *
             memset(at, 0, rule->bytes);
             break;
         case RULE_COUNTED:
-            used = number_at(to + rule->other) * sizeof(uint32_t);
+            used = number_at(to + rule->limit_offset) * sizeof(uint32_t);
             memset(at + used, 0, rule->bytes - used);
             break;
         case RULE_STRUCT:
@@ -168,7 +169,7 @@ static inline void draw_sequence(struct draws *draws, struct stage_job *job)
         .table = draw(draws, LIMIT_MACHINE_REQUESTS),
         .row_count = rows,
         .first_position = draw(draws, LIMIT_CONTEXT_TOKENS - rows + 1),
-        .known = (uint32_t)draw64(draws),
+        .known_spans = (uint32_t)draw64(draws),
         .block_count = draw(draws, EXAMPLE_BLOCKS + 1),
     };
     if (draw(draws, 2) == 0) {
@@ -210,13 +211,13 @@ static inline void draw_sequence(struct draws *draws, struct stage_job *job)
         memset(push, 0, sizeof(*push));
         push->cookie = draw64(draws);
         push->target = draw(draws, LIMIT_MACHINES);
-        push->serial = (uint32_t)draw64(draws);
+        push->target_serial = (uint32_t)draw64(draws);
         push->sequence = index;
-        push->first = (uint32_t)draw64(draws);
-        push->count = draw(draws, EXAMPLE_BLOCKS + 1);
+        push->first_span = (uint32_t)draw64(draws);
+        push->span_count = draw(draws, EXAMPLE_BLOCKS + 1);
         push->path = (uint8_t)draw(draws, LIMIT_STAGE_PATHS);
         push->layerwise = (uint8_t)draw(draws, 2);
-        push->last = (uint8_t)draw(draws, 2);
+        push->is_last = (uint8_t)draw(draws, 2);
         push->target_count = draw(draws, EXAMPLE_BLOCKS + 1);
         job->target_count += push->target_count;
     }

@@ -14,11 +14,11 @@
 #include <string.h>
 
 struct net_side {
-    struct transport *t;
+    struct transport *transport;
     struct transport_peer *peer; /* The peer that came up last, if it is still up; NULL = none. */
-    int ups, downs, flushes, failed_flushes; /* Numbers of events so far. */
-    uint64_t flushed_cookie;                 /* Cookie of the last flush. */
-    enum status why;                         /* Why the last peer went down; `text` is its text. */
+    int up_count, down_count, flush_count, failed_flush_count; /* Numbers of events so far. */
+    uint64_t flushed_cookie;                                   /* Cookie of the last flush. */
+    enum status why; /* Why the last peer went down; `text` is its text. */
     char text[512];
     void (*on_message)(struct net_side *side, struct transport_peer *peer, const uint8_t *data,
                        size_t bytes);
@@ -29,7 +29,7 @@ struct net_side {
 static inline void net_up(void *self, struct transport_peer *peer)
 {
     struct net_side *side = self;
-    side->ups++;
+    side->up_count++;
     side->peer = peer;
 }
 
@@ -37,7 +37,7 @@ static inline void net_down(void *self, struct transport_peer *peer, enum status
                             const char *text)
 {
     struct net_side *side = self;
-    side->downs++;
+    side->down_count++;
     side->why = why;
     snprintf(side->text, sizeof(side->text), "%s", text);
     if (side->peer == peer)
@@ -60,10 +60,10 @@ static inline void net_flushed(void *self, struct transport_peer *peer, uint64_t
     struct net_side *side = self;
     (void)peer;
     if (status != ST_OK) {
-        side->failed_flushes++;
+        side->failed_flush_count++;
         return;
     }
-    side->flushes++;
+    side->flush_count++;
     /* Flushes arrive in order and none is lost; tests count cookies from 1. */
     CHECK(cookie == side->flushed_cookie + 1);
     side->flushed_cookie = cookie;
@@ -99,7 +99,7 @@ static inline void net_open(struct net_side *side, struct transport_options opti
     struct error error = {{0}};
     memset(side, 0, sizeof(*side));
     options.self = side;
-    enum status status = transport_open(&transport_ucx, &options, &side->t, &error);
+    enum status status = transport_open(&transport_ucx, &options, &side->transport, &error);
     CHECKF(status == ST_OK, "%s", error.text);
 }
 
@@ -110,13 +110,13 @@ static inline void net_pair_open(struct net_side *sides, struct transport_option
     struct error error;
     net_open(&sides[0], first);
     net_open(&sides[1], second);
-    CHECK(transport_listen(sides[1].t, "127.0.0.1:0", address_out, &error) == ST_OK);
+    CHECK(transport_listen(sides[1].transport, "127.0.0.1:0", address_out, &error) == ST_OK);
 }
 
 static inline void net_pair_close(struct net_side *sides)
 {
-    transport_close(sides[0].t);
-    transport_close(sides[1].t);
+    transport_close(sides[0].transport);
+    transport_close(sides[1].transport);
 }
 
 static inline int64_t net_now_ms(void)
@@ -129,11 +129,11 @@ static inline void net_turn(struct net_side *sides, int count, int wait_ms)
 {
     struct pollfd polls[4];
     for (int i = 0; i < count; i++)
-        polls[i] = (struct pollfd){.fd = transport_fd(sides[i].t), .events = POLLIN};
+        polls[i] = (struct pollfd){.fd = transport_fd(sides[i].transport), .events = POLLIN};
     poll(polls, (nfds_t)count, wait_ms);
     for (int i = 0; i < count; i++)
         if (polls[i].revents != 0)
-            transport_progress(sides[i].t);
+            transport_progress(sides[i].transport);
 }
 
 /* Time after which a wait fails. Only a hang takes this long. */
@@ -156,10 +156,10 @@ static inline void net_pair_connect(struct net_side *sides, const char *address)
 {
     struct transport_peer *peer;
     struct error error;
-    int ups = sides[1].ups;
+    int ups = sides[1].up_count;
     sides[0].flushed_cookie = 0;
-    CHECK(transport_connect(sides[0].t, address, NULL, &peer, &error) == ST_OK);
-    NET_WAIT(sides, 2, sides[0].peer == peer && sides[1].ups > ups);
+    CHECK(transport_connect(sides[0].transport, address, NULL, &peer, &error) == ST_OK);
+    NET_WAIT(sides, 2, sides[0].peer == peer && sides[1].up_count > ups);
 }
 
 #endif

@@ -134,7 +134,7 @@ static bool break_rule(const struct message_rule *rule, uint8_t *fields, uint32_
         memcpy(at, &real, sizeof(real));
         return variant < 3;
     case RULE_BELOW:
-        number = variant == 0 ? number_at(fields + rule->other) : UINT32_MAX;
+        number = variant == 0 ? number_at(fields + rule->limit_offset) : UINT32_MAX;
         memcpy(at, &number, sizeof(number));
         return variant < 2;
     case RULE_TEXT:
@@ -390,13 +390,14 @@ static void test_frames(void)
         char text[64];
         snprintf(text, sizeof(text), "message of unknown kind %u", kind);
         words[0] = kind;
-        if (message_layout(kind) == NULL)
+        if (message_layout_of_kind(kind) == NULL)
             refuse_bytes(frame, 8, 0, text);
-        if (stage_message_layout(kind) == NULL)
+        if (stage_message_layout_of_kind(kind) == NULL)
             refuse_bytes(frame, 8, STAGE_OPEN, text);
-        CHECK((strcmp(message_kind_name(kind), "unknown") == 0) == (message_layout(kind) == NULL));
+        CHECK((strcmp(message_kind_name(kind), "unknown") == 0) ==
+              (message_layout_of_kind(kind) == NULL));
         CHECK((strcmp(stage_message_name(kind), "unknown") == 0) ==
-              (stage_message_layout(kind) == NULL));
+              (stage_message_layout_of_kind(kind) == NULL));
     }
     struct message_buffer buffer = {0};
     CHECK(message_encode(&(struct message){.kind = MESSAGE_KIND_COUNT}, &buffer) == ST_INVALID);

@@ -28,7 +28,7 @@ static struct stage_message whole_job(void)
     a->samples[0] = (struct stage_sample){.row = 4};
     a->samples[1] = (struct stage_sample){.row = 7};
     a->scores[0] = (struct stage_score){.first_row = 5, .row_count = 3};
-    a->pushes[0] = (struct stage_push){.sequence = 1, .count = 4, .target_count = 4};
+    a->pushes[0] = (struct stage_push){.sequence = 1, .span_count = 4, .target_count = 4};
     message.job = (struct stage_job){
         .serial = 1,
         .row_count = 8,

@@ -130,7 +130,7 @@ static void test_keys(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct end ends[2];
         struct tls_keys *keys[2] = {keys_of(cases[i].connecting), keys_of(cases[i].accepting)};
-        uint8_t channels[2][TLS_CHANNEL_BYTES], first[SECRET_HASH_BYTES];
+        uint8_t channels[2][TLS_CHANNEL_BINDING_BYTES], first[SECRET_HASH_BYTES];
         struct secret_keys want;
         ends_open(ends, keys[0], keys[1], 0, 0);
         for (int k = 0; k < 2; k++) /* The sessions keep the keys. */
@@ -142,10 +142,10 @@ static void test_keys(void)
             memset(first, cases[i].connecting[0], sizeof(first));
             secret_keys_set(&want, first);
             CHECK(memcmp(tls_key_id(ends[k].tls), want.keys[0].id, SECRET_KEY_ID_BYTES) == 0);
-            tls_channel(ends[k].tls, channels[k]);
+            tls_channel_binding(ends[k].tls, channels[k]);
             send_all(&ends[k], (const uint8_t *)"some bytes", 10);
         }
-        CHECK(status != ST_OK || memcmp(channels[0], channels[1], TLS_CHANNEL_BYTES) == 0);
+        CHECK(status != ST_OK || memcmp(channels[0], channels[1], TLS_CHANNEL_BINDING_BYTES) == 0);
         ends_close(ends);
     }
 }

@@ -48,7 +48,7 @@ static void pair_connect(struct net_side *sides)
 {
     struct transport_peer *peer;
     struct error error;
-    CHECK(transport_connect(sides[0].t, address, NULL, &peer, &error) == ST_OK);
+    CHECK(transport_connect(sides[0].transport, address, NULL, &peer, &error) == ST_OK);
 }
 
 static void test_same_key(void)
@@ -56,17 +56,17 @@ static void test_same_key(void)
     struct net_side sides[2];
     pair_open(sides, &key_a, &key_a);
     pair_connect(sides);
-    NET_WAIT(sides, 2, sides[0].ups == 1 && sides[1].ups == 1);
+    NET_WAIT(sides, 2, sides[0].up_count == 1 && sides[1].up_count == 1);
     CHECK(strcmp(transport_peer_identity(sides[1].peer)->name, "p0") == 0);
-    CHECK(transport_send(sides[0].t, sides[0].peer, "12345678", 8) == ST_OK);
-    CHECK(transport_send(sides[1].t, sides[1].peer, "12345678", 8) == ST_OK);
+    CHECK(transport_send(sides[0].transport, sides[0].peer, "12345678", 8) == ST_OK);
+    CHECK(transport_send(sides[1].transport, sides[1].peer, "12345678", 8) == ST_OK);
     NET_WAIT(sides, 2, sides[0].messages == 1 && sides[1].messages == 1);
-    uint8_t *own = transport_region(sides[0].t);
+    uint8_t *own = transport_region(sides[0].transport);
     memset(own, 7, 4096);
-    CHECK(transport_write(sides[0].t, sides[0].peer, own, 4096, 8192) == ST_OK);
-    transport_flush(sides[0].t, sides[0].peer, 1);
-    NET_WAIT(sides, 2, sides[0].flushes == 1);
-    CHECK(memcmp((uint8_t *)transport_region(sides[1].t) + 8192, own, 4096) == 0);
+    CHECK(transport_write(sides[0].transport, sides[0].peer, own, 4096, 8192) == ST_OK);
+    transport_flush(sides[0].transport, sides[0].peer, 1);
+    NET_WAIT(sides, 2, sides[0].flush_count == 1);
+    CHECK(memcmp((uint8_t *)transport_region(sides[1].transport) + 8192, own, 4096) == 0);
     net_pair_close(sides);
 }
 
@@ -78,8 +78,8 @@ static void test_many(void)
     pair_open(sides, &key_a, &key_a);
     for (int i = 0; i < MANY; i++)
         pair_connect(sides);
-    NET_WAIT(sides, 2, sides[0].ups == MANY && sides[1].ups == MANY);
-    CHECK(sides[0].downs == 0 && sides[1].downs == 0);
+    NET_WAIT(sides, 2, sides[0].up_count == MANY && sides[1].up_count == MANY);
+    CHECK(sides[0].down_count == 0 && sides[1].down_count == 0);
     net_pair_close(sides);
 }
 
@@ -89,8 +89,8 @@ static void expect_refusal(const struct secret_keys *first, const struct secret_
     struct net_side sides[2];
     pair_open(sides, first, second);
     pair_connect(sides);
-    NET_WAIT(sides, 2, sides[0].downs == 1 && sides[1].downs == 1);
-    CHECK(sides[0].ups == 0 && sides[1].ups == 0);
+    NET_WAIT(sides, 2, sides[0].down_count == 1 && sides[1].down_count == 1);
+    CHECK(sides[0].up_count == 0 && sides[1].up_count == 0);
     CHECKF(strstr(sides[0].text, first_says) != NULL, "%s", sides[0].text);
     CHECKF(strstr(sides[1].text, second_says) != NULL, "%s", sides[1].text);
     net_pair_close(sides);
@@ -174,7 +174,7 @@ static void begin_as(struct net_side *side, const char *name, struct auth_exchan
     snprintf(identity.name, sizeof(identity.name), "%s", name);
     auth_side_init(&exchange->connecting, &identity);
     CHECK(raw_open(side, &key_a) == ST_OK);
-    tls_channel(raw.tls, exchange->channel);
+    tls_channel_binding(raw.tls, exchange->channel_binding);
     put_frame(AUTH, frame, auth_encode(&exchange->connecting, frame));
     CHECK(get_frame(side, reply, sizeof(reply)) == AUTH_REPLY);
     CHECK(auth_reply_decode(reply, 112, &exchange->accepting, proof, &error) == ST_OK);
@@ -184,9 +184,9 @@ static void begin_as(struct net_side *side, const char *name, struct auth_exchan
 
 static void expect_end(struct net_side *side, int downs, const char *says)
 {
-    NET_WAIT(side, 1, side->downs == downs);
+    NET_WAIT(side, 1, side->down_count == downs);
     CHECKF(strstr(side->text, says) != NULL, "%s", side->text);
-    CHECK(side->ups == 0);
+    CHECK(side->up_count == 0);
     stream_done(&raw);
 }
 
@@ -199,7 +199,7 @@ static void test_cheats(void)
     static uint8_t hello[HANDSHAKE_BYTES_MAX];
     int downs = 0;
     net_open(&side, options_of("t0", &key_a));
-    CHECK(transport_listen(side.t, "127.0.0.1:0", address, &error) == ST_OK);
+    CHECK(transport_listen(side.transport, "127.0.0.1:0", address, &error) == ST_OK);
     /* The proof that `side` made itself, sent back. */
     begin_as(&side, "p0", &first);
     auth_proof(&key_a.keys[0], &first, AUTH_BY_ACCEPTING, proof);
@@ -216,8 +216,8 @@ static void test_cheats(void)
     /* A proof that is right for another channel with the same nonces, as from a relay between two
      * sessions. */
     begin_as(&side, "p0", &second);
-    CHECK(memcmp(second.channel, first.channel, TLS_CHANNEL_BYTES) != 0);
-    memcpy(second.channel, first.channel, TLS_CHANNEL_BYTES);
+    CHECK(memcmp(second.channel_binding, first.channel_binding, TLS_CHANNEL_BINDING_BYTES) != 0);
+    memcpy(second.channel_binding, first.channel_binding, TLS_CHANNEL_BINDING_BYTES);
     auth_proof(&key_a.keys[0], &second, AUTH_BY_CONNECTING, proof);
     put_frame(AUTH_PROOF, proof, sizeof(proof));
     expect_end(&side, ++downs, "the cluster keys differ");
@@ -273,7 +273,7 @@ static void test_cheats(void)
     CHECK(send(raw.fd, "\x16", 1, MSG_NOSIGNAL) == 1);
     CHECK(shutdown(raw.fd, SHUT_WR) == 0);
     expect_end(&side, ++downs, "connection closed by the peer");
-    transport_close(side.t);
+    transport_close(side.transport);
     tls_keys_close(raw_keys);
 }
 
@@ -286,10 +286,10 @@ static void test_strangers(void)
     struct transport_options options = options_of("t0", &key_a);
     options.connect_ms = 200;
     net_open(&sides[1], options);
-    CHECK(transport_listen(sides[1].t, "127.0.0.1:0", address, &error) == ST_OK);
+    CHECK(transport_listen(sides[1].transport, "127.0.0.1:0", address, &error) == ST_OK);
     stream_init(&raw, dial());
     expect_end(&sides[1], 1, "it has not proved the cluster key (cluster/key_file): no hand-shake");
-    transport_close(sides[1].t);
+    transport_close(sides[1].transport);
     pair_open(sides, &key_a, &key_a);
     enum { STRANGERS = 300 };
     static int fds[STRANGERS];
@@ -297,13 +297,13 @@ static void test_strangers(void)
         fds[i] = dial();
         net_turn(&sides[1], 1, 0);
     }
-    NET_WAIT(&sides[1], 1, sides[1].downs == STRANGERS - 256);
+    NET_WAIT(&sides[1], 1, sides[1].down_count == STRANGERS - 256);
     pair_connect(sides);
-    NET_WAIT(sides, 2, sides[0].ups == 1 && sides[1].ups == 1);
+    NET_WAIT(sides, 2, sides[0].up_count == 1 && sides[1].up_count == 1);
     for (int i = 0; i < STRANGERS; i++)
         close(fds[i]);
-    NET_WAIT(sides, 2, sides[1].downs == STRANGERS);
-    CHECK(sides[0].downs == 0);
+    NET_WAIT(sides, 2, sides[1].down_count == STRANGERS);
+    CHECK(sides[0].down_count == 0);
     net_pair_close(sides);
 }
 
@@ -314,13 +314,13 @@ static void up_as_p0(struct net_side *side, struct auth_exchange *exchange)
     struct handshake greeting = {.version = TRANSPORT_PROTOCOL_VERSION,
                                  .identity = net_options("p0", 0).identity};
     uint8_t proof[SECRET_HASH_BYTES];
-    int ups = side->ups;
+    int ups = side->up_count;
     begin_as(side, "p0", exchange);
     auth_proof(&key_a.keys[0], exchange, AUTH_BY_CONNECTING, proof);
     put_frame(AUTH_PROOF, proof, sizeof(proof));
     put_frame(HELLO, hello, handshake_encode(&greeting, hello, sizeof(hello)));
     put_frame(LINK_READY, NULL, 0);
-    NET_WAIT(side, 1, side->ups == ups + 1);
+    NET_WAIT(side, 1, side->up_count == ups + 1);
     CHECK(get_frame(side, hello, sizeof(hello)) == HELLO);
 }
 
@@ -341,7 +341,7 @@ static void test_false_renewals(void)
     struct transport_options options = options_of("t0", &both);
     options.connect_ms = 300;
     net_open(&side, options);
-    CHECK(transport_listen(side.t, "127.0.0.1:0", address, &error) == ST_OK);
+    CHECK(transport_listen(side.transport, "127.0.0.1:0", address, &error) == ST_OK);
     memcpy(wire.id, key_b.keys[0].id, sizeof(wire.id));
     /* Proofs of the greeting, of the other key, of the other side, and of another connection. */
     for (int i = 0; i < 4; i++) {
@@ -352,14 +352,14 @@ static void test_false_renewals(void)
                             : AUTH_RENEWED_BY_CONNECTING,
                    wire.proof);
         put_frame(KEY, &wire, sizeof(wire));
-        NET_WAIT(&side, 1, side.downs == i + 1);
+        NET_WAIT(&side, 1, side.down_count == i + 1);
         CHECKF(strstr(side.text, "the cluster keys differ") != NULL, "%s", side.text);
         stream_done(&raw);
         second = first;
     }
     up_as_p0(&side, &first);
     put_frame(KEY, &wire, 12);
-    NET_WAIT(&side, 1, side.downs == 5);
+    NET_WAIT(&side, 1, side.down_count == 5);
     CHECKF(strstr(side.text, "a KEY frame of 12 bytes") != NULL, "%s", side.text);
     stream_done(&raw);
     /* An unknown id is not an error. The right proof is answered with the other side's proof. */
@@ -374,20 +374,20 @@ static void test_false_renewals(void)
     CHECK(memcmp(&got, &wire, sizeof(wire)) == 0);
     /* Only key b is left. This connection has proved key b and stays; the next connection has
      * proved only key a and ends. */
-    CHECK(transport_keys_set(side.t, &key_b, &error) == ST_OK);
+    CHECK(transport_keys_set(side.transport, &key_b, &error) == ST_OK);
     struct stream renewed = raw;
     CHECK(raw_open(&side, &key_a) == ST_MISMATCH);
-    NET_WAIT(&side, 1, side.downs == 6);
-    CHECK(side.ups == 6);
+    NET_WAIT(&side, 1, side.down_count == 6);
+    CHECK(side.up_count == 6);
     stream_done(&raw);
     /* b is not the first key: `side` sends KEY(a). */
-    CHECK(transport_keys_set(side.t, &both, &error) == ST_OK);
+    CHECK(transport_keys_set(side.transport, &both, &error) == ST_OK);
     raw = renewed;
     CHECK(get_frame(&side, (uint8_t *)&got, sizeof(got)) == KEY);
     CHECK(memcmp(got.id, key_a.keys[0].id, sizeof(got.id)) == 0);
-    CHECK(transport_keys_set(side.t, &key_a, &error) == ST_OK);
+    CHECK(transport_keys_set(side.transport, &key_a, &error) == ST_OK);
     /* `side` asked the peer for key a, and the peer proves nothing. */
-    NET_WAIT(&side, 1, side.downs == 7);
+    NET_WAIT(&side, 1, side.down_count == 7);
     CHECKF(strstr(side.text, "it does not prove a key that is still in use") != NULL, "%s",
            side.text);
     stream_done(&raw);
@@ -400,14 +400,14 @@ static void test_false_renewals(void)
     put_frame(AUTH_PROOF, wire.proof, sizeof(wire.proof));
     for (int i = 0; i < 5; i++)
         net_turn(&side, 1, 5);
-    CHECK(transport_keys_set(side.t, &both, &error) == ST_OK);
-    CHECK(transport_keys_set(side.t, &key_b, &error) == ST_OK);
+    CHECK(transport_keys_set(side.transport, &both, &error) == ST_OK);
+    CHECK(transport_keys_set(side.transport, &key_b, &error) == ST_OK);
     put_frame(HELLO, hello, handshake_encode(&greeting, hello, sizeof(hello)));
     put_frame(LINK_READY, NULL, 0);
-    NET_WAIT(&side, 1, side.downs == 8);
+    NET_WAIT(&side, 1, side.down_count == 8);
     CHECKF(strstr(side.text, "the cluster keys differ") != NULL, "%s", side.text);
     stream_done(&raw);
-    transport_close(side.t);
+    transport_close(side.transport);
     tls_keys_close(raw_keys);
     raw_keys = NULL;
 }

@@ -25,9 +25,9 @@ static void pair_connect(struct net_side *sides)
 {
     struct transport_peer *peer;
     struct error error;
-    int ups[2] = {sides[0].ups, sides[1].ups};
-    CHECK(transport_connect(sides[0].t, address, NULL, &peer, &error) == ST_OK);
-    NET_WAIT(sides, 2, sides[0].ups == ups[0] + 1 && sides[1].ups == ups[1] + 1);
+    int ups[2] = {sides[0].up_count, sides[1].up_count};
+    CHECK(transport_connect(sides[0].transport, address, NULL, &peer, &error) == ST_OK);
+    NET_WAIT(sides, 2, sides[0].up_count == ups[0] + 1 && sides[1].up_count == ups[1] + 1);
 }
 
 static void expect_mismatch(struct transport_options first, struct transport_options second,
@@ -38,9 +38,9 @@ static void expect_mismatch(struct transport_options first, struct transport_opt
     struct error error;
     char want[256], text[400];
     pair_open(sides, first, second);
-    CHECK(transport_connect(sides[0].t, address, NULL, &peer, &error) == ST_OK);
-    NET_WAIT(sides, 2, sides[0].downs == 1 && sides[1].downs == 1);
-    CHECK(sides[0].ups == 0 && sides[1].ups == 0);
+    CHECK(transport_connect(sides[0].transport, address, NULL, &peer, &error) == ST_OK);
+    NET_WAIT(sides, 2, sides[0].down_count == 1 && sides[1].down_count == 1);
+    CHECK(sides[0].up_count == 0 && sides[1].up_count == 0);
     CHECK(sides[0].why == ST_MISMATCH && sides[1].why == ST_MISMATCH);
     snprintf(want, sizeof(want), "p0 and t0 do not match: %s is %s and %s", field, a, b);
     snprintf(text, sizeof(text), "%s: %s", address, want);
@@ -81,12 +81,13 @@ static void test_mismatch(void)
         .name = "gateway", .role = TRANSPORT_GATEWAY, .metadata_hash = 0x12};
     pair_open(sides, other, good);
     pair_connect(sides);
-    CHECK(transport_region(sides[0].t) == NULL && transport_region(sides[1].t) != NULL);
+    CHECK(transport_region(sides[0].transport) == NULL &&
+          transport_region(sides[1].transport) != NULL);
     CHECK(strcmp(transport_peer_path(sides[0].peer), "messages only") == 0);
     CHECK(strcmp(transport_peer_path(sides[1].peer), "messages only") == 0);
     CHECK(transport_peer_region(sides[1].peer)->bytes == 0);
-    CHECK(transport_write(sides[1].t, sides[1].peer, transport_region(sides[1].t), 1, 0) ==
-          ST_INVALID);
+    CHECK(transport_write(sides[1].transport, sides[1].peer, transport_region(sides[1].transport),
+                          1, 0) == ST_INVALID);
     CHECK(strcmp(transport_peer_identity(sides[1].peer)->name, "gateway") == 0);
     net_pair_close(sides);
 }
@@ -107,10 +108,10 @@ static int raw_connect(void)
 static void stranger(struct net_side *side, const void *data, size_t bytes, enum status why,
                      const char *want)
 {
-    int downs = side->downs;
+    int downs = side->down_count;
     int fd = raw_connect();
     CHECK(send(fd, data, bytes, MSG_NOSIGNAL) == (ssize_t)bytes);
-    NET_WAIT(side, 1, side->downs == downs + 1);
+    NET_WAIT(side, 1, side->down_count == downs + 1);
     CHECKF(side->why == why && strstr(side->text, want) != NULL, "%s: %s", status_name(side->why),
            side->text);
     CHECK(strncmp(side->text, "127.0.0.1:", 10) == 0 || strncmp(side->text, "p9: ", 4) == 0);
@@ -179,9 +180,9 @@ static void test_strangers(void)
     stranger(side, "", 0, ST_TIMED_OUT, "no hand-shake within 300 ms");
     stranger(side, huge, 5, ST_TIMED_OUT, "no hand-shake within 300 ms");
     CHECK(net_now_ms() - begin_ms >= 600);
-    int downs = side->downs;
+    int downs = side->down_count;
     close(raw_connect());
-    NET_WAIT(side, 1, side->downs == downs + 1);
+    NET_WAIT(side, 1, side->down_count == downs + 1);
     CHECK(side->why == ST_UNREACHABLE);
 
     pair_connect(sides); /* Peers can still connect. */
@@ -194,11 +195,11 @@ static void expect_down(struct net_side *side, const char *to, enum status why, 
 {
     struct transport_peer *peer;
     struct error error;
-    int downs = side->downs, user;
-    CHECK(transport_connect(side->t, to, &user, &peer, &error) == ST_OK);
-    CHECK(side->downs == downs); /* peer_down is called only from progress. */
+    int downs = side->down_count, user;
+    CHECK(transport_connect(side->transport, to, &user, &peer, &error) == ST_OK);
+    CHECK(side->down_count == downs); /* peer_down is called only from progress. */
     CHECK(transport_peer_user(peer) == &user);
-    NET_WAIT(side, 1, side->downs == downs + 1);
+    NET_WAIT(side, 1, side->down_count == downs + 1);
     CHECKF(side->why == why && strstr(side->text, want) != NULL, "%s: %s", status_name(side->why),
            side->text);
     CHECK(strncmp(side->text, to, strlen(to)) == 0);
@@ -217,12 +218,12 @@ static void test_addresses(void)
     options.connect_ms = 300;
     pair_open(sides, options, net_options("t0", 0));
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        CHECKF(transport_connect(sides[0].t, wrong[i], NULL, &peer, &error) == ST_INVALID, "%s",
-               wrong[i]);
-        CHECK(transport_listen(sides[0].t, wrong[i], bound, &error) == ST_INVALID);
+        CHECKF(transport_connect(sides[0].transport, wrong[i], NULL, &peer, &error) == ST_INVALID,
+               "%s", wrong[i]);
+        CHECK(transport_listen(sides[0].transport, wrong[i], bound, &error) == ST_INVALID);
         CHECKF(strncmp(error.text, "listen on ", 10) == 0, "%s", error.text);
     }
-    CHECK(transport_listen(sides[0].t, address, bound, &error) == ST_IO);
+    CHECK(transport_listen(sides[0].transport, address, bound, &error) == ST_IO);
     snprintf(want, sizeof(want), "listen on %s: address already in use", address);
     CHECKF(strcmp(error.text, want) == 0, "%s", error.text);
 
@@ -241,14 +242,14 @@ static void test_addresses(void)
 
     /* A name, perhaps with several addresses. */
     snprintf(bound, sizeof(bound), "localhost%s", strrchr(address, ':'));
-    CHECK(transport_connect(sides[0].t, bound, NULL, &peer, &error) == ST_OK);
-    NET_WAIT(sides, 2, sides[0].ups == 1 && sides[1].ups == 1);
+    CHECK(transport_connect(sides[0].transport, bound, NULL, &peer, &error) == ST_OK);
+    NET_WAIT(sides, 2, sides[0].up_count == 1 && sides[1].up_count == 1);
     CHECK(strcmp(sides[0].peer->address, bound) == 0);
     net_pair_close(sides);
 
     net_open(&sides[0], net_options("p0", 0));
     net_open(&sides[1], net_options("t0", 0));
-    if (transport_listen(sides[1].t, "[::1]:0", address, &error) == ST_OK) {
+    if (transport_listen(sides[1].transport, "[::1]:0", address, &error) == ST_OK) {
         CHECKF(strncmp(address, "[::1]:", 6) == 0, "%s", address);
         pair_connect(sides);
     } else {
@@ -287,7 +288,7 @@ static void check_message(struct net_side *side, struct transport_peer *peer, co
     uint64_t offset = LIMIT_MESSAGE_BYTES - bytes;
     CHECK(memcmp(data, big + offset, bytes) == 0);
     if (number % 7 == 0)
-        CHECK(transport_send(side->t, peer, &number, sizeof(number)) == ST_OK);
+        CHECK(transport_send(side->transport, peer, &number, sizeof(number)) == ST_OK);
 }
 
 static void check_answer(struct net_side *side, struct transport_peer *peer, const uint8_t *data,
@@ -312,7 +313,7 @@ static void test_messages(void)
     for (uint64_t number = 0; number < 10000; number++) {
         size_t bytes = message_bytes(number);
         enum status status;
-        while ((status = transport_send(sides[0].t, sides[0].peer,
+        while ((status = transport_send(sides[0].transport, sides[0].peer,
                                         big + (LIMIT_MESSAGE_BYTES - bytes), bytes)) != ST_OK) {
             /* The queue is full, and no part of this message was sent. */
             CHECK(status == ST_NO_RESOURCE);
@@ -321,17 +322,18 @@ static void test_messages(void)
         if (random_at(seed, number) % 100 == 0)
             net_turn(sides, 2, 0);
     }
-    CHECK(transport_send(sides[0].t, sides[0].peer, big, LIMIT_MESSAGE_BYTES + 1) == ST_TOO_LARGE);
+    CHECK(transport_send(sides[0].transport, sides[0].peer, big, LIMIT_MESSAGE_BYTES + 1) ==
+          ST_TOO_LARGE);
     NET_WAIT(sides, 2, sides[1].messages == 10000 && sides[0].messages == 10000 / 7 + 1);
 
     /* A peer does not read: the queue is limited, and all queued messages arrive later. */
     uint64_t queued = 0;
     sides[1].on_message = NULL;
-    while (transport_send(sides[0].t, sides[0].peer, big, 1 << 20) == ST_OK)
+    while (transport_send(sides[0].transport, sides[0].peer, big, 1 << 20) == ST_OK)
         queued++;
     CHECKF(queued >= 63 && queued < 80, "%d MiB", (int)queued);
     NET_WAIT(sides, 2, sides[1].messages == 10000 + queued);
-    CHECK(sides[0].downs == 0 && sides[1].downs == 0);
+    CHECK(sides[0].down_count == 0 && sides[1].down_count == 0);
     net_pair_close(sides);
 }
 
@@ -342,7 +344,7 @@ static void disconnect_now(struct net_side *side, struct transport_peer *peer, c
 {
     (void)data;
     (void)bytes;
-    transport_disconnect(side->t, peer);
+    transport_disconnect(side->transport, peer);
 }
 
 static void test_life(void)
@@ -352,44 +354,46 @@ static void test_life(void)
     struct error error;
     char first_address[LIMIT_ADDRESS_BYTES];
     pair_open(sides, net_options("p0", REGION), net_options("t0", REGION));
-    CHECK(transport_listen(sides[0].t, "127.0.0.1:0", first_address, &error) == ST_OK);
+    CHECK(transport_listen(sides[0].transport, "127.0.0.1:0", first_address, &error) == ST_OK);
 
     /* Both sides connect at once, one of them twice: three connections, each with a peer on both
      * sides. */
-    CHECK(transport_connect(sides[0].t, address, NULL, &peer, &error) == ST_OK);
-    CHECK(transport_connect(sides[1].t, first_address, NULL, &second, &error) == ST_OK);
-    CHECK(transport_connect(sides[1].t, first_address, NULL, &second, &error) == ST_OK);
-    NET_WAIT(sides, 2, sides[0].ups == 3 && sides[1].ups == 3);
+    CHECK(transport_connect(sides[0].transport, address, NULL, &peer, &error) == ST_OK);
+    CHECK(transport_connect(sides[1].transport, first_address, NULL, &second, &error) == ST_OK);
+    CHECK(transport_connect(sides[1].transport, first_address, NULL, &second, &error) == ST_OK);
+    NET_WAIT(sides, 2, sides[0].up_count == 3 && sides[1].up_count == 3);
 
     /* Writes in both directions over one connection. */
     struct transport_peer *back = sides[1].peer;
-    memset(transport_region(sides[0].t), 5, 1000);
-    memset((uint8_t *)transport_region(sides[1].t) + 5000, 6, 1000);
-    CHECK(transport_write(sides[1].t, back, (uint8_t *)transport_region(sides[1].t) + 5000, 1000,
+    memset(transport_region(sides[0].transport), 5, 1000);
+    memset((uint8_t *)transport_region(sides[1].transport) + 5000, 6, 1000);
+    CHECK(transport_write(sides[1].transport, back,
+                          (uint8_t *)transport_region(sides[1].transport) + 5000, 1000,
                           7000) == ST_OK);
-    transport_flush(sides[1].t, back, 1);
-    CHECK(transport_write(sides[0].t, peer, transport_region(sides[0].t), 1000, 9000) == ST_OK);
-    transport_flush(sides[0].t, peer, 1);
-    CHECK(transport_write(sides[0].t, peer, transport_region(sides[0].t), 2, REGION - 1) ==
-          ST_INVALID);
-    NET_WAIT(sides, 2, sides[0].flushes == 1 && sides[1].flushes == 1);
-    CHECK(((uint8_t *)transport_region(sides[0].t))[7999] == 6);
-    CHECK(((uint8_t *)transport_region(sides[0].t))[8000] == 0);
-    CHECK(((uint8_t *)transport_region(sides[1].t))[9999] == 5);
+    transport_flush(sides[1].transport, back, 1);
+    CHECK(transport_write(sides[0].transport, peer, transport_region(sides[0].transport), 1000,
+                          9000) == ST_OK);
+    transport_flush(sides[0].transport, peer, 1);
+    CHECK(transport_write(sides[0].transport, peer, transport_region(sides[0].transport), 2,
+                          REGION - 1) == ST_INVALID);
+    NET_WAIT(sides, 2, sides[0].flush_count == 1 && sides[1].flush_count == 1);
+    CHECK(((uint8_t *)transport_region(sides[0].transport))[7999] == 6);
+    CHECK(((uint8_t *)transport_region(sides[0].transport))[8000] == 0);
+    CHECK(((uint8_t *)transport_region(sides[1].transport))[9999] == 5);
 
     /* One side disconnects within its callback. The other side is informed, and the other
      * connections stay. */
     sides[1].on_message = disconnect_now;
-    CHECK(transport_send(sides[0].t, peer, "x", 1) == ST_OK);
-    CHECK(transport_send(sides[0].t, peer, "y", 1) == ST_OK);
-    NET_WAIT(sides, 2, sides[0].downs == 1);
-    CHECK(sides[1].messages == 1 && sides[1].downs == 0 && sides[0].why == ST_UNREACHABLE);
+    CHECK(transport_send(sides[0].transport, peer, "x", 1) == ST_OK);
+    CHECK(transport_send(sides[0].transport, peer, "y", 1) == ST_OK);
+    NET_WAIT(sides, 2, sides[0].down_count == 1);
+    CHECK(sides[1].messages == 1 && sides[1].down_count == 0 && sides[0].why == ST_UNREACHABLE);
     CHECKF(strncmp(sides[0].text, "t0: connection ", 15) == 0, "%s", sides[0].text);
 
     /* A connection ends before it is up; a transport is closed while it connects. */
-    CHECK(transport_connect(sides[0].t, address, NULL, &peer, &error) == ST_OK);
-    transport_disconnect(sides[0].t, peer);
-    CHECK(transport_connect(sides[0].t, address, NULL, &peer, &error) == ST_OK);
+    CHECK(transport_connect(sides[0].transport, address, NULL, &peer, &error) == ST_OK);
+    transport_disconnect(sides[0].transport, peer);
+    CHECK(transport_connect(sides[0].transport, address, NULL, &peer, &error) == ST_OK);
     net_pair_close(sides);
     transport_close(NULL);
 }
@@ -401,14 +405,14 @@ static void test_gone_before_written(void)
     struct net_side sides[2];
     pair_open(sides, net_options("p0", REGION), net_options("t0", REGION));
     pair_connect(sides);
-    transport_close(sides[0].t);
-    const void *region = transport_region(sides[1].t);
-    CHECK(transport_write(sides[1].t, sides[1].peer, region, 64, 0) == ST_UNREACHABLE);
-    transport_flush(sides[1].t, sides[1].peer, 1);
-    NET_WAIT(&sides[1], 1, sides[1].downs == 1);
+    transport_close(sides[0].transport);
+    const void *region = transport_region(sides[1].transport);
+    CHECK(transport_write(sides[1].transport, sides[1].peer, region, 64, 0) == ST_UNREACHABLE);
+    transport_flush(sides[1].transport, sides[1].peer, 1);
+    NET_WAIT(&sides[1], 1, sides[1].down_count == 1);
     CHECKF(sides[1].why == ST_UNREACHABLE, "%s", sides[1].text);
     CHECKF(strncmp(sides[1].text, "p0: connection ", 15) == 0, "%s", sides[1].text);
-    transport_close(sides[1].t);
+    transport_close(sides[1].transport);
 }
 
 int main(void)

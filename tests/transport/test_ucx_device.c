@@ -49,16 +49,17 @@ static void rig_close(struct rig *rig)
 
 static uint8_t *bytes_of(struct rig *rig, int side)
 {
-    void *region = transport_region(rig->sides[side].t);
+    void *region = transport_region(rig->sides[side].transport);
     return rig->devices[side] != NULL ? fake_memory_see(rig->devices[side], region) : region;
 }
 
 static void write_all(struct rig *rig, uint64_t cookie)
 {
     struct net_side *side = &rig->sides[0];
-    enum status status = transport_write(side->t, side->peer, transport_region(side->t), REGION, 0);
+    enum status status =
+        transport_write(side->transport, side->peer, transport_region(side->transport), REGION, 0);
     CHECKF(status == ST_OK, "%s: %s", status_name(status), side->text);
-    transport_flush(side->t, side->peer, cookie);
+    transport_flush(side->transport, side->peer, cookie);
 }
 
 /* Checks transfers of the whole region in both directions, and what the transport reports about
@@ -73,19 +74,19 @@ static void test_told(const char *tls, bool first, bool second)
         for (uint64_t i = 0; i < REGION; i += 8)
             memcpy(bytes_of(&rig, side) + i, &(uint64_t){random_at(seed + (uint64_t)side, i)}, 8);
     write_all(&rig, 1);
-    NET_WAIT(rig.sides, 2, rig.sides[0].flushes == 1);
+    NET_WAIT(rig.sides, 2, rig.sides[0].flush_count == 1);
     CHECK(memcmp(bytes_of(&rig, 0), bytes_of(&rig, 1), REGION) == 0);
     memset(bytes_of(&rig, 1), 7, REGION);
-    CHECK(transport_write(rig.sides[1].t, rig.sides[1].peer, transport_region(rig.sides[1].t), 999,
-                          5) == ST_OK);
-    transport_flush(rig.sides[1].t, rig.sides[1].peer, 1);
-    NET_WAIT(rig.sides, 2, rig.sides[1].flushes == 1);
+    CHECK(transport_write(rig.sides[1].transport, rig.sides[1].peer,
+                          transport_region(rig.sides[1].transport), 999, 5) == ST_OK);
+    transport_flush(rig.sides[1].transport, rig.sides[1].peer, 1);
+    NET_WAIT(rig.sides, 2, rig.sides[1].flush_count == 1);
     CHECK(bytes_of(&rig, 0)[4] != 7 || bytes_of(&rig, 0)[1004] != 7);
     for (int i = 5; i < 1004; i++)
         CHECK(bytes_of(&rig, 0)[i] == 7);
     const bool has[2] = {first, second};
     for (int i = 0; i < 2; i++) {
-        transport_memory(rig.sides[i].t, &memory[i]);
+        transport_memory(rig.sides[i].transport, &memory[i]);
         CHECK(memory[i].way == (has[i] ? TRANSPORT_WAY_STAGED : TRANSPORT_WAY_HOST));
         CHECK(has[i] == (strcmp(memory[i].why, "fake is not CUDA memory") == 0));
         const struct transport_copied *copied = memory[i].copied;
@@ -110,19 +111,19 @@ static void test_stuck(const char *tls, int whose)
     fake_memory_stick(rig.devices[whose], true);
     int64_t begin_ms = net_now_ms();
     write_all(&rig, 1);
-    NET_WAIT(rig.sides, 2, rig.sides[0].downs == 1 && rig.sides[1].downs == 1);
+    NET_WAIT(rig.sides, 2, rig.sides[0].down_count == 1 && rig.sides[1].down_count == 1);
     int took_ms = (int)(net_now_ms() - begin_ms);
     printf("stuck device of side %d: down after %d ms: %s\n", whose, took_ms,
            rig.sides[whose].text);
     CHECK(took_ms >= 350 && took_ms < 10000);
     CHECK(rig.sides[whose].why == ST_IO);
     CHECK(strstr(rig.sides[whose].text, "fake: a copy of KV is not done after 400 ms") != NULL);
-    CHECK(rig.sides[0].failed_flushes == 1 && rig.sides[0].flushes == 0);
+    CHECK(rig.sides[0].failed_flush_count == 1 && rig.sides[0].flush_count == 0);
     fake_memory_stick(rig.devices[whose], false);
     net_pair_connect(rig.sides, rig.address);
     memset(bytes_of(&rig, 0), 4, REGION);
     write_all(&rig, 1);
-    NET_WAIT(rig.sides, 2, rig.sides[0].flushes == 1);
+    NET_WAIT(rig.sides, 2, rig.sides[0].flush_count == 1);
     CHECK(memcmp(bytes_of(&rig, 0), bytes_of(&rig, 1), REGION) == 0);
     rig_close(&rig);
 }
@@ -141,14 +142,14 @@ static void test_failed(const char *tls, int whose, bool during)
         net_turn(rig.sides, 2, 0);
         fake_memory_fail(rig.devices[whose]);
     }
-    NET_WAIT(rig.sides, 2, rig.sides[0].downs == 1 && rig.sides[1].downs == 1);
+    NET_WAIT(rig.sides, 2, rig.sides[0].down_count == 1 && rig.sides[1].down_count == 1);
     CHECKF(rig.sides[whose].why == ST_IO, "%s", rig.sides[whose].text);
     CHECKF(strstr(rig.sides[whose].text, "fake: an illegal memory access") != NULL, "%s",
            rig.sides[whose].text);
-    CHECK(rig.sides[0].failed_flushes == 1);
+    CHECK(rig.sides[0].failed_flush_count == 1);
     net_pair_connect(rig.sides, rig.address); /* Messages still arrive; KV does not. */
     write_all(&rig, 1);
-    NET_WAIT(rig.sides, 2, rig.sides[0].downs == 2 && rig.sides[1].downs == 2);
+    NET_WAIT(rig.sides, 2, rig.sides[0].down_count == 2 && rig.sides[1].down_count == 2);
     for (int i = 0; i < 50 && TEST_SANITIZED;
          i++) /* UCX 1.13 aborts if it is closed during its own greeting. */
         net_turn(rig.sides, 2, 1);
@@ -168,18 +169,18 @@ static void test_nothing_late(void)
         while (fake_memory_copies(rig.devices[1], HOST_TO_DEVICE) < copies + (uint64_t)round % 7)
             net_turn(rig.sides, 2, 10);
         if (round % 2 == 0) {
-            transport_disconnect(rig.sides[1].t, rig.sides[1].peer);
+            transport_disconnect(rig.sides[1].transport, rig.sides[1].peer);
             rig.sides[1].peer = NULL;
         } else {
-            transport_disconnect(rig.sides[0].t, rig.sides[0].peer);
+            transport_disconnect(rig.sides[0].transport, rig.sides[0].peer);
             rig.sides[0].peer = NULL;
-            int downs = rig.sides[1].downs;
-            NET_WAIT(&rig.sides[1], 1, rig.sides[1].downs > downs);
+            int downs = rig.sides[1].down_count;
+            NET_WAIT(&rig.sides[1], 1, rig.sides[1].down_count > downs);
         }
         memset(bytes_of(&rig, 1), 0xee, REGION);
-        int downs = rig.sides[0].downs;
+        int downs = rig.sides[0].down_count;
         if (round % 2 == 0)
-            NET_WAIT(rig.sides, 2, rig.sides[0].downs > downs);
+            NET_WAIT(rig.sides, 2, rig.sides[0].down_count > downs);
         for (int i = 0; i < 20; i++)
             net_turn(rig.sides, 2, 1);
         for (uint64_t i = 0; i < REGION; i++)

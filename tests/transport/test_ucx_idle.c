@@ -27,13 +27,14 @@ int main(int argc, char **argv)
         options.ucx_tls = argc > 1 && argv[1][0] != 0 ? argv[1] : NULL;
         net_open(&sides[i], options);
     }
-    CHECK(transport_listen(sides[1].t, "127.0.0.1:0", address, &error) == ST_OK);
-    CHECK(transport_connect(sides[0].t, address, NULL, &peer, &error) == ST_OK);
-    NET_WAIT(sides, 2, sides[0].ups == 1 && sides[1].ups == 1);
+    CHECK(transport_listen(sides[1].transport, "127.0.0.1:0", address, &error) == ST_OK);
+    CHECK(transport_connect(sides[0].transport, address, NULL, &peer, &error) == ST_OK);
+    NET_WAIT(sides, 2, sides[0].up_count == 1 && sides[1].up_count == 1);
     for (int i = 0; i < 10; i++)
-        CHECK(transport_write(sides[0].t, peer, transport_region(sides[0].t), 100000, 0) == ST_OK);
-    transport_flush(sides[0].t, peer, 1);
-    NET_WAIT(sides, 2, sides[0].flushes == 1);
+        CHECK(transport_write(sides[0].transport, peer, transport_region(sides[0].transport),
+                              100000, 0) == ST_OK);
+    transport_flush(sides[0].transport, peer, 1);
+    NET_WAIT(sides, 2, sides[0].flush_count == 1);
 
     int64_t begin_ms = net_now_ms();
     double before = cpu_ms();
@@ -47,9 +48,9 @@ int main(int argc, char **argv)
            transport_peer_path(peer), idle_ms, percent, turns);
     CHECKF(percent < 1, "%.2f %%", percent);
     CHECK(turns < idle_ms / 20);
-    CHECK(sides[0].downs == 0 && sides[1].downs == 0);
-    transport_close(sides[1].t);
-    NET_WAIT(sides, 1, sides[0].downs == 1);
-    transport_close(sides[0].t);
+    CHECK(sides[0].down_count == 0 && sides[1].down_count == 0);
+    transport_close(sides[1].transport);
+    NET_WAIT(sides, 1, sides[0].down_count == 1);
+    transport_close(sides[0].transport);
     return 0;
 }

@@ -35,7 +35,7 @@ static void side_keys(struct net_side *side, const char *which)
 {
     const struct secret_keys keys = keys_of(which);
     struct error error;
-    CHECK(transport_keys_set(side->t, &keys, &error) == ST_OK);
+    CHECK(transport_keys_set(side->transport, &keys, &error) == ST_OK);
 }
 
 /* Sends a message in each direction, and KV over the data connections, which are up afterwards. */
@@ -43,16 +43,16 @@ static void exchange_between(struct net_side *sides, int from, int to)
 {
     struct net_side *a = &sides[from], *b = &sides[to];
     uint64_t messages[2] = {a->messages, b->messages};
-    int flushes = a->flushes;
-    uint8_t *own = transport_region(a->t);
+    int flushes = a->flush_count;
+    uint8_t *own = transport_region(a->transport);
     memset(own, 1 + flushes, 65536);
-    CHECK(transport_send(a->t, a->peer, "12345678", 8) == ST_OK);
-    CHECK(transport_send(b->t, b->peer, "12345678", 8) == ST_OK);
-    CHECK(transport_write(a->t, a->peer, own, 65536, 65536) == ST_OK);
-    transport_flush(a->t, a->peer, (uint64_t)flushes + 1);
+    CHECK(transport_send(a->transport, a->peer, "12345678", 8) == ST_OK);
+    CHECK(transport_send(b->transport, b->peer, "12345678", 8) == ST_OK);
+    CHECK(transport_write(a->transport, a->peer, own, 65536, 65536) == ST_OK);
+    transport_flush(a->transport, a->peer, (uint64_t)flushes + 1);
     NET_WAIT(sides, 3,
-             a->messages > messages[0] && b->messages > messages[1] && a->flushes > flushes);
-    CHECK(memcmp((uint8_t *)transport_region(b->t) + 65536, own, 65536) == 0);
+             a->messages > messages[0] && b->messages > messages[1] && a->flush_count > flushes);
+    CHECK(memcmp((uint8_t *)transport_region(b->transport) + 65536, own, 65536) == 0);
 }
 
 static void exchange(struct net_side *sides)
@@ -66,11 +66,11 @@ static void connect_again(struct net_side *sides, const char *address)
 {
     struct transport_peer *kept[2] = {sides[0].peer, sides[1].peer}, *more;
     struct error error;
-    int ups = sides[0].ups, other_ups = sides[1].ups, downs = sides[1].downs;
-    CHECK(transport_connect(sides[0].t, address, NULL, &more, &error) == ST_OK);
-    NET_WAIT(sides, 2, sides[0].ups == ups + 1 && sides[1].ups == other_ups + 1);
-    transport_disconnect(sides[0].t, sides[0].peer);
-    NET_WAIT(sides, 2, sides[1].downs > downs);
+    int ups = sides[0].up_count, other_ups = sides[1].up_count, downs = sides[1].down_count;
+    CHECK(transport_connect(sides[0].transport, address, NULL, &more, &error) == ST_OK);
+    NET_WAIT(sides, 2, sides[0].up_count == ups + 1 && sides[1].up_count == other_ups + 1);
+    transport_disconnect(sides[0].transport, sides[0].peer);
+    NET_WAIT(sides, 2, sides[1].down_count > downs);
     sides[0].peer = kept[0];
     sides[1].peer = kept[1];
 }
@@ -87,9 +87,9 @@ static void test_rotation(int first)
     side_open(&sides[0], "p0", "a");
     side_open(&sides[1], "t0", "a");
     side_open(&sides[2], "old", "a");
-    CHECK(transport_listen(sides[1].t, "127.0.0.1:0", address, &error) == ST_OK);
-    CHECK(transport_connect(sides[0].t, address, NULL, &peer, &error) == ST_OK);
-    NET_WAIT(sides, 2, sides[0].ups == 1 && sides[1].ups == 1);
+    CHECK(transport_listen(sides[1].transport, "127.0.0.1:0", address, &error) == ST_OK);
+    CHECK(transport_connect(sides[0].transport, address, NULL, &peer, &error) == ST_OK);
+    NET_WAIT(sides, 2, sides[0].up_count == 1 && sides[1].up_count == 1);
     exchange(sides);
     for (int step = 0; step < 3; step++) {
         side_keys(&sides[first], steps[step]);
@@ -105,10 +105,11 @@ static void test_rotation(int first)
      * CONNECT_MS. Other connections without a proof of b would have ended by then, too. */
     side_keys(&sides[first], "ba");
     struct transport_peer *kept = sides[first].peer;
-    CHECK(transport_listen(sides[2].t, "127.0.0.1:0", stranger_address, &error) == ST_OK);
+    CHECK(transport_listen(sides[2].transport, "127.0.0.1:0", stranger_address, &error) == ST_OK);
     side_keys(&sides[first], "ab");
-    CHECK(transport_connect(sides[first].t, stranger_address, NULL, &peer, &error) == ST_OK);
-    NET_WAIT(sides, 3, sides[2].ups == 1 && sides[first].peer != kept);
+    CHECK(transport_connect(sides[first].transport, stranger_address, NULL, &peer, &error) ==
+          ST_OK);
+    NET_WAIT(sides, 3, sides[2].up_count == 1 && sides[first].peer != kept);
     exchange_between(sides, first, 2);
     side_keys(&sides[first], "b");
     side_keys(&sides[1 - first], "b");
@@ -117,11 +118,11 @@ static void test_rotation(int first)
     exchange(sides);
     connect_again(sides, address);
     /* The old key cannot connect. */
-    CHECK(transport_connect(sides[2].t, address, NULL, &peer, &error) == ST_OK);
+    CHECK(transport_connect(sides[2].transport, address, NULL, &peer, &error) == ST_OK);
     NET_WAIT(sides, 3, strstr(sides[1].text, "the cluster keys differ (cluster/key_file): TLS"));
     exchange(sides);
     for (int i = 0; i < 3; i++)
-        transport_close(sides[i].t);
+        transport_close(sides[i].transport);
 }
 
 int main(void)

@@ -43,10 +43,10 @@ struct writer {
 
 static void write_now(struct net_side *side, uint8_t value)
 {
-    uint8_t *region = transport_region(side->t);
+    uint8_t *region = transport_region(side->transport);
     memset(region, value, REGION);
-    CHECK(transport_write(side->t, side->peer, region, REGION, 0) == ST_OK);
-    transport_flush(side->t, side->peer, side->flushed_cookie + 1);
+    CHECK(transport_write(side->transport, side->peer, region, REGION, 0) == ST_OK);
+    transport_flush(side->transport, side->peer, side->flushed_cookie + 1);
 }
 
 static void obey(struct net_side *side, char command)
@@ -57,9 +57,9 @@ static void obey(struct net_side *side, char command)
         raise(SIGSTOP);
         write_now(side, LATE);
     } else if (command == 'e') { /* Disconnect, and do not connect again. */
-        transport_disconnect(side->t, side->peer);
+        transport_disconnect(side->transport, side->peer);
         side->peer = NULL;
-        side->downs = -1;
+        side->down_count = -1;
     }
 }
 
@@ -72,16 +72,16 @@ static void writer_run(const char *address, int commands)
     int connects = 0; /* Is one more than the number of connections that have ended. */
     net_open(&side, options_of("p0"));
     for (;;) {
-        struct pollfd polls[2] = {{.fd = transport_fd(side.t), .events = POLLIN},
+        struct pollfd polls[2] = {{.fd = transport_fd(side.transport), .events = POLLIN},
                                   {.fd = side.peer != NULL ? commands : -1, .events = POLLIN}};
         char command;
-        if (side.downs == connects) {
+        if (side.down_count == connects) {
             connects++;
             side.flushed_cookie = 0;
-            CHECK(transport_connect(side.t, address, NULL, &peer, &error) == ST_OK);
+            CHECK(transport_connect(side.transport, address, NULL, &peer, &error) == ST_OK);
         }
         poll(polls, 2, -1);
-        transport_progress(side.t);
+        transport_progress(side.transport);
         if (polls[1].revents == 0 || side.peer == NULL)
             continue;
         if (read(commands, &command, 1) != 1)
@@ -146,7 +146,7 @@ static void on_up(void *self, struct transport_peer *peer)
 static void on_down(void *self, struct transport_peer *peer, enum status why, const char *text)
 {
     number_down = transport_peer_number(peer);
-    awaited = transport_writes_await(receiver.t, peer);
+    awaited = transport_writes_await(receiver.transport, peer);
     net_down(self, peer, why, text);
 }
 
@@ -159,7 +159,7 @@ static void on_ended(void *self, uint64_t number)
 
 static uint8_t *received(void)
 {
-    return transport_region(receiver.t);
+    return transport_region(receiver.transport);
 }
 
 /* True if every byte is `value`. */
@@ -179,19 +179,19 @@ static void pass_ms(int ms)
 static void stopped_in_write(const struct writer *writer)
 {
     int status;
-    int downs = receiver.downs;
+    int downs = receiver.down_count;
     command(writer, 's');
     CHECK(waitpid(writer->pid, &status, WUNTRACED) == writer->pid && WIFSTOPPED(status));
-    NET_WAIT(&receiver, 1, receiver.downs > downs);
+    NET_WAIT(&receiver, 1, receiver.down_count > downs);
     CHECKF(receiver.why == ST_TIMED_OUT, "%s", receiver.text);
     CHECK(number_down == number_up && awaited == (strcmp(way, "none") != 0));
 }
 
 static void writer_begins(const struct writer *writer)
 {
-    int ups = receiver.ups;
+    int ups = receiver.up_count;
     if (receiver.peer == NULL)
-        NET_WAIT(&receiver, 1, receiver.ups > ups);
+        NET_WAIT(&receiver, 1, receiver.up_count > ups);
     memset(received(), 0, REGION);
     command(writer, 'w');
     NET_WAIT(&receiver, 1, all_are(1));
@@ -207,7 +207,7 @@ static void test_continued(const struct writer *writer)
 {
     writer_begins(writer);
     int before = ends;
-    int ups = receiver.ups;
+    int ups = receiver.up_count;
     stopped_in_write(writer);
     pass_ms(2000); /* Five times the silence. */
     CHECK(ends == before && all_are(1));
@@ -221,7 +221,7 @@ static void test_continued(const struct writer *writer)
         CHECK(all_are(by_put() ? LATE : 1));
         given_away();
     }
-    NET_WAIT(&receiver, 1, receiver.ups > ups); /* The writer has connected again. */
+    NET_WAIT(&receiver, 1, receiver.up_count > ups); /* The writer has connected again. */
     CHECK(all_are(5) && ends == before + (strcmp(way, "none") != 0));
 }
 
@@ -244,9 +244,9 @@ static void test_disconnected(const struct writer *writer)
     writer_begins(writer);
     int before = ends;
     uint64_t number = transport_peer_number(receiver.peer);
-    bool lingers = transport_writes_await(receiver.t, receiver.peer);
+    bool lingers = transport_writes_await(receiver.transport, receiver.peer);
     CHECK(lingers == (strcmp(way, "none") != 0));
-    transport_disconnect(receiver.t, receiver.peer);
+    transport_disconnect(receiver.transport, receiver.peer);
     receiver.peer = NULL;
     if (lingers)
         NET_WAIT(&receiver, 1, ends > before && number_ended == number);
@@ -257,9 +257,9 @@ static void test_closed(const struct writer *writer)
 {
     writer_begins(writer);
     int before = ends;
-    int downs = receiver.downs;
+    int downs = receiver.down_count;
     command(writer, 'e');
-    NET_WAIT(&receiver, 1, receiver.downs > downs);
+    NET_WAIT(&receiver, 1, receiver.down_count > downs);
     CHECK(receiver.why == ST_UNREACHABLE && !awaited && ends == before);
 }
 
@@ -279,7 +279,7 @@ int main(int argc, char **argv)
     options.events.peer_down = on_down;
     options.events.writes_ended = on_ended;
     net_open(&receiver, options);
-    CHECK(transport_listen(receiver.t, "127.0.0.1:0", address, &error) == ST_OK);
+    CHECK(transport_listen(receiver.transport, "127.0.0.1:0", address, &error) == ST_OK);
     writer_start(&writers[0], address);
     test_continued(&writers[0]);
     test_disconnected(&writers[0]);
@@ -288,6 +288,6 @@ int main(int argc, char **argv)
     writer_start(&writers[1], address);
     test_killed(&writers[1]);
     writer_end(&writers[1]);
-    transport_close(receiver.t);
+    transport_close(receiver.transport);
     return 0;
 }

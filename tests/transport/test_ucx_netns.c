@@ -38,7 +38,7 @@ static uint8_t content(uint64_t offset)
 static void reader_message(struct net_side *side, struct transport_peer *peer, const uint8_t *data,
                            size_t bytes)
 {
-    const uint8_t *region = transport_region(side->t);
+    const uint8_t *region = transport_region(side->transport);
     uint64_t length;
     (void)data;
     (void)bytes;
@@ -47,7 +47,7 @@ static void reader_message(struct net_side *side, struct transport_peer *peer, c
         for (uint64_t k = at; k < at + length; k++)
             CHECKF(region[k] == content(k), "byte %d", (int)k);
     }
-    CHECK(transport_send(side->t, peer, "same", 4) == ST_OK);
+    CHECK(transport_send(side->transport, peer, "same", 4) == ST_OK);
 }
 
 /* Runs one side in its namespace. Writes a character to `out` after each step: r = ready, s = same
@@ -67,36 +67,36 @@ static int side_main(bool writer, int out)
     net_open(&side, options);
     if (!writer) {
         side.on_message = reader_message;
-        CHECK(transport_listen(side.t, "10.231.77.2:7400", bound, &error) == ST_OK);
+        CHECK(transport_listen(side.transport, "10.231.77.2:7400", bound, &error) == ST_OK);
         CHECK(write(out, "r", 1) == 1);
-        NET_WAIT(&side, 1, side.downs == 1);
+        NET_WAIT(&side, 1, side.down_count == 1);
     } else {
-        uint8_t *region = transport_region(side.t);
+        uint8_t *region = transport_region(side.transport);
         for (uint64_t k = 0; k < REGION; k++)
             region[k] = content(k);
-        CHECK(transport_connect(side.t, "10.231.77.2:7400", NULL, &peer, &error) == ST_OK);
-        NET_WAIT(&side, 1, side.ups == 1);
+        CHECK(transport_connect(side.transport, "10.231.77.2:7400", NULL, &peer, &error) == ST_OK);
+        NET_WAIT(&side, 1, side.up_count == 1);
         CHECKF(strcmp(transport_peer_path(peer), "messages over tcp") == 0, "%s",
                transport_peer_path(peer));
         for (uint64_t i = 0; i < WRITES; i++) {
             uint64_t at = place(i, &length);
-            CHECK(transport_write(side.t, peer, region + at, length, at) == ST_OK);
+            CHECK(transport_write(side.transport, peer, region + at, length, at) == ST_OK);
         }
-        transport_flush(side.t, peer, 1);
-        NET_WAIT(&side, 1, side.flushes == 1);
-        CHECK(transport_send(side.t, peer, "compare", 7) == ST_OK);
+        transport_flush(side.transport, peer, 1);
+        NET_WAIT(&side, 1, side.flush_count == 1);
+        CHECK(transport_send(side.transport, peer, "compare", 7) == ST_OK);
         NET_WAIT(&side, 1, side.messages == 1);
         CHECK(write(out, "s", 1) == 1);
         for (uint64_t i = 0; i < WRITES; i++) { /* Writes that are lost because the link is down. */
             uint64_t at = place(i, &length);
-            CHECK(transport_write(side.t, peer, region + at, length, at) == ST_OK);
+            CHECK(transport_write(side.transport, peer, region + at, length, at) == ST_OK);
         }
-        NET_WAIT(&side, 1, side.downs == 1);
+        NET_WAIT(&side, 1, side.down_count == 1);
     }
     CHECKF(side.why == ST_TIMED_OUT && strstr(side.text, "silent for 2000 ms") != NULL, "%s",
            side.text);
     CHECK(write(out, "d", 1) == 1);
-    transport_close(side.t);
+    transport_close(side.transport);
     return 0;
 }
 

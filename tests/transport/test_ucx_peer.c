@@ -70,7 +70,7 @@ static void rig_close(struct rig *rig)
 
 static uint8_t *bytes_of(struct rig *rig, int side)
 {
-    return fake_memory_see(rig->devices[side], transport_region(rig->sides[side].t));
+    return fake_memory_see(rig->devices[side], transport_region(rig->sides[side].transport));
 }
 
 static void fill(struct rig *rig, uint64_t draw)
@@ -82,14 +82,15 @@ static void fill(struct rig *rig, uint64_t draw)
 static void write_all(struct rig *rig, uint64_t cookie)
 {
     struct net_side *side = &rig->sides[0];
-    CHECK(transport_write(side->t, side->peer, transport_region(side->t), REGION, 0) == ST_OK);
-    transport_flush(side->t, side->peer, cookie);
+    CHECK(transport_write(side->transport, side->peer, transport_region(side->transport), REGION,
+                          0) == ST_OK);
+    transport_flush(side->transport, side->peer, cookie);
 }
 
 static struct transport_memory told(struct rig *rig, int side)
 {
     struct transport_memory memory;
-    transport_memory(rig->sides[side].t, &memory);
+    transport_memory(rig->sides[side].transport, &memory);
     return memory;
 }
 
@@ -104,20 +105,20 @@ static void test_told(void)
     fill(&rig, 1);
     memset(bytes_of(&rig, 1), 7, REGION);
     write_all(&rig, 1);
-    NET_WAIT(rig.sides, 2, rig.sides[0].flushes == 1);
+    NET_WAIT(rig.sides, 2, rig.sides[0].flush_count == 1);
     CHECK(memcmp(bytes_of(&rig, 0), bytes_of(&rig, 1), REGION) == 0);
-    void *computed = fake_memory_compute(rig.devices[1], transport_region(rig.sides[1].t));
+    void *computed = fake_memory_compute(rig.devices[1], transport_region(rig.sides[1].transport));
     CHECK(memcmp(bytes_of(&rig, 0), computed, REGION) == 0);
     memset(bytes_of(&rig, 1), 7, REGION);
-    CHECK(transport_write(rig.sides[1].t, rig.sides[1].peer, transport_region(rig.sides[1].t), 999,
-                          5) == ST_OK);
-    transport_flush(rig.sides[1].t, rig.sides[1].peer, 1);
+    CHECK(transport_write(rig.sides[1].transport, rig.sides[1].peer,
+                          transport_region(rig.sides[1].transport), 999, 5) == ST_OK);
+    transport_flush(rig.sides[1].transport, rig.sides[1].peer, 1);
     CHECK(strcmp(transport_peer_path(rig.sides[1].peer), "fake ipc") == 0);
-    NET_WAIT(rig.sides, 2, rig.sides[1].flushes == 1);
+    NET_WAIT(rig.sides, 2, rig.sides[1].flush_count == 1);
     for (int i = 5; i < 1004; i++)
         CHECK(bytes_of(&rig, 0)[i] == 7);
-    CHECK(transport_write(rig.sides[0].t, rig.sides[0].peer, transport_region(rig.sides[0].t), 2,
-                          REGION - 1) == ST_INVALID);
+    CHECK(transport_write(rig.sides[0].transport, rig.sides[0].peer,
+                          transport_region(rig.sides[0].transport), 2, REGION - 1) == ST_INVALID);
     for (int i = 0; i < 2; i++) {
         struct transport_memory memory = told(&rig, i);
         CHECK(memory.way == TRANSPORT_WAY_PEER && memory.why[0] != 0);
@@ -140,29 +141,29 @@ static void test_batches(void)
     net_pair_connect(rig.sides, rig.address);
     fill(&rig, 2);
     struct net_side *side = &rig.sides[0];
-    const uint8_t *region = transport_region(side->t);
+    const uint8_t *region = transport_region(side->transport);
     for (uint32_t i = 0; i < blocks; i++) {
         uint64_t block = (uint64_t)i * 389 % blocks; /* Each block once. */
-        CHECK(transport_write(side->t, side->peer, region + block * BLOCK, BLOCK,
+        CHECK(transport_write(side->transport, side->peer, region + block * BLOCK, BLOCK,
                               (blocks - 1 - block) * BLOCK) == ST_OK);
         if (i + 1 == 100 || i + 1 == blocks)
-            transport_flush(side->t, side->peer, i + 1 == 100 ? 1 : 2);
+            transport_flush(side->transport, side->peer, i + 1 == 100 ? 1 : 2);
     }
-    NET_WAIT(rig.sides, 2, side->flushes >= 1);
+    NET_WAIT(rig.sides, 2, side->flush_count >= 1);
     for (uint32_t i = 0; i < 100; i++) {
         uint64_t block = (uint64_t)i * 389 % blocks;
         CHECK(memcmp(bytes_of(&rig, 0) + block * BLOCK,
                      bytes_of(&rig, 1) + (blocks - 1 - block) * BLOCK, BLOCK) == 0);
     }
-    NET_WAIT(rig.sides, 2, side->flushes == 2);
+    NET_WAIT(rig.sides, 2, side->flush_count == 2);
     for (uint64_t block = 0; block < blocks; block++)
         CHECK(memcmp(bytes_of(&rig, 0) + block * BLOCK,
                      bytes_of(&rig, 1) + (blocks - 1 - block) * BLOCK, BLOCK) == 0);
     uint64_t copies = told(&rig, 0).copied[DEVICE_TO_PEER].copies;
     CHECKF(copies == 1 + (blocks - 100 + DEVICE_RUNS_MAX - 1) / DEVICE_RUNS_MAX, "%d copies",
            (int)copies);
-    transport_flush(side->t, side->peer, 3); /* A flush without writes. */
-    NET_WAIT(rig.sides, 2, side->flushes == 3);
+    transport_flush(side->transport, side->peer, 3); /* A flush without writes. */
+    NET_WAIT(rig.sides, 2, side->flush_count == 3);
     rig_close(&rig);
 }
 
@@ -196,7 +197,7 @@ static void test_falls_back(void)
         CHECKF(strcmp(note, cases[i].note) == 0, "case %d: %s", (int)i, note);
         fill(&rig, 3);
         write_all(&rig, 1);
-        NET_WAIT(rig.sides, 2, rig.sides[0].flushes == 1);
+        NET_WAIT(rig.sides, 2, rig.sides[0].flush_count == 1);
         CHECK(memcmp(bytes_of(&rig, 0), bytes_of(&rig, 1), REGION) == 0);
         CHECK(strstr(transport_peer_path(rig.sides[0].peer), ", staged") != NULL);
         for (int side = 0; side < 2; side++) {
@@ -293,10 +294,10 @@ static void test_device_ends(bool stuck)
     if (!stuck)
         fake_memory_fail(rig.devices[0]);
     int64_t begin_ms = net_now_ms();
-    NET_WAIT(rig.sides, 2, rig.sides[0].downs == 1 && rig.sides[1].downs == 1);
+    NET_WAIT(rig.sides, 2, rig.sides[0].down_count == 1 && rig.sides[1].down_count == 1);
     printf("%s device: down after %d ms: %s\n", stuck ? "stuck" : "failed",
            (int)(net_now_ms() - begin_ms), rig.sides[0].text);
-    CHECK(rig.sides[0].why == ST_IO && rig.sides[0].failed_flushes == 1);
+    CHECK(rig.sides[0].why == ST_IO && rig.sides[0].failed_flush_count == 1);
     CHECKF(strstr(rig.sides[0].text, stuck ? "fake: a copy of KV is not done after 3000 ms"
                                            : "fake: an illegal memory access") != NULL,
            "%s", rig.sides[0].text);
@@ -304,7 +305,7 @@ static void test_device_ends(bool stuck)
         fake_memory_stick(rig.devices[0], false);
         net_pair_connect(rig.sides, rig.address);
         write_all(&rig, 1);
-        NET_WAIT(rig.sides, 2, rig.sides[0].flushes == 1);
+        NET_WAIT(rig.sides, 2, rig.sides[0].flush_count == 1);
         CHECK(memcmp(bytes_of(&rig, 0), bytes_of(&rig, 1), REGION) == 0);
     }
     rig_close(&rig);
@@ -322,20 +323,21 @@ static void test_nothing_late(void)
         net_pair_connect(rig.sides, rig.address);
         memset(bytes_of(&rig, 0), round + 1, REGION);
         struct net_side *side = &rig.sides[0], *other = &rig.sides[1];
-        const uint8_t *region = transport_region(side->t);
+        const uint8_t *region = transport_region(side->transport);
         for (uint64_t at = 0; at < REGION; at += 64 * BLOCK) {
-            CHECK(transport_write(side->t, side->peer, region + at, 64 * BLOCK, at) == ST_OK);
+            CHECK(transport_write(side->transport, side->peer, region + at, 64 * BLOCK, at) ==
+                  ST_OK);
             if (at / BLOCK % 128 == 0)
-                transport_flush(side->t, side->peer, at / BLOCK / 128 + 1);
+                transport_flush(side->transport, side->peer, at / BLOCK / 128 + 1);
         }
         for (int i = 0; i < round % 7; i++)
             net_turn(rig.sides, 2, 1);
         struct net_side *ends = writer_ends ? side : other, *hears = writer_ends ? other : side;
-        int downs = hears->downs;
+        int downs = hears->down_count;
         if (ends->peer != NULL)
-            transport_disconnect(ends->t, ends->peer);
+            transport_disconnect(ends->transport, ends->peer);
         ends->peer = NULL;
-        NET_WAIT(hears, 1, hears->downs > downs);
+        NET_WAIT(hears, 1, hears->down_count > downs);
         if (!writer_ends)
             continue;
         memset(bytes_of(&rig, 1), 0xee, REGION);
@@ -358,19 +360,20 @@ static _Noreturn void writer(const char *address)
     struct transport_peer *peer;
     struct error error;
     net_open(&side, side_options("p0", device));
-    memset(fake_memory_see(device, transport_region(side.t)), 3, REGION);
-    CHECK(transport_connect(side.t, address, NULL, &peer, &error) == ST_OK);
-    NET_WAIT(&side, 1, side.peer != NULL || side.downs > 0);
+    memset(fake_memory_see(device, transport_region(side.transport)), 3, REGION);
+    CHECK(transport_connect(side.transport, address, NULL, &peer, &error) == ST_OK);
+    NET_WAIT(&side, 1, side.peer != NULL || side.down_count > 0);
     CHECKF(side.peer != NULL, "%s", side.text);
     CHECKF(strcmp(transport_peer_path(peer), "fake ipc") == 0, "%s", transport_peer_path(peer));
     for (uint64_t cookie = 1; side.peer != NULL; cookie++) { /* Until this process is killed. */
-        CHECK(transport_write(side.t, peer, transport_region(side.t), REGION, 0) == ST_OK);
-        transport_flush(side.t, peer, cookie);
+        CHECK(transport_write(side.transport, peer, transport_region(side.transport), REGION, 0) ==
+              ST_OK);
+        transport_flush(side.transport, peer, cookie);
         NET_WAIT(&side, 1, side.peer == NULL || side.flushed_cookie + 4 > cookie);
     }
     printf("writer: %s\n", side.text);
     fflush(stdout);
-    transport_close(side.t);
+    transport_close(side.transport);
     fake_memory_close(device);
     _exit(0);
 }
@@ -395,11 +398,11 @@ static void test_processes(int how)
     }
     struct fake_memory *device = fake_memory_open(&fake);
     net_open(&side, side_options("t0", device));
-    CHECK(transport_listen(side.t, "127.0.0.1:0", bound, &error) == ST_OK);
+    CHECK(transport_listen(side.transport, "127.0.0.1:0", bound, &error) == ST_OK);
     CHECK(write(ends[1], bound, sizeof(bound)) == sizeof(bound));
     close(ends[0]);
     close(ends[1]);
-    uint8_t *bytes = fake_memory_see(device, transport_region(side.t));
+    uint8_t *bytes = fake_memory_see(device, transport_region(side.transport));
     int64_t end_ms = net_now_ms() + NET_LONG_MS;
     while (((volatile uint8_t *)bytes)[REGION - 1] != 3) {
         CHECK(net_now_ms() < end_ms);
@@ -407,14 +410,14 @@ static void test_processes(int how)
     }
     if (how == 0) {
         kill(pid, SIGKILL);
-        NET_WAIT(&side, 1, side.downs == 1);
+        NET_WAIT(&side, 1, side.down_count == 1);
         usleep(50000); /* A part of the second for which blocks are kept in quarantine. */
         memset(bytes, 0xee, REGION);
         usleep(50000);
         for (uint64_t i = 0; i < REGION; i++)
             CHECK(bytes[i] == 0xee);
     }
-    transport_close(side.t);
+    transport_close(side.transport);
     fake_memory_close(device);
     CHECK(waitpid(pid, &status, 0) == pid);
     CHECK(how == 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0));

@@ -1,6 +1,6 @@
 /* Goal: a link over a network is up only when UCX has carried a message and flushed it. Where UCX
- * carries nothing, KV travels over data connections, and the note says why. UCX is tried again later,
- * while KV travels, and no write is lost or late when the link changes over.
+ * carries nothing, KV travels over data connections, and the note says why. UCX is tried again
+ * later, while KV travels, and no write is lost or late when the link changes over.
  *
  * Method: UCX over TCP between two transports of this process. This file's ucp_am_send_nbx replaces
  * UCX's: it sends probes, drops them, or fails. */
@@ -35,12 +35,12 @@ ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *header, s
 static void write_both_ways(struct net_side *sides)
 {
     for (int i = 0; i < 2; i++) {
-        uint8_t *from = transport_region(sides[i].t);
-        const uint8_t *to = transport_region(sides[1 - i].t);
+        uint8_t *from = transport_region(sides[i].transport);
+        const uint8_t *to = transport_region(sides[1 - i].transport);
         uint64_t cookie = sides[i].flushed_cookie + 1;
         memset(from, 17 + i, CHUNK);
-        CHECK(transport_write(sides[i].t, sides[i].peer, from, CHUNK, 5 * CHUNK) == ST_OK);
-        transport_flush(sides[i].t, sides[i].peer, cookie);
+        CHECK(transport_write(sides[i].transport, sides[i].peer, from, CHUNK, 5 * CHUNK) == ST_OK);
+        transport_flush(sides[i].transport, sides[i].peer, cookie);
         NET_WAIT(sides, 2, sides[i].flushed_cookie == cookie);
         CHECK(memcmp(to + 5 * CHUNK, from, CHUNK) == 0);
     }
@@ -62,7 +62,7 @@ static void run(const char *tls, uint32_t link_ms, const char *path, const char 
     CHECKF(strcmp(transport_peer_note(sides[0].peer), note) == 0, "%s",
            transport_peer_note(sides[0].peer));
     write_both_ways(sides);
-    CHECK(sides[0].downs == 0 && sides[1].downs == 0);
+    CHECK(sides[0].down_count == 0 && sides[1].down_count == 0);
     net_pair_close(sides);
 }
 
@@ -104,7 +104,7 @@ static void test_again(void)
             write_both_ways(sides);
         for (int i = 0; i < 20; i++)
             write_both_ways(sides);
-        CHECK(path_changes == 1 - round && sides[0].downs == 0 && sides[1].downs == 0);
+        CHECK(path_changes == 1 - round && sides[0].down_count == 0 && sides[1].down_count == 0);
         CHECK(round == 1 || transport_peer_note(sides[0].peer)[0] == 0);
         net_pair_close(sides);
     }
@@ -122,9 +122,9 @@ static void test_never_ready(void)
     options[1].link_ms = options[1].connect_ms = 50;
     probes = PROBES_DROPPED;
     net_pair_open(sides, options[0], options[1], address);
-    CHECK(transport_connect(sides[0].t, address, NULL, &peer, &error) == ST_OK);
-    NET_WAIT(sides, 2, sides[1].downs == 1 && sides[0].downs == 1);
-    CHECK(sides[0].ups == 0 && sides[1].ups == 0);
+    CHECK(transport_connect(sides[0].transport, address, NULL, &peer, &error) == ST_OK);
+    NET_WAIT(sides, 2, sides[1].down_count == 1 && sides[0].down_count == 1);
+    CHECK(sides[0].up_count == 0 && sides[1].up_count == 0);
     CHECKF(strcmp(sides[1].text, "p0: its link is not ready within 100 ms") == 0, "%s",
            sides[1].text);
     probes = PROBES_SENT;

@@ -156,9 +156,10 @@ static void connect_through(struct net_side *sides, const char *address)
 {
     struct transport_peer *peer;
     struct error error;
-    int ups = sides[0].ups;
-    CHECK(transport_connect(sides[0].t, address, NULL, &peer, &error) == ST_OK);
-    RELAY_WAIT(sides, sides[0].ups == ups + 1 && sides[0].peer != NULL && sides[1].peer != NULL);
+    int ups = sides[0].up_count;
+    CHECK(transport_connect(sides[0].transport, address, NULL, &peer, &error) == ST_OK);
+    RELAY_WAIT(sides,
+               sides[0].up_count == ups + 1 && sides[0].peer != NULL && sides[1].peer != NULL);
 }
 
 static void pair_open(struct net_side *sides, bool with_key, char address[LIMIT_ADDRESS_BYTES])
@@ -172,7 +173,7 @@ static void pair_open(struct net_side *sides, bool with_key, char address[LIMIT_
     net_pair_open(sides, options[0], options[1], direct);
     relay_open(direct, address);
     for (int i = 0; i < 2; i++) {
-        uint64_t *region = transport_region(sides[i].t);
+        uint64_t *region = transport_region(sides[i].transport);
         for (uint64_t k = 0; k < REGION / 8; k++)
             region[k] = i == 0 ? random_mix(k) : 0;
     }
@@ -181,12 +182,14 @@ static void pair_open(struct net_side *sides, bool with_key, char address[LIMIT_
 
 static void write_and_flush(struct net_side *sides)
 {
-    uint8_t *region = transport_region(sides[0].t);
-    int flushes = sides[0].flushes;
-    CHECK(transport_write(sides[0].t, sides[0].peer, region, WRITTEN, REGION - WRITTEN) == ST_OK);
-    transport_flush(sides[0].t, sides[0].peer, sides[0].flushed_cookie + 1);
-    RELAY_WAIT(sides, sides[0].flushes == flushes + 1);
-    CHECK(memcmp(region, (uint8_t *)transport_region(sides[1].t) + REGION - WRITTEN, WRITTEN) == 0);
+    uint8_t *region = transport_region(sides[0].transport);
+    int flushes = sides[0].flush_count;
+    CHECK(transport_write(sides[0].transport, sides[0].peer, region, WRITTEN, REGION - WRITTEN) ==
+          ST_OK);
+    transport_flush(sides[0].transport, sides[0].peer, sides[0].flushed_cookie + 1);
+    RELAY_WAIT(sides, sides[0].flush_count == flushes + 1);
+    CHECK(memcmp(region, (uint8_t *)transport_region(sides[1].transport) + REGION - WRITTEN,
+                 WRITTEN) == 0);
 }
 
 static void test_secrecy(bool with_key)
@@ -198,10 +201,10 @@ static void test_secrecy(bool with_key)
     CHECKF(strcmp(transport_peer_path(sides[0].peer), path) == 0, "%s",
            transport_peer_path(sides[0].peer));
     write_and_flush(sides);
-    CHECK(transport_send(sides[0].t, sides[0].peer, MARK, sizeof(MARK)) == ST_OK);
-    CHECK(transport_send(sides[1].t, sides[1].peer, MARK, sizeof(MARK)) == ST_OK);
+    CHECK(transport_send(sides[0].transport, sides[0].peer, MARK, sizeof(MARK)) == ST_OK);
+    CHECK(transport_send(sides[1].transport, sides[1].peer, MARK, sizeof(MARK)) == ST_OK);
     RELAY_WAIT(sides, sides[0].messages == 1 && sides[1].messages == 1);
-    const uint8_t *region = transport_region(sides[0].t);
+    const uint8_t *region = transport_region(sides[0].transport);
     bool kv = false;
     for (uint64_t at = 0; at < WRITTEN; at += 4096)
         kv = kv || seen(region + at, 16);
@@ -222,18 +225,18 @@ static void test_damage(void)
     char address[LIMIT_ADDRESS_BYTES];
     pair_open(sides, true, address);
     write_and_flush(sides);
-    uint8_t *region = transport_region(sides[0].t);
-    uint8_t *theirs = transport_region(sides[1].t);
+    uint8_t *region = transport_region(sides[0].transport);
+    uint8_t *theirs = transport_region(sides[1].transport);
     for (int how = 0; how < 3; how++) {
         memset(theirs, 0, REGION);
-        CHECK(transport_write(sides[0].t, sides[0].peer, region, WRITTEN, REGION - WRITTEN) ==
-              ST_OK);
+        CHECK(transport_write(sides[0].transport, sides[0].peer, region, WRITTEN,
+                              REGION - WRITTEN) == ST_OK);
         relay.damage = how < 2;
         if (how == 1)
-            CHECK(transport_send(sides[0].t, sides[0].peer, MARK, sizeof(MARK)) == ST_OK);
+            CHECK(transport_send(sides[0].transport, sides[0].peer, MARK, sizeof(MARK)) == ST_OK);
         for (int i = 0; how == 2 && i < relay.count; i++)
             pair_cut(&relay.pairs[i]);
-        RELAY_WAIT(sides, sides[0].downs == how + 1 && sides[1].downs == how + 1);
+        RELAY_WAIT(sides, sides[0].down_count == how + 1 && sides[1].down_count == how + 1);
         CHECK(sides[0].why == ST_UNREACHABLE && sides[1].why == ST_UNREACHABLE);
         for (uint64_t at = 0; at < WRITTEN; at++) {
             uint8_t byte = theirs[REGION - WRITTEN + at];
@@ -275,19 +278,19 @@ static void test_wanted(const char *tls)
         options[i].events.write_wanted = odd_only;
     }
     net_pair_open(sides, options[0], options[1], address);
-    CHECK(transport_connect(sides[0].t, address, NULL, &peer, &error) == ST_OK);
-    NET_WAIT(sides, 2, sides[0].ups == 1 && sides[1].ups == 1);
-    uint8_t *region = transport_region(sides[0].t);
-    uint8_t *theirs = transport_region(sides[1].t);
+    CHECK(transport_connect(sides[0].transport, address, NULL, &peer, &error) == ST_OK);
+    NET_WAIT(sides, 2, sides[0].up_count == 1 && sides[1].up_count == 1);
+    uint8_t *region = transport_region(sides[0].transport);
+    uint8_t *theirs = transport_region(sides[1].transport);
     memset(region, 7, REGION);
     memset(theirs, 0, REGION);
     for (uint64_t id = 0; id < 20; id++) {
         const struct transport_request request = {.id = id, .generation = 3};
-        CHECK(transport_write_for(sides[0].t, peer, region, 300000, id * 300000, &request) ==
-              ST_OK);
+        CHECK(transport_write_for(sides[0].transport, peer, region, 300000, id * 300000,
+                                  &request) == ST_OK);
     }
-    transport_flush(sides[0].t, peer, 1);
-    NET_WAIT(sides, 2, sides[0].flushes == 1);
+    transport_flush(sides[0].transport, peer, 1);
+    NET_WAIT(sides, 2, sides[0].flush_count == 1);
     for (uint64_t id = 0; id < 20; id++)
         for (uint64_t at = 0; at < 300000; at += 1000)
             CHECK(theirs[id * 300000 + at] == (id % 2 == 1 ? 7 : 0));

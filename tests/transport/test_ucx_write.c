@@ -54,7 +54,7 @@ static struct transport_options options_of(const char *name)
 /* Returns the bytes of this side's region. */
 static uint8_t *region_of(struct net_side *side)
 {
-    void *region = transport_region(side->t);
+    void *region = transport_region(side->transport);
     return device != NULL ? fake_memory_see(device, region) : region;
 }
 
@@ -116,7 +116,7 @@ static void reader_message(struct net_side *side, struct transport_peer *peer, c
             same = 0;
     }
     if (question.last || same == 0)
-        CHECK(transport_send(side->t, peer, &same, sizeof(same)) == ST_OK);
+        CHECK(transport_send(side->transport, peer, &same, sizeof(same)) == ST_OK);
 }
 
 static _Noreturn void reader(int out)
@@ -132,17 +132,17 @@ static _Noreturn void reader(int out)
     source = malloc(REGION);
     for (uint64_t i = 0; i < REGION; i++)
         source[i] = source_byte(i);
-    CHECK(transport_listen(side.t, "127.0.0.1:0", bound, &error) == ST_OK);
+    CHECK(transport_listen(side.transport, "127.0.0.1:0", bound, &error) == ST_OK);
     CHECK(write(out, bound, sizeof(bound)) == sizeof(bound));
     int ups = 0;
     for (;;) {
         net_turn(&side, 1, 1000);
-        if (side.ups != ups) { /* A new writer needs an empty region. */
-            ups = side.ups;
+        if (side.up_count != ups) { /* A new writer needs an empty region. */
+            ups = side.up_count;
             memset(model, 0, REGION);
             memset(region_of(&side), 0, REGION);
             uint64_t ready = 2;
-            CHECK(transport_send(side.t, side.peer, &ready, sizeof(ready)) == ST_OK);
+            CHECK(transport_send(side.transport, side.peer, &ready, sizeof(ready)) == ST_OK);
         }
     }
 }
@@ -196,14 +196,14 @@ static bool asking;
 
 static void flush_now(struct net_side *side, uint64_t round, uint32_t runs, bool last)
 {
-    transport_flush(side->t, side->peer, ++cookie);
+    transport_flush(side->transport, side->peer, ++cookie);
     questions[cookie - first_cookie] = (struct question){round, runs, last};
 }
 
 static void writer_flushed(struct net_side *side, uint64_t flushed)
 {
     if (asking)
-        CHECK(transport_send(side->t, side->peer, &questions[flushed - first_cookie],
+        CHECK(transport_send(side->transport, side->peer, &questions[flushed - first_cookie],
                              sizeof(struct question)) == ST_OK);
 }
 
@@ -213,7 +213,7 @@ static void writer_connect(struct net_side *side, const char *address)
     struct error error;
     answer = 0;
     cookie = side->flushed_cookie = 0;
-    CHECK(transport_connect(side->t, address, NULL, &peer, &error) == ST_OK);
+    CHECK(transport_connect(side->transport, address, NULL, &peer, &error) == ST_OK);
     NET_WAIT(side, 1, side->peer == peer && answer == 2);
     const char *expect = getenv("EXPECT_PATH");
     CHECKF(expect == NULL || strcmp(transport_peer_path(peer), expect) == 0, "path is %s",
@@ -224,16 +224,16 @@ static void write_round(struct net_side *side, uint64_t round)
 {
     static struct run runs[RUNS_MAX];
     uint32_t count = round_runs(round, runs);
-    uint8_t *region = transport_region(side->t);
+    uint8_t *region = transport_region(side->transport);
     first_cookie = cookie + 1;
     for (uint32_t i = 0; i < count && side->peer != NULL; i++) {
-        enum status status = transport_write(side->t, side->peer, region + runs[i].source,
+        enum status status = transport_write(side->transport, side->peer, region + runs[i].source,
                                              runs[i].bytes, runs[i].target);
         CHECK(status == ST_OK || status == ST_UNREACHABLE);
         if (random_at(round, i) % 8 == 0 && i + 1 < count)
             flush_now(side, round, i + 1, false);
         if (random_at(round, i) % 32 == 0)
-            transport_progress(side->t);
+            transport_progress(side->transport);
     }
     if (side->peer != NULL)
         flush_now(side, round, count, true);
@@ -321,7 +321,7 @@ int main(int argc, char **argv)
     /* Connects to the same peer many times, and each time disconnects during a transfer. */
     const char *reconnects = getenv("RECONNECTS");
     for (int i = 0; i < (reconnects != NULL ? atoi(reconnects) : 12); i++) {
-        transport_disconnect(side.t, side.peer);
+        transport_disconnect(side.transport, side.peer);
         side.peer = NULL;
         writer_connect(&side, address);
         if (i % 3 == 0)
@@ -329,14 +329,14 @@ int main(int argc, char **argv)
         else
             write_round(&side, (uint64_t)i);
         if (i % 3 == 1)
-            transport_progress(side.t);
+            transport_progress(side.transport);
     }
 
     /* The peer is killed during a transfer, repeatedly. */
-    CHECK(side.downs == 0);
+    CHECK(side.down_count == 0);
     for (int i = 1; i <= 3; i++) {
         int64_t killed_ms = hit_in_transfer(&side, pid, SIGKILL);
-        NET_WAIT(&side, 1, side.downs == i);
+        NET_WAIT(&side, 1, side.down_count == i);
         CHECKF(side.why == ST_UNREACHABLE, "%s", side.text);
         int took_ms = (int)(net_now_ms() - killed_ms);
         printf("killed: down after %d ms: %s\n", took_ms, side.text);
@@ -348,13 +348,13 @@ int main(int argc, char **argv)
     }
 
     /* The peer is stopped during a transfer: it becomes silent. */
-    side.failed_flushes = 0;
+    side.failed_flush_count = 0;
     int64_t stopped_ms = hit_in_transfer(&side, pid, SIGSTOP);
-    NET_WAIT(&side, 1, side.downs == 4);
+    NET_WAIT(&side, 1, side.down_count == 4);
     CHECKF(side.why == ST_TIMED_OUT, "%s", side.text);
     int took_ms = (int)(net_now_ms() - stopped_ms);
     printf("stopped: down after %d ms: %s, %d flushes failed\n", took_ms, side.text,
-           side.failed_flushes);
+           side.failed_flush_count);
     CHECK(took_ms < 10000);
     kill(pid, SIGCONT);
     writer_connect(&side, address);
@@ -362,11 +362,11 @@ int main(int argc, char **argv)
 
     /* The transport is closed during transfers. The other side survives. */
     write_round(&side, 1);
-    transport_close(side.t);
+    transport_close(side.transport);
     writer_open(&side);
     writer_connect(&side, address);
     verify(&side, 1);
-    transport_close(side.t);
+    transport_close(side.transport);
     if (device != NULL)
         fake_memory_close(device); /* All its memory has been freed. */
     CHECK(waitpid(pid, NULL, WNOHANG) == 0);

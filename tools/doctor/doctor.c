@@ -73,7 +73,7 @@ int doctor_main(int argc, char **argv)
     doctor_paths_check(&report, timeout_ms);
     doctor_gpus_check(&report, timeout_ms);
     doctor_copies_check(&report, timeout_ms);
-    report.took_s = (double)(clock_now_us(&clock_system) - begin_us) * 1e-6;
+    report.checks_s = (double)(clock_now_us(&clock_system) - begin_us) * 1e-6;
     judge(&report);
     if (!arguments.json)
         doctor_text_write(&report, stdout);

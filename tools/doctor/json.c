@@ -94,7 +94,7 @@ bool doctor_json_write(const struct doctor_report *report, FILE *out)
     json_t *root = json_pack("{so so so so sb so sf}", "host", host_json(&report->host), "gpus",
                              gpus_json(report), "ucx", ucx_json(report), "paths",
                              paths_json(report), "can_serve", (int)report->can_serve, "why_not",
-                             text(report->why_not), "took_s", report->took_s);
+                             text(report->why_not), "took_s", report->checks_s);
     bool good = root != NULL && json_dumpf(root, out, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) == 0;
     json_decref(root);
     fprintf(out, "\n");

@@ -96,7 +96,7 @@ struct doctor_report {
     char region_why[256];
     bool can_serve;
     char why_not[640]; /* Why the host cannot serve; "" = it can. */
-    double took_s;     /* Time of all checks. */
+    double checks_s;   /* Time of all checks. */
 };
 
 /* Fills *out from the kernel's files and the CPU backend, in this process. */

@@ -123,7 +123,7 @@ void doctor_text_write(const struct doctor_report *report, FILE *out)
     ucx_write(report, out);
     paths_write(report, out);
     if (report->can_serve)
-        fprintf(out, "can serve   yes (looked for %.1f s)\n", report->took_s);
+        fprintf(out, "can serve   yes (looked for %.1f s)\n", report->checks_s);
     else
         fprintf(out, "can serve   no: %s\n", report->why_not);
 }

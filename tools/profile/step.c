@@ -247,7 +247,7 @@ static void sample_set(struct profile_step *s, uint32_t index, uint32_t row, uin
 {
     s->samples[index] = (struct engine_sample){
         .row = row,
-        .wanted = {.sampling = {.temperature = 1, .top_p = 1, .seed = index, .logprobs = -1},
+        .choice = {.sampling = {.temperature = 1, .top_p = 1, .seed = index, .logprobs = -1},
                    .position = position,
                    .forced_token = COMPUTE_SAMPLE_DRAW}};
 }

@@ -285,7 +285,7 @@ static struct exchange *exchange_take(struct replay_client *client)
     return exchange;
 }
 
-enum status replay_client_send(struct replay_client *client, const struct replay_ask *ask,
+enum status replay_client_send(struct replay_client *client, const struct replay_request *ask,
                                int64_t due_us, char *body, size_t body_size)
 {
     struct exchange *exchange = exchange_take(client);

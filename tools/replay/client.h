@@ -87,7 +87,7 @@ enum status replay_client_ask(struct replay_client *client, const char *path, co
 
 /* Sends a request now. Takes ownership of the body (allocated with malloc), also on errors.
  * ST_NO_MEMORY. */
-enum status replay_client_send(struct replay_client *client, const struct replay_ask *ask,
+enum status replay_client_send(struct replay_client *client, const struct replay_request *ask,
                                int64_t due_us, char *body, size_t body_size);
 
 /* Handles the bytes that have arrived, and waits for more. Returns at until_us at the latest; it

@@ -61,7 +61,7 @@ void replay_prompt_close(struct replay_prompt *prompt)
 
 /* Draws the number for one token: a function of the seed and of the position in the line or block.
  */
-static uint64_t draw(const struct replay_prompt *prompt, const struct replay_ask *ask,
+static uint64_t draw(const struct replay_prompt *prompt, const struct replay_request *ask,
                      uint32_t position)
 {
     uint64_t seed = prompt->options.seed;
@@ -80,7 +80,7 @@ static char *text_append(char *at, const char *text)
 }
 
 /* The first word of a message has no space before it, because some templates remove the space. */
-static char *put_words(const struct replay_prompt *prompt, const struct replay_ask *ask,
+static char *put_words(const struct replay_prompt *prompt, const struct replay_request *ask,
                        uint32_t count, char *at)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -91,7 +91,7 @@ static char *put_words(const struct replay_prompt *prompt, const struct replay_a
     return at;
 }
 
-static char *put_ids(const struct replay_prompt *prompt, const struct replay_ask *ask, char *at)
+static char *put_ids(const struct replay_prompt *prompt, const struct replay_request *ask, char *at)
 {
     uint64_t range = (uint64_t)prompt->options.id_high - prompt->options.id_low + 1;
     for (uint32_t i = 0; i < ask->prompt_tokens; i++) {
@@ -112,14 +112,14 @@ static char *put_ids(const struct replay_prompt *prompt, const struct replay_ask
 
 char *replay_prompt_text(const struct replay_prompt *prompt, uint64_t line, uint32_t count)
 {
-    const struct replay_ask ask = {.line = line};
+    const struct replay_request ask = {.line = line};
     char *text = malloc((size_t)count * WORD_BYTES + 1);
     if (text != NULL)
         *put_words(prompt, &ask, count, text) = 0;
     return text;
 }
 
-enum status replay_prompt_body(const struct replay_prompt *prompt, const struct replay_ask *ask,
+enum status replay_prompt_body(const struct replay_prompt *prompt, const struct replay_request *ask,
                                char **body_out, size_t *size_out)
 {
     const struct replay_prompt_options *options = &prompt->options;

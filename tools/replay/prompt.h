@@ -29,7 +29,7 @@ struct replay_prompt_options {
 };
 
 /* The request of a row of the trace, with fitted lengths. */
-struct replay_ask {
+struct replay_request {
     uint64_t id;      /* Id of the row (trace.h). */
     int64_t after_us; /* Due time, from the beginning of the replay. */
     uint64_t line;    /* Line of the row; tokens outside blocks are drawn from it. */
@@ -53,7 +53,7 @@ void replay_prompt_close(struct replay_prompt *prompt); /* NULL is fine. */
 /* Makes the body; the caller frees it. Requests are greedy and streamed, with usage and with
  * ignore_eos, so that answers have the trace's lengths. ST_INVALID: a text prompt would have no
  * word after subtracting extra_tokens. ST_NO_MEMORY. */
-enum status replay_prompt_body(const struct replay_prompt *prompt, const struct replay_ask *ask,
+enum status replay_prompt_body(const struct replay_prompt *prompt, const struct replay_request *ask,
                                char **body_out, size_t *size_out);
 
 /* Returns a text of `words` words for line `line`, as REPLAY_PROMPT_TEXT sends it; the caller frees

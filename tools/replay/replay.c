@@ -48,7 +48,7 @@ struct replay {
 
 /* The next request of the window, with its body. */
 struct pending {
-    struct replay_ask ask;
+    struct replay_request ask;
     char *body;
     size_t body_size;
 };
@@ -147,9 +147,9 @@ static enum status report_open(struct replay *replay, struct error *error)
 }
 
 /* Turns a row of the trace into the request to this server. */
-static struct replay_ask ask_of(const struct replay *replay, const struct trace_row *row)
+static struct replay_request ask_of(const struct replay *replay, const struct trace_row *row)
 {
-    struct replay_ask ask = {
+    struct replay_request ask = {
         .id = row->id,
         .after_us = (int64_t)(row->at_s * SECOND_US),
         .line = row->line,

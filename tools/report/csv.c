@@ -25,7 +25,7 @@ static bool line_read(struct csv *csv)
 {
     ssize_t bytes;
     do {
-        bytes = getline(&csv->text, &csv->room, csv->file);
+        bytes = getline(&csv->text, &csv->text_capacity, csv->file);
         if (bytes < 0)
             return false;
         csv->line++;

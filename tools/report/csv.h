@@ -20,7 +20,7 @@ struct csv {
     char path[1024];
     uint64_t line;         /* Number of the row that was read last, from 1. */
     char *text;            /* The row that was read last, cut into fields. */
-    size_t room;           /* Size of `text` in bytes. */
+    size_t text_capacity;  /* Size of `text` in bytes. */
     uint32_t column_count; /* Columns of the header. */
     uint32_t field_count;  /* Fields of the row that was read last. */
     char *header;          /* The first line, cut into `names`. */

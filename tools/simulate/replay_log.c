@@ -169,7 +169,7 @@ static enum status line_apply(struct log_reader *r, struct version *version, str
         if (status == ST_OK)
             sched_cluster_event(version->sc, &line->event, &r->actions);
     } else if (line->kind == EVENT_LINE_MORE) {
-        sched_cluster_more(version->sc, line->now_us, &r->actions);
+        sched_cluster_more_actions(version->sc, line->now_us, &r->actions);
     } else {
         status = sched_cluster_configure(version->sc, &line->options, line->now_us, &r->actions);
         if (status != ST_OK)

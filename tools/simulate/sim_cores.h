@@ -57,7 +57,7 @@ void sim_cores_init(struct sim_cores *c, uint32_t cores, uint32_t turn_ms, const
 void sim_cores_batch_begin(struct sim_cores *c, uint32_t machine, double now_s,
                            const struct sim_cores_work *work);
 /* Returns the sum of the decode steps of the other machines that began one in the last second
- * (turns_steps_us of host/turns.h). */
+ * (turns_other_steps_us of host/turns.h). */
 double sim_cores_steps_s(const struct sim_cores *c, uint32_t machine, double now_s);
 /* Ends the machine's batch, because it is computed or the machine is gone. Does nothing if the
  * machine has no batch. */

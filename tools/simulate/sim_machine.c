@@ -101,7 +101,7 @@ uint64_t sim_machine_mixed_kv_tokens(const struct sim_machine *m)
 
 void sim_machine_push_record(struct sim_machine *m, uint64_t tokens, double exposed_s)
 {
-    sched_rates_pushes(&m->rates, tokens, (uint64_t)(exposed_s * 1e6));
+    sched_rates_pushes_add(&m->rates, tokens, (uint64_t)(exposed_s * 1e6));
 }
 
 const struct sched_rates *sim_machine_rates(const struct sim_machine *m)
@@ -239,7 +239,7 @@ void sim_machine_grow(struct sim_machine *m)
         case SCHED_GROWTH_DONE:
             return;
         case SCHED_GROWTH_SPAN:
-            m->blocks_free -= sched_memory_blocks(m->memory, slot)->grown;
+            m->blocks_free -= sched_memory_blocks(m->memory, slot)->growth_blocks;
             break;
         case SCHED_GROWTH_PREEMPT:
             request_preempt(m, slot, true);
@@ -251,9 +251,9 @@ void sim_machine_grow(struct sim_machine *m)
 void sim_machine_grant(struct sim_machine *m, double now_s)
 {
     sched_slot slot;
-    sched_machine_time(m->sched, (int64_t)(now_s * 1e6));
+    sched_machine_time_set(m->sched, (int64_t)(now_s * 1e6));
     sim_machine_grow(m);
-    while (sched_memory_candidate(m->memory, &slot)) {
+    while (sched_memory_candidate_find(m->memory, &slot)) {
         uint32_t needed = sched_memory_blocks(m->memory, slot)->count;
         if (!sched_memory_grant(m->memory, slot, needed, m->blocks_free))
             return;

@@ -23,7 +23,7 @@ static void flight_begin(struct sim_machine *m, struct sim_flight *flight, struc
             sim_task_begin(m, task);
             m->options.calls->began(m->options.self, m->options.index, task->request);
         }
-        if (!item->prompt) {
+        if (!item->is_prompt) {
             decode_context += task->tokens;
             work->decodes++;
             continue;
@@ -31,7 +31,7 @@ static void flight_begin(struct sim_machine *m, struct sim_flight *flight, struc
         tokens[prompts] = item->token_count;
         contexts[prompts++] = item->first_token;
         work->prompt_tokens += item->token_count;
-        work->prompts_ending += item->ends;
+        work->prompts_ending += item->is_last_chunk;
     }
     if (prompts > 0)
         work->prompt_context = profile_batch_context(tokens, contexts, prompts);
@@ -71,7 +71,7 @@ static void pace_prompts(struct sim_machine *m, double now_s)
 {
     struct sched_machine_load load;
     sched_machine_load(m->sched, &load);
-    sched_pace_open(&m->pace, load.prompt_tokens_open, (int64_t)(now_s * 1e6));
+    sched_pace_open_add(&m->pace, load.prompt_tokens_open, (int64_t)(now_s * 1e6));
     sched_pace_limits_apply(m->options.config, &m->pace,
                             m->flights_of_path * m->paths.path_count > 1, m->sched);
 }
@@ -144,11 +144,11 @@ static void item_end(struct sim_machine *m, const struct sched_batch_item *item,
     if (task->state == TASK_REMOVED) {
         if (task->in_flight == 0)
             sim_task_end(m, item->slot);
-    } else if (item->prompt) {
+    } else if (item->is_prompt) {
         calls->chunk_done(m->options.self, m->options.index,
                           &(struct sim_chunk){.request = task->request,
                                               .tokens = item->token_count,
-                                              .ends = item->ends,
+                                              .ends = item->is_last_chunk,
                                               .begin_s = begin_s,
                                               .end_s = now_s});
     } else {
@@ -163,11 +163,11 @@ void sim_machine_batch_end(struct sim_machine *m, double now_s)
     double begin_s = flight->begin_s;
     uint64_t us = (uint64_t)((now_s - begin_s) * 1e6);
     if (flight->prompt_rows > 0)
-        sched_rates_prompts(&m->rates, 1, flight->prompt_rows, us);
+        sched_rates_prompts_add(&m->rates, 1, flight->prompt_rows, us);
     else
-        sched_rates_decodes(&m->rates, 1, flight->decodes, us);
-    sched_pace_batch(&m->pace, flight->decodes, flight->prompt_rows,
-                     (uint64_t)(flight->used_s * 1e6));
+        sched_rates_decodes_add(&m->rates, 1, flight->decodes, us);
+    sched_pace_batch_add(&m->pace, flight->decodes, flight->prompt_rows,
+                         (uint64_t)(flight->used_s * 1e6));
     sched_machine_batch_done(m->sched, flight->batch.index);
     for (uint32_t i = 0; i < flight->batch.item_count; i++)
         m->tasks[flight->batch.items[i].slot].in_flight--;

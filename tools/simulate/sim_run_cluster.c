@@ -83,7 +83,7 @@ static void actions_do(struct run *r, struct sched_actions *actions)
         }
         if (!actions->more)
             break;
-        sched_cluster_more(r->sc, run_now_us(r), actions);
+        sched_cluster_more_actions(r->sc, run_now_us(r), actions);
         log_event(r, NULL, actions);
     }
     uint32_t last_lost = r->lost_count;

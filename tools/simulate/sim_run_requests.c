@@ -16,7 +16,7 @@ static struct sched_rank rank_of(const struct run_request *q)
     return (struct sched_rank){.weight = 1,
                                .resumed = was_resumed(q),
                                .born_us = (int64_t)(q->arrival.at_s * 1e6),
-                               .number = q->number};
+                               .request_number = q->number};
 }
 
 static uint32_t left_of(const struct run_request *q)

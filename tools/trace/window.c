@@ -33,7 +33,7 @@ enum status trace_window_next(struct trace_window *window, struct trace *trace,
 {
     struct trace_row row;
     double at_s;
-    if (window->requests > 0 && window->given == window->requests)
+    if (window->requests > 0 && window->returned_count == window->requests)
         return ST_NOT_FOUND;
     do {
         enum status status = trace_next(trace, &row, error);
@@ -46,7 +46,7 @@ enum status trace_window_next(struct trace_window *window, struct trace *trace,
     row.at_s = at_s / window->speed;
     trace_fit_lengths(window->length_scale, window->max_context, window->fit, &row.prompt_tokens,
                       &row.output_tokens);
-    window->given++;
+    window->returned_count++;
     *row_out = row;
     return ST_OK;
 }

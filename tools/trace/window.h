@@ -14,14 +14,14 @@ enum trace_fit {
 };
 
 struct trace_window {
-    double start_s;       /* Time of the trace at which the window begins. */
-    double duration_s;    /* Length of the window, in the trace's time; 0 = to the end. */
-    double speed;         /* > 0; 2 = twice as fast as the trace. */
-    double length_scale;  /* Factor on both lengths. */
-    uint64_t requests;    /* Most requests; 0 = all. */
-    uint32_t max_context; /* Most tokens of prompt and answer together; 0 = no limit. */
-    enum trace_fit fit;   /* How a request with more than max_context tokens is changed. */
-    uint64_t given;       /* Requests returned so far; 0 at first. */
+    double start_s;          /* Time of the trace at which the window begins. */
+    double duration_s;       /* Length of the window, in the trace's time; 0 = to the end. */
+    double speed;            /* > 0; 2 = twice as fast as the trace. */
+    double length_scale;     /* Factor on both lengths. */
+    uint64_t requests;       /* Most requests; 0 = all. */
+    uint32_t max_context;    /* Most tokens of prompt and answer together; 0 = no limit. */
+    enum trace_fit fit;      /* How a request with more than max_context tokens is changed. */
+    uint64_t returned_count; /* Requests returned so far; 0 at first. */
 };
 
 /* Scales both lengths, then fits their sum to max_context. 0 = no limit; 1 counts as 2. Each length

@@ -1,6 +1,6 @@
-/* Goal: bodies of /v1/responses and /v1/messages become the chat that they mean; what cleave cannot do
- * is refused with its place in the body that was sent. Method: each body of a table is converted,
- * and the chat compared with the one beside it, field by field. */
+/* Goal: bodies of /v1/responses and /v1/messages become the chat that they mean; what cleave cannot
+ * do is refused with its place in the body that was sent. Method: each body of a table is
+ * converted, and the chat compared with the one beside it, field by field. */
 #include "server/api/forms.h"
 #include "server/api/known_fields.h"
 #include "server/api/request.h"
@@ -272,7 +272,7 @@ static void check_echo(void)
     CHECKF(api_request_parse(API_RESPONSES, body, strlen(body), &request, &error), "%s",
            error.message);
     CHECK(request.max_tokens == 9 && request.kind == API_RESPONSES);
-    snprintf(text, sizeof(text), "{%s}", request.repeated);
+    snprintf(text, sizeof(text), "{%s}", request.repeated_members);
     json_t *echo = json_loads(text, 0, NULL);
     CHECKF(echo != NULL, "%s", text);
     CHECK(strcmp(json_string_value(json_object_get(echo, "instructions")), "\xc3\xa9\"") == 0);

@@ -102,7 +102,7 @@ static void check_finding(struct api_keys *keys)
     apply(keys, text);
     uint32_t a = find(keys, "Bearer " SECRET_A);
     uint32_t b = find(keys, "bearer  " SECRET_B);
-    CHECK(api_keys_configured(keys) && a != b && a < API_KEY_PLACES && b < API_KEY_PLACES);
+    CHECK(api_keys_configured(keys) && a != b && a < API_KEY_INDICES && b < API_KEY_INDICES);
     CHECK(find_plain(keys, NULL, SECRET_A) == a && find_plain(keys, NULL, " " SECRET_B) == b);
     CHECK(find_plain(keys, NULL, "Bearer " SECRET_A) == API_KEY_NONE);
     CHECK(find_plain(keys, "Bearer " SECRET_B, SECRET_A) == b); /* Authorization decides. */
@@ -185,14 +185,14 @@ static void check_texts(void)
     CHECK(!api_keys_text_begin(keys, t, SECOND_US, &error) && error.retry_after_s == 2);
     CHECK(counts->requests == requests + 1 && counts->in_flight == 1);
     /* One text is read, one answer is in flight, and 60 tokens of 60 are used. */
-    struct api_key_left left;
-    CHECK(api_keys_left(keys, t, SECOND_US, &left) && left.answers_max == 3);
+    struct api_key_unused left;
+    CHECK(api_keys_unused(keys, t, SECOND_US, &left) && left.answers_max == 3);
     CHECK(left.answers_left == 1 && left.tokens_max == 60 && left.tokens_left == 0);
     CHECK(left.tokens_full_us == 60 * SECOND_US);
-    CHECK(api_keys_left(keys, t, 31 * SECOND_US, &left) && left.tokens_left == 30);
-    CHECK(left.tokens_full_us == 30 * SECOND_US && !api_keys_left(keys, API_KEY_NONE, 0, &left));
+    CHECK(api_keys_unused(keys, t, 31 * SECOND_US, &left) && left.tokens_left == 30);
+    CHECK(left.tokens_full_us == 30 * SECOND_US && !api_keys_unused(keys, API_KEY_NONE, 0, &left));
     api_keys_share_set(keys, 2, 0);
-    CHECK(api_keys_left(keys, t, 31 * SECOND_US, &left));
+    CHECK(api_keys_unused(keys, t, 31 * SECOND_US, &left));
     CHECK(left.answers_max == 2 && left.answers_left == 0 && left.tokens_max == 30);
     api_keys_share_set(keys, 1, 0);
     /* The key keeps its place while a text is read. */
@@ -271,7 +271,7 @@ static void check_again(struct api_keys *keys)
     apply(keys, "{\"keys\": [{\"name\": \"d\", \"key\": \"" SECRET_B "\"}]}");
     CHECK(find(keys, "Bearer " SECRET_A) == API_KEY_NONE);
     uint32_t d = find(keys, "Bearer " SECRET_B);
-    CHECK(d != c && d < API_KEY_PLACES);
+    CHECK(d != c && d < API_KEY_INDICES);
     api_keys_tokens_charge(keys, c, 7);
     api_keys_answer_end(keys, c);
     apply(keys, "{\"keys\": [{\"name\": \"d\", \"key\": \"" SECRET_B "\"},"

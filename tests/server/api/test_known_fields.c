@@ -90,11 +90,11 @@ static void check_fields(void)
     uint32_t refused = 0;
     for (size_t i = 0; i < count; i++) {
         CHECKF(i == 0 || strcmp(fields[i - 1].name, fields[i].name) < 0, "%s", fields[i].name);
-        CHECKF(strlen(fields[i].peers) == 3 && strspn(fields[i].peers, "ypin") == 3, "%s",
-               fields[i].name);
-        CHECKF((fields[i].used == 0) == (fields[i].values[0] == 0), "%s", fields[i].name);
+        CHECKF(strlen(fields[i].peer_support) == 3 && strspn(fields[i].peer_support, "ypin") == 3,
+               "%s", fields[i].name);
+        CHECKF((fields[i].used_by_kinds == 0) == (fields[i].values[0] == 0), "%s", fields[i].name);
         for (int kind = API_COMPLETION; kind <= API_CHAT; kind++)
-            if ((fields[i].used & (1u << kind)) == 0)
+            if ((fields[i].used_by_kinds & (1u << kind)) == 0)
                 refused += check_field(&fields[i], (enum api_kind)kind);
     }
     CHECK(refused > 500);
@@ -109,8 +109,8 @@ static void check_form_fields(enum api_kind kind)
     const struct api_known_field *fields = api_form_fields(kind, &count);
     for (size_t i = 0; i < count; i++) {
         CHECKF(i == 0 || strcmp(fields[i - 1].name, fields[i].name) < 0, "%s", fields[i].name);
-        CHECKF((fields[i].used == 0) == (fields[i].values[0] == 0), "%s", fields[i].name);
-        if (fields[i].used == 0)
+        CHECKF((fields[i].used_by_kinds == 0) == (fields[i].values[0] == 0), "%s", fields[i].name);
+        if (fields[i].used_by_kinds == 0)
             refused += check_field(&fields[i], kind);
     }
     CHECK(count > 8 && refused > 50);
@@ -132,9 +132,9 @@ static void peers_print(FILE *out, const struct api_known_field *field)
     static const char *const names[] = {"OpenAI", "vLLM", "llama-server"};
     const char *before = " | ";
     for (int i = 0; i < 3; i++) {
-        if (field->peers[i] != 'y' && field->peers[i] != 'p')
+        if (field->peer_support[i] != 'y' && field->peer_support[i] != 'p')
             continue;
-        fprintf(out, "%s%s%s", before, names[i], field->peers[i] == 'p' ? " in part" : "");
+        fprintf(out, "%s%s%s", before, names[i], field->peer_support[i] == 'p' ? " in part" : "");
         before = ", ";
     }
     fprintf(out, "%s |\n", before[0] == ' ' ? " | –" : "");
@@ -143,9 +143,9 @@ static void peers_print(FILE *out, const struct api_known_field *field)
 static void row_print(FILE *out, const struct api_known_field *field)
 {
     fprintf(out, "| `%s` | %s%s", field->name, field->values,
-            field->used == 1u << API_CHAT         ? "; chat only"
-            : field->used == 1u << API_COMPLETION ? "; completions only"
-                                                  : "");
+            field->used_by_kinds == 1u << API_CHAT         ? "; chat only"
+            : field->used_by_kinds == 1u << API_COMPLETION ? "; completions only"
+                                                           : "");
     peers_print(out, field);
 }
 
@@ -158,7 +158,7 @@ static void unused_print(FILE *out, const struct api_known_field *fields, size_t
     bool first = true;
     for (size_t i = 0; i < count; i++) {
         char word[128];
-        if (fields[i].used != 0 || (fields[i].neutral == API_NEUTRAL_ANY) != any)
+        if (fields[i].used_by_kinds != 0 || (fields[i].neutral == API_NEUTRAL_ANY) != any)
             continue;
         snprintf(word, sizeof(word), "`%s`%s%s%s", fields[i].name, any ? "" : " (",
                  any ? "" : api_neutral_text(fields[i].neutral), any ? "" : ")");
@@ -178,7 +178,7 @@ static void form_print(FILE *out, const char *path, enum api_kind kind, const ch
     const struct api_known_field *fields = api_form_fields(kind, &count);
     fprintf(out, "\n## %s\n\n%s\n\n| field | cleave |\n|---|---|\n", path, about);
     for (size_t i = 0; i < count; i++)
-        if (fields[i].used != 0)
+        if (fields[i].used_by_kinds != 0)
             fprintf(out, "| `%s` | %s |\n", fields[i].name, fields[i].values);
     unused_print(out, fields, count, true);
     unused_print(out, fields, count, false);
@@ -198,7 +198,7 @@ static void page_print(FILE *out)
             "`server/api/known_fields.c`.\n\n"
             "| field | cleave | also known to |\n|---|---|---|\n");
     for (size_t i = 0; i < count; i++)
-        if (fields[i].used != 0)
+        if (fields[i].used_by_kinds != 0)
             row_print(out, &fields[i]);
     unused_print(out, fields, count, true);
     unused_print(out, fields, count, false);

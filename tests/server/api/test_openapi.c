@@ -12,7 +12,7 @@ static const struct api_path paths[] = {{"/v1/completions", .post = true},
                                         {"/v1/chat/completions", .post = true},
                                         {"/tokenize", .post = true},
                                         {"/detokenize", .post = true},
-                                        {"/health", .open = true}};
+                                        {"/health", .needs_no_key = true}};
 
 static json_t *described(void)
 {
@@ -90,13 +90,13 @@ static void check_form_schema(json_t *root, const char *name, enum api_kind kind
     size_t count, used = 0;
     const struct api_known_field *own = api_form_fields(kind, &count);
     for (size_t i = 0; i < count; i++) {
-        CHECKF((json_object_get(properties, own[i].name) != NULL) == (own[i].used != 0), "%s",
-               own[i].name);
-        used += own[i].used != 0;
+        CHECKF((json_object_get(properties, own[i].name) != NULL) == (own[i].used_by_kinds != 0),
+               "%s", own[i].name);
+        used += own[i].used_by_kinds != 0;
     }
     for (size_t i = 0; i < api_known_fields_count; i++) {
         const struct api_known_field *field = &api_known_fields[i];
-        bool wanted = (field->used & (1u << API_CHAT)) != 0;
+        bool wanted = (field->used_by_kinds & (1u << API_CHAT)) != 0;
         if (api_form_field_find(kind, field->name) != NULL)
             continue;
         CHECKF((json_object_get(properties, field->name) != NULL) == wanted, "%s", field->name);
@@ -112,7 +112,7 @@ static void check_schema(json_t *root, const char *name, enum api_kind kind)
     for (size_t i = 0; i < api_known_fields_count; i++) {
         const struct api_known_field *field = &api_known_fields[i];
         json_t *property = json_object_get(properties, field->name);
-        bool wanted = (field->used & (1u << kind)) != 0;
+        bool wanted = (field->used_by_kinds & (1u << kind)) != 0;
         CHECKF((property != NULL) == wanted, "%s", field->name);
         if (!wanted)
             continue;
@@ -133,7 +133,7 @@ static void check_paths(json_t *root)
     CHECK(json_object_size(described_paths) == sizeof(paths) / sizeof(paths[0]));
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
         json_t *operation = at(at(described_paths, paths[i].path), paths[i].post ? "post" : "get");
-        CHECK((json_object_get(operation, "security") != NULL) == paths[i].open);
+        CHECK((json_object_get(operation, "security") != NULL) == paths[i].needs_no_key);
         if (!paths[i].post)
             continue;
         json_t *content = at(at(operation, "requestBody"), "content");

@@ -65,7 +65,7 @@ static int machine(int argc, char **argv)
         return 3;
     if (strcmp(name, "wrong") == 0) {
         error = (struct error){"the model\nis too large"};
-        child_failed_say(ready_fd, &error);
+        child_failure_report(ready_fd, &error);
         return 3;
     }
     if (strcmp(name, "babbler") == 0)

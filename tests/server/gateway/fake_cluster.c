@@ -185,7 +185,7 @@ struct fake_request *fake_prompt_side(struct fake_machine *m, uint64_t id)
     return find(m, id, false);
 }
 
-uint32_t fake_known(const struct fake_machine *m)
+uint32_t fake_request_count(const struct fake_machine *m)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < FAKE_REQUESTS; i++)
@@ -193,7 +193,7 @@ uint32_t fake_known(const struct fake_machine *m)
     return count;
 }
 
-struct fake_request *fake_any(struct fake_machine *m)
+struct fake_request *fake_first_request(struct fake_machine *m)
 {
     for (uint32_t i = 0; i < FAKE_REQUESTS; i++)
         if (m->requests[i].id != 0)
@@ -330,7 +330,7 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         break;
     }
     case MESSAGE_ROLE:
-        m->role = message.role.role;
+        m->pool = message.role.pool;
         m->home = message.role.home;
         m->home_serial = message.role.serial;
         break;
@@ -372,7 +372,7 @@ void fake_start(struct fake_machine *m)
     struct transport_options options = {
         .identity = {.role = TRANSPORT_MACHINE,
                      .metadata_hash = FAKE_METADATA(model_of(m)),
-                     .model_hash = {{(uint8_t)(model_of(m) + (m->other_weights ? 1 : 0))}},
+                     .model_hash = {{(uint8_t)(model_of(m) + (m->has_other_weights ? 1 : 0))}},
                      .block_tokens = m->block_tokens},
         .events = {.peer_up = on_peer_up, .peer_down = on_peer_down, .message = on_message},
         .self = m,
@@ -453,8 +453,8 @@ static void token_say(struct fake_machine *m, const struct message_token *token)
     outbox_add(m);
 }
 
-void fake_say_token(struct fake_machine *m, uint64_t id, uint32_t generation, uint32_t index,
-                    uint32_t token, uint8_t finish)
+void fake_token_send(struct fake_machine *m, uint64_t id, uint32_t generation, uint32_t index,
+                     uint32_t token, uint8_t finish)
 {
     struct message_token t = {
         .request = id, .generation = generation, .index = index, .id = token, .finish = finish};
@@ -472,7 +472,7 @@ static bool token_step(struct fake_machine *m, struct fake_request *r)
         finish = FINISH_LENGTH;
     CHECK(r->count < FAKE_TOKENS);
     r->tokens[r->count++] = token;
-    fake_say_token(m, r->id, r->generation, r->index++, token, finish);
+    fake_token_send(m, r->id, r->generation, r->index++, token, finish);
     return finish != FINISH_NONE;
 }
 

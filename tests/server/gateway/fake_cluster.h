@@ -74,10 +74,10 @@ struct fake_machine {
     uint32_t reserves;
     uint32_t prefills;
     uint32_t shutdowns;
-    uint8_t role; /* Pools of the last ROLE message; also home and home_serial. */
+    uint8_t pool; /* Pools of the last ROLE message; also home and home_serial. */
     uint8_t home;
     uint64_t home_serial;
-    bool other_weights;
+    bool has_other_weights;
     uint32_t block_tokens; /* That its hand-shake names. */
     uint64_t model;        /* 0 = FAKE_MODEL. */
 };
@@ -120,8 +120,9 @@ void fake_send_one(struct fake_machine *m); /* Sends the oldest message of the o
 struct fake_request *fake_token_side(struct fake_machine *m, uint64_t id);
 struct fake_request *fake_prompt_side(struct fake_machine *m, uint64_t id);
 /* Returns the number of requests that the machine knows. */
-uint32_t fake_known(const struct fake_machine *m);
-struct fake_request *fake_any(struct fake_machine *m); /* Returns the first request; NULL = none. */
+uint32_t fake_request_count(const struct fake_machine *m);
+struct fake_request *
+fake_first_request(struct fake_machine *m); /* Returns the first request; NULL = none. */
 
 void fake_link(struct fake_machine *from, const char *to, bool up);
 void fake_stats(struct fake_machine *m, const struct message_stats *stats);
@@ -140,8 +141,8 @@ void fake_decode(struct fake_machine *m,
 void fake_preempt(struct fake_machine *m, struct fake_request *r);
 void fake_fail(struct fake_machine *m, struct fake_request *r, enum status status);
 /* Sends a token, right or wrong, without changing the record. */
-void fake_say_token(struct fake_machine *m, uint64_t id, uint32_t generation, uint32_t index,
-                    uint32_t token, uint8_t finish);
+void fake_token_send(struct fake_machine *m, uint64_t id, uint32_t generation, uint32_t index,
+                     uint32_t token, uint8_t finish);
 
 /* Return the token that follows tokens[0..count), for FAKE_MODEL or for any model. */
 uint32_t fake_next(const uint32_t *tokens, uint32_t count);

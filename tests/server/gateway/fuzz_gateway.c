@@ -204,7 +204,7 @@ static bool message_choose(struct machine *m, struct fuzz_input *in, struct mess
     if (kind == MESSAGE_RESERVED && choice < 200) {
         any.control.reserved.blocks = blocks;
         any.control.reserved.block_count = choice % 32;
-        any.control.reserved.held_count = choice / 100;
+        any.control.reserved.held_span_count = choice / 100;
         any.control.reserved.path = 0;
     }
     if (kind == MESSAGE_LINK && choice < 200)

@@ -74,7 +74,7 @@ static void test_flow(void)
     fake_settle(c);
     CHECK(t->reserves == 1 && p->prefills == 0);
     check_open(c, 0, 1);
-    struct fake_request *r = fake_any(t);
+    struct fake_request *r = fake_first_request(t);
     CHECK(r->generation == 0 && r->prompt_tokens == 40 && strcmp(r->partner, "p0") == 0);
     CHECK(r->sampling.output_tokens_max == 5 && r->sampling.seed == 100);
     advance(c, r->id, FAKE_HANDED);
@@ -106,20 +106,20 @@ static void test_repeated(void)
     struct fake_client client = {0};
     fake_submit(c, &client, 200, 20, 6, false);
     fake_settle(c);
-    uint64_t id = fake_any(t)->id;
+    uint64_t id = fake_first_request(t)->id;
     advance(c, id, FAKE_HANDED);
     CHECK(client.answered == 1);
-    fake_say_token(p, id, 0, 0, 1, FINISH_NONE);               /* again */
-    fake_say_token(stranger, id, 0, 1, 1, FINISH_NONE);        /* not its machine */
-    fake_say_token(t, id, 1, 1, 1, FINISH_NONE);               /* a generation that is not */
-    fake_say_token(t, id + (1 << 13), 0, 1, 1, FINISH_LENGTH); /* the slot's next request */
-    fake_say_token(t, 12345, 0, 1, 1, FINISH_LENGTH);
+    fake_token_send(p, id, 0, 0, 1, FINISH_NONE);               /* again */
+    fake_token_send(stranger, id, 0, 1, 1, FINISH_NONE);        /* not its machine */
+    fake_token_send(t, id, 1, 1, 1, FINISH_NONE);               /* a generation that is not */
+    fake_token_send(t, id + (1 << 13), 0, 1, 1, FINISH_LENGTH); /* the slot's next request */
+    fake_token_send(t, 12345, 0, 1, 1, FINISH_LENGTH);
     fake_flush(c);
     CHECK(client.answered == 1 && !client.ended);
     struct fake_request *r = fake_token_side(t, id);
     while (r->id != 0)
         fake_decode(t, r);
-    fake_say_token(t, id, 0, 6, 1, FINISH_NONE); /* after the end */
+    fake_token_send(t, id, 0, 6, 1, FINISH_NONE); /* after the end */
     fake_flush(c);
     CHECK(client.ended && client.end == GATEWAY_DONE && client.answered == 6);
     fake_cluster_close(c);
@@ -135,7 +135,7 @@ static void test_overtaking(void)
     struct fake_client client = {0};
     fake_submit(c, &client, 300, 20, 6, false);
     fake_settle(c);
-    struct fake_request *r = fake_any(t);
+    struct fake_request *r = fake_first_request(t);
     advance(c, r->id, FAKE_PROMPT);
     struct fake_request *prompt = fake_prompt_side(p, r->id);
     fake_sample(p, prompt); /* stays in the outbox */
@@ -168,8 +168,8 @@ static void test_short_ways(void)
     fake_settle(c);
     CHECK(nothing.ended && nothing.end == GATEWAY_DONE);
     CHECK(p->prefills == 2 && t->reserves == 0);
-    while (fake_any(p) != NULL)
-        fake_sample(p, fake_any(p));
+    while (fake_first_request(p) != NULL)
+        fake_sample(p, fake_first_request(p));
     fake_flush(c);
     CHECK(one.ended && one.end == GATEWAY_DONE && one.answered == 1);
     CHECK(scores.ended && scores.end == GATEWAY_DONE && scores.scored_next == 20);
@@ -183,7 +183,7 @@ static void test_short_ways(void)
     struct fake_client client = {0};
     fake_submit(c, &client, 700, 30, 4, true);
     fake_settle(c);
-    struct fake_request *r = fake_any(m);
+    struct fake_request *r = fake_first_request(m);
     CHECK(strcmp(r->partner, "m0") == 0);
     fake_reserved(m, r);
     fake_flush(c);
@@ -214,17 +214,17 @@ static void test_events(void)
     fake_start(fake_machine(c, "p0"));
     fake_flush(c);
     struct fake_machine *t = fake_machine(c, "t0");
-    if (fake_any(t) == NULL)
+    if (fake_first_request(t) == NULL)
         t = fake_machine(c, "t1");
-    advance_on(c, t, fake_any(t)->id, FAKE_HANDED);
+    advance_on(c, t, fake_first_request(t)->id, FAKE_HANDED);
     CHECKF(strcmp(waiting.events, "QRPFT") == 0, "%s", waiting.events);
     fake_kill(t);
     fake_flush(c);
     t = fake_machine(c, strcmp(t->name, "t0") == 0 ? "t1" : "t0");
-    advance_on(c, t, fake_any(t)->id, FAKE_HANDED);
+    advance_on(c, t, fake_first_request(t)->id, FAKE_HANDED);
     CHECKF(strcmp(waiting.events, "QRPFTLRPFT") == 0, "%s", waiting.events);
     CHECK(waiting.generation == 1 && waiting.answered == 2);
-    struct fake_request *r = fake_any(t);
+    struct fake_request *r = fake_first_request(t);
     while (r->id != 0) {
         fake_decode(t, r);
         fake_flush(c);
@@ -249,11 +249,11 @@ static void test_ends_at_once(void)
     }
     fake_submit(c, &client, key, 10, 50, false);
     fake_settle(c);
-    uint64_t id = fake_any(t)->id;
+    uint64_t id = fake_first_request(t)->id;
     advance(c, id, FAKE_SAMPLED);
     CHECK(client.ended && client.end == GATEWAY_DONE && client.finish == FINISH_STOP);
     CHECK(t->cancels == 1 && t->cancel_writer && p->cancels == 1);
-    CHECK(fake_known(t) == 0 && fake_known(p) == 0);
+    CHECK(fake_request_count(t) == 0 && fake_request_count(p) == 0);
     fake_cluster_close(c);
 }
 
@@ -281,7 +281,7 @@ static void test_release(void)
         fake_submit(c, &client, 800, 20, 30, false);
         fake_settle(c);
         if (stages[i].advanced)
-            advance(c, fake_any(t)->id, stages[i].stage);
+            advance(c, fake_first_request(t)->id, stages[i].stage);
         p->cancels = t->cancels = 0;
         gateway_release(c->gateway, client.request, GATEWAY_CLIENT_GONE);
         fake_flush(c);
@@ -289,7 +289,7 @@ static void test_release(void)
         CHECKF(p->cancels == stages[i].prompt_cancels && t->cancels == stages[i].token_cancels,
                "stage %zu: %u %u", i, p->cancels, t->cancels);
         CHECK(t->cancel_writer == stages[i].writer);
-        CHECK(fake_known(p) == 0 && fake_known(t) == 0);
+        CHECK(fake_request_count(p) == 0 && fake_request_count(t) == 0);
         check_open(c, 0, 0);
     }
     struct fake_client client = {0}; /* before the turn that would have sent it */
@@ -302,14 +302,14 @@ static void test_release(void)
     client.release_at = 2; /* a stop string, found inside the callback */
     fake_submit(c, &client, 800, 20, 30, false);
     fake_settle(c);
-    struct fake_request *r = fake_any(t);
+    struct fake_request *r = fake_first_request(t);
     advance(c, r->id, FAKE_HANDED);
     t->cancels = p->cancels = 0;
     for (int i = 0; i < 6; i++) /* all in one turn: those behind the stop are dropped */
         fake_decode(t, r);
     fake_flush(c);
     CHECK(client.answered == 3 && client.request == NULL && !client.ended);
-    CHECK(t->cancels == 1 && p->cancels == 0 && fake_known(t) == 0);
+    CHECK(t->cancels == 1 && p->cancels == 0 && fake_request_count(t) == 0);
     fake_cluster_close(c);
 }
 
@@ -378,7 +378,7 @@ static void test_operated(void)
     fake_submit(c, &second, 900, 20, 4, false);
     fake_settle(c);
     CHECK(t0->reserves == 1 && t1->reserves == 1); /* though it has more to do */
-    struct fake_request *r = fake_any(t0);
+    struct fake_request *r = fake_first_request(t0);
     advance(c, r->id, FAKE_HANDED);
     while (first.request != NULL) {
         fake_decode(t0, r);
@@ -408,7 +408,7 @@ static void test_operated(void)
     gateway_machine_home_set(g, fake_record(t1), POOL_PROMPT);
     fake_settle(c);
     CHECK((t1->peers >> t0->index & 1) != 0);
-    r = fake_any(t1);
+    r = fake_first_request(t1);
     advance_on(c, t1, r->id, FAKE_HANDED);
     while (second.request != NULL) {
         fake_decode(t1, r);
@@ -427,8 +427,8 @@ static void test_operated(void)
     fake_cluster_close(c);
 }
 
-/* Each generation of a constrained request brings the constraint and the delivered tokens. A machine
- * that cannot follow the constraint ends the request with an error. */
+/* Each generation of a constrained request brings the constraint and the delivered tokens. A
+ * machine that cannot follow the constraint ends the request with an error. */
 static void test_constrained(void)
 {
     struct fake_cluster *c = fake_cluster_open(1, 2, 0, 64, 8);
@@ -438,10 +438,11 @@ static void test_constrained(void)
     fake_start_all(c);
     fake_submit(c, &client, 200, 20, 9, false);
     fake_settle(c);
-    struct fake_machine *t = fake_machine(c, fake_any(fake_machine(c, "t0")) != NULL ? "t0" : "t1");
+    struct fake_machine *t =
+        fake_machine(c, fake_first_request(fake_machine(c, "t0")) != NULL ? "t0" : "t1");
     struct fake_machine *other =
         fake_machine(c, t->index == fake_machine(c, "t0")->index ? "t1" : "t0");
-    uint64_t id = fake_any(t)->id;
+    uint64_t id = fake_first_request(t)->id;
     CHECK(fake_token_side(t, id)->answer_count == 0);
     advance_on(c, t, id, FAKE_PROMPT);
     CHECK(fake_prompt_side(p, id)->answer_count == 0);
@@ -459,11 +460,11 @@ static void test_constrained(void)
     CHECK(memcmp(r->tokens, client.tokens + 20, 2 * sizeof(uint32_t)) == 0);
     advance_on(c, other, id, FAKE_PROMPT);
     CHECK(fake_prompt_side(p, id)->answer_count == 2);
-    fake_say_token(p, id, 1, 0, 0, FINISH_CONSTRAINT);
+    fake_token_send(p, id, 1, 0, 0, FINISH_CONSTRAINT);
     fake_flush(c);
     CHECK(client.ended && client.end == GATEWAY_FAILED && client.answered == 2);
     CHECK(strstr(client.text, "constraint") != NULL);
-    CHECK(fake_known(other) == 0 && fake_known(p) == 0);
+    CHECK(fake_request_count(other) == 0 && fake_request_count(p) == 0);
     fake_cluster_close(c);
 }
 

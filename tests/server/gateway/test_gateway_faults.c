@@ -43,7 +43,7 @@ static struct fake_request *bring_one(struct fake_cluster *c, struct fake_client
     struct fake_machine *t = fake_machine(c, "t0");
     CHECK(fake_submit(c, client, 1000, 20, 12, score) == ST_OK);
     fake_settle(c);
-    struct fake_request *r = fake_any(t);
+    struct fake_request *r = fake_first_request(t);
     CHECK(r != NULL);
     r->sampling.output_tokens_min = r->sampling.output_tokens_max; /* no end by chance */
     if (moment == AT_RESERVE)
@@ -107,7 +107,7 @@ static void test_hand_over(enum hand_over what)
     c->now_us += 60000;
     fake_flush(c);
     if (what == TOO_SHORT || what == SCORED) {
-        CHECK(from->cancels == 0 && fake_known(to) == 0);
+        CHECK(from->cancels == 0 && fake_request_count(to) == 0);
     } else {
         CHECK(from->cancels == 1 && fake_token_side(from, id) == NULL);
         struct fake_request *r = fake_token_side(to, id);
@@ -125,7 +125,7 @@ static void test_hand_over(enum hand_over what)
     run_all(c);
     CHECKF(client.ended && client.end == GATEWAY_DONE, "hand-over %d: %s", what, client.text);
     for (uint32_t i = 0; i < c->fleet->count; i++)
-        CHECK(fake_known(&c->machines[i]) == 0);
+        CHECK(fake_request_count(&c->machines[i]) == 0);
     fake_cluster_close(c);
 }
 
@@ -150,7 +150,7 @@ static void test_death(bool prompt_dies, enum moment moment)
     run_all(c);
     CHECKF(client.ended && client.end == GATEWAY_DONE, "moment %d: %s", moment, client.text);
     for (uint32_t i = 0; i < c->fleet->count; i++)
-        CHECK(fake_known(&c->machines[i]) == 0);
+        CHECK(fake_request_count(&c->machines[i]) == 0);
     fake_cluster_close(c);
 }
 
@@ -177,7 +177,7 @@ static void test_failed(enum status status, enum moment moment, bool token_side)
         CHECK(client.ended && client.end == GATEWAY_DONE);
     }
     for (uint32_t i = 0; i < c->fleet->count; i++)
-        CHECK(fake_known(&c->machines[i]) == 0);
+        CHECK(fake_request_count(&c->machines[i]) == 0);
     fake_cluster_close(c);
 }
 
@@ -188,7 +188,7 @@ static void lose(struct fake_cluster *c, struct fake_client *client, enum status
     struct fake_machine *t = fake_machine(c, "t0");
     for (uint32_t i = 0; i < times; i++) {
         CHECK(!client->ended);
-        struct fake_request *r = fake_any(t);
+        struct fake_request *r = fake_first_request(t);
         CHECK(r != NULL);
         fake_fail(t, r, status);
         fake_flush(c);
@@ -210,9 +210,9 @@ static void test_lost_too_often(void)
     lose(c, &client, ST_IO, 2);
     CHECK(!client.ended && client.answered == 0);
     struct fake_machine *t = fake_machine(c, "t0"), *p = fake_machine(c, "p0");
-    fake_reserved(t, fake_any(t));
+    fake_reserved(t, fake_first_request(t));
     fake_flush(c);
-    fake_sample(p, fake_any(p));
+    fake_sample(p, fake_first_request(p));
     fake_flush(c);
     CHECK(client.answered == 1 && !client.ended);
     lose(c, &client, ST_IO, 7);
@@ -300,7 +300,7 @@ static void test_crashes(void)
     CHECK(fake_token_side(m, ids[0]) != NULL);
     fake_submit(c, &clients[3], 2000, 20, 4, false); /* No suspect: it does not wait. */
     fake_settle(c);
-    CHECK(fake_known(m) == 2);
+    CHECK(fake_request_count(m) == 2);
     crash(c, ids, 1);
     CHECK(!clients[0].ended && fake_token_side(m, ids[0]) != NULL);
     advance(c, ids[0], 5); /* Too little to be cleared. */
@@ -327,7 +327,7 @@ static void test_gap(void)
     fake_start_all(c);
     struct fake_client client = {0};
     struct fake_request *r = bring(c, &client, AT_DECODE);
-    fake_say_token(fake_machine(c, "t0"), r->id, 0, 9, 1, FINISH_NONE);
+    fake_token_send(fake_machine(c, "t0"), r->id, 0, 9, 1, FINISH_NONE);
     fake_flush(c);
     CHECK(!client.ended && client.answered == 5);
     run_all(c);
@@ -361,7 +361,7 @@ static void test_reconnect(void)
     struct fake_client client = {0};
     fake_submit(c, &client, 100, 20, 5, false);
     fake_settle(c);
-    CHECK(t->reserves == 1 && strcmp(fake_any(t)->partner, "p0") == 0);
+    CHECK(t->reserves == 1 && strcmp(fake_first_request(t)->partner, "p0") == 0);
     fake_link(p, "t0", false);
     fake_flush(c);
     CHECK(gateway_ready(c->gateway)); /* one of them does both */
@@ -423,7 +423,7 @@ static void test_other_weights(void)
 {
     struct fake_cluster *c = fake_cluster_open(0, 0, 2, 64, 8);
     char text[400];
-    fake_machine(c, "m1")->other_weights = true;
+    fake_machine(c, "m1")->has_other_weights = true;
     fake_start(fake_machine(c, "m0"));
     fake_settle(c);
     fake_start(fake_machine(c, "m1"));
@@ -477,10 +477,10 @@ static void test_preempted(void)
         fake_flush(c);
         CHECK(client.answered == answered + 1);
     }
-    fake_say_token(t, id, 0, 5, 1, FINISH_NONE); /* a word of an old generation */
+    fake_token_send(t, id, 0, 5, 1, FINISH_NONE); /* a word of an old generation */
     run_all(c);
     CHECKF(client.ended && client.end == GATEWAY_DONE && client.answered == 12, "%s", client.text);
-    CHECK(fake_known(t) == 0 && fake_known(p) == 0);
+    CHECK(fake_request_count(t) == 0 && fake_request_count(p) == 0);
     fake_cluster_close(c);
 }
 
@@ -503,7 +503,7 @@ static void test_given_up(enum moment moment)
     CHECK(r->prompt_tokens == 20 + client.answered);
     run_all(c);
     CHECKF(client.ended && client.end == GATEWAY_DONE, "%s", client.text);
-    CHECK(fake_known(t) == 0 && fake_known(p) == 0);
+    CHECK(fake_request_count(t) == 0 && fake_request_count(p) == 0);
     fake_cluster_close(c);
 }
 

@@ -67,27 +67,27 @@ static void test_home(void)
     struct fake_cluster *c = fake_cluster_open(1, 2, 0, 64, 8);
     struct fake_machine *t1 = fake_machine(c, "t1");
     fake_start_all(c);
-    CHECK(t1->role == POOL_TOKEN && t1->home == POOL_TOKEN && t1->home_serial == 0);
+    CHECK(t1->pool == POOL_TOKEN && t1->home == POOL_TOKEN && t1->home_serial == 0);
     /* Another gateway has said so, twice. */
     tell(t1, (struct message_others){.gateways = 2, .home = POOL_PROMPT, .home_serial = 2});
-    CHECK(t1->role == POOL_PROMPT && t1->home == POOL_PROMPT && t1->home_serial == 2);
+    CHECK(t1->pool == POOL_PROMPT && t1->home == POOL_PROMPT && t1->home_serial == 2);
     CHECK((t1->peers & 1u << fake_machine(c, "t0")->index) != 0);
     /* The operator of this one says another thing later; what the other said before is old then. */
     gateway_machine_home_set(c->gateway, fake_record(t1), POOL_TOKEN);
     fake_settle(c);
-    CHECK(t1->role == POOL_TOKEN && t1->home == POOL_TOKEN && t1->home_serial == 3);
+    CHECK(t1->pool == POOL_TOKEN && t1->home == POOL_TOKEN && t1->home_serial == 3);
     tell(t1, (struct message_others){.gateways = 2, .home = POOL_PROMPT, .home_serial = 2});
-    CHECK(t1->role == POOL_TOKEN);
+    CHECK(t1->pool == POOL_TOKEN);
     /* Both spoke at once, and the machine took the other one's word. */
     tell(t1, (struct message_others){.gateways = 2, .home = POOL_PROMPT, .home_serial = 3});
-    CHECK(t1->role == POOL_PROMPT && t1->home_serial == 3);
+    CHECK(t1->pool == POOL_PROMPT && t1->home_serial == 3);
     /* A machine that starts anew hears it again. */
     fake_kill(t1);
     fake_settle(c);
     fake_start(t1);
     c->now_us += 3000000;
     fake_flush(c);
-    CHECK(t1->role == POOL_PROMPT && t1->home == POOL_PROMPT && t1->home_serial == 3);
+    CHECK(t1->pool == POOL_PROMPT && t1->home == POOL_PROMPT && t1->home_serial == 3);
     fake_cluster_close(c);
 }
 

@@ -266,8 +266,8 @@ int main(void)
         gateway_machine_phase_set(c->gateway, &c->fleet->machines[i], FLEET_SERVING);
     mend_and_drain(c, clients);
     for (uint32_t i = 0; i < c->fleet->count; i++)
-        CHECKF(fake_known(&c->machines[i]) == 0, "machine %u knows %u requests", i,
-               fake_known(&c->machines[i]));
+        CHECKF(fake_request_count(&c->machines[i]) == 0, "machine %u knows %u requests", i,
+               fake_request_count(&c->machines[i]));
     printf("submitted %" PRIu64 " done %" PRIu64 " released %" PRIu64 " refused %" PRIu64
            " failed %" PRIu64 " kills %" PRIu64 " versions that went %" PRIu64 "\n",
            counts.submitted, counts.done, counts.released, counts.refused, counts.failed,

@@ -82,7 +82,7 @@ enum status gateway_submit(struct gateway *g, const struct gateway_submit *submi
     fake_submits_left--;
     fake_seed = submit->sampling.seed;
     fake_sampling = submit->sampling;
-    snprintf(fake_name, sizeof(fake_name), "%s", submit->name);
+    snprintf(fake_name, sizeof(fake_name), "%s", submit->client_id);
     fake_rule_count = submit->rule_count;
     if (submit->rule_count > 0)
         memcpy(fake_rules, submit->rules, submit->rule_count * sizeof(fake_rules[0]));

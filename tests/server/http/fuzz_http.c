@@ -248,7 +248,8 @@ static void end_all(void)
     CHECK(http->exchanges == NULL && fake_open == 0 && http_open_answers(http) == 0);
     CHECKF(http->bodies_bytes == 0 && http->unread_bytes == 0, "%zu bytes of bodies, %zu unread",
            (size_t)http->bodies_bytes, (size_t)http->unread_bytes);
-    CHECK(http->quietest == NULL && http->loudest == NULL && http->changed == NULL);
+    CHECK(http->oldest_stream == NULL && http->newest_stream == NULL &&
+          http->changed_exchanges == NULL);
     CHECK(model.references >= 1);
 }
 

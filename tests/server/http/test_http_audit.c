@@ -38,7 +38,7 @@ static bool admin_reload(void *self, const struct audit_actor *actor, struct tex
 {
     (void)self;
     (void)error;
-    text_addf(answer, "{\"who\":\"%s\"}", actor->who);
+    text_addf(answer, "{\"who\":\"%s\"}", actor->name);
     return true;
 }
 

@@ -26,8 +26,8 @@ static struct http_clients *clients_open(uint32_t places, uint32_t kept, uint32_
 {
     struct http_clients *all;
     struct http_clients_options options = {
-        .places = places,
-        .places_kept = kept,
+        .connections_max = places,
+        .connections_reserved = kept,
         .per_address_max = per_address,
         .arriving_us = 30 * SECOND_US,
         .idle_us = 120 * SECOND_US,

@@ -40,7 +40,7 @@ static void run(struct text_job *job)
 static struct job *job_set(uint32_t index, uint32_t tenant, bool large, bool at_gate)
 {
     struct job *j = &all[index];
-    j->job = (struct text_job){.run = run, .tenant = tenant, .large = large};
+    j->job = (struct text_job){.run = run, .tenant = tenant, .is_large = large};
     j->at_gate = at_gate;
     j->runs = 0;
     j->back = 0;

@@ -8,7 +8,7 @@
 #include <jansson.h>
 #include <string.h>
 
-static json_t *body_of_ask(const struct replay_prompt *prompt, const struct replay_ask *ask)
+static json_t *body_of_ask(const struct replay_prompt *prompt, const struct replay_request *ask)
 {
     char *body, *again;
     size_t size, size_again;
@@ -30,7 +30,7 @@ static json_t *body_of_ask(const struct replay_prompt *prompt, const struct repl
 static json_t *body_of(const struct replay_prompt *prompt, uint64_t line, uint32_t context,
                        uint32_t generated)
 {
-    const struct replay_ask ask = {
+    const struct replay_request ask = {
         .line = line, .prompt_tokens = context, .output_tokens = generated};
     return body_of_ask(prompt, &ask);
 }
@@ -95,7 +95,7 @@ static void test_chat(void)
     CHECKF(words == 100 && text[0] != ' ', "%d words", words);
     CHECK(json_object_get(root, "prompt") == NULL);
     json_decref(root);
-    const struct replay_ask least = {.prompt_tokens = 30, .output_tokens = 1};
+    const struct replay_request least = {.prompt_tokens = 30, .output_tokens = 1};
     char *body;
     size_t size;
     CHECK(replay_prompt_body(prompt, &least, &body, &size) == ST_INVALID);
@@ -119,19 +119,19 @@ static void test_blocks(void)
     struct replay_prompt_options options = {.model = "m", .id_high = 1000000, .seed = 7};
     struct replay_prompt *prompt;
     CHECK(replay_prompt_open(&options, &prompt) == ST_OK);
-    struct replay_ask ask = {.line = 1,
-                             .prompt_tokens = 400,
-                             .output_tokens = 1,
-                             .blocks = one,
-                             .block_count = 3,
-                             .block_tokens = 100};
+    struct replay_request ask = {.line = 1,
+                                 .prompt_tokens = 400,
+                                 .output_tokens = 1,
+                                 .blocks = one,
+                                 .block_count = 3,
+                                 .block_tokens = 100};
     json_t *first = body_of_ask(prompt, &ask);
-    ask = (struct replay_ask){.line = 2,
-                              .prompt_tokens = 380,
-                              .output_tokens = 1,
-                              .blocks = other,
-                              .block_count = 3,
-                              .block_tokens = 100};
+    ask = (struct replay_request){.line = 2,
+                                  .prompt_tokens = 380,
+                                  .output_tokens = 1,
+                                  .blocks = other,
+                                  .block_count = 3,
+                                  .block_tokens = 100};
     json_t *second = body_of_ask(prompt, &ask);
     json_t *a = json_object_get(first, "prompt"), *b = json_object_get(second, "prompt");
     CHECK(json_array_size(a) == 400 && json_array_size(b) == 380);

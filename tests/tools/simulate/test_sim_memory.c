@@ -201,7 +201,7 @@ static struct sched_rank rank_of(const struct request *r)
                                .priority = r->priority,
                                .resumed = r->name.generation > 0,
                                .born_us = r->born_us,
-                               .number = message_request_number(&r->name)};
+                               .request_number = message_request_number(&r->name)};
 }
 
 static void reserve(struct request *r)
@@ -269,8 +269,9 @@ static void prompt_add(struct prompt_task *p, const struct request *reserved)
 {
     uint32_t i = (uint32_t)(p - prompts);
     const struct message_request name = {.id = ++next_id};
-    struct sched_rank rank = {
-        .weight = 1, .priority = (int32_t)draw(3) - 1, .number = message_request_number(&name)};
+    struct sched_rank rank = {.weight = 1,
+                              .priority = (int32_t)draw(3) - 1,
+                              .request_number = message_request_number(&name)};
     *p = (struct prompt_task){.state = PROMPT_WAITING,
                               .local = reserved != NULL,
                               .tokens = 1 + draw((draw(3) == 0 ? 20 : 4) * config.kv.block_tokens)};
@@ -320,13 +321,13 @@ static void batch_taken(const struct sched_batch *batch)
     for (uint32_t k = 0; k < batch->item_count; k++) {
         const struct sched_batch_item *item = &batch->items[k];
         struct token_decode row;
-        if (!item->prompt) {
+        if (!item->is_prompt) {
             token_pool_decode_begin(pool, item->slot, now_us, &row);
             continue;
         }
         struct prompt_task *p = &prompts[item->slot];
         p->state = PROMPT_RUNNING;
-        if (!item->starts || p->block_count == 0)
+        if (!item->is_first_chunk || p->block_count == 0)
             continue;
         CHECK(kv_pool_take(kv, item->slot + 1, p->block_count, p->blocks) == ST_OK);
         prompt_holders++;
@@ -336,14 +337,14 @@ static void batch_taken(const struct sched_batch *batch)
 /* Starts a batch in the order of machine_batch_start (machine/batch.c). */
 static void real_start(void)
 {
-    sched_machine_time(sched, now_us);
-    token_pool_grow(pool);
-    token_pool_grant(pool, now_us);
+    sched_machine_time_set(sched, now_us);
+    token_pool_answers_grow(pool);
+    token_pool_waiting_grant(pool, now_us);
     while (flying_count < flight_max &&
            sched_machine_batch_next(sched, 0, kv_pool_available(kv), &flying[flying_count])) {
         batch_taken(&flying[flying_count++]);
         if (flight_max > 1)
-            token_pool_grow(pool);
+            token_pool_answers_grow(pool);
     }
     token_pool_deadlock_break(pool, prompt_holders, now_us);
     if (given_up.id > 0) /* The simulator has no quarantine. */
@@ -384,13 +385,13 @@ static void batch_end(void)
     sched_machine_batch_done(sched, batch.index);
     for (uint32_t k = 0; k < batch.item_count; k++) {
         const struct sched_batch_item *item = &batch.items[k];
-        if (!item->prompt) {
+        if (!item->is_prompt) {
             row_end(item->slot);
             continue;
         }
-        log_add(&real_log, item->ends ? CHUNK_LAST : CHUNK, REQUESTS + item->slot,
+        log_add(&real_log, item->is_last_chunk ? CHUNK_LAST : CHUNK, REQUESTS + item->slot,
                 item->token_count);
-        if (item->ends)
+        if (item->is_last_chunk)
             prompts[item->slot].state = PROMPT_ENDED;
     }
     token_pool_tokens_send(pool);

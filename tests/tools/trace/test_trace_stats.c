@@ -159,7 +159,7 @@ static void test_window(void)
             CHECK(row.prompt_tokens == (19 + count) / 2 && row.output_tokens == 2);
             count++;
         }
-        CHECK(count == wanted && window.given == wanted);
+        CHECK(count == wanted && window.returned_count == wanted);
         CHECK(trace_window_block_tokens(&window) == 256);
         trace_close(trace);
     }
