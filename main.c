@@ -1,9 +1,11 @@
 /* main: selects the subcommand. It is the only file that may include headers of every folder. */
-#include "tools/partition/main.h"
+#include "common/build_info.h"
 #include "machine/machine.h"
 #include "model/file/mapping.h"
 #include "server/serve.h"
+#include "tools/admin/admin.h"
 #include "tools/doctor/doctor.h"
+#include "tools/partition/main.h"
 #include "tools/plan/main.h"
 #include "tools/profile/profile.h"
 #include "tools/replay/replay.h"
@@ -22,6 +24,12 @@ struct command {
 static const struct command commands[] = {
     {"serve", serve_main, "start a cluster: the gateway, and its machines on this computer"},
     {"machine", machine_main, "run one machine of a cluster"},
+    {"status", status_main, "show running gateways: machines, links, requests"},
+    {"top", top_main, "the same as a live screen, with rates, latencies and phases"},
+    {"machines", machines_main, "list, add or remove machines of running gateways"},
+    {"drain", drain_main, "give a machine no new requests, before maintenance"},
+    {"undrain", undrain_main, "use a drained machine again"},
+    {"reload", reload_main, "make gateways read their config again"},
     {"doctor", doctor_main, "show what this computer has, and whether it can serve"},
     {"profile", profile_main,
      "measure a model on this computer, for the partitioner and the simulator"},
@@ -42,9 +50,28 @@ static int help(void)
     return 0;
 }
 
+/* Prints every subcommand's table of options, for man pages and completions. */
+static int tables(void)
+{
+    printf("{\"commands\": [\n");
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        char name[16], json[] = "--help=json";
+        char *arguments[] = {name, json, NULL};
+        snprintf(name, sizeof(name), "%s", commands[i].name);
+        printf("%s{\"summary\": \"%s\", \"table\":\n", i > 0 ? ", " : "", commands[i].help);
+        fflush(stdout);
+        if (commands[i].run(2, arguments) != 0)
+            return 1;
+        printf("}\n");
+    }
+    printf("]}\n");
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     mapping_faults_report();
+    build_info_commit_set(build_info_described);
     if (argc < 2) {
         fprintf(stderr, "cleave: no command given (cleave --help lists the commands)\n");
         return 2;
@@ -55,8 +82,10 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0 ||
         strcmp(argv[1], "-h") == 0)
         return help();
+    if (strcmp(argv[1], "--help=json") == 0)
+        return tables();
     if (strcmp(argv[1], "version") == 0 || strcmp(argv[1], "--version") == 0) {
-        printf("cleave %s\n", CLEAVE_VERSION);
+        build_info_print(stdout);
         return 0;
     }
     fprintf(stderr, "cleave: unknown command \"%s\" (cleave --help lists the commands)\n", argv[1]);

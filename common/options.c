@@ -1,7 +1,10 @@
 /* options: see the header. */
 #include "common/options.h"
 
+#include "common/build_info.h"
+
 #include <errno.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -233,6 +236,50 @@ int options_fail(const struct option_table *table, enum status status, const str
     return status == ST_USAGE ? 2 : 1;
 }
 
+/* ---- the table as JSON ---- */
+
+static json_t *choices_json(const struct option_entry *entry)
+{
+    json_t *list = json_array();
+    for (unsigned i = 0; entry->choices[i] != NULL; i++)
+        json_array_append_new(list, json_string(entry->choices[i]));
+    return list;
+}
+
+static json_t *entries_json(const struct option_table *table)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < table->count; i++) {
+        const struct option_entry *entry = &table->entries[i];
+        json_array_append_new(list, json_pack("{s:s, s:s?, s:o, s:s?, s:s}", "name", entry->name,
+                                              "value", entry->value_name, "choices",
+                                              choices_json(entry), "default", entry->default_value,
+                                              "help", entry->help));
+    }
+    return list;
+}
+
+/* Prints the table as a JSON object. */
+static int table_print(const struct option_table *table)
+{
+    char *more = NULL;
+    size_t bytes;
+    FILE *file = open_memstream(&more, &bytes);
+    if (file != NULL && table->help_more != NULL)
+        table->help_more(file);
+    if (file != NULL)
+        fclose(file);
+    json_t *root =
+        json_pack("{s:s, s:s, s:s, s:s, s:o}", "command", table->command, "usage", table->usage,
+                  "about", table->about, "more", more != NULL ? more : "", "options",
+                  entries_json(table));
+    int failed = root == NULL || json_dumpf(root, stdout, JSON_INDENT(1)) != 0;
+    fputc('\n', stdout);
+    json_decref(root);
+    free(more);
+    return failed;
+}
+
 int options_start(const struct option_table *table, int argc, char **argv, void *out)
 {
     struct error error = {""};
@@ -241,8 +288,10 @@ int options_start(const struct option_table *table, int argc, char **argv, void 
             options_help(table, stdout);
             return 0;
         }
+        if (strcmp(argv[i], "--help=json") == 0)
+            return table_print(table);
         if (strcmp(argv[i], "--version") == 0) {
-            printf("cleave %s\n", CLEAVE_VERSION);
+            build_info_print(stdout);
             return 0;
         }
     }

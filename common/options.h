@@ -83,7 +83,8 @@ struct option_table {
     void (*help_more)(FILE *out); /* Prints the end of the help; NULL = nothing more. */
 };
 
-/* Prints the help or the release on standard output if -h, --help or --version is given. Otherwise
+/* Prints the help or the release on standard output if -h, --help or --version is given, and for
+ * --help=json the table itself, from which man pages and completions are made. Otherwise
  * calls options_read, and options_fail after an error. Returns -1 to continue, or the exit status
  * of the process. */
 int options_start(const struct option_table *table, int argc, char **argv, void *out);

@@ -141,3 +141,17 @@ undo_fd:
     close(fd);
     return status;
 }
+
+enum status secret_word_read(const char *path, char *out, size_t capacity, struct error *error)
+{
+    char *text;
+    size_t bytes;
+    enum status status = secret_file_read(path, capacity - 1, &text, &bytes, error);
+    if (status != ST_OK)
+        return status;
+    snprintf(out, capacity, "%.*s", (int)strcspn(text, " \t\r\n"), text);
+    secret_wipe(text, bytes);
+    free(text);
+    return out[0] != 0 ? ST_OK
+                       : error_set(error, ST_INVALID, "%s: no key in the first line", path);
+}

@@ -57,4 +57,8 @@ enum status secret_file_open(const char *path, size_t bytes_max, int *fd_out, st
 enum status secret_file_read(const char *path, size_t bytes_max, char **text_out, size_t *bytes_out,
                              struct error *error);
 
+/* Reads an API key: the first word of a file, with the checks of secret_file_open. out: the key, at
+ * most capacity - 1 bytes. ST_INVALID: the first line has no key. */
+enum status secret_word_read(const char *path, char *out, size_t capacity, struct error *error);
+
 #endif

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 
 #define VALUE_SHOWN_BYTES 80
+/* Models of the whole computer, for services, whose users have no home. */
+#define MODELS_FOLDER     "/var/lib/cleave/models"
 
 bool config_fault_set(struct config_fault *fault, const char *path, const char *format, ...)
 {
@@ -88,7 +90,7 @@ static bool path_in(const char *directory, const char *inside, const char *file,
 enum status config_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                               struct error *error)
 {
-    char places[3][LIMIT_PATH_BYTES];
+    char places[4][LIMIT_PATH_BYTES];
     char beside[LIMIT_PATH_BYTES];
     char looked[400] = "";
     unsigned count = 0;
@@ -104,6 +106,7 @@ enum status config_model_path(const struct config *config, char out[LIMIT_PATH_B
         if (path_in(getenv("XDG_CACHE_HOME"), "/cleave", config->model, places[count]) ||
             path_in(getenv("HOME"), "/.cache/cleave", config->model, places[count]))
             count++;
+        count += path_in(MODELS_FOLDER, "", config->model, places[count]) ? 1 : 0;
     }
     for (unsigned i = 0; i < count; i++) {
         if (model_is_there(places[i])) {

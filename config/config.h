@@ -231,7 +231,8 @@ enum status config_set_pair(struct config *config, const char *text, struct erro
 enum status config_check(const struct config *config, const char *place, struct error *error);
 
 /* Finds the model's file or folder. A path that is not absolute is searched in the current
- * directory, in the folder of the config file, then in $XDG_CACHE_HOME/cleave or ~/.cache/cleave.
+ * directory, in the folder of the config file, in $XDG_CACHE_HOME/cleave or ~/.cache/cleave, then in
+ * /var/lib/cleave/models.
  * Returns ST_NOT_FOUND with the places that were searched. */
 enum status config_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                               struct error *error);

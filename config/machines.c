@@ -26,7 +26,6 @@ static struct config_machine machine_default(const struct config *config, const 
     struct config_machine machine = {.pool = pool,
                                      .local = true,
                                      .device = "cpu",
-                                     .cpu_fallback = true,
                                      .f8_activations = true,
                                      .tensor_parallel = 1,
                                      .threads = config->threads,

@@ -16,8 +16,8 @@ const struct config_key config_keys[] = {
     {"model", CONFIG_STRING, FIELD(model), 1, LIMIT_PATH_BYTES - 1,
      .default_text = "SmolLM2-135M-Instruct.Q4_1.gguf",
      .help = "The model: a GGUF file, or a folder with config.json, tokenizer.json and "
-             "safetensors. Looked for in the current folder, beside the config file and in "
-             "~/.cache/cleave."},
+             "safetensors. Looked for in the current folder, beside the config file, in "
+             "~/.cache/cleave and /var/lib/cleave/models."},
     {"chat_template_file", CONFIG_STRING, FIELD(chat_template_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "",
      .help = "A file with a chat template that replaces the model's own; a relative path is beside "
@@ -218,9 +218,9 @@ const struct config_key config_keys[] = {
      .help = "cpu; cuda:N, GPU number N of the host (gpu.md); or a device that only waits "
              "(profile.md): LAYER_US microseconds for each layer and ROW_US for each token in it."},
     {"machines/NAME/fallback", CONFIG_BOOL, MACHINE_FIELD(cpu_fallback), 0, 0,
-     .default_words = "true", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "If the GPU cannot be used: true = compute on the CPU and log it; false = do not "
-             "start."},
+     .default_words = "false", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "If the GPU cannot be used: false = do not start; true = compute on the CPU, with a "
+             "warning in the log and in `cleave status`."},
     {"machines/NAME/f8_activations", CONFIG_BOOL, MACHINE_FIELD(f8_activations), 0, 0,
      .default_words = "true", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Prompts of models with E4M3 weights, on GPUs that multiply E4M3. true: E4M3 "

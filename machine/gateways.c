@@ -8,9 +8,12 @@
  * demand. */
 #include "machine/state.h"
 
+#include "common/build_info.h"
 #include "common/log.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *name_of(const struct machine_gateway *gateway)
 {
@@ -129,6 +132,22 @@ static void others_sum(const struct machine *m, const struct machine_gateway *ga
     token_pool_load_add(m->token_pool, gateway->peer, out);
 }
 
+/* Tells a new gateway where and with what this machine computes. */
+static void about_send(struct machine *m, struct transport_peer *peer)
+{
+    struct message message = {.kind = MESSAGE_ABOUT};
+    struct message_about *about = &message.about;
+    const char *commit = build_info_commit();
+    snprintf(about->device, sizeof(about->device), "%s",
+             m->executor->ops->describe(m->executor));
+    if (gethostname(about->host, sizeof(about->host) - 1) != 0)
+        about->host[0] = 0;
+    snprintf(about->build, sizeof(about->build), "%s%s%.40s%s", build_info_release(),
+             commit[0] != 0 ? " (" : "", commit, commit[0] != 0 ? ")" : "");
+    about->fell_back = m->executor->fell_back;
+    machine_send(m, peer, &message);
+}
+
 void machine_gateways_report(struct machine *m, const struct message_stats *stats)
 {
     const struct message figures = {.kind = MESSAGE_STATS, .stats = *stats};
@@ -141,6 +160,9 @@ void machine_gateways_report(struct machine *m, const struct message_stats *stat
         struct message message;
         if (gateway->peer == NULL)
             continue;
+        if (!gateway->about_sent)
+            about_send(m, gateway->peer);
+        gateway->about_sent = true;
         machine_send(m, gateway->peer, &figures);
         if (stages.loads.count > 0)
             machine_send(m, gateway->peer, &stages);

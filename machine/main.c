@@ -170,6 +170,7 @@ static enum status run(struct arguments *arguments, struct config *config, bool 
         .turns_fd = arguments->turns_fd,
         .batches_fd = arguments->batches_fd,
         .log_level = arguments->log_level,
+        .notify = {.fd = -1},
     };
     enum status status = load_config(arguments, config, error);
     for (uint32_t i = 0; i < arguments->sets.count && status == ST_OK; i++)
@@ -200,6 +201,7 @@ static enum status run(struct arguments *arguments, struct config *config, bool 
     /* a stage process started by its machine inherits the niceness */
     if (arguments->stage < 0 || !child)
         step_back(process.entry->nice);
+    notify_open(&process.notify);
     char said[SANDBOX_TEXT_BYTES];
     sandbox_machine_enter(config, process.entry, arguments->stage >= 0, said);
     log_info("%s", said);
@@ -220,6 +222,7 @@ static enum status run(struct arguments *arguments, struct config *config, bool 
     *crashed_out = process.crashed;
     machine_keys_done(&keys);
     turns_close(process.turns);
+    notify_close(&process.notify);
     close(process.signal_fd);
     return status;
 }

@@ -31,6 +31,14 @@ static enum status say_ready(int *ready_fd, const char *address, struct error *e
     return error_set(error, ST_IO, "--ready-fd %d: %s", fd, strerror(failed));
 }
 
+/* Tells the service manager that the machine or the stage process serves. */
+static void serving_say(const struct machine_process *process, const char *address)
+{
+    char text[LIMIT_ADDRESS_BYTES + 32];
+    snprintf(text, sizeof(text), "listens on %s", address);
+    notify_ready(&process->notify, text);
+}
+
 /* A machine or a stage process, while it runs. */
 struct runner {
     struct machine_process *process;
@@ -58,6 +66,7 @@ static bool signal_take(const struct runner *runner)
         return false;
     if (info.ssi_signo != SIGHUP) {
         log_info("%s, stops", strsignal((int)info.ssi_signo));
+        notify_stopping(&runner->process->notify, "stops");
         return true;
     }
     if (machine_keys_read_again(runner->process->keys, &next))
@@ -76,6 +85,9 @@ static bool wait_for(const struct runner *runner, const int *fds, int count, int
                               {.fd = process->keys->pipe_fd, .events = POLLIN}};
     for (int i = 0; i < count; i++)
         polls[2 + i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+    const int alive_ms = notify_turn(&runner->process->notify, clock_now_us(&clock_system));
+    if (alive_ms >= 0 && (timeout_ms < 0 || alive_ms < timeout_ms))
+        timeout_ms = alive_ms;
     if (poll(polls, (nfds_t)count + 2, timeout_ms) < 0) {
         if (errno != EINTR)
             log_error("poll: %s", strerror(errno));
@@ -143,6 +155,7 @@ static enum status serve_machine(struct machine_process *process, struct machine
         status = say_ready(process->ready_fd, address, error);
     if (status == ST_OK) {
         log_info("machine %s listens on %s", name, address);
+        serving_say(process, address);
         status = serve(&runner, member, error);
     }
     machine_member_close(member);
@@ -199,8 +212,10 @@ enum status machine_process_run_stage(struct machine_process *process, struct er
     status = stage_listen(s, process->address, address, error);
     if (status == ST_OK)
         status = say_ready(process->ready_fd, address, error);
-    if (status == ST_OK)
+    if (status == ST_OK) {
         log_info("stage %s/%d listens on %s", process->entry->name, process->stage, address);
+        serving_say(process, address);
+    }
     const struct runner runner = {.process = process, .stage = s};
     while (status == ST_OK && !stage_stopped(s)) {
         const int fd = stage_fd(s);

@@ -10,6 +10,7 @@
 
 #include "common/status.h"
 #include "config/config.h"
+#include "host/notify.h"
 #include "host/turns.h"
 #include "machine/keys.h"
 
@@ -27,6 +28,7 @@ struct machine_process {
     int batches_fd;      /* Record of the running batches; -1 = none. */
     /* Set by machine_process_run_machine: the device failed, or a stage process crashed. */
     bool crashed;
+    struct notify notify; /* The service manager. */
     int signal_fd; /* signalfd: SIGHUP, and the signals that end the process. */
     /* --log-level for stage processes that the machine starts; NULL = the default. */
     const char *log_level;

@@ -33,6 +33,7 @@ struct machine_gateway {
     enum pool pool;              /* The current pool that it sent last; at first POOL_PROMPT. */
     struct machine_demand demand;
     struct message_others others_sent; /* The OTHERS message that was sent to it last. */
+    bool about_sent;    /* ABOUT was sent. */
     bool prefixes_sent; /* The gateway knows the prefix cache as it was at the last report. */
 };
 

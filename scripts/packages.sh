@@ -40,6 +40,9 @@ fuzz   libclang-rt-dev       clang:-fsanitize=fuzzer,address,undefined
 bench  python3               cmd:python3
 bench  libdnnl-dev           file:/usr/include/dnnl.h
 format clang-format          cmd:clang-format
+package debhelper            cmd:dh
+package dpkg-dev             cmd:dpkg-buildpackage
+package cpio                 cmd:cpio
 lint   cppcheck              cmd:cppcheck
 lint   shellcheck            cmd:shellcheck
 '

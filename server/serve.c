@@ -333,7 +333,7 @@ static void machines_text(const struct serve *s, char *out, size_t capacity)
 
 static void announce(struct serve *s)
 {
-    char machines[256];
+    char machines[256], status[512];
     const char *scheme = s->tls ? "https" : "http";
     machines_text(s, machines, sizeof(machines));
     printf("cleave is ready on %s://%s (%smodel %s, %.2f s)\n", scheme, s->http_address, machines,
@@ -345,6 +345,8 @@ static void announce(struct serve *s)
                scheme, s->http_address,
                api_keys_configured(s->keys) ? "    -H 'Authorization: Bearer KEY' \\\n" : "");
     fflush(stdout);
+    snprintf(status, sizeof(status), "serves %s on %s://%s", s->current.name, scheme, s->http_address);
+    notify_ready(&s->notify, status);
     s->announced = true;
 }
 
@@ -389,6 +391,7 @@ static void loop(struct serve *s)
         timeout_ms = sooner(timeout_ms, serve_members_turn(s));
         serve_machines_turn(s);
         timeout_ms = sooner(timeout_ms, serve_update_turn(s));
+        timeout_ms = sooner(timeout_ms, notify_turn(&s->notify, serve_now_us()));
         if (serve_stop_turn(s, &timeout_ms))
             return;
         if (gateway_pending(s->gateway) || s->work_pending)
@@ -426,6 +429,7 @@ int serve_main(int argc, char **argv)
                         .started_us = serve_now_us(),
                         .listen_fd = -1,
                         .signal_fd = -1,
+                        .notify = {.fd = -1},
                         .epoll_fd = -1,
                         .servable_us = -1,
                         .drain_deadline_us = -1,
@@ -438,6 +442,7 @@ int serve_main(int argc, char **argv)
     *from_file = *config;
     s->is_loopback = config_is_loopback(config);
     log_open("gateway", s->options.log_level);
+    notify_open(&s->notify);
     if (config->renamed_warning[0] != 0)
         log_warn("%s: %s", config->source, config->renamed_warning);
     if (s->options.check_only) {
@@ -450,6 +455,7 @@ int serve_main(int argc, char **argv)
         result = 1;
     }
     serve_close(s);
+    notify_close(&s->notify);
     if (result != 0) /* Last: after the lines of machines that end. */
         fprintf(stderr, "cleave serve: %s\n", error.text);
 

@@ -1,6 +1,9 @@
 /* serve_admin_actions: the actions of the endpoints under /admin. */
 #include "server/serve_internal.h"
 
+#include "common/build_info.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -164,11 +167,25 @@ static void keys_add(const struct serve *s, struct text *out)
     text_adds(out, "]");
 }
 
+/* "0.1.0 (e2d051645f2a)" */
+static void build_text(struct text *out)
+{
+    char text[128];
+    const char *commit = build_info_commit();
+    snprintf(text, sizeof(text), "%s%s%s%s", build_info_release(), commit[0] != 0 ? " (" : "",
+             commit, commit[0] != 0 ? ")" : "");
+    text_add_json_string(out, text, strlen(text));
+}
+
 static void state(void *self, struct text *answer)
 {
     const struct serve *s = self;
-    text_adds(answer, "{\"config\":");
+    text_adds(answer, "{\"version\":");
+    build_text(answer);
+    text_adds(answer, ",\"config\":");
     text_add_json_string(answer, s->file_config->source, strlen(s->file_config->source));
+    text_addf(answer, ",\"slo\":{\"ttft_ms\":%u,\"tbt_ms\":%u}", s->config->slo.ttft_ms,
+              s->config->slo.tbt_ms);
     text_adds(answer, ",\"model\":");
     text_add_json_string(answer, s->current.name, strlen(s->current.name));
     serve_update_state_write(s, answer);

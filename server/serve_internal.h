@@ -9,6 +9,7 @@
 #define SERVER_SERVE_INTERNAL_H
 
 #include "common/clock.h"
+#include "host/notify.h"
 #include "membership/watch.h"
 #include "model/file/hyper.h"
 #include "model/file/model_file.h"
@@ -83,6 +84,7 @@ struct serve {
     int listen_fd;
     int admin_fd; /* 0 = none. */
     char admin_path[LIMIT_PATH_BYTES];
+    struct notify notify;    /* The service manager. */
     int signal_fd;           /* signalfd for the signals of serve_signals_turn. */
     int epoll_fd;            /* Holds the descriptors that the loop waits for. */
     struct model_file *file; /* Open during the start only. */

@@ -30,7 +30,10 @@ static void parts_stop(struct serve *s)
 
 static void drain_begin(struct serve *s, int number)
 {
+    char text[96];
     uint32_t running = http_open_answers(s->http);
+    snprintf(text, sizeof(text), "drains: refuses new requests, %u are running", running);
+    notify_stopping(&s->notify, text);
     log_info("%s: refuses new requests, %u are running; a second one stops now", strsignal(number),
              running);
     http_drain_begin(s->http);
@@ -43,10 +46,14 @@ static unsigned reload_on_hangup(struct serve *s, const struct audit_actor *acto
     struct text answer = {0};
     struct error error; /* the log says why */
     enum status status = ST_NO_RESOURCE;
-    if (s->drain_deadline_us >= 0 || s->stop_deadline_us >= 0)
+    if (s->drain_deadline_us >= 0 || s->stop_deadline_us >= 0) {
         log_warn("SIGHUP: the server is stopping, nothing is read again");
-    else
+    } else {
+        notify_reloading(&s->notify, serve_now_us());
         status = serve_reload(s, actor, &answer, &error);
+        notify_ready(&s->notify, status == ST_OK ? "has read its config again"
+                                                 : "refused a changed config: see the log");
+    }
     text_done(&answer);
     return serve_admin_status(status);
 }

@@ -205,6 +205,14 @@ static const struct message_rule link_rules[] = {
     TEXT(message_link, text),
 };
 
+static const struct message_rule about_rules[] = {
+    TEXT(message_about, device),
+    TEXT(message_about, host),
+    TEXT(message_about, build),
+    BOOL(message_about, fell_back),
+    PADDING(message_about, padding),
+};
+
 static const struct message_rule role_rules[] = {
     RANGE(message_role, pool, POOL_PROMPT, POOL_MIXED),
     RANGE(message_role, home, POOL_PROMPT, POOL_MIXED),
@@ -379,6 +387,7 @@ static const struct message_layout layouts[MESSAGE_KIND_COUNT] = {
                        ARRAYS(loads_arrays)},
     [MESSAGE_EMBEDDING] = {"EMBEDDING", UP_TO(message_embedding, values), RULES(embedding_rules),
                            ARRAYS(embedding_arrays)},
+    [MESSAGE_ABOUT] = {"ABOUT", SIZE(message_about), RULES(about_rules)},
     [MESSAGE_STAGES] = {"STAGES", UP_TO(message_stages, stages), RULES(stages_rules),
                         ARRAYS(stages_arrays)},
 };

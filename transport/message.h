@@ -10,8 +10,8 @@
  * Any change of a struct of this header needs a new TRANSPORT_PROTOCOL_VERSION.
  *
  *   gateway → machine   RESERVE, PREFILL, CANCEL, PEER, ROLE, SHUTDOWN
- *   machine → gateway   RESERVED, TOKENS, EMBEDDING, PREFILLED, PREEMPTED, FAILED, STATS, PREFIXES,
- *                       OTHERS, LINK, LOADS
+ *   machine → gateway   RESERVED, TOKENS, EMBEDDING, PREFILLED, PREEMPTED, FAILED, ABOUT, STATS,
+ *                       PREFIXES, OTHERS, LINK, LOADS
  *   prompt  → token     KV_READY, KV_ABORTED
  *   token   → prompt    STAGES, CANCEL
  *
@@ -67,6 +67,7 @@ enum message_kind {
      * machine that connects to write KV. */
     MESSAGE_STAGES,
     MESSAGE_EMBEDDING, /* The sum of a prompt's vectors; PREFILLED follows. */
+    MESSAGE_ABOUT,     /* Where and with what the machine computes. Sent to each new gateway. */
     MESSAGE_KIND_COUNT
 };
 
@@ -340,6 +341,16 @@ struct message_role {
     uint8_t padding[6];
 };
 
+/* Where and with what a machine computes. The texts have an end, and empty = unknown. */
+struct message_about {
+    char device[96]; /* What it computes on, such as "cpu, 4 threads". */
+    char host[64];   /* Name of its host. */
+    char build[64];  /* Release and commit of its program. */
+    /* The machine computes on the CPU, because the GPU that its config names cannot be used. */
+    bool fell_back;
+    uint8_t padding[7];
+};
+
 /* One process that holds KV of a machine. */
 struct message_stage {
     uint64_t paths;       /* Bit p = the process holds KV of requests with path p. */
@@ -431,6 +442,7 @@ struct message {
         struct message_stages stages;
         struct message_loads loads;
         struct message_embedding embedding;
+        struct message_about about;
     };
 };
 

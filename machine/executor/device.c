@@ -44,7 +44,8 @@ static enum status open_compute(const struct device_options *options, struct dev
                                              &out->ops, &out->compute, &instead, error);
     if (status != ST_OK)
         error_prefix(error, "%s", options->process_name);
-    else if (instead.text[0] != 0)
+    out->fell_back = status == ST_OK && instead.text[0] != 0;
+    if (out->fell_back)
         log_warn("%s computes on the CPU: %s", options->process_name, instead.text);
     return status;
 }

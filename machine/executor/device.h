@@ -15,6 +15,7 @@ struct device {
     struct model *model;
     struct engine *engine;
     struct prefault *prefault; /* Prefaults the KV region; NULL = none. */
+    bool fell_back;            /* It is the CPU, because the GPU of the config cannot be used. */
 };
 
 struct device_options {

@@ -105,6 +105,8 @@ struct executor {
      * caller pushes KV with target_push, when executor_calls.layers_computed reports that layers
      * are computed. */
     bool pushes_kv;
+    /* The machine's device is the CPU, because the GPU of its config cannot be used. */
+    bool fell_back;
     /* `start` queues messages, which the transport must send before other work. */
     bool queues_messages;
 };

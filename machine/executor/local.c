@@ -64,7 +64,9 @@ static enum status open_device(struct local *l, const struct executor_options *o
         .prefault = options->config->kv.prefault,
         .turns = options->turns,
     };
-    return device_open(&device, &l->device, error);
+    const enum status status = device_open(&device, &l->device, error);
+    l->executor.fell_back = l->device.fell_back;
+    return status;
 }
 
 static void local_stop(struct executor *e)

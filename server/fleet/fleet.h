@@ -110,6 +110,7 @@ struct fleet_machine {
     uint64_t kv_tokens;   /* KV tokens, as of its latest connection. */
     struct sched_rates rates;
     struct message_stats stats;   /* Latest STATS; all zero = not received yet. */
+    struct message_about about;   /* Latest ABOUT; empty texts = not received yet. */
     struct message_others others; /* Latest OTHERS; gateways = 0: not received yet. */
     bool another_leads;           /* Another of the gateways connected to the machine leads. */
     struct machine_bits links;    /* Machines that it can write KV to. */

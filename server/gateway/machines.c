@@ -177,6 +177,16 @@ static void on_link(struct gateway *g, struct fleet_machine *m, const struct mes
     link_schedule(g, m, to->index, link->up);
 }
 
+static void on_about(struct gateway *g, struct fleet_machine *m, const struct message_about *about)
+{
+    m->about = *about;
+    metrics_about_set(g->options.metrics, m->index, about);
+    if (about->fell_back)
+        log_warn("machine %s computes on the CPU (%s), because %s cannot be used on its host, %s; "
+                 "with fallback: false it would not start",
+                 m->config.name, about->device, m->config.device, about->host);
+}
+
 static bool on_message(void *self, struct fleet_machine *m, struct message *message)
 {
     struct gateway *g = self;
@@ -185,6 +195,9 @@ static bool on_message(void *self, struct fleet_machine *m, struct message *mess
         gateway_machine_rates(g, m, &message->stats);
         stats_set(g, m, &message->stats);
         metrics_stats_set(g->options.metrics, m->index, &message->stats);
+        return true;
+    case MESSAGE_ABOUT:
+        on_about(g, m, &message->about);
         return true;
     case MESSAGE_LOADS:
         metrics_loads_set(g->options.metrics, m->index, &message->loads);

@@ -72,6 +72,11 @@ static void machine_add(struct text *out, const struct gateway *g, const struct 
     name_add(out, ",\"address\":", m->connection.address);
     if (m->connection.state != CONNECTION_UP)
         name_add(out, ",\"why\":", m->connection.down_reason);
+    name_add(out, ",\"device\":", m->about.device);
+    name_add(out, ",\"host\":", m->about.host);
+    name_add(out, ",\"build\":", m->about.build);
+    if (m->about.fell_back)
+        name_add(out, ",\"warning\":", "it computes on the CPU instead of its device");
     text_addf(out,
               ",\"kv_tokens\":%llu,\"routed_prompts\":%u,\"routed_decodes\":%u"
               ",\"routed_prompt_tokens\":%llu,\"routed_kv_tokens\":%llu",

@@ -18,6 +18,7 @@ struct metrics_machine {
     uint64_t moves;      /* Changes of `pool`. */
     bool gauges_known;   /* `latest_stats` belongs to the process that is connected now. */
     bool counters_known; /* A STATS has arrived. */
+    struct message_about about;        /* The latest ABOUT; empty texts = none. */
     struct message_stats latest_stats; /* The latest STATS. */
     struct message_stats
         earlier_counters;       /* Sums of the counters of the machine's earlier processes. */

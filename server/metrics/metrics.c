@@ -118,6 +118,11 @@ static bool has_restarted(const struct message_stats *last, const struct message
            now->transfer_bytes < last->transfer_bytes || now->transfer_us < last->transfer_us;
 }
 
+void metrics_about_set(struct metrics *m, uint32_t machine, const struct message_about *about)
+{
+    m->machines[machine].about = *about;
+}
+
 void metrics_stats_set(struct metrics *m, uint32_t machine, const struct message_stats *stats)
 {
     struct metrics_machine *figures = &m->machines[machine];

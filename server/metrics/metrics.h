@@ -116,6 +116,7 @@ void metrics_leads_set(struct metrics *m, bool leads);
 /* Sets the loads of a machine's stage processes. */
 void metrics_loads_set(struct metrics *m, uint32_t machine, const struct message_loads *loads);
 /* Sets a machine's figures. Its counters continue across restarts of the machine. */
+void metrics_about_set(struct metrics *m, uint32_t machine, const struct message_about *about);
 void metrics_stats_set(struct metrics *m, uint32_t machine, const struct message_stats *stats);
 
 #endif

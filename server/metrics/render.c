@@ -1,6 +1,7 @@
 /* metrics_render: the page of /metrics: metric families in a fixed order, each with its HELP and
  * TYPE. vLLM's names are used where the meaning is the same, so that its dashboards and benchmark
  * tools work; other names begin with cleave_. */
+#include "common/build_info.h"
 #include "common/text.h"
 #include "server/api/keys.h"
 #include "server/metrics/internal.h"
@@ -268,6 +269,27 @@ static void keys_render(struct text *out, const struct metrics *m)
 
 /* ---- machines ---- */
 
+/* Where and with what the machines compute. */
+static void about_render(struct text *out, const struct metrics *m)
+{
+    metrics_family(out, "cleave_machine_info", "gauge",
+                   "Always 1; the labels say on which host and device a machine computes, and with "
+                   "which build. fallback=\"true\": on the CPU instead of its GPU.");
+    for (uint32_t i = 0; i < m->fleet->count; i++) {
+        const struct message_about *about = &m->machines[i].about;
+        if (!m->machines[i].up || about->build[0] == 0)
+            continue;
+        text_adds(out, "cleave_machine_info{");
+        metrics_machine_labels(out, m, i);
+        metrics_label_add(out, ",", "host", about->host);
+        metrics_label_add(out, ",", "device", about->device);
+        metrics_label_add(out, ",", "build", about->build);
+        metrics_label_add(out, ",", "fallback", about->fell_back ? "true" : "false");
+        text_adds(out, "}");
+        metrics_value_add(out, 1);
+    }
+}
+
 static const char *const kv_states[] = {"free", "reserved", "filling",
                                         "live", "cached",   "quarantined"};
 static_assert(sizeof(kv_states) / sizeof(kv_states[0]) ==
@@ -439,9 +461,22 @@ static void links_render(struct text *out, const struct metrics *m)
     }
 }
 
+static void build_render(struct text *out)
+{
+    metrics_family(out, "cleave_build_info", "gauge",
+                   "Always 1; the labels say which build this gateway is.");
+    text_adds(out, "cleave_build_info{");
+    metrics_label_add(out, "", "version", build_info_release());
+    metrics_label_add(out, ",", "commit", build_info_commit());
+    metrics_label_add(out, ",", "build", build_info_options());
+    text_adds(out, "}");
+    metrics_value_add(out, 1);
+}
+
 char *metrics_render(const struct metrics *m, size_t *bytes_out)
 {
     struct text out = {0};
+    build_render(&out);
     times_render(&out, m);
     requests_render(&out, m);
     keys_render(&out, m);
@@ -452,6 +487,7 @@ char *metrics_render(const struct metrics *m, size_t *bytes_out)
     metrics_versions_render(&out, m);
     kv_render(&out, m);
     cluster_render(&out, m);
+    about_render(&out, m);
     machines_render(&out, m);
     metrics_stages_render(&out, m);
     metrics_others_render(&out, m);

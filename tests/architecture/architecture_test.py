@@ -57,6 +57,7 @@ MAY_INCLUDE = {
     "server": {"common", "config", "host", "transport", "membership", "model/file", "server/api", "server/metrics", "server/gateway",
                "server/http", "server/fleet"},
     "tools/report": {"common"},
+    "tools/admin": {"common", "tools/report"},
     "tools/trace": {"common", "tools/report"},
     "tools/partition/solver": {"common"},
     "tools/partition": {"common", "profile", "tools/partition/solver"},

@@ -9,6 +9,12 @@ CLEAVE = sys.argv[1]
 COMMANDS = {
     "serve": ("--threads", "-1", []),
     "machine": ("--stage", "-1", ["embedded", "prompt-0"]),
+    "status": ("--timeout-s", "-1", []),
+    "top": ("--interval-s", "-1", []),
+    "machines": ("--timeout-s", "-1", []),
+    "drain": ("--wait-s", "-1", ["token-0"]),
+    "undrain": ("--timeout-s", "-1", ["token-0"]),
+    "reload": ("--timeout-s", "-1", []),
     "doctor": (None, None, []),
     "profile": ("--seconds", "-1", []),
     "partition": ("--stages", "-1", ["--profile", "/nowhere"]),

@@ -620,7 +620,9 @@ static void test_files(void)
     setenv("XDG_CACHE_HOME", directory, 1);
     CHECK(config_model_path(&config, found, &error) == ST_NOT_FOUND);
     char wanted[512];
-    snprintf(wanted, sizeof(wanted), "no model file; looked at m.gguf, %s/m.gguf, %s/cleave/m.gguf",
+    snprintf(wanted, sizeof(wanted),
+             "no model file; looked at m.gguf, %s/m.gguf, %s/cleave/m.gguf, "
+             "/var/lib/cleave/models/m.gguf",
              directory, directory);
     CHECKF(strcmp(error.text, wanted) == 0, "%s", error.text);
 

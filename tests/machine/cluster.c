@@ -126,6 +126,9 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     case MESSAGE_PREFIXES:
         cluster_prefixes_take(&c->reported_prefixes[machine], &message.prefixes);
         return;
+    case MESSAGE_ABOUT:
+        c->about[machine] = message.about;
+        return;
     case MESSAGE_OTHERS:
         c->others[machine] = message.others;
         return;

@@ -80,6 +80,7 @@ struct cluster {
     char link_text[256];
     struct message_stats stats[CLUSTER_MACHINES_MAX];
     struct cluster_reported_prefixes reported_prefixes[CLUSTER_MACHINES_MAX];
+    struct message_about about[CLUSTER_MACHINES_MAX];
     struct message_others others[CLUSTER_MACHINES_MAX];
     uint64_t stats_count;
     int64_t message_us; /* When the gateway got its last message. */

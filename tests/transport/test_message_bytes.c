@@ -132,6 +132,11 @@ static const struct message messages[] = {
     {.kind = MESSAGE_STAGES, .stages = {.count = 2, .stages = stages}},
     {.kind = MESSAGE_EMBEDDING,
      .embedding = {.request = request, .count = 2, .values = (const int64_t[]){1, -1}}},
+    {.kind = MESSAGE_ABOUT,
+     .about = {.device = TEXT("cpu, 4 threads"),
+               .host = TEXT("node7"),
+               .build = TEXT("0.1.0 (0123456789ab)"),
+               .fell_back = true}},
 };
 
 static const struct message_token tokens[] = {

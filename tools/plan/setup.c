@@ -46,7 +46,8 @@ static enum status kind_add(const struct plan_options *options, const char *path
 {
     struct plan_kind *kind = &inputs->kinds[inputs->kind_count];
     const struct profile_device *device = NULL;
-    kind->path = path;
+    hardware_find(path, kind->path);
+    path = kind->path;
     enum status status = hardware_read(path, &kind->hardware, error);
     if (status != ST_OK)
         return status;

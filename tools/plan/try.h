@@ -19,7 +19,7 @@
 
 /* A kind of machine. */
 struct plan_kind {
-    const char *path; /* Path of the hardware file; belongs to the caller. */
+    char path[LIMIT_PATH_BYTES]; /* Path of the hardware file. */
     struct hardware hardware;
     /* Times of an idle machine. With several devices: of its first device alone. */
     struct cost_curve curve;

@@ -88,19 +88,11 @@ static enum status key_take(struct replay_options *options, struct error *error)
 
 static enum status key_read(struct replay_options *options, struct error *error)
 {
-    char *text;
-    size_t bytes;
     enum status status =
-        secret_file_read(options->api_key_file, sizeof(options->key) - 1, &text, &bytes, error);
-    if (status != ST_OK)
-        return status;
-    snprintf(options->key, sizeof(options->key), "%.*s", (int)strcspn(text, " \t\r\n"), text);
-    secret_wipe(text, bytes);
-    free(text);
-    if (options->key[0] == 0)
-        return error_set(error, ST_INVALID, "%s: no key in the first line", options->api_key_file);
-    options->api_key = options->key;
-    return ST_OK;
+        secret_word_read(options->api_key_file, options->key, sizeof(options->key), error);
+    if (status == ST_OK)
+        options->api_key = options->key;
+    return status;
 }
 
 static enum status check(void *out, struct error *error)

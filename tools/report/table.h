@@ -1,4 +1,4 @@
-/* table: a Markdown table with aligned columns, for reading and for pasting into a page. It is
+/* table: a table with aligned columns, as Markdown for a page, or plain for a terminal. It is
  * filled cell by cell and row by row, beginning with the heads, and printed at the end. `cleave
  * profile` (print.c) and the benchmarks fill their own tables, each on one thread. It has a fixed
  * size: text that does not fit is cut, cells that do not fit are dropped. */
@@ -25,7 +25,10 @@ void table_init(struct table *table, uint32_t columns);
 void table_cell_add(struct table *table, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Prints the table; the first column is left-aligned, the others right-aligned. */
+/* Prints the cells with two blanks between columns, for a terminal; all are left-aligned. */
+void table_print_plain(const struct table *table, FILE *file);
+
+/* Prints the table as Markdown; the first column is left-aligned, the others right-aligned. */
 void table_print(const struct table *table, FILE *file);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* FIELD_LIST and FIELD_OBJECT record only that the key exists; tools/partition/cluster.c reads
  * them. */
@@ -133,15 +134,45 @@ static enum status object_read(const char *path, json_t *object, struct hardware
     return ST_OK;
 }
 
+/* Writes the folder share/cleave/hardware of the installed program: that of <prefix>/bin/cleave is
+ * <prefix>/share/cleave/hardware. Returns false if the program's path is unknown. */
+static bool installed_folder(char out[LIMIT_PATH_BYTES])
+{
+    static const char inside[] = "/share/cleave/hardware";
+    ssize_t bytes = readlink("/proc/self/exe", out, LIMIT_PATH_BYTES - sizeof(inside));
+    for (int up = 0; up < 2 && bytes > 0; up++)
+        while (bytes > 0 && out[--bytes] != '/')
+            continue;
+    if (bytes < 0)
+        return false;
+    memcpy(out + bytes, inside, sizeof(inside));
+    return true;
+}
+
+void hardware_find(const char *path, char out[LIMIT_PATH_BYTES])
+{
+    char folder[LIMIT_PATH_BYTES];
+    const char *slash = strrchr(path, '/');
+    const char *name = slash != NULL ? slash + 1 : path;
+    size_t bytes = strlen(name);
+    const char *ending = bytes > 5 && strcmp(name + bytes - 5, ".json") == 0 ? "" : ".json";
+    int length = -1;
+    if (path[0] != '/' && access(path, F_OK) != 0 && installed_folder(folder))
+        length = snprintf(out, LIMIT_PATH_BYTES, "%s/%s%s", folder, name, ending);
+    if (length < 0 || length >= LIMIT_PATH_BYTES || access(out, F_OK) != 0)
+        snprintf(out, LIMIT_PATH_BYTES, "%s", path);
+}
+
 enum status hardware_read(const char *path, struct hardware *out, struct error *error)
 {
     json_error_t why;
     json_t *object = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
     struct hardware read = {.name = ""};
     enum status status;
-    if (object == NULL)
-        status =
-            error_set(error, ST_INVALID, "%s:%d: %s", path, why.line > 0 ? why.line : 1, why.text);
+    if (object == NULL && why.line <= 0) /* the text names the file */
+        status = error_set(error, ST_INVALID, "%s", why.text);
+    else if (object == NULL)
+        status = error_set(error, ST_INVALID, "%s:%d: %s", path, why.line, why.text);
     else if (!json_is_object(object))
         status = error_set(error, ST_INVALID, "%s: want an object", path);
     else

@@ -301,14 +301,16 @@ enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char 
 {
     uint32_t count;
     enum pool pool;
-    const char *path;
-    if (!spec_read(spec, &count, &pool, &path))
+    const char *file;
+    char path[LIMIT_PATH_BYTES];
+    if (!spec_read(spec, &count, &pool, &file))
         return error_set(error, ST_USAGE,
                          "--machines %s: want COUNT:POOL:FILE, as 25:prompt:h100.json", spec);
     if (hosts->kind_count == SIM_KINDS_MAX)
         return error_set(error, ST_USAGE, "--machines %s: more than %d kinds", spec, SIM_KINDS_MAX);
     uint32_t kind = hosts->kind_count;
     struct hardware *hardware = &hosts->kinds[kind];
+    hardware_find(file, path);
     enum status status = hardware_read(path, hardware, error);
     if (status == ST_OK && hardware->has_devices)
         status = split_find(hosts, path, pool, config, error);

@@ -186,7 +186,7 @@ static bool message_choose(struct machine *m, struct fuzz_input *in, struct mess
 {
     static const uint32_t kinds[] = {
         MESSAGE_RESERVED,  MESSAGE_TOKENS, MESSAGE_PREFILLED, MESSAGE_RESERVED, MESSAGE_TOKENS,
-        MESSAGE_PREFILLED, MESSAGE_FAILED, MESSAGE_PREEMPTED, MESSAGE_STATS,    MESSAGE_PREFIXES,
+        MESSAGE_PREFILLED, MESSAGE_FAILED, MESSAGE_PREEMPTED, MESSAGE_STATS,    MESSAGE_PREFIXES, MESSAGE_ABOUT,
         MESSAGE_OTHERS,    MESSAGE_LINK,   MESSAGE_LOADS,     MESSAGE_KV_READY, MESSAGE_CANCEL};
     uint32_t kind = kinds[fuzz_below(in, sizeof(kinds) / sizeof(kinds[0]))];
     union any_message any;

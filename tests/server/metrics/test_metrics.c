@@ -394,10 +394,14 @@ static char *page_with_all(struct fleet *fleet)
     size_t bytes;
     struct api_keys *keys = keys_make();
     const struct message_stats stats = {0};
+    const struct message_about about = {
+        .device = "cpu, 4 threads", .host = "node7", .build = "0.1.0"};
     const struct message_load load = {0};
     const struct metrics_version versions[METRICS_VERSIONS] = {{.number = 1, .state = "serving"}};
     CHECK(metrics_open(fleet, "model", keys, &m) == ST_OK);
     metrics_http_done(m, 200);
+    metrics_machine_up_set(m, 0, true);
+    metrics_about_set(m, 0, &about);
     metrics_stats_set(m, 0, &stats);
     metrics_machine_pool_set(m, 0, 0);
     metrics_link_set(m, 0, 1, true, "");

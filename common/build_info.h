@@ -1,0 +1,24 @@
+/* build_info: which build of cleave this process is. main.c sets the commit before any other thread
+ * starts; after that, every thread may read. The commit is not compiled into the libraries, so that
+ * a new commit links only the program again. */
+#ifndef COMMON_BUILD_INFO_H
+#define COMMON_BUILD_INFO_H
+
+#include <stdio.h>
+
+/* The output of `git describe` for the source, in the file that meson.build writes for the program.
+ * Empty = the source had no git repository. */
+extern const char build_info_described[];
+
+/* `commit` is not copied and must stay valid. */
+void build_info_commit_set(const char *commit);
+/* Returns the commit; empty = unknown (a test, or a source without git). */
+const char *build_info_commit(void);
+/* Returns the release, such as "0.1.0". */
+const char *build_info_release(void);
+/* Returns compiler, processor and options of the build, such as "gcc 12.2.0, x86_64, release". */
+const char *build_info_options(void);
+/* Prints what --version says: the release with its commit, and a line about the build. */
+void build_info_print(FILE *out);
+
+#endif

@@ -1,0 +1,15 @@
+/* admin: the subcommands that ask running gateways: `cleave status`, `machines`, `drain`, `undrain`,
+ * `reload` (change.c, status.c) and `top` (top.c). main.c calls them on the main thread. argv[0] is
+ * the subcommand's name. They return the exit status: 0, 2 for wrong options, 1 for every other
+ * failure, also if one of several gateways failed. They read no config file. */
+#ifndef TOOLS_ADMIN_ADMIN_H
+#define TOOLS_ADMIN_ADMIN_H
+
+int status_main(int argc, char **argv); /* 1 also if a gateway is not ready. */
+int machines_main(int argc, char **argv);
+int drain_main(int argc, char **argv);
+int undrain_main(int argc, char **argv);
+int reload_main(int argc, char **argv);
+int top_main(int argc, char **argv);
+
+#endif

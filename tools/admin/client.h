@@ -1,0 +1,74 @@
+/* admin_client: asks gateways over HTTP as an administrator: over the Unix socket of
+ * http/admin_socket, or over a URL with an API key. `cleave status`, `top`, `drain`, `undrain`,
+ * `reload` and `machines` use it, each on its only thread. It needs libcurl, which is loaded when a
+ * client is opened. It keeps one connection per gateway and knows no endpoint. */
+#ifndef TOOLS_ADMIN_CLIENT_H
+#define TOOLS_ADMIN_CLIENT_H
+
+#include "common/limits.h"
+#include "common/options.h"
+#include "common/status.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#define ADMIN_GATEWAYS_MAX 16
+#define ADMIN_SOCKET       "/run/cleave/admin.sock" /* That of the Debian package. */
+#define ADMIN_URL          "http://127.0.0.1:8080"
+
+/* What all commands have. Texts point into argv. */
+struct admin_target {
+    struct option_texts gateways; /* Values of --socket and --url, in their order. */
+    const char *api_key_file;     /* NULL = none. */
+    const char *ca_file;          /* Certificates that may have signed the gateway's; NULL = system. */
+    bool every_address;           /* Each address of a URL's host is a gateway. */
+    double timeout_s;
+};
+
+/* Rows of the table of options, for the field `field` of the command's struct `type`. */
+/* clang-format off */
+#define ADMIN_OPTIONS(type, field)                                                                                      \
+    {"socket", "PATH", OPTION_TEXTS, offsetof(struct type, field.gateways), 0, ADMIN_GATEWAYS_MAX, {NULL}, NULL,        \
+     "the gateway's socket (http/admin_socket); may be repeated, for several gateways (default: " ADMIN_SOCKET          \
+     ", else " ADMIN_URL ")"},                                                                                          \
+    {"url", "URL", OPTION_TEXTS, offsetof(struct type, field.gateways), 0, ADMIN_GATEWAYS_MAX, {NULL}, NULL,            \
+     "the gateway's address, such as https://node1:8080; may be repeated"},                                             \
+    {"every-address", NULL, OPTION_FLAG, offsetof(struct type, field.every_address), 0, 0, {NULL}, NULL,                \
+     "ask a gateway at each address of the URL's host"},                                                                \
+    {"api-key-file", "FILE", OPTION_TEXT, offsetof(struct type, field.api_key_file), 0, 0, {NULL}, NULL,                \
+     "file of mode 0600 with the API key of an administrator; a socket needs none"},                                    \
+    {"ca-file", "FILE", OPTION_TEXT, offsetof(struct type, field.ca_file), 0, 0, {NULL}, NULL,                          \
+     "certificates in PEM that may have signed the gateway's (default: those of the system)"},                          \
+    {"timeout-s", "S", OPTION_REAL, offsetof(struct type, field.timeout_s), 0.1, 3600, {NULL}, "10",                    \
+     "most seconds of one request"}
+/* clang-format on */
+
+struct admin_client;
+
+/* ST_UNSUPPORTED: libcurl is not installed. ST_USAGE, ST_NOT_FOUND, ST_INVALID, ST_NO_MEMORY. */
+enum status admin_client_open(const struct admin_target *target, struct admin_client **out,
+                              struct error *error);
+void admin_client_close(struct admin_client *client); /* NULL is fine. */
+
+unsigned admin_client_count(const struct admin_client *client); /* Gateways. */
+/* Name of a gateway for people: its socket or its URL, with the address under --every-address. */
+const char *admin_client_name(const struct admin_client *client, unsigned gateway);
+
+/* Sends a request and waits for the answer. body: NULL = none. *text_out: the answer's body, which
+ * the caller frees. ST_UNREACHABLE: no answer in time. ST_NOT_FOUND: status 404. ST_INVALID: another
+ * status above 299. The error has the gateway's name and its message. */
+enum status admin_client_text(struct admin_client *client, unsigned gateway, const char *method,
+                              const char *path, const char *body, char **text_out,
+                              struct error *error);
+/* As above, for an answer that is a JSON object. The caller calls json_decref on *root_out. ST_IO:
+ * the answer is something else. */
+enum status admin_client_json(struct admin_client *client, unsigned gateway, const char *method,
+                              const char *path, const char *body, json_t **root_out,
+                              struct error *error);
+
+/* Writes `folder` and a machine's name, which ends a path. Returns false, with *error, if no machine
+ * can have the name. */
+bool admin_machine_path(const char *folder, const char *name, char out[LIMIT_NAME_BYTES + 32],
+                        struct error *error);
+
+#endif

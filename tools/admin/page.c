@@ -1,0 +1,120 @@
+/* admin_page: see the header. */
+#include "tools/admin/page.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Finds the next sample of a family from *at on. labels_out: after the brace; NULL = no labels. */
+static bool sample_next(const char **at, const char *name, const char **labels_out, double *value_out)
+{
+    const size_t bytes = strlen(name);
+    const char *line = *at;
+    while (*line != 0) {
+        const size_t length = strcspn(line, "\n");
+        const char *rest = line + bytes, *end = line + length;
+        const char *next = end + (*end == '\n');
+        if (strncmp(line, name, bytes) == 0 && (*rest == '{' || *rest == ' ')) {
+            *labels_out = *rest == '{' ? rest + 1 : NULL;
+            /* The value follows the last blank; values of labels may have blanks. */
+            const char *blank = end;
+            while (blank > rest && *blank != ' ')
+                blank--;
+            *value_out = strtod(blank, NULL);
+            *at = next;
+            if (isfinite(*value_out))
+                return true;
+        }
+        line = next;
+    }
+    return false;
+}
+
+double page_sum(const char *page, const char *name)
+{
+    const char *labels;
+    double value, sum = 0;
+    while (sample_next(&page, name, &labels, &value))
+        sum += value;
+    return sum;
+}
+
+/* Adds a bucket, in the order of the bounds. */
+static void bucket_add(struct page_histogram *h, double bound, double below)
+{
+    uint32_t i = 0;
+    while (i < h->count && h->bounds[i] < bound)
+        i++;
+    if (i < h->count && h->bounds[i] == bound) {
+        h->below[i] += below;
+        return;
+    }
+    if (h->count == PAGE_BOUNDS_MAX)
+        return;
+    memmove(h->bounds + i + 1, h->bounds + i, (h->count - i) * sizeof(h->bounds[0]));
+    memmove(h->below + i + 1, h->below + i, (h->count - i) * sizeof(h->below[0]));
+    h->bounds[i] = bound;
+    h->below[i] = below;
+    h->count++;
+}
+
+void page_histogram_read(const char *page, const char *name, struct page_histogram *out)
+{
+    char family[128];
+    const char *at = page, *labels;
+    double value;
+    *out = (struct page_histogram){.count = 0};
+    snprintf(family, sizeof(family), "%s_bucket", name);
+    while (sample_next(&at, family, &labels, &value)) {
+        const char *bound = labels != NULL ? strstr(labels, "le=\"") : NULL;
+        if (bound != NULL && bound < strchr(labels, '}') && bound[4] != '+')
+            bucket_add(out, strtod(bound + 4, NULL), value);
+    }
+    snprintf(family, sizeof(family), "%s_count", name);
+    out->total = page_sum(page, family);
+    snprintf(family, sizeof(family), "%s_sum", name);
+    out->sum = page_sum(page, family);
+}
+
+void page_histogram_since(struct page_histogram *now, const struct page_histogram *before)
+{
+    if (now->count != before->count || now->total < before->total)
+        return;
+    for (uint32_t i = 0; i < now->count; i++)
+        now->below[i] -= before->below[i];
+    now->total -= before->total;
+    now->sum -= before->sum;
+}
+
+double page_quantile(const struct page_histogram *h, double q)
+{
+    const double wanted = q * h->total;
+    if (h->total <= 0 || h->count == 0)
+        return -1;
+    for (uint32_t i = 0; i < h->count; i++) {
+        if (h->below[i] < wanted)
+            continue;
+        const double low = i > 0 ? h->bounds[i - 1] : 0, before = i > 0 ? h->below[i - 1] : 0;
+        const double inside = h->below[i] - before;
+        return inside > 0 ? low + (h->bounds[i] - low) * (wanted - before) / inside : h->bounds[i];
+    }
+    return h->bounds[h->count - 1];
+}
+
+double page_share(const struct page_histogram *h, double limit)
+{
+    if (h->total <= 0)
+        return -1;
+    double low = 0, before = 0;
+    for (uint32_t i = 0; i < h->count; i++) {
+        if (h->bounds[i] >= limit) {
+            const double part = (limit - low) / (h->bounds[i] - low);
+            return (before + (h->below[i] - before) * part) / h->total;
+        }
+        low = h->bounds[i];
+        before = h->below[i];
+    }
+    return before / h->total;
+}

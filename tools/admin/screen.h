@@ -1,0 +1,37 @@
+/* admin_screen: what `cleave top` shows of one gateway: state, rates and latencies since the sample
+ * before, phases of requests, SLO, machines, links. top.c takes samples and calls it on its only
+ * thread. It writes plain lines; top.c cuts them to the terminal. */
+#ifndef TOOLS_ADMIN_SCREEN_H
+#define TOOLS_ADMIN_SCREEN_H
+
+#include "tools/admin/page.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define SCREEN_PHASES 5
+
+/* Figures of one page of /metrics. */
+struct screen_sample {
+    bool known; /* false = there is no sample yet. */
+    int64_t at_us;
+    double prompt_tokens;
+    double answer_tokens;
+    double ended; /* Answers that ended, for any reason. */
+    double refused;
+    double resumed;
+    double preemptions;
+    struct page_histogram ttft;
+    struct page_histogram between_tokens;
+    struct page_histogram phases[SCREEN_PHASES];
+};
+
+void screen_sample_read(const char *page, int64_t at_us, struct screen_sample *out);
+
+/* Writes the lines of a gateway. before: the sample before; not known = since the gateway's start. */
+void screen_write(const json_t *state, const char *name, const struct screen_sample *now,
+                  const struct screen_sample *before, FILE *out);
+
+#endif

@@ -1,0 +1,31 @@
+/* admin_view: writes the JSON of GET /admin/state as text for people. status.c, change.c and screen.c
+ * call it on their only thread. It reads JSON of a gateway, so a member may be missing or have
+ * another type: it is then shown as empty or 0. It has no state and does no I/O except the writing. */
+#ifndef TOOLS_ADMIN_VIEW_H
+#define TOOLS_ADMIN_VIEW_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Members of an object, with the values that a missing member has. */
+const char *view_text(const json_t *object, const char *name); /* "" */
+uint64_t view_whole(const json_t *object, const char *name);   /* 0 */
+bool view_true(const json_t *object, const char *name);        /* false */
+
+/* Copies a text that may come from another host, without control characters. Returns `out`. */
+const char *view_printable(const char *text, char *out, size_t bytes);
+
+/* "gateway 0a1b…: ready, serves MODEL, up 3 h 12 min", and a line with what is wrong, if anything
+ * is. `name` is how the gateway was reached. */
+void view_gateway(const json_t *state, const char *name, FILE *out);
+/* One line per machine, and one with the reason for each machine that does not serve. With `bars`,
+ * the use of KV is a bar. */
+void view_machines(const json_t *state, bool bars, FILE *out);
+/* Links that are down, with the reason, and how many are up. */
+void view_links(const json_t *state, FILE *out);
+/* Requests by state. */
+void view_requests(const json_t *state, FILE *out);
+
+#endif
