@@ -41,11 +41,11 @@ struct compute_routing {
     const float *choice_bias;
 };
 
-/* What is computed between the products with gate and up and the product with down: silu(gate) *
- * up, gelu(gate) * up, or, with `limit` L above 0, gate' * sigmoid(alpha * gate') * (up' + 1) with
- * gate' = min(gate, L) and up' = up limited to ±L. */
+/* What is computed between the products with gate and up and the product with down: activation(gate)
+ * * up, or, with `limit` L above 0, gate' * sigmoid(alpha * gate') * (up' + 1) with gate' =
+ * min(gate, L) and up' = up limited to ±L. */
 struct compute_gate {
-    bool gelu;
+    enum compute_activation activation;
     float limit, alpha;
 };
 

@@ -131,12 +131,11 @@ struct compute_ops {
                       const struct compute_kv *kv, uint32_t head_count,
                       const struct compute_attention *how, const float *q,
                       struct compute_activations *a);
-    /* a = silu(gate) * up, each [row_count × cols]. */
-    void (*silu_mul)(struct compute *c, const float *gate, const float *up, uint32_t row_count,
-                     uint32_t cols, struct compute_activations *a);
-    /* a = gelu(gate) * up, with the tanh form of GELU (Hendrycks and Gimpel 2016). */
-    void (*gelu_mul)(struct compute *c, const float *gate, const float *up, uint32_t row_count,
-                     uint32_t cols, struct compute_activations *a);
+    /* a = activation(gate) * up, each [row_count × cols]. up NULL = all ones; then the activation
+     * is a GELU. */
+    void (*gate_mul)(struct compute *c, enum compute_activation activation, const float *gate,
+                     const float *up, uint32_t row_count, uint32_t cols,
+                     struct compute_activations *a);
     /* x = cap * tanh(x / cap). */
     void (*cap)(struct compute *c, float cap, size_t count, float *x);
     /* x *= factor. */

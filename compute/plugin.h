@@ -16,7 +16,7 @@
 
 /* Increase this number with each change of compute.h, or of a header that it includes, that leaves
  * the sizes in struct compute_plugin as they are. */
-#define COMPUTE_PLUGIN_ABI    3
+#define COMPUTE_PLUGIN_ABI    4
 #define COMPUTE_PLUGIN_SYMBOL "cleave_compute_plugin"
 /* Bytes of struct compute_ops and of the tables of its abilities, except compute_latent_ops, which
  * no plugin has (operations.h). */

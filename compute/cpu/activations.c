@@ -68,8 +68,8 @@ struct row_job {
     struct compute *c;
     struct compute_activations *a;
     const float *x;  /* Input of norm; gate. */
-    const float *up; /* silu_mul, gelu_mul */
-    bool gelu;
+    const float *up; /* gate_mul; NULL = all ones */
+    enum compute_activation activation;
     const uint32_t *rows_in; /* norm; may be NULL */
     const float *weight;
     const float *bias; /* layer_norm; may be NULL */
@@ -131,14 +131,24 @@ static void norm_item(void *context, uint32_t item, uint32_t thread)
     }
 }
 
+void cpu_gate_mul_row(const struct compute *c, enum compute_activation activation,
+                      const float *gate, const float *up, uint32_t cols, float *out)
+{
+    const struct kernels *k = c->kernels;
+    assert(up != NULL || activation != COMPUTE_SILU);
+    (activation == COMPUTE_SILU   ? k->silu_mul
+     : activation == COMPUTE_GELU ? k->gelu_mul
+                                  : k->gelu_erf_mul)(gate, up, cols, out);
+}
+
 static void gate_item(void *context, uint32_t item, uint32_t thread)
 {
     const struct row_job *job = context;
     uint32_t cols = job->a->cols, end = (item + 1) * job->item_rows;
     for (uint32_t row = item * job->item_rows; row < end && row < job->row_count; row++) {
         float *values = row_target(job, row, thread);
-        (job->gelu ? job->c->kernels->gelu_mul : job->c->kernels->silu_mul)(
-            job->x + (size_t)row * cols, job->up + (size_t)row * cols, cols, values);
+        cpu_gate_mul_row(job->c, job->activation, job->x + (size_t)row * cols,
+                         job->up != NULL ? job->up + (size_t)row * cols : NULL, cols, values);
         cpu_activations_finish(job->c, job->a, row, values);
     }
 }
@@ -181,19 +191,11 @@ void cpu_layer_norm(struct compute *c, const float *x, const uint32_t *rows_in, 
     rows_run(c, norm_item, &job);
 }
 
-void cpu_silu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
-                  uint32_t cols, struct compute_activations *a)
-{
-    assert(cols == a->cols);
-    struct row_job job = {.c = c, .a = a, .x = gate, .up = up, .row_count = row_count};
-    rows_run(c, gate_item, &job);
-}
-
-void cpu_gelu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
-                  uint32_t cols, struct compute_activations *a)
+void cpu_gate_mul(struct compute *c, enum compute_activation activation, const float *gate,
+                  const float *up, uint32_t row_count, uint32_t cols, struct compute_activations *a)
 {
     assert(cols == a->cols);
     struct row_job job = {
-        .c = c, .a = a, .x = gate, .up = up, .gelu = true, .row_count = row_count};
+        .c = c, .a = a, .x = gate, .up = up, .activation = activation, .row_count = row_count};
     rows_run(c, gate_item, &job);
 }

@@ -217,10 +217,12 @@ void cpu_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32
 void cpu_layer_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,
                     uint32_t cols, const float *weight, const float *bias, float epsilon,
                     struct compute_activations *a);
-void cpu_silu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
-                  uint32_t cols, struct compute_activations *a);
-void cpu_gelu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
-                  uint32_t cols, struct compute_activations *a);
+void cpu_gate_mul(struct compute *c, enum compute_activation activation, const float *gate,
+                  const float *up, uint32_t row_count, uint32_t cols,
+                  struct compute_activations *a);
+/* Computes one row of gate_mul. */
+void cpu_gate_mul_row(const struct compute *c, enum compute_activation activation,
+                      const float *gate, const float *up, uint32_t cols, float *out);
 
 /* group.c */
 enum status cpu_group_make(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],

@@ -237,7 +237,6 @@ static void act_item(void *context, uint32_t item, uint32_t thread)
     const struct job *job = context;
     const struct compute_experts_options *o = &job->e->o;
     const struct compute_experts_workspace *room = job->room;
-    const struct kernels *kernels = job->c->kernels;
     const uint32_t end = (item + 1) * PAIRS_ITEM;
     for (uint32_t pair = item * PAIRS_ITEM; pair < end && pair < room->pair_count; pair++) {
         const struct run *run = &room->runs[room->pair_runs[pair]];
@@ -248,7 +247,7 @@ static void act_item(void *context, uint32_t item, uint32_t thread)
                                                            : job->c->scratch[thread].data;
         if (o->gate_kind.limit > 0)
             gate_limit(&o->gate_kind, o->ffn, gate, up);
-        (o->gate_kind.gelu ? kernels->gelu_mul : kernels->silu_mul)(gate, up, o->ffn, out);
+        cpu_gate_mul_row(job->c, o->gate_kind.activation, gate, up, o->ffn, out);
         cpu_activations_finish(job->c, &rows, row, out);
     }
 }

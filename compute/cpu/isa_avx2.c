@@ -16,6 +16,7 @@ const struct kernels kernels_avx2 = {
     .layer_norm = rows_layer_norm,
     .silu_mul = rows_silu_mul,
     .gelu_mul = rows_gelu_mul,
+    .gelu_erf_mul = rows_gelu_erf_mul,
     .cap = rows_cap,
     .rope = rows_rope,
     .store = attention_store,

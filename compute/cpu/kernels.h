@@ -197,12 +197,13 @@ struct kernels {
      * `lows`, the values must be a whole row, and the row is refined. */
     void (*quantise)(const float *x, uint32_t count, struct kernels_block *blocks,
                      struct kernels_low *lows, uint32_t row);
-    /* Compute one row of compute_ops.norm, layer_norm, silu_mul and gelu_mul. */
+    /* Compute one row of compute_ops.norm, layer_norm and gate_mul. */
     void (*norm)(const float *x, uint32_t cols, const float *weight, float epsilon, float *out);
     void (*layer_norm)(const float *x, uint32_t cols, const float *weight, const float *bias,
                        float epsilon, float *out);
     void (*silu_mul)(const float *gate, const float *up, uint32_t cols, float *out);
     void (*gelu_mul)(const float *gate, const float *up, uint32_t cols, float *out);
+    void (*gelu_erf_mul)(const float *gate, const float *up, uint32_t cols, float *out);
     /* x = cap * tanh(x / cap), for `count` values. */
     void (*cap)(float cap, uint32_t count, float *x);
     /* Rotates one head's values in place. */

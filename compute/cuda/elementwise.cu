@@ -1,6 +1,6 @@
 /* elementwise: operations on the numbers of a row: RMSNorm in its three forms, gated activations,
- * scale, gather, embedding rows, bias. References: compute/cpu/rows.h (norm, silu_mul, gelu_mul)
- * and, for embed, compute_dequantize.
+ * scale, gather, embedding rows, bias. References: compute/cpu/rows.h (norm, gate_mul) and,
+ * for embed, compute_dequantize.
  *
  * A norm is a block per row (a warp per head), which adds up the squares of its elements in an
  * order that depends only on the number of columns, and then reads the row again, from L1. The
@@ -167,14 +167,17 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* GELU's tanh form: (1 + tanh(u)) / 2 = 1 / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x³). */
-template <bool GELU> __device__ __forceinline__ float gate_by(float gate, float up)
+template <enum compute_activation A> __device__ __forceinline__ float gate_by(float gate, float up)
 {
+    if (A == COMPUTE_GELU_ERF)
+        return 0.5f * gate * erfcf(gate * -0x1.6a09e6p-1f) * up;
     const float exponent =
-        GELU ? fmaf(-0x1.2444f2p-4f, gate * gate, -0x1.988454p+0f) * gate : -gate;
+        A == COMPUTE_GELU ? fmaf(-0x1.2444f2p-4f, gate * gate, -0x1.988454p+0f) * gate : -gate;
     return gate / (1.0f + expf(exponent)) * up;
 }
 
-template <bool GELU>
+/* up NULL = all ones. */
+template <enum compute_activation A>
 __global__ void __launch_bounds__(THREADS)
     gated(const float *gate, const float *up, size_t count, __nv_bfloat16 *out, float *out_f32)
 {
@@ -183,14 +186,15 @@ __global__ void __launch_bounds__(THREADS)
     const size_t first = (size_t)blockIdx.x * THREADS + threadIdx.x;
     for (size_t i = first; i < fours; i += stride) {
         const float4 g = reinterpret_cast<const float4 *>(gate)[i];
-        const float4 u = reinterpret_cast<const float4 *>(up)[i];
+        const float4 u = up != nullptr ? reinterpret_cast<const float4 *>(up)[i]
+                                       : make_float4(1.0f, 1.0f, 1.0f, 1.0f);
         put4(out, out_f32, 4 * i,
-             make_float4(gate_by<GELU>(g.x, u.x), gate_by<GELU>(g.y, u.y), gate_by<GELU>(g.z, u.z),
-                         gate_by<GELU>(g.w, u.w)));
+             make_float4(gate_by<A>(g.x, u.x), gate_by<A>(g.y, u.y), gate_by<A>(g.z, u.z),
+                         gate_by<A>(g.w, u.w)));
     }
     if (first < count % 4) {
         const size_t i = 4 * fours + first;
-        value_store(out, out_f32, i, gate_by<GELU>(gate[i], up[i]));
+        value_store(out, out_f32, i, gate_by<A>(gate[i], up != nullptr ? up[i] : 1.0f));
     }
 }
 
@@ -314,16 +318,20 @@ void cuda_head_norm(cudaStream_t stream, const float *weight, float epsilon, uin
                       dim3(THREADS), 0, stream, weight, epsilon, count, head_dim, x);
 }
 
-void cuda_gated(cudaStream_t stream, bool gelu, const float *gate, const float *up, uint32_t rows,
-                uint32_t cols, __nv_bfloat16 *out, float *out_f32)
+void cuda_gated(cudaStream_t stream, enum compute_activation activation, const float *gate,
+                const float *up, uint32_t rows, uint32_t cols, __nv_bfloat16 *out, float *out_f32)
 {
     const size_t count = (size_t)rows * cols;
-    if (gelu)
-        CUDA_LAUNCH_EARLY(gated<true>, dim3(grid_of(count / 4)), dim3(THREADS), 0, stream, gate, up,
-                          count, out, out_f32);
+#define GATED(kind)                                                                                \
+    CUDA_LAUNCH_EARLY(gated<kind>, dim3(grid_of(count / 4)), dim3(THREADS), 0, stream, gate, up,   \
+                      count, out, out_f32)
+    if (activation == COMPUTE_SILU)
+        GATED(COMPUTE_SILU);
+    else if (activation == COMPUTE_GELU)
+        GATED(COMPUTE_GELU);
     else
-        CUDA_LAUNCH_EARLY(gated<false>, dim3(grid_of(count / 4)), dim3(THREADS), 0, stream, gate,
-                          up, count, out, out_f32);
+        GATED(COMPUTE_GELU_ERF);
+#undef GATED
 }
 
 void cuda_cap(cudaStream_t stream, float cap, size_t count, float *x)

@@ -186,7 +186,9 @@ __device__ float gated(const struct compute_gate &kind, float gate, float up)
         const float g = fminf(gate, kind.limit);
         return g * sigmoid(kind.alpha * g) * (fmaxf(-kind.limit, fminf(up, kind.limit)) + 1.0f);
     }
-    if (kind.gelu)
+    if (kind.activation == COMPUTE_GELU_ERF)
+        return 0.5f * gate * erfcf(gate * -0.7071067812f) * up;
+    if (kind.activation == COMPUTE_GELU)
         return 0.5f * gate *
                (1.0f + tanhf(0.7978845608f * (gate + 0.044715f * gate * gate * gate))) * up;
     return gate * sigmoid(gate) * up;

@@ -92,9 +92,9 @@ void cuda_norm_add(cudaStream_t stream, const float *y, uint32_t rows, uint32_t 
 /* RMSNorm of each head, in place. */
 void cuda_head_norm(cudaStream_t stream, const float *weight, float epsilon, uint32_t rows,
                     uint32_t heads, uint32_t head_dim, float *x);
-/* silu(gate) * up, or gelu(gate) * up in the tanh form. */
-void cuda_gated(cudaStream_t stream, bool gelu, const float *gate, const float *up, uint32_t rows,
-                uint32_t cols, __nv_bfloat16 *out, float *out_f32);
+/* activation(gate) * up; up NULL = all ones. */
+void cuda_gated(cudaStream_t stream, enum compute_activation activation, const float *gate,
+                const float *up, uint32_t rows, uint32_t cols, __nv_bfloat16 *out, float *out_f32);
 /* x *= factor. */
 void cuda_cap(cudaStream_t stream, float cap, size_t count, float *x);
 void cuda_scale(cudaStream_t stream, float factor, size_t count, float *x);

@@ -228,26 +228,15 @@ static void attention(struct compute *c, const struct compute_batch *batch,
     cuda_launched(c, "attention");
 }
 
-static void gated(struct compute *c, bool gelu, const float *gate, const float *up,
-                  uint32_t row_count, uint32_t cols, struct compute_activations *a)
+static void gate_mul(struct compute *c, enum compute_activation activation, const float *gate,
+                     const float *up, uint32_t row_count, uint32_t cols,
+                     struct compute_activations *a)
 {
     if (!cuda_enter(c))
         return;
     cuda_f8_stale(a);
-    cuda_gated(c->stream, gelu, gate, up, row_count, cols, a->bf16, a->f32);
+    cuda_gated(c->stream, activation, gate, up, row_count, cols, a->bf16, a->f32);
     cuda_launched(c, "gate");
-}
-
-static void silu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
-                     uint32_t cols, struct compute_activations *a)
-{
-    gated(c, false, gate, up, row_count, cols, a);
-}
-
-static void gelu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
-                     uint32_t cols, struct compute_activations *a)
-{
-    gated(c, true, gate, up, row_count, cols, a);
 }
 
 static void cap(struct compute *c, float cap, size_t count, float *x)
@@ -353,8 +342,7 @@ void cuda_operations_set(struct compute_ops *ops)
     ops->rope_store = rope_store;
     ops->attention = attention;
     ops->attention_check = attention_check;
-    ops->silu_mul = silu_mul;
-    ops->gelu_mul = gelu_mul;
+    ops->gate_mul = gate_mul;
     ops->cap = cap;
     ops->scale = scale;
     ops->scale_add = scale_add;

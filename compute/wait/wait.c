@@ -235,10 +235,11 @@ static void wait_attention(struct compute *c, const struct compute_batch *batch,
     (void)c, (void)batch, (void)kv, (void)head_count, (void)how, (void)q, (void)a;
 }
 
-static void wait_gate(struct compute *c, const float *gate, const float *up, uint32_t row_count,
-                      uint32_t cols, struct compute_activations *a)
+static void wait_gate(struct compute *c, enum compute_activation activation, const float *gate,
+                      const float *up, uint32_t row_count, uint32_t cols,
+                      struct compute_activations *a)
 {
-    (void)c, (void)gate, (void)up, (void)row_count, (void)cols, (void)a;
+    (void)c, (void)activation, (void)gate, (void)up, (void)row_count, (void)cols, (void)a;
 }
 
 static void wait_scale(struct compute *c, float factor, size_t count, float *x)
@@ -407,8 +408,7 @@ const struct compute_ops compute_wait = {
     .matmul_add = wait_matmul_add,
     .rope_store = wait_rope_store,
     .attention = wait_attention,
-    .silu_mul = wait_gate,
-    .gelu_mul = wait_gate,
+    .gate_mul = wait_gate,
     .cap = wait_scale,
     .scale = wait_scale,
     .scale_add = wait_scale_add,

@@ -30,8 +30,10 @@ struct family {
     bool layer_norms; /* LayerNorm instead of RMSNorm. */
     bool no_pre_norms;
     bool post_norms; /* Attention's and feed-forward's results are normalised. */
-    bool parallel;   /* Attention and feed-forward read the same normalised input. */
-    bool gelu;
+    /* Attention and feed-forward read the same normalised input; KEY_PARALLEL overrides it. */
+    bool parallel;
+    bool gelu;              /* Default of KEY_ACTIVATION: GELU in its tanh form; false = SiLU. */
+    bool plain_ffn;         /* The feed-forward has no gate: down · gelu(up). */
     bool latent;            /* Latent attention. */
     bool experts;           /* Models may have experts. */
     bool experts_sigmoid;   /* Default of KEY_EXPERTS_GATING for folders. */

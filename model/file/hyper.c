@@ -110,7 +110,8 @@ static enum status read_architecture(const struct hyper_reader *r, struct model_
     h->experts.alpha = family->experts_limited ? 1.702f : 0;
     h->sinks = family->sinks;
     h->parallel = family->parallel;
-    h->gelu = family->gelu;
+    h->plain_ffn = family->plain_ffn;
+    h->activation = family->gelu ? COMPUTE_GELU : COMPUTE_SILU;
     h->norm_offset = folder && family->norms_from_1 ? 1 : 0;
     h->local_freq_base = family->local_base;
     h->rope_freq_base = folder && family->freq_base > 0 ? family->freq_base : 10000.0f;
@@ -239,16 +240,32 @@ static enum status read_caps(const struct hyper_reader *r, struct model_hyper *h
 /* Reads the activation of the feed-forward; without the key it is the family's. */
 static enum status read_activation(const struct hyper_reader *r, struct model_hyper *h)
 {
+    static const struct {
+        const char *name;
+        enum compute_activation activation;
+    } known[] = {{"silu", COMPUTE_SILU},
+                 {"gelu_pytorch_tanh", COMPUTE_GELU},
+                 {"gelu_new", COMPUTE_GELU},
+                 {"gelu", COMPUTE_GELU_ERF}};
     struct mapped_text text;
     enum status status = key_text(r->file, KEY_ACTIVATION, &text, r->error);
     if (status != ST_OK)
         return status == ST_NOT_FOUND ? ST_OK : status;
-    const bool tanh = mapped_text_is(text, "gelu_pytorch_tanh") || mapped_text_is(text, "gelu_new");
-    if (!tanh && !mapped_text_is(text, "silu"))
-        return hyper_refuse_text(r, KEY_ACTIVATION, text,
-                                 "are \"silu\", \"gelu_pytorch_tanh\" and \"gelu_new\"");
-    h->gelu = tanh;
-    return ST_OK;
+    for (size_t i = h->plain_ffn ? 1 : 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (mapped_text_is(text, known[i].name)) {
+            h->activation = known[i].activation;
+            return ST_OK;
+        }
+    return hyper_refuse_text(r, KEY_ACTIVATION, text,
+                             h->plain_ffn ? "are \"gelu_pytorch_tanh\", \"gelu_new\" and \"gelu\""
+                                          : "are \"silu\", \"gelu_pytorch_tanh\", \"gelu_new\" and "
+                                            "\"gelu\"");
+}
+
+static enum status read_parallel(const struct hyper_reader *r, struct model_hyper *h)
+{
+    enum status status = key_bool(r->file, KEY_PARALLEL, &h->parallel, r->error);
+    return status == ST_NOT_FOUND ? ST_OK : status;
 }
 
 /* Refuses models whose q, k and v have a limit. */
@@ -323,6 +340,8 @@ enum status model_hyper_read(const struct model_file *file, struct model_hyper *
         status = read_caps(r, &h);
     if (status == ST_OK)
         status = read_activation(r, &h);
+    if (status == ST_OK)
+        status = read_parallel(r, &h);
     if (status == ST_OK)
         status = refuse_clip(r);
     if (status == ST_OK)

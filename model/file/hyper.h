@@ -7,6 +7,7 @@
 
 #include "common/limits.h"
 #include "common/status.h"
+#include "compute/objects.h"
 #include "model/file/family.h"
 #include "model/file/model_file.h"
 
@@ -116,7 +117,8 @@ struct model_hyper {
     /* The feed-forward has the same input as attention, instead of the sum of that input and
      * attention's output. */
     bool parallel;
-    bool gelu;             /* GELU instead of SiLU. */
+    bool plain_ffn; /* The feed-forward has no gate: down · activation(up). */
+    enum compute_activation activation;
     bool sinks;            /* Each head has a sink (compute_attention.sinks). */
     float embedding_scale; /* Factor of the embedding; 1 = not scaled. */
     float residual_scale;  /* Factor of what a layer adds to its input. */

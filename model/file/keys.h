@@ -63,6 +63,7 @@ enum model_key {
     KEY_EXPERTS_ALPHA,
     KEY_CLIP_QKV, /* Limit of q, k and v. */
     KEY_ACTIVATION,
+    KEY_PARALLEL, /* Whether the feed-forward has the same input as attention. */
     KEY_SOFTCAP_LOGITS,
     KEY_SOFTCAP_ATTENTION,
     KEY_LATENT_RANK, /* struct model_latent has the meaning of these five. */

@@ -9,12 +9,15 @@
 enum model_role {
     ROLE_EMBEDDING,
     ROLE_OUTPUT_NORM,
-    ROLE_OUTPUT,       /* Vocabulary matrix. */
+    ROLE_OUTPUT_NORM_BIAS,
+    ROLE_OUTPUT, /* Vocabulary matrix. */
+    ROLE_OUTPUT_BIAS,
     ROLE_ROPE_FACTORS, /* Divisors of the RoPE frequencies. */
     ROLE_ROPE_LONG,    /* LongRoPE's divisors for long contexts. */
     ROLE_ROPE_SHORT,
     /* The roles below exist once per layer. */
     ROLE_ATTENTION_NORM,
+    ROLE_ATTENTION_NORM_BIAS,
     ROLE_Q,
     ROLE_K,
     ROLE_V,
@@ -39,6 +42,7 @@ enum model_role {
     ROLE_ATTENTION_OUTPUT_BIAS,
     ROLE_ATTENTION_POST_NORM,
     ROLE_FFN_NORM,
+    ROLE_FFN_NORM_BIAS,
     ROLE_FFN_POST_NORM,
     ROLE_GATE,
     ROLE_UP,

@@ -104,6 +104,10 @@ static enum status load_one(const struct loader *l, const struct adapter *adapte
     const struct shape shape = shape_of(l, matrix);
     if (a == NULL)
         return ST_OK;
+    if (matrix == ADAPTER_GATE && l->m->hyper.plain_ffn)
+        return error_set(l->error, ST_UNSUPPORTED,
+                         "tensor %.100s: the feed-forward of %s models has no gate", a->name.text,
+                         l->m->hyper.architecture);
     const uint64_t rank = a->dims[1];
     if (rank < 1 || rank > COMPUTE_LOW_RANK_MAX)
         return error_set(l->error, ST_UNSUPPORTED,

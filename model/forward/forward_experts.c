@@ -17,8 +17,7 @@ static void shared_add(struct forward *f, struct forward_lane *lane,
     ops->matmul(c, matrices, NULL, 2, lane->hidden, row_count, results);
     if (e->shared_router != NULL)
         ops->experts->row_gate(c, f->shared_product, row_count, ffn, lane->up);
-    (f->m->hyper.gelu ? ops->gelu_mul : ops->silu_mul)(c, lane->gate, lane->up, row_count, ffn,
-                                                       lane->shared);
+    ops->gate_mul(c, f->m->hyper.activation, lane->gate, lane->up, row_count, ffn, lane->shared);
     if (add)
         ops->matmul_add(c, e->shared_down, lane->shared, row_count, target);
     else

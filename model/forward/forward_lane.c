@@ -120,11 +120,11 @@ void forward_lane_embed(struct forward *f, const struct forward_lane *lane)
 
 /* Normalises rows of x into lane->hidden, as the family does. weight NULL = not at all. */
 static void lane_norm(const struct forward *f, const struct forward_lane *lane, const float *x,
-                      const uint32_t *rows, uint32_t count, const float *weight)
+                      const uint32_t *rows, uint32_t count, const float *weight, const float *bias)
 {
     const struct model_hyper *h = &f->m->hyper;
     if (h->layer_norms && weight != NULL)
-        f->m->ops->layer_norm(lane->compute, x, rows, count, h->hidden, weight, NULL,
+        f->m->ops->layer_norm(lane->compute, x, rows, count, h->hidden, weight, bias,
                               h->norm_epsilon, lane->hidden);
     else
         f->m->ops->norm(lane->compute, x, rows, count, h->hidden, weight, h->norm_epsilon,
@@ -162,7 +162,8 @@ void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
         struct compute_batch part = batch;
         if (count < part.row_count)
             part = forward_part(&batch, first, count, lane->part_sequences);
-        lane_norm(f, lane, lane_x + (size_t)first * h->hidden, NULL, count, w->attention_norm);
+        lane_norm(f, lane, lane_x + (size_t)first * h->hidden, NULL, count, w->attention_norm,
+                  w->attention_norm_bias);
         if (h->latent.rank != 0) {
             forward_latent_qkv(f, lane, layer, layer_rope(f->m, layer), &part, q);
             continue;
@@ -233,9 +234,11 @@ static void feed_forward(struct forward *f, struct forward_lane *lane, const str
     const struct model_hyper *h = &f->m->hyper;
     const struct compute_ops *ops = f->m->ops;
     struct compute *c = lane->compute;
+    /* Without a gate, only the second of each. */
     const struct compute_matrix *const matrices[] = {w->gate, w->up};
     const float *const biases[] = {w->gate_bias, w->up_bias};
     float *const results[] = {lane->gate, lane->up};
+    const uint32_t first_matrix = h->plain_ffn ? 1 : 0;
     const struct product down = {w->down, w->down_bias, ADAPTER_DOWN, w->ffn_post_norm};
     const uint32_t row_count = rows->batch->row_count;
     for (uint32_t first = 0, count; first < row_count; first += count) {
@@ -248,12 +251,13 @@ static void feed_forward(struct forward *f, struct forward_lane *lane, const str
         struct compute_batch part = *rows->batch;
         if (count < row_count)
             part = forward_part(rows->batch, first, count, lane->part_sequences);
-        lane_norm(f, lane, x, NULL, count, w->ffn_norm);
-        ops->matmul(c, matrices, biases, 2, lane->hidden, count, results);
+        lane_norm(f, lane, x, NULL, count, w->ffn_norm, w->ffn_norm_bias);
+        ops->matmul(c, matrices + first_matrix, biases + first_matrix, 2 - first_matrix,
+                    lane->hidden, count, results + first_matrix);
         adapters_add(f, lane, w, ADAPTER_GATE, &part, lane->hidden, lane->gate);
         adapters_add(f, lane, w, ADAPTER_UP, &part, lane->hidden, lane->up);
-        (h->gelu ? ops->gelu_mul : ops->silu_mul)(c, lane->gate, lane->up, count,
-                                                  f->m->shard.ffn_count, lane->ffn);
+        ops->gate_mul(c, h->activation, h->plain_ffn ? lane->up : lane->gate,
+                      h->plain_ffn ? NULL : lane->up, count, f->m->shard.ffn_count, lane->ffn);
         add_product(f, lane, w, &down, lane->ffn, &part, rows->branch, x);
     }
 }
@@ -322,9 +326,10 @@ void forward_vocabulary(const struct forward *f, const struct forward_lane *lane
     const struct model *m = f->m;
     const struct model_hyper *h = &m->hyper;
     const struct compute_matrix *const matrices[] = {m->output};
+    const float *const biases[] = {m->output_bias};
     float *const results[] = {forward_in_group(f) ? f->logits_part : logits};
-    lane_norm(f, lane, x, rows, count, m->output_norm);
-    m->ops->matmul(lane->compute, matrices, NULL, 1, lane->hidden, count, results);
+    lane_norm(f, lane, x, rows, count, m->output_norm, m->output_norm_bias);
+    m->ops->matmul(lane->compute, matrices, biases, 1, lane->hidden, count, results);
     if (h->logits_cap != 0)
         m->ops->cap(lane->compute, h->logits_cap, (size_t)count * m->shard.vocab_count, results[0]);
     if (forward_in_group(f))

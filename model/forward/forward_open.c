@@ -185,7 +185,7 @@ static struct needs needs_of(const struct model *m)
             needs_experts(m, &layer->experts, &needs);
             continue;
         }
-        needs.hidden |= ops->matrix_needs(layer->gate) | ops->matrix_needs(layer->up);
+        needs.hidden |= matrix_needs(m, layer->gate) | ops->matrix_needs(layer->up);
         needs.ffn |= ops->matrix_needs(layer->down);
     }
     if (m->adapter_count > 0) {

@@ -92,8 +92,8 @@ struct forward {
     const uint32_t *token_ids; /* Token ids of the last batch: the caller's, or own_ids. */
     /* Copy of the logits for the host; NULL = the host reads the device's memory. */
     float *host_logits;
-    /* [hidden]; for forward_pool: copies of the last norm's weights and of a row in host memory.
-     * NULL = the host reads the device's memory. */
+    /* For forward_pool: copies of the last norm's weights and biases [2 × hidden] and of a row
+     * [hidden] in host memory. NULL = the host reads the device's memory. */
     float *host_norm, *host_row;
     bool logits_stay; /* logits_stay of the last batch. */
     /* Rows that forward_logits may use: all rows of the last batch if it set all_rows, else 0. */

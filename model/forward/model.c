@@ -22,10 +22,14 @@ static bool role_known(const struct model *m, enum model_role role, uint32_t lay
         return h->sinks;
     if (role >= ROLE_Q_A && role <= ROLE_V_B)
         return h->latent.rank != 0;
-    if (role == ROLE_ATTENTION_NORM)
-        return h->pre_norms;
-    if (role == ROLE_FFN_NORM)
-        return h->pre_norms && !h->parallel;
+    if (role == ROLE_OUTPUT_NORM_BIAS)
+        return h->layer_norms;
+    if (role == ROLE_ATTENTION_NORM || role == ROLE_ATTENTION_NORM_BIAS)
+        return h->pre_norms && (role == ROLE_ATTENTION_NORM || h->layer_norms);
+    if (role == ROLE_FFN_NORM || role == ROLE_FFN_NORM_BIAS)
+        return h->pre_norms && !h->parallel && (role == ROLE_FFN_NORM || h->layer_norms);
+    if (role == ROLE_GATE || role == ROLE_GATE_BIAS || role == ROLE_GATE_UP)
+        return !h->plain_ffn;
     return h->post_norms || (role != ROLE_ATTENTION_POST_NORM && role != ROLE_FFN_POST_NORM);
 }
 
@@ -78,6 +82,27 @@ static enum status load_bias(const struct loader *l, enum model_role role, uint3
     if (!required && !tensor_is_there(l, role, layer))
         return ST_OK;
     enum status status = load_vector(l, role, layer, part.total);
+    if (status == ST_OK)
+        *out = load_vector_copy(l, part);
+    return status;
+}
+
+/* Loads the bias of a norm, if the file has it. */
+static enum status load_norm_bias(const struct loader *l, enum model_role role, uint32_t layer,
+                                  const float **out)
+{
+    return load_bias(l, role, layer, false, load_whole(l->m->hyper.hidden), out);
+}
+
+/* Loads the biases of the last norm and of the logits, times logit_scale. */
+static enum status load_output_bias(const struct loader *l, enum model_role role,
+                                    struct load_part part, const float **out)
+{
+    if (!tensor_is_there(l, role, 0))
+        return ST_OK;
+    enum status status = load_vector(l, role, 0, part.total);
+    for (uint32_t i = 0; status == ST_OK && i < part.total; i++)
+        l->host_vector[i] *= l->m->hyper.logit_scale;
     if (status == ST_OK)
         *out = load_vector_copy(l, part);
     return status;
@@ -195,6 +220,8 @@ static enum status load_attention(const struct loader *l, uint32_t i, struct mod
     enum status status = ST_OK;
     if (h->pre_norms)
         status = load_norm(l, ROLE_ATTENTION_NORM, i, h->hidden, &into->attention_norm);
+    if (status == ST_OK)
+        status = load_norm_bias(l, ROLE_ATTENTION_NORM_BIAS, i, &into->attention_norm_bias);
     if (status == ST_OK && h->latent.rank != 0)
         status = load_latent(l, i, into);
     else if (status == ST_OK && tensor_is_there(l, ROLE_QKV, i))
@@ -217,7 +244,8 @@ static enum model_role joined_gate_up(const struct loader *l, uint32_t i)
     if (tensor_is_there(l, ROLE_GATE_UP, i))
         return ROLE_GATE_UP;
     const struct mapped_tensor *up = model_file_tensor_find(l->file, ROLE_UP, i);
-    const bool joined = up != NULL && up->dim_count == 2 && !tensor_is_there(l, ROLE_GATE, i) &&
+    const bool joined = up != NULL && up->dim_count == 2 && !l->m->hyper.plain_ffn &&
+                        !tensor_is_there(l, ROLE_GATE, i) &&
                         up->dims[1] == 2 * (uint64_t)l->m->hyper.ffn;
     return joined ? ROLE_UP : ROLE_COUNT;
 }
@@ -229,7 +257,9 @@ static enum status load_gate_up(const struct loader *l, uint32_t i, struct load_
     const bool apart = joined == ROLE_COUNT;
     const struct load_part gate = apart ? ffn : part_within(ffn, 0, 2 * ffn.total);
     const struct load_part up = apart ? ffn : part_within(ffn, ffn.total, 2 * ffn.total);
-    enum status status = load_matrix(l, apart ? ROLE_GATE : joined, i, hidden, gate, &into->gate);
+    enum status status = ST_OK;
+    if (!l->m->hyper.plain_ffn)
+        status = load_matrix(l, apart ? ROLE_GATE : joined, i, hidden, gate, &into->gate);
     if (status == ST_OK)
         status = load_matrix(l, apart ? ROLE_UP : joined, i, hidden, up, &into->up);
     if (status == ST_OK && apart)
@@ -247,9 +277,11 @@ static enum status load_ffn(const struct loader *l, uint32_t i, struct model_lay
     const struct load_part ffn = {own->ffn_first, own->ffn_count, h->ffn};
     enum status status = ST_OK;
     if (h->parallel)
-        into->ffn_norm = into->attention_norm;
+        into->ffn_norm = into->attention_norm, into->ffn_norm_bias = into->attention_norm_bias;
     else if (h->pre_norms)
         status = load_norm(l, ROLE_FFN_NORM, i, h->hidden, &into->ffn_norm);
+    if (status == ST_OK && !h->parallel)
+        status = load_norm_bias(l, ROLE_FFN_NORM_BIAS, i, &into->ffn_norm_bias);
     if (status == ST_OK && h->experts.count > 0 && tensor_is_there(l, ROLE_ROUTER, i))
         return load_experts(l, i, into);
     if (status == ST_OK)
@@ -276,6 +308,10 @@ static enum status load_ends(const struct loader *l)
     if (status != ST_OK || !model_has_last(m))
         return status;
     status = load_norm(l, ROLE_OUTPUT_NORM, 0, h->hidden, &m->output_norm);
+    if (status == ST_OK)
+        status = load_output_bias(l, ROLE_OUTPUT_NORM_BIAS, hidden, &m->output_norm_bias);
+    if (status == ST_OK)
+        status = load_output_bias(l, ROLE_OUTPUT_BIAS, vocab, &m->output_bias);
     if (status != ST_OK)
         return status;
     if (!own_output && m->embedding != NULL) {
@@ -294,6 +330,7 @@ static size_t vector_max(const struct model_hyper *h)
     width = width > h->ffn ? width : h->ffn;
     width = width > h->latent.rank ? width : h->latent.rank;
     width = width > h->latent.q_rank ? width : h->latent.q_rank;
+    width = width > h->vocab ? width : h->vocab;
     return width > h->hidden ? width : h->hidden;
 }
 
@@ -302,16 +339,17 @@ static enum status take_memory(const struct loader *l)
     struct model *m = l->m;
     const struct model_hyper *h = &m->hyper;
     uint32_t layer_count = m->last_layer - m->first_layer;
-    /* Per layer four norms, seven biases, the norms of q and k, the sinks, two biases of the
+    /* Per layer four norms, nine biases, the norms of q and k, the sinks, two biases of the
      * router, three of the experts, and two norms of latent attention, each rounded up to a cache
-     * line; then the final norm and the RoPE factors. */
+     * line; then the final norm, its bias, that of the logits and the RoPE factors. */
     const uint32_t heads = 2 * m->shard.head_count + 3 * m->shard.kv_head_count;
-    size_t per_layer = (size_t)h->hidden * 6 + (size_t)(heads + 2) * h->head_dim +
+    size_t per_layer = (size_t)h->hidden * 8 + (size_t)(heads + 2) * h->head_dim +
                        2 * m->shard.ffn_count + m->shard.head_count + 2 * h->experts.count +
-                       h->latent.rank + h->latent.q_rank + 21 * 16;
+                       h->latent.rank + h->latent.q_rank + 23 * 16;
     if (h->experts.biases)
         per_layer += m->shard.expert_count * (2 * (size_t)h->experts.ffn + h->hidden);
-    m->vectors_capacity = per_layer * layer_count + h->hidden + h->rope_dim + 2 * 16;
+    m->vectors_capacity = per_layer * layer_count + 2 * (size_t)h->hidden + m->shard.vocab_count +
+                          h->rope_dim + 4 * 16;
     m->layers = calloc(layer_count, sizeof(*m->layers));
     if (m->layers == NULL ||
         m->ops->memory_take(m->compute, m->vectors_capacity, &m->vectors) != ST_OK)

@@ -40,6 +40,7 @@ struct model_latent_layer {
  * feed-forward rows and of vocabulary rows are those of the rank's slice (struct model_shard). */
 struct model_layer {
     const float *attention_norm;      /* [hidden]; NULL = the model has no pre norms. */
+    const float *attention_norm_bias; /* [hidden] */
     struct compute_matrix *q;         /* [head_count * head_dim × hidden] */
     struct compute_matrix *k;         /* [kv_head_count * head_dim × hidden] */
     struct compute_matrix *v;         /* [kv_head_count * head_dim × hidden] */
@@ -54,8 +55,10 @@ struct model_layer {
     const float *attention_output_bias;      /* [hidden]; NULL except at rank 0. */
     const float *attention_post_norm;        /* [hidden]; NULL = the model has no post norms. */
     const float *ffn_norm;                   /* [hidden]; NULL = the model has no pre norms. */
+    const float *ffn_norm_bias;              /* [hidden] */
     const float *ffn_post_norm;              /* [hidden]; NULL = the model has no post norms. */
-    /* Feed-forward without experts: [ffn × hidden]; NULL = the layer has experts. */
+    /* Feed-forward without experts: [ffn × hidden]; NULL = the layer has experts, or its
+     * feed-forward has no gate. */
     struct compute_matrix *gate;
     struct compute_matrix *up;   /* [ffn × hidden]; NULL = the layer has experts. */
     struct compute_matrix *down; /* [hidden × ffn]; NULL = the layer has experts. */
@@ -83,6 +86,8 @@ struct model {
     struct compute_matrix *output;
     /* [hidden], times logit_scale; NULL = the stage does not have the last layer. */
     const float *output_norm;
+    const float *output_norm_bias; /* [hidden], times logit_scale; NULL = none. */
+    const float *output_bias;      /* [vocab], times logit_scale; NULL = none. */
     struct compute_rope_table *rope;
     struct compute_rope_table *local_rope; /* NULL = no layer has MODEL_LAYER_LOCAL_BASE. */
     float *vectors;                        /* Device memory of all norm weights and biases. */

@@ -109,7 +109,7 @@ static void layer_run(int l, const struct compute_batch *batch)
     float *yffn[] = {model.ygate, model.yup};
     OPS->matmul(c, ffn, NULL, 2, model.narrow, rows, yffn);
     t[5] = now_ms();
-    OPS->silu_mul(c, model.ygate, model.yup, rows, FFN, model.wide);
+    OPS->gate_mul(c, COMPUTE_SILU, model.ygate, model.yup, rows, FFN, model.wide);
     t[6] = now_ms();
     OPS->matmul_add(c, model.down[l], model.wide, rows, model.x);
     double t_end = now_ms();

@@ -2,7 +2,7 @@
  * weighted sum over its experts in the order of their numbers, with the same bits in any batch, for
  * any number of threads, instruction set and type of weights. Method: routing against a plain
  * definition in fp64, with equal scores and scores that are not numbers; then random batches
- * against the operations of one dense layer (matmul, silu_mul), called for one row and one expert
+ * against the operations of one dense layer (matmul, gate_mul), called for one row and one expert
  * at a time, bit for bit, also where another process has some of the experts. */
 #include "compute/cpu/routing.h"
 #include "fixture.h"
@@ -168,7 +168,7 @@ static void expert_plain(const struct layer *l, uint32_t expert, const float *x,
         gate[i] = fminf(gate[i], limit) * alpha;
         up[i] = (fmaxf(-limit, fminf(up[i], limit)) + 1) / alpha;
     }
-    OPS->silu_mul(l->c, gate, up, 1, l->ffn, a);
+    OPS->gate_mul(l->c, COMPUTE_SILU, gate, up, 1, l->ffn, a);
     OPS->matmul(l->c, down, down_bias, 1, a, 1, &out);
     OPS->activations_close(l->c, in);
     OPS->activations_close(l->c, a);

@@ -49,6 +49,22 @@ static void check_norm(const struct kernels *k, const struct kernels *portable, 
     }
     CHECK(got[cols] == guard);
     fixture_equal(got, want, cols, "gelu_mul");
+    k->gelu_mul(x, NULL, cols, got);
+    for (uint32_t i = 0; i < cols; i++) {
+        double u = sqrt(2 / M_PI) * (x[i] + 0.044715 * pow(x[i], 3));
+        CHECK(fabs(x[i] * (1 + tanh(u)) / 2 - got[i]) <= 1e-6 * fabs(x[i]) + 1e-36);
+    }
+    for (int with = 0; with < 2; with++) {
+        k->gelu_erf_mul(x, with != 0 ? w : NULL, cols, got);
+        portable->gelu_erf_mul(x, with != 0 ? w : NULL, cols, want);
+        for (uint32_t i = 0; i < cols; i++) {
+            double up = with != 0 ? w[i] : 1;
+            double right = x[i] * erfc(-x[i] * sqrt(0.5)) / 2 * up;
+            CHECK(fabs(right - got[i]) <= 4e-7 * fabs(x[i] * up) + 1e-36);
+        }
+        CHECK(got[cols] == guard);
+        fixture_equal(got, want, cols, "gelu_erf_mul");
+    }
     free(x);
     free(w);
     free(got);
@@ -256,7 +272,7 @@ static void check_ops(enum compute_isa isa)
                 CHECK(memcmp(a->blocks[cpu_activation_block(a, r, b * 32)].quants[r % a->tile_rows],
                              blocks[b].quants[r % a->tile_rows], 32) == 0);
         }
-        OPS->silu_mul(c, x, x, ROWS, COLS, a);
+        OPS->gate_mul(c, COMPUTE_SILU, x, x, ROWS, COLS, a);
         for (uint32_t r = 0; r < ROWS; r++) {
             c->kernels->silu_mul(x + r * COLS, x + r * COLS, COLS, want);
             fixture_equal(a->floats + r * COLS, want, COLS, "silu_mul of a batch");

@@ -103,10 +103,11 @@ static void attention(struct compute *c, const struct compute_batch *batch,
     TIMED(c, KIND_ATTENTION, base->attention(c, batch, kv, head_count, how, q, a));
 }
 
-static void silu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
-                     uint32_t cols, struct compute_activations *a)
+static void gate_mul(struct compute *c, enum compute_activation activation, const float *gate,
+                     const float *up, uint32_t row_count, uint32_t cols,
+                     struct compute_activations *a)
 {
-    TIMED(c, KIND_GATED, base->silu_mul(c, gate, up, row_count, cols, a));
+    TIMED(c, KIND_GATED, base->gate_mul(c, activation, gate, up, row_count, cols, a));
 }
 
 /* Steps are never recorded: each launch is separate. */
@@ -128,7 +129,7 @@ const struct compute_ops *bench_ops_wrap(const struct compute_ops *ops)
     wrapped.matmul_add = matmul_add;
     wrapped.rope_store = rope_store;
     wrapped.attention = attention;
-    wrapped.silu_mul = silu_mul;
+    wrapped.gate_mul = gate_mul;
     if (ops->steps != NULL) {
         wrapped_steps = *ops->steps;
         wrapped_steps.begin = step_begin;

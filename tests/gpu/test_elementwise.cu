@@ -97,7 +97,8 @@ void test_layer_norm(gpu::random &random, uint32_t rows, uint32_t cols)
     std::vector<float> want = norm_reference(centred, upwards(rows), cols, weight, 1e-5);
     gpu::buffer<float> x_device(x), weight_device(weight), bias_device(bias), f32(x.size());
     gpu::buffer<__nv_bfloat16> out(x.size());
-    cuda_layer_norm(nullptr, x_device, nullptr, rows, cols, weight_device, nullptr, 1e-5f, out, f32);
+    cuda_layer_norm(nullptr, x_device, nullptr, rows, cols, weight_device, nullptr, 1e-5f, out,
+                    f32);
     gpu::expect_near(name("layer_norm", rows, cols), f32.get(), want, {2e-6, 6e-6});
     gpu::expect_equal(name("layer_norm as bf16", rows, cols), out.get().data(),
                       gpu::rounded(f32.get()).data(), x.size() * 2);
@@ -120,8 +121,10 @@ void test_head_norm(gpu::random &random, uint32_t rows, uint32_t heads, uint32_t
                      norm_reference(x, upwards(rows * heads), dim, weight, 1e-6), tolerances.near);
 }
 
-void test_gated(gpu::random &random, bool gelu, uint32_t rows, uint32_t cols)
+void test_gated(gpu::random &random, enum compute_activation activation, uint32_t rows,
+                uint32_t cols)
 {
+    static const char *const kinds[] = {"silu", "gelu", "gelu (erf)"};
     std::vector<float> gate = gpu::normals(random, (size_t)rows * cols), want(gate.size());
     const std::vector<float> up = gpu::normals(random, gate.size());
     for (float &value : gate)
@@ -129,14 +132,17 @@ void test_gated(gpu::random &random, bool gelu, uint32_t rows, uint32_t cols)
     gate[0] = 200, gate[gate.size() - 1] = -200; /* Large values of both signs. */
     for (size_t i = 0; i < gate.size(); i++) {
         const double g = gate[i], u = sqrt(2 / M_PI) * (g + 0.044715 * g * g * g);
-        want[i] = (float)((gelu ? g / (1 + exp(-2 * u)) : g / (1 + exp(-g))) * up[i]);
+        want[i] = (float)((activation == COMPUTE_SILU   ? g / (1 + exp(-g))
+                           : activation == COMPUTE_GELU ? g / (1 + exp(-2 * u))
+                                                        : g * erfc(-g * sqrt(0.5)) / 2) *
+                          up[i]);
     }
     gpu::buffer<float> gate_device(gate), up_device(up), f32(gate.size());
     gpu::buffer<__nv_bfloat16> out(gate.size());
-    cuda_gated(nullptr, gelu, gate_device, up_device, rows, cols, out, f32);
+    cuda_gated(nullptr, activation, gate_device, up_device, rows, cols, out, f32);
     const std::vector<float> got = f32.get();
     /* x itself is rounded, so the error of e^x grows with |x|, which is up to about 90 here. */
-    gpu::expect_near(name(gelu ? "gelu" : "silu", rows, cols), got, want, {1e-6, 4e-6});
+    gpu::expect_near(name(kinds[activation], rows, cols), got, want, {1e-6, 4e-6});
     gpu::expect_equal(name("gated as bf16", rows, cols), out.get().data(), gpu::rounded(got).data(),
                       got.size() * 2);
 }
@@ -189,8 +195,9 @@ int main()
         test_norm(random, rows, cols);
         test_layer_norm(random, rows, cols);
         test_simple(random, rows, cols);
-        test_gated(random, false, rows, cols);
-        test_gated(random, true, rows, cols);
+        test_gated(random, COMPUTE_SILU, rows, cols);
+        test_gated(random, COMPUTE_GELU, rows, cols);
+        test_gated(random, COMPUTE_GELU_ERF, rows, cols);
     }
     for (uint32_t dim : {2u, 64u, 80u, 128u, 256u})
         test_head_norm(random, 1 + random.below(5), 1 + random.below(9), dim);

@@ -105,6 +105,13 @@ FAMILIES = {
     "glm": ("glm", {"head_dim": 16, "attention_bias": True}),
     "glm4": ("glm4", {"head_dim": 32, "attention_bias": True}),
     "smollm3": ("smollm3", {"num_hidden_layers": 5, "tie_word_embeddings": True, "attention_bias": True}),
+    "stablelm": ("stablelm", {"use_qkv_bias": True, "partial_rotary_factor": 0.5}),
+    "stablelm-parallel": ("stablelm", {"use_parallel_residual": True}),
+    "starcoder2": ("starcoder2", {"tie_word_embeddings": True}),
+    "starcoder2-window": ("starcoder2", {"sliding_window": 20, "hidden_act": "gelu", "use_bias": False}),
+    "phi": ("phi", {"num_key_value_heads": 4, "intermediate_size": 256}),
+    "phi-gelu": ("phi", {"hidden_act": "gelu"}),
+    "llama-gelu-erf": ("llama", {"hidden_act": "gelu"}),
     "smollm3-layers": ("smollm3", {"no_rope_layers": [0, 1, 0], "tie_word_embeddings": True}),
 }
 

@@ -75,15 +75,15 @@ static const char *const f8_configs[] = {
 static void write_config(const struct writer *w)
 {
     const struct model_hyper *h = &w->hyper;
-    json_t *root =
-        json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:s, s:b}", "model_type",
-                  type_of(w), "num_hidden_layers", (int)h->layer_count, "hidden_size",
-                  (int)h->hidden, "intermediate_size", (int)h->ffn, "max_position_embeddings",
-                  (int)h->context_tokens, "vocab_size", (int)h->vocab, "num_attention_heads",
-                  (int)h->head_count, "num_key_value_heads", (int)h->kv_head_count, "head_dim",
-                  (int)h->head_dim, "rms_norm_eps", (double)h->norm_epsilon, "rope_theta",
-                  (double)h->rope_freq_base, "hidden_act", h->gelu ? "gelu_pytorch_tanh" : "silu",
-                  "tie_word_embeddings", model_file_tensor_find(w->file, ROLE_OUTPUT, 0) == NULL);
+    json_t *root = json_pack(
+        "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:s, s:b}", "model_type",
+        type_of(w), "num_hidden_layers", (int)h->layer_count, "hidden_size", (int)h->hidden,
+        "intermediate_size", (int)h->ffn, "max_position_embeddings", (int)h->context_tokens,
+        "vocab_size", (int)h->vocab, "num_attention_heads", (int)h->head_count,
+        "num_key_value_heads", (int)h->kv_head_count, "head_dim", (int)h->head_dim, "rms_norm_eps",
+        (double)h->norm_epsilon, "rope_theta", (double)h->rope_freq_base, "hidden_act",
+        h->activation == COMPUTE_GELU ? "gelu_pytorch_tanh" : "silu", "tie_word_embeddings",
+        model_file_tensor_find(w->file, ROLE_OUTPUT, 0) == NULL);
     CHECK(root != NULL);
     if (h->rope_dim != h->head_dim)
         json_object_set_new(root, "partial_rotary_factor",
