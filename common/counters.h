@@ -42,6 +42,8 @@
       "Prompt tokens looked up in a machine's prefix cache.")                                      \
     X(64, prefix_hit_tokens, COUNTER, WORK, 1, "cleave_prefix_cache_hits_tokens_total",            \
       "Prompt tokens found in a machine's prefix cache.")                                          \
+    X(64, kept_tokens, COUNTER, WORK, 1, "cleave_kept_tokens_total",                               \
+      "Prompt tokens whose KV a token machine kept although the rest of the prompt was lost.")     \
     X(64, generated_tokens_done, COUNTER, WORK, 1, "cleave_machine_generated_tokens_total",        \
       "Tokens that a machine generated.")                                                          \
     X(64, preemptions, COUNTER, WORK, 1, "cleave_preemptions_total",                               \
@@ -145,6 +147,10 @@
       "Refused requests: a queue was full, or they can never fit.")                                \
     X(REQUESTS_RESUMED, COUNTER, ROUTING, "cleave_requests_resumed_total",                         \
       "Times that a request lost its machines and resumed on others.")                             \
+    X(TOKENS_RECOMPUTED, COUNTER, ROUTING, "cleave_tokens_recomputed_total",                       \
+      "Prompt and answer tokens that resumed requests computed.")                                  \
+    X(TOKENS_REUSED, COUNTER, ROUTING, "cleave_tokens_reused_total",                               \
+      "Prompt and answer tokens of resumed requests whose KV a machine still had.")                \
     X(REQUESTS_HANDED_OVER, COUNTER, ROUTING, "cleave_requests_handed_over_total",                 \
       "Answers that left a draining machine with their KV.")                                       \
     X(EVENTS_WRITTEN, COUNTER, EVENTS, "cleave_events_written_total", "Lines of log/events_file.") \

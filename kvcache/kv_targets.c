@@ -53,7 +53,7 @@ enum status kv_targets_open(const struct kv_targets_options *options, struct kv_
         return ST_NO_MEMORY;
     t->options = *options;
     t->runs = calloc(options->context_blocks, sizeof(t->runs[0]));
-    t->flush_capacity = LIMIT_MACHINE_REQUESTS; /* Each request has at most one pending flush. */
+    t->flush_capacity = 2 * LIMIT_MACHINE_REQUESTS; /* Each request has at most two. */
     t->flushes = calloc(t->flush_capacity, sizeof(t->flushes[0]));
     if (t->runs == NULL || t->flushes == NULL) {
         kv_targets_close(t);

@@ -79,7 +79,7 @@ struct kv_push {
 enum status kv_targets_push(struct kv_targets *t, struct kv_push *push, uint32_t layer_end);
 /* Begins a flush: `flushed` is called later, from kv_targets_flushed, when everything that was
  * written before to the processes of the path has arrived. Requires kv_targets_up, a cookie that no
- * pending flush has, and fewer than LIMIT_MACHINE_REQUESTS pending flushes. */
+ * pending flush has, and fewer than 2 × LIMIT_MACHINE_REQUESTS pending flushes. */
 void kv_targets_flush(struct kv_targets *t, uint32_t target, uint32_t path, uint64_t cookie);
 
 /* Through these functions the caller passes on events of the transport: peer_up and peer_down of

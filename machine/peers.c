@@ -119,6 +119,8 @@ static void writer_message(struct machine *m, struct transport_peer *peer,
         request = &message->kv_ready.request;
     if (message->kind == MESSAGE_KV_ABORTED)
         request = &message->kv_aborted;
+    if (message->kind == MESSAGE_PROGRESS)
+        request = &message->progress.request;
     if (request != NULL && !token_pool_writer_matches(m->token_pool, request, name_of(peer))) {
         error_set(&error, ST_INVALID, "%s for a request that another machine writes",
                   message_kind_name(message->kind));
@@ -128,6 +130,9 @@ static void writer_message(struct machine *m, struct transport_peer *peer,
     switch (message->kind) {
     case MESSAGE_KV_READY:
         token_pool_kv_ready(m->token_pool, &message->kv_ready, m->now_us);
+        return;
+    case MESSAGE_PROGRESS:
+        token_pool_progress(m->token_pool, &message->progress);
         return;
     case MESSAGE_KV_ABORTED:
         token_pool_kv_aborted(m->token_pool, &message->kv_aborted, m->now_us);

@@ -153,6 +153,7 @@ static void prompt_end(struct prompt_pool *pool, struct prompt_request *request,
     }
     sched_machine_remove(pool->options.sched, prompt_slot_of(pool, request));
     prompt_request_state_set(request, PROMPT_COMPUTED);
+    request->computed_tokens = 0;
     if (prompt_request_has_blocks(request))
         prompt_prefix_add(pool, request);
     if (!request->local)
@@ -173,6 +174,7 @@ void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_i
     struct prompt_request *request = prompt_request_of(pool, item->slot);
     pool->running_count = 0; /* The whole batch is over. */
     pool->stats.prompt_tokens_done += item->token_count;
+    request->computed_tokens = cached_tokens(pool, request) + item->first_token + item->token_count;
     if (prompt_request_is_stopped(request)) {
         prompt_request_stop(pool, request);
         return;
@@ -183,8 +185,10 @@ void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_i
         if (pool->computed_count == LIMIT_BATCH_SEQUENCES)
             prompt_pool_results_send(pool, now_us);
         pool->computed[pool->computed_count++] = item->slot;
-    } else if (request->layerwise) {
-        prompt_push_layers(pool, request, pool->options.arena.layer_count, now_us);
+    } else {
+        if (request->layerwise)
+            prompt_push_layers(pool, request, pool->options.arena.layer_count, now_us);
+        prompt_push_progress(pool, request);
     }
 }
 

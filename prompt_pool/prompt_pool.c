@@ -45,6 +45,7 @@ static void request_forget(struct prompt_pool *pool, struct prompt_request *requ
 {
     sched_slot slot = prompt_slot_of(pool, request);
     sched_machine_remove(pool->options.sched, slot);
+    prompt_prefix_keep(pool, request);
     prompt_prefix_free(pool, request);
     pool->holder_count -= prompt_request_has_blocks(request) ? 1 : 0;
     free(request->prompt);

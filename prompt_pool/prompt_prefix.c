@@ -97,6 +97,18 @@ void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request)
                       &request->chain_end);
 }
 
+void prompt_prefix_keep(struct prompt_pool *pool, struct prompt_request *request)
+{
+    uint32_t spans = request->computed_tokens / pool->options.arena.block_tokens;
+    if (pool->options.prefix == NULL || !prompt_request_has_blocks(request) ||
+        spans <= request->cached_spans)
+        return;
+    kv_tables_mark(&request->tables, &pool->options.arena.groups, pool->options.kv, request->owner,
+                   request->cached_spans, spans, KV_LIVE);
+    kv_prefix_add(pool->options.prefix, request->owner, request->prefix_salt, request->prompt,
+                  request->tables.ids, spans, &request->chain_end);
+}
+
 /* Blocks whose tokens the cache already had still belong to the request. */
 void prompt_prefix_free(struct prompt_pool *pool, const struct prompt_request *request)
 {

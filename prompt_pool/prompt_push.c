@@ -110,6 +110,51 @@ void prompt_push_flush(struct prompt_pool *pool, struct prompt_request *request)
                               request->target_path, request->owner, request->stages_flush);
 }
 
+/* The cookie of a flush before the prompt is computed. Bit 63 is 0 in every owner's id. */
+#define PROGRESS_COOKIE(owner) ((owner) | 1ull << 63)
+
+static void progress_send(struct prompt_pool *pool, const struct prompt_request *request,
+                          struct transport_peer *peer, uint32_t spans)
+{
+    const struct message message = {
+        .kind = MESSAGE_PROGRESS,
+        .progress = {.request = request->attempt,
+                     .tokens = spans * pool->options.arena.block_tokens}};
+    if (peer != NULL && spans > 0)
+        pool->options.calls.send(pool->options.self, peer, &message);
+}
+
+/* Stage processes flush once per request (stage_jobs.c), so a machine with stages does not report
+ * what has arrived. */
+void prompt_push_progress(struct prompt_pool *pool, struct prompt_request *request)
+{
+    const struct prompt_pool_options *options = &pool->options;
+    if (options->prefix == NULL || request->local)
+        return;
+    progress_send(pool, request, request->gateway,
+                  request->computed_tokens / options->arena.block_tokens);
+    if (request->target == NULL || !request->layerwise || options->stages_push ||
+        request->write_status < 0 || request->flushing_spans > 0 ||
+        request->push_end_span <= request->arrived_spans)
+        return;
+    request->flushing_spans = request->push_end_span;
+    options->calls.flush(options->self, request->path, request->target_index, request->target_path,
+                         PROGRESS_COOKIE(request->owner), false);
+}
+
+/* The request may be stopped: what has arrived is worth keeping nevertheless. A failed flush is
+ * followed by the end of the link. */
+static void progress_flushed(struct prompt_pool *pool, struct prompt_request *request,
+                             enum status status)
+{
+    uint32_t spans = request->flushing_spans;
+    request->flushing_spans = 0;
+    if (status != ST_OK || spans == 0)
+        return;
+    request->arrived_spans = spans;
+    progress_send(pool, request, request->target, spans);
+}
+
 void prompt_push_abort(struct prompt_pool *pool, const struct prompt_request *request)
 {
     struct message message = {.kind = MESSAGE_KV_ABORTED, .kv_aborted = request->attempt};
@@ -141,6 +186,10 @@ void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status 
     if (!sched_slots_used(pool->slots, slot))
         return;
     struct prompt_request *request = prompt_request_of(pool, slot);
+    if (cookie == PROGRESS_COOKIE(request->owner)) {
+        progress_flushed(pool, request, status);
+        return;
+    }
     if (request->owner != cookie ||
         (request->state != PROMPT_FLUSHING && request->state != PROMPT_STOPPED_FLUSHING))
         return;

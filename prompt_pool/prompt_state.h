@@ -90,6 +90,14 @@ struct prompt_request {
     /* Last block of the chain that the request reads in the prefix cache; KV_BLOCK_NONE = none. */
     kv_block_id chain_end;
 
+    /* Tokens whose KV is computed or cached; 0 from PROMPT_COMPUTED on. */
+    uint32_t computed_tokens;
+    /* Number of the first spans that the token machine was told to have (PROGRESS). */
+    uint32_t arrived_spans;
+    /* Number of the first spans that will have arrived when the pending flush of PROMPT_COMPUTING
+     * ends; 0 = no such flush is pending. */
+    uint32_t flushing_spans;
+
     /* What the running chunk has to push: spans [push_first_span, push_end_span) of the layers from
      * push_first_layer on. */
     uint32_t push_first_span;
@@ -194,6 +202,9 @@ void prompt_prefix_stats_add(struct prompt_pool *pool, const struct prompt_reque
 /* Marks the request's own blocks as live and adds the full ones to the prefix cache, if there is
  * one. Requires own blocks and that the whole prompt is computed. */
 void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request);
+/* Adds the full blocks of a prompt that ends before it is computed to the prefix cache, if there is
+ * one, so that they are not computed again when the request returns. */
+void prompt_prefix_keep(struct prompt_pool *pool, struct prompt_request *request);
 /* Frees the request's own blocks and its chain in the prefix cache. */
 void prompt_prefix_free(struct prompt_pool *pool, const struct prompt_request *request);
 
@@ -209,6 +220,9 @@ void prompt_push_plan(struct prompt_pool *pool, struct prompt_request *request, 
                       int64_t now_us, struct prompt_push *out);
 /* Begins a flush of the request's writes. */
 void prompt_push_flush(struct prompt_pool *pool, struct prompt_request *request);
+/* A chunk that is not the last one is computed and pushed: reports the progress to the gateway, and
+ * begins a flush, after which the token machine gets PROGRESS. */
+void prompt_push_progress(struct prompt_pool *pool, struct prompt_request *request);
 /* Sends KV_ABORTED to the token machine, or calls local_aborted. Requires that no more writes
  * follow. */
 void prompt_push_abort(struct prompt_pool *pool, const struct prompt_request *request);

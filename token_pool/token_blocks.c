@@ -1,8 +1,8 @@
 /* token_blocks: the blocks of a request on its token machine. The blocks of the prompt that the
  * prefix cache has are read there. The others belong to the request until their KV is complete;
- * then they go to the cache: full blocks of the prompt when its KV has arrived, full blocks of the
- * answer when the request ends. So the next turn of a conversation finds both on this machine,
- * whichever machine computes its prompt.
+ * then they go to the cache: full blocks of the prompt when its KV has arrived (also if the rest of
+ * the prompt is lost), full blocks of the answer when the request ends. So the next turn of a
+ * conversation finds both on this machine, whichever machine computes its prompt.
  *
  * A prompt machine gets only the ids of the blocks after the cached ones, so no process writes into
  * a block that other requests read. */
@@ -52,6 +52,25 @@ void token_blocks_grow(struct token_pool *pool, struct token_request *request)
                    spans, KV_LIVE);
 }
 
+void token_blocks_keep(struct token_pool *pool, struct token_request *request)
+{
+    uint32_t first = request->cached_spans;
+    uint32_t end = request->arrived_spans;
+    if (!request->cached || end <= first)
+        return;
+    kv_tables_mark(&request->tables, groups_of(pool), pool->options.kv, request->owner, first, end,
+                   KV_LIVE);
+    kv_prefix_add(pool->options.prefix, request->owner, request->prefix_salt, request->tokens,
+                  request->tables.ids, end, &request->chain_end);
+    for (uint32_t i = first; i < end; i++) /* The cache has another block with these tokens. */
+        if (!kv_prefix_holds(pool->options.prefix, request->tables.ids[i]))
+            kv_pool_free(pool->options.kv, request->owner, &request->tables.ids[i], 1);
+    kv_prefix_read_end(pool->options.prefix, request->chain_end);
+    request->chain_end = KV_BLOCK_NONE;
+    request->cached_spans = end;
+    pool->stats.kept_tokens += (uint64_t)(end - first) * pool->options.memory.block_tokens;
+}
+
 void token_blocks_quarantine(struct token_pool *pool, const struct token_request *request)
 {
     kv_tables_mark(&request->tables, groups_of(pool), pool->options.kv, request->owner,
@@ -93,6 +112,7 @@ static void blocks_free(struct token_pool *pool, const struct token_request *req
 void token_blocks_leave(struct token_pool *pool, struct token_request *request)
 {
     const struct sched_memory_blocks *blocks = token_blocks_of(pool, request);
+    token_blocks_keep(pool, request);
     /* The last token was sampled, but no batch has computed its K and V yet. */
     if (request->generated > 0)
         prefix_add(pool, request, request->prompt_tokens + request->generated - 1);

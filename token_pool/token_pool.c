@@ -301,6 +301,7 @@ void token_request_quarantine(struct token_pool *pool, struct token_request *req
                               int64_t now_us)
 {
     token_await_end(pool, request);
+    token_blocks_keep(pool, request);
     token_request_state_set(pool, request, TOKEN_QUARANTINED);
     sched_memory_quarantine(pool->memory, token_slot_of(pool, request));
     token_blocks_quarantine(pool, request);
@@ -360,6 +361,7 @@ static void decode_start(struct token_pool *pool, struct token_request *request,
     token_request_state_set(pool, request, TOKEN_DECODING);
     request->decoding_us = now_us;
     kv_pool_lease_set(pool->options.kv, request->owner, 0);
+    request->arrived_spans = 0;
     token_blocks_prompt_done(pool, request);
     token_request_token_add(request, first_token);
     sched_memory_decode(pool->memory, token_slot_of(pool, request), request->output_limit - 1);
@@ -374,6 +376,19 @@ static void writer_stopped(struct token_pool *pool, struct token_request *reques
         token_request_forget(pool, request);
     else if (!quarantined)
         token_request_quarantine(pool, request, now_us);
+}
+
+void token_pool_progress(struct token_pool *pool, const struct message_progress *progress)
+{
+    struct token_request *request = request_find(pool, &progress->request);
+    const struct message message = {.kind = MESSAGE_PROGRESS, .progress = *progress};
+    uint32_t blocks = progress->tokens / pool->options.memory.block_tokens;
+    if (request == NULL || request->state != TOKEN_RESERVED || !request->cached || request->local ||
+        progress->tokens > request->prompt_tokens || blocks <= request->arrived_spans)
+        return;
+    request->arrived_spans = blocks;
+    if (request->gateway != NULL)
+        pool->options.calls.send(pool->options.self, request->gateway, &message);
 }
 
 void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready,

@@ -108,6 +108,9 @@ bool token_pool_writer_matches(const struct token_pool *pool, const struct messa
 /* Call it when all stage processes know of the request that `await` named: sends RESERVED. No
  * effect if the request has ended. */
 void token_pool_await_known(struct token_pool *pool, kv_owner_id owner);
+/* Handles PROGRESS of a prompt machine: the KV of the prompt's first tokens is complete, so it is
+ * kept in the prefix cache if the prompt machine is lost. */
+void token_pool_progress(struct token_pool *pool, const struct message_progress *progress);
 /* Handle KV_READY and KV_ABORTED of a prompt machine, or the same calls of this machine's own
  * prompt pool. */
 void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready,

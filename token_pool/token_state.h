@@ -52,6 +52,8 @@ struct token_request {
     /* Number of the first spans whose blocks were found in the prefix cache, which owns them. Only
      * of models without windows. */
     uint32_t cached_spans;
+    /* TOKEN_RESERVED: number of the prompt's first blocks whose KV is complete (PROGRESS). */
+    uint32_t arrived_spans;
     uint64_t prefix_salt; /* Salt of its chains in the prefix cache. */
     /* The last of the consecutive blocks that the request reads in the prefix cache, which keeps
      * them until kv_prefix_read_end; KV_BLOCK_NONE = it reads none. */
@@ -180,7 +182,11 @@ void token_blocks_take(struct token_pool *pool, struct token_request *request);
 /* Call it after SCHED_GROWTH_SPAN, with which sched_memory has added a span to the request: takes
  * the span's blocks and marks them as live. Requires that they are available. */
 void token_blocks_grow(struct token_pool *pool, struct token_request *request);
-/* Quarantines the request's blocks, because a writer that has not stopped may write into them. */
+/* Hands the prompt's blocks whose KV is complete (arrived_spans) to the prefix cache, because the
+ * request leaves TOKEN_RESERVED without a decode. No process writes into them. */
+void token_blocks_keep(struct token_pool *pool, struct token_request *request);
+/* Quarantines the request's blocks that the prefix cache does not have, because a writer that has
+ * not stopped may write into them. */
 void token_blocks_quarantine(struct token_pool *pool, const struct token_request *request);
 /* The prompt's KV is complete: marks the blocks as live, and adds the full blocks of the prompt to
  * the prefix cache, where the request reads them. */

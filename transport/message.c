@@ -163,6 +163,12 @@ static const struct message_rule kv_ready_rules[] = {
     RANGE(message_kv_ready, prompt_tokens, 1, LIMIT_CONTEXT_TOKENS),
 };
 
+static const struct message_rule progress_rules[] = {
+    STRUCT(message_progress, request, request_layout),
+    RANGE(message_progress, tokens, 1, LIMIT_CONTEXT_TOKENS),
+    PADDING(message_progress, padding),
+};
+
 static const struct message_rule cancel_rules[] = {
     STRUCT(message_cancel, request, request_layout),
     BOOL(message_cancel, writer),
@@ -388,6 +394,7 @@ static const struct message_layout layouts[MESSAGE_KIND_COUNT] = {
     [MESSAGE_EMBEDDING] = {"EMBEDDING", UP_TO(message_embedding, values), RULES(embedding_rules),
                            ARRAYS(embedding_arrays)},
     [MESSAGE_ABOUT] = {"ABOUT", SIZE(message_about), RULES(about_rules)},
+    [MESSAGE_PROGRESS] = {"PROGRESS", SIZE(message_progress), RULES(progress_rules)},
     [MESSAGE_STAGES] = {"STAGES", UP_TO(message_stages, stages), RULES(stages_rules),
                         ARRAYS(stages_arrays)},
 };

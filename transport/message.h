@@ -11,8 +11,8 @@
  *
  *   gateway → machine   RESERVE, PREFILL, CANCEL, PEER, ROLE, SHUTDOWN
  *   machine → gateway   RESERVED, TOKENS, EMBEDDING, PREFILLED, PREEMPTED, FAILED, ABOUT, STATS,
- *                       PREFIXES, OTHERS, LINK, LOADS
- *   prompt  → token     KV_READY, KV_ABORTED
+ *                       PREFIXES, OTHERS, LINK, LOADS, PROGRESS
+ *   prompt  → token     KV_READY, KV_ABORTED, PROGRESS
  *   token   → prompt    STAGES, CANCEL
  *
  * To cancel a request, the gateway sends CANCEL to each machine that still has the request.
@@ -68,6 +68,7 @@ enum message_kind {
     MESSAGE_STAGES,
     MESSAGE_EMBEDDING, /* The sum of a prompt's vectors; PREFILLED follows. */
     MESSAGE_ABOUT,     /* Where and with what the machine computes. Sent to each new gateway. */
+    MESSAGE_PROGRESS,  /* How much of a prompt's KV is complete before the whole prompt is. */
     MESSAGE_KIND_COUNT
 };
 
@@ -248,6 +249,16 @@ struct message_kv_ready {
     uint32_t prompt_tokens;
     /* Token 0 of the answer; the prompt machine has already sent it to the gateway. */
     uint32_t first_token;
+};
+
+/* The KV of the prompt's first `tokens` tokens is complete. From a prompt machine to a gateway: on
+ * the prompt machine. From a prompt machine to a token machine: on the token machine, in all
+ * layers; the token machine then sends the message to the gateway, too. If the other machine is
+ * lost, this part of the prompt is not computed again. */
+struct message_progress {
+    struct message_request request;
+    uint32_t tokens; /* A multiple of the tokens of a block. */
+    uint32_t padding;
 };
 
 /* The client is gone, or the gateway does not need the request. A token machine frees the blocks at
@@ -443,6 +454,7 @@ struct message {
         struct message_loads loads;
         struct message_embedding embedding;
         struct message_about about;
+        struct message_progress progress;
     };
 };
 

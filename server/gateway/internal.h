@@ -157,6 +157,10 @@ extern const struct connections_events gateway_connections_events;
 bool gateway_machine_may_decode(const struct gateway *g, const struct fleet_machine *m);
 /* Sends the machine its current and home pool. */
 void gateway_machine_role_send(struct gateway *g, struct fleet_machine *m);
+/* Sends PEER: the prompt machine connects to the token machine, or reports the link that it has. No
+ * effect if the two machines cannot serve a request together. */
+void gateway_machine_peer_send(struct gateway *g, struct fleet_machine *prompt,
+                               const struct fleet_machine *token);
 /* Sends PEER messages to the machine and to others, so that prompt machines connect to the token
  * machines that they may have to write KV to. */
 void gateway_machine_peers_send(struct gateway *g, struct fleet_machine *m);

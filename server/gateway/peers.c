@@ -30,8 +30,8 @@ void gateway_machine_role_send(struct gateway *g, struct fleet_machine *m)
     connections_send(g->connections, m, &message);
 }
 
-static void peer_send(struct gateway *g, struct fleet_machine *prompt,
-                      const struct fleet_machine *token)
+void gateway_machine_peer_send(struct gateway *g, struct fleet_machine *prompt,
+                               const struct fleet_machine *token)
 {
     if (prompt == token || !fleet_machine_up(prompt) || !fleet_machine_up(token) ||
         prompt->version != token->version || !computes_prompts(g, prompt) ||
@@ -47,8 +47,8 @@ void gateway_machine_peers_send(struct gateway *g, struct fleet_machine *m)
 {
     for (struct fleet_machine *other = fleet_next(g->fleet, NULL); other != NULL;
          other = fleet_next(g->fleet, other)) {
-        peer_send(g, m, other);
-        peer_send(g, other, m);
+        gateway_machine_peer_send(g, m, other);
+        gateway_machine_peer_send(g, other, m);
     }
 }
 

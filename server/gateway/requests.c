@@ -14,7 +14,9 @@
 #include "common/pooling.h"
 #include "common/token_rules.h"
 #include "server/gateway/request_events.h"
+#include "server/gateway/request_held.h"
 #include "server/gateway/request_messages.h"
+#include "server/gateway/request_metrics.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -80,23 +82,6 @@ static bool prompt_is_sent(const struct gateway_request *r)
     return r->state == GATEWAY_REQUEST_PREFILLING || r->state == GATEWAY_REQUEST_PREFILLED;
 }
 
-/* Reports a finished request to the metrics. */
-static void request_report(struct requests *q, const struct gateway_request *r,
-                           enum metrics_reason reason)
-{
-    struct metrics *metrics = q->options.metrics;
-    int64_t now = now_us(q);
-    metrics_request_ended(metrics, reason);
-    metrics_time_add(metrics, METRICS_E2E, now - r->life.entered_us[REQUEST_QUEUED]);
-    if (r->delivered > 1)
-        metrics_time_add(metrics, METRICS_DECODE, r->last_us - r->first_us);
-    if (r->delivered > 1)
-        metrics_time_add(metrics, METRICS_PER_TOKEN,
-                         (r->last_us - r->first_us) / (r->delivered - 1));
-    if (reason == METRICS_STOP || reason == METRICS_LENGTH)
-        metrics_request_sizes(metrics, r->prompt_count, r->delivered);
-}
-
 /* Queues the end of a request; the iteration calls `ended`. Requires that its machines have been
  * told. */
 static void request_end(struct requests *q, struct gateway_request *r, enum gateway_end end,
@@ -107,10 +92,10 @@ static void request_end(struct requests *q, struct gateway_request *r, enum gate
     if (end == GATEWAY_REFUSED)
         metrics_counter_add(q->options.metrics, METRICS_REQUESTS_REFUSED, 1);
     else
-        request_report(q, r,
-                       !done                      ? METRICS_ERROR
-                       : r->finish == FINISH_STOP ? METRICS_STOP
-                                                  : METRICS_LENGTH);
+        request_ended_report(q->options.metrics, r, now_us(q),
+                             !done                      ? METRICS_ERROR
+                             : r->finish == FINISH_STOP ? METRICS_STOP
+                                                        : METRICS_LENGTH);
     r->end = end;
     r->retry_after_s = retry_after_s;
     snprintf(r->end_text, sizeof(r->end_text), "%s", text);
@@ -208,6 +193,7 @@ static void request_cancel(struct requests *q, const struct gateway_request *r)
 static void generation_clear(struct gateway_request *r)
 {
     r->prompt_machine = r->token_machine = NULL;
+    r->prompt_progress = r->token_progress = 0;
     r->early_count = 0;
 }
 
@@ -225,10 +211,12 @@ static void generation_next(struct requests *q, struct gateway_request *r,
     event_report(q, r, &(struct gateway_event){.kind = GATEWAY_EVENT_RESUMING, .resume = resume});
 }
 
-/* Resumes a request that the scheduler no longer knows, or ends it after too many losses. */
+/* Resumes a request that the scheduler no longer knows, or ends it after too many losses. gone: see
+ * request_held_update. */
 static void generation_lose(struct requests *q, struct gateway_request *r, enum blame_cause cause,
-                            const char *why)
+                            const struct fleet_machine *gone, const char *why)
 {
+    request_held_update(r, gone);
     generation_clear(r);
     if (blame_loss_add(&r->blame, cause, r->delivered > r->delivered_before, now_us(q))) {
         char text[sizeof(r->end_text)];
@@ -238,8 +226,6 @@ static void generation_lose(struct requests *q, struct gateway_request *r, enum 
         return;
     }
     q->resumed_count++;
-    r->held_machine = NULL;
-    r->held_tokens = 0;
     metrics_counter_add(q->options.metrics, METRICS_REQUESTS_RESUMED, 1);
     generation_next(q, r, GATEWAY_RESUME_LOST, why);
 }
@@ -249,7 +235,37 @@ static void request_resume(struct requests *q, struct gateway_request *r, enum b
 {
     request_cancel(q, r);
     request_unschedule(q, r);
-    generation_lose(q, r, cause, why);
+    generation_lose(q, r, cause, NULL, why);
+}
+
+/* The machine reports that it has lost its link to the request's other machine, which may have
+ * died. The router learns of the link before the request is routed again. */
+static void request_resume_elsewhere(struct requests *q, struct gateway_request *r,
+                                     const struct fleet_machine *machine, const char *why)
+{
+    bool by_prompt = machine == r->prompt_machine;
+    struct fleet_machine *gone = by_prompt ? r->token_machine : r->prompt_machine;
+    struct fleet_machine *prompt_machine = r->prompt_machine;
+    struct fleet_machine *token_machine = r->token_machine;
+    request_cancel(q, r);
+    request_unschedule(q, r);
+    generation_lose(q, r, BLAME_LINK, gone, why);
+    if (!by_prompt && prompt_machine != NULL && prompt_machine != token_machine)
+        q->options.events.link_lost(q->options.self, prompt_machine, token_machine);
+}
+
+static void progress_take(struct requests *q, const struct fleet_machine *machine,
+                          const struct message_progress *m)
+{
+    struct gateway_request *r = request_named(q, machine, m->request.id, m->request.generation);
+    if (r == NULL || !prompt_is_sent(r) || m->tokens > r->prompt_count + r->delivered_before)
+        return;
+    log_debug("request %s (%llx): machine %s has the KV of %u tokens", r->client_id,
+              (unsigned long long)r->id, machine->config.name, m->tokens);
+    if (machine == r->token_machine)
+        r->token_progress = m->tokens;
+    else
+        r->prompt_progress = m->tokens;
 }
 
 static void preempted_take(struct requests *q, struct fleet_machine *machine,
@@ -263,8 +279,7 @@ static void preempted_take(struct requests *q, struct fleet_machine *machine,
     generation_clear(r);
     if (m->generated > 0) { /* otherwise it gave up memory that the answer had not used yet */
         r->preemptions++;
-        r->held_machine = machine;
-        r->held_tokens = 0;
+        r->held = (struct gateway_held){.machine = machine};
     }
     generation_next(q, r, GATEWAY_RESUME_PREEMPTED, m->text);
 }
@@ -275,8 +290,7 @@ void requests_hand_over(struct requests *q, struct gateway_request *r)
     request_cancel(q, r);
     request_unschedule(q, r);
     generation_clear(r);
-    r->held_machine = machine;
-    r->held_tokens = 0;
+    r->held = (struct gateway_held){.machine = machine};
     metrics_counter_add(q->options.metrics, METRICS_REQUESTS_HANDED_OVER, 1);
     generation_next(q, r, GATEWAY_RESUME_HANDED_OVER, "its token machine drains");
 }
@@ -297,7 +311,10 @@ static void failed_take(struct requests *q, const struct fleet_machine *machine,
         log_info("request %s (%llx) failed: %s; resumes at token %u", r->client_id,
                  (unsigned long long)r->id, why, r->delivered);
         bool link = m->status == ST_UNREACHABLE || m->status == ST_TIMED_OUT;
-        request_resume(q, r, link ? BLAME_LINK : BLAME_FAILED, why);
+        if (link)
+            request_resume_elsewhere(q, r, machine, why);
+        else
+            request_resume(q, r, BLAME_FAILED, why);
         return;
     }
     bool refused = full || (m->status == ST_TOO_LARGE && !begun);
@@ -340,35 +357,6 @@ static void prefilled_take(struct requests *q, const struct fleet_machine *machi
     q->options.events.prefilled(q->options.self, r);
 }
 
-/* Reports the parts of the time to the first token. */
-static void first_token_report(struct requests *q, const struct gateway_request *r,
-                               const struct message_token *token, int64_t now_us)
-{
-    struct metrics *metrics = q->options.metrics;
-    const int64_t *at = r->life.entered_us;
-    int64_t reserve = r->token_machine != NULL ? at[REQUEST_RESERVED] - r->reserve_us : 0;
-    int64_t wait = at[REQUEST_PREFILLING] - at[REQUEST_QUEUED] + token->wait_us;
-    metrics_time_add(metrics, METRICS_RESERVE, reserve);
-    metrics_time_add(metrics, METRICS_QUEUE, wait - reserve);
-    metrics_time_add(metrics, METRICS_WAIT, wait);
-    metrics_time_add(metrics, METRICS_PROMPT, token->run_us);
-    metrics_time_add(metrics, METRICS_TTFT, now_us - at[REQUEST_QUEUED]);
-    metrics_counter_add(metrics, METRICS_PROMPT_TOKENS, r->prompt_count);
-}
-
-static void token_report(struct requests *q, const struct gateway_request *r,
-                         const struct message_token *token, int64_t now_us)
-{
-    struct metrics *metrics = q->options.metrics;
-    if (r->first_us < 0)
-        first_token_report(q, r, token, now_us);
-    else
-        metrics_time_add(metrics, METRICS_INTER_TOKEN, now_us - r->last_us);
-    if (token->index == 1)
-        metrics_time_add(metrics, METRICS_FIRST_DECODE, (int64_t)token->wait_us + token->run_us);
-    metrics_counter_add(metrics, METRICS_GENERATED_TOKENS, 1);
-}
-
 /* Ends a request that has everything that it asked for. */
 static void request_finish(struct requests *q, struct gateway_request *r)
 {
@@ -399,7 +387,7 @@ static bool token_deliver(struct requests *q, struct gateway_request *r,
     copy.index = r->delivered;
     if (copy.finish == FINISH_NONE && request_tokens_left(r) == 1)
         copy.finish = FINISH_LENGTH; /* its machine should have said so; the client must not wait */
-    token_report(q, r, token, now);
+    request_token_report(q->options.metrics, r, token, now);
     if (token->index == 0)
         event_report(q, r,
                      &(struct gateway_event){.kind = GATEWAY_EVENT_FIRST_TOKEN, .token = token});
@@ -606,7 +594,8 @@ void requests_release(struct requests *q, struct gateway_request *r, enum gatewa
         bool stopped = why == GATEWAY_STOPPED && request_state_legal(r->life.state, REQUEST_DONE);
         request_cancel(q, r);
         request_life_state_set(&r->life, stopped ? REQUEST_DONE : REQUEST_CANCELLED, now_us(q));
-        request_report(q, r, stopped ? METRICS_STOP : METRICS_ABORT);
+        request_ended_report(q->options.metrics, r, now_us(q),
+                             stopped ? METRICS_STOP : METRICS_ABORT);
         request_unschedule(q, r);
     }
     request_free(q, r);
@@ -678,28 +667,14 @@ static bool may_have_computed(const struct gateway_request *r, const struct flee
            (prompt_is_sent(r) && machine == r->token_machine && r->delivered > r->delivered_before);
 }
 
-/* Returns the machine that has computed the prompt of this generation and serves on; NULL =
- * none. */
-static struct fleet_machine *prompt_holder(const struct gateway_request *r)
-{
-    bool computed = r->delivered > r->delivered_before || r->state == GATEWAY_REQUEST_PREFILLED;
-    return computed && r->prompt_machine != r->token_machine && fleet_machine_up(r->prompt_machine)
-               ? r->prompt_machine
-               : NULL;
-}
-
 void requests_lose(struct requests *q, struct gateway_request *r, const struct fleet_machine *dead)
 {
-    struct fleet_machine *holder = r->prompt_machine != NULL ? prompt_holder(r) : NULL;
-    uint32_t held_tokens = r->prompt_count + r->delivered_before;
     enum blame_cause cause = dead == NULL         ? BLAME_LINK
                              : dead->config.local ? BLAME_NONE /* See requests_crash_handle. */
                              : may_have_computed(r, dead) ? BLAME_DEATH
                                                           : BLAME_NONE;
     request_cancel(q, r);
-    generation_lose(q, r, cause, "its machine or its link is gone");
-    r->held_machine = holder;
-    r->held_tokens = holder != NULL ? held_tokens : 0;
+    generation_lose(q, r, cause, dead, "its machine or its link is gone");
 }
 
 void requests_crash_handle(struct requests *q, const uint64_t *ids, uint32_t count,
@@ -741,6 +716,9 @@ bool requests_message_handle(struct requests *q, struct fleet_machine *m, struct
         return true;
     case MESSAGE_PREFILLED:
         prefilled_take(q, m, &message->prefilled);
+        return true;
+    case MESSAGE_PROGRESS:
+        progress_take(q, m, &message->progress);
         return true;
     case MESSAGE_PREEMPTED:
         preempted_take(q, m, &message->preempted);

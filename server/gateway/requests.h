@@ -23,6 +23,10 @@ struct requests_events {
     void (*prefilled)(void *self, const struct gateway_request *r);
     /* The request no longer needs its machines. */
     void (*machines_released)(void *self, const struct gateway_request *r);
+    /* A token machine reports that the connection of a prompt machine has ended. The prompt machine
+     * may have died, or may connect again. */
+    void (*link_lost)(void *self, struct fleet_machine *prompt_machine,
+                      struct fleet_machine *token_machine);
 };
 
 /* All pointers are not owned and must outlive the requests. */

@@ -191,10 +191,31 @@ static void on_left(void *self, const struct gateway_request *r)
     request_schedule(self, r, SCHED_ENDED);
 }
 
+/* If the prompt machine has died, this keeps requests from being sent to it again until the gateway
+ * notices that. If it lives, it answers PEER with the state of its link. */
+static void on_link_lost(void *self, struct fleet_machine *prompt_machine,
+                         struct fleet_machine *token_machine)
+{
+    struct gateway *g = self;
+    struct sched_event event = {.kind = SCHED_LINK_DOWN,
+                                .now_us = gateway_now(g),
+                                .machine = prompt_machine->index,
+                                .peer = token_machine->index};
+    if (!machine_bits_has(&prompt_machine->links, token_machine->index) ||
+        prompt_machine->version != token_machine->version)
+        return;
+    machine_bits_set(&prompt_machine->links, token_machine->index, false);
+    metrics_link_set(g->options.metrics, prompt_machine->index, token_machine->index, false,
+                     "lost by the token machine");
+    gateway_machine_peer_send(g, prompt_machine, token_machine);
+    gateway_schedule(g, prompt_machine->version, &event);
+}
+
 const struct requests_events gateway_requests_events = {
     .computed = on_computed,
     .prefilled = on_prefilled,
     .machines_released = on_left,
+    .link_lost = on_link_lost,
 };
 
 static void arrivals_schedule(struct gateway *g, int64_t now_us)
@@ -214,8 +235,8 @@ static void arrivals_schedule(struct gateway *g, int64_t now_us)
             .key = r->key,
             .weight = r->weight,
             .priority = r->priority,
-            .held = r->held_machine == NULL ? 0 : r->held_machine->index + 1,
-            .held_tokens = version->kv.prefix_cache ? r->held_tokens : 0,
+            .held = r->held.machine == NULL ? 0 : r->held.machine->index + 1,
+            .held_tokens = version->kv.prefix_cache ? r->held.tokens : 0,
             .prefix = {.hashes = hashes},
         };
         if (prefix)

@@ -34,6 +34,16 @@ enum gateway_request_state {
     GATEWAY_REQUEST_STATE_COUNT
 };
 
+/* KV that a machine keeps of a request that it no longer has. */
+struct gateway_held {
+    struct fleet_machine *machine; /* NULL = none. */
+    /* transport_peer_number of the connection over which the machine reported the KV. */
+    uint64_t connection;
+    /* Tokens whose KV the machine keeps in its prefix cache; 0 = not known, but the machine may
+     * drain and then keeps all. */
+    uint32_t tokens;
+};
+
 struct gateway_request {
     uint64_t id;                        /* 0 = the slot is free. table.c describes its parts. */
     char client_id[GATEWAY_NAME_BYTES]; /* The client's id, for logs; "-" = none. */
@@ -66,10 +76,11 @@ struct gateway_request {
     uint32_t scored_next;       /* Next prompt position whose score is wanted. */
     struct request_blame blame; /* Counts of lost and crashed machines that computed the request. */
     uint32_t preemptions;       /* Number of times that a machine preempted the request. */
-    /* Machine that had the request's KV before this generation; NULL = none. */
-    struct fleet_machine *held_machine;
-    /* Tokens whose KV that machine keeps in its prefix cache, if it does not drain. */
-    uint32_t held_tokens;
+    struct gateway_held held;   /* KV from earlier generations. */
+    /* Tokens at the start of the prompt whose KV is complete on this generation's machines, while
+     * the prompt is computed (PROGRESS). */
+    uint32_t prompt_progress;
+    uint32_t token_progress;
 
     struct fleet_machine *prompt_machine; /* NULL = not routed. */
     struct fleet_machine *token_machine;  /* NULL = not routed, or none is needed. */

@@ -113,6 +113,10 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         request->figures = message.prefilled;
         request->figures.layer_us = NULL; /* It points into the message. */
         return;
+    case MESSAGE_PROGRESS:
+        request = request_of(c, message.progress.request.id, message.progress.request.generation);
+        CHECK(message.progress.tokens < request->prompt_count);
+        return;
     case MESSAGE_FAILED:
         request = request_of(c, message.failed.request.id, message.failed.request.generation);
         if (!request->failed)

@@ -251,6 +251,10 @@ static void say_written(uint32_t place, struct fuzz_input *in)
         message.kind = MESSAGE_KV_READY;
         message.kv_ready = (struct message_kv_ready){
             message.kv_aborted, 1u + fuzz_byte(in) % PROMPT_MAX, what == 255 ? VOCABULARY : what};
+    } else if (what % 4 == 0) {
+        message.kind = MESSAGE_PROGRESS;
+        message.progress = (struct message_progress){.request = message.kv_aborted,
+                                                     .tokens = 1u + fuzz_byte(in) % PROMPT_MAX};
     }
     say(&writer, place, &message);
 }

@@ -24,11 +24,12 @@ static prompt_bed_draw draw;
 
 struct plain {
     bool used, cancelled, moved;
-    bool over;       /* The end was reported: PREFILLED or FAILED. */
-    bool ready;      /* KV_READY has arrived. */
-    bool aborted;    /* KV_ABORTED has arrived. */
-    bool finished;   /* The first token ended the request. */
-    uint32_t tokens; /* Number of TOKENS messages. */
+    bool over;        /* The end was reported: PREFILLED or FAILED. */
+    bool ready;       /* KV_READY has arrived. */
+    bool aborted;     /* KV_ABORTED has arrived. */
+    bool finished;    /* The first token ended the request. */
+    uint32_t tokens;  /* Number of TOKENS messages. */
+    uint32_t arrived; /* Tokens of the latest PROGRESS. */
     struct message_request name;
     struct message_prefill prefill;
     uint32_t prompt[256];
@@ -83,7 +84,14 @@ static uint8_t pattern(uint64_t key, uint32_t layer)
 static void on_send(void *self, struct transport_peer *peer, const struct message *message)
 {
     (void)self;
-    if (message->kind == MESSAGE_KV_READY || message->kind == MESSAGE_KV_ABORTED) {
+    if (message->kind == MESSAGE_PROGRESS && (char *)peer == &gateway_mark) {
+        const struct plain *plain = plain_of(&message->progress.request);
+        CHECK(plain != NULL && plain->tokens == 0 && !plain->over);
+        CHECK(message->progress.tokens < plain->prefill.prompt_count);
+        return;
+    }
+    if (message->kind == MESSAGE_KV_READY || message->kind == MESSAGE_KV_ABORTED ||
+        message->kind == MESSAGE_PROGRESS) {
         struct message_buffer buffer = {0};
         CHECK(message_encode(message, &buffer) == ST_OK);
         transport_send(bed.transport, peer, buffer.data, buffer.bytes);
@@ -168,6 +176,20 @@ static void target_up(void *self, struct transport_peer *peer)
     message_buffer_done(&buffer);
 }
 
+/* Checks the first `blocks` blocks of the prompt, except those that were held. */
+static void content_check(const struct plain *plain, uint32_t blocks)
+{
+    uint64_t keys[16];
+    keys_of(plain->prompt, plain->prefill.prompt_count, keys);
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        for (uint32_t i = plain->prefill.held_span_count; i < blocks; i++) {
+            const uint8_t *block = block_of(plain->path, layer, plain->blocks[i]);
+            for (uint32_t byte = 0; byte < BLOCK_BYTES; byte++)
+                CHECKF(block[byte] == pattern(keys[i], layer),
+                       "request %" PRIu64 " layer %u block %u", plain->name.id, layer, i);
+        }
+}
+
 static void target_message(void *self, struct transport_peer *peer, const uint8_t *data,
                            size_t bytes)
 {
@@ -183,6 +205,18 @@ static void target_message(void *self, struct transport_peer *peer, const uint8_
             plain->aborted = true;
         return;
     }
+    if (message.kind == MESSAGE_PROGRESS) {
+        struct plain *plain = plain_of(&message.progress.request);
+        bed.counts.progress_count++;
+        if (plain == NULL)
+            return;
+        CHECK(!plain->ready && plain->moved && plain->layerwise);
+        CHECK(message.progress.tokens > plain->arrived &&
+              message.progress.tokens < plain->prefill.prompt_count);
+        plain->arrived = message.progress.tokens;
+        content_check(plain, plain->arrived / BLOCK_TOKENS);
+        return;
+    }
     CHECK(message.kind == MESSAGE_KV_READY);
     struct plain *plain = plain_of(&message.kv_ready.request);
     bed.counts.ready_count++;
@@ -191,16 +225,7 @@ static void target_message(void *self, struct transport_peer *peer, const uint8_
     CHECK(!plain->ready && !plain->aborted && plain->moved && !plain->finished);
     CHECK(plain->path < PATHS);
     plain->ready = true;
-    uint32_t blocks = (plain->prefill.prompt_count + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
-    uint64_t keys[16];
-    keys_of(plain->prompt, plain->prefill.prompt_count, keys);
-    for (uint32_t layer = 0; layer < LAYERS; layer++)
-        for (uint32_t i = plain->prefill.held_span_count; i < blocks; i++) {
-            const uint8_t *block = block_of(plain->path, layer, plain->blocks[i]);
-            for (uint32_t byte = 0; byte < BLOCK_BYTES; byte++)
-                CHECKF(block[byte] == pattern(keys[i], layer),
-                       "request %" PRIu64 " layer %u block %u", plain->name.id, layer, i);
-        }
+    content_check(plain, (plain->prefill.prompt_count + BLOCK_TOKENS - 1) / BLOCK_TOKENS);
 }
 
 static void place_up(void *self, struct transport_peer *peer)

@@ -7,9 +7,9 @@
  * event, what each request holds fits its state.
  *
  * It checks that KV_READY is sent only when every block of every layer of the prompt is in the
- * token machine's blocks, written once; that a source block is not used again before its writes
- * have landed; that a prompt that is given up sends KV_ABORTED exactly once; and that nothing is
- * left behind. One bed at a time, on the main thread. */
+ * token machine's blocks, written once, and PROGRESS only when its tokens are; that a source block
+ * is not used again before its writes have landed; that a prompt that is given up sends KV_ABORTED
+ * exactly once; and that nothing is left behind. One bed at a time, on the main thread. */
 #ifndef TESTS_PROMPT_POOL_PROMPT_BED_H
 #define TESTS_PROMPT_POOL_PROMPT_BED_H
 
@@ -20,6 +20,7 @@ typedef uint32_t (*prompt_bed_draw)(uint32_t below);
 
 struct prompt_bed_counts {
     uint32_t ready_count, aborted_count, failed_count, layerwise_count;
+    uint32_t progress_count; /* PROGRESS messages to the token machine. */
     uint64_t cached_tokens;
     uint64_t held_bytes; /* Bytes of blocks that were not pushed. */
     uint64_t states_seen[PROMPT_STATE_COUNT];

@@ -36,7 +36,7 @@ static void run(bool staged)
            counts.aborted_count, counts.failed_count, stats.prefix_hit_tokens,
            stats.prefix_query_tokens);
     CHECK(counts.ready_count > 500 && counts.layerwise_count > 100 && counts.aborted_count > 100 &&
-          counts.failed_count > 20);
+          counts.failed_count > 20 && counts.progress_count > 100);
     CHECK(counts.cached_tokens > 10000 && stats.prefix_hit_tokens >= counts.cached_tokens);
     CHECK(stats.prefix_hit_tokens < stats.prefix_query_tokens);
     CHECK(counts.held_bytes > 128000 && stats.transfer_held_bytes >= counts.held_bytes);

@@ -42,6 +42,8 @@ struct talk {
     uint32_t count; /* Number of all tokens. */
     uint32_t held;
     uint32_t told_count;
+    uint32_t arrived;  /* Blocks of `blocks` that PROGRESS reported as complete. */
+    uint32_t progress; /* Tokens of the latest PROGRESS that the gateway got. */
     kv_block_id blocks[CONTEXT / BLOCK_TOKENS]; /* Blocks that a writer knows. */
 };
 
@@ -88,6 +90,14 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
         preempted++;
         return;
     }
+    if (message->kind == MESSAGE_PROGRESS) {
+        struct talk *talk = talk_of(message->progress.request.id);
+        CHECK(talk->stage == STAGE_RESERVED && message->progress.tokens > talk->progress);
+        talk->progress = message->progress.tokens;
+        return;
+    }
+    if (message->kind == MESSAGE_FAILED) /* check_progress */
+        return;
     CHECK(message->kind == MESSAGE_RESERVED);
     const struct message_reserved *reserved = &message->reserved;
     struct talk *talk = talk_of(reserved->request.id);
@@ -95,6 +105,7 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
     talk->stage = STAGE_RESERVED;
     talk->held = reserved->held_span_count;
     talk->told_count = reserved->block_count;
+    talk->arrived = talk->progress = 0;
     CHECK(talk->held + talk->told_count == (talk->count + BLOCK_TOKENS - 1) / BLOCK_TOKENS);
     CHECK(talk->told || talk->held == 0);
     CHECK(talk->held * BLOCK_TOKENS <= talk->count - (talk->local ? 1 : 0));
@@ -157,6 +168,25 @@ static void deliver(struct talk *talk)
                                                    .first_token = talk->tokens[talk->count - 1]},
                         now_us);
     talk->stage = STAGE_DECODING;
+}
+
+/* The prompt machine writes one more full block, and reports it. */
+static void arrive(struct talk *talk)
+{
+    uint32_t end = (talk->held + talk->arrived + 1) * BLOCK_TOKENS;
+    const struct message_progress progress = {.request = talk->name, .tokens = end};
+    if (talk->local || end >= talk->count)
+        return;
+    content[talk->blocks[talk->arrived++]] = key_of(talk, end);
+    token_pool_progress(pool, &progress);
+    CHECK(talk->progress == (talk->told ? end : 0));
+}
+
+/* A prompt machine that is gone may still write into the blocks that it has not reported. */
+static void write_late(const struct talk *talk)
+{
+    for (uint32_t i = talk->arrived; i < talk->told_count; i++)
+        content[talk->blocks[i]] = draw(1000);
 }
 
 /* Runs one decode step: reads all blocks so far, and writes the position of the token. */
@@ -226,6 +256,8 @@ static void give_up(struct talk *talk)
     else
         token_pool_cancel(pool, &talk->name, writer, now_us);
     talk->stage = writer ? STAGE_QUARANTINED : STAGE_NONE;
+    if (writer && !talk->local)
+        write_late(talk);
 }
 
 static void check_all(void)
@@ -344,6 +376,41 @@ static void check_turns(void)
     close_all();
 }
 
+/* What had arrived of a prompt is found when its prompt machine is gone; the rest is not. */
+static void check_progress(void)
+{
+    static struct talk talk, again;
+    struct message_stats stats = {0};
+    open_all(0);
+    talk = *begin(0, &talks[1], 0, 100);
+    CHECK(talk.held == 0 && talk.told_count == 7);
+    arrive(&talks[0]);
+    arrive(&talks[0]);
+    /* Another request has computed and left the first two blocks meanwhile: those here are spare. */
+    struct talk *other = begin(1, &talks[0], 33, 40);
+    deliver(other);
+    token_pool_cancel(pool, &other->name, false, now_us);
+    other->stage = STAGE_NONE;
+    arrive(&talks[0]);
+    token_pool_writer_down(pool, (struct token_link){.number = 1}, false, "killed", now_us);
+    talks[0].stage = STAGE_QUARANTINED;
+    write_late(&talks[0]);
+    /* Of 16 blocks of prompt and longest answer, one is kept, and two are free again. */
+    CHECK(kv_pool_count(kv, KV_QUARANTINED) == 13 && kv_pool_count(kv, KV_CACHED) == 3);
+    check_all();
+    token_pool_writer_up(pool, (struct token_link){.number = 2}, "p0", NULL);
+    again = *begin(2, &talks[0], 100, 100);
+    CHECK(again.held == 3 && again.told_count == 4);
+    deliver(&talks[2]);
+    while (talks[2].count < 110)
+        step(NULL);
+    token_pool_stats_add(pool, &stats);
+    CHECK(stats.kept_tokens == 48);
+    give_up(&talks[2]);
+    token_pool_kv_aborted(pool, &talks[0].name, now_us);
+    close_all();
+}
+
 /* Begins the next request of a conversation. Most continue it, some begin a new one. */
 static void talk_on(struct talk *talk)
 {
@@ -379,7 +446,10 @@ static void random_event(void)
         else if (draw(4 * calm) == 0)
             give_up(talk);
     } else if (event < 5 && talk->stage == STAGE_RESERVED) {
-        deliver(talk);
+        if (draw(2) == 0)
+            arrive(talk);
+        else
+            deliver(talk);
     } else {
         step(draw(20 * calm) == 0 ? talk : NULL);
     }
@@ -415,6 +485,7 @@ int main(void)
 {
     seed = test_seed();
     check_turns();
+    check_progress();
     check_random(0);
     check_random(3);
     return 0;

@@ -130,6 +130,7 @@ static const struct message messages[] = {
     {.kind = MESSAGE_PREFIXES,
      .prefixes = {.replaces_all = true, .count = 2, .hashes = hashes, .held = numbers}},
     {.kind = MESSAGE_STAGES, .stages = {.count = 2, .stages = stages}},
+    {.kind = MESSAGE_PROGRESS, .progress = {.request = request, .tokens = 0x1111}},
     {.kind = MESSAGE_EMBEDDING,
      .embedding = {.request = request, .count = 2, .values = (const int64_t[]){1, -1}}},
     {.kind = MESSAGE_ABOUT,

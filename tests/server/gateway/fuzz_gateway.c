@@ -185,9 +185,10 @@ static void say_tokens(struct machine *m, struct fuzz_input *in, struct message_
 static bool message_choose(struct machine *m, struct fuzz_input *in, struct message_buffer *buffer)
 {
     static const uint32_t kinds[] = {
-        MESSAGE_RESERVED,  MESSAGE_TOKENS, MESSAGE_PREFILLED, MESSAGE_RESERVED, MESSAGE_TOKENS,
-        MESSAGE_PREFILLED, MESSAGE_FAILED, MESSAGE_PREEMPTED, MESSAGE_STATS,    MESSAGE_PREFIXES, MESSAGE_ABOUT,
-        MESSAGE_OTHERS,    MESSAGE_LINK,   MESSAGE_LOADS,     MESSAGE_KV_READY, MESSAGE_CANCEL};
+        MESSAGE_RESERVED,  MESSAGE_TOKENS,   MESSAGE_PREFILLED, MESSAGE_RESERVED, MESSAGE_TOKENS,
+        MESSAGE_PREFILLED, MESSAGE_FAILED,   MESSAGE_PREEMPTED, MESSAGE_STATS,    MESSAGE_PREFIXES,
+        MESSAGE_ABOUT,     MESSAGE_OTHERS,   MESSAGE_LINK,      MESSAGE_LOADS,    MESSAGE_KV_READY,
+        MESSAGE_CANCEL,    MESSAGE_PROGRESS, MESSAGE_PROGRESS};
     uint32_t kind = kinds[fuzz_below(in, sizeof(kinds) / sizeof(kinds[0]))];
     union any_message any;
     struct draws draws = {.seed = fuzz_byte(in)};
@@ -197,7 +198,8 @@ static bool message_choose(struct machine *m, struct fuzz_input *in, struct mess
     }
     message_example(&draws, kind, &any);
     if (kind == MESSAGE_RESERVED || kind == MESSAGE_PREFILLED || kind == MESSAGE_FAILED ||
-        kind == MESSAGE_PREEMPTED || kind == MESSAGE_KV_READY || kind == MESSAGE_CANCEL)
+        kind == MESSAGE_PREEMPTED || kind == MESSAGE_KV_READY || kind == MESSAGE_CANCEL ||
+        kind == MESSAGE_PROGRESS)
         any.control.reserved.request = name_choose(m, in);
     static uint32_t blocks[32];
     uint8_t choice = fuzz_byte(in);

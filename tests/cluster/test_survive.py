@@ -1,0 +1,153 @@
+"""Goal: when a machine dies, what other machines have of a request's KV is not computed again, and the client reads the
+bytes of an undisturbed run.
+
+Method: real processes. A prompt of six batches is held at a gate in the middle of its fourth batch, when the log says
+what the other machine has. Then one of its machines is killed. Metrics say how many tokens were found and computed.
+
+usage: test_survive.py prompt|token|again
+prompt: the prompt machine dies while it computes; token: the token machine dies, before and after the prompt is
+computed; again: the machine that computes the prompt dies after each batch.
+"""
+
+import json
+import os
+import re
+import signal
+import sys
+
+from cluster import Cluster, Stream, need_model, wait_until
+
+BLOCK, BATCH, BATCHES, TOKENS = 16, 64, 3, 20
+LONG = "The history of computing spans many centuries. " * 40  # 321 tokens, six batches
+PROMPT = 321
+CONFIG = {"kv": {"memory": "64MiB"}, "threads": 1, "scheduler": {"prompt_batch_tokens": BATCH},
+          "transport": {"silence_ms": 600000}}
+ARGS = ("--log-level", "debug")
+
+
+def config_of(prompts, tokens):
+    return {**CONFIG, "pools": {"prompt": prompts, "token": tokens}}
+
+
+def body(prompt=LONG):
+    return {"prompt": prompt, "max_tokens": TOKENS, "temperature": 0.7, "seed": 5, "ignore_eos": True}
+
+
+def start(cluster):
+    return Stream(cluster, body())
+
+
+def undisturbed(prompt=LONG):
+    with Cluster(config_of(1, 1)) as cluster:
+        return cluster.post("/v1/completions", body(prompt))["choices"][0]["text"]
+
+
+def kill(cluster, name):
+    os.kill(cluster.children()[name], signal.SIGKILL)
+
+
+def machines(cluster):
+    return [name for name in cluster.children()]
+
+
+def wait_links(cluster):
+    """Waits until each prompt machine can write to each token machine, and the token machines to each other."""
+    names = machines(cluster)
+    lines = [f"link {a} to {b} is up" for a in names for b in names if a != b]
+    wait_until(lambda: all(line in cluster.logged() for line in lines), "links", cluster=cluster)
+
+
+def reported(cluster, machine):
+    """Returns the largest number of tokens whose KV the machine has, by the gateway's log."""
+    return max([int(n) for n in re.findall(rf"machine {machine} has the KV of (\d+) tokens", cluster.logged())] or [0])
+
+
+def hold_batch(cluster, number, names):
+    """Returns the machine that computes the prompt, held in the middle of the prompt's batch with this number."""
+    for batch in range(1, number + 1):
+        wait_until(lambda: any(cluster.held(name) for name in names), "a machine is held", cluster=cluster)
+        holder = next(name for name in names if cluster.held(name))
+        if batch < number:
+            cluster.hold(holder, layer=15, rows=2)
+    return holder
+
+
+def check_counts(cluster, reused_least, tokens=PROMPT):
+    """Checks how many tokens the request found after its machine's death."""
+    reused = cluster.metric("cleave_tokens_reused_total")
+    computed = cluster.metric("cleave_tokens_recomputed_total")
+    print(f"found {reused:.0f} tokens, computed {computed:.0f}", flush=True)
+    assert reused >= reused_least and reused + computed >= tokens, (reused, computed, cluster.logged())
+    assert computed <= tokens + TOKENS - reused_least, (reused, computed)
+    assert cluster.metric("cleave_requests_resumed_total") == 1, cluster.logged()
+
+
+def check_prompt(want):
+    """The token machine has three batches when the prompt machine dies."""
+    with Cluster(config_of(2, 1), ARGS, gates=True) as cluster:
+        wait_links(cluster)
+        names = ["prompt-0", "prompt-1"]
+        for name in names:
+            cluster.hold(name, layer=15, rows=2)
+        stream = start(cluster)
+        holder = hold_batch(cluster, BATCHES + 1, names)
+        wait_until(lambda: reported(cluster, "token-0") == BATCHES * BATCH, "three batches arrived", cluster=cluster)
+        kill(cluster, holder)
+        cluster.release()
+        stream.expect(want, "the prompt machine died")
+        check_counts(cluster, BATCHES * BATCH)
+        wait_until(lambda: cluster.metric("cleave_kept_tokens_total") == BATCHES * BATCH, "kept tokens", cluster=cluster)
+        cluster.wait_all_free()
+
+
+def check_token(want):
+    """The prompt machine has three batches, or the whole prompt, when the token machine dies."""
+    for whole in (False, True):
+        with Cluster(config_of(1, 2), ARGS, gates=True) as cluster:
+            wait_links(cluster)
+            names = ["token-0", "token-1"] if whole else ["prompt-0"]
+            for name in names:
+                cluster.hold(name, layer=15, rows=1 if whole else 2)
+            stream = start(cluster)
+            hold_batch(cluster, 1 if whole else BATCHES + 1, names)
+            if not whole:
+                wait_until(lambda: reported(cluster, "prompt-0") == BATCHES * BATCH, "progress", cluster=cluster)
+            kill(cluster, routed(cluster))
+            cluster.release()
+            stream.expect(want, "the token machine died")
+            check_counts(cluster, (PROMPT - 1) // BLOCK * BLOCK if whole else BATCHES * BATCH)
+            cluster.wait_all_free()
+
+
+def routed(cluster):
+    """Returns the token machine of the only request."""
+    state = json.loads(cluster.request("GET", "/admin/state")[2])
+    return next(machine["name"] for machine in state["machines"] if machine["routed_decodes"] > 0)
+
+
+def check_again(want):
+    """The prompt machine dies after each of its first batches: each time a further batch is kept."""
+    with Cluster(config_of(2, 1), ARGS, gates=True) as cluster:
+        wait_links(cluster)
+        names = ["prompt-0", "prompt-1", "token-0"]
+        for name in names:
+            cluster.hold(name, layer=15, rows=2)
+        stream = start(cluster)
+        holder = hold_batch(cluster, 2, names)
+        wait_until(lambda: reported(cluster, "token-0") == BATCH, "a batch arrived", cluster=cluster)
+        kill(cluster, holder)
+        wait_until(lambda: any(cluster.held(name) for name in names if name != holder), "it goes on", cluster=cluster)
+        cluster.release()
+        stream.expect(want, "machines died")
+        check_counts(cluster, BATCH)
+        cluster.wait_all_free()
+
+
+def main():
+    need_model()
+    want = undisturbed()
+    {"prompt": check_prompt, "token": check_token, "again": check_again}[sys.argv[1]](want)
+
+
+if __name__ == "__main__":
+    main()
