@@ -1,11 +1,12 @@
 /* main: selects the subcommand. It is the only file that may include headers of every folder. */
+#include "tools/partition/main.h"
 #include "common/build_info.h"
 #include "machine/machine.h"
 #include "model/file/mapping.h"
 #include "server/serve.h"
 #include "tools/admin/admin.h"
+#include "tools/check/check.h"
 #include "tools/doctor/doctor.h"
-#include "tools/partition/main.h"
 #include "tools/plan/main.h"
 #include "tools/profile/profile.h"
 #include "tools/replay/replay.h"
@@ -24,6 +25,7 @@ struct command {
 static const struct command commands[] = {
     {"serve", serve_main, "start a cluster: the gateway, and its machines on this computer"},
     {"machine", machine_main, "run one machine of a cluster"},
+    {"check", check_main, "find what will fail with a config on this host, before it does"},
     {"status", status_main, "show running gateways: machines, links, requests"},
     {"top", top_main, "the same as a live screen, with rates, latencies and phases"},
     {"machines", machines_main, "list, add or remove machines of running gateways"},

@@ -204,6 +204,16 @@ struct config_host_share {
 /* Computes which share of this host a machine uses. */
 void config_machine_share(const struct config_machine *machine, struct config_host_share *out);
 
+/* Memory of this host that machines take. */
+struct config_host_memory {
+    uint64_t weights_bytes; /* Also what each process takes beside weights and KV. */
+    uint64_t kv_bytes;
+};
+
+/* Adds the memory that a machine takes on this host, with a model whose files have model_bytes. */
+void config_machine_memory_add(const struct config_machine *machine, uint64_t model_bytes,
+                               struct config_host_memory *sum);
+
 /* Returns kv.dtype; "auto" becomes "f16" if all machines use GPUs, else "i16". */
 const char *config_kv_dtype(const struct config *config);
 
@@ -216,6 +226,14 @@ void config_default(struct config *out);
 enum status config_load(const char *path, struct config *out, struct error *error);
 enum status config_parse(const char *text, size_t bytes, const char *name, struct config *out,
                          struct error *error);
+
+typedef void (*config_mistake_call)(void *self, const char *text);
+
+/* Reads a file as config_load does, but goes on after a mistake, so that one call finds all: calls
+ * `each` with the text of every mistake. A key with a mistake then counts as not given. If `pools`
+ * has a mistake, `machines` is not read. Returns true if *out was written: what could be read of the
+ * file makes a valid config. */
+bool config_load_all(const char *path, config_mistake_call each, void *self, struct config *out);
 
 /* Sets one key from the text of a command line: "http/listen" = "127.0.0.1:9000", "pools/prompt" =
  * "2". Errors begin with `place` ("--listen"). After an error *config is unchanged. */

@@ -374,30 +374,124 @@ undo_root:
     return status;
 }
 
-enum status config_load(const char *path, struct config *out, struct error *error)
+/* Reads a whole file; the caller frees *text_out. */
+static enum status file_read(const char *path, char **text_out, size_t *bytes_out,
+                             struct error *error)
 {
     FILE *file = fopen(path, "rb");
     if (file == NULL)
         return error_set(error, errno == ENOENT ? ST_NOT_FOUND : ST_IO, "%s: %s", path,
                          strerror(errno));
-    enum status status = ST_NO_MEMORY;
+    enum status status = ST_OK;
     char *text = malloc(FILE_BYTES_MAX + 1);
     if (text == NULL) {
-        error_set(error, status, "%s: no memory", path);
+        status = error_set(error, ST_NO_MEMORY, "%s: no memory", path);
         goto undo_file;
     }
-    size_t bytes = fread(text, 1, FILE_BYTES_MAX + 1, file);
+    *bytes_out = fread(text, 1, FILE_BYTES_MAX + 1, file);
     if (ferror(file)) {
         status = error_set(error, ST_IO, "%s: %s", path, strerror(errno));
-        goto undo_text;
+        free(text);
+        goto undo_file;
     }
-    status = config_parse(text, bytes, path, out, error);
+    *text_out = text;
 
-undo_text:
-    free(text);
 undo_file:
     fclose(file);
     return status;
+}
+
+enum status config_load(const char *path, struct config *out, struct error *error)
+{
+    char *text;
+    size_t bytes;
+    enum status status = file_read(path, &text, &bytes, error);
+    if (status != ST_OK)
+        return status;
+    status = config_parse(text, bytes, path, out, error);
+    free(text);
+    return status;
+}
+
+/* ---- all mistakes of a file ---- */
+
+/* Removes the key `path`, or the deepest object above it that there is. Returns false if nothing of
+ * the path is there. */
+static bool key_remove(json_t *root, const char *path)
+{
+    char part[CONFIG_KEY_BYTES], last[CONFIG_KEY_BYTES] = "";
+    json_t *inside = NULL, *object = root;
+    while (json_is_object(object) && *path != 0) {
+        size_t length = strcspn(path, "/");
+        snprintf(part, sizeof(part), "%.*s", (int)length, path);
+        json_t *member = json_object_get(object, part);
+        if (member == NULL)
+            break;
+        inside = object;
+        memcpy(last, part, sizeof(last));
+        object = member;
+        path += length + (path[length] == '/');
+    }
+    if (inside == NULL)
+        return false;
+    if (inside == root && strcmp(last, "pools") == 0)
+        json_object_del(root, "machines");
+    return json_object_del(inside, last) == 0;
+}
+
+static bool mistakes_find(const char *text, size_t bytes, const char *path,
+                          config_mistake_call each, void *self, struct config *config)
+{
+    struct config_fault fault;
+    struct error error;
+    json_error_t json_error;
+    json_t *root =
+        bytes <= FILE_BYTES_MAX
+            ? json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &json_error)
+            : NULL;
+    bool read = false, goes_on = root != NULL;
+    if (root == NULL) { /* config_parse says why */
+        config_parse(text, bytes, path, config, &error);
+        each(self, error.text);
+    }
+    while (goes_on && !read) {
+        memset(config, 0, sizeof(*config));
+        snprintf(config->source, sizeof(config->source), "%s", path);
+        bool good = plain_defaults(config, &fault);
+        assert(good);
+        read = root_apply(config, root, &fault);
+        if (read)
+            break;
+        config_fault_error(&fault, path, config_locate(text, bytes, fault.path), &error);
+        each(self, error.text);
+        if (strncmp(fault.path, "pools", 5) == 0) /* It may be about a machine's pool. */
+            goes_on = key_remove(root, "pools");
+        else
+            goes_on = key_remove(root, fault.path);
+    }
+    json_decref(root);
+    return read;
+}
+
+bool config_load_all(const char *path, config_mistake_call each, void *self, struct config *out)
+{
+    char *text;
+    size_t bytes;
+    struct error error;
+    struct config *config = calloc(1, sizeof(*config));
+    enum status status = config != NULL ? file_read(path, &text, &bytes, &error)
+                                        : error_set(&error, ST_NO_MEMORY, "%s: no memory", path);
+    bool read = false;
+    if (status == ST_OK) {
+        read = mistakes_find(text, bytes, path, each, self, config);
+        free(text);
+    } else {
+        each(self, error.text);
+    }
+    if (read)
+        *out = *config;
+    free(config);
+    return read;
 }
 
 /* Applies a changed shared default to the machines that still have the old value. */

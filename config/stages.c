@@ -11,6 +11,8 @@
 /* Default port of a stage on another host: this number plus the index of its first process in the
  * list. */
 #define STAGE_PORT 7410
+/* Memory of a process beside KV and weights (tests/cluster/test_memory.py). */
+#define PROCESS_BYTES (30ull << 20)
 /* Room for "/63" after a machine's name, which names its last stage process, and the NUL. */
 #define STAGE_NAME_ROOM 4
 
@@ -348,6 +350,16 @@ void config_machine_share(const struct config_machine *machine, struct config_ho
                                    : 1.0 / (last->entry + 1)) /
                        stage->ranks;
     }
+}
+
+void config_machine_memory_add(const struct config_machine *machine, uint64_t model_bytes,
+                               struct config_host_memory *sum)
+{
+    struct config_host_share share;
+    config_machine_share(machine, &share);
+    sum->weights_bytes += (uint64_t)(share.copies * (double)model_bytes + 0.5);
+    sum->weights_bytes += share.processes * PROCESS_BYTES;
+    sum->kv_bytes += (uint64_t)(share.copies * (double)machine->kv_memory_bytes + 0.5);
 }
 
 bool config_stages_loopback(const struct config_machine *machine)

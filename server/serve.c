@@ -92,7 +92,7 @@ static enum status signals_open(struct serve *s, struct error *error)
     return s->signal_fd >= 0 ? ST_OK : error_set(error, ST_IO, "signalfd: %s", strerror(errno));
 }
 
-static rlim_t files_of(uint32_t machines)
+rlim_t serve_files_of(uint32_t machines)
 {
     return FILES_BASE + (rlim_t)FILES_PER_MACHINE * MODELS * machines;
 }
@@ -103,9 +103,9 @@ static rlim_t files_of(uint32_t machines)
 static enum status files_open(struct serve *s, struct error *error)
 {
     struct rlimit limit;
-    rlim_t ours = files_of(s->config->machine_count);
+    rlim_t ours = serve_files_of(s->config->machine_count);
     rlim_t want = ours + s->config->http.connections_max;
-    rlim_t most = files_of(LIMIT_MACHINES) + s->config->http.connections_max;
+    rlim_t most = serve_files_of(LIMIT_MACHINES) + s->config->http.connections_max;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return error_set(error, ST_IO, "getrlimit: %s", strerror(errno));
     if (limit.rlim_cur < most) {

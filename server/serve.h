@@ -9,6 +9,7 @@
 #include "config/config.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* Runs the subcommand; argv[0] is its name. Returns the exit status: 0 after SIGTERM or SIGINT
  * (serve_stop.c), 1 if it could not start or had to stop, 2 for wrong options. */
@@ -34,5 +35,27 @@ enum status serve_options_reparse(int argc, char **argv, struct serve_options *o
 /* Prints the output of --check: source, model, HTTP address, machines and KV settings of the
  * effective config. */
 void serve_options_print(const struct config *config, const char *model_path);
+
+enum check_level { CHECK_GOOD, CHECK_WARNING, CHECK_ERROR };
+
+/* Where checks report to. `key` is the key of the config that was checked. */
+struct check_report {
+    void (*say)(void *self, enum check_level level, const char *key, const char *text);
+    void *self;
+};
+
+/* Reports one result, with a formatted text. */
+void check_say(const struct check_report *report, enum check_level level, const char *key,
+               const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* Checks what a gateway with this config needs: API keys, certificate, cluster keys, the socket of
+ * the administrator, the event log, the HTTP address, open files and the model; `deep`: also the
+ * model's tokenizer and chat template. Reports every result, and changes nothing. *model_bytes_out:
+ * size of the model's files; 0 = it cannot be read. */
+void serve_check(const struct config *config, bool deep, const struct check_report *report,
+                 uint64_t *model_bytes_out);
+/* Checks the model and the cluster keys alone: the files that a machine reads, too. */
+void serve_check_machine_files(const struct config *config, bool deep,
+                               const struct check_report *report, uint64_t *model_bytes_out);
 
 #endif

@@ -24,6 +24,8 @@
 #include "server/serve.h"
 #include "transport/transport.h"
 
+#include <sys/resource.h>
+
 /* The parts of the config that belong to a model. */
 struct serve_model_config {
     char model[LIMIT_PATH_BYTES];
@@ -115,6 +117,11 @@ static inline int64_t serve_now_us(void)
 {
     return clock_now_us(&clock_system);
 }
+
+/* --- serve.c --- */
+
+/* Returns the most descriptors that are not for clients. */
+rlim_t serve_files_of(uint32_t machines);
 
 /* --- serve_files.c --- */
 

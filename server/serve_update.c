@@ -21,8 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory of a machine beside KV and weights (tests/cluster/test_memory.py). */
-#define MACHINE_BYTES (30ull << 20)
 /* Time for which a new version must be ready, so that one that dies at once never gets a request.
  */
 #define STEADY_US 1000000
@@ -87,18 +85,12 @@ static enum status machine_count_check(const struct serve *s, const struct confi
 static enum status memory_check(const struct config *next, const struct serve_version *version,
                                 struct error *error)
 {
-    uint64_t weights = 0;
-    uint64_t kv = 0;
+    struct config_host_memory memory = {0};
     uint64_t available;
-    struct config_host_share share;
-    for (uint32_t i = 0; i < next->machine_count; i++) {
-        if (!next->machines[i].local)
-            continue;
-        config_machine_share(&next->machines[i], &share);
-        weights += (uint64_t)(share.copies * (double)version->file_bytes + 0.5);
-        weights += share.processes * MACHINE_BYTES;
-        kv += (uint64_t)(share.copies * (double)next->machines[i].kv_memory_bytes + 0.5);
-    }
+    for (uint32_t i = 0; i < next->machine_count; i++)
+        if (next->machines[i].local)
+            config_machine_memory_add(&next->machines[i], version->file_bytes, &memory);
+    const uint64_t weights = memory.weights_bytes, kv = memory.kv_bytes;
     if (!next->server.update_memory_check || memory_available("", &available) != ST_OK ||
         weights + kv <= available)
         return ST_OK;

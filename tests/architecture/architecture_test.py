@@ -58,6 +58,7 @@ MAY_INCLUDE = {
                "server/http", "server/fleet"},
     "tools/report": {"common"},
     "tools/admin": {"common", "tools/report"},
+    "tools/check": {"common", "config", "compute", "transport", "server"},
     "tools/trace": {"common", "tools/report"},
     "tools/partition/solver": {"common"},
     "tools/partition": {"common", "profile", "tools/partition/solver"},

@@ -9,6 +9,7 @@ CLEAVE = sys.argv[1]
 COMMANDS = {
     "serve": ("--threads", "-1", []),
     "machine": ("--stage", "-1", ["embedded", "prompt-0"]),
+    "check": ("--machine", None, ["/nowhere"]),
     "status": ("--timeout-s", "-1", []),
     "top": ("--interval-s", "-1", []),
     "machines": ("--timeout-s", "-1", []),
@@ -60,6 +61,8 @@ def check_command(name, option, wrong, needed):
     assert f"\n  {option} " in help_text, help_text
     refused([name], [*needed, option], option)
     refused([name], [option, "--", *needed], option)
+    if wrong is None:
+        return
     refused([name], [*needed, option, wrong], option, f'"{wrong}"')
     refused([name], [f"{option}={wrong}", *needed], option, f'"{wrong}"')
 

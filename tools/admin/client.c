@@ -130,9 +130,9 @@ static enum status gateways_find(struct admin_client *client, const struct admin
         if (strcmp(given->names[i], "socket") == 0)
             status = gateway_add(client, text, "http://localhost", "", error);
         else if (strncmp(text, "http://", 7) != 0 && strncmp(text, "https://", 8) != 0)
-            status = error_set(error, ST_USAGE,
-                               "--url = \"%.60s\": want http://HOST:PORT or https://HOST:PORT",
-                               text);
+            status =
+                error_set(error, ST_USAGE,
+                          "--url = \"%.60s\": want http://HOST:PORT or https://HOST:PORT", text);
         else if (target->every_address)
             status = addresses_add(client, text, error);
         else
@@ -298,8 +298,7 @@ enum status admin_client_json(struct admin_client *client, unsigned gateway, con
                               struct error *error)
 {
     char *text;
-    enum status status =
-        admin_client_text(client, gateway, method, path, body, &text, error);
+    enum status status = admin_client_text(client, gateway, method, path, body, &text, error);
     if (status != ST_OK)
         return status;
     json_t *root = json_loads(text, 0, NULL);

@@ -20,8 +20,8 @@
 struct admin_target {
     struct option_texts gateways; /* Values of --socket and --url, in their order. */
     const char *api_key_file;     /* NULL = none. */
-    const char *ca_file;          /* Certificates that may have signed the gateway's; NULL = system. */
-    bool every_address;           /* Each address of a URL's host is a gateway. */
+    const char *ca_file; /* Certificates that may have signed the gateway's; NULL = system. */
+    bool every_address;  /* Each address of a URL's host is a gateway. */
     double timeout_s;
 };
 

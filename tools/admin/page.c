@@ -8,7 +8,8 @@
 #include <string.h>
 
 /* Finds the next sample of a family from *at on. labels_out: after the brace; NULL = no labels. */
-static bool sample_next(const char **at, const char *name, const char **labels_out, double *value_out)
+static bool sample_next(const char **at, const char *name, const char **labels_out,
+                        double *value_out)
 {
     const size_t bytes = strlen(name);
     const char *line = *at;

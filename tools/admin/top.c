@@ -37,8 +37,9 @@ static const struct option_entry entries[] = {
 static const struct option_table table = {
     .command = "top",
     .usage = "[--option value]…",
-    .about = "Shows gateways, machines, queues, KV memory, links, phases and SLO, again each second. "
-             "q or Ctrl-C ends\nit. Where the output is no terminal, it prints lines.\n",
+    .about =
+        "Shows gateways, machines, queues, KV memory, links, phases and SLO, again each second. "
+        "q or Ctrl-C ends\nit. Where the output is no terminal, it prints lines.\n",
     .entries = entries,
     .count = sizeof(entries) / sizeof(entries[0])};
 
@@ -83,7 +84,7 @@ static void terminal_begin(struct terminal *t)
     signals_catch();
     if (t->input) {
         struct termios raw = t->before;
-        raw.c_lflag &= (tcflag_t)~(ICANON | ECHO);
+        raw.c_lflag &= (tcflag_t) ~(ICANON | ECHO);
         tcsetattr(STDIN_FILENO, TCSANOW, &raw);
     }
     if (t->output)

@@ -94,7 +94,8 @@ static const char *machine_state(const json_t *machine)
 /* Share of the blocks that requests have; -1 = unknown. */
 static double kv_used(const json_t *machine)
 {
-    static const char *const states[] = {"free", "cached", "reserved", "filling", "live", "quarantined"};
+    static const char *const states[] = {"free",    "cached", "reserved",
+                                         "filling", "live",   "quarantined"};
     const json_t *blocks = json_object_get(machine, "kv_blocks");
     double used = 0, total = 0;
     for (unsigned i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
@@ -147,7 +148,7 @@ static void machine_row(struct table *table, const json_t *machine, bool bars)
 
 void view_machines(const json_t *state, bool bars, FILE *out)
 {
-    static const char *const heads[] = {"MACHINE", "POOL",    "STATE",   "DEVICE",        "HOST",
+    static const char *const heads[] = {"MACHINE", "POOL",    "STATE",   "DEVICE",       "HOST",
                                         "KV USED", "PROMPTS", "DECODES", "TOKENS/S P/D", "MEMORY"};
     struct table *table = calloc(1, sizeof(*table));
     const json_t *machines = json_object_get(state, "machines"), *machine;
@@ -158,8 +159,7 @@ void view_machines(const json_t *state, bool bars, FILE *out)
     table_init(table, sizeof(heads) / sizeof(heads[0]));
     for (i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
         table_cell_add(table, "%s", heads[i]);
-    json_array_foreach(machines, i, machine)
-        machine_row(table, machine, bars);
+    json_array_foreach(machines, i, machine) machine_row(table, machine, bars);
     table_print_plain(table, out);
     free(table);
     if (json_array_size(machines) >= TABLE_ROWS_MAX)
@@ -191,11 +191,9 @@ void view_links(const json_t *state, FILE *out)
         down += !view_true(link, "up");
     }
     fprintf(out, "links     %zu up%s\n", up, down > 0 ? ", down:" : "");
-    json_array_foreach(json_object_get(state, "links"), i, link)
-        if (!view_true(link, "up"))
-            fprintf(out, "  from %s: %s\n",
-                    view_printable(view_text(link, "from"), from, sizeof(from)),
-                    view_printable(view_text(link, "why"), why, sizeof(why)));
+    json_array_foreach(json_object_get(state, "links"), i, link) if (!view_true(link, "up"))
+        fprintf(out, "  from %s: %s\n", view_printable(view_text(link, "from"), from, sizeof(from)),
+                view_printable(view_text(link, "why"), why, sizeof(why)));
 }
 
 void view_requests(const json_t *state, FILE *out)

@@ -1,0 +1,186 @@
+/* serve_check: what `cleave check` finds out about a gateway before it starts. It uses the functions
+ * of the start, but goes on after an error. */
+#include "server/serve_internal.h"
+
+#include "common/secret.h"
+#include "transport/address.h"
+
+#include <errno.h>
+#include <libgen.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EXPIRES_SOON_S (14 * 86400)
+
+void check_say(const struct check_report *report, enum check_level level, const char *key,
+               const char *format, ...)
+{
+    char text[sizeof(((struct error *)0)->text)];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    report->say(report->self, level, key, text);
+}
+
+static void keys_check(const struct config *config, const struct check_report *report)
+{
+    static const char key[] = "server/api_keys_file";
+    struct api_key_set *set = NULL;
+    struct error error;
+    if (config->server.api_keys_file[0] == 0)
+        return;
+    if (serve_keys_read(config, &set, &error) != ST_OK)
+        check_say(report, CHECK_ERROR, key, "%s", error.text);
+    else
+        check_say(report, CHECK_GOOD, key, "API keys are required");
+    api_key_set_free(set);
+}
+
+static void certificate_check(const struct config *config, const struct check_report *report)
+{
+    static const char key[] = "server/tls_certificate_file";
+    struct http_certificate *certificate = NULL;
+    struct error error;
+    char date[32];
+    struct tm utc;
+    if (config->server.tls_certificate_file[0] == 0)
+        return;
+    if (serve_certificate_read(config, &certificate, &error) != ST_OK) {
+        check_say(report, CHECK_ERROR, key, "%s", error.text);
+        return;
+    }
+    const time_t expires = http_certificate_expires(certificate), now = time(NULL);
+    gmtime_r(&expires, &utc);
+    strftime(date, sizeof(date), "%Y-%m-%d", &utc);
+    if (expires < now)
+        check_say(report, CHECK_ERROR, key, "the certificate expired on %s: clients will refuse it",
+                  date);
+    else
+        check_say(report, expires < now + EXPIRES_SOON_S ? CHECK_WARNING : CHECK_GOOD, key,
+                  "the certificate expires on %s", date);
+    http_certificate_free(certificate);
+}
+
+static void cluster_keys_check(const struct config *config, const struct check_report *report)
+{
+    static const char key[] = "cluster/key_file";
+    char path[LIMIT_PATH_BYTES], ids[SECRET_KEYS_TEXT_BYTES];
+    struct secret_keys keys;
+    struct error error;
+    if (config->cluster.key_file[0] == 0)
+        return;
+    enum status status = config_file_path(config, config->cluster.key_file, path, &error);
+    if (status == ST_OK)
+        status = secret_keys_read(path, &keys, &error);
+    if (status != ST_OK) {
+        check_say(report, CHECK_ERROR, key, "%s (to make one: openssl rand -hex 32)", error.text);
+        return;
+    }
+    secret_keys_text(&keys, ids);
+    check_say(report, CHECK_GOOD, key, "keys %s", ids);
+    secret_wipe(&keys, sizeof(keys));
+}
+
+/* Checks that a file can be made, or written if it is there. bytes_max: longest path; 0 = any. */
+static void writable_check(const struct config *config, const char *key, const char *file,
+                           size_t bytes_max, const struct check_report *report)
+{
+    char path[LIMIT_PATH_BYTES], folder[LIMIT_PATH_BYTES];
+    struct error error;
+    if (file[0] == 0)
+        return;
+    if (config_file_path(config, file, path, &error) != ST_OK) {
+        check_say(report, CHECK_ERROR, key, "%s", error.text);
+        return;
+    }
+    memcpy(folder, path, sizeof(folder));
+    const char *above = dirname(folder);
+    if (bytes_max > 0 && strlen(path) > bytes_max)
+        check_say(report, CHECK_ERROR, key, "%s: the path has %zu bytes: want at most %zu", path,
+                  strlen(path), bytes_max);
+    else if (access(above, W_OK | X_OK) != 0)
+        check_say(report, CHECK_ERROR, key, "%s: no file can be made in %s: %s", path, above,
+                  strerror(errno));
+    else if (access(path, F_OK) == 0 && access(path, W_OK) != 0)
+        check_say(report, CHECK_ERROR, key, "%s: %s", path, strerror(errno));
+    else
+        check_say(report, CHECK_GOOD, key, "%s can be written", path);
+}
+
+static void listen_check(const struct config *config, const struct check_report *report)
+{
+    static const char key[] = "http/listen";
+    char bound[LIMIT_ADDRESS_BYTES];
+    struct error error;
+    int fd;
+    errno = 0;
+    if (address_listen(config->http.listen, &fd, bound, &error) == ST_OK) {
+        close(fd);
+        check_say(report, CHECK_GOOD, key, "%s is free", config->http.listen);
+    } else if (errno == EADDRINUSE) {
+        check_say(report, CHECK_WARNING, key, "%s (if that is the running gateway, all is well)",
+                  error.text);
+    } else {
+        check_say(report, CHECK_ERROR, key, "%s", error.text);
+    }
+}
+
+static void files_check(const struct config *config, const struct check_report *report)
+{
+    struct rlimit limit;
+    const rlim_t want = serve_files_of(config->machine_count) + config->http.connections_max;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max < want)
+        check_say(
+            report, CHECK_WARNING, "http/connections_max",
+            "%u connections need %llu open files, and %llu are allowed (ulimit -n, LimitNOFILE=)",
+            config->http.connections_max, (unsigned long long)want,
+            (unsigned long long)limit.rlim_max);
+}
+
+static void model_check(const struct config *config, bool deep, const struct check_report *report,
+                        uint64_t *model_bytes_out)
+{
+    struct serve_version version = {.number = 0};
+    struct model_file *file = NULL;
+    struct error error;
+    enum status status = serve_version_open(config, 1, &version, &file, &error);
+    if (status == ST_OK && deep)
+        status = serve_version_text_read(&version, file, &error);
+    if (status == ST_OK) {
+        *model_bytes_out = version.file_bytes;
+        check_say(report, CHECK_GOOD, "model", "%s: %llu MiB, context %u%s", version.config.model,
+                  (unsigned long long)(version.file_bytes >> 20), version.context_tokens,
+                  deep ? "; tokenizer and chat template are read" : "");
+    } else {
+        check_say(report, CHECK_ERROR, "model", "%s", error.text);
+    }
+    serve_version_done(&version);
+    model_file_close(file);
+}
+
+void serve_check_machine_files(const struct config *config, bool deep,
+                               const struct check_report *report, uint64_t *model_bytes_out)
+{
+    *model_bytes_out = 0;
+    model_check(config, deep, report, model_bytes_out);
+    cluster_keys_check(config, report);
+}
+
+void serve_check(const struct config *config, bool deep, const struct check_report *report,
+                 uint64_t *model_bytes_out)
+{
+    serve_check_machine_files(config, deep, report, model_bytes_out);
+    listen_check(config, report);
+    keys_check(config, report);
+    certificate_check(config, report);
+    writable_check(config, "http/admin_socket", config->http.admin_socket,
+                   sizeof(((struct sockaddr_un *)0)->sun_path) - 1, report);
+    writable_check(config, "log/events_file", config->log.events_file, 0, report);
+    files_check(config, report);
+}

@@ -1,0 +1,115 @@
+"""Goal: `cleave check` finds everything that will fail with a config, all at once, and is content with a good one. Method:
+a config with a planted mistake of each kind, whose key and reason must be in the report, as text and as JSON; then good
+configs as a gateway and as a machine see them, also with peers that answer (--deep)."""
+
+import json
+import os
+import socket
+import subprocess
+import tempfile
+
+from cluster import BINARY, MODEL, need_model
+
+PLANTED = {
+    "modell": "x.gguf",
+    "model": MODEL,
+    "http": {"listen": "127.0.0.1:99999", "ping_ms": "many", "admin_socket": "x" * 95 + ".sock"},
+    "server": {"api_keys_file": "keys.json"},
+    "kv": {"block_tokens": 7, "memory": "16TiB"},
+    "log": {"events_file": "/nonexistent/x.jsonl"},
+    "cluster": {"key_file": "missing.key"},
+    "pools": {"prompt": ["p0"], "token": ["t0", "t1", "t2"]},
+    "machines": {"p0": {"device": "cuda:0"}, "t0": {"address": "no-such-host.invalid:7000"}, "t1": {"threads": 2000},
+                 "t2": {"device": "cuda:0", "fallback": True}, "t9": {}},
+}
+FOUND = [  # key (or part of the text), result, part of the text
+    ("", "error", "/modell: unknown key; did you mean /model?"),
+    ("", "error", '/http/listen = "127.0.0.1:99999": want HOST:PORT'),
+    ("", "error", '/http/ping_ms = "many": want a whole number'),
+    ("", "error", "/kv/block_tokens = 7: want a whole number from 8 to 256"),
+    ("", "error", "/machines/t1/threads = 2000: want a whole number from 0 to 1024"),
+    ("", "error", "/machines/t9: no pool names this machine"),
+    ("model", "ok", "MiB, context"),
+    ("server/api_keys_file", "error", "mode 0644 lets other"),
+    ("cluster/key_file", "error", "missing.key: No such file"),
+    ("http/admin_socket", "error", "want at most 107"),
+    ("log/events_file", "error", "no file can be made in /nonexistent"),
+    ("machines/p0/device", "error", "device cuda:0: no plugin"),
+    ("machines/t2/device", "warning", "will compute on the CPU"),
+    ("machines/t0/address", "error", "no-such-host.invalid"),
+    ("kv/memory", "error", "MiB are available: smaller pools"),
+]
+FEWEST_KEYS = {"keys": [{"name": "a", "key": "sk-0123456789abcdef"}]}
+
+
+def run(*arguments, status):
+    environment = {**os.environ, "CLEAVE_CUDA_PLUGIN": "/nowhere/plugin.so"}
+    done = subprocess.run([BINARY, "check", *arguments], capture_output=True, text=True, timeout=120, env=environment,
+                          check=False)
+    assert done.returncode == status and done.stderr == "", (arguments, done)
+    return done.stdout
+
+
+def write(folder, name, content, mode=0o600):
+    path = os.path.join(folder, name)
+    with open(path, "w", opener=lambda p, flags: os.open(p, flags, mode)) as file:
+        file.write(content if isinstance(content, str) else json.dumps(content, indent=1))
+    os.chmod(path, mode)
+    return path
+
+
+def check_planted(folder):
+    write(folder, "keys.json", FEWEST_KEYS, mode=0o644)
+    path = write(folder, "planted.json", PLANTED)
+    report = json.loads(run(path, "--json", status=1))
+    assert not report["good"], report
+    for key, result, text in FOUND:
+        assert any(r["key"] == key and r["result"] == result and text in r["text"] for r in report["results"]), \
+            (key, text, report)
+    errors = sum(result == "error" for _, result, _ in FOUND)
+    assert sum(r["result"] == "error" for r in report["results"]) == errors, report
+    lines = run(path, status=1).splitlines()
+    warnings = sum(r["result"] == "warning" for r in report["results"])  # Port 8080 may be in use.
+    assert lines[-1] == f"{errors} errors, {warnings} warnings" and len(lines) == len(report["results"]) + 1, lines
+
+
+def check_broken(folder):
+    assert "No such file" in run(os.path.join(folder, "none.json"), status=1)
+    assert "not JSON" in run(write(folder, "broken.json", '{"model": "a",}'), status=1)
+    assert "want an object" in run(write(folder, "list.json", "[]"), status=1)
+    # A mistake in the pools does not hide those of other sections, and `machines` makes no more of them.
+    lines = run(write(folder, "pools.json", {"pools": {"prompt": "two"}, "machines": {"t9": {}}, "kv": {"dtype": "x"}}),
+                status=1).splitlines()
+    assert sum(line.startswith("error") and "pools.json:" in line for line in lines) == 2, lines
+    assert "--set: /kv/dtype" in run("--set", "kv/dtype=x", write(folder, "plain.json", {"model": MODEL}), status=1)
+
+
+def check_good(folder):
+    with socket.create_server(("127.0.0.1", 0)) as peer:
+        port = peer.getsockname()[1]
+        config = {"model": MODEL, "http": {"listen": "127.0.0.1:0", "admin_socket": "admin.sock"}, "threads": 1,
+                  "server": {"api_keys_file": "private.json"}, "cluster": {"key_file": "cluster.key"},
+                  "kv": {"memory": "16MiB"}, "pools": {"prompt": 1, "token": ["t0"]},
+                  "machines": {"t0": {"address": f"127.0.0.1:{port}"}}}
+        write(folder, "private.json", FEWEST_KEYS)
+        write(folder, "cluster.key", "0123456789abcdef" * 4 + "\n")
+        path = write(folder, "good.json", config)
+        out = run(path, "--deep", status=0)
+        assert "accepts connections" in out and "tokenizer and chat template are read" in out, out
+        # As the machine itself sees it: its address is taken.
+        out = run(path, "--machine", "t0", status=0)
+        assert "warning  machines/t0/address" in out and "http/listen" not in out, out
+    assert "ok       machines/t0/address" in run(path, "--machine", "t0", status=0)
+    assert "warning  machines/t0/address" in run(path, "--deep", status=0)  # It may start later.
+    assert '"good": true' in run(path, "--json", status=0)
+    assert not os.path.exists(os.path.join(folder, "admin.sock"))
+    done = subprocess.run([BINARY, "check", path, "--machine", "t9"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "has no such machine" in done.stderr, done
+
+
+need_model()
+with tempfile.TemporaryDirectory(prefix="cleave-test-") as scratch:
+    check_planted(scratch)
+    check_broken(scratch)
+    check_good(scratch)
+print("ok")

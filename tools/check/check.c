@@ -1,0 +1,136 @@
+/* check: the command line and the report of `cleave check`. */
+#include "tools/check/check.h"
+
+#include "common/options.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct check_options {
+    const char *config;  /* A file. */
+    const char *machine; /* NULL = what `cleave serve` starts. */
+    struct option_texts sets;
+    bool deep;
+    bool json;
+};
+
+#define FIELD(member) offsetof(struct check_options, member)
+
+/* The table is read by columns. */
+/* clang-format off */
+static const struct option_entry entries[] = {
+    {"machine", "NAME", OPTION_TEXT, FIELD(machine), 0, 0, {NULL}, NULL, "check what `cleave machine CONFIG NAME` needs on this host, instead of what `cleave serve` needs"},
+    {"set", "KEY=VALUE", OPTION_TEXTS, FIELD(sets), 0, OPTION_TEXTS_MAX, {NULL}, NULL, "set a key of the config; may be repeated"},
+    {"deep", NULL, OPTION_FLAG, FIELD(deep), 0, 0, {NULL}, NULL, "also read the tokenizer, open the devices, and connect to other machines and to etcd"},
+    {"json", NULL, OPTION_FLAG, FIELD(json), 0, 0, {NULL}, NULL, "print the results as JSON"},
+};
+/* clang-format on */
+
+static const struct option_table table = {
+    .command = "check",
+    .usage = "CONFIG [--option value]…",
+    .about = "Finds what will fail with a config on this host, all at once: mistakes in the file, "
+             "files, keys,\nmodel, memory, devices, addresses. Run it as the user of the service. "
+             "Exit status: 0 = no error, 1 = errors.\n",
+    .entries = entries,
+    .count = sizeof(entries) / sizeof(entries[0]),
+    .operands = {{"CONFIG", FIELD(config), true}}};
+
+/* The report: lines at once, or JSON at the end. */
+struct results {
+    json_t *list; /* NULL = print lines. */
+    unsigned counts[CHECK_ERROR + 1];
+};
+
+static void result_say(void *self, enum check_level level, const char *key, const char *text)
+{
+    static const char *const names[] = {"ok", "warning", "error"};
+    struct results *results = self;
+    results->counts[level]++;
+    if (results->list == NULL)
+        printf("%-8s %s%s%s\n", names[level], key, key[0] != 0 ? ": " : "", text);
+    else
+        json_array_append_new(results->list, json_pack("{s:s, s:s, s:s}", "result", names[level],
+                                                       "key", key, "text", text));
+}
+
+static void mistake_say(void *self, const char *text)
+{
+    result_say(self, CHECK_ERROR, "", text);
+}
+
+/* Reads the file and the options, and reports every mistake. Returns whether there is a config. */
+static bool config_make(const struct check_options *options, struct config *config,
+                        struct results *results)
+{
+    struct error error;
+    bool good = config_load_all(options->config, mistake_say, results, config);
+    for (uint32_t i = 0; good && i < options->sets.count; i++)
+        if (config_set_pair(config, options->sets.texts[i], &error) != ST_OK) {
+            mistake_say(results, error.text);
+            good = false;
+        }
+    if (good && options->sets.count > 0 && config_check(config, "--set", &error) != ST_OK) {
+        mistake_say(results, error.text);
+        good = false;
+    }
+    if (good && config->renamed_warning[0] != 0)
+        result_say(results, CHECK_WARNING, "", config->renamed_warning);
+    if (good && results->counts[CHECK_ERROR] == 0)
+        result_say(results, CHECK_GOOD, "", options->config);
+    return good;
+}
+
+static enum status all_check(const struct check_options *options, struct config *config,
+                             struct results *results, struct error *error)
+{
+    const struct check_report report = {result_say, results};
+    struct check_machines machines = {.config = config, .machine = -1, .deep = options->deep};
+    if (!config_make(options, config, results))
+        return ST_OK;
+    if (options->machine != NULL) {
+        machines.machine = config_machine_find(config, options->machine);
+        if (machines.machine < 0)
+            return error_set(error, ST_USAGE, "--machine = \"%.60s\": %s has no such machine",
+                             options->machine, options->config);
+        serve_check_machine_files(config, options->deep, &report, &machines.model_bytes);
+    } else {
+        serve_check(config, options->deep, &report, &machines.model_bytes);
+    }
+    check_machines(&machines, &report);
+    return ST_OK;
+}
+
+int check_main(int argc, char **argv)
+{
+    struct check_options options = {.config = NULL};
+    struct error error = {""};
+    struct results results = {.list = NULL};
+    int exit_status = options_start(&table, argc, argv, &options);
+    if (exit_status >= 0)
+        return exit_status;
+    struct config *config = calloc(1, sizeof(*config));
+    if (config == NULL)
+        return options_fail(&table, ST_NO_MEMORY, &error);
+    if (options.json)
+        results.list = json_array();
+    enum status status = all_check(&options, config, &results, &error);
+    free(config);
+    if (status != ST_OK) {
+        json_decref(results.list);
+        return options_fail(&table, status, &error);
+    }
+    if (options.json) {
+        json_t *root = json_pack("{s:s, s:b, s:o}", "config", options.config, "good",
+                                 results.counts[CHECK_ERROR] == 0, "results", results.list);
+        json_dumpf(root, stdout, JSON_INDENT(1));
+        printf("\n");
+        json_decref(root);
+    } else {
+        printf("%u errors, %u warnings\n", results.counts[CHECK_ERROR],
+               results.counts[CHECK_WARNING]);
+    }
+    return results.counts[CHECK_ERROR] > 0 ? 1 : 0;
+}
