@@ -100,22 +100,14 @@ static bool wide(void)
     return __builtin_cpu_supports("avx512f") && !narrow;
 }
 
-static void arithmetic_round(enum roofline_rate rate)
+/* Returns the loop of a rate for this computer. Chosen once, before the measurement: reading the
+ * environment takes longer than the loop. */
+static void (*arithmetic_loop(enum roofline_rate rate))(void)
 {
-    if (!wide() && rate == ROOFLINE_INT8)
-        round_int8_avx2();
-    else if (!wide() && rate == ROOFLINE_INT16)
-        round_int16_avx2();
-    else if (!wide() && rate == ROOFLINE_FP32)
-        round_fp32_avx2();
-    else if (rate == ROOFLINE_INT8)
-        round_int8();
-    else if (rate == ROOFLINE_INT16)
-        round_int16();
-    else if (rate == ROOFLINE_BF16)
-        round_bf16();
-    else
-        round_fp32();
+    static void (*const wide_loops[])(void) = {round_int8, round_int16, round_bf16, round_fp32};
+    static void (*const narrow_loops[])(void) = {round_int8_avx2, round_int16_avx2, NULL,
+                                                 round_fp32_avx2};
+    return wide() ? wide_loops[rate] : narrow_loops[rate];
 }
 
 static bool arithmetic_known(enum roofline_rate rate)
@@ -133,9 +125,10 @@ static bool wide(void)
     return false;
 }
 
-static void arithmetic_round(enum roofline_rate rate)
+static void (*arithmetic_loop(enum roofline_rate rate))(void)
 {
     (void)rate;
+    return NULL;
 }
 
 static bool arithmetic_known(enum roofline_rate rate)
@@ -181,7 +174,8 @@ static uint64_t read_all(const vector *data, size_t vectors)
 static void *share_run(void *argument)
 {
     struct share *share = argument;
-    double work = 0;
+    void (*loop)(void) = share->data == NULL ? arithmetic_loop(share->rate) : NULL;
+    double operations = vector_operations(share->rate), work = 0;
     if (share->data != NULL) /* Read once before the measurement to fill the cache. */
         share->sum = read_all(share->data, share->vectors);
     pthread_barrier_wait(share->start);
@@ -192,8 +186,8 @@ static void *share_run(void *argument)
             work += (double)share->vectors * sizeof(vector);
         } else {
             for (int i = 0; i < 100; i++)
-                arithmetic_round(share->rate);
-            work += 100 * VECTORS_A_ROUND * vector_operations(share->rate);
+                loop();
+            work += 100 * VECTORS_A_ROUND * operations;
         }
         took = clock_now_us(&clock_system) - begin;
     } while (took < BURST_US);
