@@ -182,7 +182,9 @@ static enum status cpu_open(const struct compute_options *options, struct comput
     c->floats = floats_of(kernels);
     c->exact = options->exact;
     c->prefetch = prefetch_pays();
-    status = workers_open(threads, &c->workers, error);
+    status = cpu_unpack_rule(c, error);
+    if (status == ST_OK)
+        status = workers_open(threads, &c->workers, error);
     if (status == ST_OK && threads > 1)
         status = cpu_lanes_open(c, options->lanes, &c->lanes, error);
     if (status != ST_OK) {

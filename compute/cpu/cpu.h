@@ -45,6 +45,13 @@ struct cpu_weights_ahead {
 };
 
 /* A device, or one of its lanes. */
+/* Which forms are unpacked before they are multiplied with many rows. */
+struct unpack_choice {
+    enum { UNPACK_MEASURED, UNPACK_NEVER, UNPACK_ALWAYS } rule;
+    bool known[FORM_QUANTISED_COUNT]; /* pays[form] was measured. */
+    bool pays[FORM_QUANTISED_COUNT];
+};
+
 struct compute {
     struct lanes *lanes; /* NULL = the device has one thread, or this struct is a lane. */
     /* Connects the device to the other ranks of its group; NULL = no group. */
@@ -55,6 +62,7 @@ struct compute {
     const struct kernels *kernels;       /* Functions of the instruction set in use. */
     const struct kernels_floats *floats; /* Products of float weights. */
     struct workers *workers;
+    struct unpack_choice unpack;
     bool exact;    /* compute_options.exact. */
     bool prefetch; /* The kernels prefetch weights by instructions. */
     struct arena weights;
@@ -76,6 +84,7 @@ struct compute_matrix {
     enum kernels_form form;
     uint32_t rows;
     uint32_t cols;
+    bool unpack;     /* Products of many rows unpack each group first (unpack_choice.c). */
     uint32_t groups; /* Number of groups; the last group is padded with rows of zeros. */
     size_t group_bytes;
     uint8_t *data;
@@ -196,6 +205,15 @@ void cpu_matmul(struct compute *c, const struct compute_matrix *const *matrices,
                 uint32_t row_count, float *const *y);
 void cpu_matmul_add(struct compute *c, const struct compute_matrix *m,
                     const struct compute_activations *a, uint32_t row_count, float *x);
+
+/* unpack_choice.c */
+/* Sets the rule: UNPACK_NEVER if the kernels cannot, or what the environment variable CLEAVE_UNPACK
+ * (auto, never, always) names. */
+enum status cpu_unpack_rule(struct compute *c, struct error *error);
+/* Returns true if products of many rows with matrices of this form should unpack each group first.
+ * Measures it at the first call for a form, which takes some 0.2 ms. Results have the same bits. Call it
+ * from one thread. */
+bool cpu_unpack_pays(struct compute *c, enum kernels_form form);
 
 /* activations.c */
 enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t cols,

@@ -20,8 +20,18 @@
  * on Zen 4). Prefetching the next block in order helps it. */
 #define NEAR_BYTES 1024
 
+/* Both panels of a block, with a byte for each quant. In products of many rows, each group is unpacked
+ * into such blocks once, and not once per tile. */
+struct unpacked {
+    _Alignas(64) uint8_t quants[8][2][64]; /* [vector][panel]; of unpacked_form. */
+    /* [half of the columns][panel]. Without scales of halves, the first is that of the block. */
+    float scale[2][2][PANEL_ROWS];
+    float min[2][2][PANEL_ROWS]; /* Only if the form has minima. */
+};
+
 struct shape {
     enum kernels_form form;
+    bool unpacked; /* True: a block is a struct unpacked, and `form` is an unpacked_form. */
     uint32_t rows; /* Rows of the tile. */
     bool refined;  /* Some row has a second plane. */
     /* The product's codes plus 128, as unsigned bytes, in each 128 bits; and its factor. */
@@ -49,6 +59,8 @@ INLINE __m512i bits_move(__m512i v, uint32_t from, uint32_t to)
 /* Vector g of a panel's quants as unsigned bytes: g = 0 … 7, four columns each. */
 INLINE __m512i panel_quants(struct shape s, const uint8_t *block, uint32_t panel, uint32_t g)
 {
+    if (s.unpacked)
+        return _mm512_load_si512(((const struct unpacked *)block)->quants[g][panel]);
     const uint32_t low = layout_low_vectors(s.form); /* Also the bits below the high bits. */
     const bool two = layout_two_bits(s.form), high_two = layout_high_bits(s.form) == 2;
     const uint32_t vector = layout_is_bytes(s.form) ? g : two ? g / 4 : g % 4;
@@ -86,6 +98,8 @@ INLINE vec panel_units(struct shape s, const uint8_t *header, uint32_t panel, ui
 INLINE vec panel_scales(struct shape s, const uint8_t *header, const uint8_t *block, uint32_t panel,
                         uint32_t half)
 {
+    if (s.unpacked)
+        return v_load(((const struct unpacked *)block)->scale[half][panel]);
     const uint8_t *scales = block + layout_scales_offset(s.form, panel);
     if (!layout_two_level(s.form))
         return panel_floats(s.form, scales);
@@ -101,6 +115,8 @@ INLINE vec panel_scales(struct shape s, const uint8_t *header, const uint8_t *bl
 INLINE vec panel_minima(struct shape s, const uint8_t *header, const uint8_t *block, uint32_t panel,
                         uint32_t half)
 {
+    if (s.unpacked)
+        return v_load(((const struct unpacked *)block)->min[half][panel]);
     const uint8_t *scales = block + layout_scales_offset(s.form, panel);
     if (!layout_two_level(s.form))
         return panel_floats(s.form, scales + (size_t)PANEL_ROWS * 2);
@@ -302,15 +318,21 @@ INLINE struct spread spread_begin(enum kernels_form form, const struct kernels_p
     return (struct spread){from + bytes * tile / tiles / 64 * 64, 0, tiles};
 }
 
+/* Returns the product's codes plus 128, in each 128 bits. */
+INLINE __m512i codes_load(enum kernels_form form, const struct kernels_product *p)
+{
+    if (!layout_has_codes(form))
+        return _mm512_setzero_si512();
+    return _mm512_xor_si512(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)p->codes)),
+                            _mm512_set1_epi8((char)0x80));
+}
+
 INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels_product *p,
                      uint32_t group, uint32_t row)
 {
-    __m512i codes = _mm512_setzero_si512();
-    if (layout_has_codes(form))
-        codes = _mm512_xor_si512(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)p->codes)),
-                                 _mm512_set1_epi8((char)0x80));
-    const struct shape plain = {form, rows, false, codes, p->factor};
-    const struct shape refined = {form, rows, true, codes, p->factor};
+    const __m512i codes = codes_load(form, p);
+    const struct shape plain = {form, false, rows, false, codes, p->factor};
+    const struct shape refined = {form, false, rows, true, codes, p->factor};
     const size_t block_bytes = layout_block_bytes(form);
     const uint32_t tiles = (p->rows + p->tile_rows - 1) / p->tile_rows;
     const bool shared = p->prefetch && tiles > 1 && tiles <= SPREAD_TILES;
@@ -351,9 +373,126 @@ INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels
     tile_write(plain, p, group, row, f);
 }
 
+/* Returns the form that a form's unpacked blocks are multiplied as: one with the same scales and minima.
+ * Without minima, 128 is added to each quant. */
+INLINE enum kernels_form unpacked_form(enum kernels_form form)
+{
+    if (layout_has_min(form))
+        return layout_has_halves(form) ? FORM_TWO_SUPER : FORM_NIBBLE_F16_MIN;
+    return layout_has_halves(form) ? FORM_THREE_SUPER : FORM_BYTE_F16;
+}
+
+INLINE void group_unpack(enum kernels_form form, const struct kernels_product *p, uint32_t group,
+                         struct unpacked *out)
+{
+    const struct shape s = {form, false, 0, false, codes_load(form, p), p->factor};
+    const __m512i more =
+        _mm512_set1_epi8((char)(quants_offset(unpacked_form(form)) - quants_offset(form)));
+    const uint8_t *weights = p->weights + group * layout_group_bytes(form, p->blocks);
+    const uint32_t halves = layout_has_halves(form) ? 2 : 1;
+    for (uint32_t b = 0; b < p->blocks; b++, out++) {
+        const uint8_t *block = weights + layout_block_offset(form, b);
+        const uint8_t *header = weights + layout_header_offset(form, b);
+#pragma GCC unroll 2
+        for (uint32_t panel = 0; panel < 2; panel++) {
+#pragma GCC unroll 8
+            for (uint32_t g = 0; g < 8; g++)
+                _mm512_store_si512(out->quants[g][panel],
+                                   _mm512_add_epi8(panel_quants(s, block, panel, g), more));
+#pragma GCC unroll 2
+            for (uint32_t half = 0; half < halves; half++) {
+                v_store(out->scale[half][panel], panel_scales(s, header, block, panel, half));
+                if (layout_has_min(form))
+                    v_store(out->min[half][panel], panel_minima(s, header, block, panel, half));
+            }
+        }
+    }
+}
+
+/* Multiplies an unpacked group with one tile. Each tile prefetches its share of the next group. */
+INLINE void unpacked_tile_run(enum kernels_form form, uint32_t rows,
+                              const struct kernels_product *p, const struct unpacked *weights,
+                              struct spread spread, size_t block_lines, uint32_t group,
+                              uint32_t row)
+{
+    const struct shape plain = {form, true, rows, false, _mm512_setzero_si512(), 1};
+    const struct shape refined = {form, true, rows, true, _mm512_setzero_si512(), 1};
+    const size_t first = (size_t)row / p->tile_rows * p->blocks;
+    const struct kernels_block *a = p->tiles + first;
+    vec f[2][TILE_ROWS];
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++)
+        f[0][r] = f[1][r] = v_zero();
+    for (uint32_t b = 0; b < p->blocks; b++, a++) {
+        const uint8_t *block = (const uint8_t *)&weights[b];
+        spread.due += (uint32_t)block_lines;
+        for (; spread.due >= spread.tiles; spread.due -= spread.tiles, spread.at += 64)
+            v_prefetch_l2(spread.at);
+        if (__builtin_expect(product_refined(a, 0, rows), 0)) {
+            forget_loads();
+            block_add(refined, NULL, block, a, p->lows + first + b, f);
+        } else
+            block_add(plain, NULL, block, a, NULL, f);
+    }
+    tile_write(plain, p, group, row, f);
+}
+
 INLINE uint32_t tile_rows_at(const struct kernels_product *p, uint32_t row)
 {
     return p->rows - row < p->tile_rows ? p->rows - row : p->tile_rows;
+}
+
+/* Most blocks of a group that is unpacked: 768 KiB on the stack. */
+#define UNPACKED_BLOCKS_MAX 512
+
+/* One function per kind of unpacked group; in it, one tile per number of rows. */
+#define UNPACKED_CASE(form, n)                                                                     \
+    case n:                                                                                        \
+        unpacked_tile_run(form, n, p, weights, spread, lines, group, row);                         \
+        break
+
+#define UNPACKED(name, form)                                                                       \
+    static void name(const struct kernels_product *p, const struct unpacked *weights,              \
+                     struct spread spread, size_t lines, uint32_t group, uint32_t row)             \
+    {                                                                                              \
+        switch (tile_rows_at(p, row)) {                                                            \
+            UNPACKED_CASE(form, 1);                                                                \
+            UNPACKED_CASE(form, 2);                                                                \
+            UNPACKED_CASE(form, 3);                                                                \
+            UNPACKED_CASE(form, 4);                                                                \
+            UNPACKED_CASE(form, 5);                                                                \
+        default:                                                                                   \
+            unpacked_tile_run(form, 6, p, weights, spread, lines, group, row);                     \
+        }                                                                                          \
+    }
+
+UNPACKED(unpacked_plain, FORM_BYTE_F16)
+UNPACKED(unpacked_min, FORM_NIBBLE_F16_MIN)
+UNPACKED(unpacked_halves, FORM_THREE_SUPER)
+UNPACKED(unpacked_halves_min, FORM_TWO_SUPER)
+
+INLINE void groups_run_unpacked(enum kernels_form form, const struct kernels_product *p)
+{
+    static void (*const kinds[FORM_QUANTISED_COUNT])(const struct kernels_product *,
+                                                     const struct unpacked *, struct spread, size_t,
+                                                     uint32_t, uint32_t) = {
+        [FORM_BYTE_F16] = unpacked_plain,
+        [FORM_NIBBLE_F16_MIN] = unpacked_min,
+        [FORM_THREE_SUPER] = unpacked_halves,
+        [FORM_TWO_SUPER] = unpacked_halves_min,
+    };
+    const uint32_t tiles = (p->rows + p->tile_rows - 1) / p->tile_rows;
+    const size_t lines = p->prefetch ? layout_block_bytes(form) / 64 : 0;
+    struct unpacked *weights =
+        __builtin_alloca_with_align(p->blocks * sizeof(struct unpacked), 8 * 64);
+    for (uint32_t group = 0; group < p->groups; group++) {
+        const uint8_t *packed = p->weights + group * layout_group_bytes(form, p->blocks);
+        group_unpack(form, p, group, weights);
+        for (uint32_t row = 0; row < p->rows; row += p->tile_rows)
+            kinds[unpacked_form(form)](p, weights,
+                                       spread_begin(form, p, packed, row / p->tile_rows, tiles),
+                                       lines, group, row);
+    }
 }
 
 #define TILE_CASE(form, n)                                                                         \
@@ -365,6 +504,10 @@ INLINE uint32_t tile_rows_at(const struct kernels_product *p, uint32_t row)
 #define GEMM_FORM(name, form)                                                                      \
     static void name(const struct kernels_product *p)                                              \
     {                                                                                              \
+        if (p->unpack && p->blocks <= UNPACKED_BLOCKS_MAX) {                                       \
+            groups_run_unpacked(form, p);                                                          \
+            return;                                                                                \
+        }                                                                                          \
         for (uint32_t group = 0; group < p->groups; group++)                                       \
             for (uint32_t row = 0; row < p->rows; row += p->tile_rows)                             \
                 switch (tile_rows_at(p, row)) {                                                    \

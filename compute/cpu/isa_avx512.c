@@ -11,6 +11,7 @@ static const struct kernels_floats floats = {
 const struct kernels kernels_avx512 = {
     .name = "avx512-vnni",
     .gemm_quantised = gemm_avx512,
+    .unpacks = true,
     .floats = &floats,
     .quantise = quantise_avx512,
     .norm = rows_norm,

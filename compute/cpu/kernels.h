@@ -129,6 +129,8 @@ struct kernels_product {
     /* Second planes, one per entry of `tiles`; NULL = the activations are not refined. Read only in
      * blocks with a refined row. */
     const struct kernels_low *lows;
+    /* The kernel unpacks each group before it multiplies it with all rows, if it knows how to. */
+    bool unpack;
     /* The kernel prefetches the weights that follow, also beyond the last group. */
     bool prefetch;
     /* The weights that the thread reads next do not follow at ahead_end: an address from ahead_end
@@ -192,6 +194,7 @@ struct kernels {
     const char *name; /* Such as "avx2". */
     /* Integer GEMM for the quantised forms. */
     void (*gemm_quantised)(const struct kernels_product *product);
+    bool unpacks; /* gemm_quantised observes kernels_product.unpack. */
     const struct kernels_floats *floats;
     /* Quantises `count` values (a multiple of 32) into row `row` of consecutive blocks. With
      * `lows`, the values must be a whole row, and the row is refined. */

@@ -9,7 +9,10 @@
 #include <assert.h>
 #include <string.h>
 
-#define CHUNK_BYTES (384u * 1024u) /* Bytes of activations: well inside a 1 MiB L2 cache. */
+/* With fewer rows, unpacking a group takes longer than it saves: with some forms from 12 rows on, with
+ * all from 32 on (Sapphire Rapids). */
+#define UNPACK_ROWS_MIN 32
+#define CHUNK_BYTES     (384u * 1024u) /* Bytes of activations: well inside a 1 MiB L2 cache. */
 /* Bytes of a group of a float form: inside the L2 cache as well. */
 #define FLOAT_PIECE_BYTES (128u * 1024u)
 #define ITEMS_A_THREAD    32 /* The imbalance at the end is then about 2 %. */
@@ -102,6 +105,7 @@ static void product_multiply(const struct matmul *job, const struct compute_matr
         p->codes = types_codes(m->type);
         p->factor = types_scale_factor(m->type);
         p->tile_rows = job->a->tile_rows;
+        p->unpack = m->unpack && p->rows >= UNPACK_ROWS_MIN;
         p->tiles = job->a->blocks + block;
         p->lows = job->a->lows != NULL ? job->a->lows + block : NULL;
         job->kernels->gemm_quantised(p);

@@ -272,9 +272,10 @@ enum status cpu_matrix_open(struct compute *c, const struct compute_source *sour
     *m = (struct compute_matrix){.type = type, .form = form, .rows = rows, .cols = cols};
     m->groups = (rows + GROUP_ROWS - 1) / GROUP_ROWS;
     m->next = calloc(workers_threads(c->workers) + (size_t)cpu_lanes_count(c), sizeof(*m->next));
-    if (form < FORM_QUANTISED_COUNT)
+    if (form < FORM_QUANTISED_COUNT) {
         m->group_bytes = layout_group_bytes(form, cols / 32);
-    else
+        m->unpack = cpu_unpack_pays(c, form);
+    } else
         m->group_bytes = layout_float_group_bytes(form, cols);
     m->data = arena_take(&c->weights, m->groups * m->group_bytes, &m->chunk);
     enum status status = m->data == NULL || m->next == NULL ? ST_NO_MEMORY : ST_OK;

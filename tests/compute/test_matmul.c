@@ -459,6 +459,24 @@ static void check_e4m3(void)
     CHECK(half_to_e4m3(1e30f) == 126 && half_to_e4m3(-INFINITY) == 254);
 }
 
+/* The choice is measured; the environment replaces it. */
+static void check_unpack_rule(void)
+{
+    const struct compute_options options = {.threads = 1};
+    struct compute *c = NULL;
+    struct error error = {""};
+    setenv("CLEAVE_UNPACK", "sometimes", 1);
+    CHECK(OPS->open(&options, &c, &error) == ST_INVALID);
+    CHECKF(strstr(error.text, "CLEAVE_UNPACK = \"sometimes\"") != NULL, "%s", error.text);
+    setenv("CLEAVE_UNPACK", "auto", 1);
+    c = fixture_open(COMPUTE_ISA_AUTO, 1, false);
+    uint8_t *weights = fixture_weights(COMPUTE_Q4_1, 40, 64);
+    OPS->matrix_close(c, fixture_matrix(c, COMPUTE_Q4_1, 40, 64, weights));
+    OPS->close(c);
+    free(weights);
+    unsetenv("CLEAVE_UNPACK");
+}
+
 int main(void)
 {
     fixture_seed = test_seed();
@@ -467,17 +485,21 @@ int main(void)
     check_f8();
     for (int type = 0; type < COMPUTE_TYPE_COUNT; type++) {
         uint32_t unit = compute_type_block_elements((enum compute_type)type);
-        for (int i = 0; i < 6; i++) {
+        for (int i = 0; i < 8; i++) {
+            const bool unpack = i >= 6; /* Every group is unpacked before it is multiplied. */
             struct shape s = {.type = (enum compute_type)type,
                               .exact = i == 5,
-                              .refined = i >= 3,
+                              .refined = i >= 3 && i != 6,
                               .rows = 1 + fixture_below(100),
                               .cols = unit * (1 + fixture_below(unit == 1 ? 300 : 512 / unit)),
-                              .count = 1 + fixture_below(i < 3 ? 7 : 45)};
+                              .count = unpack ? 32 + fixture_below(40)
+                                              : 1 + fixture_below(i < 3 ? 7 : 45)};
+            setenv("CLEAVE_UNPACK", unpack ? "always" : "never", 1);
             printf("%s%s%s %u x %u, %u rows\n", compute_type_name(s.type), s.exact ? " exact" : "",
                    s.refined ? " refined" : "", s.rows, s.cols, s.count);
             check_shape(&s);
         }
+        setenv("CLEAVE_UNPACK", "always", 1);
         if (unit == 1) { /* Several pieces of columns; one of them has an odd size. */
             struct shape s = {
                 .type = (enum compute_type)type, .rows = 40, .cols = 4321, .count = 9};
@@ -493,7 +515,9 @@ int main(void)
         if (unit > 1)
             check_extremes((enum compute_type)type);
         check_slices((enum compute_type)type);
+        unsetenv("CLEAVE_UNPACK");
     }
+    check_unpack_rule();
     CHECK(outliers > 0);
     return 0;
 }
