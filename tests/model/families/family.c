@@ -1,15 +1,18 @@
 /* Goal: cleave's logits of a model are those of transformers. Method: a folder or GGUF file that
  * families.py has written, and the logits that transformers computed from the same weights in fp32;
- * the engine in exact mode and as shipped computes them in one batch, and token by token.
+ * the engine in exact mode and as shipped computes them in one batch, and token by token, and in
+ * exact mode two ranks compute them.
  *
- * usage: family MODEL EXPECTED EXACT SHIPPED     EXPECTED: see write_expected in tiny_folder.py;
- *                                                then the largest errors allowed */
+ * usage: family MODEL EXPECTED EXACT SHIPPED [DEVICE]     EXPECTED: see write_expected in
+ * tiny_folder.py; then the largest errors allowed; DEVICE: as in a config */
 #include "tests/check.h"
 #include "tests/model/forward/engine.h"
 
 #include <math.h>
 
 #define NUMBERS_MAX 1024
+
+static const char *device; /* NULL = the CPU. */
 
 struct expected {
     uint32_t token_count, position_count, entry_count;
@@ -54,9 +57,11 @@ static double error_at(const struct expected *x, uint32_t i, const float *logits
 
 /* Computes the tokens in batches of `rows` and returns the largest error. */
 static double run(const struct model_file *file, const struct expected *x, bool exact,
-                  uint32_t rows)
+                  uint32_t rows, struct ranks *group)
 {
-    const struct engine_options options = {.threads = 2,
+    const struct engine_options options = {.device = device,
+                                           .threads = 2,
+                                           .group = group,
                                            .exact = exact,
                                            .dtype = exact ? COMPUTE_KV_F32 : COMPUTE_KV_I16,
                                            .block_tokens = 16,
@@ -70,7 +75,7 @@ static double run(const struct model_file *file, const struct expected *x, bool 
     for (uint32_t first = 0, i = 0; first < x->token_count; first += rows) {
         const uint32_t left = x->token_count - first, count = left < rows ? left : rows;
         const float *logits = engine_run(&e, x->numbers + first, count, first, 0);
-        for (; i < x->position_count && positions[i] < first + count; i++)
+        for (; logits != NULL && i < x->position_count && positions[i] < first + count; i++)
             most = fmax(most,
                         error_at(x, i, logits + (size_t)(positions[i] - first) * e.hyper->vocab));
     }
@@ -78,17 +83,50 @@ static double run(const struct model_file *file, const struct expected *x, bool 
     return most;
 }
 
+struct shared {
+    const struct model_file *file;
+    const struct expected *expected;
+    double bound;
+};
+
+static void rank_main(struct ranks *group, void *context)
+{
+    const struct shared *shared = context;
+    const double error =
+        run(shared->file, shared->expected, true, shared->expected->token_count, group);
+    if (group->rank == 0)
+        printf("two ranks %.1e, ", error);
+    fflush(stdout);
+    CHECK(error <= shared->bound);
+}
+
+/* Computes with two ranks, if the family allows them. */
+static void ranks_check(const struct model_file *file, const struct expected *expected,
+                        double bound)
+{
+    struct shared shared = {file, expected, bound};
+    struct model_hyper hyper;
+    struct model_shard shard;
+    struct error error;
+    CHECK(model_hyper_read(file, &hyper, &error) == ST_OK);
+    if (device == NULL && hyper.qk_norms != FAMILY_QK_WHOLE &&
+        model_shard_of(&hyper, 0, 2, &shard, &error) == ST_OK)
+        ranks_run(2, rank_main, &shared);
+}
+
 int main(int argc, char **argv)
 {
     static struct expected expected;
     struct model_file *file;
     struct error error = {0};
-    CHECK(argc == 5);
+    CHECK(argc == 5 || argc == 6);
+    device = argv[5];
     expected_read(argv[2], &expected);
     CHECKF(model_file_open(argv[1], &file, &error) == ST_OK, "%s", error.text);
-    const double exact = run(file, &expected, true, expected.token_count);
-    const double steps = run(file, &expected, true, 1);
-    const double shipped = run(file, &expected, false, expected.token_count);
+    ranks_check(file, &expected, strtod(argv[3], NULL));
+    const double exact = run(file, &expected, true, expected.token_count, NULL);
+    const double steps = run(file, &expected, true, 1, NULL);
+    const double shipped = run(file, &expected, false, expected.token_count, NULL);
     printf("exact %.1e, token by token %.1e, as shipped %.1e\n", exact, steps, shipped);
     CHECK(exact <= strtod(argv[3], NULL) && steps <= strtod(argv[3], NULL));
     CHECK(shipped <= strtod(argv[4], NULL));

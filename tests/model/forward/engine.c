@@ -5,25 +5,43 @@
 
 #include <string.h>
 
+static void kv_take(struct engine *e, size_t bytes)
+{
+    const struct device_memory *memory = e->ops->device_memory(e->compute);
+    struct error error = {0};
+    if (memory != NULL) {
+        CHECKF(memory->ops->take(memory->self, bytes, &e->kv.base, &error) == ST_OK, "%s",
+               error.text);
+        return;
+    }
+    e->kv.base = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    CHECK(e->kv.base != NULL);
+    memset(e->kv.base, 0xff, bytes); /* NaN: what is read before it was written shows */
+}
+
 void engine_open(const struct model_file *g, const struct engine_options *options,
                  struct engine *out)
 {
     struct error error = {0};
-    const struct compute_options compute_options = {.threads = options->threads,
-                                                    .isa = options->isa,
-                                                    .lanes = options->lanes,
-                                                    .exact = options->exact};
+    struct compute_options compute_options = {.threads = options->threads,
+                                              .isa = options->isa,
+                                              .lanes = options->lanes,
+                                              .exact = options->exact};
     memset(out, 0, sizeof(*out));
-    CHECKF(compute_cpu.open(&compute_options, &out->compute, &error) == ST_OK, "%s", error.text);
+    out->ops = &compute_cpu;
+    if (options->device != NULL)
+        CHECKF(compute_device_find(options->device, &out->ops, &compute_options, &error) == ST_OK,
+               "%s", error.text);
+    CHECKF(out->ops->open(&compute_options, &out->compute, &error) == ST_OK, "%s", error.text);
     if (options->group != NULL)
-        ranks_join(options->group, &compute_cpu, out->compute);
+        ranks_join(options->group, out->ops, out->compute);
     struct model_hyper hyper;
     CHECKF(model_hyper_read(g, &hyper, &error) == ST_OK, "%s", error.text);
     out->stage_count = options->stage_count > 0 ? options->stage_count : 1;
     CHECK(out->stage_count <= ENGINE_STAGES_MAX && out->stage_count <= hyper.layer_count);
     for (uint32_t i = 0; i < out->stage_count; i++) {
         const struct model_options model_options = {
-            .ops = &compute_cpu,
+            .ops = out->ops,
             .compute = out->compute,
             .first_layer = hyper.layer_count * i / out->stage_count,
             .last_layer = hyper.layer_count * (i + 1) / out->stage_count,
@@ -46,21 +64,22 @@ void engine_open(const struct model_file *g, const struct engine_options *option
     out->kv.block_bytes = compute_kv_block_bytes(options->block_tokens, out->shard->kv_head_count,
                                                  out->hyper->head_dim, options->dtype);
     out->kv.layer_stride_bytes = out->kv.block_bytes * options->block_count;
-    size_t bytes = out->kv.layer_stride_bytes * out->hyper->layer_count;
-    out->kv.base = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    CHECK(out->kv.base != NULL);
-    memset(out->kv.base, 0xff, bytes); /* NaN: what is read before it was written shows */
+    kv_take(out, out->kv.layer_stride_bytes * out->hyper->layer_count);
 }
 
 void engine_close(struct engine *e)
 {
-    free(e->kv.base);
+    const struct device_memory *memory = e->ops->device_memory(e->compute);
+    if (memory != NULL)
+        memory->ops->free(memory->self, e->kv.base);
+    else
+        free(e->kv.base);
     free(e->x);
     for (uint32_t i = 0; i < e->stage_count; i++) {
         forward_close(e->forwards[i]);
         model_close(e->models[i]);
     }
-    compute_cpu.close(e->compute);
+    e->ops->close(e->compute);
 }
 
 void engine_forward(struct engine *e, const struct forward_batch *batch, const float **logits_out)

@@ -9,6 +9,7 @@
 #include "tests/model/forward/ranks.h"
 
 struct engine_options {
+    const char *device; /* As in a config, such as "cuda:0"; only one stage. NULL = the CPU. */
     uint32_t threads;
     enum compute_isa isa;
     enum compute_lanes lanes;
@@ -27,6 +28,7 @@ struct engine_options {
 #define ENGINE_STAGES_MAX 8
 
 struct engine {
+    const struct compute_ops *ops;
     struct compute *compute;
     uint32_t stage_count;
     struct model *models[ENGINE_STAGES_MAX];

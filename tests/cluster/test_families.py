@@ -1,0 +1,129 @@
+"""Goal: models of every family give the same tokens and log-probabilities, bit for bit, wherever a request is computed: on
+one machine, on a prompt and a token machine, in two stages each, and after the token machine was killed; on two ranks,
+one machine gives what two give. Families that cannot be divided among ranks are refused with the reason.
+
+Method: the tiny random models of tests/model/families, as folders. The same requests, sampled with a seed, go to a cluster
+of each kind; ids and log-probabilities of all tokens are compared as the gateway writes them.
+
+usage: test_families.py few|all|NAME...      few: a model with windows, one with experts, gpt-oss and latent attention
+"""
+
+import os
+import signal
+import sys
+import tempfile
+
+from cluster import Cluster, Stream, wait_until
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "model", "families"))
+import tiny_folder  # noqa: E402
+
+FEW = ["gemma3", "qwen3_moe", "gpt_oss-mxfp4", "deepseek3"]
+# Families that have no ranks, with a part of the reason.
+LATENT, WHOLE = "want up to as many ranks", "normalise all heads together, want one rank per stage"
+UNRANKED = {"deepseek2": LATENT, "deepseek2-groups": LATENT, "deepseek3": LATENT,
+            "olmo2": WHOLE, "olmo3": WHOLE, "olmoe": WHOLE}
+PROMPTS, ANSWER = [90, 41, 7], 24
+
+
+class Tokens(Stream):
+    """A stream that keeps ids and log-probabilities."""
+
+    def __init__(self, cluster, body):
+        self.tokens = []
+        super().__init__(cluster, body)
+
+    def run(self):
+        try:
+            for event in self.cluster.stream(self.path, self.body):
+                for choice in event["choices"]:
+                    said = choice.get("logprobs") or {}
+                    self.tokens += zip(choice.get("token_ids") or [], said.get("token_logprobs") or [],
+                                       [tuple(sorted(each.items())) for each in said.get("top_logprobs") or []])
+                self.events += 1
+        except Exception as error:  # The test judges every exception.
+            self.error = error
+
+
+def body_of(index):
+    prompt = [(index * 31 + k * 7919) % (tiny_folder.VOCABULARY - 3) + 3 for k in range(PROMPTS[index])]
+    return {"prompt": prompt, "max_tokens": ANSWER, "ignore_eos": True, "temperature": 0.9, "seed": index, "logprobs": 4,
+            "return_token_ids": True}
+
+
+def answers(streams):
+    for stream in streams:
+        stream.end()
+        assert stream.error is None, (stream.error, stream.cluster.logged())
+        assert len(stream.tokens) == ANSWER, (len(stream.tokens), stream.cluster.logged())
+    return [stream.tokens for stream in streams]
+
+
+def config_of(model, pools, machine=None):
+    names = [name for pool in pools.values() for name in pool]
+    return {"model": model, "threads": 1, "kv": {"memory": "16MiB"}, "pools": pools,
+            "machines": {name: machine or {} for name in names}}
+
+
+MIXED, SPLIT = {"mixed": ["m0"]}, {"prompt": ["p0"], "token": ["t0"]}
+
+
+def served(model, pools, machine=None):
+    """Returns the answers to all requests at once."""
+    with Cluster(config_of(model, pools, machine)) as cluster:
+        got = answers([Tokens(cluster, body_of(index)) for index in range(len(PROMPTS))])
+        cluster.wait_all_free()
+        return got
+
+
+def resumed(model):
+    """Returns the answers of a cluster whose token machine is killed while it decodes."""
+    with Cluster(config_of(model, {"prompt": ["p0"], "token": ["t0", "t1"]}), gates=True) as cluster:
+        cluster.hold("t0")
+        cluster.hold("t1")
+        streams = [Tokens(cluster, body_of(index)) for index in range(len(PROMPTS))]
+        wait_until(lambda: cluster.held("t0") or cluster.held("t1"), "a token machine decodes", cluster=cluster)
+        name = "t0" if cluster.held("t0") else "t1"
+        for _ in range(8):
+            cluster.step(name)
+        os.kill(cluster.children()[name], signal.SIGKILL)
+        cluster.release()
+        got = answers(streams)
+        assert cluster.metric("cleave_requests_resumed_total") >= 1, cluster.logged()
+        return got
+
+
+def refused(name, model):
+    """Returns whether a machine of two ranks is refused with the expected reason."""
+    try:
+        with Cluster(config_of(model, MIXED, {"tensor_parallel": 2})) as cluster:
+            return f"{name}: two ranks start: {cluster.logged()}"
+    except RuntimeError as error:
+        assert UNRANKED[name] in str(error), error
+        return None
+
+
+def check(name, folder):
+    model = os.path.join(folder, name)
+    tiny_folder.write(tiny_folder.read(name), model)
+    alone = served(model, MIXED)
+    different = [what for what, got in (("split", served(model, SPLIT)), ("2 stages", served(model, SPLIT, {"stages": 2})),
+                                        ("resumed", resumed(model))) if got != alone]
+    if name in UNRANKED:
+        different += [what for what in [refused(name, model)] if what is not None]
+    elif served(model, MIXED, {"tensor_parallel": 2}) != served(model, SPLIT, {"tensor_parallel": 2}):
+        different.append("2 ranks")
+    print(f"{name}: {', '.join(different) + ' differ' if different else 'equal'}"
+          f"{', no ranks' if name in UNRANKED else ''}", flush=True)
+    return not different
+
+
+def main():
+    chosen = FEW if sys.argv[1:] == ["few"] else tiny_folder.names() if sys.argv[1:] == ["all"] else sys.argv[1:]
+    with tempfile.TemporaryDirectory(prefix="cleave-families-") as folder:
+        failed = [name for name in chosen if not check(name, folder)]
+    sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
