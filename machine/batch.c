@@ -286,6 +286,29 @@ static void start_batches(struct machine *m)
     }
 }
 
+/* True if the batch has only prompts that are stopped. (The answer of a decode is kept in the prefix
+ * cache even if the request is stopped, so it must be computed.) */
+static bool is_unwanted(const struct machine *m, const struct machine_batch *batch)
+{
+    for (uint32_t i = 0; i < batch->items.item_count; i++)
+        if (!batch->items.items[i].is_prompt ||
+            !prompt_pool_is_stopped(m->prompt_pool, batch->items.items[i].slot))
+            return false;
+    return true;
+}
+
+void machine_batch_abandon_unwanted(struct machine *m)
+{
+    const struct executor_ops *ops = m->executor->ops;
+    uint32_t index;
+    if (!prompt_pool_stops_take(m->prompt_pool) || ops->abandon == NULL)
+        return;
+    for (uint32_t path = 0; path < m->shape.plan.paths.path_count; path++)
+        if (sched_machine_batch_oldest(m->sched, path, &index) &&
+            is_unwanted(m, &m->batches[index]))
+            ops->abandon(m->executor, index);
+}
+
 void machine_batch_start(struct machine *m)
 {
     sched_machine_time_set(m->sched, m->now_us);
@@ -324,6 +347,24 @@ static void pace_add(struct machine *m, const struct machine_batch *batch, uint6
         turns_step_us_set(m->options.turns, (uint32_t)m->pace.step_us);
 }
 
+static void stats_add(struct machine *m, const struct machine_batch *batch, uint64_t us)
+{
+    m->stats.prompt_batches += batch->has_prompts ? 1 : 0;
+    m->stats.token_batches += batch->has_prompts ? 0 : 1;
+    m->stats.prompt_batch_rows += batch->has_prompts ? batch->items.row_count : 0;
+    m->stats.prompt_batch_us += batch->has_prompts ? us : 0;
+    m->stats.token_batch_rows += batch->has_prompts ? 0 : batch->items.row_count;
+    m->stats.token_batch_us += batch->has_prompts ? 0 : us;
+}
+
+/* A batch of stopped prompts (machine_batch_abandon_unwanted) that has ended early has no results. */
+static void abandoned_take(struct machine *m, const struct machine_batch *batch)
+{
+    sched_machine_batch_done(m->sched, batch->items.index);
+    for (uint32_t i = 0; i < batch->items.item_count; i++)
+        prompt_pool_chunk_abandoned(m->prompt_pool, &batch->items.items[i]);
+}
+
 /* Hands the results to the request tables. The rest of the prompts' KV is pushed after the first
  * token has been sent (prompt_pool_results_send). The samples are in the order of the items; some
  * items (chunks of a long prompt) have none. */
@@ -334,13 +375,12 @@ void machine_batch_done(void *self, uint32_t slot)
     uint32_t sampled = 0;
     m->stats_changed = true;
     batch_record_end(m->options.batch_record, slot);
+    if (batch->job.abandoned) {
+        abandoned_take(m, batch);
+        return;
+    }
     uint64_t us = (uint64_t)(clock_now_us(m->options.clock) - batch->started_us);
-    m->stats.prompt_batches += batch->has_prompts ? 1 : 0;
-    m->stats.token_batches += batch->has_prompts ? 0 : 1;
-    m->stats.prompt_batch_rows += batch->has_prompts ? batch->items.row_count : 0;
-    m->stats.prompt_batch_us += batch->has_prompts ? us : 0;
-    m->stats.token_batch_rows += batch->has_prompts ? 0 : batch->items.row_count;
-    m->stats.token_batch_us += batch->has_prompts ? 0 : us;
+    stats_add(m, batch, us);
     pace_add(m, batch, us);
     sched_machine_batch_done(m->sched, batch->items.index);
     report_scores(m, batch);

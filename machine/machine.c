@@ -98,6 +98,7 @@ static bool turn_round(struct machine *m)
     m->now_us = clock_now_us(m->options.clock);
     transport_progress(m->transport);
     machine_constraints_turn(m);
+    machine_batch_abandon_unwanted(m);
     m->executor_due_us = m->executor->ops->progress(m->executor, m->now_us);
     machine_batch_start(m);
     if (m->executor->queues_messages && m->sends_queued)

@@ -67,7 +67,7 @@ struct machine_batch {
 struct machine {
     struct machine_options options;
     const struct config_machine *entry;
-    struct model_file *file; /* Closed once the weights are loaded. */
+    struct model_file *file; /* NULL once the weights are loaded. */
     struct machine_shape shape;
     struct kv_arena arena;           /* Copy of shape.arena. */
     struct executor *executor;       /* Computes the batches and keeps the KV. */
@@ -77,7 +77,7 @@ struct machine {
     struct kv_pool *kv;
     struct kv_prefix *prefix;          /* NULL = off. */
     struct machine_prefixes *prefixes; /* NULL = off. */
-    struct grammar_cache *grammars;    /* NULL = the model has no tokenizer. */
+    struct grammar_cache *grammars;
     /* RESERVE and PREFILL whose constraint is not compiled yet, in order of arrival. */
     struct machine_held *held_messages;
     size_t held_bytes; /* Memory of `held_messages`. */
@@ -104,6 +104,7 @@ struct machine {
     struct refusals refusals;
     struct message_buffer send_buffer; /* Encoding buffer for the message being sent. */
 
+    int64_t weights_us;      /* When the weights were loaded. */
     int64_t now_us;          /* Current time, read at the start of each round of an iteration. */
     uint32_t event_count;    /* Events of connections, transfers and stages in this round. */
     bool sends_queued;       /* Messages or writes were queued in this round. */
@@ -197,6 +198,8 @@ void machine_layout_send(struct machine *m, struct transport_peer *writer);
 
 /* batch.c. Starts the batches that the executor can take. */
 void machine_batch_start(struct machine *m);
+/* Ends batches early that have only prompts which were stopped since the previous call. */
+void machine_batch_abandon_unwanted(struct machine *m);
 bool machine_batch_in_flight(const struct machine *m);
 /* The executor calls these two: a batch is finished; layers of the running batch are computed. */
 void machine_batch_done(void *self, uint32_t slot);

@@ -192,6 +192,14 @@ void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_i
     }
 }
 
+void prompt_pool_chunk_abandoned(struct prompt_pool *pool, const struct sched_batch_item *item)
+{
+    struct prompt_request *request = prompt_request_of(pool, item->slot);
+    pool->running_count = 0; /* The whole batch is over. */
+    assert(prompt_request_is_stopped(request));
+    prompt_request_stop(pool, request);
+}
+
 static void embedding_send(struct prompt_pool *pool, const struct prompt_request *request)
 {
     struct message message = {.kind = MESSAGE_EMBEDDING,

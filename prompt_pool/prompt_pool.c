@@ -396,6 +396,7 @@ void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *reques
     if (sched_machine_in_batch(pool->options.sched, slot)) {
         if (request->state != PROMPT_STOPPED_IN_BATCH)
             prompt_request_state_set(request, PROMPT_STOPPED_IN_BATCH);
+        pool->stopped_in_batch = true;
         sched_machine_stop(pool->options.sched, slot);
         return; /* prompt_pool_chunk_done calls again, once for each batch. */
     }
@@ -433,6 +434,18 @@ void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *
     sched_slot slot;
     if (sched_slots_find(pool->slots, name->id, name->generation, &slot))
         request_cancel(pool, prompt_request_of(pool, slot));
+}
+
+bool prompt_pool_stops_take(struct prompt_pool *pool)
+{
+    bool any = pool->stopped_in_batch;
+    pool->stopped_in_batch = false;
+    return any;
+}
+
+bool prompt_pool_is_stopped(struct prompt_pool *pool, sched_slot slot)
+{
+    return prompt_request_is_stopped(prompt_request_of(pool, slot));
 }
 
 void prompt_pool_gateway_gone(struct prompt_pool *pool, const struct transport_peer *gateway)

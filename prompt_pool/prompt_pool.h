@@ -191,10 +191,19 @@ void prompt_pool_score_add(struct prompt_pool *pool, sched_slot slot, struct mes
 void prompt_pool_scores_end(struct prompt_pool *pool, sched_slot slot);
 void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_item *item,
                             struct message_token *token, int64_t now_us);
+/* Takes the place of prompt_pool_chunk_done if the batch has ended early (executor_ops.abandon): the
+ * KV of the chunk is not complete. Requires that the request is stopped. */
+void prompt_pool_chunk_abandoned(struct prompt_pool *pool, const struct sched_batch_item *item);
 /* Handles the prompts whose last chunk is done: sends their first tokens, pushes the KV that is not
  * pushed yet, and flushes. Separate from prompt_pool_chunk_done, so that the next batch can start
  * before this work. */
 void prompt_pool_results_send(struct prompt_pool *pool, int64_t now_us);
+
+/* Returns true if a request was stopped while a batch computed it, since the previous call. */
+bool prompt_pool_stops_take(struct prompt_pool *pool);
+/* Returns true if the request in the slot, which a batch contains, is stopped: the batch's results
+ * for it are not wanted. */
+bool prompt_pool_is_stopped(struct prompt_pool *pool, sched_slot slot);
 
 /* Adds the pool's counters to `stats`. */
 void prompt_pool_stats_add(const struct prompt_pool *pool, struct message_stats *stats);

@@ -132,6 +132,7 @@ struct prompt_pool {
     uint32_t computed_count; /* Prompts whose last chunk is done, until prompt_pool_results_send. */
     sched_slot computed[LIMIT_BATCH_SEQUENCES]; /* SCHED_NO_SLOT = the request was stopped. */
     struct message_stats stats;
+    bool stopped_in_batch; /* See prompt_pool_stops_take. */
     /* Number of requests so far that were withdrawn before their PREFILL; number n is at n %
      * PROMPT_WITHDRAWN_MAX. */
     uint32_t withdrawn_count;

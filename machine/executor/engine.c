@@ -64,6 +64,7 @@ struct engine {
     } group;
     atomic_uint layers;
     atomic_bool done;
+    atomic_bool abandon; /* See engine_abandon. */
 };
 
 static void wake_loop(struct engine *engine)
@@ -330,12 +331,15 @@ static void job_run(struct engine *engine, struct engine_job *job)
         .all_rows = job->score_count > 0 || job->pooled_count > 0 || job->sample_count > count,
         .logits_stay = true,
         .layer_done_self = engine,
+        .abandon = &engine->abandon,
     };
     /* Without a callback per layer, a device records the whole step and queues it at once. */
     if (job->report_layers || engine->options.turns != NULL)
         batch.layer_done = on_layer;
     const float *logits;
-    forward_run(engine->forward, &batch, &engine->options.kv, &logits);
+    job->abandoned = !forward_run(engine->forward, &batch, &engine->options.kv, &logits);
+    if (job->abandoned)
+        return;
     sample_rows(engine, job->samples, count, logits);
     for (uint32_t at = count; at < job->sample_count; at += count) {
         count = sample_rows_of(engine, job, at, rows);
@@ -497,10 +501,16 @@ void engine_close(struct engine *engine)
 void engine_start(struct engine *engine, struct engine_job *job)
 {
     engine->job = job;
+    atomic_store_explicit(&engine->abandon, false, memory_order_relaxed);
     atomic_store_explicit(&engine->layers, 0, memory_order_relaxed);
     atomic_store_explicit(&engine->done, false, memory_order_relaxed);
     turns_request(engine->options.turns);
     sem_post(&engine->started);
+}
+
+void engine_abandon(struct engine *engine)
+{
+    atomic_store_explicit(&engine->abandon, true, memory_order_relaxed);
 }
 
 void engine_group_join(struct engine *engine, const uint8_t id[COMPUTE_GROUP_ID_BYTES],

@@ -60,6 +60,7 @@ struct engine_job {
      * wait for them (options.turns). */
     uint32_t turn_us;
     uint64_t used_us; /* Result: time that the job has taken, without waiting for turns. */
+    bool abandoned;   /* Result: the job ended early (engine_abandon) and has no other results. */
 };
 
 struct engine_options {
@@ -84,6 +85,11 @@ void engine_close(struct engine *engine); /* NULL is fine. Waits for the job tha
 
 /* Hands the job to the engine thread and returns at once. Requires that the engine has no job. */
 void engine_start(struct engine *engine, struct engine_job *job);
+
+/* Ends the job before its next layer, because its results are no longer wanted. engine_poll reports
+ * the end as that of any job. No effect on a job that has ended, or whose device records steps or
+ * has joined a group. */
+void engine_abandon(struct engine *engine);
 
 /* Starts to join the device's group (compute_group_ops.join) on the engine thread, and copies `id`.
  * Requires that the engine has no job. When engine_poll reports `done`, engine_group_joined returns

@@ -47,8 +47,9 @@ struct executor_ops {
     int64_t (*progress)(struct executor *e, int64_t now_us);
     /* Returns true when the device, or all stage processes, are ready to compute. */
     bool (*is_ready)(const struct executor *e);
-    /* Returns ST_OK, or an error with the reason why the machine cannot continue. ST_UNREACHABLE: a
-     * stage process was killed from outside, or cannot be reached; no batch can be the cause. */
+    /* Returns ST_OK, or an error with the reason why the machine cannot continue. ST_CANCELLED: a
+     * stage process was killed from outside; ST_UNREACHABLE: it cannot be reached. In both cases no
+     * batch can be the cause. */
     enum status (*failure)(const struct executor *e, struct error *error);
     /* Returns a text for the log: "cpu, 4 threads". */
     const char *(*describe)(const struct executor *e);
@@ -57,6 +58,10 @@ struct executor_ops {
     bool (*can_start)(const struct executor *e);
     /* Begins to compute a batch; executor_calls.batch_done reports its end. Requires can_start. */
     void (*start)(struct executor *e, const struct executor_batch *batch);
+    /* No result of the batch in this batch slot is wanted: ends it early, if that is possible.
+     * executor_calls.done follows; engine_job.abandoned says whether the batch was not finished.
+     * NULL = batches always run to their end. */
+    void (*abandon)(struct executor *e, uint32_t slot);
 
     /* Stores the load of each stage process. Returns the number of stage processes; 0 = none. */
     uint32_t (*process_loads)(const struct executor *e,

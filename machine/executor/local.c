@@ -139,6 +139,13 @@ static void local_start(struct executor *e, const struct executor_batch *batch)
     engine_start(l->device.engine, batch->job);
 }
 
+static void local_abandon(struct executor *e, uint32_t slot)
+{
+    struct local *l = local_of(e);
+    if (l->running && l->slot == slot)
+        engine_abandon(l->device.engine);
+}
+
 static uint32_t local_loads(const struct executor *e,
                             struct message_load out[LIMIT_STAGE_PROCESSES])
 {
@@ -210,6 +217,7 @@ static const struct executor_ops local_ops = {
     .describe = local_describe,
     .can_start = local_can_start,
     .start = local_start,
+    .abandon = local_abandon,
     .process_loads = local_loads,
     .layout = local_layout,
     .target_set = local_target_set,

@@ -239,13 +239,22 @@ static struct compute_step step_of(const struct forward *f, const struct forward
     };
 }
 
-static void pass_all(struct pass *pass, const struct model_kv *kv)
+static bool is_abandoned(const struct forward *f, const struct forward_batch *batch)
+{
+    return batch->abandon != NULL && f->m->ops->steps == NULL && !forward_in_group(f) &&
+           atomic_load_explicit(batch->abandon, memory_order_relaxed);
+}
+
+/* Returns false if the pass was abandoned. */
+static bool pass_all(struct pass *pass, const struct model_kv *kv)
 {
     const struct model *m = pass->f->m;
     const struct forward_batch *batch = pass->batch;
     const uint32_t layers = m->last_layer - m->first_layer;
     pass_lanes(pass);
     for (uint32_t i = 0; i < layers; i++) {
+        if (is_abandoned(pass->f, batch))
+            return false;
         m->ops->layer_begin(m->compute, batch->batch.row_count);
         pass->next = layer_at(m, kv, i);
         pass_run(pass);
@@ -255,11 +264,12 @@ static void pass_all(struct pass *pass, const struct model_kv *kv)
     }
     pass->next.weights = NULL;
     if (pass->tail && batch->logits_count == 0)
-        return;
+        return true;
     pass_run(pass);
     pass->before.weights = NULL;
     if (model_has_last(m) && batch->logits_count > 0)
         pass_run(pass);
+    return true;
 }
 
 /* Returns the batch with as many rows as the device prefers (compute_steps_ops.padded_rows). */
@@ -303,7 +313,7 @@ static void logits_take(struct forward *f, uint32_t count, const float **logits_
         ops->memory_read(f->m->compute, f->host_logits, f->logits, bytes);
 }
 
-void forward_run(struct forward *f, const struct forward_batch *batch, const struct model_kv *kv,
+bool forward_run(struct forward *f, const struct forward_batch *batch, const struct model_kv *kv,
                  const float **logits_out)
 {
     const struct model *m = f->m;
@@ -323,11 +333,12 @@ void forward_run(struct forward *f, const struct forward_batch *batch, const str
         const struct forward_batch padded = pad(f, batch, kv);
         pass.batch = &padded;
         pass_run_recordable(&pass, kv, 0);
-    } else {
-        pass_all(&pass, kv);
+    } else if (!pass_all(&pass, kv)) {
+        return false;
     }
     if (model_has_last(m))
         logits_take(f, batch->logits_count, logits_out);
+    return true;
 }
 
 void forward_logits(struct forward *f, const uint32_t *rows, uint32_t count,

@@ -14,6 +14,7 @@
 #include "model/file/hyper.h"
 #include "model/forward/shard.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -97,6 +98,9 @@ struct forward_batch {
      * (compute_ops.mark). NULL = no calls. */
     void (*layer_done)(void *self, uint32_t layer);
     void *layer_done_self; /* First argument of layer_done. */
+    /* When it becomes true, the pass ends before its next layer. Any thread may set it. NULL = never.
+     * No effect on a device that records steps, and with several ranks. */
+    const atomic_bool *abandon;
 };
 
 /* Computes one batch and writes K and V of every row into its blocks. *logits_out points to
@@ -108,8 +112,11 @@ struct forward_batch {
  * and make the same calls of forward_logits, with workspaces of the same sizes. Requires that the
  * devices have joined (compute_group_ops.join). Only rank 0 gets logits; the other ranks get NULL.
  * The KV cache of a rank has only the KV heads of its slice. If another rank dies, the results are
- * invalid, and compute_ops.check reports it. */
-void forward_run(struct forward *f, const struct forward_batch *batch, const struct model_kv *kv,
+ * invalid, and compute_ops.check reports it.
+ *
+ * Returns false if the pass has ended early (batch->abandon): there are no logits, and the KV of the
+ * rows is not complete. */
+bool forward_run(struct forward *f, const struct forward_batch *batch, const struct model_kv *kv,
                  const float **logits_out);
 
 /* Computes the logits of rows rows[0..count) of the last batch (a scored prompt). Requires the last

@@ -250,7 +250,9 @@ static void machine_start(struct cluster *c, uint32_t i)
     const struct machine_options options = {.config = &c->config,
                                             .name = c->config.machines[i].name,
                                             .transport = c->options.transport,
-                                            .compute = compute_of(i),
+                                            .compute = i == 0 && c->options.compute != NULL
+                                                           ? c->options.compute
+                                                           : compute_of(i),
                                             .clock = &c->clock};
     c->config.machines[i].kv_memory_bytes = kv_bytes(c, c->options.kv_tokens[i]);
     CHECKF(machine_open(&options, &c->machines[i], &error) == ST_OK, "%s", error.text);

@@ -30,6 +30,8 @@ struct cluster_options {
     /* Stages of each machine, as in a config, each with a "host": "127.0.0.1:PORT", because they
      * are in this thread too. Only over the loopback transport. NULL = none. */
     const char *stages[CLUSTER_MACHINES_MAX];
+    /* Backend of machine m0, which has no stages; NULL = as CLEAVE_TEST_DEVICES says. */
+    const struct compute_ops *compute;
 };
 
 /* A request, and what the machines have reported of it. */

@@ -2,7 +2,8 @@
  * requests. Method: hundreds of requests over three machines with little memory, about half of them
  * cancelled at a random moment. Afterwards all blocks are free, the pools' invariants hold, and the
  * other requests' tokens are those of the plain loop. A second round ends with the gateway's death
- * instead. With the argument "stages", "replicas" or "ranks", two of the machines have these
+ * instead. Before that, cancels in the middle of a batch, which ends at once if it has no other
+ * request. With the argument "stages", "replicas" or "ranks", two of the machines have these
  * (cluster.h), and cancelled batches are in their pipelines. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
@@ -10,6 +11,8 @@
 
 #include "common/random.h"
 
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,6 +76,90 @@ static void check_others(struct cluster *c, struct reference *reference)
     CHECK(failed == 0 && cancelled > REQUESTS / 8 && cancelled < REQUESTS && begun > 0);
 }
 
+/* ---- batches of which a request is not wanted ---- */
+
+static atomic_uint layers;    /* Layers that the device has begun. */
+static atomic_uint hold_rows; /* The device stops in a layer with this number of rows; 0 = never. */
+static atomic_bool held;
+
+static void holding_layer_begin(struct compute *c, uint32_t row_count)
+{
+    compute_cpu.layer_begin(c, row_count);
+    atomic_fetch_add(&layers, 1);
+    while (row_count == hold_rows) {
+        held = true;
+        sched_yield();
+    }
+}
+
+/* Submits the same prompt for the same number of tokens. */
+static struct cluster_request *submit_numbered(struct cluster *c, uint32_t count)
+{
+    static uint32_t ids[64];
+    const struct sampling sampling = cluster_sampling(4);
+    for (uint32_t i = 0; i < count; i++)
+        ids[i] = (i * count + 7) % 60;
+    return cluster_submit(c, ids, count, &sampling, 0, 1, KV_PATH_LAYERWISE, false);
+}
+
+static void wait_held(struct cluster *c)
+{
+    for (int turn = 0; turn < 30000 && !held; turn++)
+        cluster_turn(c, 1);
+    CHECK(held);
+    held = false;
+}
+
+/* Cancels the request; returns when its machines know. */
+static void cancel(struct cluster *c, struct cluster_request *request)
+{
+    cluster_cancel(c, request);
+    for (int turn = 0; turn < 20; turn++)
+        cluster_turn(c, 1);
+}
+
+/* The only prompt of a batch is cancelled in the first layer: the device computes no further layer.
+ * One of two prompts of a batch is cancelled: the other one gets its answer. The cancelled prompts
+ * leave nothing wrong in the prefix cache. */
+static void check_unwanted_batches(const char *model, struct reference *reference)
+{
+    struct compute_ops ops = compute_cpu;
+    ops.layer_begin = holding_layer_begin;
+    const struct cluster_options options = {
+        .transport = &transport_loopback,
+        .model = model,
+        .machine_count = 2,
+        .kv_tokens = {1024, 1024},
+        .pools = {POOL_PROMPT, POOL_TOKEN},
+        .prompt_batch_tokens = 128,
+        .threads = 1,
+        .compute = &ops,
+    };
+    struct cluster *c = cluster_open(&options);
+    hold_rows = 40;
+    struct cluster_request *first = submit_numbered(c, 40);
+    wait_held(c);
+    cancel(c, first);
+    uint32_t begun = layers;
+    hold_rows = 50 + 60;
+    cluster_wait_free(c, 2);
+    CHECKF(layers == begun, "%u layers were computed after the cancel", layers - begun);
+
+    struct cluster_request *second = submit_numbered(c, 50), *third = submit_numbered(c, 60);
+    wait_held(c);
+    cancel(c, second);
+    hold_rows = 0;
+    cluster_finish(c);
+    CHECK(layers > begun + 1);
+    reference_check(reference, third);
+    for (uint32_t count = 40; count <= 50; count += 10) {
+        struct cluster_request *again = submit_numbered(c, count);
+        cluster_finish(c);
+        reference_check(reference, again);
+    }
+    cluster_close(c);
+}
+
 int main(int argc, char **argv)
 {
     const char *which = argc > 1 ? argv[1] : "";
@@ -94,6 +181,8 @@ int main(int argc, char **argv)
         for (uint32_t j = 0; j < kinds[i].count; j++)
             kinds[i].prompt[j] = draw(reference_vocab(reference));
     }
+    if (which[0] == 0 && getenv("CLEAVE_TEST_DEVICES") == NULL)
+        check_unwanted_batches(model, reference);
     struct cluster *c = cluster_open(&options);
     for (uint32_t i = 0; i < REQUESTS; i++) {
         submit_one(c);
