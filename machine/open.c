@@ -172,25 +172,43 @@ static const char *piece_of(const void *self, uint32_t id, size_t *bytes_out, bo
     return tokenizer_piece(t, id, bytes_out);
 }
 
-/* Reads the bytes of the model's tokens, which masks of constrained answers need. A model without a
- * tokenizer serves no such answers. */
+struct grammar_input {
+    struct model_file *file;
+    uint32_t vocab;
+};
+
+/* Reads the bytes of the model's tokens, which masks of constrained answers need, and closes the
+ * file. A model without a tokenizer serves no such answers. Called on the thread of the grammar
+ * cache. */
+static enum status vocabulary_make(void *self, struct grammar_vocabulary **out, struct error *error)
+{
+    struct grammar_input *input = self;
+    struct tokenizer *tokenizer;
+    enum status status = tokenizer_open(input->file, &tokenizer, error);
+    if (status == ST_OK) {
+        status = grammar_vocabulary_open(input->vocab, piece_of, tokenizer, out, error);
+        tokenizer_close(tokenizer);
+        malloc_trim(0); /* the tokenizer took several MiB, which malloc would keep */
+    }
+    if (status != ST_OK)
+        log_info("no constrained answers: %s", error->text);
+    model_file_close(input->file);
+    free(input);
+    return status;
+}
+
+/* Gives the model file, whose weights are repacked, to the grammar cache. */
 static enum status machine_grammars_open(struct machine *m, struct error *error)
 {
-    struct tokenizer *tokenizer;
-    struct grammar_vocabulary *vocabulary;
-    enum status status = tokenizer_open(m->file, &tokenizer, error);
-    if (status != ST_OK) {
-        log_info("no constrained answers: %s", error->text);
-        return ST_OK;
-    }
-    status = grammar_vocabulary_open(m->shape.hyper.vocab, piece_of, tokenizer, &vocabulary, error);
-    tokenizer_close(tokenizer);
-    malloc_trim(0); /* the tokenizer took several MiB, which malloc would keep */
-    if (status != ST_OK)
-        return status;
-    status = grammar_cache_open(vocabulary, &m->grammars, error);
-    if (status != ST_OK)
-        grammar_vocabulary_close(vocabulary);
+    struct grammar_input *input = malloc(sizeof(*input));
+    if (input == NULL)
+        return error_set(error, ST_NO_MEMORY, "machine %s: out of memory", m->entry->name);
+    *input = (struct grammar_input){.file = m->file, .vocab = m->shape.hyper.vocab};
+    enum status status = grammar_cache_open(vocabulary_make, input, &m->grammars, error);
+    if (status == ST_OK)
+        m->file = NULL;
+    else
+        free(input);
     return status;
 }
 
@@ -204,10 +222,9 @@ static enum status open_all(struct machine *m, struct error *error)
     m->prompt_paths = m->token_paths = m->shape.plan.paths;
     status = open_executor(m, error);
     m->options.cluster_keys = NULL; /* the caller's keys may be gone */
+    m->weights_us = clock_now_us(m->options.clock);
     if (status == ST_OK)
         status = machine_grammars_open(m, error);
-    model_file_close(m->file); /* the weights are repacked, so the file is no longer needed */
-    m->file = NULL;
     if (status != ST_OK)
         return status;
     status = open_sched(m);
@@ -221,9 +238,12 @@ static enum status open_all(struct machine *m, struct error *error)
 static void log_opened(const struct machine *m)
 {
     const struct machine_shape *shape = &m->shape;
-    log_info("machine %s serves %s on %s: %u KV blocks of %u tokens, context %u", m->entry->name,
-             shape->hyper.name, m->executor->ops->describe(m->executor), m->arena.block_count,
-             m->arena.block_tokens, shape->context_tokens);
+    log_info("machine %s serves %s on %s: %u KV blocks of %u tokens, context %u; opened in %d ms "
+             "(weights: %d)",
+             m->entry->name, shape->hyper.name, m->executor->ops->describe(m->executor),
+             m->arena.block_count, m->arena.block_tokens, shape->context_tokens,
+             (int)((clock_now_us(m->options.clock) - m->now_us) / 1000),
+             (int)((m->weights_us - m->now_us) / 1000));
     if (shape->hyper.context_tokens > LIMIT_CONTEXT_TOKENS &&
         shape->context_tokens == LIMIT_CONTEXT_TOKENS)
         log_warn(

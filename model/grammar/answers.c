@@ -25,7 +25,13 @@ struct constraint { /* A constraint in the cache. */
 };
 
 struct grammar_cache {
+    grammar_vocabulary_make *make; /* Called by the thread; `self` is its first argument. */
+    void *self;
+    /* Made by the thread before the first constraint is `done`; NULL = `vocabulary_status` and
+     * `vocabulary_error` say why there is none. */
     struct grammar_vocabulary *vocabulary;
+    enum status vocabulary_status;
+    struct error vocabulary_error;
     struct constraint *constraints; /* The loop thread's; the thread gets one at a time. */
     uint32_t count;
     uint64_t uses;
@@ -53,11 +59,22 @@ struct grammar_answer {
 
 /* ---- compiling ---- */
 
+static void constraint_compile(struct grammar_cache *cache, struct constraint *c)
+{
+    c->status = cache->vocabulary_status;
+    if (c->status == ST_OK)
+        c->status = grammar_open(c->text, c->bytes, cache->vocabulary, &c->grammar, &c->error);
+    else
+        c->error = cache->vocabulary_error;
+}
+
 static void *compile_main(void *self)
 {
     struct grammar_cache *cache = self;
     const uint64_t one = 1;
     pthread_setname_np(pthread_self(), "grammar");
+    cache->vocabulary_status =
+        cache->make(cache->self, &cache->vocabulary, &cache->vocabulary_error);
     pthread_mutex_lock(&cache->mutex);
     while (!cache->stop) {
         if (cache->waiting_count == 0) {
@@ -68,7 +85,7 @@ static void *compile_main(void *self)
         cache->waiting_first = (cache->waiting_first + 1) % ENTRIES_MAX;
         cache->waiting_count--;
         pthread_mutex_unlock(&cache->mutex);
-        c->status = grammar_open(c->text, c->bytes, cache->vocabulary, &c->grammar, &c->error);
+        constraint_compile(cache, c);
         pthread_mutex_lock(&cache->mutex);
         c->done = true;
         pthread_cond_broadcast(&cache->changed);
@@ -82,13 +99,14 @@ static void *compile_main(void *self)
     return NULL;
 }
 
-enum status grammar_cache_open(struct grammar_vocabulary *vocabulary, struct grammar_cache **out,
-                               struct error *error)
+enum status grammar_cache_open(grammar_vocabulary_make *make, void *self,
+                               struct grammar_cache **out, struct error *error)
 {
     struct grammar_cache *cache = calloc(1, sizeof(*cache));
     if (cache == NULL)
         return error_set(error, ST_NO_MEMORY, "constraints: out of memory");
-    cache->vocabulary = vocabulary;
+    cache->make = make;
+    cache->self = self;
     cache->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (cache->fd < 0) {
         free(cache);

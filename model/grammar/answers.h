@@ -19,10 +19,16 @@
 
 struct grammar_cache;
 
-/* Opens an empty cache and starts its thread. On success the cache owns `vocabulary`. Returns
- * ST_NO_MEMORY, or ST_NO_RESOURCE if there is no thread or no descriptor. */
-enum status grammar_cache_open(struct grammar_vocabulary *vocabulary, struct grammar_cache **out,
-                               struct error *error);
+/* Makes the vocabulary, which the cache then owns. */
+typedef enum status grammar_vocabulary_make(void *self, struct grammar_vocabulary **out,
+                                            struct error *error);
+
+/* Opens an empty cache and starts its thread. On success, the thread calls `make` once, before it
+ * compiles the first constraint: it takes about 0.1 s, for which a machine that starts need not
+ * wait. If `make` fails, all constraints fail with its error. Returns ST_NO_MEMORY, or
+ * ST_NO_RESOURCE if there is no thread or no descriptor. */
+enum status grammar_cache_open(grammar_vocabulary_make *make, void *self,
+                               struct grammar_cache **out, struct error *error);
 /* NULL is fine. Requires that all answers are closed. */
 void grammar_cache_close(struct grammar_cache *cache);
 /* Begins to compile a constraint that a request will need, unless the cache has it already. Returns

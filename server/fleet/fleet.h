@@ -108,6 +108,7 @@ struct fleet_machine {
     uint64_t home_serial; /* Serial of `home`; 0 = from the config. */
     enum pool pool;       /* Current pool. */
     uint64_t kv_tokens;   /* KV tokens, as of its latest connection. */
+    int64_t down_us;      /* When its latest connection ended; 0 = it was never connected. */
     struct sched_rates rates;
     struct message_stats stats;   /* Latest STATS; all zero = not received yet. */
     struct message_about about;   /* Latest ABOUT; empty texts = not received yet. */

@@ -83,8 +83,12 @@ static void on_up(void *self, struct fleet_machine *m, const struct transport_id
     m->kv_tokens = sched_memory_tokens_most(&memory, region->block_count);
     m->links = (struct machine_bits){{0}};
     stats_set(g, m, &(struct message_stats){0});
-    log_info("machine %s pool %s is up at %s, kv tokens %llu", identity->name, pool_name(m->home),
-             m->connection.address, (unsigned long long)m->kv_tokens);
+    char after[64] = "";
+    if (m->down_us > 0)
+        snprintf(after, sizeof(after), ", %d ms after it was lost",
+                 (int)((gateway_now(g) - m->down_us) / 1000));
+    log_info("machine %s pool %s is up at %s, kv tokens %llu%s", identity->name, pool_name(m->home),
+             m->connection.address, (unsigned long long)m->kv_tokens, after);
     metrics_machine_up_set(g->options.metrics, m->index, true);
     gateway_event_machine(g, m);
     m->pool = m->home;
@@ -111,6 +115,7 @@ static void on_down(void *self, struct fleet_machine *m, bool silent)
 {
     struct gateway *g = self;
     m->link_reason[0] = 0;
+    m->down_us = gateway_now(g);
     metrics_machine_up_set(g->options.metrics, m->index, false);
     for (uint32_t other = 0; other < g->fleet->count; other++)
         if (machine_bits_has(&m->links, other))

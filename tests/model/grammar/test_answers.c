@@ -15,15 +15,35 @@
 
 #define END 256u /* The control token of the vocabulary. */
 
+static enum status vocabulary_make(void *self, struct grammar_vocabulary **out, struct error *error)
+{
+    if (self != NULL)
+        return error_set(error, ST_NOT_FOUND, "%s", (const char *)self);
+    return grammar_vocabulary_open(tokens_count(), tokens_piece, NULL, out, error);
+}
+
 static struct grammar_cache *cache_open(void)
 {
-    struct grammar_vocabulary *vocabulary;
     struct grammar_cache *cache;
     struct error error;
-    CHECK(grammar_vocabulary_open(tokens_count(), tokens_piece, NULL, &vocabulary, &error) ==
-          ST_OK);
-    CHECK(grammar_cache_open(vocabulary, &cache, &error) == ST_OK);
+    CHECK(grammar_cache_open(vocabulary_make, NULL, &cache, &error) == ST_OK);
     return cache;
+}
+
+/* Without a vocabulary, each constraint fails with the reason. */
+static void test_no_vocabulary(void)
+{
+    static char reason[] = "no tokenizer";
+    struct grammar_cache *cache;
+    struct grammar_answer *answer;
+    struct error error;
+    const uint32_t *mask;
+    CHECK(grammar_cache_open(vocabulary_make, reason, &cache, &error) == ST_OK);
+    CHECK(grammar_answer_open(cache, "x", 1, NULL, 0, &answer) == ST_OK);
+    CHECK(grammar_answer_mask(answer, NULL, 0, &mask, &error) == ST_NOT_FOUND);
+    CHECK(strcmp(error.text, reason) == 0);
+    grammar_answer_close(answer);
+    grammar_cache_close(cache);
 }
 
 static struct grammar_answer *answer_open(struct grammar_cache *cache, const char *text,
@@ -163,6 +183,7 @@ int main(void)
     test_replay(seed + 1, "json_object:");
     test_replay(seed + 2, "grammar:root ::= \"(\" root* \")\" | [a-c]+");
     test_errors();
+    test_no_vocabulary();
     test_many();
     test_prepared();
     return 0;
