@@ -81,6 +81,13 @@ bool child_crashed(const siginfo_t *info)
     return false;
 }
 
+bool child_killed(const siginfo_t *info)
+{
+    if (info->si_code == CLD_EXITED)
+        return info->si_status == CHILD_EXIT_KILLED;
+    return !child_crashed(info);
+}
+
 uint64_t child_memory_kills(void)
 {
     char line[128];

@@ -42,11 +42,15 @@ struct child_process {
 
 /* Exit status of a machine whose device failed, or one of whose stage processes crashed. */
 #define CHILD_EXIT_CRASHED 70
+/* Exit status of a machine one of whose stage processes was killed from outside. */
+#define CHILD_EXIT_KILLED 71
 
 /* Returns true if the process ended by an error of its own: by a signal of an error (such as
  * SIGSEGV or SIGABRT) or with CHILD_EXIT_CRASHED. Returns false if it ended by itself, or was
  * killed from outside. `info` is the result of waitid. */
 bool child_crashed(const siginfo_t *info);
+/* Returns true if the process, or one of its stage processes, was killed from outside. */
+bool child_killed(const siginfo_t *info);
 /* Returns how many processes of this host the kernel has killed because memory was short; 0 = the
  * kernel does not say. */
 uint64_t child_memory_kills(void);

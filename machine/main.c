@@ -157,8 +157,8 @@ static void step_back(uint32_t by)
         log_warn("nice %u: %s", by, strerror(errno));
 }
 
-/* *crashed_out = the machine's device failed, or a stage process crashed. */
-static enum status run(struct arguments *arguments, struct config *config, bool *crashed_out,
+/* *exit_status_out: see machine_process.exit_status. */
+static enum status run(struct arguments *arguments, struct config *config, int *exit_status_out,
                        struct error *error)
 {
     struct machine_keys keys = {.pipe_fd = -1};
@@ -219,7 +219,7 @@ static enum status run(struct arguments *arguments, struct config *config, bool 
     if (status == ST_OK)
         status = arguments->stage >= 0 ? machine_process_run_stage(&process, error)
                                        : machine_process_run_machine(&process, error);
-    *crashed_out = process.crashed;
+    *exit_status_out = process.exit_status;
     machine_keys_done(&keys);
     turns_close(process.turns);
     notify_close(&process.notify);
@@ -251,11 +251,11 @@ int machine_main(int argc, char **argv)
     if (arguments.log_level != NULL)
         log_level_parse(arguments.log_level, &log_level);
     log_open(log_name, log_level);
-    bool crashed = false;
-    enum status status = run(&arguments, config, &crashed, &error);
+    int why = 0;
+    enum status status = run(&arguments, config, &why, &error);
     if (status != ST_OK && arguments.ready_fd >= 0)
         child_failure_report(arguments.ready_fd, &error);
     free(config);
     exit_status = status == ST_OK ? 0 : options_fail(&table, status, &error);
-    return crashed ? CHILD_EXIT_CRASHED : exit_status;
+    return why != 0 ? why : exit_status;
 }

@@ -3,6 +3,7 @@
 
 #include "common/log.h"
 #include "host/batch_record.h"
+#include "host/child.h"
 #include "machine/executor/stage.h"
 #include "machine/member.h"
 
@@ -120,6 +121,13 @@ static enum status await_stages(const struct runner *runner, bool *ready_out, st
     return status;
 }
 
+static int exit_status_of(enum status status)
+{
+    if (status == ST_OK || status == ST_UNREACHABLE)
+        return 0;
+    return status == ST_CANCELLED ? CHILD_EXIT_KILLED : CHILD_EXIT_CRASHED;
+}
+
 static enum status serve(const struct runner *runner, struct machine_member *member,
                          struct error *error)
 {
@@ -128,7 +136,7 @@ static enum status serve(const struct runner *runner, struct machine_member *mem
     for (;;) {
         int timeout_ms = machine_member_turn(member, m, machine_turn(m));
         enum status status = machine_failure(m, error);
-        runner->process->crashed = status != ST_OK && status != ST_UNREACHABLE;
+        runner->process->exit_status = exit_status_of(status);
         if (status != ST_OK || (machine_stopped(m) && machine_member_removed(member)))
             return status;
         if (wait_for(runner, fds, 2, timeout_ms))

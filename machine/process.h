@@ -26,8 +26,9 @@ struct machine_process {
     int turns_fd;        /* Shared memory of the turns; -1 = none. */
     struct turns *turns; /* Opened by machine_process_turns_open; NULL = none. */
     int batches_fd;      /* Record of the running batches; -1 = none. */
-    /* Set by machine_process_run_machine: the device failed, or a stage process crashed. */
-    bool crashed;
+    /* Exit status that says why the machine has ended (host/child.h): the device failed, or a stage
+     * process crashed or was killed. Set by machine_process_run_machine; 0 = none of these. */
+    int exit_status;
     struct notify notify; /* The service manager. */
     int signal_fd; /* signalfd: SIGHUP, and the signals that end the process. */
     /* --log-level for stage processes that the machine starts; NULL = the default. */

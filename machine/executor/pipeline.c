@@ -20,9 +20,31 @@
 #define RETRY_MAX_US   2000000
 #define CRASH_WAIT_MS  300 /* Only when the machine ends anyway. */
 
-/* Finds out whether a stage process of this host has crashed: a process that ends closes its
- * connections a moment before its end can be seen. */
-static void crash_find(struct pipeline *p)
+/* Takes the ends of stage processes of this host that have happened, and sets their polls[i].fd to
+ * -1. Returns the number of processes that are left. */
+static uint32_t ends_take(struct pipeline *p, struct pollfd polls[LIMIT_STAGE_PROCESSES])
+{
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < p->plan->process_count; i++) {
+        siginfo_t info = {0};
+        if (polls[i].fd < 0)
+            continue;
+        if (waitid(P_PIDFD, (id_t)polls[i].fd, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+            info.si_pid == 0) {
+            left++;
+            continue;
+        }
+        p->crashed |= child_crashed(&info);
+        p->killed |= child_killed(&info);
+        polls[i].fd = -1;
+    }
+    return left;
+}
+
+/* Finds out whether a stage process of this host has crashed, or was killed from outside: a process
+ * that ends closes its connections a moment before its end can be seen, and other stage processes
+ * may end earlier because of that. */
+static void cause_find(struct pipeline *p)
 {
     struct pollfd polls[LIMIT_STAGE_PROCESSES];
     uint32_t count = p->plan->process_count;
@@ -30,14 +52,9 @@ static void crash_find(struct pipeline *p)
         const struct child_process *child = &p->processes[i].child;
         polls[i] = (struct pollfd){.fd = child->pid != 0 ? child->pidfd : -1, .events = POLLIN};
     }
-    poll(polls, count, CRASH_WAIT_MS);
-    for (uint32_t i = 0; i < count; i++) {
-        siginfo_t info = {0};
-        if (polls[i].fd >= 0 &&
-            waitid(P_PIDFD, (id_t)polls[i].fd, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-            info.si_pid != 0)
-            p->crashed |= child_crashed(&info);
-    }
+    while (ends_take(p, polls) > 0 && !p->crashed && !p->killed)
+        if (poll(polls, count, CRASH_WAIT_MS) <= 0)
+            return;
 }
 
 void pipeline_fail(struct pipeline *p, const char *format, ...)
@@ -49,7 +66,7 @@ void pipeline_fail(struct pipeline *p, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(p->failure.text, sizeof(p->failure.text), format, arguments);
     va_end(arguments);
-    crash_find(p);
+    cause_find(p);
 }
 
 void pipeline_send(struct pipeline *p, struct stage_process *process,
@@ -205,7 +222,7 @@ static bool pipeline_is_ready(const struct executor *e)
 static enum status pipeline_failure(const struct executor *e, struct error *error)
 {
     const struct pipeline *p = pipeline_of_const(e);
-    enum status status = p->crashed ? ST_IO : ST_UNREACHABLE;
+    enum status status = p->crashed ? ST_IO : p->killed ? ST_CANCELLED : ST_UNREACHABLE;
     return p->failed ? error_set(error, status, "%s", p->failure.text) : ST_OK;
 }
 

@@ -226,7 +226,7 @@ static void process_ended(struct launcher *l, struct fleet_machine *m, const sig
         l->options.events.given_up(l->options.self, m, why);
     } else {
         l->options.events.ended(l->options.self, m);
-        restart_plan(l, m, how, info->si_code != CLD_EXITED && !crashed);
+        restart_plan(l, m, how, child_killed(info) && !crashed);
     }
 }
 

@@ -3,6 +3,7 @@
  * killed if they do not. Method: this program is its own machine: started with "machine" it behaves
  * according to its name. */
 #include "host/batch_record.h"
+#include "host/child.h"
 #include "host/turns.h"
 #include "server/fleet/launcher.h"
 #include "tests/check.h"
@@ -85,7 +86,7 @@ static int machine(int argc, char **argv)
     }
     while (!terminated)
         usleep(1000);
-    return 0;
+    return strcmp(name, "bereft") == 0 ? CHILD_EXIT_KILLED : 0;
 }
 
 /* ---- the launcher ---- */
@@ -228,6 +229,24 @@ static void test_changes(void)
     stop_all(l, false);
 }
 
+/* A machine that ends because a stage process was killed starts again at once, and the pauses begin
+ * at the shortest one; a machine that ends by itself waits. */
+static void test_bereft(void)
+{
+    static struct config config;
+    struct seen seen[2];
+    struct launcher *l = launch(&config, "bereft", "good", seen);
+    for (uint32_t i = 0; i < 2; i++) {
+        turn_until(l, &seen[i].ready, 1);
+        clock_shift_us += 1000000;
+        kill(atoi(seen[i].address + 10), SIGTERM);
+        turn_until(l, &seen[i].ended, 1);
+        CHECK(fleet->machines[i].process.backoff_us == (i == 0 ? 200000 : 400000));
+        turn_until(l, &seen[i].ready, 2);
+    }
+    stop_all(l, false);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "machine") == 0)
@@ -250,6 +269,7 @@ int main(int argc, char **argv)
     CHECK(seen[0].ended == 1); /* an end that was asked for is no event */
 
     test_changes();
+    test_bereft();
     l = launch(&config, "good", "hopeless", seen);
     turn_until(l, &seen[1].given_up, 1);
     CHECK(seen[1].ready == 0 && seen[1].ended == 0);
