@@ -19,7 +19,8 @@ void gateway_machine_crashed(struct gateway *g, struct fleet_machine *m, const c
              count);
     snprintf(text, sizeof(text), "machine %s crashed (%s)", m->config.name, how);
     metrics_counter_add(g->options.metrics, METRICS_MACHINE_CRASHES, 1);
-    requests_crash_handle(g->requests, ids, count, g->options.config->scheduler.crashes_max, text);
+    requests_crash_handle(g->requests, m, ids, count, g->options.config->scheduler.crashes_max,
+                          text);
 }
 
 void gateway_machine_shutdown(struct gateway *g, struct fleet_machine *m)

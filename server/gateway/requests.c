@@ -192,6 +192,10 @@ static void request_cancel(struct requests *q, const struct gateway_request *r)
 /* Forgets the machines of this generation. */
 static void generation_clear(struct gateway_request *r)
 {
+    if (r->prompt_machine != NULL) {
+        r->machines_before[0] = r->prompt_machine;
+        r->machines_before[1] = r->token_machine;
+    }
     r->prompt_machine = r->token_machine = NULL;
     r->prompt_progress = r->token_progress = 0;
     r->early_count = 0;
@@ -677,12 +681,19 @@ void requests_lose(struct requests *q, struct gateway_request *r, const struct f
     generation_lose(q, r, cause, dead, "its machine or its link is gone");
 }
 
-void requests_crash_handle(struct requests *q, const uint64_t *ids, uint32_t count,
-                           uint32_t crashes_max, const char *how)
+/* True if the machine has, or had in the generation before this one, a part in the request. */
+static bool had_request(const struct fleet_machine *m, const struct gateway_request *r)
+{
+    return m == r->prompt_machine || m == r->token_machine || m == r->machines_before[0] ||
+           m == r->machines_before[1];
+}
+
+void requests_crash_handle(struct requests *q, const struct fleet_machine *m, const uint64_t *ids,
+                           uint32_t count, uint32_t crashes_max, const char *how)
 {
     for (uint32_t i = 0; i < count; i++) {
         struct gateway_request *r = request_table_find(&q->table, ids[i]);
-        if (r == NULL || r->state == GATEWAY_REQUEST_ENDING)
+        if (r == NULL || r->state == GATEWAY_REQUEST_ENDING || !had_request(m, r))
             continue;
         bool over = blame_crash_add(&r->blame, r->delivered, crashes_max);
         log_warn("request %s (%llx) was computed when %s; crashes in a row: %u", r->client_id,

@@ -84,6 +84,9 @@ struct gateway_request {
 
     struct fleet_machine *prompt_machine; /* NULL = not routed. */
     struct fleet_machine *token_machine;  /* NULL = not routed, or none is needed. */
+    /* The prompt machine and the token machine of the generation before this one, whose connections
+     * may end before the gateway learns that they crashed; NULL = none. */
+    const struct fleet_machine *machines_before[2];
 
     /* [EARLY_MAX] (requests.c): tokens that arrived before the first one; NULL = none yet. */
     struct message_token *early_tokens;

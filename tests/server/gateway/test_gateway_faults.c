@@ -319,6 +319,28 @@ static void test_crashes(void)
     fake_cluster_close(c);
 }
 
+/* A machine that crashes can blame only requests that were sent to it: in their present generation,
+ * or in the one before. */
+static void test_crash_of_others(void)
+{
+    struct fake_cluster *c = fake_cluster_open(2, 2, 0, 64, 8);
+    c->config.scheduler.crashes_max = 1;
+    fake_start_all(c);
+    struct fake_client client = {0};
+    const uint64_t id = bring(c, &client, AT_DECODE)->id;
+    struct fake_machine *m = fake_machine(c, "t0"), *other = fake_machine(c, "t1");
+    gateway_machine_crashed(c->gateway, fake_record(other), "signal 11", &id, 1);
+    fake_settle(c);
+    CHECK(!client.ended && fake_token_side(m, id) != NULL);
+    fake_kill(m); /* The gateway sees the end of the connection first. */
+    fake_settle(c);
+    CHECK(!client.ended && fake_token_side(other, id) != NULL);
+    gateway_machine_crashed(c->gateway, fake_record(m), "signal 11", &id, 1);
+    fake_settle(c);
+    CHECK(client.ended && client.end == GATEWAY_BLAMED);
+    fake_cluster_close(c);
+}
+
 /* A gap in a machine's tokens is a fault of that machine: the request goes on with another
  * generation. */
 static void test_gap(void)
@@ -528,6 +550,7 @@ int main(void)
     test_lost_too_often();
     test_killed_often();
     test_crashes();
+    test_crash_of_others();
     test_gap();
     test_reconnect();
     test_back_off();
