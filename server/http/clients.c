@@ -198,18 +198,21 @@ static struct http_client *first_of(struct list *list, const struct address *add
     return c;
 }
 
-/* Returns the client that has waited longest without a request; address NULL = of any address. */
+/* Returns the client that has waited longest without a request. address NULL = a client of any
+ * address, which is not young. */
 static struct http_client *client_to_replace(struct http_clients *all,
-                                             const struct address *address)
+                                             const struct address *address, int64_t now_us)
 {
     struct http_client *arriving = first_of(&all->lists[HTTP_CLIENT_ARRIVING], address);
     struct http_client *idle = first_of(&all->lists[HTTP_CLIENT_IDLE], address);
+    if (address == NULL && arriving != NULL && now_us - arriving->since_us < HTTP_CLIENT_YOUNG_US)
+        arriving = NULL;
     if (arriving == NULL || idle == NULL)
         return arriving != NULL ? arriving : idle;
     return idle->since_us < arriving->since_us ? idle : arriving;
 }
 
-bool http_clients_admit(struct http_clients *all, const struct sockaddr *from)
+bool http_clients_admit(struct http_clients *all, const struct sockaddr *from, int64_t now_us)
 {
     struct address wanted;
     const struct address *address = NULL;
@@ -217,14 +220,14 @@ bool http_clients_admit(struct http_clients *all, const struct sockaddr *from)
         address = *address_find(all, &wanted);
     struct http_client *replaced = NULL;
     if (address != NULL && address->clients >= all->options.per_address_max) {
-        replaced = client_to_replace(all, address);
+        replaced = client_to_replace(all, address, now_us);
         if (replaced == NULL)
             return false;
         client_close(replaced, "its address has too many connections");
     } else if (all->count >= all->options.connections_max) {
-        replaced = client_to_replace(all, NULL);
+        replaced = client_to_replace(all, NULL, now_us);
         if (replaced == NULL)
-            return false;
+            return all->count < all->options.connections_max + all->options.connections_new;
         client_close(replaced, "a new connection needs its place");
     }
     return true;
@@ -372,6 +375,17 @@ static int64_t rates_check(struct http_clients *all, int64_t now_us)
     return all->rates_check_us;
 }
 
+/* Closes clients beyond the places. Returns when the next one is no longer young. */
+static int64_t surplus_close(struct http_clients *all, int64_t now_us)
+{
+    struct http_client *c;
+    while (all->count > all->options.connections_max && (c = client_to_replace(all, NULL, now_us)) != NULL)
+        client_close(c, "a new connection needs its place");
+    c = all->lists[HTTP_CLIENT_ARRIVING].first;
+    return all->count > all->options.connections_max && c != NULL ? c->since_us + HTTP_CLIENT_YOUNG_US
+                                                         : INT64_MAX;
+}
+
 int64_t http_clients_turn(struct http_clients *all, int64_t now_us)
 {
     const struct http_clients_options *options = &all->options;
@@ -380,7 +394,9 @@ int64_t http_clients_turn(struct http_clients *all, int64_t now_us)
                                      "its first request did not arrive");
     int64_t idle_us =
         late_close(all, HTTP_CLIENT_IDLE, options->idle_us, now_us, "it sent no further request");
+    int64_t surplus_us = surplus_close(all, now_us);
     next_us = arriving_us < next_us ? arriving_us : next_us;
+    next_us = surplus_us < next_us ? surplus_us : next_us;
     next_us = idle_us < next_us ? idle_us : next_us;
     return next_us == INT64_MAX ? -1 : next_us - now_us;
 }

@@ -6,7 +6,9 @@
  *                   └─ headers of the next request ◄──────┘
  *
  * In every state except working, a client has a time limit. When all places are taken, a new
- * connection takes the place of the connection that has been arriving or idle for the longest time.
+ * connection takes the place of the connection that has been idle, or arriving for at least
+ * HTTP_CLIENT_YOUNG_US, for the longest time. If there is none, the new connection waits beyond the
+ * places, so that a request that is refused gets its answer (503) instead of a closed connection.
  * Some places are kept for short requests, so that requests such as /health are always answered.
  * Clients without an API key also have a limit for each address.
  *
@@ -31,11 +33,15 @@ enum http_client_state {
     HTTP_CLIENT_STATES     /* Number of states. */
 };
 
+/* A new client has this time to send its first headers, even if others need its place. */
+#define HTTP_CLIENT_YOUNG_US 250000
+
 struct http_clients;
 struct http_client;
 
 struct http_clients_options {
-    uint32_t connections_max; /* Most open connections. */
+    uint32_t connections_max; /* Most open connections, except new ones. */
+    uint32_t connections_new; /* Most new connections that wait beyond connections_max. */
     uint32_t
         connections_reserved; /* Places that http_client_work_begin keeps for short requests. */
     uint32_t per_address_max; /* Most clients of one address that have shown no API key. */
@@ -58,8 +64,9 @@ void http_clients_limits_set(struct http_clients *clients, uint32_t per_address_
                              int64_t arriving_us, uint64_t bytes_per_second_min);
 
 /* Makes room for a new connection from this address; closes another connection if necessary.
- * Returns false if no connection can be closed: the new connection must not be accepted. */
-bool http_clients_admit(struct http_clients *clients, const struct sockaddr *address);
+ * Returns false if there is no room: the new connection must not be accepted. */
+bool http_clients_admit(struct http_clients *clients, const struct sockaddr *address,
+                        int64_t now_us);
 /* Adds an accepted connection in the state ARRIVING. Returns NULL if there is no memory. The limit
  * for each address does not apply to connections of this host (loopback, Unix sockets). */
 struct http_client *http_client_add(struct http_clients *clients, const struct sockaddr *address,
@@ -84,7 +91,7 @@ void http_client_key_shown(struct http_client *client);
  * requests. The request ends when the client is IDLE again. */
 bool http_client_work_begin(struct http_client *client);
 
-/* Closes the clients that have exceeded a time limit. Returns the microseconds until the next call;
+/* Closes the clients that have exceeded a time limit, and those beyond the places. Returns the microseconds until the next call;
  * -1 = only after a client has entered a state. */
 int64_t http_clients_turn(struct http_clients *clients, int64_t now_us);
 

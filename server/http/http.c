@@ -19,8 +19,9 @@
 #define GRACE_SECONDS 30
 /* Places for clients that are not tenants with work. */
 #define PLACES_KEPT_MAX 64
-/* Connections that were replaced, and are being closed, take no place but still have a socket. */
-#define CLOSING_MAX 64
+/* Connections that were replaced, and are being closed, take no place but still have a socket; new
+ * ones may wait beyond the places. */
+#define BEYOND_MAX 64
 
 static void on_daemon_log(void *self, const char *format, va_list args)
 {
@@ -37,7 +38,8 @@ static enum MHD_Result on_accept(void *self, const struct sockaddr *address, soc
 {
     (void)bytes;
     struct http *h = self;
-    return http_clients_admit(h->clients, address) ? MHD_YES : MHD_NO;
+    return http_clients_admit(h->clients, address, clock_now_us(h->options.clock)) ? MHD_YES
+                                                                                   : MHD_NO;
 }
 
 static void on_connection(void *self, struct MHD_Connection *connection, void **context,
@@ -85,9 +87,11 @@ static enum status clients_open(struct http *h)
 {
     const struct config *config = h->options.config;
     uint32_t places = config->http.connections_max;
-    places -= part_of(places, 16, CLOSING_MAX);
+    uint32_t beyond = part_of(places, 16, BEYOND_MAX);
+    places -= beyond;
     struct http_clients_options options = {
         .connections_max = places,
+        .connections_new = beyond,
         .connections_reserved = part_of(places, 16, PLACES_KEPT_MAX),
         .idle_us = IDLE_SECONDS_MAX * 1000000ll,
         .grace_us = GRACE_SECONDS * 1000000ll,

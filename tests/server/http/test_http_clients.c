@@ -22,11 +22,14 @@ static void on_close(void *self, struct http_client *client, const char *why)
     closed[closed_count++] = http_client_fd(client);
 }
 
+static uint32_t places_new; /* Option of the clients that are opened next. */
+
 static struct http_clients *clients_open(uint32_t places, uint32_t kept, uint32_t per_address)
 {
     struct http_clients *all;
     struct http_clients_options options = {
         .connections_max = places,
+        .connections_new = places_new,
         .connections_reserved = kept,
         .per_address_max = per_address,
         .arriving_us = 30 * SECOND_US,
@@ -60,7 +63,7 @@ static struct http_client *arrive(struct http_clients *all, const char *text, in
 {
     struct sockaddr_storage address = address_of(text);
     const struct sockaddr *from = (const struct sockaddr *)&address;
-    if (!http_clients_admit(all, from))
+    if (!http_clients_admit(all, from, now_us))
         return NULL;
     struct http_client *client = http_client_add(all, from, fd, now_us);
     CHECK(client != NULL && http_client_state(client) == HTTP_CLIENT_ARRIVING);
@@ -82,18 +85,44 @@ static void check_slow_connections_are_replaced(void)
     struct http_client *clients[PLACES];
     for (int i = 0; i < PLACES; i++)
         clients[i] = arrive(all, "10.0.0.1", i, i);
-    struct http_client *new = arrive(all, "10.0.0.2", 100, 10);
+    const int64_t late_us = PLACES + HTTP_CLIENT_YOUNG_US;
+    struct http_client *new = arrive(all, "10.0.0.2", 100, late_us);
     CHECK(new != NULL &&closed_count == 1 && closed[0] == 0);
-    work(clients[1], 11); /* this one's headers came in time */
-    struct http_client *another = arrive(all, "10.0.0.2", 101, 12);
+    work(clients[1], late_us + 1); /* this one's headers came in time */
+    struct http_client *another = arrive(all, "10.0.0.2", 101, late_us + 2);
     CHECK(another != NULL && closed_count == 2 && closed[1] == 2);
-    http_client_state_set(clients[1], HTTP_CLIENT_ANSWERING, 13);
-    http_client_state_set(clients[1], HTTP_CLIENT_IDLE, 14);
+    http_client_state_set(clients[1], HTTP_CLIENT_ANSWERING, late_us + 3);
+    http_client_state_set(clients[1], HTTP_CLIENT_IDLE, late_us + 4);
     CHECK(http_clients_count(all) == PLACES);
     for (int i = 0; i < PLACES; i++)
         http_client_remove(clients[i]);
     http_client_remove(new);
     http_client_remove(another);
+    http_clients_close(all);
+}
+
+/* A new client may send its headers, even if all places are taken: it is then refused with an answer.
+ * Only when it is no longer young does it have to leave. */
+static void check_new_clients_wait_beyond_the_places(void)
+{
+    enum { PLACES = 8, NEW = 2, ALL = PLACES + NEW };
+    places_new = NEW;
+    struct http_clients *all = clients_open(PLACES, 2, 100);
+    struct http_client *clients[ALL];
+    places_new = 0;
+    for (int i = 0; i < ALL; i++) {
+        CHECK((clients[i] = arrive(all, "10.0.0.1", i, i)) != NULL);
+        if (i < PLACES - 2)
+            work(clients[i], i);
+    }
+    CHECK(closed_count == 0 && arrive(all, "10.0.0.2", 100, 20) == NULL);
+    CHECK(http_clients_turn(all, 20) == PLACES - 2 + HTTP_CLIENT_YOUNG_US - 20);
+    http_clients_turn(all, PLACES - 2 + HTTP_CLIENT_YOUNG_US);
+    CHECK(closed_count == 1 && closed[0] == PLACES - 2);
+    http_clients_turn(all, 60 * HTTP_CLIENT_YOUNG_US); /* Not more than needed. */
+    CHECK(closed_count == 2 && closed[1] == PLACES - 1 && http_clients_count(all) == PLACES);
+    for (int i = 0; i < ALL; i++)
+        http_client_remove(clients[i]);
     http_clients_close(all);
 }
 
@@ -251,6 +280,7 @@ static void check_random(void)
 int main(void)
 {
     check_slow_connections_are_replaced();
+    check_new_clients_wait_beyond_the_places();
     check_places_are_kept();
     check_one_address_has_a_limit();
     check_time_limits();

@@ -3,6 +3,7 @@
 #include "tests/check.h"
 #include "tests/server/http/http_fixture.h"
 
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -24,21 +25,59 @@ static void wait_open(uint32_t want)
     CHECKF(open_count() == want, "%u connections, want %u", open_count(), want);
 }
 
+static void headers_ms_set(uint32_t ms)
+{
+    server_pause();
+    config.http.headers_ms = ms;
+    server_resume();
+}
+
+/* Sends a request, and lets time pass until it is answered: with all places taken, the connection is
+ * accepted when other ones are no longer young. */
+static void ask_patiently(const char *method, const char *path, const char *body)
+{
+    struct pollfd answer = {.fd = dial(), .events = POLLIN};
+    put_request(answer.fd, method, path, "", body);
+    for (int i = 0; poll(&answer, 1, 10) == 0; i++) {
+        CHECKF(i < 6000, "%s is not answered", path);
+        clock_advance(HTTP_CLIENT_YOUNG_US);
+    }
+    CHECK(get(answer.fd) == 200);
+    close(answer.fd);
+}
+
 /* F-18 of the security review. */
 static void check_silent_connections_lock_nobody_out(void)
 {
     int silent[4 * PLACES];
+    headers_ms_set(3600000); /* Only new connections make others end. */
     for (int i = 0; i < 4 * PLACES; i++) {
         silent[i] = dial();
         if (i % 2)
             put(silent[i], "POST /v1/comp", 13);
     }
-    CHECK(ask("GET", "/health", "", "") == 200);
-    CHECK(post("/v1/completions", "{\"prompt\": \"ehi\"}") == 200);
+    ask_patiently("GET", "/health", "");
+    ask_patiently("POST", "/v1/completions", "{\"prompt\": \"ehi\"}");
     CHECK(open_count() <= PLACES);
     for (int i = 0; i < 4 * PLACES; i++)
         close(silent[i]);
     wait_open(0);
+    headers_ms_set(30000);
+}
+
+/* Each of many clients at the same time gets an answer, not a closed connection. */
+static void check_many_are_refused(void)
+{
+    int fds[3 * PLACES];
+    for (int i = 0; i < 3 * PLACES; i++)
+        fds[i] = dial();
+    for (int i = 0; i < 3 * PLACES; i++)
+        put_request(fds[i], "POST", "/v1/completions", "", "{\"prompt\": \"h\"}");
+    for (int i = 0; i < 3 * PLACES; i++) {
+        CHECK(get(fds[i]) == 503);
+        expect("http/connections_max");
+        close(fds[i]);
+    }
 }
 
 /* All places have work: /health and the administrator still get in, others get 503. */
@@ -62,6 +101,7 @@ static void check_work_leaves_places(void)
         expect("http/connections_max");
     }
     CHECKF(refused > 0 && works > PLACES / 2, "%u refused, %u work", refused, works);
+    check_many_are_refused();
     CHECK(ask("GET", "/health", "", "") == 200);
     CHECK(ask("GET", "/admin/state", "", "") == 200);
     CHECK(ask("GET", "/metrics", "", "") == 200);
