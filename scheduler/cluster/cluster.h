@@ -8,8 +8,9 @@
  *
  * The policy (Splitwise, section IV-A) with the option `adaptive`:
  * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens, unless it has
- *    work and the request would put it over prompt_queue_threshold_tokens or _us. Otherwise the
- *    machine of the mixed pool, by the same condition.
+ *    work and the request would put it over prompt_queue_threshold_tokens or _us. If it has work,
+ *    a machine that the prompt pool has lent (rule 3) and that has fewer pending tokens goes before
+ *    it. Otherwise the machine of the mixed pool, by the same condition.
  * 2. Token machine: the machine of the token pool with the least scheduled KV memory, unless the
  *    request does not fit into the memory that is left beside what the machine keeps free.
  *    Otherwise the machine of the mixed pool, by the same condition.

@@ -180,13 +180,18 @@ static int64_t computed_us(const struct sched_cluster *sc, const struct cluster_
                : (int64_t)cluster_work_us(sc, i, MEASURE_PENDING, request->prompt_tokens);
 }
 
+static bool has_prompts(const struct seek *s, uint32_t i)
+{
+    const struct cluster_machine *machine = &s->sc->machines[i];
+    return s->sc->options.queues_told ? machine->busy
+                                      : machine->prompts_pending > 0 || machine->others.prompts > 0;
+}
+
 bool seek_prompt_over_threshold(const struct seek *s, uint32_t i)
 {
     const struct sched_cluster_options *options = &s->sc->options;
     const struct cluster_machine *machine = &s->sc->machines[i];
-    bool busy = options->queues_told ? machine->busy
-                                     : machine->prompts_pending > 0 || machine->others.prompts > 0;
-    if (!s->thresholds || !busy)
+    if (!s->thresholds || !has_prompts(s, i))
         return false;
     uint64_t tokens = s->sc->ranks[MEASURE_PENDING][i].tokens + s->request->prompt_tokens;
     return (options->prompt_queue_threshold_tokens > 0 &&
@@ -219,9 +224,29 @@ bool seek_token_over_threshold(const struct seek *s, uint32_t i, bool both)
            scheduled + request_scheduled_tokens(s->request) > memory_usable(s, i, both);
 }
 
+static bool lent_home_fits(const void *self, uint32_t i)
+{
+    const struct seek *s = self;
+    return s->sc->machines[i].home == POOL_PROMPT && prompt_fits(s, i);
+}
+
+/* A machine that the prompt pool has lent is one of the pool again when the other machines of the
+ * pool have prompts. Otherwise it would compute no prompt until its last answer has ended, while
+ * prompts wait beside it. */
+static uint32_t prompt_of_home(const struct seek *s)
+{
+    const struct sched_cluster *sc = s->sc;
+    uint32_t found = seek_least_loaded(s, MEASURE_PENDING, POOL_PROMPT, prompt_fits);
+    if (found == SCHED_NO_MACHINE || sc->lent_count == 0 || sc->options.homing != SCHED_HOMING_DONE ||
+        !has_prompts(s, found))
+        return found;
+    uint32_t lent = seek_least_loaded(s, MEASURE_PENDING, POOL_MIXED, lent_home_fits);
+    return lent != SCHED_NO_MACHINE && less_work(s, MEASURE_PENDING, lent, found) ? lent : found;
+}
+
 static uint32_t prompt_of_pools(const struct seek *s)
 {
-    uint32_t found = seek_least_loaded(s, MEASURE_PENDING, POOL_PROMPT, prompt_fits);
+    uint32_t found = prompt_of_home(s);
     if (found == SCHED_NO_MACHINE || seek_prompt_over_threshold(s, found))
         found = seek_least_loaded(s, MEASURE_PENDING, POOL_MIXED, prompt_fits);
     if (found != SCHED_NO_MACHINE && !seek_prompt_over_threshold(s, found))

@@ -162,15 +162,19 @@ static int64_t computed_us(const struct model_search *l, uint32_t i)
     return work_us(l, i, l->r->prompt_tokens);
 }
 
+static bool has_prompts(const struct model_search *l, uint32_t p)
+{
+    const struct model_machine *machine = &l->m->machines[p];
+    return l->m->options.queues_told ? machine->busy
+                                     : model_pending(l->m, p) > 0 || machine->others.prompts > 0;
+}
+
 static bool prompt_over(const struct model_search *l, uint32_t p)
 {
     const struct sched_cluster_options *options = &l->m->options;
     uint64_t tokens = options->prompt_queue_threshold_tokens;
     int64_t us = options->prompt_queue_threshold_us;
-    bool busy = l->m->options.queues_told
-                    ? l->m->machines[p].busy
-                    : model_pending(l->m, p) > 0 || l->m->machines[p].others.prompts > 0;
-    return l->thresholds && busy &&
+    return l->thresholds && has_prompts(l, p) &&
            ((tokens > 0 && model_rank(l->m, p, PENDING) + l->r->prompt_tokens > tokens) ||
             (us > 0 && work_us(l, p, 0) > us));
 }
@@ -208,9 +212,23 @@ static uint32_t less_of(const struct model_search *l, uint32_t a, uint32_t b, en
     return load(l, b, by) < load(l, a, by) ? b : a;
 }
 
+/* Returns `own`, or the best machine that the prompt pool has lent if `own` has prompts and more
+ * work. */
+static uint32_t own_or_lent(const struct model_search *l, uint32_t own)
+{
+    uint32_t lent = NONE;
+    if (own == NONE || l->m->options.homing != SCHED_HOMING_DONE || !has_prompts(l, own))
+        return own;
+    for (uint32_t p = 0; p < MODEL_MACHINES; p++)
+        if (l->m->machines[p].pool == POOL_MIXED && l->m->machines[p].home == POOL_PROMPT &&
+            prompt_good(l, p) && (lent == NONE || model_before(l, p, lent, PENDING)))
+            lent = p;
+    return less_of(l, own, lent, PENDING);
+}
+
 static uint32_t rule_1(const struct model_search *l)
 {
-    uint32_t own = prompt_in(l, POOL_PROMPT);
+    uint32_t own = own_or_lent(l, prompt_in(l, POOL_PROMPT));
     uint32_t mixed = prompt_in(l, POOL_MIXED);
     if (own != NONE && !prompt_over(l, own))
         return own;

@@ -514,6 +514,49 @@ static void test_pending_us(void)
     sched_cluster_close(sc);
 }
 
+/* While no token machine is up, a prompt machine is lent for an answer. Later prompts go to it as
+ * soon as the other prompt machine has prompts, however small these are, and their answers to token
+ * machines. */
+static void test_lent_computes_prompts(void)
+{
+    struct sched_cluster_options options = adaptive;
+    struct sched_machine_view view;
+    options.repurpose_window_us = 0;
+    options.prompt_queue_threshold_tokens = 8192;
+    cluster_open(&options, 2, 0);
+    for (uint32_t i = 2; i < MACHINES; i++)
+        tell((struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = i});
+    tell((struct sched_event){
+        .kind = SCHED_ARRIVED, .request = 1, .prompt_tokens = 10, .output_tokens = 1000});
+    CHECK(actions.count == 2 && actions.items[0].kind == SCHED_MOVED);
+    uint32_t lent = actions.items[0].machine, other = 1 - lent;
+    tell((struct sched_event){.kind = SCHED_PREFILLED, .request = 1});
+    sched_cluster_view(sc, lent, &view);
+    CHECK(lent < 2 && view.home == POOL_PROMPT && view.pool == POOL_MIXED);
+    for (uint32_t i = 2; i < MACHINES; i++) {
+        tell((struct sched_event){
+            .kind = SCHED_MACHINE_UP, .machine = i, .pool = POOL_TOKEN, .kv_tokens = 1000000});
+        for (uint32_t k = 0; k < 2; k++)
+            tell((struct sched_event){.kind = SCHED_LINK_UP, .machine = k, .peer = i});
+    }
+    begin(2, 300, 100);
+    CHECK(routed_to == other && decoded_by >= 2);
+    begin(3, 200, 100);
+    CHECK(routed_to == lent && decoded_by >= 2);
+    begin(4, 200, 100); /* 201 are pending on the lent machine: its answer counts as a token. */
+    CHECK(routed_to == lent && decoded_by >= 2);
+    begin(5, 10, 100);
+    CHECK(routed_to == other && decoded_by >= 2);
+    for (uint32_t i = 2; i < 6; i++)
+        tell((struct sched_event){.kind = SCHED_ENDED, .request = i, .output_tokens = 100});
+    sched_cluster_view(sc, lent, &view);
+    CHECK(view.pool == POOL_MIXED);
+    tell((struct sched_event){.kind = SCHED_ENDED, .request = 1, .output_tokens = 1000});
+    sched_cluster_view(sc, lent, &view);
+    CHECK(view.pool == POOL_PROMPT);
+    sched_cluster_close(sc);
+}
+
 int main(void)
 {
     uint64_t seed = test_seed();
@@ -527,6 +570,7 @@ int main(void)
     test_threshold_us();
     test_together();
     test_pending_us();
+    test_lent_computes_prompts();
     test_keys();
     test_one_token_uses_whole_memory();
     return 0;
