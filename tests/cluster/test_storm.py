@@ -176,4 +176,5 @@ def main():
         cancels(int(sys.argv[2]) if len(sys.argv) > 2 else 150, seed)
 
 
-main()
+if __name__ == "__main__":
+    main()
