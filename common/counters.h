@@ -66,6 +66,8 @@
       "The part of cleave_transfer_seconds_total after the first token: compute did not hide it.") \
     X(64, transfer_held_bytes, COUNTER, SENT, 1, "cleave_transfer_held_bytes_total",               \
       "KV bytes not written, because the token machine had them.")                                 \
+    X(64, checkpoint_bytes, COUNTER, SENT, 1, "cleave_checkpoint_bytes_total",                     \
+      "KV bytes of running answers copied to other machines (kv/checkpoint).")                     \
     X(64, resident_bytes, STATE, LOAD, 1, "cleave_machine_resident_bytes",                         \
       "Resident memory of a machine's process.")                                                   \
     X(64, mixed_prompt_tokens, STATE, LOAD, 1, "cleave_mixed_prompt_tokens",                       \
@@ -151,6 +153,10 @@
       "Prompt and answer tokens that resumed requests computed.")                                  \
     X(TOKENS_REUSED, COUNTER, ROUTING, "cleave_tokens_reused_total",                               \
       "Prompt and answer tokens of resumed requests whose KV a machine still had.")                \
+    X(CHECKPOINTS, COUNTER, ROUTING, "cleave_checkpoints_total",                                   \
+      "Copies of KV of running answers to other machines.")                                        \
+    X(CHECKPOINT_TOKENS_USED, COUNTER, ROUTING, "cleave_checkpoint_tokens_used_total",             \
+      "Tokens of resumed requests that were found in checkpoints.")                                \
     X(REQUESTS_HANDED_OVER, COUNTER, ROUTING, "cleave_requests_handed_over_total",                 \
       "Answers that left a draining machine with their KV.")                                       \
     X(EVENTS_WRITTEN, COUNTER, EVENTS, "cleave_events_written_total", "Lines of log/events_file.") \

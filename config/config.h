@@ -51,9 +51,10 @@ struct config_kv {
     char dtype[8];         /* "auto", "i16", "f16", "f32" or "i8". */
     /* Prompts of at least this length are transferred layer by layer. */
     uint32_t layerwise_threshold_tokens;
-    char transfer[16]; /* "auto", "layerwise" or "one-piece". */
-    bool prefix_cache; /* Machines keep the KV of earlier prefixes. */
-    bool prefault;     /* KV memory is allocated in the background after the start. */
+    char transfer[16];  /* "auto", "layerwise" or "one-piece". */
+    bool prefix_cache;  /* Machines keep the KV of earlier prefixes. */
+    char checkpoint[8]; /* "off", "idle" or "always": copies of running answers. */
+    bool prefault;      /* KV memory is allocated in the background after the start. */
 };
 
 /* The whole configuration. The field scheduler.wait_ms has the value of the key scheduler/wait_ms,

@@ -307,6 +307,10 @@ static bool values_check(const struct config *config, struct config_fault *fault
         return config_fault_set(fault, "scheduler/micro_batch_tokens",
                                 " = %u: want 0 or at least %d",
                                 config->scheduler.micro_batch_tokens, LIMIT_CHUNK_TOKENS_MIN);
+    if (config->kv.checkpoint[0] != 0 && strcmp(config->kv.checkpoint, "off") != 0 &&
+        !config->kv.prefix_cache)
+        return config_fault_set(fault, "kv/checkpoint", " = \"%s\": want kv/prefix_cache, or off",
+                                config->kv.checkpoint);
     return etcd_check(config, fault) && config_adapters_check(config, fault) &&
            config_machines_check(config, fault) && openness_check(config, fault) &&
            web_origins_check(config, fault);

@@ -389,6 +389,12 @@ const struct config_key config_keys[] = {
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "true: machines keep KV of earlier requests while memory allows. A prompt with the "
              "same beginning computes and sends only the rest."},
+    {"kv/checkpoint", CONFIG_CHOICE, FIELD(kv.checkpoint), .maximum = 7,
+     .choices = "off idle always", .default_text = "off", .reload = CONFIG_RELOAD_YES,
+     .help =
+         "Whether KV of running answers is copied to a second machine, so that a death costs few "
+         "tokens (operation.md). idle: while no request waits for KV on that link. Needs "
+         "`kv/prefix_cache`."},
     {"kv/prefault", CONFIG_BOOL, FIELD(kv.prefault), 0, 0, .default_text = "true",
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "true: KV memory is allocated in the background after start-up. false: at first use, "

@@ -75,14 +75,15 @@ void machine_gateway_message(struct machine *m, struct transport_peer *peer,
             machine_request_refuse(m, peer, &message->reserve.request, ST_CANCELLED, "is stopping");
         else
             token_pool_reserve(m->token_pool, peer, &message->reserve, m->now_us);
-        machine_gateway_demand_add(m, peer, 0, 1);
+        machine_gateway_demand_add(m, peer, 0, message->reserve.copy ? 0 : 1);
         return;
     case MESSAGE_PREFILL:
         if (m->stopping)
             machine_request_refuse(m, peer, &message->prefill.request, ST_CANCELLED, "is stopping");
         else
             prompt_pool_prefill(m->prompt_pool, peer, &message->prefill, m->now_us);
-        machine_gateway_demand_add(m, peer, message->prefill.prompt_count, 0);
+        if (message->prefill.copied_generation == 0)
+            machine_gateway_demand_add(m, peer, message->prefill.prompt_count, 0);
         return;
     case MESSAGE_CANCEL:
         on_cancel(m, &message->cancel);
@@ -385,6 +386,12 @@ static void local_aborted(void *self, const struct message_request *request)
     token_pool_kv_aborted(m->token_pool, request, m->now_us);
 }
 
+static void publish(void *self, const struct message_request *request)
+{
+    const struct machine *m = self;
+    token_pool_publish(m->token_pool, request);
+}
+
 struct prompt_pool_calls machine_prompt_calls(void)
 {
     return (struct prompt_pool_calls){
@@ -393,6 +400,7 @@ struct prompt_pool_calls machine_prompt_calls(void)
         .local_blocks = local_blocks,
         .local_ready = local_ready,
         .local_aborted = local_aborted,
+        .publish = publish,
         .push = machine_target_push,
         .flush = machine_target_flush,
     };

@@ -212,7 +212,7 @@ static void embedding_send(struct prompt_pool *pool, const struct prompt_request
 
 static void results_send(struct prompt_pool *pool, struct prompt_request *request, int64_t now_us)
 {
-    if (request->sampling.output_tokens_max > 0) {
+    if (request->sampling.output_tokens_max > 0 && !request->copy) {
         tokens_add(pool, request, &request->first_token);
         tokens_send(pool, request);
     }

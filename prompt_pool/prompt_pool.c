@@ -321,6 +321,12 @@ static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer
         return error_set(error, status, "machine %s is out of memory", pool->options.name);
     }
     request->gateway = gateway;
+    if (prefill->copied_generation > 0) {
+        status = prompt_copy_begin(pool, request, prefill, now_us, error);
+        if (status != ST_OK)
+            request_forget(pool, request);
+        return status;
+    }
     const struct sched_rank rank = {
         .key = prefill->rank.key,
         .weight = prefill->rank.weight,
@@ -509,7 +515,7 @@ void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *re
                 .layer_us = request->layer_us,
             },
     };
-    if (pushed && !request->answer_ended) {
+    if (pushed && !request->answer_ended && !request->copy) {
         pool->stats.transfers_layerwise += request->layerwise ? 1 : 0;
         pool->stats.transfers_one_piece += request->layerwise ? 0 : 1;
         pool->stats.transfer_us += message.prefilled.transfer_us;

@@ -47,6 +47,8 @@ struct prompt_pool_calls {
                                 struct prompt_local *out);
     void (*local_ready)(void *self, const struct message_kv_ready *ready, int64_t now_us);
     void (*local_aborted)(void *self, const struct message_request *request);
+    /* Hands the full blocks of an answer that this machine generates to the prefix cache. */
+    void (*publish)(void *self, const struct message_request *request);
     /* Writes KV to another machine, as kv_targets_push does. Not called with
      * options.stages_push. */
     enum status (*push)(void *self, struct kv_push *push, uint32_t layer_end);

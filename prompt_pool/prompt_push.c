@@ -55,8 +55,9 @@ void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request
         request->layer_us[layer] = (uint32_t)(now_us - request->began_us);
     request->push_first_layer = push.layer;
     request->pushed_bytes += bytes;
-    pool->stats.transfer_bytes += bytes;
-    pool->stats.transfer_layers += layers;
+    pool->stats.checkpoint_bytes += request->copy ? bytes : 0;
+    pool->stats.transfer_bytes += request->copy ? 0 : bytes;
+    pool->stats.transfer_layers += request->copy ? 0 : layers;
 }
 
 void prompt_push_plan(struct prompt_pool *pool, struct prompt_request *request, bool last,

@@ -60,6 +60,7 @@ struct prompt_request {
     bool local;
     bool wants_scores;   /* The gateway wants the scores of the prompt's tokens. */
     uint8_t pooling;     /* enum pooling: the gateway wants the prompt's embedding. */
+    bool copy;           /* Nothing is computed: KV of the prefix cache is pushed. */
     bool layerwise;      /* Each layer is pushed as soon as it is computed. */
     bool answer_ended;   /* The first token ended the answer, so nothing is decoded. */
     bool writes_pending; /* A write or a flush was issued, and no flush has reported its end. */
@@ -208,6 +209,14 @@ void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request)
 void prompt_prefix_keep(struct prompt_pool *pool, struct prompt_request *request);
 /* Frees the request's own blocks and its chain in the prefix cache. */
 void prompt_prefix_free(struct prompt_pool *pool, const struct prompt_request *request);
+
+/* ---- prompt_copy.c ---- */
+
+/* Begins a copy (copied_generation of PREFILL): the request goes from PROMPT_QUEUED to
+ * PROMPT_COMPUTED, and prompt_pool_results_send pushes the KV. On an error the caller forgets the request. */
+enum status prompt_copy_begin(struct prompt_pool *pool, struct prompt_request *request,
+                              const struct message_prefill *prefill, int64_t now_us,
+                              struct error *error);
 
 /* ---- prompt_push.c ---- */
 

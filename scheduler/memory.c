@@ -156,6 +156,29 @@ void sched_memory_reserve(struct sched_memory *memory, sched_slot slot,
                               entry->blocks.spans * options->block_tokens, &request->rank);
 }
 
+void sched_memory_copy_add(struct sched_memory *memory, sched_slot slot, uint32_t tokens)
+{
+    struct entry *entry = entry_of(memory, slot);
+    assert(!entry->used);
+    *entry = (struct entry){.used = true, .request = {.prompt_tokens = tokens}};
+    entry->blocks.kept_spans = sched_memory_kept_spans(&memory->options, false);
+    entry->blocks.spans_max = sched_memory_spans_of(&memory->options, tokens);
+    spans_set(memory, entry, entry->blocks.spans_max);
+}
+
+bool sched_memory_copy_grant(struct sched_memory *memory, sched_slot slot, uint32_t blocks_needed,
+                             uint32_t blocks_free)
+{
+    struct entry *entry = entry_used(memory, slot);
+    sched_slot waiting;
+    if (sched_machine_reserve_head(memory->sched, &waiting) || blocks_needed > blocks_free ||
+        blocks_free - blocks_needed < memory->options.block_count / 2)
+        return false;
+    entry->blocks.granted = true;
+    holder_count(memory, entry, 1);
+    return true;
+}
+
 const struct sched_memory_blocks *sched_memory_blocks(const struct sched_memory *memory,
                                                       sched_slot slot)
 {

@@ -118,6 +118,15 @@ uint64_t sched_memory_tokens_most(const struct sched_memory_options *options, ui
 /* Queues a reservation. Requires an unused slot, and that the longest answer fits the machine. */
 void sched_memory_reserve(struct sched_memory *memory, sched_slot slot,
                           const struct sched_memory_request *request);
+/* Adds a request whose KV is only stored here (a copy of `tokens` tokens, in full blocks). It waits
+ * in no queue: call sched_memory_copy_grant next, and sched_memory_remove if that returns false.
+ * Requires an unused slot and a model without windows. */
+void sched_memory_copy_add(struct sched_memory *memory, sched_slot slot, uint32_t tokens);
+/* Grants the copy its blocks, of which the caller must take blocks_needed. Returns false if a
+ * reservation waits for memory, or if less than half of the machine's blocks would be left free:
+ * copies go after every request. */
+bool sched_memory_copy_grant(struct sched_memory *memory, sched_slot slot, uint32_t blocks_needed,
+                             uint32_t blocks_free);
 /* Returns the blocks of a request from sched_memory_reserve to sched_memory_remove. The pointer
  * stays valid until then. */
 const struct sched_memory_blocks *sched_memory_blocks(const struct sched_memory *memory,

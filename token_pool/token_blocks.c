@@ -94,6 +94,11 @@ void token_blocks_prompt_done(struct token_pool *pool, struct token_request *req
     prefix_add(pool, request, request->prompt_tokens);
 }
 
+void token_blocks_publish(struct token_pool *pool, struct token_request *request)
+{
+    prefix_add(pool, request, request->prompt_tokens + request->generated - 1);
+}
+
 /* Frees the blocks that the request has taken and not handed to the prefix cache. */
 static void blocks_free(struct token_pool *pool, const struct token_request *request,
                         uint32_t spans)

@@ -85,6 +85,21 @@ static void request_granted(struct token_pool *pool, struct token_request *reque
     options->calls.await_changed(options->self, &await, false);
 }
 
+bool token_copy_grant(struct token_pool *pool, struct token_request *request, int64_t now_us)
+{
+    sched_slot slot = token_slot_of(pool, request);
+    uint32_t needed = token_blocks_prefix_pin(pool, request);
+    if (!sched_memory_copy_grant(pool->memory, slot, needed, kv_pool_available(pool->options.kv)))
+        return false;
+    if (needed > 0) {
+        request_granted(pool, request, now_us);
+        return true;
+    }
+    reserved_send(pool, request);
+    token_request_forget(pool, request);
+    return true;
+}
+
 void token_pool_waiting_grant(struct token_pool *pool, int64_t now_us)
 {
     sched_slot slot;

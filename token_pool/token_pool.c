@@ -181,9 +181,14 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
                          reserve->sampling.adapter, options->name, options->adapter_count);
     uint32_t output_room = options->memory.context_tokens - reserve->prompt_tokens;
     uint32_t output_max = reserve->sampling.output_tokens_max;
-    uint32_t output_limit = output_max < output_room ? output_max : output_room;
+    uint32_t output_limit = reserve->copy ? 0 : output_max < output_room ? output_max : output_room;
     uint32_t tokens = reserve->prompt_tokens + output_limit;
     bool local = strcmp(reserve->prompt_machine, options->name) == 0;
+    if (reserve->copy &&
+        (options->prefix == NULL || !reserve->prefix_cache || local || reserve->prompt_count == 0 ||
+         reserve->prompt_tokens % options->memory.block_tokens != 0))
+        return error_set(error, ST_INVALID, "machine %s stores no copy of %u tokens of machine %s",
+                         options->name, reserve->prompt_tokens, reserve->prompt_machine);
     uint32_t blocks = sched_memory_blocks_of(&options->memory, tokens, local);
     uint32_t most = kv_pool_block_count(options->kv);
     if (blocks > most)
@@ -205,6 +210,7 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
         .owner = ++pool->admitted_count << 16 | slot,
         .gateway = gateway,
         .local = local,
+        .copy = reserve->copy,
         .sampling = reserve->sampling,
         .prompt_tokens = reserve->prompt_tokens,
         .output_limit = output_limit,
@@ -221,6 +227,14 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
     }
     memcpy(request->prompt_machine, reserve->prompt_machine, sizeof(request->prompt_machine));
     token_request_state_set(pool, request, TOKEN_WAITING);
+    if (reserve->copy) {
+        sched_memory_copy_add(pool->memory, slot, request->prompt_tokens);
+        if (token_copy_grant(pool, request, now_us))
+            return ST_OK;
+        token_request_forget(pool, request);
+        return error_set(error, ST_NO_RESOURCE, "machine %s has no memory for copies",
+                         options->name);
+    }
     sched_memory_reserve(
         pool->memory, slot,
         &(struct sched_memory_request){
@@ -378,6 +392,13 @@ static void writer_stopped(struct token_pool *pool, struct token_request *reques
         token_request_quarantine(pool, request, now_us);
 }
 
+void token_pool_publish(struct token_pool *pool, const struct message_request *name)
+{
+    struct token_request *request = request_find(pool, name);
+    if (request != NULL && request->state == TOKEN_DECODING)
+        token_blocks_publish(pool, request);
+}
+
 void token_pool_progress(struct token_pool *pool, const struct message_progress *progress)
 {
     struct token_request *request = request_find(pool, &progress->request);
@@ -402,6 +423,11 @@ void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready 
     if (request->state != TOKEN_RESERVED)
         return;
     struct error error;
+    if (request->copy && ready->prompt_tokens == request->prompt_tokens) {
+        token_blocks_prompt_done(pool, request);
+        token_request_forget(pool, request);
+        return;
+    }
     if (ready->prompt_tokens == request->prompt_tokens &&
         ready->first_token < pool->options.vocab && request->output_limit > 1) {
         decode_start(pool, request, ready->first_token, now_us);
@@ -644,7 +670,7 @@ void token_pool_load_add(const struct token_pool *pool, const struct transport_p
         const struct token_request *request = &pool->requests[i];
         if (request->state == TOKEN_FREE || request->gateway == gateway)
             continue;
-        out->decodes += request->state == TOKEN_QUARANTINED ? 0 : 1;
+        out->decodes += request->state == TOKEN_QUARANTINED || request->copy ? 0 : 1;
         out->kv_tokens += (uint64_t)request->prompt_tokens + request->output_limit;
     }
 }

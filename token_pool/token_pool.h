@@ -111,6 +111,9 @@ void token_pool_await_known(struct token_pool *pool, kv_owner_id owner);
 /* Handles PROGRESS of a prompt machine: the KV of the prompt's first tokens is complete, so it is
  * kept in the prefix cache if the prompt machine is lost. */
 void token_pool_progress(struct token_pool *pool, const struct message_progress *progress);
+/* Hands the full blocks of an answer that is being generated to the prefix cache, so that the
+ * prompt pool of this machine can copy them. No effect if the pool does not decode the request. */
+void token_pool_publish(struct token_pool *pool, const struct message_request *request);
 /* Handle KV_READY and KV_ABORTED of a prompt machine, or the same calls of this machine's own
  * prompt pool. */
 void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready,

@@ -42,6 +42,7 @@ struct token_request {
     struct transport_peer *gateway;        /* NULL = its connection has ended. */
     char prompt_machine[LIMIT_NAME_BYTES]; /* The machine that writes the request's KV. */
     bool local;                            /* prompt_machine is this machine. */
+    bool copy; /* Its KV goes to the prefix cache when it is complete; nothing is decoded. */
     struct sampling sampling;
     struct grammar_answer *answer; /* NULL = no constraint. */
     uint32_t prompt_tokens;
@@ -166,6 +167,10 @@ static inline const struct sched_memory_blocks *token_blocks_of(const struct tok
 
 /* ---- token_memory.c ---- */
 
+/* Gives a copy its blocks and sends RESERVED. Returns false if memory is short. If the prefix cache
+ * has all blocks, the request is forgotten. */
+bool token_copy_grant(struct token_pool *pool, struct token_request *request, int64_t now_us);
+
 /* Tells the stage processes (calls.await_changed) that the request awaits no KV after this call. No
  * effect in other states than TOKEN_RESERVED. Call it before the request leaves TOKEN_RESERVED. */
 void token_await_end(struct token_pool *pool, const struct token_request *request);
@@ -191,6 +196,9 @@ void token_blocks_quarantine(struct token_pool *pool, const struct token_request
 /* The prompt's KV is complete: marks the blocks as live, and adds the full blocks of the prompt to
  * the prefix cache, where the request reads them. */
 void token_blocks_prompt_done(struct token_pool *pool, struct token_request *request);
+/* Hands the full blocks of a decoding request whose KV is complete to the prefix cache, where the
+ * request reads them. */
+void token_blocks_publish(struct token_pool *pool, struct token_request *request);
 /* Takes all blocks away from a request that ends. Full blocks of prompt and answer go to the prefix
  * cache if their KV is complete; all others are freed. */
 void token_blocks_leave(struct token_pool *pool, struct token_request *request);

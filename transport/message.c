@@ -70,6 +70,7 @@ static const struct message_rule reserve_rules[] = {
     STRUCT(message_reserve, sampling, sampling_layout),
     RANGE(message_reserve, rule_count, 0, LIMIT_RULE_WORDS),
     BOOL(message_reserve, prefix_cache),
+    BOOL(message_reserve, copy),
     PADDING(message_reserve, padding),
     RANGE(message_reserve, constraint_bytes, 0, LIMIT_CONSTRAINT_BYTES),
     RANGE(message_reserve, answer_count, 0, LIMIT_CONTEXT_TOKENS),
@@ -126,7 +127,6 @@ static const struct message_rule prefill_rules[] = {
     RANGE(message_prefill, rule_count, 0, LIMIT_RULE_WORDS),
     RANGE(message_prefill, constraint_bytes, 0, LIMIT_CONSTRAINT_BYTES),
     BELOW(message_prefill, answer_count, prompt_count),
-    PADDING(message_prefill, rule_padding),
 };
 static const struct message_array prefill_arrays[] = {
     ARRAY(message_prefill, blocks, block_count, NULL),
@@ -212,11 +212,8 @@ static const struct message_rule link_rules[] = {
 };
 
 static const struct message_rule about_rules[] = {
-    TEXT(message_about, device),
-    TEXT(message_about, host),
-    TEXT(message_about, build),
-    BOOL(message_about, fell_back),
-    PADDING(message_about, padding),
+    TEXT(message_about, device),    TEXT(message_about, host),       TEXT(message_about, build),
+    BOOL(message_about, fell_back), PADDING(message_about, padding),
 };
 
 static const struct message_rule role_rules[] = {

@@ -154,7 +154,11 @@ struct message_reserve {
     struct sampling sampling;
     uint32_t rule_count; /* Words in `rules`: the request's token rules (common/token_rules.h). */
     bool prefix_cache;   /* The machine looks the prompt up in its prefix cache. */
-    uint8_t padding[3];
+    /* Only a copy of the prompt's KV will arrive, which the machine keeps in its prefix cache
+     * (struct message_prefill, copied_generation). The prompt has full blocks only. The reservation
+     * does not wait: it is refused with ST_NO_RESOURCE while memory is short. */
+    bool copy;
+    uint8_t padding[2];
     uint32_t constraint_bytes; /* Bytes of `constraint`; 0 = no constraint. */
     /* Number of tokens in `answer`: with a constraint, the number of the prompt's last tokens that
      * are the first tokens of the answer (a resumed request). */
@@ -202,7 +206,10 @@ struct message_prefill {
     uint32_t constraint_bytes; /* Bytes of `constraint`; 0 = no constraint. */
     /* As in struct message_reserve; these tokens are in `prompt` only. */
     uint32_t answer_count;
-    uint32_t rule_padding;
+    /* 0 = compute the prompt. N > 0: compute nothing, but write the KV of `prompt`, which must be in
+     * the machine's prefix cache, or in the blocks of the request's generation N - 1, which the
+     * machine decodes. KV_READY and PREFILLED follow, but no token. */
+    uint32_t copied_generation;
     const uint32_t *blocks;
     const uint32_t *prompt;
     const uint32_t *rules;

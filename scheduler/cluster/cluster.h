@@ -319,6 +319,11 @@ bool sched_cluster_covering(const struct sched_cluster *sc);
 bool sched_cluster_can_hand_over(const struct sched_cluster *sc, uint32_t request,
                                  uint32_t prompt_tokens, uint32_t output_tokens);
 
+/* Returns the machine that should keep a copy of the KV of the request's answer: its prompt
+ * machine, which has the prompt already; otherwise the machine with the least scheduled KV memory.
+ * The token machine has a link to it, and it is large enough. SCHED_NO_MACHINE = none. */
+uint32_t sched_cluster_copy_target(const struct sched_cluster *sc, uint32_t request);
+
 /* What the scheduler knows of one machine, for display. */
 struct sched_machine_view {
     bool up;

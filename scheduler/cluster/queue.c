@@ -429,6 +429,27 @@ bool sched_cluster_can_hand_over(const struct sched_cluster *sc, uint32_t id,
            sc->machines[route.token_machine].kv_tokens;
 }
 
+uint32_t sched_cluster_copy_target(const struct sched_cluster *sc, uint32_t id)
+{
+    const struct cluster_request *request = &sc->requests[id];
+    const uint32_t from = request->token_machine;
+    uint32_t best = SCHED_NO_MACHINE;
+    if (request->place != PLACE_ROUTED || from == SCHED_NO_MACHINE)
+        return SCHED_NO_MACHINE;
+    for (uint32_t i = 0; i < sc->options.machine_count; i++) {
+        const struct cluster_machine *machine = &sc->machines[i];
+        uint64_t scheduled = sc->ranks[MEASURE_MEMORY][i].tokens;
+        if (i == from || !set_has(&sc->routable, i) || !set_has(&sc->machines[from].links, i) ||
+            scheduled + request_tokens(request) > machine->kv_tokens)
+            continue;
+        if (i == request->prompt_machine)
+            return i;
+        if (best == SCHED_NO_MACHINE || scheduled < sc->ranks[MEASURE_MEMORY][best].tokens)
+            best = i;
+    }
+    return best;
+}
+
 static void lose(struct sched_cluster *sc, uint32_t id)
 {
     cluster_load_end(sc, &sc->requests[id]);

@@ -1,6 +1,7 @@
 /* gateway: opening, and the iteration (gateway_turn): receive what the machines sent; drop and
  * start connections; schedule arrived requests; call `ended` for finished ones. gateway_submit only
  * puts a request on the arriving list, so a client's callback never runs inside its own call. */
+#include "server/gateway/checkpoints.h"
 #include "server/gateway/internal.h"
 
 #include <stdio.h>
@@ -118,6 +119,7 @@ int gateway_turn(struct gateway *g)
     int64_t due = connections_turn(g->connections, now);
     int64_t handover_due = gateway_handover_turn(g, now);
     int64_t scheduler_due = gateway_schedule_turn(g, now);
+    int64_t checkpoint_due = gateway_checkpoint_turn(g, now);
     requests_endings_report(g->requests);
     connections_flush(g->connections);
     load_report(g);
@@ -126,6 +128,8 @@ int gateway_turn(struct gateway *g)
         return 0;
     if (scheduler_due < due)
         due = scheduler_due;
+    if (checkpoint_due < due)
+        due = checkpoint_due;
     if (handover_due < due)
         due = handover_due;
     if (due == INT64_MAX)

@@ -10,7 +10,8 @@
  *   gateway.c (opening, iteration), state.c (the state as JSON)
  *   operate.c (changes by an operator)
  *   machines.c (machines that come up, go down and report)
- *   versions.c (models), others.c (other gateways), handover.c (drains)
+ *   versions.c (models), others.c (other gateways), handover.c (drains), checkpoints.c (copies of
+ *   running answers)
  *   schedule.c (the schedulers)
  *   health.c (what can be served)
  *   peers.c (the machines' pools and links), events.c (the event log)
@@ -58,6 +59,7 @@ struct gateway {
     /* When the machines first reported fewer gateways than `share` has; -1 = they do not. */
     int64_t fewer_since_us;
     uint64_t prompts_waiting; /* Prompts that wait on machines, by their latest STATS. */
+    int64_t checkpoint_at_us; /* Earliest time of the next check for checkpoints that are due. */
     int64_t handover_at_us;   /* Earliest time of the next hand-over check. */
     /* Requests that the scheduler reports as lost now were lost because the process of this machine
      * has ended; NULL = for another reason. */

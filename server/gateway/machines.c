@@ -1,5 +1,6 @@
 /* gateway_machines: what the router does when a machine comes up or goes down, and about its
  * messages that do not concern a single request. */
+#include "server/gateway/checkpoints.h"
 #include "server/gateway/internal.h"
 
 #include "common/cores.h"
@@ -217,7 +218,8 @@ static bool on_message(void *self, struct fleet_machine *m, struct message *mess
         on_link(g, m, &message->link);
         return true;
     default:
-        return requests_message_handle(g->requests, m, message);
+        return gateway_checkpoint_message(g, m, message) ||
+               requests_message_handle(g->requests, m, message);
     }
 }
 

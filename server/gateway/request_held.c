@@ -28,4 +28,10 @@ void request_held_update(struct gateway_request *r, const struct fleet_machine *
                  computed ? r->prompt_count + r->delivered_before : r->prompt_progress);
     if (r->token_machine != gone)
         held_add(r, r->token_machine, r->token_progress);
+    const struct gateway_checkpoint *copy = &r->checkpoint;
+    if (copy->tokens > r->held.tokens && copy->machine != gone &&
+        connection_of(copy->machine) == copy->connection) {
+        held_add(r, copy->machine, copy->tokens);
+        r->held.checkpoint = true;
+    }
 }

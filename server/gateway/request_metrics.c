@@ -37,6 +37,8 @@ static void resumed_report(struct metrics *metrics, const struct gateway_request
     uint32_t tokens = r->prompt_count + r->delivered_before;
     uint32_t reused = cached < tokens ? cached : tokens;
     metrics_counter_add(metrics, METRICS_TOKENS_REUSED, reused);
+    if (r->held.checkpoint)
+        metrics_counter_add(metrics, METRICS_CHECKPOINT_TOKENS_USED, reused);
     metrics_counter_add(metrics, METRICS_TOKENS_RECOMPUTED, tokens - reused);
 }
 

@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/pooling.h"
 #include "common/token_rules.h"
+#include "server/gateway/checkpoints.h"
 #include "server/gateway/request_events.h"
 #include "server/gateway/request_held.h"
 #include "server/gateway/request_messages.h"
@@ -56,6 +57,7 @@ enum status requests_open(const struct requests_options *options, struct request
 
 static void request_free(struct requests *q, struct gateway_request *r)
 {
+    request_checkpoint_end(q->options.connections, r);
     q->versions[r->version_index].open--;
     request_table_free(&q->table, r);
 }
@@ -99,6 +101,7 @@ static void request_end(struct requests *q, struct gateway_request *r, enum gate
     r->end = end;
     r->retry_after_s = retry_after_s;
     snprintf(r->end_text, sizeof(r->end_text), "%s", text);
+    request_checkpoint_end(q->options.connections, r);
     request_table_state_set(&q->table, r, GATEWAY_REQUEST_ENDING);
 }
 
@@ -190,8 +193,9 @@ static void request_cancel(struct requests *q, const struct gateway_request *r)
 /* ---- lost generations ---- */
 
 /* Forgets the machines of this generation. */
-static void generation_clear(struct gateway_request *r)
+static void generation_clear(struct requests *q, struct gateway_request *r)
 {
+    request_checkpoint_end(q->options.connections, r);
     if (r->prompt_machine != NULL) {
         r->machines_before[0] = r->prompt_machine;
         r->machines_before[1] = r->token_machine;
@@ -221,7 +225,7 @@ static void generation_lose(struct requests *q, struct gateway_request *r, enum 
                             const struct fleet_machine *gone, const char *why)
 {
     request_held_update(r, gone);
-    generation_clear(r);
+    generation_clear(q, r);
     if (blame_loss_add(&r->blame, cause, r->delivered > r->delivered_before, now_us(q))) {
         char text[sizeof(r->end_text)];
         snprintf(text, sizeof(text), "lost %u times in a row, the last time because %s",
@@ -280,7 +284,7 @@ static void preempted_take(struct requests *q, struct fleet_machine *machine,
         return;
     cancel_send(q, r, NULL); /* the token machine has already forgotten it */
     request_unschedule(q, r);
-    generation_clear(r);
+    generation_clear(q, r);
     if (m->generated > 0) { /* otherwise it gave up memory that the answer had not used yet */
         r->preemptions++;
         r->held = (struct gateway_held){.machine = machine};
@@ -293,7 +297,7 @@ void requests_hand_over(struct requests *q, struct gateway_request *r)
     struct fleet_machine *machine = r->token_machine;
     request_cancel(q, r);
     request_unschedule(q, r);
-    generation_clear(r);
+    generation_clear(q, r);
     r->held = (struct gateway_held){.machine = machine};
     metrics_counter_add(q->options.metrics, METRICS_REQUESTS_HANDED_OVER, 1);
     generation_next(q, r, GATEWAY_RESUME_HANDED_OVER, "its token machine drains");
@@ -740,6 +744,11 @@ bool requests_message_handle(struct requests *q, struct fleet_machine *m, struct
     default:
         return false;
     }
+}
+
+struct gateway_request *requests_find(struct requests *q, uint64_t id)
+{
+    return request_table_find(&q->table, id);
 }
 
 struct gateway_request *requests_at(struct requests *q, uint32_t slot)

@@ -91,6 +91,8 @@ void requests_version_stop(struct requests *q, uint32_t version_index, const cha
 /* Ends all requests with GATEWAY_FAILED, also those that arrive later. */
 void requests_stop(struct requests *q);
 
+/* Returns the open request with this id; NULL = none. */
+struct gateway_request *requests_find(struct requests *q, uint64_t id);
 /* Returns the open request in a slot (its number in the schedulers). */
 struct gateway_request *requests_at(struct requests *q, uint32_t slot);
 /* Returns the open request after `r`, or the first one; NULL = no further request. */

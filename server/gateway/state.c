@@ -126,17 +126,20 @@ static void links_add(struct text *out, const struct gateway *g)
 static void requests_add(struct text *out, const struct gateway *g)
 {
     uint32_t counts[REQUEST_STATE_COUNT] = {0}, suspects = 0;
+    uint64_t checkpoint_tokens = 0;
     struct requests_counts total = requests_counts(g->requests);
     for (const struct gateway_request *r = requests_next(g->requests, NULL); r != NULL;
          r = requests_next(g->requests, r)) {
         counts[r->life.state]++;
         suspects += blame_is_suspect(&r->blame) ? 1 : 0;
+        checkpoint_tokens += r->checkpoint.tokens;
     }
     text_adds(out, "],\"requests\":{");
     for (int state = 0; state < REQUEST_STATE_COUNT; state++)
         text_addf(out, "%s\"%s\":%u", state > 0 ? "," : "",
                   request_state_name((enum request_state)state), counts[state]);
-    text_addf(out, "},\"requests_suspected\":%u", suspects);
+    text_addf(out, "},\"requests_suspected\":%u,\"checkpoint_tokens\":%llu", suspects,
+              (unsigned long long)checkpoint_tokens);
     text_addf(out, ",\"requests_open\":%u,\"requests_unrouted\":%u,\"requests_resumed\":%llu",
               total.open, gateway_waiting_count(g), (unsigned long long)total.resumed);
 }

@@ -42,6 +42,20 @@ struct gateway_held {
     /* Tokens whose KV the machine keeps in its prefix cache; 0 = not known, but the machine may
      * drain and then keeps all. */
     uint32_t tokens;
+    bool checkpoint; /* The KV is that of a checkpoint. */
+};
+
+/* The copy of a running answer's KV on a second machine (checkpoints.h). */
+struct gateway_checkpoint {
+    struct fleet_machine *machine; /* The second machine; NULL = not chosen. */
+    uint64_t connection;           /* transport_peer_number of its connection. */
+    struct fleet_machine *source;  /* The token machine of the copy that is under way. */
+    uint32_t tokens;               /* Tokens whose KV the second machine has. */
+    uint32_t pending;              /* Tokens of the copy that is under way; 0 = none. */
+    uint32_t copies;               /* Number of copies so far. */
+    bool writing;                  /* PREFILL of the copy was sent. */
+    bool partial;                  /* The next copy only adds a part. */
+    int64_t paused_until_us;       /* No copy begins before this time. */
 };
 
 struct gateway_request {
@@ -76,7 +90,8 @@ struct gateway_request {
     uint32_t scored_next;       /* Next prompt position whose score is wanted. */
     struct request_blame blame; /* Counts of lost and crashed machines that computed the request. */
     uint32_t preemptions;       /* Number of times that a machine preempted the request. */
-    struct gateway_held held;   /* KV from earlier generations. */
+    struct gateway_checkpoint checkpoint;
+    struct gateway_held held; /* KV from earlier generations. */
     /* Tokens at the start of the prompt whose KV is complete on this generation's machines, while
      * the prompt is computed (PROGRESS). */
     uint32_t prompt_progress;

@@ -4,9 +4,10 @@ bytes of an undisturbed run.
 Method: real processes. A prompt of six batches is held at a gate in the middle of its fourth batch, when the log says
 what the other machine has. Then one of its machines is killed. Metrics say how many tokens were found and computed.
 
-usage: test_survive.py prompt|token|again
+usage: test_survive.py prompt|token|again|checkpoint
 prompt: the prompt machine dies while it computes; token: the token machine dies, before and after the prompt is
-computed; again: the machine that computes the prompt dies after each batch.
+computed; again: the machine that computes the prompt dies; checkpoint: the token machine dies in the middle of answers whose KV
+is copied to another machine (kv/checkpoint).
 """
 
 import json
@@ -143,10 +144,47 @@ def check_again(want):
         cluster.wait_all_free()
 
 
+def checkpointed(cluster):
+    """Returns the largest number of tokens of a checkpoint, by the gateway's log."""
+    return max([int(n) for n in re.findall(r"has a checkpoint of (\d+) tokens", cluster.logged())] or [0])
+
+
+def check_checkpoint(_):
+    """The token machine dies when a second machine has all full blocks of the answer. In the first case this is the
+    prompt machine, in the second one a token machine, because one machine does both phases."""
+    answer = {**body("The history of computing. " * 12), "max_tokens": 120}
+    with Cluster(config_of(1, 1)) as cluster:
+        result = cluster.post("/v1/completions", answer)
+        want, tokens = result["choices"][0]["text"], result["usage"]["prompt_tokens"]
+    for pools in ({"prompt": 1, "token": 2}, {"mixed": 3}):
+        for mode in ("idle", "always"):
+            config = {**CONFIG, "pools": pools, "kv": {**CONFIG["kv"], "checkpoint": mode}}
+            with Cluster(config, ARGS, gates=True) as cluster:
+                wait_links(cluster)
+                names = [name for name in machines(cluster) if not name.startswith("prompt")]
+                stream = Stream(cluster, answer)
+                stream.wait_events(45)
+                for name in names:
+                    cluster.hold(name)
+                holder = hold_batch(cluster, 1, names)
+                # The last token that was generated has no KV yet, and that of the token before may be in the gateway.
+                known = tokens + stream.events
+                wait_until(lambda: checkpointed(cluster) >= (known - 2) // BLOCK * BLOCK, "a checkpoint", cluster=cluster)
+                kill(cluster, holder)
+                cluster.release()
+                stream.expect(want, f"{pools}, {mode}")
+                computed = cluster.metric("cleave_tokens_recomputed_total")
+                used = cluster.metric("cleave_checkpoint_tokens_used_total")
+                print(f"{pools}, {mode}: found {used:.0f} tokens, computed {computed:.0f}", flush=True)
+                assert 0 < computed <= 2 * BLOCK and used >= known - 2 * BLOCK, (computed, used, cluster.logged())
+                assert cluster.metric("cleave_checkpoints_total") > 0
+                cluster.wait_all_free()
+
+
 def main():
     need_model()
     want = undisturbed()
-    {"prompt": check_prompt, "token": check_token, "again": check_again}[sys.argv[1]](want)
+    {"prompt": check_prompt, "token": check_token, "again": check_again, "checkpoint": check_checkpoint}[sys.argv[1]](want)
 
 
 if __name__ == "__main__":

@@ -57,6 +57,7 @@ static int64_t now_us = 1000;
 static char gateway_mark;
 static bool random_ends;
 static uint32_t calm = 1; /* Requests end early this many times more rarely. */
+static uint32_t refused;
 static uint64_t preempted;
 static uint64_t found_blocks;
 static uint64_t found_most; /* Most cached tokens that one prompt found. */
@@ -96,8 +97,10 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
         talk->progress = message->progress.tokens;
         return;
     }
-    if (message->kind == MESSAGE_FAILED) /* check_progress */
+    if (message->kind == MESSAGE_FAILED) { /* check_progress, check_copies */
+        refused++;
         return;
+    }
     CHECK(message->kind == MESSAGE_RESERVED);
     const struct message_reserved *reserved = &message->reserved;
     struct talk *talk = talk_of(reserved->request.id);
@@ -411,6 +414,95 @@ static void check_progress(void)
     close_all();
 }
 
+/* Sends RESERVE of a copy of the first `count` tokens of a conversation. */
+static void reserve_copy(struct talk *talk, const struct talk *from, uint32_t count)
+{
+    static uint64_t serial = 1u << 20;
+    if (talk != from)
+        memcpy(talk->tokens, from->tokens, count * sizeof(uint32_t));
+    talk->name = (struct message_request){.id = ++serial * TALKS + (uint64_t)(talk - talks)};
+    talk->stage = STAGE_WAITING;
+    talk->count = talk->prompt_count = count;
+    talk->salt = from->salt;
+    talk->told = true;
+    talk->local = false;
+    const struct message_reserve message = {
+        .request = talk->name,
+        .prompt_machine = "p0",
+        .prompt_tokens = count,
+        .prompt_count = count,
+        .prefix_salt = talk->salt,
+        .prefix_cache = true,
+        .copy = true,
+        .sampling = {.top_p = 1, .logprobs = -1, .output_tokens_max = 1},
+        .prompt = talk->tokens,
+    };
+    token_pool_reserve(pool, (struct transport_peer *)&gateway_mark, &message, now_us);
+}
+
+/* The copy's KV arrives. */
+static void deliver_copy(struct talk *talk)
+{
+    for (uint32_t i = 0; i < talk->told_count; i++)
+        content[talk->blocks[i]] = key_of(talk, (talk->held + i + 1) * BLOCK_TOKENS);
+    token_pool_kv_ready(
+        pool,
+        &(struct message_kv_ready){.request = talk->name, .prompt_tokens = talk->prompt_count},
+        now_us);
+    talk->stage = STAGE_NONE;
+}
+
+/* A copy adds only the blocks that are not there, is found by requests, and holds nothing; it is
+ * refused while memory is short, and gives its blocks back when it is given up. */
+static void check_copies(void)
+{
+    open_all(0);
+    for (uint32_t i = 0; i < CONTEXT; i++)
+        talks[0].tokens[i] = 100 + draw(800);
+    talks[0].salt = 7;
+    reserve_copy(&talks[1], &talks[0], 48);
+    CHECK(talks[1].stage == STAGE_RESERVED && talks[1].held == 0 && talks[1].told_count == 3);
+    CHECK(kv_pool_count(kv, KV_RESERVED) == 3);
+    deliver_copy(&talks[1]);
+    CHECK(kv_pool_count(kv, KV_CACHED) == 3 && kv_pool_available(kv) == BLOCKS);
+    reserve_copy(&talks[1], &talks[0], 96);
+    CHECK(talks[1].held == 3 && talks[1].told_count == 3);
+    token_pool_cancel(pool, &talks[1].name, true, now_us); /* While it is written. */
+    CHECK(kv_pool_count(kv, KV_QUARANTINED) == 3);
+    token_pool_kv_aborted(pool, &talks[1].name, now_us);
+    CHECK(kv_pool_count(kv, KV_CACHED) == 3 && kv_pool_available(kv) == BLOCKS);
+    reserve_copy(&talks[1], &talks[0], 48); /* Nothing is missing: it ends at once. */
+    CHECK(talks[1].held == 3 && talks[1].told_count == 0 && token_pool_count(pool) == 0);
+    talks[1].stage = STAGE_NONE;
+    reserve_copy(&talks[1], &talks[0], 96);
+    deliver_copy(&talks[1]);
+
+    /* The request resumes here: it finds the copy. */
+    struct talk *again = &talks[2];
+    memcpy(again->tokens, talks[0].tokens, 100 * sizeof(uint32_t));
+    again->salt = 7;
+    again->count = 100;
+    again->told = true;
+    again->local = true;
+    again->output_max = 100;
+    reserve(again);
+    token_pool_waiting_grant(pool, now_us);
+    CHECK(again->stage == STAGE_RESERVED && again->held == 6 && again->told_count == 1);
+    deliver(again);
+    step(NULL);
+    CHECK(again->stage == STAGE_DECODING);
+
+    /* More than half of the blocks are in use: another copy would leave too little. */
+    begin(3, &talks[0], 0, 200);
+    refused = 0;
+    reserve_copy(&talks[1], &talks[0], 160);
+    CHECK(refused == 1 && kv_pool_count(kv, KV_RESERVED) > 0);
+    talks[1].stage = STAGE_NONE;
+    again->local = false;
+    check_all();
+    close_all();
+}
+
 /* Begins the next request of a conversation. Most continue it, some begin a new one. */
 static void talk_on(struct talk *talk)
 {
@@ -486,6 +578,7 @@ int main(void)
     seed = test_seed();
     check_turns();
     check_progress();
+    check_copies();
     check_random(0);
     check_random(3);
     return 0;

@@ -1,0 +1,268 @@
+/* gateway_checkpoints: see the header. */
+#include "server/gateway/checkpoints.h"
+
+#include "server/gateway/internal.h"
+#include "server/gateway/request_messages.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Interval of the checks for answers that have grown. */
+#define CHECK_US 20000
+/* Pause after a copy that a machine refused, for example because its memory is short. */
+#define PAUSE_US 500000
+/* Most blocks that one copy sends, so that no machine writes for long at a time. */
+#define COPY_BLOCKS_MAX 16
+
+static uint32_t block_tokens_of(const struct gateway *g, const struct gateway_request *r)
+{
+    return gateway_request_version(g, r)->kv.block_tokens;
+}
+
+static struct message_request copy_name(const struct gateway_request *r)
+{
+    return (struct message_request){.id = r->id,
+                                    .generation = CHECKPOINT_GENERATION | r->checkpoint.copies};
+}
+
+static bool machine_is_known(const struct gateway_checkpoint *c)
+{
+    return c->machine != NULL && fleet_machine_up(c->machine) &&
+           transport_peer_number(c->machine->connection.peer) == c->connection;
+}
+
+/* ---- messages ---- */
+
+static void cancel_send(struct connections *connections, struct fleet_machine *machine,
+                        const struct message_request *name, bool writer)
+{
+    const struct message message = {.kind = MESSAGE_CANCEL,
+                                    .cancel = {.request = *name, .writer = writer}};
+    if (fleet_machine_up(machine))
+        connections_send(connections, machine, &message);
+}
+
+void request_checkpoint_end(struct connections *connections, struct gateway_request *r)
+{
+    struct gateway_checkpoint *c = &r->checkpoint;
+    const struct message_request name = copy_name(r);
+    if (c->pending > 0 && c->writing)
+        cancel_send(connections, c->source, &name, false);
+    if (c->pending > 0)
+        cancel_send(connections, c->machine, &name, c->writing);
+    *c = (struct gateway_checkpoint){.copies = c->copies};
+}
+
+static void reserve_send(struct gateway *g, const struct gateway_request *r)
+{
+    const struct gateway_checkpoint *c = &r->checkpoint;
+    struct message message = {.kind = MESSAGE_RESERVE,
+                              .reserve = {.request = copy_name(r),
+                                          .prompt_tokens = c->pending,
+                                          .prompt_count = c->pending,
+                                          .prefix_salt = r->prefix_salt,
+                                          .rank = {.weight = 1},
+                                          .sampling = {.top_p = 1, .output_tokens_max = 1},
+                                          .prefix_cache = true,
+                                          .copy = true,
+                                          .prompt = r->tokens}};
+    snprintf(message.reserve.prompt_machine, sizeof(message.reserve.prompt_machine), "%s",
+             c->source->config.name);
+    connections_send(g->connections, c->machine, &message);
+}
+
+static void copy_send(struct gateway *g, const struct gateway_request *r,
+                      const struct message_reserved *reserved)
+{
+    const struct gateway_checkpoint *c = &r->checkpoint;
+    struct message message = {.kind = MESSAGE_PREFILL,
+                              .prefill = {.request = copy_name(r),
+                                          .copied_generation = r->generation + 1,
+                                          .kv_path = KV_PATH_ONE_PIECE,
+                                          .path = (uint8_t)reserved->path,
+                                          .held_span_count = reserved->held_span_count,
+                                          .prefix_salt = r->prefix_salt,
+                                          .rank = {.weight = 1},
+                                          .sampling = {.top_p = 1, .output_tokens_max = 1},
+                                          .block_count = reserved->block_count,
+                                          .blocks = reserved->blocks,
+                                          .prompt_count = c->pending,
+                                          .prompt = r->tokens}};
+    snprintf(message.prefill.token_machine, sizeof(message.prefill.token_machine), "%s",
+             c->machine->config.name);
+    connections_send(g->connections, c->source, &message);
+}
+
+/* ---- the answers of machines ---- */
+
+static void reserved_take(struct gateway *g, struct gateway_request *r,
+                          const struct message_reserved *reserved)
+{
+    struct gateway_checkpoint *c = &r->checkpoint;
+    uint32_t block_tokens = block_tokens_of(g, r);
+    uint32_t spans = c->pending / block_tokens;
+    if (c->writing || reserved->held_span_count > spans)
+        return;
+    uint32_t left = spans - reserved->held_span_count;
+    if (left > 0 && left <= COPY_BLOCKS_MAX) {
+        c->writing = true;
+        copy_send(g, r, reserved);
+        return;
+    }
+    /* The machine has all blocks, or so few that the copy is made in several parts. */
+    const struct message_request name = copy_name(r);
+    if (left > 0)
+        cancel_send(g->connections, c->machine, &name, false);
+    c->tokens = reserved->held_span_count * block_tokens;
+    c->partial = left > 0;
+    c->pending = 0;
+    g->checkpoint_at_us = 0;
+}
+
+static void copied_take(struct gateway *g, struct gateway_request *r)
+{
+    struct gateway_checkpoint *c = &r->checkpoint;
+    if (!c->writing)
+        return;
+    c->tokens = c->pending;
+    c->pending = 0;
+    c->writing = false;
+    g->checkpoint_at_us = 0; /* Other copies may wait for the end of this one. */
+    metrics_counter_add(g->options.metrics, METRICS_CHECKPOINTS, 1);
+    log_debug("request %s (%llx): machine %s has a checkpoint of %u tokens", r->client_id,
+              (unsigned long long)r->id, c->machine->config.name, c->tokens);
+}
+
+/* The other machine gets CANCEL. What was copied before stays known. */
+static void failed_take(struct gateway *g, struct gateway_request *r, const struct fleet_machine *m,
+                        const struct message_failed *failed)
+{
+    struct gateway_checkpoint *c = &r->checkpoint;
+    const struct message_request name = copy_name(r);
+    if (c->writing && m != c->source)
+        cancel_send(g->connections, c->source, &name, false);
+    if (m != c->machine)
+        cancel_send(g->connections, c->machine, &name, c->writing);
+    log_debug("request %s (%llx): no checkpoint: machine %s: %s", r->client_id,
+              (unsigned long long)r->id, m->config.name, failed->text);
+    c->pending = 0;
+    c->writing = false;
+    c->paused_until_us = gateway_now(g) + PAUSE_US;
+}
+
+bool gateway_checkpoint_message(struct gateway *g, struct fleet_machine *m,
+                                const struct message *message)
+{
+    const struct message_request *name =
+        message->kind == MESSAGE_RESERVED    ? &message->reserved.request
+        : message->kind == MESSAGE_PREFILLED ? &message->prefilled.request
+        : message->kind == MESSAGE_FAILED    ? &message->failed.request
+                                             : NULL;
+    if (name == NULL || (name->generation & CHECKPOINT_GENERATION) == 0)
+        return false;
+    struct gateway_request *r = requests_find(g->requests, name->id);
+    if (r == NULL || r->checkpoint.pending == 0 || name->generation != copy_name(r).generation ||
+        (m != r->checkpoint.machine && m != r->checkpoint.source))
+        return true;
+    if (message->kind == MESSAGE_RESERVED && m == r->checkpoint.machine)
+        reserved_take(g, r, &message->reserved);
+    else if (message->kind == MESSAGE_PREFILLED && m == r->checkpoint.source)
+        copied_take(g, r);
+    else if (message->kind == MESSAGE_FAILED)
+        failed_take(g, r, m, &message->failed);
+    return true;
+}
+
+/* ---- which copies are due ---- */
+
+static bool mode_is(const struct gateway *g, const char *mode)
+{
+    return strcmp(g->options.config->kv.checkpoint, mode) == 0;
+}
+
+/* Tokens in full blocks whose KV the token machine has: that of all tokens except the last. */
+static uint32_t tokens_complete(const struct gateway *g, const struct gateway_request *r)
+{
+    uint32_t block_tokens = block_tokens_of(g, r);
+    return (r->prompt_count + r->delivered - 1) / block_tokens * block_tokens;
+}
+
+/* True if KV that a request waits for is on its way over the same link ends, or another copy of the
+ * token machine is. */
+static bool link_is_busy(const struct gateway *g, const struct fleet_machine *source,
+                         const struct fleet_machine *machine)
+{
+    for (const struct gateway_request *r = requests_next(g->requests, NULL); r != NULL;
+         r = requests_next(g->requests, r)) {
+        if (r->checkpoint.pending > 0 && r->checkpoint.source == source)
+            return true;
+        if (r->state == GATEWAY_REQUEST_PREFILLING && r->token_machine != NULL &&
+            r->token_machine != r->prompt_machine &&
+            (r->prompt_machine == source || r->token_machine == machine))
+            return true;
+    }
+    return false;
+}
+
+static bool copy_is_due(const struct gateway *g, const struct gateway_request *r, int64_t now_us)
+{
+    const struct gateway_checkpoint *c = &r->checkpoint;
+    return r->state == GATEWAY_REQUEST_PREFILLED && r->token_machine != NULL && !r->score_prompt &&
+           r->delivered > r->delivered_before && c->pending == 0 && now_us >= c->paused_until_us &&
+           request_tokens_left(r) > block_tokens_of(g, r) &&
+           (c->machine == NULL || tokens_complete(g, r) > c->tokens || !machine_is_known(c));
+}
+
+/* The second machine stays the same as long as it is up, because only new blocks are then sent. */
+static bool machine_choose(struct gateway *g, struct gateway_request *r)
+{
+    struct gateway_checkpoint *c = &r->checkpoint;
+    if (machine_is_known(c) && !fleet_machine_draining(c->machine) &&
+        machine_bits_has(&r->token_machine->links, c->machine->index))
+        return true;
+    uint32_t index =
+        sched_cluster_copy_target(gateway_request_version(g, r)->scheduler, request_slot(r));
+    *c = (struct gateway_checkpoint){.copies = c->copies};
+    if (index == SCHED_NO_MACHINE)
+        return false;
+    c->machine = &g->fleet->machines[index];
+    c->connection = transport_peer_number(c->machine->connection.peer);
+    return true;
+}
+
+static void copy_begin(struct gateway *g, struct gateway_request *r, int64_t now_us)
+{
+    struct gateway_checkpoint *c = &r->checkpoint;
+    uint32_t most = tokens_complete(g, r);
+    if (!machine_choose(g, r)) {
+        c->paused_until_us = now_us + PAUSE_US;
+        return;
+    }
+    if (mode_is(g, "idle") && link_is_busy(g, r->token_machine, c->machine))
+        return;
+    uint32_t part = c->tokens + COPY_BLOCKS_MAX * block_tokens_of(g, r);
+    c->source = r->token_machine;
+    c->pending = c->partial && part < most ? part : most;
+    c->partial = false;
+    c->copies++;
+    c->copies &= CHECKPOINT_GENERATION - 1;
+    reserve_send(g, r);
+}
+
+int64_t gateway_checkpoint_turn(struct gateway *g, int64_t now_us)
+{
+    bool any = false;
+    bool wanted = mode_is(g, "idle") || mode_is(g, "always");
+    if (!wanted || connections_stopping(g->connections))
+        return INT64_MAX;
+    if (now_us < g->checkpoint_at_us)
+        return g->checkpoint_at_us;
+    for (struct gateway_request *r = requests_next(g->requests, NULL); r != NULL;
+         r = requests_next(g->requests, r)) {
+        any = true;
+        if (gateway_request_version(g, r)->kv.prefix_cache && copy_is_due(g, r, now_us))
+            copy_begin(g, r, now_us);
+    }
+    g->checkpoint_at_us = any ? now_us + CHECK_US : 0;
+    return any ? g->checkpoint_at_us : INT64_MAX;
+}

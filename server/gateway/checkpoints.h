@@ -1,0 +1,30 @@
+/* gateway_checkpoints: copies the KV of running answers to other machines while the answers grow
+ * (kv/checkpoint), so that the death of a token machine costs a few tokens. requests.c ends copies,
+ * the router starts them; all on the gateway's event loop thread.
+ *
+ *   gateway ── RESERVE (copy) ──► second machine ── RESERVED ──► gateway
+ *           ── PREFILL (copied_generation) ──► token machine ── KV, KV_READY ──► second machine
+ *                                                            ── PREFILLED ──► gateway
+ *
+ * Each copy covers all full blocks of prompt and answer; blocks that the second machine has are not
+ * sent again. There they are part of the prefix cache: any request that needs memory takes them. A
+ * copy has a generation of its own, with the bit CHECKPOINT_GENERATION. */
+#ifndef SERVER_GATEWAY_CHECKPOINTS_H
+#define SERVER_GATEWAY_CHECKPOINTS_H
+
+#include "server/gateway/connections.h"
+#include "server/gateway/table.h"
+
+#define CHECKPOINT_GENERATION (1u << 31)
+
+struct gateway;
+
+/* Starts the copies that are due. Returns the time of the next call; INT64_MAX = none. */
+int64_t gateway_checkpoint_turn(struct gateway *g, int64_t now_us);
+/* Handles a machine's message about a copy. Returns false for other messages. */
+bool gateway_checkpoint_message(struct gateway *g, struct fleet_machine *m,
+                                const struct message *message);
+/* Cancels the request's copy, if one is under way, and forgets its checkpoint. */
+void request_checkpoint_end(struct connections *connections, struct gateway_request *r);
+
+#endif
