@@ -82,7 +82,7 @@ static bool line_write(const char *line, size_t bytes)
 }
 
 /* Takes one line from the budget of its cause. Returns how many lines of the cause were withheld
- * before this one, or -1 if this one is to be withheld too. */
+ * before this one, or -1 if this line must be withheld too. */
 static int64_t cause_take(const char *format, int64_t now_us)
 {
     uintptr_t hash = (uintptr_t)format * (uintptr_t)0x9e3779b97f4a7c15u;

@@ -154,8 +154,8 @@ static bool is_gone(struct meeting *m, uint32_t rank)
     return atomic_load(&seat->left) != 0 || (process != 0 && process_ended(m, rank, process));
 }
 
-/* Whether the creator's process has ended. Before the creator has joined as a rank, no other rank
- * can join any more in that case. */
+/* Returns true if the creator's process has ended. If it ended before it joined as a rank, no other
+ * rank can join. */
 static bool maker_gone(struct meeting *m)
 {
     return m->maker != getpid() && process_ended(m, MEETING_RANKS_MAX, m->maker);

@@ -19,7 +19,7 @@ struct latent_job {
     const float *x;                /* [row][head][x_stride]; cols(m) values are multiplied. */
     size_t x_stride;               /* Floats of a head. */
     float *y;                      /* [row][head][rotated, then rows of the head's matrix] */
-    struct compute_activations *a; /* Where y goes; NULL = nowhere else. */
+    struct compute_activations *a; /* Activations into which y is quantised too; NULL = none. */
 };
 
 /* Multiplies rows [first, first + rows), at most TILE_ROWS, with the matrix of a head. */

@@ -59,8 +59,8 @@ static uint32_t four_at(const void *p, uint32_t i)
     return four;
 }
 
-/* Packs two bits of 16 quants, from bit `shift` of each on: those of four columns from 16 * vector
- * + 4g on become bits 2g and 2g + 1 of the four bytes. */
+/* Packs two bits of each of 16 quants, from bit `shift` on. The bits of the four columns from 16 *
+ * vector + 4g on become bits 2g and 2g + 1 of the four bytes. */
 static uint32_t pairs_of(const uint8_t quants[32], uint32_t vector, uint32_t shift)
 {
     uint32_t packed = 0;

@@ -22,8 +22,8 @@
 #include <cstdlib>
 #include <cstring>
 
-/* More than the number of a model's shapes times the row counts that recur: those of a token
- * machine, and the ends of prompts. A full table is emptied. */
+/* Entries of the table of plans: more than the shapes of a model times the row counts that occur
+ * often (those of a token machine, and of the ends of prompts). A full table is emptied. */
 #define PLANS 4096
 /* As NVIDIA advises for Hopper; older devices need no more. */
 #define WORKSPACE_BYTES ((size_t)32 << 20)
@@ -243,7 +243,8 @@ static int fastest(struct compute *c, const struct plan *plan, const struct cuda
     (void)cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, c->device);
     const size_t y_bytes = (size_t)work->rows * work->n * sizeof(float);
     const size_t flush_bytes = 2 * (size_t)l2_bytes;
-    void *flush = cuda_take(c, flush_bytes, false); /* NULL = time with whatever L2 holds. */
+    /* NULL = the L2 cache is not flushed before a measurement. */
+    void *flush = cuda_take(c, flush_bytes, false);
     void *instead = work->add ? cuda_take(c, y_bytes, true) : NULL;
     void *y = work->add ? instead : work->y[0];
     if (y == NULL) {

@@ -267,7 +267,8 @@ __device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct
                                                sums<MT, NT> &acc)
 {
     using S = stage<TYPE, MT>;
-    constexpr uint32_t GROUPS = NT == 2 ? 1 : MT == 2 ? 2 : 4; /* As many as registers hold. */
+    /* The most that fit in the registers. */
+    constexpr uint32_t GROUPS = NT == 2 ? 1 : MT == 2 ? 2 : 4;
     sums<MT, NT> part = {};
     const uint32_t g = threadIdx.x % 32 / 4;
 #pragma unroll(NT == 1 ? 2 : 1)

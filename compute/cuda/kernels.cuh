@@ -126,10 +126,10 @@ void cuda_gemv_set(cudaStream_t stream, const struct cuda_weights *const *w,
                    const float *const *biases, uint32_t count, const __nv_bfloat16 *a,
                    const float *a_f32, uint32_t rows, bool add, float *const *y);
 
-/* experts.cu. The experts of a layer, and one batch's room for them. */
+/* experts.cu. The experts of a layer, and the workspace for one batch. */
 struct cuda_experts {
     struct compute_gate kind;
-    uint32_t first, count; /* The experts that are here, of those that `ids` name. */
+    uint32_t first, count; /* This process has experts [first, first + count). */
     uint32_t used, hidden, ffn;
     const struct cuda_weights *gate, *up, *down;  /* [count] */
     const float *gate_bias, *up_bias, *down_bias; /* [count × rows]; NULL = none. */
@@ -141,7 +141,7 @@ struct cuda_experts {
 /* Writes the experts of each row, ascending, and their weights. */
 void cuda_experts_choose(cudaStream_t stream, const struct compute_routing *routing,
                          const float *product, uint32_t rows, uint32_t *ids, float *weights);
-/* y (+)= the weighted sum of each row's experts. `type`: that of all gate and up matrices. a_f32 is
+/* y (+)= the weighted sum of each row's experts. `type`: type of all gate and up matrices. a_f32 is
  * used if it is not NULL. Requires rows * used ≤ 65,535. */
 void cuda_experts_run(cudaStream_t stream, const struct cuda_experts *e, enum compute_type type,
                       enum compute_type down_type, const __nv_bfloat16 *a, const float *a_f32,

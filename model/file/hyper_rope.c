@@ -70,8 +70,8 @@ enum status hyper_read_yarn_all(const struct hyper_reader *r, const struct model
     return status;
 }
 
-/* Reads YaRN's factor of cos and sin. In a folder the key is the factor; in a GGUF file it is one
- * more factor of it. GGUF files have no mscale: with latent attention it is mscale_all_dim, as in
+/* Reads YaRN's factor of cos and sin. In a folder the key has the factor itself; in a GGUF file the
+ * key multiplies YaRN's usual factor. GGUF files have no mscale: with latent attention it is mscale_all_dim, as in
  * DeepSeek's models, otherwise 1. */
 static enum status read_yarn_amplitude(const struct hyper_reader *r, struct model_hyper *h)
 {
@@ -183,7 +183,8 @@ static enum status read_dynamic(const struct hyper_reader *r, struct model_hyper
     return status;
 }
 
-/* The share that is rotated does not change the frequencies: read_dim has made rope_dim of it. */
+/* Reads which share of the dimensions is rotated. The share does not change the frequencies;
+ * read_dim has computed rope_dim from it. */
 static enum status read_proportional(const struct hyper_reader *r, struct model_hyper *h)
 {
     h->rope_scaling.kind = MODEL_ROPE_PROPORTIONAL;

@@ -14,8 +14,8 @@
 #define BLOCK     32 /* Columns of a block of Q4_0, Q5_0, Q8_0 and MXFP4. */
 #define TILE_ROWS 16 /* Rows that are converted together, because they share cache lines. */
 
-/* Endings of the names of the packed quants, which decide that a matrix is there, and of the
- * tensor with the values. */
+/* Endings of two names: that of the tensor with packed quants, by which a matrix is recognised, and
+ * that of the tensor with the values. */
 static const struct {
     const char *quants, *values;
 } endings[] = {

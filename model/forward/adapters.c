@@ -158,8 +158,8 @@ static enum status load_layer(const struct loader *l, uint32_t layer, struct mod
     return status;
 }
 
-/* Refuses models whose products are not those that adapters name. Of the GGUF files whose rotated
- * pairs are neighbours, only those of llama are known to be permuted. */
+/* Refuses models that do not have the products that adapters name. In GGUF files whose rotated
+ * pairs are neighbours, q and k are permuted; this is known only of llama. */
 static enum status check_model(const struct loader *l)
 {
     const struct model_hyper *h = &l->m->hyper;

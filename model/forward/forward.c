@@ -377,8 +377,8 @@ void forward_prepare(struct forward *f, const struct model_kv *kv)
     if (steps == NULL)
         return;
     steps->prepare(m->compute);
-    /* Ranks of a group would have to agree on which steps to record; for a stage, x may be at
-     * another address later; and no step with several layer groups is recorded (step_of). */
+    /* Nothing is recorded for ranks of a group (they would have to agree on the steps), for a stage
+     * (its x may have another address later), and for several layer groups (step_of). */
     if (!forward_stage_is_whole(m) || forward_in_group(f) || layer_groups_count(&kv->groups) > 1)
         return;
     uint32_t *numbers = calloc(2 * (size_t)most, sizeof(*numbers));

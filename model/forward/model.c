@@ -183,7 +183,8 @@ static enum status load_qkv(const struct loader *l, uint32_t i, struct model_lay
     return status;
 }
 
-/* The part of a tensor that begins at row `begin` of a tensor of `of` rows that has others, too. */
+/* Returns the same part for a tensor that is stored from row `begin` on in a joined tensor of `of`
+ * rows. */
 static struct load_part part_within(struct load_part part, uint32_t begin, uint32_t of)
 {
     return (struct load_part){begin + part.first, part.count, of};

@@ -53,7 +53,8 @@ static bool state_add(struct dfa *d, bool accepts)
     return true;
 }
 
-/* Counts a state that is visited. `places` makes it dearer. Returns false beyond the bound. */
+/* Counts a visited state, whose cost grows with the number of its places. Returns false if
+ * DFA_WORK_MAX is exceeded. */
 static bool work(struct builder *errors, uint32_t places)
 {
     errors->dfa_work += 1 + places / 8;

@@ -464,7 +464,8 @@ static struct fragment value_of(struct schema *s, const struct facets *list)
     return result;
 }
 
-/* An error that does not name its place, such as a bound of the builder, gets that of the value. */
+/* Adds the place of the value to an error that does not name a place, such as an exceeded bound of
+ * the builder. */
 static void error_place(struct schema *s, const struct pointer *at)
 {
     char where[256] = "";

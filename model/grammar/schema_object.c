@@ -128,8 +128,8 @@ static bool name_matches(struct object *o, const char *name, const struct dfa *n
     return spelled != NULL && dfa_matches(names, spelled, json_spell(name, bytes, spelled));
 }
 
-/* The schemas of all facets for one property. A facet without a schema of its own for it (by name
- * or pattern) has additionalProperties. */
+/* The schemas of all facets for one property. A facet that has no schema for this property (by name
+ * or pattern) contributes additionalProperties. */
 static uint32_t value_rule(struct object *o, const char *name, const struct others *pattern)
 {
     struct facets *value = schema_allocate(o->s, sizeof(*value));

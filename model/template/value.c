@@ -102,8 +102,8 @@ static struct value list_from_json(struct run *r, const json_t *json, bool input
     return v;
 }
 
-/* The value of a key "role" that is one of these counts as the template's text: templates make
- * control tokens of it, and it holds none. */
+/* Returns true for the usual values of a key "role". They count as the template's text, because
+ * templates build control tokens from them, and they contain no control tokens. */
 static bool is_usual_role(struct value key, const json_t *value)
 {
     static const char *const roles[] = {"system", "developer", "user",    "assistant",

@@ -355,8 +355,8 @@ static bool is_blank(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Cuts the prompt at its last mark. A template that removed the mark's blank removes blanks of the
- * message too. */
+/* Cuts the prompt at its last mark. If the template removed the blank of the mark, it also removes
+ * blanks of the message. */
 static bool mark_cut(struct chat_text *t)
 {
     size_t at = t->bytes, bytes = sizeof(mark) - 2;
