@@ -64,9 +64,9 @@ struct device_memory_ops {
     void (*signal_when_done)(void *self, enum device_direction direction);
     /* Returns the eventfd that all directions signal. The device owns the descriptor. The caller
      * reads from it to reset it. */
-    int (*fd)(void *self);
+    int (*event_fd)(void *self);
     /* Stores the free bytes and the total bytes of the device's memory. */
-    void (*room)(void *self, uint64_t *free_out, uint64_t *total_out);
+    void (*memory_sizes)(void *self, uint64_t *free_out, uint64_t *total_out);
 
     /* The four functions below share memory between processes of this host, on this device or on a
      * device that this one can reach. All four are NULL if the backend cannot share memory. The

@@ -18,8 +18,8 @@ struct compute;
 
 struct compute_group_ops {
     /* Makes the id of a new group. Only rank 0 calls it; the caller sends id_out to all ranks. */
-    enum status (*make)(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
-                        struct error *error);
+    enum status (*id_make)(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
+                           struct error *error);
     /* Joins the group `id` as rank `rank` of `ranks`. Called once per device. Blocks until all
      * ranks have joined. Returns an error if a rank has not joined within `timeout_ms`, or has
      * died. */
@@ -32,7 +32,7 @@ struct compute_group_ops {
     void (*sum)(struct compute *c, size_t count, float *y);
     /* Adds to x the sums of y over all ranks; y is overwritten. A GPU may send y rounded to
      * bfloat16. */
-    void (*add)(struct compute *c, size_t count, float *y, float *x);
+    void (*sum_add)(struct compute *c, size_t count, float *y, float *x);
     /* Joins the rows of all ranks: row r of `all` is row r of rank 0's `part` (counts[0] columns),
      * then row r of rank 1's (counts[1] columns), and so on. Writes `all` on rank 0 only; the other
      * ranks may pass NULL. */

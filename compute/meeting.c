@@ -312,7 +312,7 @@ uint32_t meeting_ranks(const struct meeting *m)
     return m->ranks;
 }
 
-float *meeting_own(const struct meeting *m)
+float *meeting_own_piece(const struct meeting *m)
 {
     return m->shared->pieces[m->rank][m->published % 2];
 }

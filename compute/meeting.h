@@ -43,8 +43,8 @@ uint32_t meeting_ranks(const struct meeting *m);
 
 /* Returns the buffer for this rank's next piece, [MEETING_PIECE_FLOATS]. It may be written while
  * other ranks still read the previous piece. */
-float *meeting_own(const struct meeting *m);
-/* Publishes the piece in meeting_own's buffer and returns when all ranks have published their
+float *meeting_own_piece(const struct meeting *m);
+/* Publishes the piece in meeting_own_piece's buffer and returns when all ranks have published their
  * pieces. Returns false if the group has failed. */
 bool meeting_exchange(struct meeting *m);
 /* Returns the piece that `rank` published in the last meeting_exchange; valid until the next

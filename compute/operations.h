@@ -129,7 +129,7 @@ struct compute_ops {
      * of scale * q·K, times V. The result goes to a [rows × head_count * dimensions of a value]. */
     void (*attention)(struct compute *c, const struct compute_batch *batch,
                       const struct compute_kv *kv, uint32_t head_count,
-                      const struct compute_attention *how, const float *q,
+                      const struct compute_attention *parameters, const float *q,
                       struct compute_activations *a);
     /* a = activation(gate) * up, each [row_count × cols]. up NULL = all ones; then the activation
      * is a GELU. */

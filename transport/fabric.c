@@ -336,7 +336,7 @@ int fabric_device_fd(struct fabric *fabric)
 {
     if (fabric->staging == NULL)
         return -1;
-    return fabric->staging->device->ops->fd(fabric->staging->device->self);
+    return fabric->staging->device->ops->event_fd(fabric->staging->device->self);
 }
 
 void fabric_memory_state(const struct fabric *fabric, struct transport_memory *out)

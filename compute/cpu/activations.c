@@ -14,7 +14,7 @@ void cpu_activations_close(struct compute *c, struct compute_activations *a)
     free(a->floats);
     free(a->rounded);
     free(a->blocks);
-    free(a->lows);
+    free(a->second_planes);
     free(a);
 }
 
@@ -44,8 +44,8 @@ enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t 
             goto undo_activations;
     }
     if ((needs & COMPUTE_NEEDS_Q8) != 0 && (needs & COMPUTE_REFINED) != 0) {
-        a->lows = cpu_memory_take(blocks * sizeof(struct kernels_low));
-        if (a->lows == NULL)
+        a->second_planes = cpu_memory_take(blocks * sizeof(struct kernels_second_plane));
+        if (a->second_planes == NULL)
             goto undo_activations;
     }
     if (cpu_scratch_need(c, cols) != ST_OK)
@@ -98,8 +98,9 @@ void cpu_activations_quantise(const struct compute *c, const struct compute_acti
     if (a->blocks == NULL)
         return;
     size_t block = cpu_activation_block(a, row, col);
-    assert(a->lows == NULL || count == a->cols);
-    c->kernels->quantise(values, count, a->blocks + block, a->lows != NULL ? a->lows + block : NULL,
+    assert(a->second_planes == NULL || count == a->cols);
+    c->kernels->quantise(values, count, a->blocks + block,
+                         a->second_planes != NULL ? a->second_planes + block : NULL,
                          row % a->tile_rows);
 }
 

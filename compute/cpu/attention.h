@@ -344,13 +344,13 @@ static void latent_pv(const struct kernels_cache *cache, const struct scores *sc
 /* kernels.attention for one type of cache, F16 or F32. */
 INLINE void attention_typed(const struct kernels_cache *cache, enum compute_kv_dtype dtype,
                             uint32_t first_position, uint32_t rows, uint32_t heads,
-                            const struct compute_attention *how, const float *q, size_t q_stride,
-                            float *scratch, float *out)
+                            const struct compute_attention *parameters, const float *q,
+                            size_t q_stride, float *scratch, float *out)
 {
     const uint32_t dim = compute_kv_key_dim(cache->kv), queries = rows * heads;
     const uint32_t tokens = first_position + rows;
     const size_t padded_queries = ((size_t)queries + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
-    const uint32_t begin = attention_first(first_position, how->window);
+    const uint32_t begin = attention_first(first_position, parameters->window);
     float *packed = scratch;
     struct scores scores = {.queries = packed, .count = queries};
     scores.origin = begin / VECTOR_LANES * VECTOR_LANES;
@@ -362,7 +362,7 @@ INLINE void attention_typed(const struct kernels_cache *cache, enum compute_kv_d
         const float *from = q + i / heads * q_stride + (size_t)(i % heads) * dim;
         float *to = packed + (size_t)(i / QK_ROWS) * QK_ROWS * dim + i % QK_ROWS;
         for (uint32_t d = 0; d < dim; d++)
-            to[(size_t)d * QK_ROWS] = from[d] * how->scale;
+            to[(size_t)d * QK_ROWS] = from[d] * parameters->scale;
     }
     qk_all(cache, dtype, begin, tokens, rows == 1, &scores);
 
@@ -372,11 +372,11 @@ INLINE void attention_typed(const struct kernels_cache *cache, enum compute_kv_d
         float inverse[PV_ROWS];
         for (uint32_t r = 0; r < count; r++) {
             const uint32_t position = first_position + (i + r) / heads, head = (i + r) % heads;
-            const float *sinks = how->sinks;
+            const float *sinks = parameters->sinks;
             inverse[r] =
                 softmax_row(scores.rows + (i + r) * scores.stride,
-                            attention_first(position, how->window) - scores.origin,
-                            position + 1 - scores.origin, padded, how->cap,
+                            attention_first(position, parameters->window) - scores.origin,
+                            position + 1 - scores.origin, padded, parameters->cap,
                             sinks == NULL ? -INFINITY : sinks[cache->kv_head * heads + head]);
         }
         if (cache->kv->latent != 0) {
@@ -384,10 +384,10 @@ INLINE void attention_typed(const struct kernels_cache *cache, enum compute_kv_d
             continue;
         }
         /* The tile's last row sees the most tokens, the first row's window begins first. */
-        const struct pv_range seen = {.first =
-                                          attention_first(first_position + i / heads, how->window),
-                                      .end = first_position + (i + count - 1) / heads + 1,
-                                      .origin = scores.origin};
+        const struct pv_range seen = {
+            .first = attention_first(first_position + i / heads, parameters->window),
+            .end = first_position + (i + count - 1) / heads + 1,
+            .origin = scores.origin};
         const float *p = scores.rows + i * scores.stride;
         float *to = out + (size_t)i * dim;
         for (; first + PV_WIDE * VECTOR_LANES <= dim; first += PV_WIDE * VECTOR_LANES)
@@ -401,23 +401,23 @@ INLINE void attention_typed(const struct kernels_cache *cache, enum compute_kv_d
                     inverse, to);
     }
     if (cache->kv->latent != 0)
-        latent_pv(cache, &scores, first_position, heads, how->window, latent,
+        latent_pv(cache, &scores, first_position, heads, parameters->window, latent,
                   latent + padded_queries, out);
 }
 
 static void attention_run(const struct kernels_cache *cache, uint32_t first_position, uint32_t rows,
-                          uint32_t heads, const struct compute_attention *how, const float *q,
-                          size_t q_stride, float *scratch, float *out)
+                          uint32_t heads, const struct compute_attention *parameters,
+                          const float *q, size_t q_stride, float *scratch, float *out)
 {
     const enum compute_kv_dtype dtype = cache->kv->dtype;
     if (dtype == COMPUTE_KV_F16)
-        attention_typed(cache, COMPUTE_KV_F16, first_position, rows, heads, how, q, q_stride,
+        attention_typed(cache, COMPUTE_KV_F16, first_position, rows, heads, parameters, q, q_stride,
                         scratch, out);
     else if (dtype == COMPUTE_KV_F32)
-        attention_typed(cache, COMPUTE_KV_F32, first_position, rows, heads, how, q, q_stride,
+        attention_typed(cache, COMPUTE_KV_F32, first_position, rows, heads, parameters, q, q_stride,
                         scratch, out);
     else
-        attention_fixed(cache, first_position, rows, heads, how, q, q_stride, scratch, out);
+        attention_fixed(cache, first_position, rows, heads, parameters, q, q_stride, scratch, out);
 }
 
 /* Not inlined: the registers of other caches' stores are not spilled for it. */

@@ -743,40 +743,43 @@ static void fixed_join_seen(const struct fixed_job *job, uint32_t first_position
 }
 
 static void attention_fixed(const struct kernels_cache *cache, uint32_t first_position,
-                            uint32_t rows, uint32_t heads, const struct compute_attention *how,
-                            const float *q, size_t q_stride, float *scratch, float *out)
+                            uint32_t rows, uint32_t heads,
+                            const struct compute_attention *parameters, const float *q,
+                            size_t q_stride, float *scratch, float *out)
 {
     const uint32_t tokens = first_position + rows, dim = compute_kv_value_dim(cache->kv);
-    struct fixed_job job = fixed_open(cache->kv, rows * heads, how->window, scratch);
+    struct fixed_job job = fixed_open(cache->kv, rows * heads, parameters->window, scratch);
     const size_t padded = (size_t)(job.sum - job.most);
     float *most = job.sum + padded, *sum = most + padded, *next = sum + padded;
     const uint32_t first_begin =
-        attention_first(first_position, how->window) / KERNELS_SEGMENT * KERNELS_SEGMENT;
-    fixed_pack(&job, heads, how->scale, q, q_stride);
+        attention_first(first_position, parameters->window) / KERNELS_SEGMENT * KERNELS_SEGMENT;
+    fixed_pack(&job, heads, parameters->scale, q, q_stride);
     for (uint32_t begin = first_begin; begin < tokens; begin += KERNELS_SEGMENT) {
-        const struct fixed_span span = fixed_span_of(begin, first_position, tokens, how->window);
+        const struct fixed_span span =
+            fixed_span_of(begin, first_position, tokens, parameters->window);
         float *to = begin == first_begin ? out : next;
-        fixed_segment(&job, cache, rows == 1, first_position, heads, span, how->cap, to);
+        fixed_segment(&job, cache, rows == 1, first_position, heads, span, parameters->cap, to);
         fixed_join_seen(&job, first_position, heads, span, to, out, most, sum);
     }
-    if (how->sinks != NULL)
-        fixed_sinks(how->sinks + (size_t)cache->kv_head * heads, job.queries, heads, dim, most, sum,
-                    out);
+    if (parameters->sinks != NULL)
+        fixed_sinks(parameters->sinks + (size_t)cache->kv_head * heads, job.queries, heads, dim,
+                    most, sum, out);
     fixed_finish(job.queries, dim, sum, out);
 }
 
 /* Computes one segment of one decoded row: [heads][dim] of o, then m and z of each head. */
 static void attention_part(const struct kernels_cache *cache, uint32_t position, uint32_t heads,
-                           const struct compute_attention *how, const float *q, uint32_t segment,
-                           float *scratch, float *part)
+                           const struct compute_attention *parameters, const float *q,
+                           uint32_t segment, float *scratch, float *part)
 {
-    struct fixed_job job = fixed_open(cache->kv, heads, how->window, scratch);
+    struct fixed_job job = fixed_open(cache->kv, heads, parameters->window, scratch);
     job.most = part + (size_t)heads * job.value_dim;
     job.sum = job.most + heads;
-    fixed_pack(&job, heads, how->scale, q, 0);
-    fixed_segment(&job, cache, true, position, heads,
-                  fixed_span_of(segment * KERNELS_SEGMENT, position, position + 1, how->window),
-                  how->cap, part);
+    fixed_pack(&job, heads, parameters->scale, q, 0);
+    fixed_segment(
+        &job, cache, true, position, heads,
+        fixed_span_of(segment * KERNELS_SEGMENT, position, position + 1, parameters->window),
+        parameters->cap, part);
 }
 
 static void attention_join(uint32_t heads, uint32_t dim, uint32_t count, size_t stride,

@@ -226,10 +226,10 @@ static const struct compute_lanes_ops cpu_lanes = {
 };
 
 static const struct compute_group_ops cpu_group = {
-    .make = cpu_group_make,
+    .id_make = cpu_group_make,
     .join = cpu_group_join,
     .sum = cpu_group_sum,
-    .add = cpu_group_add,
+    .sum_add = cpu_group_add,
     .gather = cpu_group_gather,
 };
 

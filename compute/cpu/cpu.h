@@ -118,7 +118,7 @@ struct compute_activations {
     struct kernels_block *blocks; /* [tiles][cols / 32]; NULL = no COMPUTE_NEEDS_Q8. */
     /* Second planes (kernels.h, "refined rows"), one per entry of `blocks`; NULL = no
      * COMPUTE_REFINED. */
-    struct kernels_low *lows;
+    struct kernels_second_plane *second_planes;
 };
 
 /* Returns 64-byte aligned memory, not zeroed; NULL = no memory. Pages of large pieces take no
@@ -281,7 +281,7 @@ void cpu_rope_store(struct compute *c, struct compute_rope_table *rope,
                     uint32_t head_count, float *q, float *k, const float *v);
 void cpu_attention(struct compute *c, const struct compute_batch *batch,
                    const struct compute_kv *kv, uint32_t head_count,
-                   const struct compute_attention *how, const float *q,
+                   const struct compute_attention *parameters, const float *q,
                    struct compute_activations *a);
 
 #endif

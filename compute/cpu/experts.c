@@ -135,8 +135,8 @@ static struct compute_activations run_rows(const struct compute_activations *a,
         rows.rounded += run->first * a->rounded_stride;
     if (rows.blocks != NULL)
         rows.blocks += block;
-    if (rows.lows != NULL)
-        rows.lows += block;
+    if (rows.second_planes != NULL)
+        rows.second_planes += block;
     return rows;
 }
 
@@ -168,8 +168,9 @@ static void row_copy(const struct compute_activations *from, uint32_t r,
     const uint32_t in = r % from->tile_rows, out = row % to->tile_rows;
     for (uint32_t b = 0; b < to->cols / 32; b++) {
         block_copy(&from->blocks[source + b], in, &to->blocks[target + b], out);
-        if (to->lows != NULL && from->blocks[source + b].refined[in] != 0)
-            memcpy(to->lows[target + b].quants[out], from->lows[source + b].quants[in], 32);
+        if (to->second_planes != NULL && from->blocks[source + b].refined[in] != 0)
+            memcpy(to->second_planes[target + b].quants[out],
+                   from->second_planes[source + b].quants[in], 32);
     }
 }
 

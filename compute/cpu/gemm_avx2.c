@@ -96,8 +96,8 @@ INLINE __m256i half_quants(struct shape s, const uint8_t *quants, uint32_t g, ui
 }
 
 /* Columns from 4 g on of row r of a plane: 0 in the second plane if the row has none. */
-INLINE __m256i four_quants(const struct kernels_block *a, const struct kernels_low *low, uint32_t r,
-                           uint32_t g)
+INLINE __m256i four_quants(const struct kernels_block *a, const struct kernels_second_plane *low,
+                           uint32_t r, uint32_t g)
 {
     int32_t four;
     memcpy(&four, (low != NULL ? low->quants : a->quants)[r] + (size_t)g * 4, sizeof(four));
@@ -107,7 +107,7 @@ INLINE __m256i four_quants(const struct kernels_block *a, const struct kernels_l
 /* Adds vectors [first, last) of the quants times one plane to acc: the second plane if `low` is not
  * NULL. */
 INLINE void dots_add(struct shape s, const uint8_t *quants, const struct kernels_block *a,
-                     const struct kernels_low *low, uint32_t first, uint32_t last,
+                     const struct kernels_second_plane *low, uint32_t first, uint32_t last,
                      __m256i acc[ROWS][2])
 {
     const uint32_t run = run_max(s.form);
@@ -136,7 +136,7 @@ INLINE void dots_add(struct shape s, const uint8_t *quants, const struct kernels
 
 /* Adds the second plane's products; acc already has the first plane's. */
 INLINE void second_plane_add(struct shape s, const uint8_t *quants, const struct kernels_block *a,
-                             const struct kernels_low *low, uint32_t first, uint32_t last,
+                             const struct kernels_second_plane *low, uint32_t first, uint32_t last,
                              __m256i acc[ROWS][2])
 {
 #pragma GCC unroll 3
@@ -151,7 +151,7 @@ INLINE void second_plane_add(struct shape s, const uint8_t *quants, const struct
 }
 
 INLINE void sums_make(struct shape s, const uint8_t *quants, const struct kernels_block *a,
-                      const struct kernels_low *low, uint32_t part, __m256i acc[ROWS][2])
+                      const struct kernels_second_plane *low, uint32_t part, __m256i acc[ROWS][2])
 {
     const bool halves = layout_has_halves(s.form);
     const uint32_t first = halves ? part * 4 : 0, last = halves ? first + 4 : 8;
@@ -222,7 +222,7 @@ INLINE __m256 half_minima(struct shape s, const struct panel_position *at, uint3
 
 /* Adds one block. `low` is NULL if no row has a second plane. */
 INLINE void block_add(struct shape s, const struct panel_position *at,
-                      const struct kernels_block *a, const struct kernels_low *low,
+                      const struct kernels_block *a, const struct kernels_second_plane *low,
                       __m256 f[ROWS][2])
 {
     const uint32_t parts = layout_has_halves(s.form) ? 2 : 1;
@@ -271,7 +271,7 @@ INLINE void panel_run(struct shape s, const struct kernels_product *p, const uin
         if (prefetch)
             for (size_t i = 0; i < block_bytes; i += 64)
                 v_prefetch(at.block + AHEAD_BYTES + i);
-        block_add(s, &at, a, refined ? &p->lows[first + b] : NULL, f);
+        block_add(s, &at, a, refined ? &p->second_planes[first + b] : NULL, f);
     }
 #pragma GCC unroll 3
     for (uint32_t r = 0; r < s.rows; r++) {

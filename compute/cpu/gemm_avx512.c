@@ -181,7 +181,7 @@ INLINE void sums_zero(struct shape s, __m512i acc[2][TILE_ROWS])
 
 /* Adds the second plane's products; acc already has the first plane's. */
 INLINE void second_plane_add(struct shape s, const uint8_t *block, const struct kernels_block *a,
-                             const struct kernels_low *low, uint32_t first, uint32_t last,
+                             const struct kernels_second_plane *low, uint32_t first, uint32_t last,
                              __m512i acc[2][TILE_ROWS])
 {
 #pragma GCC unroll 6
@@ -196,7 +196,8 @@ INLINE void second_plane_add(struct shape s, const uint8_t *block, const struct 
 
 /* Computes the sums of one block, or of half a block. */
 INLINE void sums_make(struct shape s, const uint8_t *block, const struct kernels_block *a,
-                      const struct kernels_low *low, uint32_t half, __m512i acc[2][TILE_ROWS])
+                      const struct kernels_second_plane *low, uint32_t half,
+                      __m512i acc[2][TILE_ROWS])
 {
     const bool halves = layout_has_halves(s.form), offset = quants_offset(s.form) != 0;
     const uint32_t first = halves ? half * 4 : 0, last = halves ? first + 4 : 8;
@@ -234,7 +235,7 @@ INLINE void sums_make(struct shape s, const uint8_t *block, const struct kernels
 /* Adds one block of both panels; `s` is constant. In registers are 12 sums, 12 results, one vector
  * of quants per panel, and the broadcast bytes, which both panels share. */
 INLINE void block_add(struct shape s, const uint8_t *header, const uint8_t *block,
-                      const struct kernels_block *a, const struct kernels_low *low,
+                      const struct kernels_block *a, const struct kernels_second_plane *low,
                       vec f[2][TILE_ROWS])
 {
     const uint32_t halves = layout_has_halves(s.form) ? 2 : 1;
@@ -366,7 +367,7 @@ INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels
                 v_prefetch_l2(block + NEAR_BYTES + i);
         if (__builtin_expect(product_refined(a, 0, rows), 0)) {
             forget_loads();
-            block_add(refined, header, block, a, p->lows + first + b, f);
+            block_add(refined, header, block, a, p->second_planes + first + b, f);
         } else
             block_add(plain, header, block, a, NULL, f);
     }

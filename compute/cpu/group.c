@@ -96,7 +96,7 @@ static void sum(struct compute *c, size_t count, const float *y, float *to, bool
     for (size_t at = 0, part; at < count; at += part) {
         part = count - at < MEETING_PIECE_FLOATS ? count - at : MEETING_PIECE_FLOATS;
         struct piece piece = {.meeting = c->meeting,
-                              .own = meeting_own(c->meeting),
+                              .own = meeting_own_piece(c->meeting),
                               .y = y + at,
                               .to = to + at,
                               .add = adds,
@@ -155,7 +155,7 @@ void cpu_group_gather(struct compute *c, uint32_t row_count, const float *part,
     }
     for (size_t at = 0; at < (size_t)row_count * most; at += MEETING_PIECE_FLOATS) {
         if (rank > 0)
-            memcpy(meeting_own(c->meeting), part + (at < own ? at : 0),
+            memcpy(meeting_own_piece(c->meeting), part + (at < own ? at : 0),
                    part_at(own, at) * sizeof(float));
         if (!meeting_exchange(c->meeting))
             return; /* `check` reports it. */

@@ -15,8 +15,8 @@ static void dots(const struct unpacked *w, const int8_t *quants, int32_t acc[2])
 }
 
 static float block_add(enum kernels_form form, const struct unpacked *w,
-                       const struct kernels_block *a, const struct kernels_low *low, uint32_t r,
-                       float f)
+                       const struct kernels_block *a, const struct kernels_second_plane *low,
+                       uint32_t r, float f)
 {
     int32_t acc[2], more[2];
     dots(w, a->quants[r], acc);
@@ -47,8 +47,8 @@ static void tile_run(const struct kernels_product *p, const uint8_t *group, size
             struct unpacked w;
             unpack_row(p->form, p->codes, p->factor, group, b, n, &w);
             for (uint32_t r = 0; r < rows; r++)
-                out[r][n] = block_add(p->form, &w, &p->tiles[first + b], product_low(p, first + b),
-                                      r, out[r][n]);
+                out[r][n] = block_add(p->form, &w, &p->tiles[first + b],
+                                      product_second_plane(p, first + b), r, out[r][n]);
         }
     }
 }

@@ -111,7 +111,7 @@ struct kernels_block {
 static_assert(sizeof(struct kernels_block) == 296, "no padding");
 
 /* The second plane, l, of a block. Rows without a second plane have arbitrary values. */
-struct kernels_low {
+struct kernels_second_plane {
     int8_t quants[TILE_ROWS][32];
 };
 
@@ -128,7 +128,7 @@ struct kernels_product {
     uint32_t tile_rows;                /* Rows of each tile except the last, ≤ TILE_ROWS. */
     /* Second planes, one per entry of `tiles`; NULL = the activations are not refined. Read only in
      * blocks with a refined row. */
-    const struct kernels_low *lows;
+    const struct kernels_second_plane *second_planes;
     /* The kernel unpacks each group before it multiplies it with all rows, if it knows how to. */
     bool unpack;
     /* The kernel prefetches the weights that follow, also beyond the last group. */
@@ -197,9 +197,9 @@ struct kernels {
     bool unpacks; /* gemm_quantised observes kernels_product.unpack. */
     const struct kernels_floats *floats;
     /* Quantises `count` values (a multiple of 32) into row `row` of consecutive blocks. With
-     * `lows`, the values must be a whole row, and the row is refined. */
+     * second_planes, the values must be a whole row, and the row is refined. */
     void (*quantise)(const float *x, uint32_t count, struct kernels_block *blocks,
-                     struct kernels_low *lows, uint32_t row);
+                     struct kernels_second_plane *second_planes, uint32_t row);
     /* Compute one row of compute_ops.norm, layer_norm and gate_mul. */
     void (*norm)(const float *x, uint32_t cols, const float *weight, float epsilon, float *out);
     void (*layer_norm)(const float *x, uint32_t cols, const float *weight, const float *bias,
@@ -220,7 +220,7 @@ struct kernels {
      * kernels_scratch_floats() floats, for the positions from the first that a row sees, rounded
      * down to whole vectors. Writes out[rows][heads * head_dim]. */
     void (*attention)(const struct kernels_cache *cache, uint32_t first_position, uint32_t rows,
-                      uint32_t heads, const struct compute_attention *how, const float *q,
+                      uint32_t heads, const struct compute_attention *parameters, const float *q,
                       size_t q_stride, float *scratch, float *out);
     /* Attention of one row at `position` over an integer cache, in segments that threads may
      * compute in parallel. attention_part computes segment `segment`, which begins at position
@@ -228,8 +228,8 @@ struct kernels {
      * combines `count` parts, `stride` floats apart, and the heads' sinks (NULL = none) into the
      * first part. The bits are the bits of `attention`. */
     void (*attention_part)(const struct kernels_cache *cache, uint32_t position, uint32_t heads,
-                           const struct compute_attention *how, const float *q, uint32_t segment,
-                           float *scratch, float *part);
+                           const struct compute_attention *parameters, const float *q,
+                           uint32_t segment, float *scratch, float *part);
     void (*attention_join)(uint32_t heads, uint32_t dim, uint32_t count, size_t stride,
                            const float *sinks, float *parts);
 };

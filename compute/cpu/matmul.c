@@ -107,7 +107,7 @@ static void product_multiply(const struct matmul *job, const struct compute_matr
         p->tile_rows = job->a->tile_rows;
         p->unpack = m->unpack && p->rows >= UNPACK_ROWS_MIN;
         p->tiles = job->a->blocks + block;
-        p->lows = job->a->lows != NULL ? job->a->lows + block : NULL;
+        p->second_planes = job->a->second_planes != NULL ? job->a->second_planes + block : NULL;
         job->kernels->gemm_quantised(p);
         return;
     }

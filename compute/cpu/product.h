@@ -11,7 +11,8 @@
 #include <string.h>
 
 /* Multiplies `rows` ≤ TILE_ROWS rows with one group: out[r][n]. The tile's blocks begin at index
- * `first` in p->tiles and p->lows. `prefetch` is true only for the first tile of a group. */
+ * `first` in p->tiles and p->second_planes. `prefetch` is true only for the first tile of a group.
+ */
 typedef void (*product_tile)(const struct kernels_product *p, const uint8_t *group, size_t first,
                              uint32_t rows, bool prefetch, float out[TILE_ROWS][GROUP_ROWS]);
 
@@ -22,9 +23,10 @@ static inline size_t product_group_bytes(const struct kernels_product *p)
 }
 
 /* Returns the second plane of block i; NULL = the activations are not refined. */
-static inline const struct kernels_low *product_low(const struct kernels_product *p, size_t i)
+static inline const struct kernels_second_plane *
+product_second_plane(const struct kernels_product *p, size_t i)
 {
-    return p->lows != NULL ? &p->lows[i] : NULL;
+    return p->second_planes != NULL ? &p->second_planes[i] : NULL;
 }
 
 /* Returns true if one of rows [row, row + rows) of a tile has a second plane in this block. */

@@ -69,8 +69,8 @@ INLINE void block_round(const float *x, struct kernels_block *block, uint32_t ro
 /* Quantises blocks [0, count) of one row, count ≤ 16. bits: of their greatest |x|; refine[i]: block
  * i gets a second plane. */
 INLINE void blocks_round(const float *x, uint32_t count, const uint32_t bits[WIDE_BLOCKS],
-                         const bool *refine, struct kernels_block *blocks, struct kernels_low *lows,
-                         uint32_t row)
+                         const bool *refine, struct kernels_block *blocks,
+                         struct kernels_second_plane *second_planes, uint32_t row)
 {
     float scales[WIDE_BLOCKS], inverses[WIDE_BLOCKS];
     const __m512 amax = _mm512_loadu_ps((const float *)bits), most = _mm512_set1_ps(127.0f);
@@ -79,7 +79,7 @@ INLINE void blocks_round(const float *x, uint32_t count, const uint32_t bits[WID
     _mm512_storeu_ps(inverses, _mm512_maskz_div_ps(there, most, amax));
     for (uint32_t i = 0; i < count; i++) {
         if (refine[i])
-            block_refine(x + i * 32, bits[i], &blocks[i], &lows[i], row);
+            block_refine(x + i * 32, bits[i], &blocks[i], &second_planes[i], row);
         else if (bits[i] >= 0x7f800000u)
             block_quantise(x + i * 32, bits[i], &blocks[i], row);
         else
@@ -91,19 +91,19 @@ INLINE void blocks_round(const float *x, uint32_t count, const uint32_t bits[WID
 
 /* See kernels.quantise. */
 static void quantise_avx512(const float *x, uint32_t count, struct kernels_block *blocks,
-                            struct kernels_low *lows, uint32_t row)
+                            struct kernels_second_plane *second_planes, uint32_t row)
 {
     const uint32_t n = count / 32;
     uint32_t bits[WIDE_GROUPS][WIDE_BLOCKS];
     float sum = 0;
     if (n > WIDE_GROUPS * WIDE_BLOCKS) {
-        rows_quantise(x, count, blocks, lows, row);
+        rows_quantise(x, count, blocks, second_planes, row);
         return;
     }
     for (uint32_t i = 0; i < n; i += WIDE_BLOCKS) {
         uint32_t *group = bits[i / WIDE_BLOCKS], here = n - i < WIDE_BLOCKS ? n - i : WIDE_BLOCKS;
         magnitudes(x + (size_t)i * 32, here, group);
-        for (uint32_t k = 0; lows != NULL && k < here; k++) {
+        for (uint32_t k = 0; second_planes != NULL && k < here; k++) {
             float amax;
             memcpy(&amax, &group[k], sizeof(amax));
             sum += amax;
@@ -113,13 +113,13 @@ static void quantise_avx512(const float *x, uint32_t count, struct kernels_block
         const uint32_t *group = bits[i / WIDE_BLOCKS];
         const uint32_t here = n - i < WIDE_BLOCKS ? n - i : WIDE_BLOCKS;
         bool refine[WIDE_BLOCKS] = {false};
-        for (uint32_t k = 0; lows != NULL && k < here; k++) {
+        for (uint32_t k = 0; second_planes != NULL && k < here; k++) {
             float amax;
             memcpy(&amax, &group[k], sizeof(amax));
             refine[k] = block_refines(amax, n, sum);
         }
         blocks_round(x + (size_t)i * 32, here, group, refine, blocks + i,
-                     lows != NULL ? lows + i : NULL, row);
+                     second_planes != NULL ? second_planes + i : NULL, row);
     }
 }
 

@@ -130,7 +130,7 @@ INLINE int32_t refined_half(int8_t *high, int8_t *low, vec a, float inverse)
 
 /* Quantises one block in two planes (kernels.h, "refined rows"). */
 static void block_refine(const float *x, uint32_t bits, struct kernels_block *block,
-                         struct kernels_low *low, uint32_t row)
+                         struct kernels_second_plane *low, uint32_t row)
 {
     vec a = v_load(x), b = v_load(x + 16);
     float scale, inverse;
@@ -149,7 +149,7 @@ INLINE bool block_refines(float amax, uint32_t count, float sum)
 }
 
 static void rows_quantise(const float *x, uint32_t count, struct kernels_block *blocks,
-                          struct kernels_low *lows, uint32_t row)
+                          struct kernels_second_plane *second_planes, uint32_t row)
 {
     const uint32_t n = count / 32;
     float sum = 0;
@@ -162,8 +162,8 @@ static void rows_quantise(const float *x, uint32_t count, struct kernels_block *
     }
     for (uint32_t i = 0; i < n; i++) {
         memcpy(&bits, &blocks[i].scale[row], sizeof(bits));
-        if (lows != NULL && block_refines(blocks[i].scale[row], n, sum))
-            block_refine(x + i * 32, bits, &blocks[i], &lows[i], row);
+        if (second_planes != NULL && block_refines(blocks[i].scale[row], n, sum))
+            block_refine(x + i * 32, bits, &blocks[i], &second_planes[i], row);
         else
             block_quantise(x + i * 32, bits, &blocks[i], row);
     }

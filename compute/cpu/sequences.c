@@ -230,7 +230,7 @@ struct attention_job {
     uint32_t head_count;
     uint32_t heads;    /* Heads of a work item. They share a KV head. */
     uint32_t kv_heads; /* Work items of a tile of rows. */
-    const struct compute_attention *how;
+    const struct compute_attention *parameters;
     const float *q;
     struct compute_activations *a;
     bool direct; /* An item's columns are whole blocks, so the item quantises them itself. */
@@ -247,7 +247,7 @@ struct attention_job {
 static uint32_t segment_first(const struct attention_job *job,
                               const struct compute_sequence *sequence)
 {
-    const uint32_t position = sequence->first_position, window = job->how->window;
+    const uint32_t position = sequence->first_position, window = job->parameters->window;
     return window != 0 && position >= window ? (position + 1 - window) / KERNELS_SEGMENT : 0;
 }
 
@@ -262,7 +262,7 @@ static uint32_t segments_of(const struct attention_job *job,
 static uint32_t tokens_of(const struct attention_job *job, const struct compute_sequence *sequence)
 {
     const uint32_t tokens = sequence->first_position + sequence->row_count;
-    const uint32_t window = job->how->window, around = ITEM_QUERIES + VECTOR_LANES;
+    const uint32_t window = job->parameters->window, around = ITEM_QUERIES + VECTOR_LANES;
     return window != 0 && window < tokens && tokens - window > around ? window + around : tokens;
 }
 
@@ -342,8 +342,9 @@ static void attention_item(void *context, uint32_t item, uint32_t thread)
     struct kernels_cache cache = cache_of(job, s, kv_head);
     size_t q_stride = (size_t)job->head_count * compute_kv_key_dim(job->kv);
     float *scratch = job->c->scratch[thread].data, *out = scratch + item_scratch(job, sequence);
-    job->c->kernels->attention(&cache, sequence->first_position + done, rows, job->heads, job->how,
-                               item_query(job, first_row, kv_head), q_stride, scratch, out);
+    job->c->kernels->attention(&cache, sequence->first_position + done, rows, job->heads,
+                               job->parameters, item_query(job, first_row, kv_head), q_stride,
+                               scratch, out);
     result_write(job, first_row, rows, kv_head, out);
 }
 
@@ -354,14 +355,14 @@ static void attention_split_item(void *context, uint32_t item, uint32_t thread)
     const struct kernels *kernels = job->c->kernels;
     uint32_t s = item_sequence(job, item), within = item - job->c->first_items[s];
     const struct compute_sequence *sequence = &job->batch->sequences[s];
-    const float *sinks = job->how->sinks;
+    const float *sinks = job->parameters->sinks;
     uint32_t segments = segments_of(job, sequence);
     uint32_t kv_head = within / segments, segment = within % segments;
     struct kernels_cache cache = cache_of(job, s, kv_head);
     const uint32_t dim = compute_kv_value_dim(job->kv);
     size_t floats = kernels_part_floats(job->heads, dim);
     float *parts = job->parts + (item - segment) * floats;
-    kernels->attention_part(&cache, sequence->first_position, job->heads, job->how,
+    kernels->attention_part(&cache, sequence->first_position, job->heads, job->parameters,
                             item_query(job, sequence->first_row, kv_head),
                             segment_first(job, sequence) + segment, job->c->scratch[thread].data,
                             parts + segment * floats);
@@ -441,19 +442,19 @@ static enum status attention_split(struct compute *c, struct attention_job *job,
 
 void cpu_attention(struct compute *c, const struct compute_batch *batch,
                    const struct compute_kv *kv, uint32_t head_count,
-                   const struct compute_attention *how, const float *q,
+                   const struct compute_attention *parameters, const float *q,
                    struct compute_activations *a)
 {
     kv_check(kv, head_count);
     assert(a->cols == head_count * compute_kv_value_dim(kv));
-    assert(kv->latent == 0 || how->sinks == NULL);
+    assert(kv->latent == 0 || parameters->sinks == NULL);
     cpu_activations_begin(a, batch->row_count);
     struct attention_job job = {.c = c,
                                 .batch = batch,
                                 .kv = kv,
                                 .head_count = head_count,
                                 .heads = head_count / kv->head_count,
-                                .how = how,
+                                .parameters = parameters,
                                 .q = q,
                                 .a = a};
     if (kv->latent != 0 && head_count % LATENT_HEADS == 0)

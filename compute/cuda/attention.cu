@@ -56,7 +56,7 @@ bool cuda_attention_takes(const struct compute_kv *kv, uint32_t head_count)
 
 void cuda_attention(cudaStream_t stream, const struct cuda_sequences *s,
                     const struct compute_kv *kv, uint32_t head_count,
-                    const struct compute_attention *how, const float *q, void *scratch,
+                    const struct compute_attention *parameters, const float *q, void *scratch,
                     __nv_bfloat16 *out, float *out_f32)
 {
     assert(cuda_attention_takes(kv, head_count) && s->rows <= LIMIT_BATCH_TOKENS);
@@ -70,10 +70,10 @@ void cuda_attention(cudaStream_t stream, const struct cuda_sequences *s,
     a.head_count = head_count;
     a.group = head_count / kv->head_count;
     a.dtype = kv->dtype;
-    a.scale = how->scale * ATTENTION_LOG2_E;
-    a.window = how->window;
-    a.cap = how->cap * ATTENTION_LOG2_E;
-    a.sinks = how->sinks;
+    a.scale = parameters->scale * ATTENTION_LOG2_E;
+    a.window = parameters->window;
+    a.cap = parameters->cap * ATTENTION_LOG2_E;
+    a.sinks = parameters->sinks;
     a.q = q;
     a.out = out;
     a.out_f32 = out_f32;

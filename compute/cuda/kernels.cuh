@@ -198,7 +198,7 @@ size_t cuda_attention_scratch(const struct cuda_sequences *s, const struct compu
                               uint32_t head_count);
 void cuda_attention(cudaStream_t stream, const struct cuda_sequences *s,
                     const struct compute_kv *kv, uint32_t head_count,
-                    const struct compute_attention *how, const float *q, void *scratch,
+                    const struct compute_attention *parameters, const float *q, void *scratch,
                     __nv_bfloat16 *out, float *out_f32);
 
 /* sample.cu: chooses tokens from rows of logits, with the rules and numbers of

@@ -215,7 +215,7 @@ static enum status attention_check(struct compute *c, const struct compute_kv *k
 
 static void attention(struct compute *c, const struct compute_batch *batch,
                       const struct compute_kv *kv, uint32_t head_count,
-                      const struct compute_attention *how, const float *q,
+                      const struct compute_attention *parameters, const float *q,
                       struct compute_activations *a)
 {
     const struct cuda_sequences *s =
@@ -224,7 +224,8 @@ static void attention(struct compute *c, const struct compute_batch *batch,
                                 cuda_attention_scratch(s, kv, head_count), "attention"))
         return;
     cuda_f8_stale(a);
-    cuda_attention(c->stream, s, kv, head_count, how, q, c->attention_scratch, a->bf16, a->f32);
+    cuda_attention(c->stream, s, kv, head_count, parameters, q, c->attention_scratch, a->bf16,
+                   a->f32);
     cuda_launched(c, "attention");
 }
 

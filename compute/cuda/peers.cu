@@ -62,12 +62,12 @@ static uint64_t bytes_from(const void *memory)
 {
     typedef int (*range_call)(unsigned long long *, size_t *, unsigned long long);
     void *found = NULL;
-    enum cudaDriverEntryPointQueryResult how = cudaDriverEntryPointSymbolNotFound;
+    enum cudaDriverEntryPointQueryResult parameters = cudaDriverEntryPointSymbolNotFound;
     unsigned long long base = 0, at = (unsigned long long)(uintptr_t)memory;
     size_t bytes = 0;
     if (cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &found, 12000, cudaEnableDefault,
-                                         &how) != cudaSuccess ||
-        how != cudaDriverEntryPointSuccess || ((range_call)found)(&base, &bytes, at) != 0 ||
+                                         &parameters) != cudaSuccess ||
+        parameters != cudaDriverEntryPointSuccess || ((range_call)found)(&base, &bytes, at) != 0 ||
         at < base || at - base > bytes) {
         (void)cudaGetLastError();
         return 0;

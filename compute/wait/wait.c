@@ -229,10 +229,10 @@ static void wait_rope_store(struct compute *c, struct compute_rope_table *rope,
 
 static void wait_attention(struct compute *c, const struct compute_batch *batch,
                            const struct compute_kv *kv, uint32_t head_count,
-                           const struct compute_attention *how, const float *q,
+                           const struct compute_attention *parameters, const float *q,
                            struct compute_activations *a)
 {
-    (void)c, (void)batch, (void)kv, (void)head_count, (void)how, (void)q, (void)a;
+    (void)c, (void)batch, (void)kv, (void)head_count, (void)parameters, (void)q, (void)a;
 }
 
 static void wait_gate(struct compute *c, enum compute_activation activation, const float *gate,
@@ -370,10 +370,10 @@ static enum status wait_check(struct compute *c, struct error *error)
 }
 
 static const struct compute_group_ops wait_group = {
-    .make = wait_group_make,
+    .id_make = wait_group_make,
     .join = wait_group_join,
     .sum = wait_group_sum,
-    .add = wait_group_add,
+    .sum_add = wait_group_add,
     .gather = wait_group_gather,
 };
 

@@ -324,7 +324,7 @@ static void job_run(struct engine *engine, struct engine_job *job)
     uint32_t count = sample_rows_of(engine, job, 0, rows);
     struct forward_batch batch = {
         .token_ids = job->token_ids,
-        .x = job->activations,
+        .activations = job->activations,
         .batch = job->batch,
         .logits_rows = rows,
         .logits_count = count,

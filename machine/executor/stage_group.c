@@ -31,7 +31,7 @@ void stage_group_make(struct stage *s)
     if (!stage_is_rank(s) || s->process->shard.rank != 0)
         return;
     snprintf(message.group.device, sizeof(message.group.device), "%s", s->device.ops->name);
-    if (s->device.ops->group->make(s->device.compute, message.group.id, &error) != ST_OK) {
+    if (s->device.ops->group->id_make(s->device.compute, message.group.id, &error) != ST_OK) {
         fail(s, &error);
         return;
     }

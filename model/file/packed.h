@@ -22,10 +22,10 @@ enum packed_format {
 
 struct packed {
     enum packed_format format;
-    uint32_t bits;       /* 4 or 8. */
-    uint32_t group;      /* Columns that share a scale; 0 = all columns of a row. */
-    bool zeros;          /* Matrices have zero points of their own. */
-    bool zeros_less_one; /* GPTQ only: the stored zero points are 1 too small. */
+    uint32_t bits;             /* 4 or 8. */
+    uint32_t group;            /* Columns that share a scale; 0 = all columns of a row. */
+    bool has_zero_points;      /* Matrices have zero points of their own. */
+    bool zero_points_less_one; /* GPTQ only: the stored zero points are 1 too small. */
 };
 
 /* Checks the tensors of all packed matrices of the folder, and adds the tensors of their values to

@@ -9,19 +9,19 @@ enum wire_type { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32
 
 static bool fail(struct protobuf *p)
 {
-    p->wrong = true;
+    p->malformed = true;
     return false;
 }
 
 static bool take_varint(struct protobuf *p, uint64_t *out)
 {
     uint64_t value = 0;
-    for (size_t i = 0; i < VARINT_BYTES_MAX && i < p->rest.bytes; i++) {
-        uint8_t byte = (uint8_t)p->rest.text[i];
+    for (size_t i = 0; i < VARINT_BYTES_MAX && i < p->unread.bytes; i++) {
+        uint8_t byte = (uint8_t)p->unread.text[i];
         value |= (uint64_t)(byte & 0x7f) << 7 * i;
         if (byte < 0x80) {
-            p->rest.text += i + 1;
-            p->rest.bytes -= i + 1;
+            p->unread.text += i + 1;
+            p->unread.bytes -= i + 1;
             *out = value;
             return true;
         }
@@ -31,11 +31,11 @@ static bool take_varint(struct protobuf *p, uint64_t *out)
 
 static bool take_bytes(struct protobuf *p, uint64_t bytes, struct mapped_text *out)
 {
-    if (bytes > p->rest.bytes)
+    if (bytes > p->unread.bytes)
         return fail(p);
-    *out = (struct mapped_text){p->rest.text, (size_t)bytes};
-    p->rest.text += bytes;
-    p->rest.bytes -= (size_t)bytes;
+    *out = (struct mapped_text){p->unread.text, (size_t)bytes};
+    p->unread.text += bytes;
+    p->unread.bytes -= (size_t)bytes;
     return true;
 }
 
@@ -54,7 +54,7 @@ bool protobuf_next(struct protobuf *p, struct protobuf_field *out)
 {
     uint64_t tag = 0, bytes = 0;
     struct protobuf_field field = {.bytes = {NULL, 0}};
-    if (p->wrong || p->rest.bytes == 0 || !take_varint(p, &tag))
+    if (p->malformed || p->unread.bytes == 0 || !take_varint(p, &tag))
         return false;
     field.number = (uint32_t)(tag >> 3);
     if (tag >> 3 == 0 || tag >> 3 > UINT32_MAX)

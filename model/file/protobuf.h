@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 struct protobuf {
-    struct mapped_text rest; /* The unread part. */
-    bool wrong;              /* The message is cut or malformed; no further field is read. */
+    struct mapped_text unread; /* The unread part. */
+    bool malformed;            /* The message is cut or malformed; no further field is read. */
 };
 
 struct protobuf_field {
@@ -23,7 +23,7 @@ struct protobuf_field {
 
 static inline struct protobuf protobuf_begin(struct mapped_text message)
 {
-    return (struct protobuf){.rest = message};
+    return (struct protobuf){.unread = message};
 }
 
 /* Reads the next field. Returns false at the end, or if the message is malformed (p->wrong). */

@@ -73,8 +73,8 @@ enum vocabulary_find {
     FIND_RSTRIP = 4,      /* White space after the token belongs to it. */
 };
 
-/* A setting of a file; UNSAID = the file does not have it. */
-enum vocabulary_said { VOCABULARY_UNSAID, VOCABULARY_NO, VOCABULARY_YES };
+/* A setting of a file. UNSET = the file does not have the setting. */
+enum vocabulary_setting { VOCABULARY_UNSET, VOCABULARY_NO, VOCABULARY_YES };
 
 #define VOCABULARY_NO_TOKEN   UINT32_MAX       /* No such token. */
 #define VOCABULARY_ENDS_MAX   8                /* Tokens in `ends`. */
@@ -110,13 +110,13 @@ struct vocabulary {
     struct mapped_text expressions[VOCABULARY_EXPRESSIONS_MAX];
     uint32_t expression_count;
     /* YES: a word that is itself a token becomes this token. NO: its bytes are merged by the rules.
-     * UNSAID: the pre-tokenizer's default. */
-    enum vocabulary_said words_first;
-    /* Whether a prompt begins with BOS. UNSAID: the pre-tokenizer's default; yes for
+     * UNSET: the pre-tokenizer's default. */
+    enum vocabulary_setting words_first;
+    /* Whether a prompt begins with BOS. UNSET: the pre-tokenizer's default; yes for
      * SentencePiece. */
-    enum vocabulary_said add_bos;
-    /* Whether a text ends with EOS; used only for embeddings. UNSAID: no. */
-    enum vocabulary_said add_eos;
+    enum vocabulary_setting add_bos;
+    /* Whether a text ends with EOS; used only for embeddings. UNSET: no. */
+    enum vocabulary_setting add_eos;
     enum vocabulary_prefix prefix; /* Not used with VOCABULARY_BYTES. */
     /* Every single blank begins a new word, because no token has two blanks. */
     bool blank_begins_word;

@@ -16,7 +16,7 @@ static enum status optional(enum status status)
     return status == ST_NOT_FOUND ? ST_OK : status;
 }
 
-static enum status read_said(const struct gguf *g, const char *key, enum vocabulary_said *out,
+static enum status read_said(const struct gguf *g, const char *key, enum vocabulary_setting *out,
                              struct error *error)
 {
     bool said = false;
@@ -42,7 +42,7 @@ static enum status read_kind(const struct gguf *g, struct mapped_text model, str
                              struct error *error)
 {
     static const char merges_key[] = "tokenizer.ggml.merges";
-    enum vocabulary_said prefix = VOCABULARY_YES;
+    enum vocabulary_setting prefix = VOCABULARY_YES;
     if (mapped_text_is(model, "llama")) {
         v->kind = VOCABULARY_SCORES;
         enum status status = read_said(g, "tokenizer.ggml.add_space_prefix", &prefix, error);

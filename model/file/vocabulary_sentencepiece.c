@@ -55,7 +55,7 @@ static enum status read_piece(struct reader *r, struct mapped_text message)
         else if (field.number == PIECE_TYPE)
             type = field.value;
     }
-    if (p.wrong || type < TOKEN_NORMAL || type > TOKEN_BYTE || !isfinite(score))
+    if (p.malformed || type < TOKEN_NORMAL || type > TOKEN_BYTE || !isfinite(score))
         return malformed(r, "piece");
     if (r->pieces == r->v->count)
         return error_set(r->error, ST_INVALID,
@@ -98,7 +98,7 @@ static enum status read_trainer(struct reader *r, struct mapped_text message)
         default:
             break;
         }
-    if (p.wrong)
+    if (p.malformed)
         return malformed(r, "trainer_spec, behind piece");
     if ((type != TRAINER_UNIGRAM && type != TRAINER_BPE) || suffix != 0)
         return error_set(r->error, ST_UNSUPPORTED,
@@ -132,7 +132,7 @@ static enum status read_normalizer(struct reader *r, struct mapped_text message)
         default:
             break;
         }
-    if (p.wrong)
+    if (p.malformed)
         return malformed(r, "normalizer_spec, behind piece");
     return escapes
                ? ST_OK
@@ -156,7 +156,7 @@ static enum status read_fields(struct reader *r, struct mapped_text file)
         else if (field.number == MODEL_NORMALIZER)
             status = read_normalizer(r, field.bytes);
     }
-    if (status == ST_OK && p.wrong)
+    if (status == ST_OK && p.malformed)
         return malformed(r, "the file behind piece");
     if (status == ST_OK && r->pieces == 0)
         return error_set(r->error, ST_INVALID,

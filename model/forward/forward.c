@@ -31,7 +31,7 @@ static void check_batch(const struct forward *f, const struct forward_batch *b,
         row += s->row_count;
     }
     assert(row == b->batch.row_count);
-    assert(forward_stage_is_whole(f->m) || b->x != NULL);
+    assert(forward_stage_is_whole(f->m) || b->activations != NULL);
     for (uint32_t i = 0; i < row && model_has_first(f->m); i++)
         assert(b->token_ids[i] < h->vocab);
     for (uint32_t i = 0; i < b->logits_count; i++)
@@ -233,7 +233,7 @@ static struct compute_step step_of(const struct forward *f, const struct forward
         .all_rows = batch->all_rows,
         /* A recording knows the block tables of one layer group. */
         .marks_wanted = batch->layer_done != NULL || layer_groups_count(&kv->groups) > 1,
-        .residual = f->x,
+        .residual = f->residual,
         .kv_base = kv->base,
         .block_tokens = kv->block_tokens,
     };
@@ -320,7 +320,7 @@ bool forward_run(struct forward *f, const struct forward_batch *batch, const str
     const uint32_t rows = batch->batch.row_count;
     check_batch(f, batch, kv);
     f->groups = kv->groups;
-    f->x = forward_stage_is_whole(m) ? f->own_x : batch->x;
+    f->residual = forward_stage_is_whole(m) ? f->own_residual : batch->activations;
     f->token_ids = !model_has_first(m)   ? NULL
                    : forward_in_group(f) ? forward_group_ids(f, batch)
                                          : batch->token_ids;
@@ -347,7 +347,7 @@ void forward_logits(struct forward *f, const uint32_t *rows, uint32_t count,
     assert(count > 0 && count <= f->logits_max);
     for (uint32_t i = 0; i < count; i++)
         assert(rows[i] < f->scored_rows);
-    forward_vocabulary(f, &f->lanes[0], f->x, rows, count, f->logits);
+    forward_vocabulary(f, &f->lanes[0], f->residual, rows, count, f->logits);
     logits_take(f, count, logits_out);
 }
 
@@ -362,7 +362,7 @@ static void run_padding(struct forward *f, const struct model_kv *kv, uint32_t r
         .logits_rows = numbers + rows,
         .logits_count = rows,
     };
-    f->x = f->own_x;
+    f->residual = f->own_residual;
     f->groups = kv->groups;
     f->token_ids = numbers;
     struct pass pass = {.f = f, .batch = &batch};
@@ -378,7 +378,7 @@ void forward_prepare(struct forward *f, const struct model_kv *kv)
         return;
     steps->prepare(m->compute);
     /* Nothing is recorded for ranks of a group (they would have to agree on the steps), for a stage
-     * (its x may have another address later), and for several layer groups (step_of). */
+     * (its activations may have another address later), and for several layer groups (step_of). */
     if (!forward_stage_is_whole(m) || forward_in_group(f) || layer_groups_count(&kv->groups) > 1)
         return;
     uint32_t *numbers = calloc(2 * (size_t)most, sizeof(*numbers));

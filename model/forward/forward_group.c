@@ -38,7 +38,7 @@ void forward_group_add(const struct forward *f, struct compute *c, uint32_t row_
     const struct compute_ops *ops = f->m->ops;
     const size_t count = (size_t)row_count * h->hidden;
     if (post_norm == NULL && h->residual_scale == 1) {
-        ops->group->add(c, count, y, x);
+        ops->group->sum_add(c, count, y, x);
         return;
     }
     ops->group->sum(c, count, y);

@@ -110,7 +110,7 @@ void forward_lane_embed(struct forward *f, const struct forward_lane *lane)
     const struct model *m = f->m;
     const struct model_hyper *h = &m->hyper;
     const uint32_t rows = lane->batch.row_count;
-    float *x = f->x + (size_t)lane->first_row * h->hidden;
+    float *x = f->residual + (size_t)lane->first_row * h->hidden;
     m->ops->embed(lane->compute, m->embedding, f->token_ids + lane->first_row, rows, x);
     if (forward_in_group(f))
         m->ops->group->sum(lane->compute, (size_t)rows * h->hidden, x);
@@ -152,7 +152,7 @@ void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
     const struct compute_matrix *const matrices[] = {w->q, w->k, w->v};
     const float *const biases[] = {w->q_bias, w->k_bias, w->v_bias};
     const uint32_t heads = f->m->shard.head_count, kv_heads = f->m->shard.kv_head_count;
-    const float *lane_x = f->x + (size_t)lane->first_row * h->hidden;
+    const float *lane_x = f->residual + (size_t)lane->first_row * h->hidden;
     float *lane_q = f->q + (size_t)lane->first_row * forward_q_width(f->m);
     const struct compute_batch batch = layer_batch(f, lane, layer);
     for (uint32_t first = 0, count; first < lane->batch.row_count; first += count) {
@@ -273,10 +273,10 @@ static struct compute_batch tail_take(struct forward *f, struct forward_lane *la
     for (uint32_t i = 0; i < lane->logits_count; i++)
         lane->tail_rows[i] = batch->logits_rows[first + i] - lane->first_row;
     ops->gather(lane->compute, rows->x, lane->tail_rows, lane->logits_count, h->hidden,
-                f->tail_x + first * h->hidden);
+                f->tail_residual + first * h->hidden);
     ops->gather(lane->compute, rows->q, lane->tail_rows, lane->logits_count, (uint32_t)q_width, q);
     rows->q = q;
-    rows->x = f->tail_x + first * h->hidden;
+    rows->x = f->tail_residual + first * h->hidden;
     return tail_batch(rows->batch, lane->tail_rows, lane->logits_count, lane->tail_sequences);
 }
 
@@ -292,7 +292,7 @@ void forward_lane_finish(struct forward *f, struct forward_lane *lane,
     struct rows rows = {
         .batch = &all_rows,
         .q = f->q + first * forward_q_width(f->m),
-        .x = f->x + first * h->hidden,
+        .x = f->residual + first * h->hidden,
         .branch = f->branch != NULL ? f->branch + first * h->hidden : NULL,
     };
     if (tail && lane->logits_count == 0)
@@ -344,9 +344,9 @@ void forward_lane_logits(struct forward *f, struct forward_lane *lane,
     if (lane->logits_count == 0)
         return;
     if (tail)
-        forward_vocabulary(f, lane, f->tail_x + first * h->hidden, NULL, lane->logits_count,
+        forward_vocabulary(f, lane, f->tail_residual + first * h->hidden, NULL, lane->logits_count,
                            f->logits + first * h->vocab);
     else
-        forward_vocabulary(f, lane, f->x, batch->logits_rows + first, lane->logits_count,
+        forward_vocabulary(f, lane, f->residual, batch->logits_rows + first, lane->logits_count,
                            f->logits + first * h->vocab);
 }

@@ -95,9 +95,9 @@ static size_t lay_all(struct forward *f, float *memory)
 {
     const struct model_hyper *h = &f->m->hyper;
     const struct part kept[] = {
-        {&f->own_x, forward_stage_is_whole(f->m) ? (size_t)f->rows_max * h->hidden : 0},
+        {&f->own_residual, forward_stage_is_whole(f->m) ? (size_t)f->rows_max * h->hidden : 0},
         {&f->branch, has_branch(f) ? (size_t)f->rows_max * h->hidden : 0},
-        {&f->tail_x, (size_t)f->logits_max * h->hidden},
+        {&f->tail_residual, (size_t)f->logits_max * h->hidden},
         {&f->tail_q, (size_t)f->logits_max * forward_q_width(f->m)},
         {&f->router_product, (size_t)f->lanes[0].chunk_rows * h->experts.count},
         {&f->shared_product, h->experts.count > 0 ? f->lanes[0].chunk_rows : 0},

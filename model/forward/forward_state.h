@@ -69,12 +69,13 @@ struct forward {
     uint32_t rows_max;
     uint32_t logits_max;
     float *memory; /* One allocation for all float arrays, including those of the lanes. */
-    float *own_x;  /* [rows_max × hidden]; the residual stream, if the stage has all layers. */
-    /* The residual stream of the last batch: own_x, or forward_batch.x. */
-    float *x;
-    float *q;      /* [rows_max × q width] */
-    float *tail_x; /* [logits_max × hidden]; rows of x whose logits are wanted. */
-    float *tail_q; /* [logits_max × q width]; the same rows of q. */
+    /* [rows_max × hidden]; the residual stream, if the stage has all layers. */
+    float *own_residual;
+    /* The residual stream of the last batch: own_residual, or forward_batch.activations. */
+    float *residual;
+    float *q;             /* [rows_max × q width] */
+    float *tail_residual; /* [logits_max × hidden]; rows of `residual` whose logits are wanted. */
+    float *tail_q;        /* [logits_max × q width]; the same rows of q. */
     /* [rows_max × hidden]; the result of attention or of the feed-forward, before its post norm or
      * the sum over the ranks. NULL = no post norms, no biases of attention's output and of down,
      * residual_scale 1, and one rank. */
@@ -170,7 +171,7 @@ struct compute_batch forward_part(const struct compute_batch *batch, uint32_t fi
                                   struct compute_sequence *sequences);
 /* Fills in the lane's group_sequences for its batch. */
 void forward_lane_groups(const struct forward *f, struct forward_lane *lane);
-/* Writes the embeddings of the lane's tokens to x. */
+/* Writes the embeddings of the lane's tokens to the residual stream. */
 void forward_lane_embed(struct forward *f, const struct forward_lane *lane);
 /* Computes q (rotated) of the lane's rows, and writes their k and v to the cache. */
 void forward_lane_qkv(struct forward *f, struct forward_lane *lane,

@@ -83,7 +83,7 @@ struct forward_batch {
     /* [batch.row_count × hidden] activations in 64-byte aligned device memory. Before the call it
      * has the output of the stage before; after the call, the output of this stage. The first stage
      * ignores its content, and the last stage destroys it. NULL = the stage has all layers. */
-    float *x;
+    float *activations;
     struct compute_batch batch;  /* Rows, their sequences and block tables. */
     const uint32_t *logits_rows; /* Rows whose logits are wanted, in ascending order. */
     uint32_t logits_count;

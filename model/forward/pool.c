@@ -54,7 +54,7 @@ void forward_pool(struct forward *f, uint32_t first_row, uint32_t count, int64_t
         bias = f->host_norm + hidden;
     assert(first_row + count <= f->scored_rows);
     for (uint32_t i = 0; i < count; i++) {
-        const float *x = f->x + (size_t)(first_row + i) * hidden;
+        const float *x = f->residual + (size_t)(first_row + i) * hidden;
         if (f->host_row != NULL)
             m->ops->memory_read(m->compute, f->host_row, x, hidden * sizeof(float));
         row_add(f->host_row != NULL ? f->host_row : x, norm, bias, hidden, m->hyper.norm_epsilon,

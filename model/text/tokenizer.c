@@ -134,7 +134,7 @@ static uint32_t whole_word(const struct tokenizer *t, const char *word, size_t b
 }
 
 static enum status encode_word(const struct tokenizer *t, const char *word, size_t bytes,
-                               struct bpe_space *space, struct output *o)
+                               struct bpe_workspace *space, struct output *o)
 {
     size_t count = 0;
     uint8_t known;
@@ -183,7 +183,7 @@ static bool wants_prefix(const struct tokenizer *t, const char *text, bool first
 /* Encodes text without special tokens and without U+2581 with a SentencePiece vocabulary.
  * `first_part` is true for the part at the beginning of the whole text. */
 static enum status encode_blanks(const struct tokenizer *t, const char *text, size_t bytes,
-                                 bool first_part, struct bpe_space *space, struct output *o)
+                                 bool first_part, struct bpe_workspace *space, struct output *o)
 {
     enum status status = ST_OK;
     size_t at = 0;
@@ -209,7 +209,7 @@ static enum status encode_blanks(const struct tokenizer *t, const char *text, si
 /* Encodes text without special tokens with a SentencePiece vocabulary, which spells a space as
  * U+2581: a U+2581 of the text is the same as a space. */
 static enum status encode_pieces(const struct tokenizer *t, const char *text, size_t bytes,
-                                 bool first_part, struct bpe_space *space, struct output *o)
+                                 bool first_part, struct bpe_workspace *space, struct output *o)
 {
     static const char blank[] = "\xe2\x96\x81";
     const size_t blank_bytes = sizeof(blank) - 1;
@@ -236,7 +236,7 @@ static enum status encode_pieces(const struct tokenizer *t, const char *text, si
 
 /* Encodes text that is normalised. */
 static enum status encode_normal(const struct tokenizer *t, const char *text, size_t bytes,
-                                 bool first_part, struct bpe_space *space, struct output *o)
+                                 bool first_part, struct bpe_workspace *space, struct output *o)
 {
     struct split split;
     size_t start = 0;
@@ -259,7 +259,7 @@ static enum status encode_normal(const struct tokenizer *t, const char *text, si
 
 /* Encodes text without special tokens. */
 static enum status encode_plain(const struct tokenizer *t, const char *text, size_t bytes,
-                                bool first_part, struct bpe_space *space, struct output *o)
+                                bool first_part, struct bpe_workspace *space, struct output *o)
 {
     struct mapped_text normal = {text, bytes};
     char *owned = NULL;
@@ -278,7 +278,7 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
                              size_t *capacity, size_t *count_out, struct error *error)
 {
     struct output o = {ids_out, capacity, 0};
-    struct bpe_space space = {0};
+    struct bpe_workspace space = {0};
     static const struct tokenizer_range whole = {0, SIZE_MAX};
     struct plain_ranges plain = {options->plain, options->plain_count};
     enum status status = ST_OK;
@@ -313,7 +313,7 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
         if (status == ST_OK)
             (*ids_out)[o.count++] = t->eos;
     }
-    bpe_space_done(&space);
+    bpe_workspace_done(&space);
     if (status != ST_OK)
         return error_set(error, status, "%s while encoding %zu bytes", status_name(status), bytes);
     *count_out = o.count;

@@ -42,7 +42,7 @@ static inline uint32_t least(const uint32_t *keys, size_t count)
 /* Merges ids[0..count) in place, 2 <= count <= SHORT. For so few ids a plain search is faster than
  * a vector search that waits for its stores. Returns the new count. */
 static size_t merge_short(const struct bpe *bpe, uint32_t *ids, size_t count,
-                          struct bpe_space *space)
+                          struct bpe_workspace *space)
 {
     uint32_t ranks[SHORT];
     for (size_t i = 0; i + 1 < count; i++)
@@ -73,7 +73,7 @@ static size_t merge_short(const struct bpe *bpe, uint32_t *ids, size_t count,
 /* Merges ids[0..count) in place, count <= WINDOW. ends_out[i] is where token i ends, in symbols.
  * Returns the new count. */
 WIDEST static size_t merge_window(const struct bpe *bpe, uint32_t *ids, size_t count,
-                                  uint32_t *ends_out, struct bpe_space *space)
+                                  uint32_t *ends_out, struct bpe_workspace *space)
 {
     uint32_t keys[WINDOW + LANES];
     uint8_t next[WINDOW + 1], previous[WINDOW + 1];
@@ -183,7 +183,7 @@ static bool reserve(void **memory, size_t *capacity, size_t count, size_t size)
     return true;
 }
 
-void bpe_space_done(struct bpe_space *space)
+void bpe_workspace_done(struct bpe_workspace *space)
 {
     free(space->memory);
     free(space->heap);
@@ -192,7 +192,7 @@ void bpe_space_done(struct bpe_space *space)
 /* Merges as merge_window does, for any count. The heap begins with at most one entry per symbol and
  * gets at most two more per merge. */
 static bool merge_heap(const struct bpe *bpe, uint32_t *ids, size_t count, uint32_t *ends_out,
-                       struct bpe_space *space, size_t *count_out)
+                       struct bpe_workspace *space, size_t *count_out)
 {
     if (!reserve(&space->heap, &space->heap_capacity, count,
                  sizeof(struct symbol) + 3 * sizeof(uint64_t)))
@@ -235,7 +235,7 @@ static bool merge_heap(const struct bpe *bpe, uint32_t *ids, size_t count, uint3
 }
 
 static bool merge_any(const struct bpe *bpe, uint32_t *ids, size_t count, uint32_t *ends_out,
-                      struct bpe_space *space, size_t *count_out)
+                      struct bpe_workspace *space, size_t *count_out)
 {
     if (count > WINDOW)
         return merge_heap(bpe, ids, count, ends_out, space, count_out);
@@ -249,7 +249,7 @@ static bool merge_any(const struct bpe *bpe, uint32_t *ids, size_t count, uint32
  * its bytes that have a token. */
 struct walk {
     const struct bpe *bpe;
-    struct bpe_space *space;
+    struct bpe_workspace *space;
     const uint32_t *symbols; /* The word as tokens of single bytes. */
     size_t count;
     uint32_t *ids;  /* Tokens kept. */
@@ -322,7 +322,7 @@ static bool walk_on(struct walk *w, size_t window, bool *kept_out, size_t *back)
 }
 
 static enum status merge_long(const struct bpe *bpe, uint32_t *ids, size_t count,
-                              struct bpe_space *space, size_t *count_out)
+                              struct bpe_workspace *space, size_t *count_out)
 {
     if (!reserve(&space->memory, &space->capacity, count, 4 * sizeof(uint32_t)))
         return ST_NO_MEMORY;
@@ -353,8 +353,8 @@ static enum status merge_long(const struct bpe *bpe, uint32_t *ids, size_t count
     return ST_OK;
 }
 
-enum status bpe_merge(const struct bpe *bpe, uint32_t *ids, size_t count, struct bpe_space *space,
-                      size_t *count_out)
+enum status bpe_merge(const struct bpe *bpe, uint32_t *ids, size_t count,
+                      struct bpe_workspace *space, size_t *count_out)
 {
     uint32_t ends[WINDOW];
     if (count > WINDOW)
@@ -365,7 +365,7 @@ enum status bpe_merge(const struct bpe *bpe, uint32_t *ids, size_t count, struct
 }
 
 enum status bpe_encode(const struct bpe *bpe, const char *word, size_t bytes,
-                       struct bpe_space *space, uint32_t *ids_out, size_t *count_out)
+                       struct bpe_workspace *space, uint32_t *ids_out, size_t *count_out)
 {
     size_t count = 0;
     for (size_t i = 0; i < bytes; i++) {

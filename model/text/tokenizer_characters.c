@@ -39,7 +39,7 @@ static size_t character_put(const struct tokenizer *t, const char *text, size_t 
 }
 
 enum status characters_encode(const struct tokenizer *t, const char *word, size_t bytes,
-                              struct bpe_space *space, uint32_t *ids_out, size_t *count_out)
+                              struct bpe_workspace *space, uint32_t *ids_out, size_t *count_out)
 {
     size_t count = 0;
     for (size_t at = 0; at < bytes;) {

@@ -10,11 +10,11 @@
  *    tokenizer_normalize.c   steps that change a text first
  *    tokenizer_charsmap.c    SentencePiece's compiled replacements
  *    tokenizer_regex.c       regular expressions of tokenizer.json
- *    tokenizer_special.c     finding special tokens in a text
- * Other files use tokenizer.h; tests include this header to count steps. The functions that open
- * and add run on the thread of tokenizer_open. After that a tokenizer does not change, except
- * tokenizer.words, so any thread may call the other functions; a struct split or bpe_space is used
- * by one thread. These files do not parse a model's files (model/file/vocabulary.h does). */
+ * tokenizer_special.c finding special tokens in a text Other files use tokenizer.h; tests include
+ * this header to count steps. The functions that open and add run on the thread of tokenizer_open.
+ * After that a tokenizer does not change, except tokenizer.words, so any thread may call the other
+ * functions; a struct split or bpe_workspace is used by one thread. These files do not parse a
+ * model's files (model/file/vocabulary.h does). */
 #ifndef MODEL_TEXT_TOKENIZER_INTERNAL_H
 #define MODEL_TEXT_TOKENIZER_INTERNAL_H
 
@@ -271,7 +271,7 @@ bool specials_next(const struct specials *s, const char *text, size_t bytes, siz
 /* ---- merging ---- */
 
 /* Memory for words that are too long for the stack. All zeros = nothing is allocated. */
-struct bpe_space {
+struct bpe_workspace {
     void *memory;
     size_t capacity; /* Bytes of text for which `memory` is large enough. */
     void *heap;
@@ -280,7 +280,7 @@ struct bpe_space {
     double sum;           /* Unigram model: the sum of scores of the part's words so far. */
 };
 
-void bpe_space_done(struct bpe_space *space);
+void bpe_workspace_done(struct bpe_workspace *space);
 
 struct bpe {
     struct merges merges;
@@ -290,11 +290,11 @@ struct bpe {
 /* Encodes one word by merging its bytes. ids_out has room for `bytes` ids. Bytes without a token
  * are left out. The only error is ST_NO_MEMORY. */
 enum status bpe_encode(const struct bpe *bpe, const char *word, size_t bytes,
-                       struct bpe_space *space, uint32_t *ids_out, size_t *count_out);
+                       struct bpe_workspace *space, uint32_t *ids_out, size_t *count_out);
 /* Merges ids[0..count) in place, and stores the number of ids that are left. The only error is
  * ST_NO_MEMORY. */
-enum status bpe_merge(const struct bpe *bpe, uint32_t *ids, size_t count, struct bpe_space *space,
-                      size_t *count_out);
+enum status bpe_merge(const struct bpe *bpe, uint32_t *ids, size_t count,
+                      struct bpe_workspace *space, size_t *count_out);
 
 /* ---- SentencePiece ---- */
 
@@ -313,17 +313,17 @@ size_t spm_word_end(const struct tokenizer *t, const char *text, size_t bytes, s
 /* Encodes one word with scores. ids_out has room for `bytes` ids. The only error is
  * ST_NO_MEMORY. */
 enum status spm_encode(const struct tokenizer *t, const char *word, size_t bytes,
-                       struct bpe_space *space, uint32_t *ids_out, size_t *count_out);
+                       struct bpe_workspace *space, uint32_t *ids_out, size_t *count_out);
 /* Encodes one word with merges. ids_out has room for `bytes` ids. The only error is
  * ST_NO_MEMORY. */
 enum status characters_encode(const struct tokenizer *t, const char *word, size_t bytes,
-                              struct bpe_space *space, uint32_t *ids_out, size_t *count_out);
+                              struct bpe_workspace *space, uint32_t *ids_out, size_t *count_out);
 
 /* Prepares what unigram_encode reads. Requires t->pieces, flags and scores. */
 void unigram_open(struct tokenizer *t);
 /* Encodes one word. ids_out has room for `bytes` ids. The only error is ST_NO_MEMORY. */
 enum status unigram_encode(const struct tokenizer *t, const char *word, size_t bytes,
-                           struct bpe_space *space, uint32_t *ids_out, size_t *count_out);
+                           struct bpe_workspace *space, uint32_t *ids_out, size_t *count_out);
 
 struct tokenizer {
     enum vocabulary_kind kind;

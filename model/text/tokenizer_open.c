@@ -260,9 +260,9 @@ static void open_ids(struct tokenizer *t, const struct vocabulary *v)
     t->bos = v->bos;
     t->eos = v->eos;
     t->unknown = v->unknown;
-    t->add_bos = v->add_bos != VOCABULARY_UNSAID ? v->add_bos == VOCABULARY_YES
-                 : t->kind == VOCABULARY_BYTES   ? splitter_adds_bos(t->splitter)
-                                                 : true;
+    t->add_bos = v->add_bos != VOCABULARY_UNSET ? v->add_bos == VOCABULARY_YES
+                 : t->kind == VOCABULARY_BYTES  ? splitter_adds_bos(t->splitter)
+                                                : true;
     t->add_eos = v->add_eos == VOCABULARY_YES;
     add_end(t, t->eos);
     for (uint32_t i = 0; i < v->end_count; i++)
@@ -319,7 +319,7 @@ static enum status open_kind(struct tokenizer *t, const struct vocabulary *v, st
         v->expression_count > 0
             ? splitter_open_expressions(v->expressions, v->expression_count, &t->splitter, error)
             : splitter_open(v->splitter.text, v->splitter.bytes, &t->splitter, error);
-    if (status == ST_OK && v->words_first == VOCABULARY_UNSAID)
+    if (status == ST_OK && v->words_first == VOCABULARY_UNSET)
         t->words_first = splitter_words_first(t->splitter);
     return status;
 }

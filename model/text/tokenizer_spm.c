@@ -35,7 +35,7 @@ struct merge {
     struct symbol *symbols;
     struct pair *heap; /* The best pair is first. */
     uint32_t pairs;
-    struct bpe_space *space;
+    struct bpe_workspace *space;
 };
 
 bool spm_word_crosses(const char *piece, size_t bytes)
@@ -168,7 +168,7 @@ static size_t symbol_put(const struct merge *m, const struct symbol *s, const ui
 }
 
 enum status spm_encode(const struct tokenizer *t, const char *word, size_t bytes,
-                       struct bpe_space *space, uint32_t *ids_out, size_t *count_out)
+                       struct bpe_workspace *space, uint32_t *ids_out, size_t *count_out)
 {
     struct symbol symbols[SHORT];
     /* One pair for each two characters, and two more for each joining. */
@@ -176,7 +176,7 @@ enum status spm_encode(const struct tokenizer *t, const char *word, size_t bytes
     struct merge m = {.t = t, .word = word, .symbols = symbols, .heap = heap, .space = space};
     if (bytes > SHORT) {
         if (space->capacity < bytes) {
-            bpe_space_done(space);
+            bpe_workspace_done(space);
             space->memory = malloc(bytes * sizeof(struct symbol));
             space->heap = malloc(bytes * 3 * sizeof(struct pair));
             if (space->memory == NULL || space->heap == NULL)

@@ -1,8 +1,9 @@
 /* tokenizer_unigram: SentencePiece's unigram model (Kudo 2018): of all ways to divide a word into
  * tokens, the one whose scores have the largest sum (Viterbi's algorithm). A character that is no
- * token counts as unknown, with a score below all others; it becomes the tokens of its bytes, or the
- * unknown token. Of two ways with equal sums, the one whose last token is longer is taken, as in
- * SentencePiece; sums begin where the text does, because rounding decides too. The time is the word's length times the number of lengths that tokens have. */
+ * token counts as unknown, with a score below all others; it becomes the tokens of its bytes, or
+ * the unknown token. Of two ways with equal sums, the one whose last token is longer is taken, as
+ * in SentencePiece; sums begin where the text does, because rounding decides too. The time is the
+ * word's length times the number of lengths that tokens have. */
 #include "model/text/tokenizer_internal.h"
 
 #include <math.h>
@@ -51,7 +52,7 @@ static void way_try(const struct tokenizer *t, struct way *to, double sum, uint3
 
 /* Tries all tokens that begin at `at`. */
 static void ways_from(const struct tokenizer *t, const char *word, size_t bytes, size_t at,
-                      struct way *ways, struct bpe_space *space)
+                      struct way *ways, struct bpe_workspace *space)
 {
     const size_t character = character_bytes(word + at, bytes - at), left = bytes - at;
     const uint64_t lengths = t->lengths[(uint8_t)word[at]];
@@ -87,11 +88,11 @@ static size_t unknown_put(const struct tokenizer *t, const char *text, size_t by
 }
 
 enum status unigram_encode(const struct tokenizer *t, const char *word, size_t bytes,
-                           struct bpe_space *space, uint32_t *ids_out, size_t *count_out)
+                           struct bpe_workspace *space, uint32_t *ids_out, size_t *count_out)
 {
     size_t count = 0, steps = 0;
     if (space->capacity < bytes + 1) {
-        bpe_space_done(space);
+        bpe_workspace_done(space);
         space->memory = malloc((bytes + 1) * sizeof(struct way));
         space->heap = malloc((bytes + 1) * sizeof(uint32_t));
         if (space->memory == NULL || space->heap == NULL)

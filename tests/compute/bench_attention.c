@@ -42,13 +42,13 @@ static void bench(struct compute *c, enum compute_kv_dtype dtype, int repeats)
     float *scratch =
         aligned_alloc(64, 4 * kernels_scratch_floats(&kv, 16 * GROUP, TOKENS) / 64 * 64 + 64);
     float *out = aligned_alloc(64, 16 * GROUP * DIM * sizeof(float));
-    const struct compute_attention how = {.scale = 0.125f};
+    const struct compute_attention parameters = {.scale = 0.125f};
     double prompt = 1e9, decode = 1e9, store = 1e9;
     for (int i = 0; i < repeats; i++) {
         struct kernels_cache cache = {.kv = &kv, .blocks = blocks};
         for (int j = 0; j < 5; j++) {
             double begin = now_us();
-            c->kernels->attention(&cache, TOKENS - 16, 16, GROUP, &how, q, KV * GROUP * DIM,
+            c->kernels->attention(&cache, TOKENS - 16, 16, GROUP, &parameters, q, KV * GROUP * DIM,
                                   scratch, out);
             double took = now_us() - begin;
             prompt = took < prompt ? took : prompt;
@@ -63,8 +63,8 @@ static void bench(struct compute *c, enum compute_kv_dtype dtype, int repeats)
             for (uint32_t h = 0; h < KV; h++) {
                 cache = (struct kernels_cache){
                     .kv = &kv, .blocks = blocks + l * blocks_layer, .kv_head = h};
-                c->kernels->attention(&cache, TOKENS - 1, 1, GROUP, &how, q, KV * GROUP * DIM,
-                                      scratch, out);
+                c->kernels->attention(&cache, TOKENS - 1, 1, GROUP, &parameters, q,
+                                      KV * GROUP * DIM, scratch, out);
             }
         double took = now_us() - begin;
         decode = took < decode ? took : decode;

@@ -88,7 +88,7 @@ static void layer_run(int l, const struct compute_batch *batch)
 {
     struct compute *c = model.c;
     uint32_t rows = batch->row_count;
-    const struct compute_attention how = {.scale = 0.125f};
+    const struct compute_attention parameters = {.scale = 0.125f};
     double t[7];
     t[0] = now_ms();
     OPS->norm(c, model.x, NULL, rows, WIDTH, model.weight, 1e-5f, model.narrow);
@@ -99,7 +99,7 @@ static void layer_run(int l, const struct compute_batch *batch)
     t[2] = now_ms();
     OPS->rope_store(c, model.rope, batch, &model.kv[l], HEADS, model.yq, model.yk, model.yv);
     t[3] = now_ms();
-    OPS->attention(c, batch, &model.kv[l], HEADS, &how, model.yq, model.narrow);
+    OPS->attention(c, batch, &model.kv[l], HEADS, &parameters, model.yq, model.narrow);
     t[4] = now_ms();
     OPS->matmul_add(c, model.o[l], model.narrow, rows, model.x);
     double t_o = now_ms();

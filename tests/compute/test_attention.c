@@ -1,8 +1,8 @@
 /* Goal: attention over the paged cache is right, and gives the same bits for a whole prompt, in
  * chunks, token by token, with any block table, block size, number of threads, other sequences in
- * the batch, and instruction set; and blocks before a window are not read. Method: random sequences of random shapes go through rope_store
- * and attention; results are compared with an fp64 reference that reads plain arrays, and with each
- * other bit for bit. */
+ * the batch, and instruction set; and blocks before a window are not read. Method: random sequences
+ * of random shapes go through rope_store and attention; results are compared with an fp64 reference
+ * that reads plain arrays, and with each other bit for bit. */
 #include "fixture.h"
 
 static const enum compute_isa isas[] = {COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2, COMPUTE_ISA_AVX512};
@@ -106,8 +106,8 @@ static void run_chunk(struct compute *c, const struct shape *s, const struct com
     unsigned needs = COMPUTE_NEEDS_F32 | (out_cols % 32 == 0 ? COMPUTE_NEEDS_Q8 : 0);
     CHECK(OPS->activations_open(c, total, out_cols, needs, &a) == ST_OK);
     OPS->rope_store(c, rope, &batch, kv, s->heads, q, k, v);
-    const struct compute_attention how = how_of(s);
-    OPS->attention(c, &batch, kv, s->heads, &how, q, a);
+    const struct compute_attention parameters = how_of(s);
+    OPS->attention(c, &batch, kv, s->heads, &parameters, q, a);
     memcpy(out + (size_t)first * out_cols, attention_result(a) + (size_t)other * out_cols,
            (size_t)rows * out_cols * sizeof(float));
     for (uint32_t r = 0; (needs & COMPUTE_NEEDS_Q8) != 0 && r < total; r++) {

@@ -50,7 +50,7 @@ static void id_make(struct compute *c, uint32_t rank)
 {
     struct error error = {0};
     if (rank == 0) {
-        CHECKF(ops->group->make(c, board->id, &error) == ST_OK, "%s", error.text);
+        CHECKF(ops->group->id_make(c, board->id, &error) == ST_OK, "%s", error.text);
         board->made = 1;
     }
     while (board->made == 0)
@@ -139,7 +139,7 @@ static void check_sums(struct compute *c, uint32_t rank, uint32_t ranks)
         const size_t count = counts[k];
         for (size_t i = 0; i < count; i++)
             y[i] = number(rank, i), x[i] = number(RANKS_MAX, i);
-        ops->group->add(c, count, y, x);
+        ops->group->sum_add(c, count, y, x);
         for (size_t i = 0; i < count; i++)
             y[i] = number(rank, i);
         ops->group->sum(c, count, y);

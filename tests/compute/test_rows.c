@@ -156,7 +156,7 @@ static void hard_blocks(float *x, int blocks)
 }
 
 /* Checks the scales and sums of row 5 of a block, and that its quants are near x. */
-static void check_block(const struct kernels_block *g, const struct kernels_low *low,
+static void check_block(const struct kernels_block *g, const struct kernels_second_plane *low,
                         const float *x, bool near)
 {
     const bool refined = g->refined[5];
@@ -180,7 +180,7 @@ static void check_quantise(const struct kernels *k, const struct kernels *portab
     enum { BLOCKS = 40 };
     float x[BLOCKS * 32];
     struct kernels_block got[BLOCKS], want[BLOCKS];
-    const struct kernels_low none = {{{0}}};
+    const struct kernels_second_plane none = {{{0}}};
     memset(got, 0, sizeof(got));
     memset(want, 0, sizeof(want));
     hard_blocks(x, BLOCKS);
@@ -202,7 +202,7 @@ static void check_refine(const struct kernels *k, const struct kernels *portable
     enum { BLOCKS = 48 };
     float x[BLOCKS * 32];
     struct kernels_block got[BLOCKS], want[BLOCKS];
-    struct kernels_low low[BLOCKS], want_low[BLOCKS];
+    struct kernels_second_plane low[BLOCKS], want_low[BLOCKS];
     memset(got, 0, sizeof(got));
     memset(want, 0, sizeof(want));
     memset(low, 0, sizeof(low));
@@ -234,7 +234,7 @@ static void check_any_bits(const struct kernels *k)
 {
     float x[96], y[96], out[96];
     struct kernels_block blocks[3];
-    struct kernels_low lows[3];
+    struct kernels_second_plane second_planes[3];
     for (int i = 0; i < 96; i++) {
         x[i] = half_bits_float((uint32_t)fixture_bits());
         y[i] = half_bits_float((uint32_t)fixture_bits());
@@ -244,7 +244,7 @@ static void check_any_bits(const struct kernels *k)
     CHECK(isnan(out[0]));
     k->silu_mul(x, y, 96, out);
     k->quantise(x, 96, blocks, NULL, 3);
-    k->quantise(x, 96, blocks, lows, 3);
+    k->quantise(x, 96, blocks, second_planes, 3);
 }
 
 /* rows_in selects rows, and a batch on threads has the bits of each row alone. */

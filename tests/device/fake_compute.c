@@ -287,12 +287,12 @@ static void fake_rope_store(struct compute *c, struct compute_rope_table *rope,
 
 static void fake_attention(struct compute *c, const struct compute_batch *batch,
                            const struct compute_kv *kv, uint32_t head_count,
-                           const struct compute_attention *how, const float *q,
+                           const struct compute_attention *parameters, const float *q,
                            struct compute_activations *a)
 {
     struct compute_kv here = *kv;
     here.base = to_compute(fake_of(c), kv->base);
-    compute_cpu.attention(c, batch, &here, head_count, how, q, a);
+    compute_cpu.attention(c, batch, &here, head_count, parameters, q, a);
 }
 
 /* Each operation that changes x stores x, so the last values are sent. */

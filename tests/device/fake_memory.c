@@ -498,8 +498,8 @@ static const struct device_memory_ops fake_ops = {
     .copy = fake_copy,
     .poll = fake_poll,
     .signal_when_done = fake_signal_when_done,
-    .fd = fake_fd,
-    .room = fake_room,
+    .event_fd = fake_fd,
+    .memory_sizes = fake_room,
 };
 
 static const struct device_memory_ops fake_sharing_ops = {
@@ -510,8 +510,8 @@ static const struct device_memory_ops fake_sharing_ops = {
     .copy = fake_copy,
     .poll = fake_poll,
     .signal_when_done = fake_signal_when_done,
-    .fd = fake_fd,
-    .room = fake_room,
+    .event_fd = fake_fd,
+    .memory_sizes = fake_room,
     .share = fake_share,
     .open_peer = fake_open_peer,
     .close_peer = fake_close_peer,

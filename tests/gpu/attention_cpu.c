@@ -14,8 +14,8 @@ static float *copy(const float *from, size_t count)
 }
 
 void attention_cpu_run(const struct compute_batch *batch, const struct compute_kv *kv,
-                       uint32_t head_count, const struct compute_attention *how, const float *q,
-                       const float *k, const float *v, float *out)
+                       uint32_t head_count, const struct compute_attention *parameters,
+                       const float *q, const float *k, const float *v, float *out)
 {
     const struct compute_ops *ops = &compute_cpu;
     const size_t q_cols = (size_t)head_count * kv->head_dim, rows = batch->row_count;
@@ -35,7 +35,7 @@ void attention_cpu_run(const struct compute_batch *batch, const struct compute_k
     assert(status == ST_OK);
     float *queries = copy(q, rows * q_cols), *keys = copy(k, rows * k_cols);
     ops->rope_store(c, table, batch, kv, head_count, queries, keys, v);
-    ops->attention(c, batch, kv, head_count, how, queries, a);
+    ops->attention(c, batch, kv, head_count, parameters, queries, a);
     memcpy(out, a->floats, rows * q_cols * sizeof(*out));
     free(queries);
     free(keys);

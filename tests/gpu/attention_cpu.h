@@ -9,7 +9,7 @@
 /* Stores k and v [rows × KV heads × head_dim] of the batch's rows, unrotated, into kv (memory of
  * the host) and computes out [rows × head_count × head_dim], in portable C. */
 void attention_cpu_run(const struct compute_batch *batch, const struct compute_kv *kv,
-                       uint32_t head_count, const struct compute_attention *how, const float *q,
-                       const float *k, const float *v, float *out);
+                       uint32_t head_count, const struct compute_attention *parameters,
+                       const float *q, const float *k, const float *v, float *out);
 
 #endif

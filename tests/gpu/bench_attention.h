@@ -58,8 +58,8 @@ class attention
 
     void run()
     {
-        const struct compute_attention how = {0.1f, 0, 0, NULL};
-        cuda_attention(NULL, &sequences, &kv, s.heads, &how, q, scratch->data, out, NULL);
+        const struct compute_attention parameters = {0.1f, 0, 0, NULL};
+        cuda_attention(NULL, &sequences, &kv, s.heads, &parameters, q, scratch->data, out, NULL);
     }
 
   private:

@@ -97,10 +97,10 @@ static void rope_store(struct compute *c, struct compute_rope_table *rope,
 
 static void attention(struct compute *c, const struct compute_batch *batch,
                       const struct compute_kv *kv, uint32_t head_count,
-                      const struct compute_attention *how, const float *q,
+                      const struct compute_attention *parameters, const float *q,
                       struct compute_activations *a)
 {
-    TIMED(c, KIND_ATTENTION, base->attention(c, batch, kv, head_count, how, q, a));
+    TIMED(c, KIND_ATTENTION, base->attention(c, batch, kv, head_count, parameters, q, a));
 }
 
 static void gate_mul(struct compute *c, enum compute_activation activation, const float *gate,

@@ -132,7 +132,7 @@ batch_result run(const shape &s, const std::vector<sequence> &sequences,
     for (uint32_t h = 0; h < s.heads; h++)
         of_heads.push_back(sink_of(h));
     gpu::buffer<float> sinks(of_heads);
-    const struct compute_attention how = how_of(s, s.sinks ? (const float *)sinks : NULL);
+    const struct compute_attention parameters = how_of(s, s.sinks ? (const float *)sinks : NULL);
     gpu::buffer<__nv_bfloat16> out(queries.size());
     on_device.row_sequence = a, on_device.row_position = b, on_device.first_row = c;
     on_device.row_count = d, on_device.first_position = e, on_device.table_begin = f;
@@ -143,7 +143,7 @@ batch_result run(const shape &s, const std::vector<sequence> &sequences,
     kv.base = memory.data;
     if (cuda_attention_scratch(&on_device, &kv, s.heads) > scratch.size)
         gpu::fail("the scratch of the test is too small");
-    cuda_attention(NULL, &on_device, &kv, s.heads, &how, q, scratch, out, out_f32);
+    cuda_attention(NULL, &on_device, &kv, s.heads, &parameters, q, scratch, out, out_f32);
     GPU_CHECK(cudaGetLastError());
     const std::vector<float> got = out_f32.get();
     const std::vector<__nv_bfloat16> rounded = out.get();
@@ -350,8 +350,8 @@ void check_graph(gpu::random &random, gpu::buffer<uint8_t> &scratch)
     cudaGraphExec_t exec;
     GPU_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     GPU_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    const struct compute_attention how = how_of(s, NULL);
-    cuda_attention(stream, &on_device, &kv, s.heads, &how, q, scratch, NULL, out);
+    const struct compute_attention parameters = how_of(s, NULL);
+    cuda_attention(stream, &on_device, &kv, s.heads, &parameters, q, scratch, NULL, out);
     GPU_CHECK(cudaStreamEndCapture(stream, &graph));
     GPU_CHECK(cudaGraphInstantiate(&exec, graph, 0));
     for (int round = 0; round < 3; round++) {

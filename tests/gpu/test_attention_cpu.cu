@@ -23,14 +23,14 @@ void check(gpu::random &random, const shape &s, uint32_t tokens, gpu::buffer<uin
     std::vector<sequence> one = {draw_sequence(random, s, tokens)};
     cache host(s, shuffle_blocks(random, s, one));
     host.kv.base = host.bytes.data();
-    const struct compute_attention how = {1 / std::sqrt((float)s.dim),
-                                          random.below(2) * (1 + random.below(tokens)),
-                                          random.below(2) * 30.0f, NULL};
+    const struct compute_attention parameters = {1 / std::sqrt((float)s.dim),
+                                                 random.below(2) * (1 + random.below(tokens)),
+                                                 random.below(2) * 30.0f, NULL};
     const size_t width = (size_t)s.heads * s.dim;
     std::vector<float> want(tokens * width);
     const struct compute_sequence whole = {0, tokens, 0, 0, one[0].blocks.data(), 0};
     const struct compute_batch batch = {tokens, 1, &whole};
-    attention_cpu_run(&batch, &host.kv, s.heads, &how, one[0].q.data(), one[0].k.data(),
+    attention_cpu_run(&batch, &host.kv, s.heads, &parameters, one[0].q.data(), one[0].k.data(),
                       one[0].v.data(), want.data());
     gpu::buffer<uint8_t> memory(host.bytes);
     struct compute_kv kv = host.kv;
@@ -48,7 +48,7 @@ void check(gpu::random &random, const shape &s, uint32_t tokens, gpu::buffer<uin
         gpu::buffer<float> out(rows * width);
         const struct cuda_sequences on_device = {sequence_of, position_of, zero, count, begin, zero,
                                                  blocks,      rows,        1,    rows,  tokens};
-        cuda_attention(NULL, &on_device, &kv, s.heads, &how, q, scratch, NULL, out);
+        cuda_attention(NULL, &on_device, &kv, s.heads, &parameters, q, scratch, NULL, out);
         char name[120];
         snprintf(name, sizeof(name), "%u heads over %u, dim %u, dtype %d, %u of %u rows", s.heads,
                  s.kv_heads, s.dim, (int)s.dtype, rows, tokens);

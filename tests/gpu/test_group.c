@@ -239,7 +239,7 @@ static void test_missing(struct ranks *r, void *context)
     uint8_t id[COMPUTE_GROUP_ID_BYTES];
     struct error error = {0};
     (void)r, (void)context;
-    CHECKF(ops->group->make(c, id, &error) == ST_OK, "%s", error.text);
+    CHECKF(ops->group->id_make(c, id, &error) == ST_OK, "%s", error.text);
     CHECK(ops->group->join(c, id, 0, 2, 50, &error) == ST_TIMED_OUT);
     CHECKF(strstr(error.text, "rank 0 of 2: the others have not joined within 50 ms") != NULL, "%s",
            error.text);
@@ -255,7 +255,7 @@ static void test_no_nccl(struct ranks *r, void *context)
     (void)r, (void)context;
     setenv("CLEAVE_NCCL", "/nowhere/libnccl.so.2", 1);
     struct compute *c = device_open(&ops);
-    CHECK(ops->group->make(c, id, &error) == ST_UNSUPPORTED);
+    CHECK(ops->group->id_make(c, id, &error) == ST_UNSUPPORTED);
     CHECKF(strstr(error.text, "needs NCCL: /nowhere/libnccl.so.2") != NULL, "%s", error.text);
     CHECK(ops->check(c, &error) == ST_OK); /* Without a group the device computes alone. */
     ops->close(c);

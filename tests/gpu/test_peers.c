@@ -63,7 +63,7 @@ static void side_close(struct side *side)
 static void wait_copy(const struct device_memory *memory, enum device_direction direction,
                       uint64_t number)
 {
-    struct pollfd readable = {.fd = memory->ops->fd(memory->self), .events = POLLIN};
+    struct pollfd readable = {.fd = memory->ops->event_fd(memory->self), .events = POLLIN};
     struct error error = {""};
     uint64_t done = 0, news;
     CHECK(number > 0);

@@ -132,7 +132,7 @@ static const float *rig_run(struct rig *r, const uint32_t positions[SEQUENCES],
         kv.base = (uint8_t *)kv.base + s * kv.layer_stride_bytes;
         const struct forward_batch batch = {
             .token_ids = s == 0 ? all : NULL,
-            .x = r->stage_count > 1 ? r->x : NULL,
+            .activations = r->stage_count > 1 ? r->x : NULL,
             .batch = {.row_count = row, .sequence_count = active, .sequences = sequences},
             .logits_rows = rows,
             .logits_count = active,
@@ -302,7 +302,7 @@ static void check_prepared(const struct model_file *file)
 static uint64_t left_of(const struct rig *r)
 {
     uint64_t left, all;
-    r->memory->ops->room(r->memory->self, &left, &all);
+    r->memory->ops->memory_sizes(r->memory->self, &left, &all);
     return left;
 }
 
@@ -322,7 +322,7 @@ static void check_scratch(const struct model_file *file)
     rig_close(&r);
 
     rig_open(file, 1, ROWS_MAX, &r);
-    r.memory->ops->room(r.memory->self, &left, &all);
+    r.memory->ops->memory_sizes(r.memory->self, &left, &all);
     CHECK(r.memory->ops->take(r.memory->self, left - all / 20, &ballast, &error) == ST_OK);
     left = left_of(&r);
     run_all(&r, false, false, made);
@@ -359,7 +359,7 @@ static void mark_layer(void *self, uint32_t layer)
 static void wait_copy(const struct device_memory *memory, enum device_direction direction,
                       uint64_t number)
 {
-    struct pollfd readable = {.fd = memory->ops->fd(memory->self), .events = POLLIN};
+    struct pollfd readable = {.fd = memory->ops->event_fd(memory->self), .events = POLLIN};
     struct error error = {.text = ""};
     uint64_t done = 0, news;
     memory->ops->signal_when_done(memory->self, direction);
@@ -421,14 +421,14 @@ static void check_memory(const struct model_file *file)
     void *large;
     rig_open(file, 1, ROWS_MAX, &r);
     const struct device_memory_ops *ops = r.memory->ops;
-    ops->room(r.memory->self, &left, &all);
+    ops->memory_sizes(r.memory->self, &left, &all);
     CHECK(left > 0 && left < all);
     CHECK(ops->take(r.memory->self, 3 << 20, &large, &error) == ST_OK);
     CHECK((uintptr_t)large % (2 << 20) == 0);
-    ops->room(r.memory->self, &less, &all);
+    ops->memory_sizes(r.memory->self, &less, &all);
     CHECK(less + (3 << 20) <= left);
     ops->free(r.memory->self, large);
-    ops->room(r.memory->self, &less, &all);
+    ops->memory_sizes(r.memory->self, &less, &all);
     CHECK(less == left);
     CHECK(ops->take(r.memory->self, all + 1, &large, &error) == ST_NO_MEMORY);
     CHECKF(strstr(error.text, "are needed; of its ") != NULL, "%s", error.text);

@@ -71,7 +71,7 @@ static enum status gpu_check(uint32_t number, struct doctor_gpu *out, struct err
     snprintf(out->text, sizeof(out->text), "%s", ops->describe(compute));
     const struct device_memory *memory = ops->device_memory(compute);
     if (memory != NULL) {
-        memory->ops->room(memory->self, &out->free_bytes, &out->total_bytes);
+        memory->ops->memory_sizes(memory->self, &out->free_bytes, &out->total_bytes);
         way_measure(memory, out);
     }
     ops->close(compute);

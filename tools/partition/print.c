@@ -10,7 +10,7 @@
 
 static double bottleneck_us(const struct partition_plan *plan)
 {
-    return (double)plan->bottleneck.ns / plan->bottleneck.over / 1e3;
+    return (double)plan->bottleneck.ns / plan->bottleneck.divisor / 1e3;
 }
 
 /* "1.2 GiB" */
@@ -119,7 +119,7 @@ static double bubble(const struct partition_result *r)
 /* Groups of sequences that must be in flight to keep the slowest stage or link busy. */
 static uint64_t groups_of(const struct partition_plan *plan)
 {
-    uint64_t over = plan->bottleneck.over;
+    uint64_t over = plan->bottleneck.divisor;
     return (plan->latency_ns * over + plan->bottleneck.ns - 1) / plan->bottleneck.ns;
 }
 

@@ -31,7 +31,7 @@ static enum status rates_write(const struct figure *f, uint32_t c, struct error 
             break; /* The trace does not have enough requests. */
         status = plan_try(f->search->inputs, &cell->best, rate_per_s, &outcome, error);
         if (status == ST_OK && outcome.totals.requests > 0)
-            fprintf(f->plot, "%.9g %.9g %.9g\n", rate_per_s, 100 * outcome.worst,
+            fprintf(f->plot, "%.9g %.9g %.9g\n", rate_per_s, 100 * outcome.worst_ratio,
                     outcome.ms[SLO_E2E][1] / 1e3);
     }
     fprintf(f->plot, "EOD\n");

@@ -67,7 +67,7 @@ static void cell_print(const struct plan_search *search, const struct plan_cell 
             most ? ">=" : "", most ? 4 : 6, cell->best_rate_per_s,
             plan_mix_amount(inputs, mix, PLAN_COST), plan_mix_amount(inputs, mix, PLAN_POWER),
             mix->prompts + mix->tokens, times[SLO_TTFT], times[SLO_TBT], times[SLO_E2E],
-            100 * cell->outcome.worst);
+            100 * cell->outcome.worst_ratio);
 }
 
 /* ---- layer splits ---- */
@@ -194,7 +194,7 @@ static json_t *cell_json(const struct plan_search *search, const struct plan_cel
     json_object_set_new(plan, "requests", json_integer((json_int_t)cell->outcome.totals.requests));
     json_object_set_new(plan, "ms", nine_json(cell->outcome.ms));
     json_object_set_new(plan, "slowdown", nine_json(cell->outcome.slo.slowdowns));
-    json_object_set_new(plan, "worst_of_limit", json_real(cell->outcome.worst));
+    json_object_set_new(plan, "worst_of_limit", json_real(cell->outcome.worst_ratio));
     json_object_set_new(json, "plan", plan);
     return json;
 }

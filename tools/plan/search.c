@@ -147,7 +147,7 @@ static void point_finish(struct crew *crew, struct task *task, struct error *err
     atomic_fetch_add(&crew->runs, 1);
     if (status != ST_OK)
         crew_fail(crew, status, error);
-    task->worst = outcome.worst;
+    task->worst = outcome.worst_ratio;
 }
 
 /* ---- levels ---- */

@@ -163,7 +163,7 @@ enum status plan_try_times(const struct plan_inputs *inputs, const struct plan_m
     for (int measure = 0; measure < SLO_MEASURES; measure++)
         for (int i = 0; i < SLO_QUANTILES; i++) {
             double share = out->slo.slowdowns[measure][i] / inputs->limits[measure][i];
-            out->worst = share > out->worst ? share : out->worst;
+            out->worst_ratio = share > out->worst_ratio ? share : out->worst_ratio;
             out->ms[measure][i] = 1e3 * quantiles_at(&a->seconds[measure], quantiles[i]);
         }
     if (times_out != NULL)

@@ -67,7 +67,7 @@ static inline const struct machine_split *plan_mix_split(const struct plan_input
 struct plan_outcome {
     bool met; /* The SLO is met. */
     struct slo_result slo;
-    double worst; /* The largest of the nine ratios slowdown / limit; < 1 = met. */
+    double worst_ratio; /* The largest of the nine ratios slowdown / limit; < 1 = met. */
     double ms[SLO_MEASURES][SLO_QUANTILES]; /* P50, P90 and P99 of TTFT, TBT and E2E. */
     struct splitwise_totals totals;
 };

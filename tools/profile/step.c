@@ -381,7 +381,7 @@ uint64_t profile_step_memory_bytes(const struct profile_step *s)
     if (!profile_timed.has_own_memory)
         return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     const struct device_memory *memory = profile_timed.base->device_memory(s->compute);
-    memory->ops->room(memory->self, &left, &all);
+    memory->ops->memory_sizes(memory->self, &left, &all);
     return all;
 }
 

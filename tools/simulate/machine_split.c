@@ -52,7 +52,7 @@ static enum status solve(struct machine_split *s, struct error *error)
 
 static double tokens_per_ns(const struct machine_split *s)
 {
-    return s->costs.piece_tokens * s->plan.bottleneck.over / (double)s->plan.bottleneck.ns;
+    return s->costs.piece_tokens * s->plan.bottleneck.divisor / (double)s->plan.bottleneck.ns;
 }
 
 /* Doubles the number of sequences of a group while the limit is kept and the KV memory suffices,

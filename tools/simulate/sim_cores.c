@@ -40,8 +40,8 @@ static uint32_t threads_that(const struct sim_cores *c, enum sim_cores_state sta
 /* Subtracts the work done by now. */
 static void settle(struct sim_cores_machine *m, double now_s)
 {
-    double left_s = m->left_s - (now_s - m->since_s) * m->speed;
-    m->left_s = left_s > 0 ? left_s : 0;
+    double left_s = m->work_left_s - (now_s - m->since_s) * m->speed;
+    m->work_left_s = left_s > 0 ? left_s : 0;
     m->since_s = now_s;
 }
 
@@ -83,11 +83,11 @@ static double slice_s(const struct sim_cores *c, const struct sim_cores_machine 
 static double turn_end_s(const struct sim_cores *c, const struct sim_cores_machine *m)
 {
     double layer_s = m->work.work_s / m->work.layers;
-    double done_s = m->work.work_s - m->left_s; /* Work done at since_s. */
+    double done_s = m->work.work_s - m->work_left_s; /* Work done at since_s. */
     double slice_end_s = m->turn_began_s + slice_s(c, m);
     double over_s = slice_end_s > m->since_s ? (slice_end_s - m->since_s) * m->speed : 0;
     double layers = layer_s > 0 ? ceil((done_s + over_s - SAME_S) / layer_s) : m->work.layers;
-    double end_s = layers * layer_s < m->work.work_s ? layers * layer_s - done_s : m->left_s;
+    double end_s = layers * layer_s < m->work.work_s ? layers * layer_s - done_s : m->work_left_s;
     return m->since_s + (end_s > 0 ? end_s : 0) / m->speed;
 }
 
@@ -128,7 +128,7 @@ void sim_cores_batch_begin(struct sim_cores *c, uint32_t machine, double now_s,
         m->step_s = work->work_s;
         m->step_at_s = now_s;
     }
-    m->left_s = work->work_s;
+    m->work_left_s = work->work_s;
     m->since_s = now_s;
     m->state = has_turns(c) ? SIM_CORES_WAITS : SIM_CORES_COMPUTES;
     share_anew(c, now_s);
@@ -154,7 +154,7 @@ bool sim_cores_due(const struct sim_cores *c, uint32_t machine, double *at_s)
     const struct sim_cores_machine *m = &c->machines[machine];
     if (m->state != SIM_CORES_COMPUTES)
         return false;
-    *at_s = m->since_s + m->left_s / m->speed;
+    *at_s = m->since_s + m->work_left_s / m->speed;
     if (has_turns(c) && threads_that(c, SIM_CORES_WAITS) > 0)
         *at_s = turn_end_s(c, m);
     return true;
@@ -165,7 +165,7 @@ bool sim_cores_turn_end(struct sim_cores *c, uint32_t machine, double now_s)
     struct sim_cores_machine *m = &c->machines[machine];
     assert(m->state == SIM_CORES_COMPUTES);
     settle(m, now_s);
-    if (m->left_s <= SAME_S)
+    if (m->work_left_s <= SAME_S)
         return true;
     m->state = SIM_CORES_WAITS;
     share_anew(c, now_s);

@@ -33,8 +33,9 @@ struct sim_cores_machine {
     uint32_t threads;
     uint8_t state; /* enum sim_cores_state. */
     struct sim_cores_work work;
-    double left_s;  /* Work left at since_s. */
-    double since_s; /* Waiting: when the wait began. Computing: the time that left_s refers to. */
+    double work_left_s; /* Work left at since_s. */
+    /* Waiting: when the wait began. Computing: the time to which work_left_s refers. */
+    double since_s;
     double turn_began_s; /* Begin of the machine's turn. */
     double speed;        /* 1 = full speed. */
     double step_s;       /* Work of its latest batch without prompts. */

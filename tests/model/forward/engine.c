@@ -88,7 +88,7 @@ void engine_forward(struct engine *e, const struct forward_batch *batch, const f
         struct forward_batch part = *batch;
         struct model_kv kv = e->kv;
         part.token_ids = i == 0 ? batch->token_ids : NULL;
-        part.x = e->stage_count > 1 ? e->x : NULL;
+        part.activations = e->stage_count > 1 ? e->x : NULL;
         kv.base = (uint8_t *)kv.base + e->first_layers[i] * kv.layer_stride_bytes;
         forward_run(e->forwards[i], &part, &kv, logits_out);
         CHECK((*logits_out != NULL) == (i + 1 == e->stage_count && e->shard->rank == 0));

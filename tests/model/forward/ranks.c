@@ -50,7 +50,7 @@ void ranks_join(struct ranks *r, const struct compute_ops *ops, struct compute *
     CHECK(number < GROUPS_MAX);
     uint8_t *id = r->board->ids[number];
     if (r->rank == 0) {
-        CHECKF(ops->group->make(c, id, &error) == ST_OK, "%s", error.text);
+        CHECKF(ops->group->id_make(c, id, &error) == ST_OK, "%s", error.text);
         atomic_store(&r->board->made, number + 1);
     }
     while (atomic_load(&r->board->made) <= number)

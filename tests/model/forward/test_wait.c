@@ -112,7 +112,7 @@ static const float *run(struct bench *b, uint32_t rows, uint32_t logits, bool wh
         logits_rows[i] = rows - logits + i;
     const struct forward_batch batch = {
         .token_ids = ids,
-        .x = whole ? NULL : b->x,
+        .activations = whole ? NULL : b->x,
         .batch = {.row_count = rows, .sequence_count = 1, .sequences = &sequence},
         .logits_rows = logits_rows,
         .logits_count = logits,

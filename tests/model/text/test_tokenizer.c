@@ -174,12 +174,12 @@ static void test_long_words(const struct tokenizer *t)
     for (int kind = 0; kind < 5; kind++) {
         double steps[2];
         for (int part = 0; part < 2; part++) {
-            struct bpe_space space = {0};
+            struct bpe_workspace space = {0};
             size_t count, bytes = part == 0 ? BYTES / 64 : BYTES;
             make_letters(text, bytes, kind);
             CHECK(bpe_encode(&t->bpe, text, bytes, &space, ids, &count) == ST_OK);
             steps[part] = (double)space.steps / (double)bytes;
-            bpe_space_done(&space);
+            bpe_workspace_done(&space);
         }
         printf("a word of kind %d: %.1f steps per byte of 16 KiB, %.1f of 1 MiB\n", kind, steps[0],
                steps[1]);

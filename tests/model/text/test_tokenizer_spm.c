@@ -230,11 +230,11 @@ static void check_long(void)
     for (size_t i = 0; i < bytes; i++)
         text[i] = (char)('a' + below(3));
     text[bytes] = 0;
-    struct bpe_space space = {0};
+    struct bpe_workspace space = {0};
     uint32_t *ids = malloc(bytes * sizeof(*ids));
     CHECK(ids != NULL && spm_encode(t, text, bytes, &space, ids, &count) == ST_OK);
     CHECKF(space.steps < bytes * 64, "%" PRIu64 " steps", space.steps);
-    bpe_space_done(&space);
+    bpe_workspace_done(&space);
     free(ids);
     free(text);
     tokenizer_close(t);

@@ -119,7 +119,7 @@ static enum status measure(struct partition *partition, const char *what,
     if (status == ST_OK)
         printf("%2u stages, %2u devices, bottleneck %8.3f ms, latency %8.3f ms\n",
                plan->stage_count, plan->devices,
-               (double)plan->bottleneck.ns / plan->bottleneck.over / 1e6,
+               (double)plan->bottleneck.ns / plan->bottleneck.divisor / 1e6,
                (double)plan->latency_ns / 1e6);
     else
         printf("%s\n", error.text);

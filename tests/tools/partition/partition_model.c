@@ -65,14 +65,14 @@ static uint64_t stage_bytes(const struct partition_problem *q, const struct stag
 
 static bool slower(uint64_t ns, uint32_t over, struct partition_rate than)
 {
-    return ns * than.over > than.ns * over;
+    return ns * than.divisor > than.ns * over;
 }
 
 static struct partition_model_cost cost_of(const struct partition_problem *q,
                                            const struct partition_goal *goal,
                                            const struct stage *stages, uint32_t count)
 {
-    struct partition_model_cost cost = {.bottleneck = {.ns = 0, .over = 1}};
+    struct partition_model_cost cost = {.bottleneck = {.ns = 0, .divisor = 1}};
     uint64_t pace = 0;
     bool one_host = true;
     for (uint32_t i = 0; i < count; i++) {
@@ -101,9 +101,9 @@ static struct partition_model_cost cost_of(const struct partition_problem *q,
 int partition_model_compare(const struct partition_model_cost *a,
                             const struct partition_model_cost *b)
 {
-    if (slower(a->bottleneck.ns, a->bottleneck.over, b->bottleneck))
+    if (slower(a->bottleneck.ns, a->bottleneck.divisor, b->bottleneck))
         return 1;
-    if (slower(b->bottleneck.ns, b->bottleneck.over, a->bottleneck))
+    if (slower(b->bottleneck.ns, b->bottleneck.divisor, a->bottleneck))
         return -1;
     if (a->latency_ns != b->latency_ns)
         return a->latency_ns < b->latency_ns ? -1 : 1;

@@ -152,8 +152,8 @@ static bool compare(int run, const struct partition_problem *q, struct partition
     CHECKF(partition_model_compare(cost_out, &want) == 0,
            "run %d: bottleneck %" PRIu64 "/%u latency %" PRIu64 " devices %u, want %" PRIu64
            "/%u %" PRIu64 " %u",
-           run, cost_out->bottleneck.ns, cost_out->bottleneck.over, cost_out->latency_ns,
-           cost_out->devices, want.bottleneck.ns, want.bottleneck.over, want.latency_ns,
+           run, cost_out->bottleneck.ns, cost_out->bottleneck.divisor, cost_out->latency_ns,
+           cost_out->devices, want.bottleneck.ns, want.bottleneck.divisor, want.latency_ns,
            want.devices);
     CHECK(cost_out->latency_ns <= goal->limit_ns);
     count(&plan);

@@ -134,7 +134,7 @@ static bool met(const struct plan *p, const struct plan_mix *mix, double rate)
     CHECK(plan_try_meets(&p->setup.inputs, mix, rate, &brief, &error) == ST_OK);
     CHECKF(brief == whole.met, "%u + %u at %g: %d, whole %d", mix->prompts, mix->tokens, rate,
            brief, whole.met);
-    CHECK(whole.met == (whole.worst < 1) || whole.totals.unended > 0);
+    CHECK(whole.met == (whole.worst_ratio < 1) || whole.totals.unended > 0);
     CHECK(whole.totals.requests + whole.totals.unended ==
           plan_requests_count(&p->setup.inputs.requests, rate));
     return whole.met;

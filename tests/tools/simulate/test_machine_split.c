@@ -151,7 +151,7 @@ static double rate_of(const struct machine_split *like, uint32_t batch, double l
     partition_close(partition);
     if (status != ST_OK)
         return 0;
-    double every_ns = (double)plan.bottleneck.ns / plan.bottleneck.over;
+    double every_ns = (double)plan.bottleneck.ns / plan.bottleneck.divisor;
     double blocks =
         ceil((double)plan.latency_ns / every_ns - 1e-9) * batch * (work.context / 16 + 1);
     return batch > 1 && blocks > (double)work.blocks ? 0 : batch / every_ns;

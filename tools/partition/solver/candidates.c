@@ -5,8 +5,8 @@
 
 int partition_rate_compare(struct partition_rate a, struct partition_rate b)
 {
-    uint64_t left = a.ns * b.over;
-    uint64_t right = b.ns * a.over;
+    uint64_t left = a.ns * b.divisor;
+    uint64_t right = b.ns * a.divisor;
     return left < right ? -1 : left > right;
 }
 
@@ -30,10 +30,10 @@ static uint64_t run_below(const struct partition *p, uint32_t kind, uint64_t bel
 struct partition_rate partition_rate_before(const struct partition *p, struct partition_rate rate,
                                             uint64_t pace_ns)
 {
-    struct partition_rate best = {.ns = 0, .over = 1};
+    struct partition_rate best = {.ns = 0, .divisor = 1};
     const uint64_t links[2] = {p->inside_host.busy_ns, p->between_hosts.busy_ns};
     for (int i = 0; i < 2; i++) {
-        struct partition_rate link = {.ns = links[i], .over = 1};
+        struct partition_rate link = {.ns = links[i], .divisor = 1};
         if (partition_rate_compare(link, rate) < 0 && partition_rate_compare(link, best) > 0)
             best = link;
     }
@@ -42,9 +42,9 @@ struct partition_rate partition_rate_before(const struct partition *p, struct pa
             if (!partition_replicas_fit(p, r))
                 continue;
             /* time / r < ns / over means time < ns × r / over, rounded up */
-            uint64_t below_ns = (rate.ns * r + rate.over - 1) / rate.over;
+            uint64_t below_ns = (rate.ns * r + rate.divisor - 1) / rate.divisor;
             below_ns = below_ns <= pace_ns ? below_ns : pace_ns + 1;
-            struct partition_rate run = {.ns = run_below(p, k, below_ns), .over = r};
+            struct partition_rate run = {.ns = run_below(p, k, below_ns), .divisor = r};
             if (partition_rate_compare(run, best) > 0)
                 best = run;
         }

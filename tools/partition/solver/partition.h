@@ -111,7 +111,7 @@ struct partition_goal {
 
 struct partition_rate { /* A fraction: ns / over. */
     uint64_t ns;
-    uint32_t over;
+    uint32_t divisor;
 };
 
 struct partition_stage {

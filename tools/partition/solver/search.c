@@ -159,9 +159,9 @@ static struct partition_rate least_rate(struct search *s, possible ask, uint64_t
         struct partition_rate rate = partition_rate_before(s->p, high, pace_ns);
         if (partition_rate_compare(rate, low) <= 0)
             return high;
-        double middle = ((double)low.ns / low.over + (double)high.ns / high.over) / 2;
+        double middle = ((double)low.ns / low.divisor + (double)high.ns / high.divisor) / 2;
         struct partition_rate half = partition_rate_before(
-            s->p, (struct partition_rate){.ns = (uint64_t)(middle * BISECT), .over = BISECT},
+            s->p, (struct partition_rate){.ns = (uint64_t)(middle * BISECT), .divisor = BISECT},
             pace_ns);
         if (partition_rate_compare(half, low) > 0 && partition_rate_compare(half, rate) < 0)
             rate = half;
@@ -232,7 +232,7 @@ static bool solve_paths(struct search *s, const struct partition_plan *known,
     }
     /* No rate below is possible. This one is, unless the limit or the number of stages prevents
      * it. */
-    const struct partition_rate zero = {.ns = 0, .over = 1};
+    const struct partition_rate zero = {.ns = 0, .divisor = 1};
     struct partition_rate low = least_rate(s, possible_at_all, PARTITION_PACE_ANY, zero, high);
     if (best_under(s, low, false, s->hint_ns, out))
         return true;

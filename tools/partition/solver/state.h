@@ -26,7 +26,7 @@
 #define PARTITION_RATE_ANY                                                                         \
     (struct partition_rate)                                                                        \
     {                                                                                              \
-        .ns = 1ull << 49, .over = 1                                                                \
+        .ns = 1ull << 49, .divisor = 1                                                             \
     }
 #define PARTITION_PACE_ANY (1ull << 50)
 

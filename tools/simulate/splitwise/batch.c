@@ -21,14 +21,14 @@
 static bool array_insert(struct splitwise_machine *m, struct splitwise_array *array, uint32_t at,
                          uint32_t task)
 {
-    if (array->count == array->room) {
-        uint32_t room = array->room == 0 ? 64 : array->room * 2;
+    if (array->count == array->capacity) {
+        uint32_t room = array->capacity == 0 ? 64 : array->capacity * 2;
         uint32_t *tasks = realloc(array->tasks, room * sizeof(tasks[0]));
         m->out_of_memory |= tasks == NULL;
         if (tasks == NULL)
             return false;
         array->tasks = tasks;
-        array->room = room;
+        array->capacity = room;
     }
     memmove(array->tasks + at + 1, array->tasks + at, (array->count - at) * sizeof(uint32_t));
     array->tasks[at] = task;

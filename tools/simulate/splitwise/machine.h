@@ -76,7 +76,7 @@ struct splitwise_list {
 struct splitwise_array {
     uint32_t *tasks;
     uint32_t count;
-    uint32_t room;
+    uint32_t capacity;
 };
 
 struct splitwise_machine {
@@ -108,7 +108,7 @@ struct splitwise_machine {
     double iteration_s;
     double run_iterations; /* Iterations of the current run. */
     double run_ends_s;     /* Valid while batch_count > 0. */
-    bool run_cut;          /* The current run was cut short, to begin the next batch sooner. */
+    bool run_cut;          /* The current run ends at its next iteration: an event cut it. */
     bool out_of_memory;    /* An array could not grow, so the simulation must stop. */
 };
 
