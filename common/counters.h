@@ -83,10 +83,10 @@
     X(64, token_batch_us, COUNTER, HIDDEN, 1, "", "Time of decode-only batches.")
 
 /* Copies of KV between GPU memory and host memory, and between GPUs: struct message_staged, which
- * is a part of struct message_stats and of struct message_process. /metrics shows only those of
- * struct message_stats. `way` says where the KV is and how it is sent. out = from GPU memory to
- * host memory; in = from host memory to GPU memory; peer = to another process's GPU memory.
- * X(bits, name, kind, group, factor, family, help) */
+ * is a part of struct message_stats and of struct message_process. /metrics shows only the counters
+ * of struct message_stats. `way` says where the KV is and how it is sent. out = from GPU memory to
+ * host memory; in = from host memory to GPU memory; peer = to another process's GPU memory. X(bits,
+ * name, kind, group, factor, family, help) */
 #define COPY_COUNTERS(X)                                                                           \
     X(32, way, GAUGE, COPIES, 1, "cleave_kv_way",                                                  \
       "Where a machine's KV is and how it is sent: 0 = in host memory; 1 = in GPU memory, sent "   \
@@ -165,8 +165,8 @@
     X(CERTIFICATE_EXPIRES, GAUGE, CERTIFICATE, "cleave_certificate_expires_seconds",               \
       "Expiry of the TLS certificate, in Unix time.")
 
-/* What each API key has used: struct api_key_counts. /admin/state shows all of them.
- * X(name, kind, family, help) */
+/* What each API key has used: struct api_key_counts. /admin/state shows all lines. X(name, kind,
+ * family, help) */
 #define KEY_COUNTERS(X)                                                                            \
     X(requests, COUNTER, "cleave_key_requests_total", "Answers begun with an API key.")            \
     X(refused, COUNTER, "cleave_key_refused_total",                                                \
@@ -185,8 +185,8 @@ enum {
 };
 
 /* Field declarations for the lists with the column `bits`. COUNTER_FIELD_32 declares the lines of
- * 32 bits, COUNTER_FIELD_64 those of 64 bits. A struct with lines of 32 bits declares these first,
- * then padding up to a multiple of eight bytes, then the lines of 64 bits. */
+ * 32 bits, COUNTER_FIELD_64 the lines of 64 bits. A struct with lines of 32 bits declares these
+ * first, then padding up to a multiple of eight bytes, then the lines of 64 bits. */
 #define COUNTER_FIELD_32(bits, name, ...) COUNTER_FIELD_32_##bits(name)
 #define COUNTER_FIELD_32_32(name)         uint32_t name;
 #define COUNTER_FIELD_32_64(name)

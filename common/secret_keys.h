@@ -1,5 +1,5 @@
 /* secret_keys: the cluster keys of a process: one, or several while an operator replaces the key. A
- * process connects with the first key and accepts all of them. `cleave serve`, `cleave machine` and
+ * process connects with the first key and accepts every key. `cleave serve`, `cleave machine` and
  * `cleave profile` read them from a key file; serve and machine read the file again while they run.
  * host/child.c passes the keys to child processes; transport/ proves and checks them; `cleave
  * doctor` makes keys for its own checks. Any thread; no state. It does not watch the file, and

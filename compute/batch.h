@@ -20,14 +20,14 @@ struct compute_sequence {
      * 1. Belongs to the caller, and is read only during the call that gets the batch. */
     const uint32_t *blocks;
     /* For model/forward/, which hands each layer the table of its layer group
-     * (common/layer_groups.h): that of group g begins at blocks + g * group_stride. Backends read
-     * only `blocks`. */
+     * (common/layer_groups.h): the table of group g begins at blocks + g * group_stride. Backends
+     * read only `blocks`. */
     uint32_t group_stride;
 };
 
 struct compute_batch {
-    /* Rows after those of the last sequence are padding (struct compute_steps_ops): they may hold
-     * any values, and their K and V are not stored. */
+    /* Rows after the rows of the last sequence are padding (struct compute_steps_ops): they may
+     * hold any values, and their K and V are not stored. */
     uint32_t row_count;
     uint32_t sequence_count;
     const struct compute_sequence *sequences; /* Ordered by first_row, without gaps. */

@@ -62,8 +62,8 @@ extern const struct compute_ops compute_wait;
 /* Interprets a device name of a config: "cpu"; "cuda:N", GPU number N of the host (plugin.h; "cuda"
  * is "cuda:0"); or "wait:LAYER_US+ROW_US", microseconds with decimals allowed ("wait:2000+10": a
  * layer takes 2000 us and 10 us per row). Sets the fields of *options_out that belong to the
- * device; the others, such as threads, stay. ST_INVALID: an unknown name; the error lists the known
- * ones. Other errors say why the GPU is not available. */
+ * device; other fields, such as threads, stay as they are. ST_INVALID: an unknown name; the error
+ * lists the known ones. Other errors say why the GPU is not available. */
 enum status compute_device_find(const char *device, const struct compute_ops **ops_out,
                                 struct compute_options *options_out, struct error *error);
 

@@ -60,7 +60,7 @@ static inline uint32_t compute_kv_value_dim(const struct compute_kv *kv)
 
 /* Returns the name of the dtype in the config, such as "i16". */
 const char *compute_kv_dtype_name(enum compute_kv_dtype dtype);
-/* Stores the dtype with this name. Returns false if there is none. */
+/* Stores the dtype with this name. Returns false if no dtype has the name. */
 bool compute_kv_dtype_find(const char *name, enum compute_kv_dtype *out);
 
 /* Returns true if K and V are stored as integers with scales. */

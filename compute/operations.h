@@ -6,8 +6,8 @@
  * functions; compute.h says on which threads. The caller decides the order of the operations of a
  * layer.
  *
- * A device with memory of its own (a GPU) queues operations and returns before they are finished;
- * their results are there after wait, memory_read or compute_sampling_ops.sample, or when a mark
+ * A device with memory of its own (a GPU) queues operations and returns before they are finished.
+ * Their results can be used after wait, memory_read or compute_sampling_ops.sample, or when a mark
  * has been reported. On every other device, an operation is finished when it returns. */
 #ifndef COMPUTE_OPERATIONS_H
 #define COMPUTE_OPERATIONS_H

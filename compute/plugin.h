@@ -42,7 +42,7 @@ enum status compute_plugin_open(const struct compute_ops **ops_out, struct error
 
 /* Returns true if no function is NULL in `ops` (except low_rank) and in the tables of the abilities
  * that `ops` has. Does not check the ability `latent`.
- * */
+ */
 bool compute_ops_complete(const struct compute_ops *ops);
 
 #endif

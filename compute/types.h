@@ -179,7 +179,7 @@ static_assert(sizeof(struct block_iq1_m) == 56, "as in the file");
 /* 32 elements in the common form: element i = scale[i / 16] * v + min[i / 16], where v is
  * codes[quants[i]] for a type with codes (types_codes), otherwise quants[i] -
  * types_quant_offset(type).
- * */
+ */
 struct types_group {
     uint8_t quants[32];
     float scale[2];

@@ -35,8 +35,8 @@ void kv_owners_blocks_remove(struct kv_owners *owners, uint32_t record, uint32_t
 /* Sets the end of the owner's lease, in microseconds of the caller's clock; 0 = no lease. */
 void kv_owners_lease_set(struct kv_owners *owners, uint32_t record, int64_t until_us);
 /* Finds an owner of reserved or quarantined blocks whose lease has ended at now_us, removes the
- * lease and stores the owner. Returns false if there is none. Leases that ended earlier, of owners
- * without reserved or quarantined blocks, are removed on the way. */
+ * lease and stores the owner. Returns false if no such lease has ended. Leases that ended earlier,
+ * of owners without reserved or quarantined blocks, are removed on the way. */
 bool kv_owners_expired(struct kv_owners *owners, int64_t now_us, kv_owner_id *id_out);
 
 /* kv_pool_check calls kv_owners_check_count once for each block with an owner, and then

@@ -95,8 +95,8 @@ void kv_pool_free(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *id
  * block is freed. No effect for an owner without blocks. */
 void kv_pool_lease_set(struct kv_pool *pool, kv_owner_id owner, int64_t until_us);
 /* Finds an owner of reserved or quarantined blocks whose lease has ended at now_us, removes the
- * lease and stores the owner. Returns false if there is none. The caller frees the blocks or sets a
- * new lease. */
+ * lease and stores the owner. Returns false if no such lease has ended. The caller frees the blocks
+ * or sets a new lease. */
 bool kv_pool_expired(struct kv_pool *pool, int64_t now_us, kv_owner_id *owner_out);
 
 /* kv_pool_block_count returns the number of all blocks, kv_pool_count the number of blocks in

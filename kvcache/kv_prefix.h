@@ -62,8 +62,8 @@ struct kv_prefix_listener {
 /* Sets the only listener; *listener is copied. Requires an empty cache. */
 void kv_prefix_listen(struct kv_prefix *prefix, const struct kv_prefix_listener *listener);
 
-/* Stores the hashes of prefixes in the cache whose length is a multiple of the listener's `step`,
- * at most count_max of them. Returns the number of hashes; 0 without a listener. */
+/* Stores the hashes of at most count_max prefixes in the cache whose length is a multiple of the
+ * listener's `step`. Returns the number of hashes; 0 without a listener. */
 uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, uint32_t count_max);
 
 /* Returns true if the block, which must be one of the pool's, belongs to the cache. */

@@ -48,7 +48,7 @@ enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t 
         if (a->second_planes == NULL)
             goto undo_activations;
     }
-    if (cpu_scratch_need(c, cols) != ST_OK)
+    if (cpu_scratch_grow(c, cols) != ST_OK)
         goto undo_activations;
     *out = a;
     return ST_OK;

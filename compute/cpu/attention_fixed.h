@@ -22,8 +22,8 @@
  * - A cap replaces s[t] by cap * tanh(s[t] * (qs / cap)) before m is computed, and qs by 1.
  * - A sink is joined last, as a segment with m' = sink, z' = 1 and o' = 0.
  * - A latent cache (compute/kv.h) has two scales per token: the first for the dimensions before the
- *   values, the second for those of the values. s[t] is computed over the former, then over the
- *   latter, 64 dimensions at a time. vs is the second scale.
+ *   values, the second for the dimensions of the values. s[t] is computed over the former, then
+ *   over the latter, 64 dimensions at a time. vs is the second scale.
  * - Tokens before the row's window count as tokens after the row: e and w are 0. Segments without a
  *   token that the row sees are not joined.
  *
@@ -410,7 +410,7 @@ INLINE void fixed_pv(const struct fixed_job *job, enum compute_kv_dtype dtype, b
         }
 }
 
-/* Joins the result of query i's next segment to that of the segments before. */
+/* Joins the result of query i's next segment to the result of the segments before. */
 static void fixed_join(uint32_t i, uint32_t dim, float *o, float *most, float *sum,
                        const float *next_o, const float *next_most, const float *next_sum)
 {
@@ -719,8 +719,8 @@ static void fixed_sinks(const float *sinks, uint32_t queries, uint32_t heads, ui
     }
 }
 
-/* Joins a segment's results, which are in `next` (`out` for the first segment of all queries), to
- * those of the queries that see a part of the segment. */
+/* Joins a segment's results to the earlier results of the queries that see a part of the segment.
+ * The segment's results are in `next` (in `out` for the first segment of all queries). */
 static void fixed_join_seen(const struct fixed_job *job, uint32_t first_position, uint32_t heads,
                             struct fixed_span span, const float *next, float *out, float *most,
                             float *sum)

@@ -106,7 +106,7 @@ void *cpu_memory_take(size_t bytes)
     return aligned_alloc(64, (bytes + 63) / 64 * 64);
 }
 
-enum status cpu_scratch_need(struct compute *c, size_t floats)
+enum status cpu_scratch_grow(struct compute *c, size_t floats)
 {
     for (uint32_t i = 0; i < workers_threads(c->workers); i++) {
         struct cpu_scratch *scratch = &c->scratch[i];
@@ -123,9 +123,9 @@ enum status cpu_scratch_need(struct compute *c, size_t floats)
     return ST_OK;
 }
 
-bool cpu_split_need(struct compute *c, size_t floats, uint32_t heads)
+bool cpu_segments_grow(struct compute *c, size_t floats, uint32_t heads)
 {
-    struct cpu_split *split = &c->split;
+    struct cpu_segments *split = &c->segments;
     if (split->floats < floats) {
         free(split->parts);
         split->floats = 0;
@@ -151,8 +151,8 @@ void cpu_compute_free(struct compute *c)
     for (uint32_t i = 0; i < WORKERS_THREADS_MAX; i++)
         free(c->scratch[i].data);
     free(c->first_items);
-    free(c->split.parts);
-    free(c->split.unfinished);
+    free(c->segments.parts);
+    free(c->segments.unfinished);
     free(c);
 }
 

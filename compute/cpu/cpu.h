@@ -28,7 +28,7 @@ struct cpu_scratch {
 
 /* Memory for attention of few rows with long contexts: each segment (KERNELS_SEGMENT tokens) of a
  * sequence and KV head is a work item. */
-struct cpu_split {
+struct cpu_segments {
     float *parts;                 /* Results of the segments (kernels.attention_part). */
     size_t floats;                /* Number of floats in `parts`. */
     _Atomic uint32_t *unfinished; /* [heads]: unfinished segments of each sequence and KV head. */
@@ -72,7 +72,7 @@ struct compute {
     /* [first_items_max]: index of the first work item of each sequence; used by attention. */
     uint32_t *first_items;
     uint32_t first_items_max;
-    struct cpu_split split;
+    struct cpu_segments segments;
     char description[64];
 };
 
@@ -144,11 +144,11 @@ static inline uint32_t cpu_tile_rows(uint32_t row_count)
 
 /* Grows every thread's scratch memory to at least `floats` floats. Returns ST_NO_MEMORY if that
  * fails. */
-enum status cpu_scratch_need(struct compute *c, size_t floats);
+enum status cpu_scratch_grow(struct compute *c, size_t floats);
 
-/* Grows c->split to at least `floats` floats of results and `heads` counters. Returns false if
+/* Grows c->segments to at least `floats` floats of results and `heads` counters. Returns false if
  * there is no memory. */
-bool cpu_split_need(struct compute *c, size_t floats, uint32_t heads);
+bool cpu_segments_grow(struct compute *c, size_t floats, uint32_t heads);
 
 /* Returns the index in a->blocks of the block with row `row` and column `col`. */
 static inline size_t cpu_activation_block(const struct compute_activations *a, uint32_t row,
@@ -196,7 +196,8 @@ struct cpu_part {
     uint32_t row_count;
     float *y; /* Result of the first row and of the first row of group `first`. */
     size_t y_stride;
-    const uint8_t *next; /* Weights that the thread reads next; NULL = those that follow. */
+    /* Weights that the thread reads next; NULL = the weights that follow this part. */
+    const uint8_t *next;
 };
 /* Computes a part on the calling worker thread. */
 void cpu_matmul_part(const struct compute *c, const struct cpu_part *part);
@@ -226,8 +227,8 @@ void cpu_activations_begin(struct compute_activations *a, uint32_t row_count);
  * Worker threads call it, each for other rows or columns. */
 void cpu_activations_quantise(const struct compute *c, const struct compute_activations *a,
                               uint32_t row, uint32_t col, uint32_t count, const float *values);
-/* Calls cpu_activations_quantise for a whole row. Does not write a->floats: the caller does
- * that. */
+/* Calls cpu_activations_quantise for a whole row. Does not write a->floats: the caller writes them.
+ */
 void cpu_activations_finish(const struct compute *c, const struct compute_activations *a,
                             uint32_t row, const float *values);
 void cpu_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,

@@ -470,7 +470,7 @@ static enum status workspace_open(struct compute *c,
                  room->runs != NULL && room->pair_runs != NULL && room->pair_rows != NULL &&
                  room->pair_weights != NULL && room->gate != NULL && room->up != NULL;
     const size_t scratch = (size_t)CPU_CHUNK_TILES * TILE_ROWS * DOWN_GROUPS_MAX * GROUP_ROWS;
-    if (!there || cpu_scratch_need(c, scratch) != ST_OK ||
+    if (!there || cpu_scratch_grow(c, scratch) != ST_OK ||
         cpu_activations_open(c, tiled, o->hidden, o->needs_gate_up, &room->in) != ST_OK ||
         cpu_activations_open(c, tiled, o->ffn, o->needs_down, &room->ffn) != ST_OK) {
         workspace_close(c, room);

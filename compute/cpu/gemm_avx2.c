@@ -56,7 +56,7 @@ INLINE __m256i half_load(const uint8_t *quants, uint32_t vector, uint32_t half)
 
 /* Moves bit `from` of each byte, and the bits above it, to bit `to`; bits of other bytes may
  * follow.
- * */
+ */
 INLINE __m256i bits_move(__m256i v, uint32_t from, uint32_t to)
 {
     return from < to   ? _mm256_slli_epi16(v, (int)(to - from))

@@ -48,7 +48,7 @@ INLINE void forget_loads(void)
 
 /* Moves bit `from` of each byte, and the bits above it, to bit `to`; bits of other bytes may
  * follow.
- * */
+ */
 INLINE __m512i bits_move(__m512i v, uint32_t from, uint32_t to)
 {
     return from < to   ? _mm512_slli_epi16(v, to - from)

@@ -102,7 +102,7 @@ void cpu_norm_add(struct compute *c, const float *y, uint32_t row_count, uint32_
                            .rows = row_count,
                            .width = cols,
                            .x = x};
-    enum status status = cpu_scratch_need(c, cols);
+    enum status status = cpu_scratch_grow(c, cols);
     /* Activations with this number of columns have allocated it already. */
     assert(status == ST_OK);
     workers_run(c->workers, norm_add_item, &job, (row_count + ITEM_ROWS - 1) / ITEM_ROWS);

@@ -250,8 +250,9 @@ static inline size_t kernels_score_stride(enum compute_kv_dtype dtype, uint32_t 
     return ((size_t)tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES + VECTOR_LANES;
 }
 
-/* Returns the floats of scratch memory, the last of it, for the values of a latent cache: those of
- * a segment as in a cache of integers; or those of a block as fp32, and a factor for each query. */
+/* Returns the floats at the end of the scratch memory that are for the values of a latent cache.
+ * Integer caches need the values of a segment; float caches need the values of a block as fp32, and
+ * a factor for each query. */
 static inline size_t kernels_latent_floats(const struct compute_kv *kv, size_t queries)
 {
     if (kv->latent == 0)

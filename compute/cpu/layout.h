@@ -11,7 +11,7 @@
 /* What the forms differ in. */
 struct layout_form {
     uint8_t low_bits;  /* Bits of a quant that are stored together: 2, 4 or 8. */
-    uint8_t high_bits; /* Bits above them: 0, 1 or 2. A block has one vector for each of them. */
+    uint8_t high_bits; /* Bits above them: 0, 1 or 2. A block has one vector for each high bit. */
     int16_t offset;    /* The number that is subtracted from a quant: 0 or a power of two. */
     bool codes;        /* Quants are indices of kernels_product.codes. */
     /* Two levels of scales: a scale is a byte times a unit that 256 columns share. */
@@ -50,7 +50,8 @@ static inline bool layout_two_bits(enum kernels_form form)
     return layout_forms[form].low_bits == 2;
 }
 
-/* Returns the number of vectors of a panel's quants in a block, without those of high bits. */
+/* Returns the number of vectors of a panel's quants in a block, without the vectors of high bits.
+ */
 static inline uint32_t layout_low_vectors(enum kernels_form form)
 {
     return layout_forms[form].low_bits;

@@ -264,7 +264,7 @@ enum status cpu_matrix_open(struct compute *c, const struct compute_source *sour
     assert((unsigned)type < COMPUTE_TYPE_COUNT && rows > 0 && cols > 0);
     assert(cols % compute_type_block_elements(type) == 0);
     enum kernels_form form = c->exact ? FORM_F32 : forms[type];
-    if (form == FORM_F32 && cpu_scratch_need(c, cols) != ST_OK)
+    if (form == FORM_F32 && cpu_scratch_grow(c, cols) != ST_OK)
         return ST_NO_MEMORY;
     struct compute_matrix *m = calloc(1, sizeof(*m));
     if (m == NULL)

@@ -406,7 +406,7 @@ static enum status attention_prepare(struct compute *c, const struct attention_j
         scratch = need > scratch ? need : scratch;
     }
     *items_out = items;
-    return cpu_scratch_need(c, scratch);
+    return cpu_scratch_grow(c, scratch);
 }
 
 /* Splits few long contexts into segments, so that no thread waits for another thread's last KV
@@ -425,10 +425,10 @@ static enum status attention_split(struct compute *c, struct attention_job *job,
         return ST_OK;
     size_t floats =
         segments * heads * kernels_part_floats(job->heads, compute_kv_value_dim(job->kv));
-    if (!cpu_split_need(c, floats, batch->sequence_count * heads))
+    if (!cpu_segments_grow(c, floats, batch->sequence_count * heads))
         return ST_NO_MEMORY;
-    job->parts = c->split.parts;
-    job->left = c->split.unfinished;
+    job->parts = c->segments.parts;
+    job->left = c->segments.unfinished;
     *items = 0;
     for (uint32_t s = 0; s < batch->sequence_count; s++) {
         segments = segments_of(job, &batch->sequences[s]);

@@ -3,7 +3,7 @@
  * harmony.c, json.c): it finds calls in an answer's text, and writes the texts around a call's
  * arguments for a constraint. call_scan.c reads the JSON of a call. Only the files of model/answer/
  * include it. The functions of the parser run on the event loop thread that owns the parser
- * (answer_parser.h); those that write constraints run on any thread. */
+ * (answer_parser.h); functions that write constraints run on any thread. */
 #ifndef MODEL_ANSWER_INTERNAL_H
 #define MODEL_ANSWER_INTERNAL_H
 
@@ -136,8 +136,8 @@ enum match parser_match_marker(const struct answer_parser *p, size_t at, enum an
 
 /* Reports the text before the first of the markers (a list that ends with ANSWER_MARKER_NONE), but
  * not the blanks directly before the marker. Returns the marker and stores its offset in *at.
- * Returns ANSWER_MARKER_NONE if the text has none of them; text that may be the beginning of one is
- * then not reported. */
+ * Returns ANSWER_MARKER_NONE if the text has none of these markers. Text that may be the beginning
+ * of a marker is then not reported. */
 enum answer_marker parser_report_until(struct answer_parser *p, enum answer_part part,
                                        const enum answer_marker *markers, size_t *at);
 

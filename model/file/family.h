@@ -25,7 +25,8 @@ struct family {
      * permutes q and k, so that rotated pairs are neighbours. */
     bool rope_neox;
     bool rope_pairs; /* RoPE in a folder rotates neighbours. */
-    bool biases;     /* q, k and v must have biases. (Other biases are used if they are there.) */
+    /* q, k and v must have biases. (Other biases are used if the file has them.) */
+    bool biases;
     enum family_qk_norms qk_norms;
     bool layer_norms; /* LayerNorm instead of RMSNorm. */
     bool no_pre_norms;
@@ -49,10 +50,10 @@ struct family {
     bool embedding_scaled; /* Embeddings are multiplied by the root of `hidden`. */
     bool norms_from_1;     /* Folders store the norms' weights minus 1; 1 is added. */
     bool logits_divided;   /* KEY_LOGIT_SCALE divides the logits instead of multiplying them. */
-    /* Every full_period-th layer (counted from 1) sees all tokens; the others have a window and the
-     * local base. 0 = no such pattern: layers from KEY_WINDOW_FIRST on have the window, if the
-     * model has one. A list of the layers' kinds in the file (key_layer_type) overrides the
-     * pattern, and so does a KEY_LOCAL_PERIOD that is not 0. */
+    /* Every full_period-th layer (counted from 1) sees all tokens; the other layers have a window
+     * and the local base (local_base). 0 = no such pattern: layers from KEY_WINDOW_FIRST on have
+     * the window, if the model has one. A list of the layers' kinds in the file (key_layer_type)
+     * overrides the pattern, and so does a KEY_LOCAL_PERIOD that is not 0. */
     uint32_t full_period;
     /* Base of the rotary embedding in layers with a window (model_hyper.local_freq_base), if the
      * file does not give it; 0 = all layers have one base. FAMILY_LOCAL_SAME: rope_freq_base, but

@@ -21,7 +21,7 @@ enum folder_file {
     FOLDER_TOKENIZER_CONFIG,
     FOLDER_SENTENCEPIECE,  /* A vocabulary in SentencePiece's form. */
     FOLDER_TEKKEN,         /* A vocabulary in Mistral's form. */
-    FOLDER_ADDED_TOKENS,   /* Further tokens of such a vocabulary. */
+    FOLDER_ADDED_TOKENS,   /* Further tokens, for the two files above. */
     FOLDER_TEMPLATE,       /* The chat template. */
     FOLDER_TEMPLATE_TOOLS, /* The chat template for requests with tools. */
     FOLDER_POOLING,        /* How token vectors become an embedding. */
@@ -54,16 +54,16 @@ struct mapped_text folder_name(const struct folder *f); /* Returns the last part
 
 size_t folder_tensor_count(const struct folder *f); /* Returns the number of the files' tensors. */
 /* Returns tensor `index`: first the tensors of the files in the order of their names, then, from
- * folder_tensor_count on, those that were added. NULL = there are fewer tensors. */
+ * folder_tensor_count on, the added tensors. NULL = there are fewer tensors. */
 const struct mapped_tensor *folder_tensor_at(const struct folder *f, size_t index);
 /* Returns the tensor of floating-point numbers with this name, or the added tensor; NULL = none. */
 const struct mapped_tensor *folder_tensor_find(const struct folder *f, const char *name);
 /* Returns the files' tensor of any type with this name; NULL = none. */
 const struct mapped_tensor *folder_tensor_find_any(const struct folder *f, const char *name);
 
-/* Adds a tensor that no file has; `name` is copied. After the last one, before the next look-up,
- * the caller calls folder_tensors_sort, which returns ST_INVALID if two tensors have the same
- * name. */
+/* Adds a tensor that no file has; `name` is copied. After the last added tensor and before the next
+ * look-up, the caller calls folder_tensors_sort, which returns ST_INVALID if two tensors have the
+ * same name. */
 enum status folder_tensor_add(struct folder *f, const char *name,
                               const struct mapped_tensor *values, struct error *error);
 enum status folder_tensors_sort(struct folder *f, struct error *error);

@@ -40,7 +40,7 @@ enum status gguf_get_f32(const struct gguf *g, const char *key, float *out, stru
 enum status gguf_get_bool(const struct gguf *g, const char *key, bool *out, struct error *error);
 enum status gguf_get_string(const struct gguf *g, const char *key, struct mapped_text *out,
                             struct error *error);
-/* Store an array of strings, or of 32-bit integers. g owns the arrays. The errors are those of
+/* Store an array of strings, or of 32-bit integers. g owns the arrays. They return the errors of
  * gguf_get_u32. */
 enum status gguf_get_string_array(const struct gguf *g, const char *key,
                                   const struct mapped_text **out, size_t *count_out,

@@ -54,7 +54,7 @@ struct gguf {
     struct mapped_tensor *tensors;
     size_t tensor_count;
     struct gguf_index tensor_index;
-    size_t data_start;     /* Offset of the tensor data; the end of the file if there is none. */
+    size_t data_start;     /* Offset of the tensor data; without tensors, the end of the file. */
     uint64_t index_key[2]; /* Secret key of both indices. */
     struct gguf **parts;   /* The other files of a model in several files. Owned. */
     size_t part_count;
@@ -75,8 +75,8 @@ enum status gguf_open_file(const char *path, struct gguf **out, struct error *er
  * Does nothing if the model is one file. After an error, gguf_close frees what was allocated. */
 enum status gguf_split_open(struct gguf *first, const char *path, struct error *error);
 /* Makes the index of all g->tensors anew. Returns the number of tensors. If two tensors have the
- * same name, returns the index of the second instead. Returns SIZE_MAX, with an error, if there is
- * no memory. */
+ * same name, returns the index of the second tensor instead. Returns SIZE_MAX, with an error, if
+ * there is no memory. */
 size_t gguf_tensors_index(struct gguf *g, struct error *error);
 
 /* Parses data[0..bytes) into keys, tensors and data_start. After an error, gguf_close frees what

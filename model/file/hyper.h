@@ -28,7 +28,7 @@ enum model_rope_kind {
     /* LongRoPE (Ding et al. 2024). Each frequency is divided by a number of its own, from one of
      * two lists: model_rope_is_long. */
     MODEL_ROPE_LONG,
-    /* Frequencies are those of rope_dim dimensions, but only the first `pairs` pairs are
+    /* The frequencies are computed for rope_dim dimensions, but only the first `pairs` pairs are
      * rotated. */
     MODEL_ROPE_PROPORTIONAL,
 };
@@ -131,7 +131,7 @@ struct model_hyper {
 };
 
 /* Returns the feed-forward rows that one row of a batch is multiplied with in a layer: for layers
- * with experts, those of the experts that a row uses. */
+ * with experts, the rows of the experts that a row of the batch uses. */
 static inline uint32_t model_ffn_used(const struct model_hyper *h)
 {
     const struct model_experts *e = &h->experts;
@@ -155,7 +155,7 @@ static inline bool model_rope_is_long(const struct model_hyper *h, uint32_t cont
     return context_tokens_max > h->rope_scaling.context_tokens;
 }
 
-/* Returns the feed-forward rows of a layer: for layers with experts, those of all experts. */
+/* Returns the feed-forward rows of a layer: for layers with experts, the rows of all experts. */
 static inline uint32_t model_ffn_all(const struct model_hyper *h)
 {
     const struct model_experts *e = &h->experts;

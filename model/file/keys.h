@@ -73,7 +73,7 @@ enum model_key {
     KEY_LATENT_VALUE,
     KEY_LATENT_PAIRS,     /* Whether rotated dimensions are neighbours. */
     KEY_LATENT_KEY_OWN,   /* Newer GGUF files: dimensions of a head's query, and of its value. */
-    KEY_LATENT_VALUE_OWN, /* The other keys have those of the latent vector. */
+    KEY_LATENT_VALUE_OWN, /* The older keys have the dimensions of the latent vector. */
     KEY_COUNT
 };
 

@@ -2,8 +2,8 @@
  * compressed-tensors' pack-quantized and int-quantized, and gpt-oss' MXFP4. For each packed matrix,
  * packed_tensors_add adds a tensor to the folder, under the matrix's usual name. The added tensor
  * has the GGUF type that holds its values exactly (scales may be rounded to F16), and data = NULL.
- * packed_read converts some rows of such a tensor. quantization.c and model_file.c call the
- * functions, on the thread that uses the model_file; no state. They do not read config.json
+ * packed_read converts rows of an added tensor. quantization.c and model_file.c call the functions,
+ * on the thread that uses the model_file; no state. They do not read config.json
  * (quantization_packed.c does). */
 #ifndef MODEL_FILE_PACKED_H
 #define MODEL_FILE_PACKED_H

@@ -170,7 +170,7 @@ static enum status read_added_list(struct vocabulary *v, const json_t *list, str
                                json_object_get(added, "content"),
                                json_is_true(json_object_get(added, "special")) ? TOKEN_CONTROL
                                                                                : TOKEN_USER_DEFINED,
-                               vocabulary_json_finds(added), error);
+                               vocabulary_json_find_flags(added), error);
     }
     return status;
 }

@@ -80,7 +80,7 @@ static bool says_true(const json_t *object, const char *name)
     return json_is_true(json_object_get(object, name));
 }
 
-uint8_t vocabulary_json_finds(const json_t *added)
+uint8_t vocabulary_json_find_flags(const json_t *added)
 {
     return (uint8_t)((says_true(added, "single_word") ? FIND_SINGLE_WORD : 0) |
                      (says_true(added, "lstrip") ? FIND_LSTRIP : 0) |
@@ -120,7 +120,7 @@ static enum status read_added(const json_t *list, size_t i, const json_t *vocab,
                          i, text.text);
     t->tokens[at] = text;
     t->types[at] = says_true(added, "special") ? TOKEN_CONTROL : TOKEN_USER_DEFINED;
-    t->finds[at] = vocabulary_json_finds(added);
+    t->finds[at] = vocabulary_json_find_flags(added);
     return ST_OK;
 }
 

@@ -42,7 +42,7 @@ enum status vocabulary_json_tokens(const struct json_t *root, struct vocabulary 
 enum status vocabulary_json_merges(const struct json_t *root, struct vocabulary *v,
                                    struct error *error);
 /* Returns the OR of enum vocabulary_find of an added token. */
-uint8_t vocabulary_json_finds(const struct json_t *added);
+uint8_t vocabulary_json_find_flags(const struct json_t *added);
 /* Returns the pre-tokenizer that is equal to a regular expression; text NULL = none. */
 struct mapped_text vocabulary_splitter_find(const char *expression);
 /* Returns the id of the token with this text; VOCABULARY_NO_TOKEN = none. */

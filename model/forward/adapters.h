@@ -1,8 +1,8 @@
-/* adapters: loads a model's low-rank adapters (model/file/adapter.h) and adds their products to
- * those of the weights, for the rows of sequences that have an adapter. model.c loads and unloads
- * them on the thread that opens the model. forward_lane.c calls adapters_add, on the engine thread
- * or, if the batch runs in lanes, on a worker thread. struct model owns the matrices. It does not
- * open the adapters' folders (model/file/model_file.h does). */
+/* adapters: loads a model's low-rank adapters (model/file/adapter.h) and adds their products to the
+ * products of the weights, for the rows of sequences that have an adapter. model.c loads and
+ * unloads them on the thread that opens the model. forward_lane.c calls adapters_add, on the engine
+ * thread or, if the batch runs in lanes, on a worker thread. struct model owns the matrices. It
+ * does not open the adapters' folders (model/file/model_file.h does). */
 #ifndef MODEL_FORWARD_ADAPTERS_H
 #define MODEL_FORWARD_ADAPTERS_H
 

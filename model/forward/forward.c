@@ -36,7 +36,7 @@ static void check_batch(const struct forward *f, const struct forward_batch *b,
         assert(b->token_ids[i] < h->vocab);
     for (uint32_t i = 0; i < b->logits_count; i++)
         assert(b->logits_rows[i] < row && (i == 0 || b->logits_rows[i] > b->logits_rows[i - 1]));
-    assert(layer_groups_count(&kv->groups) <= f->groups_most);
+    assert(layer_groups_count(&kv->groups) <= f->groups_max);
     assert(kv->block_bytes >= compute_kv_block_bytes(kv->block_tokens, f->m->shard.kv_head_count,
                                                      h->head_dim, kv->dtype));
 }

@@ -249,7 +249,7 @@ static enum status open_lane(struct forward *f, struct forward_lane *lane,
     lane->tail_sequences = calloc(f->logits_max, sizeof(*lane->tail_sequences));
     lane->tail_rows = calloc(f->logits_max, sizeof(*lane->tail_rows));
     lane->part_sequences = calloc(lane->chunk_rows, sizeof(*lane->part_sequences));
-    const size_t groups = f->groups_most;
+    const size_t groups = f->groups_max;
     if (groups > 1)
         lane->group_sequences = calloc((groups - 1) * f->rows_max, sizeof(*lane->group_sequences));
     if (lane->sequences == NULL || lane->tail_sequences == NULL || lane->tail_rows == NULL ||
@@ -301,7 +301,7 @@ enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logi
     f->rows_max = rows_max;
     f->logits_max = logits_max;
     const struct layer_groups groups = model_layer_groups(&m->hyper);
-    f->groups_most = layer_groups_count(&groups);
+    f->groups_max = layer_groups_count(&groups);
     enum status status = forward_group_open(f, error);
     if (status == ST_OK)
         status = open_lanes(f);

@@ -1,8 +1,8 @@
 /* forward_state: the internal state of the forward pass, for forward_open.c (workspace), forward.c
  * (order of the layers), forward_lane.c (one layer), forward_experts.c (experts), forward_group.c
  * (sums over the ranks of a stage) and pool.c (embeddings). Its functions run on the engine thread;
- * those of a lane also run on the device's worker threads. It does not have the weights (weights.h)
- * or the KV cache. Other folders use model.h.
+ * the functions of a lane also run on the device's worker threads. It does not have the weights
+ * (weights.h) or the KV cache. Other folders use model.h.
  *
  * A lane is a range of consecutive rows of a batch, and the workspace in which they are computed.
  * Rows depend on each other only through K and V, so lanes wait for each other once per layer.
@@ -68,7 +68,7 @@ struct forward {
     const struct model *m;
     uint32_t rows_max;
     uint32_t logits_max;
-    float *memory; /* One allocation for all float arrays, including those of the lanes. */
+    float *memory; /* One allocation for all float arrays, including the arrays of the lanes. */
     /* [rows_max × hidden]; the residual stream, if the stage has all layers. */
     float *own_residual;
     /* The residual stream of the last batch: own_residual, or forward_batch.activations. */
@@ -99,10 +99,10 @@ struct forward {
     bool logits_stay; /* logits_stay of the last batch. */
     /* Rows that forward_logits may use: all rows of the last batch if it set all_rows, else 0. */
     uint32_t scored_rows;
-    uint32_t groups_most;       /* Layer groups for which lanes have sequences. */
+    uint32_t groups_max;        /* Layer groups for which lanes have sequences. */
     struct layer_groups groups; /* Layer groups of the last batch's KV. */
     uint32_t lane_count;
-    /* [lane_count]. A batch uses either lanes[0], or several of the others together. */
+    /* [lane_count]. A batch uses either lanes[0] alone, or several other lanes together. */
     struct forward_lane *lanes;
 };
 
@@ -132,7 +132,7 @@ static inline uint32_t forward_heads_width(const struct model *m)
 
 /* Returns the width of forward_lane.raw_queries: the width of the queries before they are absorbed,
  * or q_rank if that is larger; 0 = the model has no latent attention.
- * */
+ */
 static inline uint32_t forward_raw_width(const struct model *m)
 {
     const struct model_latent *latent = &m->hyper.latent;

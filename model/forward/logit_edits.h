@@ -10,7 +10,7 @@
  *   2. repetition_penalty, frequency_penalty, presence_penalty,
  *   3. end tokens before min_tokens are masked,
  *   4. temperature, min_p, top_k, top_p, and the draw (sampler.h).
- * Log-probabilities are those of the logits before all edits. */
+ * Log-probabilities are computed from the logits before all edits. */
 #ifndef MODEL_FORWARD_LOGIT_EDITS_H
 #define MODEL_FORWARD_LOGIT_EDITS_H
 

@@ -9,7 +9,7 @@
 #include "model/forward/model.h"
 #include "model/forward/shard.h"
 
-/* The experts of a layer (compute/experts.h), those of the rank's slice. */
+/* The experts of a layer (compute/experts.h) that belong to the rank's slice. */
 struct model_layer_experts {
     struct compute_matrix *router; /* [experts.count × hidden] in fp32; NULL = no experts. */
     const float *router_bias;      /* [experts.count]; NULL = none. */
@@ -37,7 +37,7 @@ struct model_latent_layer {
 };
 
 /* One transformer layer. Biases are NULL if the model's files have none. Counts of heads, of
- * feed-forward rows and of vocabulary rows are those of the rank's slice (struct model_shard). */
+ * feed-forward rows and of vocabulary rows count the rank's slice (struct model_shard). */
 struct model_layer {
     const float *attention_norm;      /* [hidden]; NULL = the model has no pre norms. */
     const float *attention_norm_bias; /* [hidden] */

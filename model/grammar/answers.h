@@ -14,7 +14,7 @@
 #include "model/grammar/grammar.h"
 
 /* Most memory for the compiled constraints of one machine. When it is used up, constraints that no
- * answer uses are freed, those first that have not been used for the longest time. */
+ * answer uses are freed, the least recently used first. */
 #define GRAMMAR_CACHE_BYTES (256u << 20)
 
 struct grammar_cache;

@@ -19,7 +19,7 @@ struct automaton {
     uint8_t class_byte[256]; /* [class_count]: one byte of each class. */
 };
 
-/* Makes an automaton of the builder's nodes, whose texts are those of rule `root`. On success the
+/* Makes an automaton of the builder's nodes. Its texts are the texts of rule `root`. On success the
  * builder is empty. Removes paths that cannot reach an end. Returns the builder's error; ST_INVALID
  * if no text satisfies the constraint; ST_UNSUPPORTED if a rule can begin with itself, or if
  * something that can be empty is repeated more than 64 times; ST_NO_MEMORY. */

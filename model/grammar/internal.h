@@ -71,9 +71,9 @@ struct grammar {
     struct place *places; /* [2 * STEPPER_PLACES_MAX] */
 };
 
-/* Frees memory of the stepper: forgets all states except those of runs and mask entries and except
- * *extra (NULL = none), and updates their numbers. all = true: the mask entries are forgotten too.
- * Returns false if there is no memory. */
+/* Frees memory of the stepper: forgets all states except the states of runs and mask entries and
+ * *extra (NULL = none), and updates the numbers of these states. all = true: the mask entries are
+ * forgotten too. Returns false if there is no memory. */
 bool grammar_compact(struct grammar *g, uint32_t *extra, bool all);
 void mask_entries_drop(struct grammar *g); /* Frees all mask entries. */
 /* Returns the status, and writes the text, for a number such as STEPPER_FULL. */

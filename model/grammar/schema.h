@@ -114,8 +114,8 @@ struct fragment schema_number(struct schema *s, const struct facets *list, bool 
 /* Return true if the value, which is of the function's type, satisfies the facets. */
 bool schema_string_matches(struct schema *s, const struct facets *list, const json_t *value);
 bool schema_number_matches(struct schema *s, const struct facets *list, double value);
-/* Return a dfa for the inside of strings in SPELLING_JSON: of those that match a pattern, and of
- * all strings. */
+/* Return a dfa for the inside of strings in SPELLING_JSON: schema_pattern for the strings that
+ * match a pattern, schema_any_text for all strings. */
 struct dfa *schema_pattern(struct schema *s, const char *pattern, size_t bytes,
                            const struct pointer *at);
 struct dfa *schema_any_text(struct schema *s);

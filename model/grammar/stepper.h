@@ -84,7 +84,7 @@ uint32_t stepper_start(struct stepper *m);
 uint32_t stepper_step_slow(struct stepper *m, uint32_t state, uint8_t byte);
 /* Returns the state after the innermost call of `stack` has returned. */
 uint32_t stepper_return(struct stepper *m, uint32_t stack);
-/* Returns the state that has these places. Requires that all of them are at a NODE_RANGE. */
+/* Returns the state that has these places. Requires that all places are at a NODE_RANGE. */
 uint32_t stepper_state_of(struct stepper *m, const struct place *places, uint32_t count);
 
 /* Returns the state after `byte`. */

@@ -17,7 +17,7 @@ struct vocabulary_node {
 };
 
 struct grammar_vocabulary {
-    uint32_t count;   /* Number of tokens, including those that are never allowed. */
+    uint32_t count;   /* Number of tokens, including tokens that are never allowed. */
     uint32_t longest; /* Bytes of the longest token. */
     uint32_t node_count;
     struct vocabulary_node *nodes; /* [node_count + 1]; node 0 is the root. */

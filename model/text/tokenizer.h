@@ -1,10 +1,10 @@
 /* tokenizer: converts text to tokens and tokens to text. It supports byte-level BPE, with the
  * pre-tokenizers of tokenizer_split.c or the regular expressions of a tokenizer.json, and
- * SentencePiece vocabularies with scores, with merges or of the unigram model. The gateway opens
- * one for each model, encodes on its text threads and decodes on its event loop thread. A machine
- * opens one while it starts, for the bytes of its tokens (machine/open.c). bench-tokenizer uses it
- * too. After tokenizer_open, any thread may call the functions of a tokenizer. It does not render
- * chat templates (chat.h). */
+ * SentencePiece vocabularies with scores, with merges or of the unigram model. The gateway opens a
+ * tokenizer for each model, encodes on its text threads and decodes on its event loop thread. A
+ * machine opens a tokenizer while it starts, to get the bytes of the tokens (machine/open.c).
+ * bench-tokenizer uses it too. After tokenizer_open, any thread may call the functions of a
+ * tokenizer. It does not render chat templates (chat.h). */
 #ifndef MODEL_TEXT_TOKENIZER_H
 #define MODEL_TEXT_TOKENIZER_H
 

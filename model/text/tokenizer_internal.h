@@ -10,11 +10,12 @@
  *    tokenizer_normalize.c   steps that change a text first
  *    tokenizer_charsmap.c    SentencePiece's compiled replacements
  *    tokenizer_regex.c       regular expressions of tokenizer.json
- * tokenizer_special.c finding special tokens in a text Other files use tokenizer.h; tests include
- * this header to count steps. The functions that open and add run on the thread of tokenizer_open.
- * After that a tokenizer does not change, except tokenizer.words, so any thread may call the other
- * functions; a struct split or bpe_workspace is used by one thread. These files do not parse a
- * model's files (model/file/vocabulary.h does). */
+ *    tokenizer_special.c     finding special tokens in a text
+ * Other files use tokenizer.h; tests include this header to count steps. The functions that open
+ * and add run on the thread of tokenizer_open. After that a tokenizer does not change, except
+ * tokenizer.words, so any thread may call the other functions. Only one thread uses a struct split
+ * or a struct bpe_workspace. These files do not parse a model's files (model/file/vocabulary.h
+ * does). */
 #ifndef MODEL_TEXT_TOKENIZER_INTERNAL_H
 #define MODEL_TEXT_TOKENIZER_INTERNAL_H
 
@@ -87,8 +88,8 @@ static inline const char *texts_at(const struct texts *t, uint32_t id, size_t *b
 #define MERGE_EMPTY    UINT64_MAX                        /* An empty slot. */
 
 /* The merges, as a hash table from a pair of tokens to the merge's rank: its place in the list of
- * merges. Most pairs have no merge. A small filter recognises most of them without reading a
- * slot. */
+ * merges. Most pairs have no merge. A small filter recognises most pairs without a merge, without
+ * reading a slot. */
 struct merges {
     uint64_t *slots;  /* rank << 40 | left << 20 | right; open addressing, at most half full. */
     uint64_t *filter; /* One bit per pair's hash; a clear bit means that the pair has no merge. */
@@ -138,7 +139,8 @@ size_t alphabet_decode(const char *text, size_t bytes, char *out);
 
 struct splitter;
 
-/* Opens the pre-tokenizer with this name. Returns ST_UNSUPPORTED if there is none, ST_NO_MEMORY. */
+/* Opens the pre-tokenizer with this name. Returns ST_UNSUPPORTED if no pre-tokenizer has the name,
+ * ST_NO_MEMORY. */
 enum status splitter_open(const char *name, size_t name_bytes, struct splitter **out,
                           struct error *error);
 /* Opens a pre-tokenizer of 1 to SPLIT_PASSES_MAX regular expressions of tokenizer.json. Returns
@@ -261,9 +263,9 @@ struct plain_ranges {
     size_t count;
 };
 
-/* Finds the next special token at or after `at`: the leftmost, and of several at the same place the
- * longest, with the white space that belongs to it. Returns false, with *start_out = bytes, if
- * there is none. `at` must not decrease between calls with the same *plain. */
+/* Finds the next special token at or after `at`: the leftmost token, and of several tokens at this
+ * place the longest, with the white space that belongs to the token. Returns false, with *start_out
+ * = bytes, if there is none. `at` must not decrease between calls with the same *plain. */
 bool specials_next(const struct specials *s, const char *text, size_t bytes, size_t at,
                    struct plain_ranges *plain, size_t *start_out, size_t *end_out,
                    uint32_t *id_out);

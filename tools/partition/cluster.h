@@ -42,7 +42,7 @@ enum status partition_cluster_parse(const char *text, size_t bytes, const char *
                                     struct error *error);
 
 /* Reads a hardware file (tools/simulate/hardware.h) as a cluster of one host with the name `name`:
- * its keys "devices" and "links"/"inside". Other keys are ignored. Errors are those of
+ * its keys "devices" and "links"/"inside". Other keys are ignored. Returns the errors of
  * partition_cluster_load, but ST_INVALID if the file cannot be read. */
 enum status partition_cluster_of_machine(const char *path, const char *name,
                                          const struct profile *profile,

@@ -20,8 +20,8 @@ struct plan_requests {
 };
 
 /* Reads the requests of a trace (a file or a synthetic workload) and scales them to one per second.
- * ST_INVALID: a wrong row, or all requests arrive at the same time. ST_NO_MEMORY. Further errors
- * are those of trace_open. */
+ * ST_INVALID: a wrong row, or all requests arrive at the same time. ST_NO_MEMORY. Returns also the
+ * errors of trace_open. */
 enum status plan_requests_read(struct plan_requests *requests, const char *name, uint64_t seed,
                                double duration_s, struct error *error);
 /* Draws requests as the simulator of the Splitwise paper makes its traces: Poisson arrivals, and

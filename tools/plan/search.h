@@ -34,7 +34,8 @@ enum plan_point_state {
 /* A split of a cell: a number of prompt machines, and what goes with it. */
 struct plan_point {
     uint32_t prompts; /* Prompt machines; baseline with a fixed budget: all machines. */
-    /* Token machines. With the rate fixed: those that the split needs, known when it is solved. */
+    /* Token machines. With the rate fixed: the number that the split needs, known when the split is
+     * solved. */
     uint32_t tokens;
     uint32_t value_max; /* Largest possible `value`. */
     /* With a budget fixed: steps of the rate. With the rate fixed: value_max + 1 − the token
@@ -74,7 +75,7 @@ struct plan_search {
     double step_per_s;     /* Rates are multiples of this step. */
     double rate_max;       /* Highest rate to try, in requests per second. */
     uint32_t machines_max; /* Most machines of a mix. */
-    /* Find the boundary of every split, not only of those that can be the best. */
+    /* Find the boundary of every split, not only of splits that can be the best. */
     bool all_boundaries;
     uint32_t worker_count; /* Threads, including the caller's. */
     uint32_t cell_count;
@@ -94,8 +95,8 @@ struct plan_search {
 double plan_mix_amount(const struct plan_inputs *inputs, const struct plan_mix *mix,
                        enum plan_measure measure);
 
-/* Fills the cells. Requires that the cells' kinds and amounts are set. Errors: ST_NO_MEMORY, those
- * of plan_points_make, and those of a simulation. */
+/* Fills the cells. Requires that the cells' kinds and amounts are set. Returns ST_NO_MEMORY, the
+ * errors of plan_points_make, and the errors of a simulation. */
 enum status plan_search_run(struct plan_search *search, struct error *error);
 /* Frees the points of all cells. */
 void plan_search_done(struct plan_search *search);

@@ -59,7 +59,7 @@ static enum status kind_split(const struct plan_inputs *inputs, struct plan_kind
         .prompt_tokens = typical->prompt_tokens > 0 ? typical->prompt_tokens : 1,
         .micro_batch = sched_prompt_fill_tokens(config),
         .context = typical->prompt_tokens + typical->output_tokens / 2,
-        .batch_most = config->scheduler.batch_sequences_max,
+        .batch_max = config->scheduler.batch_sequences_max,
         .kv_bytes = kv_bytes > 0 ? kv_bytes : config->kv.memory_bytes,
         .limit_ms = 1e3 * inputs->limits[SLO_TTFT][0] *
                     cost_curve_prompts_s(&inputs->slo_curve, typical->prompt_tokens)};

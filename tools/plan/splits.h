@@ -1,8 +1,7 @@
-/* plan_splits: finds the layer splits of those kinds of machines that have several devices: one
- * split for prompt machines and one for token machines. The split is found for a typical request,
- * with the median lengths. setup.c calls it on the main thread, before the search; the splits do
- * not change afterwards. The partitioner decides (machine_split.h); this part only sets its goal.
- */
+/* plan_splits: finds the layer splits of kinds of machines that have several devices: one split for
+ * prompt machines and one for token machines. The split is found for a typical request, with the
+ * median lengths. setup.c calls it on the main thread, before the search; the splits do not change
+ * afterwards. The partitioner decides (machine_split.h); this part only sets its goal. */
 #ifndef TOOLS_PLAN_SPLITS_H
 #define TOOLS_PLAN_SPLITS_H
 

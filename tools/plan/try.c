@@ -101,7 +101,7 @@ static enum status table_run(const struct plan_inputs *inputs, const struct plan
         setup.link_bytes_per_s = slower;
     setup.stop = &a->stop;
     uint64_t requests = plan_requests_count(&inputs->requests, rate_per_s);
-    setup.open_most = requests < SCHED_REQUESTS_MAX ? (uint32_t)requests + 1 : 0;
+    setup.open_max = requests < SCHED_REQUESTS_MAX ? (uint32_t)requests + 1 : 0;
     for (int i = 0; i < SLO_QUANTILES; i++)
         a->late_most[i] = (1 - quantiles[i]) * (double)requests + 1;
     plan_requests_at(&inputs->requests, rate_per_s, &trace);

@@ -49,7 +49,8 @@ struct plan_mix {
     uint32_t token_kind;  /* Kind of the token machines: index in plan_inputs.kinds. */
     uint32_t prompts;     /* Machines for prompts; baseline: all machines. */
     uint32_t tokens; /* Machines for tokens; 0 = the baseline, where all machines do both phases. */
-    /* Baseline only: 1 = the layer split of prompt machines, 0 = that of token machines. */
+    /* Baseline only: 1 = the layer split of prompt machines, 0 = the layer split of token machines.
+     */
     uint32_t prompt_layer_split;
 };
 
@@ -73,8 +74,8 @@ struct plan_outcome {
 };
 
 /* Stores whether the mix meets the SLO. With times from a table, the simulation stops as soon as
- * the SLO is certainly missed; with a profile, it runs the whole trace. Errors of this and of the
- * three functions below are those of the simulation. */
+ * the SLO is certainly missed; with a profile, it runs the whole trace. This function and the three
+ * functions below return the errors of the simulation. */
 enum status plan_try_meets(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, bool *met_out, struct error *error);
 /* Simulates the whole trace. out->met equals the result of plan_try_meets. */

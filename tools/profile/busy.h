@@ -30,8 +30,8 @@ enum status profile_busy_start(const struct model_file *file, const char *device
                                uint32_t count, struct profile_busy *out, struct error *error);
 /* Suspends the processes until profile_busy_resume. */
 void profile_busy_pause(const struct profile_busy *beside);
-/* Lets the processes compute prompts (true) or decode steps (false). All processes compute the
- * same, as the stages of a machine do. */
+/* Lets the processes compute prompts (true) or decode steps (false). All processes compute the same
+ * phase, as the stages of a machine do. */
 void profile_busy_resume(const struct profile_busy *beside, bool prompts);
 /* Kills the processes and waits for their end. Does nothing if none was started. */
 void profile_busy_stop(struct profile_busy *beside);

@@ -29,7 +29,7 @@ struct profile_device_options {
 /* Adds the device to p->devices: measured alone and, if options->beside > 0, once more beside busy
  * devices. Fills p->model if p has no device yet. Both variants are measured in turn at each point,
  * so a slow period affects both. ST_TOO_LARGE: the profile is full. ST_INVALID: the profile has
- * this device already. Other errors are those of the model, the device and the processes. */
+ * this device already. Returns also the errors of the model, the device and the processes. */
 enum status profile_device_measure(const struct profile_device_options *options, struct profile *p,
                                    struct error *error);
 

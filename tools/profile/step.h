@@ -60,7 +60,7 @@ struct profile_step_times {
 struct profile_step;
 
 /* Opens the device, loads the model and fills the KV cache. ST_NO_MEMORY: the error names what did
- * not fit. Other errors are those of the model and the device. */
+ * not fit. Returns also the errors of the model and the device. */
 enum status profile_step_open(const struct profile_step_options *options, struct profile_step **out,
                               struct error *error);
 void profile_step_close(struct profile_step *s); /* NULL is fine */

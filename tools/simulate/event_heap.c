@@ -16,21 +16,21 @@ void event_heap_done(struct event_heap *heap)
     event_heap_init(heap);
 }
 
-enum status event_heap_reserve(struct event_heap *heap, uint32_t room)
+enum status event_heap_reserve(struct event_heap *heap, uint32_t capacity)
 {
-    if (room <= heap->capacity)
+    if (capacity <= heap->capacity)
         return ST_OK;
-    struct event_heap_item *items = realloc(heap->items, room * sizeof(items[0]));
+    struct event_heap_item *items = realloc(heap->items, capacity * sizeof(items[0]));
     if (items == NULL)
         return ST_NO_MEMORY;
     heap->items = items;
-    uint32_t *places = realloc(heap->positions, room * sizeof(places[0]));
-    if (places == NULL)
+    uint32_t *positions = realloc(heap->positions, capacity * sizeof(positions[0]));
+    if (positions == NULL)
         return ST_NO_MEMORY;
-    heap->positions = places;
-    for (uint32_t id = heap->capacity; id < room; id++)
-        places[id] = EVENT_HEAP_NONE;
-    heap->capacity = room;
+    heap->positions = positions;
+    for (uint32_t id = heap->capacity; id < capacity; id++)
+        positions[id] = EVENT_HEAP_NONE;
+    heap->capacity = capacity;
     return ST_OK;
 }
 

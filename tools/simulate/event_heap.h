@@ -34,7 +34,7 @@ void event_heap_init(struct event_heap *heap);
 void event_heap_done(struct event_heap *heap);
 
 /* Allows ids below `capacity`. ST_NO_MEMORY: the heap is unchanged. */
-enum status event_heap_reserve(struct event_heap *heap, uint32_t room);
+enum status event_heap_reserve(struct event_heap *heap, uint32_t capacity);
 
 /* Makes event `id` due at `at_s`, and cancels its earlier time if it had one. */
 void event_heap_put(struct event_heap *heap, uint32_t id, double at_s);

@@ -93,7 +93,7 @@ enum status machine_split_find(const struct hardware *hardware,
         s->work.limit_ms = 0;
         status = solve(s, error);
     } else if (status == ST_OK && !goal->prompt && goal->batch == 0) {
-        status = batch_find(s, goal->batch_most, error);
+        status = batch_find(s, goal->batch_max, error);
     }
     if (status != ST_OK) {
         error_prefix(error, "its layers on %s machines", goal->prompt ? "prompt" : "token");

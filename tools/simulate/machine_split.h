@@ -18,9 +18,9 @@ struct machine_split_goal {
     /* Sequences that decode together; 0 = the best power of two (1 if the limit cannot be kept or
      * `prompt` is true). */
     uint32_t batch;
-    uint32_t batch_most; /* Largest number to choose if batch is 0. The KV memory limits it too. */
-    double limit_ms;     /* Limit of TTFT or of a decode step; 0 = none. */
-    uint64_t kv_bytes;   /* KV memory of all layers together. */
+    uint32_t batch_max; /* Largest number to choose if batch is 0. The KV memory limits it too. */
+    double limit_ms;    /* Limit of TTFT or of a decode step; 0 = none. */
+    uint64_t kv_bytes;  /* KV memory of all layers together. */
 };
 
 struct machine_split {

@@ -125,8 +125,8 @@ void sim_cores_batch_begin(struct sim_cores *c, uint32_t machine, double now_s,
     assert(m->state == SIM_CORES_IDLE && work->layers >= 1);
     m->work = *work;
     if (!work->prompts) {
-        m->step_s = work->work_s;
-        m->step_at_s = now_s;
+        m->decode_step_s = work->work_s;
+        m->decode_step_at_s = now_s;
     }
     m->work_left_s = work->work_s;
     m->since_s = now_s;
@@ -138,8 +138,8 @@ double sim_cores_steps_s(const struct sim_cores *c, uint32_t machine, double now
 {
     double sum_s = 0;
     for (uint32_t i = 0; i < c->machine_count; i++)
-        if (i != machine && now_s - c->machines[i].step_at_s < STEP_OLD_S)
-            sum_s += c->machines[i].step_s;
+        if (i != machine && now_s - c->machines[i].decode_step_at_s < STEP_OLD_S)
+            sum_s += c->machines[i].decode_step_s;
     return sum_s;
 }
 

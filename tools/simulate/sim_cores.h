@@ -22,7 +22,7 @@ struct sim_cores_work {
     /* True: the batch has prompt tokens. False: only decodes; slices are SCHED_DECODE_TURNS times
      * as long. */
     bool prompts;
-    double turn_s; /* Length of its turns; 0 = as sim_cores_init says. */
+    double turn_s; /* Length of the batch's turns; 0 = the length that sim_cores_init was given. */
 };
 
 /* IDLE = the machine has no batch. WAITS = its batch waits for a turn. COMPUTES = its batch is
@@ -36,10 +36,10 @@ struct sim_cores_machine {
     double work_left_s; /* Work left at since_s. */
     /* Waiting: when the wait began. Computing: the time to which work_left_s refers. */
     double since_s;
-    double turn_began_s; /* Begin of the machine's turn. */
-    double speed;        /* 1 = full speed. */
-    double step_s;       /* Work of its latest batch without prompts. */
-    double step_at_s;    /* Begin of that batch. */
+    double turn_began_s;     /* Begin of the machine's turn. */
+    double speed;            /* 1 = full speed. */
+    double decode_step_s;    /* Work of its latest batch without prompts. */
+    double decode_step_at_s; /* Begin of that batch. */
 };
 
 struct sim_cores {
@@ -57,8 +57,8 @@ void sim_cores_init(struct sim_cores *c, uint32_t cores, uint32_t turn_ms, const
 /* Begins a batch. Requires that the machine has none. */
 void sim_cores_batch_begin(struct sim_cores *c, uint32_t machine, double now_s,
                            const struct sim_cores_work *work);
-/* Returns the sum of the decode steps of the other machines that began one in the last second
- * (turns_other_steps_us of host/turns.h). */
+/* Returns the sum of the durations of the latest decode steps of all other machines that began a
+ * decode step in the last second (turns_other_steps_us of host/turns.h). */
 double sim_cores_steps_s(const struct sim_cores *c, uint32_t machine, double now_s);
 /* Ends the machine's batch, because it is computed or the machine is gone. Does nothing if the
  * machine has no batch. */
@@ -67,7 +67,7 @@ void sim_cores_batch_end(struct sim_cores *c, uint32_t machine, double now_s);
  * false if the machine waits or has no batch. sim_cores_batch_begin, sim_cores_batch_end and
  * sim_cores_turn_end can change this time for all machines. */
 bool sim_cores_due(const struct sim_cores *c, uint32_t machine, double *at_s);
-/* Must be called at the time that sim_cores_due stored. Returns true if the batch is computed; then
+/* Call it at the time that sim_cores_due stored. Returns true if the batch is computed; then
  * sim_cores_batch_end must be called. Returns false if the turn is over and the machine waits for
  * its next one. */
 bool sim_cores_turn_end(struct sim_cores *c, uint32_t machine, double now_s);

@@ -51,10 +51,10 @@ enum status sim_hosts_of_config(struct sim_hosts *hosts, const struct config *co
                                 struct error *error);
 
 /* Adds machines. `spec` is COUNT:POOL:FILE, e.g. "25:prompt:deploy/hardware/h100.json". If the
- * hardware file names rows of a table, the times are those of `model` (such as "bloom-176b") in the
- * file `table` (perf_model.csv); otherwise hosts->profile has the times. If a machine has several
- * devices, its layers are split with the defaults of `cleave partition`, but with the config's
- * micro-batch, and with the KV memory of the hardware file or the config. */
+ * hardware file names rows of a table, the file `table` (perf_model.csv) has the times, in the rows
+ * of `model` (such as "bloom-176b"); otherwise hosts->profile has the times. If a machine has
+ * several devices, its layers are split with the defaults of `cleave partition`, but with the
+ * config's micro-batch, and with the KV memory of the hardware file or the config. */
 enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char *table,
                           const char *model, const struct config *config, struct error *error);
 

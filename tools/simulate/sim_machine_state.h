@@ -1,7 +1,8 @@
 /* sim_machine_state: the state of a simulated machine, shared by the files of sim_machine:
  * sim_machine.c has the tasks and the memory, sim_machine_flight.c the batches, and
  * sim_machine_use.c the use of the devices. They run on the thread of the simulation that owns the
- * machine. No other file may include it, except its tests: sim_machine.h is for the others. */
+ * machine. No other file may include it, except tests of these files: other files use
+ * sim_machine.h. */
 #ifndef TOOLS_SIMULATE_SIM_MACHINE_STATE_H
 #define TOOLS_SIMULATE_SIM_MACHINE_STATE_H
 

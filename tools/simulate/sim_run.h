@@ -36,17 +36,17 @@ struct sim_host_totals {
 };
 
 struct sim_run_totals {
-    uint64_t events;    /* Events of the simulation. */
-    uint64_t moves;     /* Moves of machines to another pool. */
-    uint32_t open_most; /* Most requests that were open at the same time. */
-    double last_s;      /* Virtual time of the end. */
+    uint64_t events;   /* Events of the simulation. */
+    uint64_t moves;    /* Moves of machines to another pool. */
+    uint32_t open_max; /* Most requests that were open at the same time. */
+    double last_s;     /* Virtual time of the end. */
     struct sim_host_totals hosts[SCHED_MACHINES_MAX];
 };
 
-/* Runs the whole trace, and adds each request's end to `report`. Errors: those of the trace; a
- * request that is larger than any machine (unless the trace skips wrong rows); ST_NO_RESOURCE: a
- * machine has more than LIMIT_MACHINE_REQUESTS / 2 prompts or reservations; ST_IO: `events` could
- * not be written; ST_NO_MEMORY. */
+/* Runs the whole trace, and adds each request's end to `report`. Returns the errors of the trace;
+ * an error for a request that is larger than any machine (unless the trace skips wrong rows);
+ * ST_NO_RESOURCE: a machine has more than LIMIT_MACHINE_REQUESTS / 2 prompts or reservations;
+ * ST_IO: `events` could not be written; ST_NO_MEMORY. */
 enum status sim_run(const struct sim_run_options *options, struct sim_trace *trace,
                     struct sim_report *report, struct sim_run_totals *out, struct error *error);
 

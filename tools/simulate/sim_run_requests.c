@@ -137,7 +137,7 @@ void run_request_arrive(struct run *r, const struct sim_arrival *arrival)
     r->requests[slot] = (struct run_request){.arrival = *arrival, .number = r->number_next++};
     r->open++;
     r->queued++;
-    r->totals->open_most = r->open > r->totals->open_most ? r->open : r->totals->open_most;
+    r->totals->open_max = r->open > r->totals->open_max ? r->open : r->totals->open_max;
     arrive(r, slot);
 }
 

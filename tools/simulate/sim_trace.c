@@ -1,10 +1,10 @@
 #include "tools/simulate/sim_trace.h"
 
-enum status sim_trace_open(struct sim_trace *trace, const char *name, bool skip, uint64_t seed,
-                           struct error *error)
+enum status sim_trace_open(struct sim_trace *trace, const char *name, bool skip_wrong_rows,
+                           uint64_t seed, struct error *error)
 {
-    const struct trace_options options = {.name = name, .skip = skip, .seed = seed};
-    *trace = (struct sim_trace){.name = name, .skip_wrong_rows = skip};
+    const struct trace_options options = {.name = name, .skip = skip_wrong_rows, .seed = seed};
+    *trace = (struct sim_trace){.name = name, .skip_wrong_rows = skip_wrong_rows};
     return trace_open(&options, &trace->trace, error);
 }
 

@@ -31,9 +31,10 @@ struct sim_trace {
 };
 
 /* Opens a trace. name: a file or a synthetic workload, as in trace_open; it must outlive the trace.
- * skip: skip wrong rows. seed: for a synthetic workload. Errors are those of trace_open. */
-enum status sim_trace_open(struct sim_trace *trace, const char *name, bool skip, uint64_t seed,
-                           struct error *error);
+ * skip_wrong_rows: see struct sim_trace. seed: for a synthetic workload. Returns the errors of
+ * trace_open. */
+enum status sim_trace_open(struct sim_trace *trace, const char *name, bool skip_wrong_rows,
+                           uint64_t seed, struct error *error);
 /* Uses the requests of an array, which must outlive the trace: those whose time, multiplied with
  * time_scale, is below end_s. */
 void sim_trace_array_open(struct sim_trace *trace, const char *name,
@@ -42,7 +43,7 @@ void sim_trace_array_open(struct sim_trace *trace, const char *name,
 /* Closes the file; the caller's array is not freed. */
 void sim_trace_close(struct sim_trace *trace);
 
-/* Stores the next request. *end_out: true = there are no more requests. Errors are those of
+/* Stores the next request. *end_out: true = there are no more requests. Returns the errors of
  * trace_next. */
 enum status sim_trace_next(struct sim_trace *trace, struct sim_arrival *out, bool *end_out,
                            struct error *error);

@@ -40,9 +40,10 @@ struct sim_usage {
     /* [machine_count]: names for reports. sim_run sets them; the caller of splitwise_run sets them
      * itself. */
     char (*names)[LIMIT_NAME_BYTES];
-    double interval_s;              /* Length of an interval. */
-    double end_s;                   /* End of the recording. */
-    struct sim_usage_gauge *gauges; /* The gauges of each machine, then those of the cluster. */
+    double interval_s; /* Length of an interval. */
+    double end_s;      /* End of the recording. */
+    /* The gauges of each machine, then the gauges of the cluster. */
+    struct sim_usage_gauge *gauges;
 };
 
 /* Allocates the gauges, and empty names. ST_NO_MEMORY. */

@@ -111,7 +111,7 @@ static const struct machine_split_goal goal_usual = {.prompt = false,
                                                      .prompt_tokens = 25,
                                                      .micro_batch = 10,
                                                      .context = 20,
-                                                     .batch_most = 64,
+                                                     .batch_max = 64,
                                                      .kv_bytes = 900000};
 
 static struct machine_split *find(const char *text, const struct machine_split_goal *goal)
@@ -169,7 +169,7 @@ static void groups(void)
             goal.kv_bytes = kv_bytes[k];
             struct machine_split *split = find(TIGHT, &goal);
             double best = 0;
-            for (uint32_t batch = 1; batch <= goal.batch_most; batch *= 2) {
+            for (uint32_t batch = 1; batch <= goal.batch_max; batch *= 2) {
                 double rate = rate_of(split, batch, limits_ms[i]);
                 best = rate > best ? rate : best;
             }

@@ -39,8 +39,8 @@
  * host, or on several hosts with equal devices that hold no other stage.
  *
  * Ties. Of the plans with the smallest bottleneck within the limit, the one with the smallest
- * latency is taken; of these, one with the fewest devices; of these, always the same one. Times are
- * whole nanoseconds and rates are fractions, so nothing is rounded. */
+ * latency is taken; of these, a plan with the fewest devices. If several remain, every run takes
+ * the same plan. Times are whole nanoseconds and rates are fractions, so nothing is rounded. */
 #ifndef TOOLS_PARTITION_SOLVER_PARTITION_H
 #define TOOLS_PARTITION_SOLVER_PARTITION_H
 

@@ -65,7 +65,7 @@ void splitwise_setup_default(struct splitwise_setup *out)
 
 static uint32_t slots_most(const struct run *r)
 {
-    uint32_t most = r->setup->open_most;
+    uint32_t most = r->setup->open_max;
     return most > 0 && most < SCHED_REQUESTS_MAX ? most : SCHED_REQUESTS_MAX;
 }
 
@@ -199,8 +199,8 @@ static enum status slot_take(struct run *r, uint32_t *slot_out)
         return error_set(r->error, ST_NO_MEMORY, "out of memory");
     *slot_out = r->free_count > 0 ? r->free_slots[--r->free_count] : r->open;
     r->open++;
-    if (r->open > r->totals.open_most)
-        r->totals.open_most = r->open;
+    if (r->open > r->totals.open_max)
+        r->totals.open_max = r->open;
     return ST_OK;
 }
 

@@ -31,7 +31,7 @@ struct splitwise_setup {
     uint32_t prompt_queue_threshold_tokens;
     struct splitwise_options machine; /* Limits of a machine's batches. */
     /* Most open requests, for which memory is allocated; 0 = SCHED_REQUESTS_MAX. */
-    uint32_t open_most;
+    uint32_t open_max;
     /* Receives the use of the machines. The caller opens it for the number of machines; the run
      * ends it. Requests with a task in no batch are counted as queued. NULL = none. */
     struct sim_usage *usage;
@@ -60,7 +60,7 @@ struct splitwise_totals {
     uint64_t retries;   /* Tries of transfers that found no memory. */
     uint64_t displaced; /* Decodes that left a batch before their end. */
     uint64_t moves;     /* Moves of machines between pools. */
-    uint32_t open_most; /* Most requests that were open at the same time. */
+    uint32_t open_max;  /* Most requests that were open at the same time. */
     /* Requests that never end, because they wait for memory that no request will free. */
     uint32_t unended;
     double last_s; /* Virtual time of the end. */
@@ -68,8 +68,9 @@ struct splitwise_totals {
 
 typedef void (*splitwise_done_call)(void *self, const struct splitwise_result *result);
 
-/* Runs the whole trace and calls `done` at the end of each request. Errors: those of the trace, and
- * a request that is larger than any machine (unless the trace skips wrong rows). */
+/* Runs the whole trace and calls `done` at the end of each request. Returns the errors of the
+ * trace, and an error for a request that is larger than any machine (unless the trace skips wrong
+ * rows). */
 enum status splitwise_run(const struct splitwise_setup *setup, struct sim_trace *trace,
                           splitwise_done_call done, void *self, struct splitwise_totals *out,
                           struct error *error);
