@@ -1,8 +1,8 @@
 /* layer_groups: which layers of a model share block tables, and how many KV blocks a request needs.
  * Layer l belongs to layer group l % count. All layers of a group read the same tokens: either all
- * earlier tokens, or only those of an attention window. A request has one block table per group,
- * and blocks of all groups come from one pool: a block holds `block_tokens` tokens of each layer of
- * its group.
+ * earlier tokens, or only the tokens of an attention window. A request has one block table per
+ * group, and blocks of all groups come from one pool: a block holds `block_tokens` tokens of each
+ * layer of its group.
  *
  * scheduler/memory.c, for machines, the gateway and the simulator, counts blocks with these
  * functions. kvcache/, prompt_pool/, token_pool/, machine/executor/ and model/forward/ find the

@@ -1,7 +1,7 @@
 /* host: functions of struct compute_ops for backends that compute in host memory and whose
  * operations are finished when they return. cpu/ and wait/ put these functions into their tables;
- * the callers and threads are those of struct compute_ops (operations.h), which says what each
- * function does. No state. */
+ * operations.h says who calls the functions, on which threads, and what each does. They have no
+ * state and start no computation. */
 #ifndef COMPUTE_HOST_H
 #define COMPUTE_HOST_H
 

@@ -156,9 +156,9 @@ double profile_prompt_us(const struct profile *p, const struct profile_device *d
  * `context` cached tokens of each on average. */
 double profile_token_us(const struct profile *p, const struct profile_device *d, uint32_t first,
                         uint32_t last, double batch, double context);
-/* Returns the `context` with which profile_prompt_us estimates a batch of several prompts as one
- * prompt: the same number of tokens, and the same work of attention. The result may be negative.
- * Prompt i has tokens[i] tokens in the batch, after contexts[i] cached ones. */
+/* Returns a context for profile_prompt_us, with which one prompt stands for a batch of several
+ * prompts: it has as many tokens and as much attention work as the batch. The result may be
+ * negative. Prompt i has tokens[i] tokens in the batch, after contexts[i] cached ones. */
 double profile_batch_context(const uint32_t *tokens, const uint32_t *contexts, uint32_t count);
 
 /* Return the time of a stage of the layers [first, last) for a batch: batch_us and its layers, the

@@ -65,9 +65,9 @@ enum answer_marker {
 struct answer_format {
     enum answer_tools tools;
     enum answer_reasoning reasoning;
-    /* The second variant of the form. Mistral: each call is `name[ARGS]{…}`; false = the calls are
-     * a list of objects. DeepSeek: arguments are in a fenced block (V3, R1); false = they are not.
-     * Other forms have one variant. */
+    /* True: the second variant of the form. Mistral: each call is `name[ARGS]{…}`; false = the
+     * calls are a list of objects. DeepSeek: arguments are in a fenced block (V3, R1); false = they
+     * are not. Other forms have one variant. */
     bool variant;
     /* Bit m is set if enum answer_marker m is a control token of the model. */
     uint32_t control_markers;

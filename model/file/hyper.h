@@ -22,7 +22,7 @@ enum model_rope_kind {
      * is interpolated. */
     MODEL_ROPE_LLAMA3,
     /* YaRN (Peng et al. 2023). Dimensions that turn less than `low` times within context_tokens are
-     * divided by factor, those that turn more than `high` times stay, and between the two limits
+     * divided by `factor`. Dimensions that turn more than `high` times stay. Between the two limits
      * the scaling is interpolated. */
     MODEL_ROPE_YARN,
     /* LongRoPE (Ding et al. 2024). Each frequency is divided by a number of its own, from one of
@@ -71,8 +71,8 @@ enum model_layer_bits {
 };
 
 /* Latent attention (DeepSeek-V2, 2024, section 2.1): the KV of a token is one vector that all heads
- * share, `rotated` values of a key and `rank` values from which each head makes the rest of its key
- * and its value. */
+ * share: `rotated` values of a key, and `rank` values. From the `rank` values, each head makes the
+ * rest of its key, and its value. */
 struct model_latent {
     uint32_t rank;   /* 0 = the model has K and V of heads. */
     uint32_t q_rank; /* Values from which the queries are made; 0 = from the residual stream. */
@@ -91,8 +91,8 @@ struct model_hyper {
     uint32_t ffn_block;
     uint32_t head_count;
     uint32_t kv_head_count;
-    /* Dimensions of a head. With latent attention, half the number of values of a token, so that
-     * the K and V of one KV head have as many bytes. */
+    /* Dimensions of a head. With latent attention, half the number of values of a token, so that K
+     * and V of one KV head take as many bytes as these values. */
     uint32_t head_dim;
     struct model_latent latent;
     uint32_t vocab;          /* Tokens of the vocabulary. */
@@ -147,9 +147,9 @@ static inline uint32_t model_layer_window(const struct model_hyper *h, uint32_t 
 
 /* Returns true if LongRoPE uses its list for long contexts, because a cluster's longest context is
  * above the length before the scaling. All requests of a cluster take the same list, also short
- * ones, because the list is part of the K of every earlier token: a request that grew beyond the
- * length would need all of its K again. (transformers changes the list at that length and keeps the
- * K.) */
+ * ones, because the K of every earlier token depends on the list: with two lists, a request that
+ * grew beyond the length would need all its K computed again. (transformers changes the list at
+ * that length and keeps the K.) */
 static inline bool model_rope_is_long(const struct model_hyper *h, uint32_t context_tokens_max)
 {
     return context_tokens_max > h->rope_scaling.context_tokens;

@@ -13,8 +13,8 @@
 enum vocabulary_kind {
     /* Byte-level BPE: words are merged from bytes, which are spelled in GPT-2's alphabet. */
     VOCABULARY_BYTES,
-    /* SentencePiece with scores: neighbouring pieces whose joint token has the highest score merge
-     * first, starting from characters. */
+    /* SentencePiece with scores: a text begins as characters. The two neighbouring pieces whose
+     * joint token has the highest score are merged first. */
     VOCABULARY_SCORES,
     VOCABULARY_CHARACTERS, /* SentencePiece with a list of merges instead of scores. */
     /* SentencePiece's unigram model: of all ways to divide a text into tokens, the one with the

@@ -37,7 +37,7 @@ struct forward_lane {
     float *rotated_keys; /* [chunk_rows × rotated]: the rotated part of a latent cache's keys. */
     float *gate; /* [chunk_rows × ffn], where ffn is the larger one of ffn and shared_ffn. */
     float *up;   /* [chunk_rows × ffn] */
-    /* Normalised rows: input of q, k, v, of gate, up and of the vocabulary matrix. */
+    /* Normalised rows: the input of q, k and v, of gate and up, and of the vocabulary matrix. */
     struct compute_activations *hidden;
     struct compute_activations *heads;  /* Attention's result: input of its output matrix. */
     struct compute_activations *ffn;    /* Input of down; NULL = the stage has only experts. */
@@ -77,8 +77,8 @@ struct forward {
     float *tail_residual; /* [logits_max × hidden]; rows of `residual` whose logits are wanted. */
     float *tail_q;        /* [logits_max × q width]; the same rows of q. */
     /* [rows_max × hidden]; the result of attention or of the feed-forward, before its post norm or
-     * the sum over the ranks. NULL = no post norms, no biases of attention's output and of down,
-     * residual_scale 1, and one rank. */
+     * the sum over the ranks. NULL = not needed: no post norms, no biases of attention's output and
+     * of down, residual_scale 1, and one rank. */
     float *branch;
     /* [rows of a chunk × experts] and [rows of a chunk]: products with the experts' router and with
      * the shared experts' router. Models with experts have one lane. */
@@ -184,7 +184,7 @@ void forward_latent_qkv(struct forward *f, struct forward_lane *lane,
                         const struct compute_batch *part, float *q);
 void forward_latent_output(struct forward *f, struct forward_lane *lane,
                            const struct forward_layer *layer, uint32_t row_count);
-/* Computes a layer from attention to its end. Requires K and V of all rows in the cache. With
+/* Computes the rest of a layer, from attention on. Requires K and V of all rows in the cache. With
  * `tail` (the model's last layer), only for rows whose logits are wanted. */
 void forward_lane_finish(struct forward *f, struct forward_lane *lane,
                          const struct forward_layer *layer, const struct forward_batch *batch,

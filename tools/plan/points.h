@@ -1,6 +1,6 @@
 /* plan_points: the splits of a cell, and the meaning of a split's `value` (search.h). With a budget
- * fixed, `value` is the number of steps of the rate, and the token machines are what the rest of
- * the budget buys. With the rate fixed, a split has value_max + 1 − value token machines (a
+ * fixed, `value` is the rate in steps (plan_search.step_per_s), and the rest of the budget buys the
+ * token machines. With the rate fixed, a split has value_max + 1 − value token machines (a
  * baseline: machines), so that a larger value is better in both cases. search.c, print.c and
  * picture.c call it; the worker threads of a search call plan_point_mix_at and plan_point_solved,
  * each for its own split. It does not simulate and does not choose which value to try. */

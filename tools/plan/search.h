@@ -5,11 +5,11 @@
  * split with the fewest machines.
  *
  * The search assumes that a mix that meets the SLO also meets it at a lower rate and with one more
- * token machine. So each split has a boundary, which is found by growing steps and then by halving.
- * A split that cannot reach the best split found so far costs one simulation, or none. The search
- * runs in levels. All workers share the points of a level, and the next level depends only on the
- * results of the previous one. So the plan does not depend on the number of workers or on the
- * journal.
+ * token machine. So each split has a boundary: the largest value that meets the SLO. It is found by
+ * growing steps and then by halving. A split that cannot reach the best split found so far costs
+ * one simulation, or none. The search runs in levels. All workers share the points of a level, and
+ * the next level depends only on the results of the previous one. So the plan does not depend on
+ * the number of workers or on the journal.
  *
  * main.c calls plan_search_run on the main thread, which works too and waits for the worker
  * threads; no other thread exists after it returns. The search does not simulate (try.h) and does
@@ -31,16 +31,17 @@ enum plan_point_state {
     PLAN_PRUNED, /* Not as good as the best split; its boundary is not known. */
 };
 
-/* A split of a cell: a number of prompt machines, and what goes with it. */
+/* A split of a cell: a number of prompt machines, with the token machines and the rate that belong
+ * to it. */
 struct plan_point {
     uint32_t prompts; /* Prompt machines; baseline with a fixed budget: all machines. */
     /* Token machines. With the rate fixed: the number that the split needs, known when the split is
      * solved. */
     uint32_t tokens;
     uint32_t value_max; /* Largest possible `value`. */
-    /* With a budget fixed: steps of the rate. With the rate fixed: value_max + 1 − the token
-     * machines (a baseline: machines) of the split, so that a larger value is better (points.h). 0
-     * = no value meets the SLO. */
+    /* With a budget fixed: the rate, in steps of step_per_s. With the rate fixed: value_max + 1 −
+     * the token machines (a baseline: machines) of the split, so that a larger value is better
+     * (points.h). 0 = no value meets the SLO. */
     uint32_t value;
     enum plan_point_state state;
 };

@@ -92,31 +92,31 @@ enum status profile_busy_start(const struct model_file *file, const char *device
                                       ready, count);
 }
 
-static void processes_signal(const struct profile_busy *beside, int signal)
+static void processes_signal(const struct profile_busy *busy, int signal)
 {
-    for (uint32_t i = 0; i < beside->count; i++)
-        kill(beside->pids[i], signal);
+    for (uint32_t i = 0; i < busy->count; i++)
+        kill(busy->pids[i], signal);
 }
 
-void profile_busy_pause(const struct profile_busy *beside)
+void profile_busy_pause(const struct profile_busy *busy)
 {
-    processes_signal(beside, SIGSTOP);
+    processes_signal(busy, SIGSTOP);
 }
 
-void profile_busy_resume(const struct profile_busy *beside, bool prompts)
+void profile_busy_resume(const struct profile_busy *busy, bool prompts)
 {
-    if (beside->steps != NULL)
-        atomic_store(beside->steps, !prompts);
-    processes_signal(beside, SIGCONT);
+    if (busy->steps != NULL)
+        atomic_store(busy->steps, !prompts);
+    processes_signal(busy, SIGCONT);
 }
 
-void profile_busy_stop(struct profile_busy *beside)
+void profile_busy_stop(struct profile_busy *busy)
 {
-    for (uint32_t i = 0; i < beside->count; i++) {
-        kill(beside->pids[i], SIGKILL);
-        waitpid(beside->pids[i], NULL, 0);
+    for (uint32_t i = 0; i < busy->count; i++) {
+        kill(busy->pids[i], SIGKILL);
+        waitpid(busy->pids[i], NULL, 0);
     }
-    if (beside->steps != NULL)
-        munmap((void *)beside->steps, sizeof(*beside->steps));
-    *beside = (struct profile_busy){.count = 0};
+    if (busy->steps != NULL)
+        munmap((void *)busy->steps, sizeof(*busy->steps));
+    *busy = (struct profile_busy){.count = 0};
 }

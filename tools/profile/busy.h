@@ -17,8 +17,8 @@
 struct profile_busy {
     uint32_t count; /* Processes that run. */
     pid_t pids[PROFILE_BUSY_MAX];
-    /* In memory that the processes share: true = they compute decode steps, false = prompts. NULL =
-     * no process was started. */
+    /* Points to memory that the processes share: true = they compute decode steps, false = prompts.
+     * NULL = no process was started. */
     _Atomic bool *steps;
 };
 
@@ -29,11 +29,11 @@ struct profile_busy {
 enum status profile_busy_start(const struct model_file *file, const char *device, uint32_t threads,
                                uint32_t count, struct profile_busy *out, struct error *error);
 /* Suspends the processes until profile_busy_resume. */
-void profile_busy_pause(const struct profile_busy *beside);
+void profile_busy_pause(const struct profile_busy *busy);
 /* Lets the processes compute prompts (true) or decode steps (false). All processes compute the same
  * phase, as the stages of a machine do. */
-void profile_busy_resume(const struct profile_busy *beside, bool prompts);
+void profile_busy_resume(const struct profile_busy *busy, bool prompts);
 /* Kills the processes and waits for their end. Does nothing if none was started. */
-void profile_busy_stop(struct profile_busy *beside);
+void profile_busy_stop(struct profile_busy *busy);
 
 #endif

@@ -43,7 +43,8 @@ struct sim_machine_options {
     const struct sim_host *host;
     const struct config *config; /* Only scheduler/, kv/ and slo/ are used. */
     uint32_t index;              /* The machine's index in the cluster. */
-    /* A mixed machine keeps blocks for a prompt of this many tokens, at most half of its blocks. */
+    /* A mixed machine keeps blocks free for a prompt of this many tokens, but at most half of its
+     * blocks. */
     uint32_t context_tokens;
     const struct sim_machine_calls *calls;
     void *self;        /* First argument of the calls. */

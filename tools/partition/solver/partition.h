@@ -14,10 +14,10 @@
  * least common multiple of all replica counts (scheduler/paths.h); it is at most paths_max. A plan
  * need not use every device.
  *
- * Time. A piece takes a stage `time` = sum of its layers' times on that kind of device + stage_ns,
- * + first_ns in the first stage (embedding), + last_ns in the last stage (vocabulary, sampling).
- * Between two stages a piece takes delay_ns on a link, of which the link is busy for busy_ns.
- * Computing and sending overlap. So
+ * Time. In a stage, a piece takes `time` = the sum of the layers' times on the stage's kind of
+ * device + stage_ns, + first_ns in the first stage (embedding), + last_ns in the last stage
+ * (vocabulary, sampling). Between two stages a piece takes delay_ns on a link, of which the link is
+ * busy for busy_ns. Computing and sending overlap. So
  *
  *   bottleneck = max over stages and links of time / replicas, busy_ns   (one piece per bottleneck)
  *   pace       = max over stages and links of time, busy_ns   (of one request: it uses one replica)
