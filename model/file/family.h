@@ -43,8 +43,8 @@ struct family {
     /* Experts have the limited gate of struct compute_gate, with KEY_EXPERTS_LIMIT and
      * KEY_EXPERTS_ALPHA. */
     bool experts_limited;
-    /* Folders store stacks of experts' matrices of F32, F16 and BF16 transposed; of any type, rows
-     * of gate and of up alternate. */
+    /* In folders, stacks of experts' matrices of F32, F16 and BF16 are transposed, and in stacks of
+     * every type the rows of gate and up alternate. */
     bool experts_alternate;
     bool sinks;            /* Each head has a sink. */
     bool embedding_scaled; /* Embeddings are multiplied by the root of `hidden`. */
