@@ -45,7 +45,8 @@ struct seat {                                 /* State of one rank. */
 
 struct shared {
     uint64_t nonce;
-    _Atomic uint32_t ranks;                /* As the first rank said; 0 at first. */
+    /* Set by the first rank that joins; 0 = none has joined. */
+    _Atomic uint32_t ranks;
     _Alignas(128) _Atomic uint32_t joined; /* Futex. */
     struct seat seats[MEETING_RANKS_MAX];
     _Alignas(128) float pieces[MEETING_RANKS_MAX][2][MEETING_PIECE_FLOATS];

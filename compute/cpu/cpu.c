@@ -23,7 +23,7 @@ static const char *const isa_names[] = {
 };
 
 #ifdef CLEAVE_X86
-/* Not by __builtin_cpu_supports: clang 14 does not know the name "f16c". */
+/* Does not use __builtin_cpu_supports, because clang 14 does not know the name "f16c". */
 static bool cpu_has_f16c(void)
 {
     unsigned eax, ebx, ecx, edx;

@@ -62,7 +62,7 @@ static void probe_item(void *context, uint32_t item, uint32_t thread)
     struct probe *probe = context;
     const int64_t begun_ns = clock_system_ns(), deadline_ns = begun_ns + PROBE_LIMIT_NS;
     if (item != thread || (item != 0 && item != probe->other))
-        return; /* Taken by another thread, whose distance is not the one to measure. */
+        return; /* Another thread took the item: its distance is not to be measured. */
     for (uint32_t i = 0; i < PROBE_ROUNDS; i++) {
         if (item != 0) {
             if (!probe_await(probe, 2 * i + 1, deadline_ns))

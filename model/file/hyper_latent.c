@@ -18,7 +18,8 @@ static enum status check_unit(const struct hyper_reader *r, enum model_key key, 
                      hyper_key_name(r, key).text, value, LATENT_UNIT);
 }
 
-/* Reads the dimensions of a head's query and value. GGUF files have the sum of a query's. */
+/* Reads the dimensions of a head's query and value. GGUF files have the sum of a query's two parts.
+ */
 static enum status read_dims(const struct hyper_reader *r, struct model_latent *latent)
 {
     uint32_t key = 0;
@@ -63,7 +64,7 @@ enum status hyper_read_latent(const struct hyper_reader *r, struct model_hyper *
     return status;
 }
 
-/* With YaRN, scores have the square of a factor of their own. */
+/* With YaRN, attention scores are multiplied by the square of a factor for scores. */
 static enum status scale_yarn(const struct hyper_reader *r, struct model_hyper *h)
 {
     const float factor = h->rope_scaling.factor;

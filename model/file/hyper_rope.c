@@ -71,8 +71,8 @@ enum status hyper_read_yarn_all(const struct hyper_reader *r, const struct model
 }
 
 /* Reads YaRN's factor of cos and sin. In a folder the key has the factor itself; in a GGUF file the
- * key multiplies YaRN's usual factor. GGUF files have no mscale: with latent attention it is mscale_all_dim, as in
- * DeepSeek's models, otherwise 1. */
+ * key multiplies YaRN's usual factor. GGUF files have no mscale: with latent attention it is
+ * mscale_all_dim, as in DeepSeek's models, otherwise 1. */
 static enum status read_yarn_amplitude(const struct hyper_reader *r, struct model_hyper *h)
 {
     struct model_rope_scaling *s = &h->rope_scaling;
@@ -97,8 +97,8 @@ static enum status read_yarn_amplitude(const struct hyper_reader *r, struct mode
                      hyper_key_name(r, KEY_ROPE_AMPLITUDE).text, (double)s->amplitude);
 }
 
-/* The context of a model with YaRN is at least `factor` times the one before the scaling: some files
- * say only the latter. */
+/* The context of a model with YaRN is at least `factor` times the context before the scaling; some
+ * files give only the context before the scaling. */
 static enum status read_yarn(const struct hyper_reader *r, const struct family *family,
                              struct model_hyper *h)
 {

@@ -106,7 +106,7 @@ static enum status read_ids(const struct folder *f, struct vocabulary *v, struct
     return status == ST_NOT_FOUND ? ST_OK : status;
 }
 
-/* Returns the text of the template with this name in a list of them; NULL = none. */
+/* Returns the text of the template with this name in a list of templates; NULL = none. */
 static const json_t *named_template(const json_t *list, const char *name)
 {
     for (size_t i = 0; i < json_array_size(list); i++)
@@ -115,7 +115,7 @@ static const json_t *named_template(const json_t *list, const char *name)
     return NULL;
 }
 
-/* Reads the chat template, and that for tools: from files of their own, or from
+/* Reads the chat template, and the template for tools: from separate files, or from
  * tokenizer_config.json, where they are a text or a list of named texts. Templates with other names
  * (RAG) are not used. */
 static enum status read_template(const struct folder *f, struct vocabulary *v, struct error *error)

@@ -87,7 +87,8 @@ uint8_t vocabulary_json_find_flags(const json_t *added)
                      (says_true(added, "rstrip") ? FIND_RSTRIP : 0));
 }
 
-/* A token that is found in the normalised text, where a blank of its own is spelled otherwise. */
+/* Returns true for a token with a blank that is looked for in the normalised text, where blanks are
+ * spelled otherwise. */
 static bool is_normalized(const json_t *added, struct mapped_text text, const struct table *t)
 {
     return t->characters && !says_true(added, "special") && says_true(added, "normalized") &&
@@ -142,7 +143,7 @@ uint32_t vocabulary_json_find(const json_t *root, const char *text)
                : VOCABULARY_NO_TOKEN;
 }
 
-/* ---- all of it ---- */
+/* ---- all tokens ---- */
 
 /* Refuses parts of the model that change what is merged. */
 static enum status check_model(const json_t *model, enum vocabulary_kind kind, struct error *error)

@@ -1,6 +1,6 @@
 /* forward_experts: the feed-forward of a layer with experts, for the rows of one chunk. With
  * several ranks, each rank adds the experts that it has and its slice of the shared experts, and
- * the sum over the ranks is the same as that of a dense layer. */
+ * the sum over the ranks is made as for a dense layer. */
 #include "model/forward/forward_state.h"
 
 /* target (+)= the shared experts of the rows. */

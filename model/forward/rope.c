@@ -79,7 +79,7 @@ static enum status read_list(const struct loader *l)
                         l->host_vector, l->error);
 }
 
-/* Writes the divisors of the frequencies to l->host. *out NULL = no divisors. */
+/* Writes the divisors of the frequencies to l->host_vector. *out NULL = no divisors. */
 static enum status read_divisors(const struct loader *l, const float **out)
 {
     const struct model_hyper *h = &l->m->hyper;
