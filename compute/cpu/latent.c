@@ -1,6 +1,6 @@
-/* latent: the products of latent attention (compute/latent.h) on the CPU. A work item is one head of
- * some rows. Each output element is one fma chain over the columns, as in products with F32 weights
- * (kernels.h), so its bits do not depend on the items. */
+/* latent: the products of latent attention (compute/latent.h) on the CPU. A work item is one head
+ * of some rows. Each output element is one fma chain over the columns, as in products with F32
+ * weights (kernels.h), so its bits do not depend on the items. */
 #include "compute/latent.h"
 
 #include "compute/cpu/cpu.h"

@@ -44,8 +44,8 @@ static uint32_t insert(const float *scores, uint32_t id, uint32_t *ids, uint32_t
     return count < most ? count + 1 : most;
 }
 
-/* Writes the `most` greatest of scores[first..end) to ids, in descending order; of equal scores, the
- * lower number is first. Returns how many there are. */
+/* Writes the `most` greatest of scores[first..end) to ids, in descending order; of equal scores,
+ * the lower number is first. Returns how many there are. */
 static uint32_t greatest(const float *scores, uint32_t first, uint32_t end, uint32_t most,
                          uint32_t *ids)
 {

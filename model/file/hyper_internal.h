@@ -42,8 +42,8 @@ enum status hyper_refuse_text(const struct hyper_reader *r, enum model_key key,
 enum status hyper_read_rope(const struct hyper_reader *r, const struct family *family,
                             struct model_hyper *h);
 
-/* Reads YaRN's mscale_all_dim; 0 = none. Requires `latent`: GGUF files of models with latent attention
- * have a tenth of the number. */
+/* Reads YaRN's mscale_all_dim; 0 = none. Requires h->latent: GGUF files of models with latent
+ * attention store a tenth of the number. */
 enum status hyper_read_yarn_all(const struct hyper_reader *r, const struct model_hyper *h,
                                 float *all_out);
 

@@ -38,8 +38,8 @@ static enum status load_stacked(const struct loader *l, const struct mapped_tens
     return load_tensor_part(l, t, name, load_whole(cols), part, out);
 }
 
-/* Copies rows first, first + 2, first + 4 … of gate and up, or all rows of down, out of a transposed
- * matrix: row r of the result is column first + step * r of the source. */
+/* Copies rows first, first + 2, first + 4 … of gate and up, or all rows of down, out of a
+ * transposed matrix: row r of the result is column first + step * r of the source. */
 static void turn(const struct compute_source *source, uint32_t first, uint32_t step, uint32_t rows,
                  uint8_t *out)
 {

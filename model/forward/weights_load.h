@@ -62,8 +62,8 @@ enum status load_vector(const struct loader *l, enum model_role role, uint32_t l
 /* Does what load_vector does, for a tensor of `stack` vectors; 0 = it is one vector. */
 enum status load_vectors(const struct loader *l, enum model_role role, uint32_t layer,
                          uint32_t count, uint32_t stack);
-/* Copies a part of the vector in l->host_vector to the device. Returns its device address, valid until
- * model_close. */
+/* Copies a part of the vector in l->host_vector to the device. Returns its device address, valid
+ * until model_close. */
 const float *load_vector_copy(const struct loader *l, struct load_part part);
 
 /* experts_load.c: loads the router, the experts and the shared experts of a layer. */

@@ -1,5 +1,5 @@
-/* gbnf: grammars as llama.cpp and XGrammar write them: NAME ::= alternatives, with texts, classes of
- * characters, groups and repetitions. A rule ends where the next one begins. */
+/* gbnf: grammars as llama.cpp and XGrammar write them: NAME ::= alternatives, with texts, classes
+ * of characters, groups and repetitions. A rule ends where the next one begins. */
 #include "model/grammar/internal.h"
 
 #include <stdlib.h>

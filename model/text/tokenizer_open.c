@@ -16,8 +16,8 @@ static const char *const end_texts[] = {
     "<|end_of_turn|>", "<end_of_turn>", "<|end|>",    "<EOT>",      "</s>",
 };
 
-/* The same for models whose answers are several messages (gpt-oss): there, MESSAGE_END ends only one
- * message. */
+/* The same for models whose answers are several messages (gpt-oss): there, MESSAGE_END ends only
+ * one message. */
 static const char *const end_texts_of_messages[] = {"<|return|>", "<|call|>", "<|endoftext|>"};
 #define MESSAGE_END "<|end|>"
 

@@ -1,7 +1,7 @@
-/* tokenizer_regex: translates the regular expressions of tokenizer.json, which Oniguruma executes in
- * Hugging Face's library, into PCRE2's. Most of the two languages is equal. \s is spelled out, because
- * PCRE2 counts U+180E as white space. What the two read differently (^ and $, \w, \b, sets within
- * sets, possessive intervals) is refused. */
+/* tokenizer_regex: translates the regular expressions of tokenizer.json, which Oniguruma executes
+ * in Hugging Face's library, into PCRE2's. Most of the two languages is equal. \s is spelled out,
+ * because PCRE2 counts U+180E as white space. What the two read differently (^ and $, \w, \b, sets
+ * within sets, possessive intervals) is refused. */
 #include "model/text/tokenizer_internal.h"
 
 #include <string.h>

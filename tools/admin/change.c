@@ -123,7 +123,8 @@ static int run(const struct option_table *table, int argc, char **argv)
         return options_fail(table, status, &error);
     json_t *answers = json_array();
     result = 0;
-    /* All gateways first, then the waiting: otherwise the later ones would go on sending requests. */
+    /* All gateways first, then the waiting: otherwise the later ones would go on sending requests.
+     */
     json_t *roots[ADMIN_GATEWAYS_MAX] = {NULL};
     for (unsigned i = 0; i < admin_client_count(client); i++) {
         status = admin_client_json(client, i, "POST", path, NULL, &roots[i], &error);

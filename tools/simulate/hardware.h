@@ -33,8 +33,8 @@ struct hardware {
 };
 
 /* Finds a hardware file: at `path`, else below share/cleave of the installed program: "h100",
- * "h100.json" and "deploy/hardware/h100.json" all mean share/cleave/hardware/h100.json. Writes `path`
- * itself if there is no such file, so that hardware_read reports it. */
+ * "h100.json" and "deploy/hardware/h100.json" all mean share/cleave/hardware/h100.json. Writes
+ * `path` itself if there is no such file, so that hardware_read reports it. */
 void hardware_find(const char *path, char out[LIMIT_PATH_BYTES]);
 /* Reads the file. ST_INVALID: the file is missing or wrong; the error names file, key and what was
  * wanted. */
