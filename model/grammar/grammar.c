@@ -184,10 +184,10 @@ size_t grammar_bytes(const struct grammar *g)
     return bytes;
 }
 
-bool grammar_compact(struct grammar *g, uint32_t *extra, bool all)
+bool grammar_compact(struct grammar *g, uint32_t *extra, bool drop_masks)
 {
     uint32_t count = extra != NULL;
-    if (all)
+    if (drop_masks)
         mask_entries_drop(g);
     for (const struct grammar_run *run = g->runs; run != NULL; run = run->next)
         count++;

@@ -72,9 +72,9 @@ struct grammar {
 };
 
 /* Frees memory of the stepper: forgets all states except the states of runs and mask entries and
- * *extra (NULL = none), and updates the numbers of these states. all = true: the mask entries are
+ * *extra (NULL = none), and updates the numbers of these states. drop_masks: the mask entries are
  * forgotten too. Returns false if there is no memory. */
-bool grammar_compact(struct grammar *g, uint32_t *extra, bool all);
+bool grammar_compact(struct grammar *g, uint32_t *extra, bool drop_masks);
 void mask_entries_drop(struct grammar *g); /* Frees all mask entries. */
 /* Returns the status, and writes the text, for a number such as STEPPER_FULL. */
 enum status grammar_failure(uint32_t state, struct error *error);

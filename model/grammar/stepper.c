@@ -154,18 +154,18 @@ static void add(struct stepper *m, uint32_t node, uint32_t least, uint32_t most,
     for (; m->seen_round[slot] == m->round; slot = (slot + 1) & (SEEN_SLOTS - 1))
         if (place_equal(&m->new_places[m->seen[slot]], &place))
             return;
-    if (m->work_count == WORK_MAX) {
+    if (m->new_place_count == WORK_MAX) {
         fail(m, STEPPER_AMBIGUOUS);
         return;
     }
     m->seen_round[slot] = m->round;
-    m->seen[slot] = m->work_count;
-    m->new_places[m->work_count++] = place;
+    m->seen[slot] = m->new_place_count;
+    m->new_places[m->new_place_count++] = place;
 }
 
 static void begin(struct stepper *m)
 {
-    m->work_count = 0;
+    m->new_place_count = 0;
     m->failed = 0;
     if (++m->round == 0) {
         memset(m->seen_round, 0, SEEN_SLOTS * sizeof(uint32_t));
@@ -269,11 +269,11 @@ static uint32_t state_find(struct stepper *m, uint32_t count)
 static uint32_t close_state(struct stepper *m)
 {
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < m->work_count && m->failed == 0; i++)
+    for (uint32_t i = 0; i < m->new_place_count && m->failed == 0; i++)
         (void)follow(m, m->new_places[i]);
     if (m->failed != 0)
         return m->failed;
-    for (uint32_t i = 0; i < m->work_count; i++) {
+    for (uint32_t i = 0; i < m->new_place_count; i++) {
         uint8_t kind = m->automaton->nodes[m->new_places[i].node].kind;
         if (kind == NODE_RANGE || (kind == NODE_END && m->new_places[i].stack <= STACK_EMPTY))
             m->new_places[kept++] = m->new_places[i];
@@ -358,7 +358,7 @@ uint32_t stepper_state_of(struct stepper *m, const struct place *places, uint32_
     begin(m);
     for (uint32_t i = 0; i < count; i++)
         add(m, places[i].node, places[i].least, places[i].most, places[i].stack);
-    return m->failed != 0 ? m->failed : state_find(m, m->work_count);
+    return m->failed != 0 ? m->failed : state_find(m, m->new_place_count);
 }
 
 /* ---- compaction ---- */

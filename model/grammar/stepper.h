@@ -63,8 +63,8 @@ struct stepper {
     uint32_t state_slots, frame_slots;   /* Sizes of the two tables. */
     /* Scratch memory of one step: the places of the new state. */
     struct place *new_places;
-    uint32_t work_count;
-    uint32_t *seen;       /* Hash table of `work`. */
+    uint32_t new_place_count;
+    uint32_t *seen;       /* Hash table of new_places. */
     uint32_t *seen_round; /* An entry of `seen` is valid if its seen_round is `round`. */
     uint32_t round;       /* Number of the step. */
     uint32_t failed;      /* Failure of the step, such as STEPPER_FULL; 0 = none. */

@@ -72,25 +72,25 @@ static bool is_hidden(struct value of, struct value name)
     return false;
 }
 
-struct value attribute_get(struct run *r, struct value of, struct value name)
+struct value attribute_get(struct run *r, struct value object, struct value name)
 {
-    if (of.kind == UNDEFINED)
-        fail_undefined(r, of);
-    if (of.kind == LOOP)
-        return loop_get(r, of.loop, name);
-    if ((of.kind == MAP || of.kind == LIST) && is_hidden(of, name))
+    if (object.kind == UNDEFINED)
+        fail_undefined(r, object);
+    if (object.kind == LOOP)
+        return loop_get(r, object.loop, name);
+    if ((object.kind == MAP || object.kind == LIST) && is_hidden(object, name))
         return undefined(name);
-    if (of.kind == CYCLER && value_is(name, "current"))
-        return cycler_current(r, of.map);
-    if (has_method(of, name))
-        return method_of(r, of, name);
-    if (of.kind == MAP || of.kind == NAMESPACE) {
-        struct value *found = map_get(r, of.map, name);
+    if (object.kind == CYCLER && value_is(name, "current"))
+        return cycler_current(r, object.map);
+    if (has_method(object, name))
+        return method_of(r, object, name);
+    if (object.kind == MAP || object.kind == NAMESPACE) {
+        struct value *found = map_get(r, object.map, name);
         if (found != NULL)
             return *found;
     }
-    if (of.kind == MACRO && value_is(name, "name"))
-        return of.macro->node->value;
+    if (object.kind == MACRO && value_is(name, "name"))
+        return object.macro->node->value;
     return undefined(name);
 }
 
@@ -104,26 +104,28 @@ static bool index_of(struct value key, size_t count, size_t *index)
     return at >= 0 && at < (int64_t)count;
 }
 
-struct value item_get(struct run *r, struct value of, struct value key)
+struct value item_get(struct run *r, struct value object, struct value key)
 {
     size_t index;
-    if (of.kind == UNDEFINED)
-        fail_undefined(r, of);
-    if (of.kind == MAP && key.kind != LIST && key.kind != MAP) {
-        struct value *found = map_get(r, of.map, key);
+    if (object.kind == UNDEFINED)
+        fail_undefined(r, object);
+    if (object.kind == MAP && key.kind != LIST && key.kind != MAP) {
+        struct value *found = map_get(r, object.map, key);
         if (found != NULL)
             return *found;
     }
-    if (of.kind == LIST && (of.list->kind <= TUPLE || of.list->kind == RANGE) &&
-        index_of(key, of.list->count, &index))
-        return of.list->items[index];
-    if (of.kind == STRING && key.kind == INT && index_of(key, value_length(r, of), &index)) {
-        size_t at = character_offset(of.text, of.size, index);
-        return string_part(of, at, character_offset(of.text + at, of.size - at, 1));
+    if (object.kind == LIST && (object.list->kind <= TUPLE || object.list->kind == RANGE) &&
+        index_of(key, object.list->count, &index))
+        return object.list->items[index];
+    if (object.kind == STRING && key.kind == INT &&
+        index_of(key, value_length(r, object), &index)) {
+        size_t at = character_offset(object.text, object.size, index);
+        return string_part(object, at, character_offset(object.text + at, object.size - at, 1));
     }
-    if (key.kind == STRING && of.kind != MAP)
-        return attribute_get(r, of, key);
-    return key.kind == STRING && has_method(of, key) ? method_of(r, of, key) : undefined(key);
+    if (key.kind == STRING && object.kind != MAP)
+        return attribute_get(r, object, key);
+    return key.kind == STRING && has_method(object, key) ? method_of(r, object, key)
+                                                         : undefined(key);
 }
 
 /* Turns a slice's bounds into the first index, the step, and the number of items. */

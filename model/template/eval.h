@@ -66,9 +66,10 @@ struct value value_call(struct run *r, struct value callee, const struct argumen
 /* Returns the number of the global function with this name; -1 = there is none. */
 int function_number(struct value name);
 
-/* Return of.name and of[key] as jinja2 looks them up; an undefined value if there is none. */
-struct value attribute_get(struct run *r, struct value of, struct value name);
-struct value item_get(struct run *r, struct value of, struct value key);
+/* Return object.name and object[key] as jinja2 looks them up; an undefined value if neither exists.
+ */
+struct value attribute_get(struct run *r, struct value object, struct value name);
+struct value item_get(struct run *r, struct value object, struct value key);
 /* Returns a op b, for op from OP_ADD to OP_POW. */
 struct value value_operate(struct run *r, enum operation op, struct value a, struct value b);
 /* Returns whether a op b holds, for op from OP_EQ to OP_NOT_IN. */

@@ -124,9 +124,9 @@ enum flow exec_loop(struct run *r, const struct node *n, struct value from, uint
             break;
     }
     r->scope = outer;
-    if (l->items.count == 0 && n->other != NULL) {
+    if (l->items.count == 0 && n->else_body != NULL) {
         r->scope = scope_push(r, outer);
-        enum flow flow = exec_body(r, n->other);
+        enum flow flow = exec_body(r, n->else_body);
         r->scope = outer;
         return flow;
     }
@@ -138,11 +138,11 @@ static enum flow exec_if(struct run *r, const struct node *n)
     for (;;) {
         if (value_true(eval_expression(r, n->a)))
             return exec_body(r, n->body);
-        if (n->other == NULL)
+        if (n->else_body == NULL)
             return FLOW_NEXT;
-        if (n->other->kind != N_IF || n->other->next != NULL)
-            return exec_body(r, n->other);
-        n = n->other;
+        if (n->else_body->kind != N_IF || n->else_body->next != NULL)
+            return exec_body(r, n->else_body);
+        n = n->else_body;
     }
 }
 

@@ -80,7 +80,7 @@ static struct node *parse_for(struct parser *p)
     n->body = parse_body(p, ends);
     if (token_skip(p, "else")) {
         token_expect(p, "%}");
-        n->other = parse_block(p, "endfor");
+        n->else_body = parse_block(p, "endfor");
     } else {
         token_expect(p, "endfor");
     }
@@ -97,11 +97,11 @@ static struct node *parse_if(struct parser *p)
         n->body = parse_body(p, ends);
         if (!token_skip(p, "elif"))
             break;
-        n = n->other = node_new(p, N_IF);
+        n = n->else_body = node_new(p, N_IF);
     }
     if (token_skip(p, "else")) {
         token_expect(p, "%}");
-        n->other = parse_block(p, "endif");
+        n->else_body = parse_block(p, "endif");
     } else {
         token_expect(p, "endif");
     }

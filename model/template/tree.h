@@ -30,8 +30,8 @@ enum node_kind {
     /* Statements. `next` is the next statement of the same body. */
     N_DATA,        /* value */
     N_PRINT,       /* a */
-    N_FOR,         /* a = target, b = items, c = filter, body, other; name 1 = recursive */
-    N_IF,          /* a = condition, body, other */
+    N_FOR,         /* a = target, b = items, c = filter, body, else_body; name 1 = recursive */
+    N_IF,          /* a = condition, body, else_body */
     N_SET,         /* a = target, b = value */
     N_SET_BODY,    /* a = target, b = filters around N_BODY_TEXT, body */
     N_MACRO,       /* name, a = parameters (N_PARAMETER), body, op = REST_… */
@@ -88,14 +88,14 @@ enum operation {
     OP_NOT_IN
 };
 
-/* A statement or expression. enum node_kind says which fields a kind uses. */
+/* A statement or expression. enum node_kind says which fields a kind uses, and for what. */
 struct node {
     uint8_t kind;  /* enum node_kind. */
     uint8_t op;    /* enum operation, or REST_ bits. */
     uint32_t line; /* Line in the template, for errors. */
     uint32_t name; /* A name's number (name_number). */
     struct node *a, *b, *c;
-    struct node *body, *other;
+    struct node *body, *else_body;
     struct node *next;
     struct value value;
 };

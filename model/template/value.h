@@ -206,8 +206,8 @@ void buffer_add(struct run *r, struct buffer *b, const char *text, size_t bytes,
 void buffer_add_part(struct run *r, struct buffer *b, struct value v, size_t at, size_t bytes);
 void buffer_add_str(struct run *r, struct buffer *b, struct value v);  /* As Python's str(). */
 void buffer_add_repr(struct run *r, struct buffer *b, struct value v); /* As Python's repr(). */
-/* As Python's json.dumps. indent: blanks per level, -1 = one line; `comma` and `colon`: the
- * separators; ascii: other characters are escaped; sorted: keys are sorted. */
+/* Appends what Python's json.dumps returns. indent: blanks per level, -1 = one line; `comma` and
+ * `colon`: the separators; ascii: other characters are escaped; sorted: keys are sorted. */
 void buffer_add_json(struct run *r, struct buffer *b, struct value v, int indent,
                      struct value comma, struct value colon, bool ascii, bool sorted);
 /* Returns the buffer's text as a string, without a copy. */

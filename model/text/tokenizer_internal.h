@@ -253,8 +253,8 @@ struct specials {
 };
 
 /* Adds a special token. Returns false if there is no memory. */
-bool specials_add(struct specials *s, const char *text, size_t bytes, uint32_t id, bool always,
-                  uint8_t finds);
+bool specials_add(struct specials *s, const char *text, size_t bytes, uint32_t id,
+                  bool user_defined, uint8_t find_flags);
 void specials_close(struct specials *s);
 /* The parts of a text in which only user-defined tokens are recognised, not special tokens.
  * specials_next removes the parts that it has passed. */

@@ -28,8 +28,8 @@ static uint32_t child_of(const struct specials *s, uint32_t node, uint8_t byte)
     return child;
 }
 
-bool specials_add(struct specials *s, const char *text, size_t bytes, uint32_t id, bool always,
-                  uint8_t finds)
+bool specials_add(struct specials *s, const char *text, size_t bytes, uint32_t id,
+                  bool user_defined, uint8_t find_flags)
 {
     uint32_t node = 0;
     for (size_t i = 0; i < bytes; i++) {
@@ -47,8 +47,8 @@ bool specials_add(struct specials *s, const char *text, size_t bytes, uint32_t i
     }
     if (node != 0 && s->nodes[node].id == TOKENIZER_NO_TOKEN) {
         s->nodes[node].id = id;
-        s->nodes[node].user_defined = always;
-        s->nodes[node].find_flags = finds;
+        s->nodes[node].user_defined = user_defined;
+        s->nodes[node].find_flags = find_flags;
         s->first[(uint8_t)text[0]] = true;
     }
     return true;

@@ -21,7 +21,7 @@
  *
  *   bottleneck = max over stages and links of time / replicas, busy_ns   (one piece per bottleneck)
  *   pace       = max over stages and links of time, busy_ns   (of one request: it uses one replica)
- *   latency    = sum of times + sum of delay_ns + the way back + (micro_batches - 1) × pace
+ *   latency    = sum of times + sum of delay_ns + return time + (micro_batches - 1) × pace
  *
  * For a prompt, the latency is the time to its first token (GPipe's fill and drain). For a group of
  * sequences with micro_batches = 1 it is one decode step. The return time is the time of the
@@ -109,7 +109,7 @@ struct partition_goal {
     uint64_t limit_ns;      /* Limit of the latency, or PARTITION_NO_LIMIT. */
 };
 
-struct partition_rate { /* A fraction: ns / over. */
+struct partition_rate { /* A fraction: ns / divisor. */
     uint64_t ns;
     uint32_t divisor;
 };
@@ -124,7 +124,7 @@ struct partition_stage {
     uint32_t host_count; /* Hosts of the stage; if > 1, they hold no other stage. */
     uint64_t time_ns;
     uint64_t bytes;          /* Bytes on each of the stage's devices. */
-    bool next_on_other_host; /* The link to the next stage is one between hosts. */
+    bool next_on_other_host; /* The next stage is on another host. */
 };
 
 struct partition_plan {
