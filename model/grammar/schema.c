@@ -84,7 +84,7 @@ uint32_t schema_count(struct schema *s, const struct facet *facet, const char *k
         return otherwise;
     if (!json_is_number(value) || number < 0 || number > 1e9 ||
         number != (double)(uint32_t)number) {
-        schema_refuse(s, ST_INVALID, facet->at, key, "want a whole number from 0 to 1000000000");
+        schema_refuse(s, ST_INVALID, facet->place, key, "want a whole number from 0 to 1000000000");
         return otherwise;
     }
     return (uint32_t)number;
@@ -136,11 +136,11 @@ static const json_t *resolve(struct schema *s, const struct facet *facet,
     const char *at = json_string_value(ref);
     const struct pointer *place = NULL;
     if (at == NULL) {
-        schema_refuse(s, ST_INVALID, facet->at, "$ref", "want a text");
+        schema_refuse(s, ST_INVALID, facet->place, "$ref", "want a text");
         return NULL;
     }
     if (*at != '#' || (at[1] != 0 && at[1] != '/')) {
-        schema_refuse(s, ST_UNSUPPORTED, facet->at, "$ref",
+        schema_refuse(s, ST_UNSUPPORTED, facet->place, "$ref",
                       "\"%.80s\": only # and #/… are supported", at);
         return NULL;
     }
@@ -160,7 +160,7 @@ static const json_t *resolve(struct schema *s, const struct facet *facet,
         place = schema_pointer(s, place, copy, 0);
     }
     if (target == NULL)
-        schema_refuse(s, ST_INVALID, facet->at, "$ref", "\"%.80s\" does not exist",
+        schema_refuse(s, ST_INVALID, facet->place, "$ref", "\"%.80s\" does not exist",
                       json_string_value(ref));
     *at_out = place;
     return target;
@@ -182,7 +182,7 @@ static void add_parts(struct schema *s, struct facets *list, const struct facet 
     const json_t *all = json_object_get(facet->schema, "allOf"), *part;
     if (json_object_get(facet->schema, "$ref") != NULL) {
         struct facet target = {0};
-        target.schema = resolve(s, facet, &target.at);
+        target.schema = resolve(s, facet, &target.place);
         if (target.schema != NULL)
             add(s, list, target, chain);
         if (s->old_draft)
@@ -191,8 +191,8 @@ static void add_parts(struct schema *s, struct facets *list, const struct facet 
     if (all == NULL)
         return;
     if (!json_is_array(all) || json_array_size(all) == 0)
-        schema_refuse(s, ST_INVALID, facet->at, "allOf", "want a list of schemas");
-    const struct pointer *at = schema_pointer(s, facet->at, "allOf", 0);
+        schema_refuse(s, ST_INVALID, facet->place, "allOf", "want a list of schemas");
+    const struct pointer *at = schema_pointer(s, facet->place, "allOf", 0);
     for (size_t i = 0; i < json_array_size(all) && s->b->status == ST_OK; i++) {
         part = json_array_get(all, i);
         add(s, list, (struct facet){part, schema_pointer(s, at, NULL, i), 0}, chain);
@@ -210,30 +210,30 @@ static void add(struct schema *s, struct facets *list, struct facet facet,
         return;
     }
     if (!json_is_object(facet.schema)) {
-        schema_refuse(s, ST_INVALID, facet.at, NULL, "a schema is an object, true or false");
+        schema_refuse(s, ST_INVALID, facet.place, NULL, "a schema is an object, true or false");
         return;
     }
     for (const struct chain *c = outer; c != NULL; c = c->outer)
         if (c->schema == facet.schema) {
-            schema_refuse(s, ST_UNSUPPORTED, facet.at, NULL,
+            schema_refuse(s, ST_UNSUPPORTED, facet.place, NULL,
                           "the schema refers to itself without progress");
             return;
         }
     for (uint32_t i = 0; i < list->count; i++)
         if (list->items[i].schema == facet.schema) {
             if ((list->items[i].done & (DONE_ANY | DONE_ONE)) != 0)
-                schema_refuse(s, ST_UNSUPPORTED, facet.at, NULL,
+                schema_refuse(s, ST_UNSUPPORTED, facet.place, NULL,
                               "the schema refers to itself without progress");
             return;
         }
     if (list->count == FACETS_MAX) {
-        schema_refuse(s, ST_TOO_LARGE, facet.at, NULL, "more than %d schemas for one value",
+        schema_refuse(s, ST_TOO_LARGE, facet.place, NULL, "more than %d schemas for one value",
                       FACETS_MAX);
         return;
     }
     bool only_ref = s->old_draft && json_object_get(facet.schema, "$ref") != NULL;
     if ((facet.done & DONE_PARTS) == 0 && !only_ref)
-        schema_keywords_check(s, facet.schema, facet.at);
+        schema_keywords_check(s, facet.schema, facet.place);
     unsigned before = facet.done;
     facet.done |= DONE_PARTS;
     if (!only_ref && schema_keywords_any(facet.schema))
@@ -290,7 +290,7 @@ static unsigned types_of(struct schema *s, const struct facets *list)
 {
     unsigned types = list->never ? 0 : TYPE_ALL;
     for (uint32_t i = 0; i < list->count; i++)
-        types &= schema_types(s, list->items[i].schema, list->items[i].at);
+        types &= schema_types(s, list->items[i].schema, list->items[i].place);
     return types;
 }
 
@@ -359,8 +359,8 @@ static bool objects_disjoint(struct schema *s, const struct facets *one, const s
             if (!requires(other, name) || mine == NULL || its == NULL)
                 continue;
             struct facets left = {0}, right = {0};
-            facets_add(s, &left, mine, one->items[i].at);
-            facets_add(s, &right, its, other->items[0].at);
+            facets_add(s, &left, mine, one->items[i].place);
+            facets_add(s, &right, its, other->items[0].place);
             const json_t *a = values_of(&left), *b = values_of(&right);
             if ((types_of(s, &left) & types_of(s, &right)) == 0 ||
                 (a != NULL && b != NULL && schema_values_disjoint(a, b)))
@@ -386,7 +386,8 @@ static void one_of_check(struct schema *s, const struct facet *facet, const json
 {
     size_t count = json_array_size(list);
     if (count > ONE_OF_MAX) {
-        schema_refuse(s, ST_TOO_LARGE, facet->at, "oneOf", "more than %d alternatives", ONE_OF_MAX);
+        schema_refuse(s, ST_TOO_LARGE, facet->place, "oneOf", "more than %d alternatives",
+                      ONE_OF_MAX);
         return;
     }
     struct facets *sides = schema_allocate(s, 2 * sizeof(*sides));
@@ -396,10 +397,10 @@ static void one_of_check(struct schema *s, const struct facet *facet, const json
         for (size_t k = i + 1; k < count && s->b->status == ST_OK; k++) {
             sides[0].count = sides[1].count = 0;
             sides[0].never = sides[1].never = false;
-            facets_add(s, &sides[0], json_array_get(list, i), facet->at);
-            facets_add(s, &sides[1], json_array_get(list, k), facet->at);
+            facets_add(s, &sides[0], json_array_get(list, i), facet->place);
+            facets_add(s, &sides[1], json_array_get(list, k), facet->place);
             if (s->b->status == ST_OK && !disjoint(s, &sides[0], &sides[1]))
-                schema_refuse(s, ST_UNSUPPORTED, facet->at, "oneOf",
+                schema_refuse(s, ST_UNSUPPORTED, facet->place, "oneOf",
                               "a value may satisfy alternatives %zu and %zu: use anyOf, or "
                               "constants that tell them apart",
                               i, k);
@@ -418,10 +419,10 @@ static bool expand(struct schema *s, const struct facets *list, struct fragment 
             if (alternatives == NULL || (facet->done & mark) != 0)
                 continue;
             if (json_array_size(alternatives) == 0)
-                schema_refuse(s, ST_INVALID, facet->at, key, "want a list of schemas");
+                schema_refuse(s, ST_INVALID, facet->place, key, "want a list of schemas");
             if (kind == 1)
                 one_of_check(s, facet, alternatives);
-            const struct pointer *at = schema_pointer(s, facet->at, key, 0);
+            const struct pointer *at = schema_pointer(s, facet->place, key, 0);
             *out = fragment_never(s->b);
             struct facets *next = schema_allocate(s, sizeof(*next));
             for (size_t k = 0; k < json_array_size(alternatives) && s->b->status == ST_OK; k++) {
@@ -507,7 +508,7 @@ uint32_t schema_rule(struct schema *s, const struct facets *list)
     for (const struct memo *memo = *bucket; memo != NULL; memo = memo->next)
         if (memo_equals(memo, list))
             return memo->rule;
-    const struct pointer *at = list->count > 0 ? list->items[0].at : NULL;
+    const struct pointer *at = list->count > 0 ? list->items[0].place : NULL;
     if (s->depth == DEPTH_MAX || ++s->work > WORK_MAX) {
         schema_refuse(s, ST_TOO_LARGE, at, NULL,
                       s->depth == DEPTH_MAX ? "nested deeper than 64 levels"

@@ -37,7 +37,7 @@ enum { DONE_PARTS = 1, DONE_ANY = 2, DONE_ONE = 4 };
 /* One of the subschemas of a conjunction. */
 struct facet {
     const json_t *schema;
-    const struct pointer *at; /* Its place, for errors. */
+    const struct pointer *place; /* Its place, for errors. */
     unsigned done;
 };
 

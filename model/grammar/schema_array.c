@@ -9,9 +9,9 @@ static const json_t *prefix_of(struct schema *s, const struct facet *facet)
     const json_t *prefix = json_object_get(facet->schema, "prefixItems");
     const json_t *items = json_object_get(facet->schema, "items");
     if (prefix != NULL && !json_is_array(prefix))
-        schema_refuse(s, ST_INVALID, facet->at, "prefixItems", "want a list of schemas");
+        schema_refuse(s, ST_INVALID, facet->place, "prefixItems", "want a list of schemas");
     if (prefix != NULL && json_is_array(items))
-        schema_refuse(s, ST_INVALID, facet->at, "items", "a list beside prefixItems");
+        schema_refuse(s, ST_INVALID, facet->place, "items", "a list beside prefixItems");
     return prefix != NULL || !json_is_array(items) ? prefix : items;
 }
 
@@ -27,10 +27,10 @@ static uint32_t item_rule(struct schema *s, const struct facets *list, size_t i)
         if (i < json_array_size(prefix)) {
             const char *key = old ? "items" : "prefixItems";
             facets_add(s, item, json_array_get(prefix, i),
-                       schema_pointer(s, schema_pointer(s, facet->at, key, 0), NULL, i));
+                       schema_pointer(s, schema_pointer(s, facet->place, key, 0), NULL, i));
         } else if (json_object_get(facet->schema, rest) != NULL)
             facets_add(s, item, json_object_get(facet->schema, rest),
-                       schema_pointer(s, facet->at, rest, 0));
+                       schema_pointer(s, facet->place, rest, 0));
     }
     return item != NULL ? schema_rule(s, item) : 0;
 }
@@ -96,7 +96,7 @@ struct fragment schema_array(struct schema *s, const struct facets *list)
         least = low > least ? low : least;
         most = high < most ? high : most;
         if (prefix > PREFIX_MAX)
-            schema_refuse(s, ST_TOO_LARGE, facet->at, NULL, "more than %d prefix items",
+            schema_refuse(s, ST_TOO_LARGE, facet->place, NULL, "more than %d prefix items",
                           PREFIX_MAX);
     }
     if (least > most || s->b->status != ST_OK)

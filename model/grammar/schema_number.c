@@ -31,13 +31,13 @@ static void bound_add(struct schema *s, struct bound *to, const struct facet *fa
     if (value == NULL)
         return;
     if (!json_is_number(value)) {
-        schema_refuse(s, json_is_boolean(value) ? ST_UNSUPPORTED : ST_INVALID, facet->at, key,
+        schema_refuse(s, json_is_boolean(value) ? ST_UNSUPPORTED : ST_INVALID, facet->place, key,
                       "want a number");
         return;
     }
     double number = json_number_value(value);
     if (fabs(number) > 9e18 || (json_is_real(value) && fabs(number) > 1e15)) {
-        schema_refuse(s, ST_UNSUPPORTED, facet->at, key, "the number is too large");
+        schema_refuse(s, ST_UNSUPPORTED, facet->place, key, "the number is too large");
         return;
     }
     long long whole = json_is_integer(value) ? json_integer_value(value) : (long long)number;
@@ -54,11 +54,11 @@ static uint32_t multiple_of(struct schema *s, const struct facet *facet, uint32_
     if (value == NULL)
         return before;
     if (!json_is_number(value) || number <= 0) {
-        schema_refuse(s, ST_INVALID, facet->at, "multipleOf", "want a number above 0");
+        schema_refuse(s, ST_INVALID, facet->place, "multipleOf", "want a number above 0");
         return before;
     }
     if (number > MULTIPLE_MAX || number != floor(number)) {
-        schema_refuse(s, ST_UNSUPPORTED, facet->at, "multipleOf",
+        schema_refuse(s, ST_UNSUPPORTED, facet->place, "multipleOf",
                       "only whole numbers up to %u are supported", MULTIPLE_MAX);
         return before;
     }
@@ -70,7 +70,7 @@ static uint32_t multiple_of(struct schema *s, const struct facet *facet, uint32_
     }
     uint32_t common = before / a * (uint32_t)number;
     if (common > MULTIPLE_MAX)
-        schema_refuse(s, ST_UNSUPPORTED, facet->at, "multipleOf",
+        schema_refuse(s, ST_UNSUPPORTED, facet->place, "multipleOf",
                       "the least common multiple is above %u", MULTIPLE_MAX);
     return common;
 }
@@ -92,7 +92,7 @@ static void range_find(struct schema *s, const struct facets *list, struct range
                                          ? json_pack("{s:I,s:I}", "minimum", (json_int_t)INT32_MIN,
                                                      "maximum", (json_int_t)INT32_MAX)
                                          : NULL,
-                                     facet->at, 0};
+                                     facet->place, 0};
         if (limits.schema != NULL) {
             bound_add(s, &r->low, &limits, "minimum", false, 1);
             bound_add(s, &r->high, &limits, "maximum", false, -1);
@@ -370,7 +370,7 @@ static struct fragment decimal_range(struct schema *s, const struct facets *list
     if (whole + needed > EXACT_DIGITS && needed <= EXACT_DIGITS && whole == 9)
         whole = EXACT_DIGITS - needed;
     if (whole_digits(low) > whole || whole_digits(high) > whole || whole + needed > EXACT_DIGITS) {
-        schema_refuse(s, ST_UNSUPPORTED, list->items[0].at, NULL,
+        schema_refuse(s, ST_UNSUPPORTED, list->items[0].place, NULL,
                       "minimum or maximum needs more than %d digits", EXACT_DIGITS);
         return result;
     }

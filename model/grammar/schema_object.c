@@ -70,21 +70,21 @@ static void names_find(struct object *o)
         const struct facet *facet = &o->list->items[i];
         json_t *properties = json_object_get(facet->schema, "properties");
         if (properties != NULL && !json_is_object(properties))
-            schema_refuse(o->s, ST_INVALID, facet->at, "properties", "want an object");
-        json_object_foreach(properties, name, value) declare(o, name, facet->at, "properties");
+            schema_refuse(o->s, ST_INVALID, facet->place, "properties", "want an object");
+        json_object_foreach(properties, name, value) declare(o, name, facet->place, "properties");
     }
     for (uint32_t i = 0; i < o->list->count; i++) {
         const struct facet *facet = &o->list->items[i];
         const json_t *required = json_object_get(facet->schema, "required");
         if (required != NULL && !json_is_array(required))
-            schema_refuse(o->s, ST_INVALID, facet->at, "required", "want a list of names");
+            schema_refuse(o->s, ST_INVALID, facet->place, "required", "want a list of names");
         for (size_t k = 0; k < json_array_size(required) && o->s->b->status == ST_OK; k++) {
             name = json_string_value(json_array_get(required, k));
             if (name == NULL) {
-                schema_refuse(o->s, ST_INVALID, facet->at, "required", "want a list of names");
+                schema_refuse(o->s, ST_INVALID, facet->place, "required", "want a list of names");
                 return;
             }
-            declare(o, name, facet->at, "required");
+            declare(o, name, facet->place, "required");
             require(o, name);
         }
     }
@@ -98,7 +98,7 @@ static void patterns_find(struct object *o)
         const struct facet *facet = &o->list->items[i];
         json_t *patterns = json_object_get(facet->schema, "patternProperties");
         if (patterns != NULL && !json_is_object(patterns))
-            schema_refuse(o->s, ST_INVALID, facet->at, "patternProperties", "want an object");
+            schema_refuse(o->s, ST_INVALID, facet->place, "patternProperties", "want an object");
         json_object_foreach(patterns, pattern, value)
         {
             bool known = false;
@@ -107,11 +107,11 @@ static void patterns_find(struct object *o)
             if (known)
                 continue;
             if (o->pattern_count == PATTERNS_MAX) {
-                schema_refuse(o->s, ST_TOO_LARGE, facet->at, "patternProperties",
+                schema_refuse(o->s, ST_TOO_LARGE, facet->place, "patternProperties",
                               "more than %d patterns", PATTERNS_MAX);
                 return;
             }
-            const struct pointer *at = schema_pointer(o->s, facet->at, "patternProperties", 0);
+            const struct pointer *at = schema_pointer(o->s, facet->place, "patternProperties", 0);
             o->patterns[o->pattern_count++] =
                 (struct others){pattern, at, schema_pattern(o->s, pattern, strlen(pattern), at)};
         }
@@ -141,7 +141,7 @@ static uint32_t value_rule(struct object *o, const char *name, const struct othe
             own = json_object_get(json_object_get(facet->schema, key), name);
         if (own != NULL)
             facets_add(o->s, value, own,
-                       schema_pointer(o->s, schema_pointer(o->s, facet->at, key, 0), part, 0));
+                       schema_pointer(o->s, schema_pointer(o->s, facet->place, key, 0), part, 0));
         bool found = own != NULL;
         for (size_t k = 0; k < o->pattern_count; k++) {
             const struct others *p = &o->patterns[k];
@@ -154,7 +154,7 @@ static uint32_t value_rule(struct object *o, const char *name, const struct othe
         const json_t *rest = json_object_get(facet->schema, "additionalProperties");
         if (!found && rest != NULL)
             facets_add(o->s, value, rest,
-                       schema_pointer(o->s, facet->at, "additionalProperties", 0));
+                       schema_pointer(o->s, facet->place, "additionalProperties", 0));
     }
     return value != NULL ? schema_rule(o->s, value) : 0;
 }
@@ -185,7 +185,7 @@ static struct dfa *declared_names(struct object *o)
         names[i] = (struct literal){spelled, json_spell(o->properties[i].name, bytes, spelled)};
     }
     if (total > NAMES_BYTES)
-        schema_refuse(o->s, ST_TOO_LARGE, o->list->items[0].at, "additionalProperties",
+        schema_refuse(o->s, ST_TOO_LARGE, o->list->items[0].place, "additionalProperties",
                       "not false beside names of more than %d bytes together", NAMES_BYTES);
     if (names == NULL || o->s->b->status != ST_OK)
         return NULL;
@@ -344,7 +344,7 @@ static struct fragment pairs(struct object *o)
     const bool counting = o->least > 0 || o->most != COUNT_UNLIMITED;
     uint32_t width = counting ? (uint32_t)o->count + 1 : 2;
     if (counting && o->count > COUNTED_MAX) {
-        schema_refuse(o->s, ST_TOO_LARGE, o->list->items[0].at, NULL,
+        schema_refuse(o->s, ST_TOO_LARGE, o->list->items[0].place, NULL,
                       "minProperties or maxProperties with more than %d properties", COUNTED_MAX);
         return fragment_never(b);
     }
@@ -382,7 +382,7 @@ static void counts_find(struct object *o)
         uint32_t low = schema_count(o->s, facet, "minProperties", 0);
         uint32_t high = schema_count(o->s, facet, "maxProperties", COUNT_UNLIMITED);
         if (low > required + 1 && o->more != 0)
-            schema_refuse(o->s, ST_UNSUPPORTED, facet->at, "minProperties",
+            schema_refuse(o->s, ST_UNSUPPORTED, facet->place, "minProperties",
                           "more than the required properties and one, where other names are "
                           "allowed");
         o->least = low > o->least ? low : o->least;

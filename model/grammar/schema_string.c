@@ -115,12 +115,12 @@ static void format_add(struct schema *s, struct text *t, const struct facet *fac
         if (strcmp(name, formats[i].name) != 0)
             continue;
         if (formats[i].pattern != NULL)
-            rule_add(s, t, formats[i].pattern, schema_pointer(s, facet->at, "format", 0));
+            rule_add(s, t, formats[i].pattern, schema_pointer(s, facet->place, "format", 0));
         if (formats[i].most > 0 && formats[i].most < t->most)
             t->most = formats[i].most;
         return;
     }
-    schema_refuse(s, ST_UNSUPPORTED, facet->at, "format", "\"%.40s\" is not supported",
+    schema_refuse(s, ST_UNSUPPORTED, facet->place, "format", "\"%.40s\" is not supported",
                   name != NULL ? name : "(not a text)");
 }
 
@@ -135,9 +135,10 @@ static void text_find(struct schema *s, const struct facets *list, struct text *
         t->least = low > t->least ? low : t->least;
         t->most = high < t->most ? high : t->most;
         if (json_is_string(pattern))
-            rule_add(s, t, json_string_value(pattern), schema_pointer(s, facet->at, "pattern", 0));
+            rule_add(s, t, json_string_value(pattern),
+                     schema_pointer(s, facet->place, "pattern", 0));
         else if (pattern != NULL)
-            schema_refuse(s, ST_INVALID, facet->at, "pattern", "want a text");
+            schema_refuse(s, ST_INVALID, facet->place, "pattern", "want a text");
         format_add(s, t, facet);
     }
 }

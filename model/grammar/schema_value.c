@@ -186,7 +186,7 @@ static bool value_fits(struct schema *s, const struct facets *list, unsigned typ
         if (!value_allowed(facet->schema, value))
             return false;
         if ((type & (TYPE_OBJECT | TYPE_ARRAY)) != 0 && container_keyword(facet->schema) != NULL)
-            schema_refuse(s, ST_UNSUPPORTED, facet->at, container_keyword(facet->schema),
+            schema_refuse(s, ST_UNSUPPORTED, facet->place, container_keyword(facet->schema),
                           "not supported beside objects or lists in enum or const");
     }
     if (type == TYPE_STRING)
@@ -230,7 +230,7 @@ bool schema_values(struct schema *s, const struct facets *list, unsigned types,
         const json_t *schema = list->items[i].schema;
         const json_t *choices = json_object_get(schema, "enum");
         if (choices != NULL && !json_is_array(choices))
-            schema_refuse(s, ST_INVALID, list->items[i].at, "enum", "want a list of values");
+            schema_refuse(s, ST_INVALID, list->items[i].place, "enum", "want a list of values");
         if (choices != NULL || json_object_get(schema, "const") != NULL)
             from = &list->items[i];
     }

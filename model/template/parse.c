@@ -10,15 +10,15 @@ bool token_is(const struct token *t, const char *text)
 
 bool token_skip(struct parser *p, const char *text)
 {
-    if (!token_is(p->at, text))
+    if (!token_is(p->next_token, text))
         return false;
-    p->at++;
+    p->next_token++;
     return true;
 }
 
 void parse_fail(struct parser *p, const char *wanted)
 {
-    const struct token *t = p->at;
+    const struct token *t = p->next_token;
     p->run->line = t->line;
     if (t->kind == TOKEN_NUMBER)
         run_fail(p->run, ST_INVALID, "want %s instead of a number", wanted);
@@ -35,7 +35,7 @@ void token_expect(struct parser *p, const char *text)
 struct node *node_new(struct parser *p, enum node_kind kind)
 {
     struct node *n = run_alloc(p->run, sizeof(*n));
-    *n = (struct node){.kind = (uint8_t)kind, .line = p->at->line};
+    *n = (struct node){.kind = (uint8_t)kind, .line = p->next_token->line};
     return n;
 }
 
@@ -58,9 +58,9 @@ static struct node *const_new(struct parser *p, struct value v)
 
 static struct value name_read(struct parser *p)
 {
-    if (p->at->kind != TOKEN_NAME)
+    if (p->next_token->kind != TOKEN_NAME)
         parse_fail(p, "a name");
-    return p->at++->value;
+    return p->next_token++->value;
 }
 
 /* ---- arguments, postfix, filters, tests ---- */
@@ -73,10 +73,10 @@ static struct node *parse_argument(struct parser *p)
         n->a = parse_expression(p, true);
         return n;
     }
-    if (p->at->kind == TOKEN_NAME && token_is(p->at + 1, "=")) {
+    if (p->next_token->kind == TOKEN_NAME && token_is(p->next_token + 1, "=")) {
         struct node *n = node_new(p, N_KEYWORD);
         n->value = name_read(p);
-        p->at++;
+        p->next_token++;
         n->a = parse_expression(p, true);
         return n;
     }
@@ -88,10 +88,10 @@ static struct node *parse_arguments(struct parser *p)
 {
     struct node *first = NULL, **last = &first;
     token_expect(p, "(");
-    while (!token_is(p->at, ")")) {
+    while (!token_is(p->next_token, ")")) {
         if (first != NULL) {
             token_expect(p, ",");
-            if (token_is(p->at, ")"))
+            if (token_is(p->next_token, ")"))
                 break;
         }
         *last = parse_argument(p);
@@ -115,7 +115,7 @@ static struct node *parse_subscript(struct parser *p, struct node *of)
     struct node *n = node_new(p, N_ITEM);
     int part = 0;
     n->a = of;
-    while (!token_is(p->at, "]")) {
+    while (!token_is(p->next_token, "]")) {
         if (token_skip(p, ":")) {
             if (++part == 3)
                 parse_fail(p, "]");
@@ -143,16 +143,16 @@ static struct node *parse_postfix(struct parser *p, struct node *n)
         if (token_skip(p, ".")) {
             struct node *attribute = node_new(p, N_ATTRIBUTE);
             attribute->a = n;
-            if (p->at->kind == TOKEN_NUMBER && p->at->value.kind == INT) {
+            if (p->next_token->kind == TOKEN_NUMBER && p->next_token->value.kind == INT) {
                 attribute->kind = N_ITEM;
-                attribute->b = const_new(p, p->at++->value);
+                attribute->b = const_new(p, p->next_token++->value);
             } else {
                 attribute->value = name_read(p);
             }
             n = attribute;
         } else if (token_skip(p, "[")) {
             n = parse_subscript(p, n);
-        } else if (token_is(p->at, "(")) {
+        } else if (token_is(p->next_token, "(")) {
             n = parse_call(p, n);
         } else {
             return n;
@@ -178,7 +178,7 @@ static struct node *parse_test(struct parser *p, struct node *of)
     n->a = of;
     n->value = dotted_name(p);
     n->name = test_number(n->value);
-    t = p->at;
+    t = p->next_token;
     if (token_is(t, "(")) {
         n->b = parse_arguments(p);
     } else if ((t->kind == TOKEN_NAME && !token_is(t, "else") && !token_is(t, "or") &&
@@ -192,13 +192,14 @@ static struct node *parse_test(struct parser *p, struct node *of)
 
 struct node *parse_filters(struct parser *p, struct node *n, bool leading_name)
 {
-    while (leading_name || token_is(p->at, "|") || token_is(p->at, "is") || token_is(p->at, "(")) {
+    while (leading_name || token_is(p->next_token, "|") || token_is(p->next_token, "is") ||
+           token_is(p->next_token, "(")) {
         if (leading_name || token_skip(p, "|")) {
             struct node *filter = node_new(p, N_FILTER);
             filter->a = n;
             filter->value = dotted_name(p);
             filter->name = filter_number(filter->value);
-            filter->b = token_is(p->at, "(") ? parse_arguments(p) : NULL;
+            filter->b = token_is(p->next_token, "(") ? parse_arguments(p) : NULL;
             n = filter;
             leading_name = false;
         } else if (token_skip(p, "is")) {
@@ -232,10 +233,10 @@ static struct node *parse_name(struct parser *p)
 static struct node *parse_items(struct parser *p, enum node_kind kind, const char *end)
 {
     struct node *n = node_new(p, kind), **last = &n->a;
-    while (!token_is(p->at, end)) {
+    while (!token_is(p->next_token, end)) {
         if (n->a != NULL) {
             token_expect(p, ",");
-            if (token_is(p->at, end))
+            if (token_is(p->next_token, end))
                 break;
         }
         *last = parse_expression(p, true);
@@ -253,14 +254,14 @@ static struct node *parse_items(struct parser *p, enum node_kind kind, const cha
 struct node *parse_primary(struct parser *p)
 {
     struct node *n;
-    if (p->at->kind == TOKEN_NAME)
+    if (p->next_token->kind == TOKEN_NAME)
         return parse_name(p);
-    if (p->at->kind == TOKEN_NUMBER)
-        return const_new(p, p->at++->value);
-    if (p->at->kind == TOKEN_STRING) {
-        struct value v = p->at++->value;
-        while (p->at->kind == TOKEN_STRING)
-            v = string_join(p->run, v, p->at++->value);
+    if (p->next_token->kind == TOKEN_NUMBER)
+        return const_new(p, p->next_token++->value);
+    if (p->next_token->kind == TOKEN_STRING) {
+        struct value v = p->next_token++->value;
+        while (p->next_token->kind == TOKEN_STRING)
+            v = string_join(p->run, v, p->next_token++->value);
         v.buffer = NULL;
         return const_new(p, v);
     }
@@ -284,9 +285,9 @@ static struct node *parse_unary(struct parser *p, bool with_filters)
 {
     struct node *n;
     run_enter(p->run);
-    bool negate = token_is(p->at, "-"), plus = token_is(p->at, "+");
+    bool negate = token_is(p->next_token, "-"), plus = token_is(p->next_token, "+");
     if (negate || plus) {
-        p->at++;
+        p->next_token++;
         n = binary_new(p, negate ? N_NEGATE : N_PLUS, 0, parse_unary(p, false), NULL);
     } else {
         n = parse_primary(p);
@@ -321,7 +322,7 @@ static struct node *parse_product(struct parser *p)
 static struct node *parse_concat(struct parser *p)
 {
     struct node *n = parse_product(p);
-    if (!token_is(p->at, "~"))
+    if (!token_is(p->next_token, "~"))
         return n;
     struct node *all = binary_new(p, N_CONCAT, 0, n, NULL);
     while (token_skip(p, "~"))
@@ -333,10 +334,10 @@ static struct node *parse_sum(struct parser *p)
 {
     struct node *n = parse_concat(p);
     for (;;) {
-        bool add = token_is(p->at, "+");
-        if (!add && !token_is(p->at, "-"))
+        bool add = token_is(p->next_token, "+");
+        if (!add && !token_is(p->next_token, "-"))
             return n;
-        p->at++;
+        p->next_token++;
         n = binary_new(p, N_BINARY, add ? OP_ADD : OP_SUB, n, parse_concat(p));
     }
 }
@@ -346,11 +347,11 @@ static struct node *parse_compare(struct parser *p)
     static const char *const texts[] = {"==", "!=", "<", "<=", ">", ">=", "in"};
     struct node *n = parse_sum(p), *all = NULL, **last = NULL;
     for (size_t i = 0; i <= 7; i++) {
-        bool found =
-            i < 7 ? token_skip(p, texts[i]) : token_is(p->at, "not") && token_is(p->at + 1, "in");
+        bool found = i < 7 ? token_skip(p, texts[i])
+                           : token_is(p->next_token, "not") && token_is(p->next_token + 1, "in");
         if (!found)
             continue;
-        p->at += i == 7 ? 2 : 0;
+        p->next_token += i == 7 ? 2 : 0;
         if (all == NULL) {
             all = binary_new(p, N_COMPARE, 0, n, NULL);
             last = &all->b;
@@ -364,9 +365,9 @@ static struct node *parse_compare(struct parser *p)
 
 static struct node *parse_not(struct parser *p)
 {
-    if (!token_is(p->at, "not"))
+    if (!token_is(p->next_token, "not"))
         return parse_compare(p);
-    p->at++;
+    p->next_token++;
     run_enter(p->run);
     struct node *n = binary_new(p, N_NOT, 0, parse_not(p), NULL);
     run_leave(p->run);
@@ -407,15 +408,15 @@ static bool ends_tuple(struct parser *p, const char *end)
 {
     static const char *const ends[] = {"}}", "%}", ")", "]", "=", ":"};
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
-        if (token_is(p->at, ends[i]))
+        if (token_is(p->next_token, ends[i]))
             return true;
-    return end != NULL && token_is(p->at, end);
+    return end != NULL && token_is(p->next_token, end);
 }
 
 struct node *parse_tuple(struct parser *p, bool with_choice, const char *end)
 {
     struct node *first = parse_expression(p, with_choice), *last = first;
-    if (!token_is(p->at, ","))
+    if (!token_is(p->next_token, ","))
         return first;
     struct node *n = binary_new(p, N_TUPLE, 0, first, NULL);
     while (token_skip(p, ",") && !ends_tuple(p, end))

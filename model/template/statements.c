@@ -30,8 +30,8 @@ static struct node *parse_target_item(struct parser *p, bool dotted)
     if (dotted && n->kind == N_NAME && token_skip(p, ".")) {
         struct node *attribute = node_new(p, N_ATTRIBUTE);
         attribute->a = n;
-        attribute->value = p->at->value;
-        if (p->at++->kind != TOKEN_NAME)
+        attribute->value = p->next_token->value;
+        if (p->next_token++->kind != TOKEN_NAME)
             parse_fail(p, "a name");
         return attribute;
     }
@@ -47,11 +47,11 @@ static struct node *parse_target_item(struct parser *p, bool dotted)
 static struct node *parse_target(struct parser *p, bool dotted)
 {
     struct node *first = parse_target_item(p, dotted), *last = first;
-    if (!token_is(p->at, ","))
+    if (!token_is(p->next_token, ","))
         return first;
     struct node *n = node_new(p, N_TUPLE);
     n->a = first;
-    while (token_skip(p, ",") && !token_is(p->at, "in") && !token_is(p->at, "="))
+    while (token_skip(p, ",") && !token_is(p->next_token, "in") && !token_is(p->next_token, "="))
         last = last->next = parse_target_item(p, dotted);
     return n;
 }
@@ -68,7 +68,7 @@ static struct node *parse_for(struct parser *p)
 {
     static const char *const ends[] = {"else", "endfor", NULL};
     struct node *n = node_new(p, N_FOR);
-    if (token_is(p->at, "loop"))
+    if (token_is(p->next_token, "loop"))
         parse_fail(p, "another name");
     n->a = parse_target(p, false);
     token_expect(p, "in");
@@ -128,14 +128,14 @@ static struct node *parse_parameters(struct parser *p)
 {
     struct node *first = NULL, **last = &first;
     token_expect(p, "(");
-    while (!token_is(p->at, ")")) {
+    while (!token_is(p->next_token, ")")) {
         if (first != NULL)
             token_expect(p, ",");
         struct node *n = node_new(p, N_PARAMETER);
-        n->value = p->at->value;
-        if (p->at->kind != TOKEN_NAME)
+        n->value = p->next_token->value;
+        if (p->next_token->kind != TOKEN_NAME)
             parse_fail(p, "a name");
-        p->at++;
+        p->next_token++;
         n->name = name_number(p->run, p->template, n->value);
         n->a = token_skip(p, "=") ? parse_expression(p, true) : NULL;
         *last = n;
@@ -158,10 +158,10 @@ static void parse_macro_body(struct parser *p, struct node *n, const char *end)
 static struct node *parse_macro(struct parser *p)
 {
     struct node *n = node_new(p, N_MACRO);
-    n->value = p->at->value;
-    if (p->at->kind != TOKEN_NAME)
+    n->value = p->next_token->value;
+    if (p->next_token->kind != TOKEN_NAME)
         parse_fail(p, "a name");
-    p->at++;
+    p->next_token++;
     n->name = name_number(p->run, p->template, n->value);
     n->a = parse_parameters(p);
     token_expect(p, "%}");
@@ -173,7 +173,7 @@ static struct node *parse_call_block(struct parser *p)
 {
     struct node *n = node_new(p, N_CALL_BODY);
     n->value = value_text("caller");
-    n->a = token_is(p->at, "(") ? parse_parameters(p) : NULL;
+    n->a = token_is(p->next_token, "(") ? parse_parameters(p) : NULL;
     n->b = parse_expression(p, true);
     if (n->b->kind != N_CALL)
         parse_fail(p, "a call");
@@ -185,7 +185,7 @@ static struct node *parse_call_block(struct parser *p)
 static struct node *parse_with(struct parser *p)
 {
     struct node *n = node_new(p, N_WITH), **last = &n->a;
-    while (!token_is(p->at, "%}")) {
+    while (!token_is(p->next_token, "%}")) {
         if (n->a != NULL)
             token_expect(p, ",");
         *last = node_new(p, N_KEYWORD);
@@ -202,12 +202,12 @@ static struct node *parse_with(struct parser *p)
 static struct node *parse_scope(struct parser *p, const char *end, bool named)
 {
     struct node *n = node_new(p, N_BODY);
-    while (named && p->at->kind == TOKEN_NAME)
-        p->at++;
+    while (named && p->next_token->kind == TOKEN_NAME)
+        p->next_token++;
     token_expect(p, "%}");
     n->body = parse_block(p, end);
-    if (named && p->at->kind == TOKEN_NAME)
-        p->at++;
+    if (named && p->next_token->kind == TOKEN_NAME)
+        p->next_token++;
     return n;
 }
 
@@ -254,10 +254,10 @@ static struct node *parse_body(struct parser *p, const char *const *ends)
 {
     struct node *first = NULL, **last = &first;
     run_enter(p->run);
-    while (p->at->kind != TOKEN_END) {
-        if (p->at->kind == TOKEN_DATA) {
+    while (p->next_token->kind != TOKEN_END) {
+        if (p->next_token->kind == TOKEN_DATA) {
             *last = node_new(p, N_DATA);
-            (*last)->value = p->at++->value;
+            (*last)->value = p->next_token++->value;
         } else if (token_skip(p, "{{")) {
             *last = node_new(p, N_PRINT);
             (*last)->a = parse_tuple(p, true, NULL);
@@ -265,7 +265,7 @@ static struct node *parse_body(struct parser *p, const char *const *ends)
         } else {
             token_expect(p, "{%");
             for (size_t i = 0; ends != NULL && ends[i] != NULL; i++)
-                if (token_is(p->at, ends[i])) {
+                if (token_is(p->next_token, ends[i])) {
                     run_leave(p->run);
                     return first;
                 }
@@ -282,7 +282,7 @@ static struct node *parse_body(struct parser *p, const char *const *ends)
 
 static struct node *template_parse(struct run *r, struct template *t, const struct tokens *tokens)
 {
-    struct parser p = {.run = r, .template = t, .at = tokens->items};
+    struct parser p = {.run = r, .template = t, .next_token = tokens->items};
     return parse_body(&p, NULL);
 }
 

@@ -127,8 +127,8 @@ uint32_t name_number(struct run *r, struct template *t, struct value name);
 struct parser {
     struct run *run;
     struct template *template;
-    const struct token *at; /* The next token to read. */
-    uint8_t rest_used;      /* REST_ bits of the macro that is being read. */
+    const struct token *next_token; /* The next token to read. */
+    uint8_t rest_used;              /* REST_ bits of the macro that is being read. */
 };
 
 /* Returns true if the token is an operator or a name with this text. */

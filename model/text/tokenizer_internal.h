@@ -167,10 +167,10 @@ struct split {
     void *match; /* PCRE2's match data. */
     const char *text;
     size_t bytes;
-    size_t at;                                  /* Where the next word begins. */
+    size_t next_word;                           /* Where the next word begins. */
     struct split_range found[SPLIT_PASSES_MAX]; /* The latest match of each expression. */
-    /* The part that contains `at`, for each expression: its latest match, or the text between two
-     * matches. */
+    /* The part that contains next_word, for each expression: its latest match, or the text between
+     * two matches. */
     struct split_range parts[SPLIT_PASSES_MAX];
 };
 

@@ -258,10 +258,10 @@ static inline enum status find(struct split *w, size_t pass, size_t begin, size_
     PCRE2_SPTR text = (PCRE2_SPTR)w->text + begin;
     int found = PCRE2_ERROR_JIT_BADOPTION;
     if (s->jit)
-        found = pcre2_jit_match(s->codes[pass], text, end - begin, w->at - begin, 0, w->match,
-                                s->limits);
+        found = pcre2_jit_match(s->codes[pass], text, end - begin, w->next_word - begin, 0,
+                                w->match, s->limits);
     if (found < 0 && found != PCRE2_ERROR_NOMATCH)
-        found = pcre2_match(s->codes[pass], text, end - begin, w->at - begin,
+        found = pcre2_match(s->codes[pass], text, end - begin, w->next_word - begin,
                             PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, w->match, s->limits);
     const size_t *range = pcre2_get_ovector_pointer(w->match);
     if (found == PCRE2_ERROR_NOMATCH)
@@ -276,32 +276,33 @@ static inline enum status find(struct split *w, size_t pass, size_t begin, size_
 enum status split_next(struct split *w, size_t *start_out, size_t *end_out)
 {
     size_t begin = 0, end = w->bytes;
-    if (w->at >= w->bytes)
+    if (w->next_word >= w->bytes)
         return ST_NOT_FOUND;
     if (w->splitter->anchored) {
         struct split_range found = {0, 0};
         enum status status = find(w, 0, 0, w->bytes, &found);
-        if (status != ST_OK || found.start != w->at)
+        if (status != ST_OK || found.start != w->next_word)
             return status != ST_OK ? status : ST_TOO_LARGE;
-        *start_out = w->at;
-        *end_out = w->at = found.end;
+        *start_out = w->next_word;
+        *end_out = w->next_word = found.end;
         return ST_OK;
     }
     for (size_t pass = 0; pass < w->splitter->passes; pass++) {
         struct split_range *found = &w->found[pass], *part = &w->parts[pass];
-        if (w->at >= part->end) {
-            enum status status = w->at >= found->end ? find(w, pass, begin, end, found) : ST_OK;
+        if (w->next_word >= part->end) {
+            enum status status =
+                w->next_word >= found->end ? find(w, pass, begin, end, found) : ST_OK;
             if (status != ST_OK)
                 return status;
-            part->start = w->at;
-            part->end = w->at < found->start ? found->start : found->end;
+            part->start = w->next_word;
+            part->end = w->next_word < found->start ? found->start : found->end;
         }
         begin = part->start;
         end = part->end;
     }
-    *start_out = w->at;
+    *start_out = w->next_word;
     *end_out = end;
-    w->at = end;
+    w->next_word = end;
     return ST_OK;
 }
 

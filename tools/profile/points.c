@@ -185,7 +185,9 @@ enum part { PART_FIRST, PART_LAST, PART_BATCH };
 
 static struct profile_time part_of(const struct profile_step_times *times, enum part part)
 {
-    return part == PART_FIRST ? times->first : part == PART_LAST ? times->last : times->batch;
+    return part == PART_FIRST  ? times->embedding
+           : part == PART_LAST ? times->vocabulary
+                               : times->batch;
 }
 
 /* Returns the median of a part over all samples of the points with this number of rows (PART_LAST:

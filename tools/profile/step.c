@@ -171,8 +171,8 @@ static void spread_idle(const struct profile_step *s, struct profile_step_times 
     times->whole.idle_us = profile_delay_idle_us(&s->delay, times->whole.us);
     double share = times->whole.idle_us / times->whole.us;
     times->batch.idle_us = times->batch.us * share;
-    times->first.idle_us = times->first.us * share;
-    times->last.idle_us = times->last.us * share;
+    times->embedding.idle_us = times->embedding.us * share;
+    times->vocabulary.idle_us = times->vocabulary.us * share;
     for (uint32_t i = 0; i < profile_timed.layer_count; i++)
         times->layers[i].idle_us = times->layers[i].us * share;
 }
@@ -215,8 +215,8 @@ static void run_whole(struct profile_step *s, struct engine_job *job,
         (double)(profile_timed.stamps[1].end_ns - profile_timed.stamps[0].begin_ns) * 1e-3;
     const double factor = us / out->whole.us;
     scale(&out->batch, factor);
-    scale(&out->first, factor);
-    scale(&out->last, factor);
+    scale(&out->embedding, factor);
+    scale(&out->vocabulary, factor);
     scale(&out->whole, factor);
     for (uint32_t i = 0; i < profile_timed.layer_count; i++)
         scale(&out->layers[i], factor);
@@ -228,10 +228,10 @@ static void run(struct profile_step *s, struct engine_job *job, struct profile_s
     job_run(s, job);
     assert(profile_timed.stamp_count == PROFILE_STAMP_LAYERS + layers + 2);
     out->batch = part(s, PROFILE_STAMP_START);
-    out->first = part(s, PROFILE_STAMP_EMBED);
+    out->embedding = part(s, PROFILE_STAMP_EMBED);
     for (uint32_t i = 0; i < layers; i++)
         out->layers[i] = part(s, PROFILE_STAMP_LAYERS + i);
-    out->last = part(s, PROFILE_STAMP_LAYERS + layers);
+    out->vocabulary = part(s, PROFILE_STAMP_LAYERS + layers);
     out->whole = (struct profile_time){0};
     for (uint32_t i = 0; i + 1 < profile_timed.stamp_count; i++) {
         struct profile_time time = part(s, i);

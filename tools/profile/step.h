@@ -49,11 +49,11 @@ struct profile_time {
 /* The parts of a batch in the order in which they run. */
 struct profile_step_times {
     struct profile_time batch;                /* From the call until the device begins. */
-    struct profile_time first;                /* Embedding. */
+    struct profile_time embedding;            /* Embedding. */
     struct profile_time layers[LIMIT_LAYERS]; /* Each layer of the model. */
     /* Vocabulary and sampling, until the caller has the result. The final norm is in the last
      * layer. */
-    struct profile_time last;
+    struct profile_time vocabulary;
     struct profile_time whole; /* Sum of all parts above. */
 };
 

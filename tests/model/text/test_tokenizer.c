@@ -582,7 +582,7 @@ static void check_split(const char *pre, const char *text, size_t bytes, const c
         used += end - start;
         shown[used++] = '|';
     }
-    CHECK(walk.at == bytes);
+    CHECK(walk.next_word == bytes);
     shown[used] = 0;
     CHECKF(strcmp(shown, expected) == 0, "%s: %s\n  got  %s\n  want %s", pre, text, shown,
            expected);

@@ -30,11 +30,11 @@ static double last_us(double rows)
 static struct profile_step_times sample(const struct profile_point *point, bool alike,
                                         double factor, double waited)
 {
-    struct profile_step_times times = {.batch.us = 7, .first.us = 0.1 * point->rows};
-    times.last.us = last_us(point->prompt ? 1 : point->rows);
+    struct profile_step_times times = {.batch.us = 7, .embedding.us = 0.1 * point->rows};
+    times.vocabulary.us = last_us(point->prompt ? 1 : point->rows);
     for (uint32_t i = 0; i < LAYERS; i++)
         times.layers[i].us = layer_us(i, alike, point->prompt, point->rows, point->context);
-    struct profile_time *parts[LAYERS + 3] = {&times.batch, &times.first, &times.last};
+    struct profile_time *parts[LAYERS + 3] = {&times.batch, &times.embedding, &times.vocabulary};
     for (uint32_t i = 0; i < LAYERS; i++)
         parts[3 + i] = &times.layers[i];
     for (uint32_t i = 0; i < LAYERS + 3; i++) {

@@ -32,7 +32,7 @@ static void advance(struct partition *p, const struct partition_place *place, ui
             continue;
         uint32_t before = at; /* First layer with fewer replicas. */
         const uint16_t *back = partition_back_of(p, moves[m].kind, at);
-        for (uint32_t r = 1; r <= moves[m].room && before > 0; r++) {
+        for (uint32_t r = 1; r <= moves[m].replicas_max && before > 0; r++) {
             uint32_t first = back[r];
             if (first == before)
                 continue;

@@ -100,7 +100,7 @@ static void follow_move(struct paths *s, const struct partition_place *place,
                                     .host_kind = (uint8_t)move->host_kind};
     const uint16_t *reach = partition_reach_of(p, move->kind, at);
     uint32_t end = at; /* End of the longest run with fewer replicas. */
-    for (uint32_t r = 1; r <= move->room && end < end_max; r++) {
+    for (uint32_t r = 1; r <= move->replicas_max && end < end_max; r++) {
         uint32_t far = reach[r] < end_max ? reach[r] : end_max;
         if (far == end)
             continue;

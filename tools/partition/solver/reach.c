@@ -40,7 +40,7 @@ static void advance(struct partition *p, const struct partition_place *place, ui
         if (at > 0 && !fits[moves[m].on_open_host])
             continue;
         const uint16_t *reach = partition_reach_of(p, moves[m].kind, at);
-        for (uint32_t r = 1; r <= moves[m].room; r++) {
+        for (uint32_t r = 1; r <= moves[m].replicas_max; r++) {
             uint32_t end = reach[r];
             uint16_t *far = &p->furthest_end[partition_move_target(p, &moves[m], r)];
             if (end > at && end > *far)

@@ -121,13 +121,13 @@ bool partition_place_next(const struct partition *p, struct partition_place *pla
 /* Returns the closed state with the same hosts. */
 uint32_t partition_place_closed(const struct partition *p, const struct partition_place *place);
 
-/* A possible next stage: 1 … room replicas of one kind of device, on the open host or on unused
- * hosts of one kind. */
+/* A possible next stage: 1 … replicas_max replicas of one kind of device, on the open host or on
+ * unused hosts of one kind. */
 struct partition_move {
     uint32_t kind;
     uint32_t host_kind;
     bool on_open_host;
-    uint32_t room;
+    uint32_t replicas_max;
     uint32_t per_host;
     uint32_t index; /* Use of the open host before the stage, as an index. */
     uint32_t base;  /* First slot of the state's host vector, one stage later. */

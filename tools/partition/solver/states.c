@@ -133,7 +133,7 @@ uint32_t partition_moves(const struct partition *p, const struct partition_place
                     (struct partition_move){.kind = k,
                                             .host_kind = t,
                                             .on_open_host = inside,
-                                            .room = smaller(room, p->replicas_max[k]),
+                                            .replicas_max = smaller(room, p->replicas_max[k]),
                                             .per_host = devices,
                                             .index = place->index,
                                             .base = base};
