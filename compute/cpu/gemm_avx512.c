@@ -431,7 +431,7 @@ INLINE void unpacked_tile_run(enum kernels_form form, uint32_t rows,
             v_prefetch_l2(spread.at);
         if (__builtin_expect(product_refined(a, 0, rows), 0)) {
             forget_loads();
-            block_add(refined, NULL, block, a, p->lows + first + b, f);
+            block_add(refined, NULL, block, a, p->second_planes + first + b, f);
         } else
             block_add(plain, NULL, block, a, NULL, f);
     }
