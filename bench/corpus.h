@@ -1,7 +1,7 @@
-/* corpus: the texts with which bench-tokenizer (tokenizer.c) measures: files, and generated texts
- * of several kinds. A struct corpus owns its text. The same seed gives the same text on every
- * computer. Any thread; no state. It does not tokenize, and corpus_read does not check that a file
- * is UTF-8. */
+/* corpus: the texts that bench-tokenizer (tokenizer.c) measures with: the contents of files, or
+ * generated text. The same seed gives the same text on every computer. bench-tokenizer calls it on
+ * its main thread; the functions have no state. A struct corpus owns its text. It does not
+ * tokenize, and corpus_read does not check that a file is UTF-8. */
 #ifndef BENCH_CORPUS_H
 #define BENCH_CORPUS_H
 
@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 struct corpus {
-    /* Name in the table that is printed: the kind of text, or the `name` of corpus_read. */
+    /* Name in the printed table: the kind of text, or the argument `name` of corpus_read. */
     char name[64];
     char *text; /* [bytes]: valid UTF-8 if generated; not terminated by NUL. */
     size_t bytes;
@@ -30,8 +30,9 @@ enum corpus_kind {
     CORPUS_KIND_COUNT
 };
 
-/* Generates a text of at most `bytes` bytes that ends with a whole character, word or sentence. The
- * caller frees *out with corpus_done. Returns ST_NO_MEMORY on failure. */
+/* Generates a text of at most `bytes` bytes. It never ends inside a character; words and sentences
+ * are whole too, if the kind has any. The caller frees *out with corpus_done. Returns ST_NO_MEMORY
+ * on failure. */
 enum status corpus_make(enum corpus_kind kind, size_t bytes, uint64_t seed, struct corpus *out);
 
 /* Reads the files that match the shell pattern one after the other, and repeats them until there

@@ -1,20 +1,21 @@
 /* engine_bound: the most tokens per second that the measured limits of this computer (roofline.h)
- * allow for a case of bench-engine. The model's arithmetic takes a time at these limits, and so
- * does the access to memory; the longer time gives the bound. engine_results.c prints it. Any
- * thread may call; it has no state. It measures nothing.
+ * allow for a case of bench-engine. Two times are computed: that of the model's arithmetic, and
+ * that of its reads and writes of memory. The longer time gives the bound. engine_results.c prints
+ * it. It has no state, so any thread may call it. It measures nothing.
  *
  * Counted, for a pass over R rows (tokens of a prompt, or one token of each stream):
  * - matrices: two operations per weight and row, at the rate of 8-bit dot products. In the last
  *   layer, rows that are not sampled need only K and V. Only sampled rows need the vocabulary.
  * - attention: 4 × head_count × head_dim operations per row, layer and token of its context, at the
  *   rate ENGINE_BOUND_ATTENTION.
- * - memory: every weight once per pass (of experts only those that the rows choose, if all are
- *   equally likely), K and V of all cached tokens once per pass, and K and V of the new rows
- *   written once. K and V are 16-bit integers with a scale per token and head.
+ * - memory: every weight is read once per pass (of experts, only the share that the rows choose on
+ *   average if all are equally likely), K and V of all cached tokens are read once per pass, and K
+ *   and V of the new rows are written once. K and V are 16-bit integers with a scale per token and
+ *   head.
  *
  * Not counted, although the kernels do it: scales of blocks, softmax, norms, RoPE, SiLU, packing of
  * activations, the second row of refined activations (docs/numbers.md), reading a prompt's own K
- * and V, and waiting for threads. So measured figures are below the bound. */
+ * and V, and waiting for threads. Because of this work, measured rates are below the bound. */
 #ifndef BENCH_ENGINE_BOUND_H
 #define BENCH_ENGINE_BOUND_H
 
@@ -24,7 +25,7 @@
 
 #include <stdbool.h>
 
-/* The rate at which attention is computed over a KV cache of integers
+/* The rate of roofline.h that limits attention over a KV cache of integers
  * (compute/cpu/attention_fixed.h). */
 #define ENGINE_BOUND_ATTENTION ROOFLINE_INT16
 

@@ -1,8 +1,8 @@
 /* engine_results: the samples of bench-engine, in memory and in a JSON file, and the tables that
- * are printed from them. With the file, several runs can add up, and two releases can be compared.
- * The tables show goals, medians, ranges, and how close the samples are to the bound
- * (engine_bound.h) at their time. bench-engine (engine.c) calls it on its main thread. It measures
- * nothing. */
+ * are printed from them. The file lets several runs add samples to one set, and lets two releases
+ * be compared. The tables show goals, medians, ranges, and how close each sample is to the bound
+ * (engine_bound.h) that held when it was measured. bench-engine (engine.c) calls it on its main
+ * thread. It measures nothing. */
 #ifndef BENCH_ENGINE_RESULTS_H
 #define BENCH_ENGINE_RESULTS_H
 
@@ -40,9 +40,9 @@ enum status engine_results_write(const struct engine_results *results, const cha
 enum status engine_results_add(struct engine_results *results, const struct engine_case *c,
                                uint32_t threads, const struct engine_sample *sample);
 
-/* Prints one table of the samples with `threads` threads. before: older samples to compare with;
- * NULL = none. hyper, weight_bytes: shape and size of the model, for the bound. Goals are printed
- * only if the model has the shape of the default model. */
+/* Prints one table of the samples with `threads` threads. before: samples of an earlier release to
+ * compare with; NULL = none. hyper, weight_bytes: shape and size of the model, for the bound. Goals
+ * are printed only if the model has the shape of the default model. */
 void engine_results_print(const struct engine_results *results, const struct engine_results *before,
                           uint32_t threads, const struct model_hyper *hyper, size_t weight_bytes,
                           FILE *file);

@@ -16,11 +16,11 @@
  * tokens. */
 #define ENGINE_DECODE_STEPS 32
 
-/* What chooses the tokens of a case that decodes. */
+/* How a case that decodes chooses its next tokens. */
 enum engine_sampling {
-    ENGINE_UNSAMPLED, /* Nothing: only logits are computed. */
+    ENGINE_UNSAMPLED, /* No sampling: only logits are computed. */
     ENGINE_SAMPLED,   /* Temperature and top_p. */
-    ENGINE_PENALISED, /* The same, and three penalties over the cached tokens. */
+    ENGINE_PENALISED, /* Temperature, top_p, and three penalties over the cached tokens. */
 };
 
 struct engine_case {
@@ -41,9 +41,9 @@ extern const size_t engine_case_count;
 struct engine_run;
 struct model_hyper;
 
-/* Loads the model at the path `model`, opens an engine for each of the threads_count (1 to 8)
- * numbers in `threads`, and fills the KV cache with K and V of a prompt of random tokens. Returns
- * ST_INVALID, ST_NO_MEMORY, or an error of the model file. */
+/* Loads the model at the path `model`. Opens an engine for each number of threads in `threads`
+ * [threads_count], which has 1 to 8 elements. Fills the KV cache with K and V of a prompt of random
+ * tokens. Returns ST_INVALID, ST_NO_MEMORY, or an error of the model file. */
 enum status engine_run_open(const char *model, const uint32_t *threads, uint32_t threads_count,
                             struct engine_run **out, struct error *error);
 void engine_run_close(struct engine_run *run); /* NULL is fine */

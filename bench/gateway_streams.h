@@ -1,8 +1,8 @@
 /* gateway_streams: the clients of bench-gateway (gateway.c): many streamed completions at the same
- * time, over plain sockets. gateway.c makes all calls on its only thread. The clients do little
- * work, so that they do not take time from the gateway. With `check`, each stream asks for token
- * ids and checks that they are those of gateway_machine_token, in order. This part does not wait
- * for events, measures no times and does not parse JSON: the caller waits with epoll and reads the
+ * time, over plain sockets. gateway.c makes all calls on its only thread. The clients do as little
+ * work as possible, because they use cores that the gateway needs. With `check`, each stream asks
+ * for token ids and compares them with gateway_machine_token, in order. This part does not wait for
+ * events, measures no times and does not parse JSON: the caller waits with epoll and reads the
  * clock. */
 #ifndef BENCH_GATEWAY_STREAMS_H
 #define BENCH_GATEWAY_STREAMS_H

@@ -34,7 +34,7 @@ struct roofline {
 
 const char *roofline_rate_name(enum roofline_rate rate); /* Returns a constant such as "int8". */
 
-/* Memory that the measurements read. All measurements can use the same. */
+/* Memory that the measurements read. One such memory is enough for all measurements. */
 struct roofline_memory;
 
 /* Allocates the memory. memory_bytes = bytes that the benchmark reads repeatedly, such as a model's

@@ -6,8 +6,9 @@
  * `cleave serve` (start, reload, admin requests), `cleave machine`, host/, membership/ and the
  * tools call it; other parts only read the struct. The functions keep no state. Any thread may call
  * them, if no other thread uses the same struct. In the gateway and the machines, the main thread
- * calls them. config watches no file, does not carry out a reload (server/serve_reload.c does),
- * does not check that devices or hosts exist, and looks for the model only in config_model_path. */
+ * calls them. config watches no file and does not carry out a reload (server/serve_reload.c does).
+ * It does not check that devices or hosts exist, and looks for the model only in config_model_path.
+ */
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
 
@@ -23,7 +24,7 @@
 /* The value of a whole number that is "auto". */
 #define CONFIG_AUTO UINT32_MAX
 
-/* One entry of the pools, with the machine's values of the keys of `machines`. */
+/* One machine of the pools, with its values of the keys below `machines`. */
 struct config_machine {
     char name[LIMIT_NAME_BYTES];
     enum pool pool; /* Home pool. */
@@ -40,8 +41,9 @@ struct config_machine {
     uint32_t tensor_parallel; /* Ranks of each stage that does not set its own number. */
     uint32_t threads;         /* 0 = one for each core of the host. */
     uint64_t kv_memory_bytes;
-    char ucx_devices[128]; /* As transport.ucx_devices; empty = that one. */
-    uint32_t nice;         /* Unix nice value of the machine's processes. */
+    /* As transport.ucx_devices; empty = the value of transport.ucx_devices. */
+    char ucx_devices[128];
+    uint32_t nice; /* Unix nice value of the machine's processes. */
 };
 
 /* The section `kv`. */
@@ -169,7 +171,8 @@ struct config {
 
 /* One stage process of a machine. */
 struct config_stage {
-    uint32_t entry; /* Index in the config's list of stages, the same for all ranks of a stage. */
+    /* Index in the config's list of stages, the same for all ranks of a stage. */
+    uint32_t list_index;
     uint32_t rank;  /* From 0. */
     uint32_t ranks; /* Ranks of the stage; 1 = no other ranks. */
     char device[32];
@@ -197,8 +200,8 @@ void config_stages(const struct config_machine *machine, struct config_stages *o
 /* The share of this host that a local machine uses. */
 struct config_host_share {
     uint32_t processes; /* Its own process and its local stage processes. */
-    /* Copies of the model's layers (weights and KV) that these processes hold, for example 0.5 if
-     * half of the layers are on another host, 2 if each stage has two local replicas. */
+    /* Number of copies of the model's layers (weights and KV) that these processes hold. It is 0.5
+     * if half of the layers are on another host, and 2 if each stage has two local replicas. */
     double copies;
 };
 
@@ -232,8 +235,8 @@ typedef void (*config_mistake_call)(void *self, const char *text);
 
 /* Reads a file as config_load does, but goes on after a mistake, so that one call finds all: calls
  * `each` with the text of every mistake. A key with a mistake then counts as not given. If `pools`
- * has a mistake, `machines` is not read. Returns true if *out was written: what could be read of the
- * file makes a valid config. */
+ * has a mistake, `machines` is not read. Returns true if *out was written: what could be read of
+ * the file makes a valid config. */
 bool config_load_all(const char *path, config_mistake_call each, void *self, struct config *out);
 
 /* Sets one key from the text of a command line: "http/listen" = "127.0.0.1:9000", "pools/prompt" =
@@ -250,9 +253,8 @@ enum status config_set_pair(struct config *config, const char *text, struct erro
 enum status config_check(const struct config *config, const char *place, struct error *error);
 
 /* Finds the model's file or folder. A path that is not absolute is searched in the current
- * directory, in the folder of the config file, in $XDG_CACHE_HOME/cleave or ~/.cache/cleave, then in
- * /var/lib/cleave/models.
- * Returns ST_NOT_FOUND with the places that were searched. */
+ * directory, in the folder of the config file, in $XDG_CACHE_HOME/cleave or ~/.cache/cleave, then
+ * in /var/lib/cleave/models. Returns ST_NOT_FOUND with the places that were searched. */
 enum status config_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                               struct error *error);
 
@@ -283,8 +285,8 @@ bool config_is_loopback(const struct config *config);
 bool config_has_etcd(const struct config *config);
 
 /* Returns true if the entry holds a machine. A config that was just read has no empty entries. In
- * the config of a running gateway, each machine keeps its index, and a removed machine leaves an
- * empty entry. */
+ * the config of a running gateway, a machine keeps its index, so a removed machine leaves an empty
+ * entry. */
 static inline bool config_machine_present(const struct config *config, uint32_t machine)
 {
     return machine < config->machine_count && config->machines[machine].name[0] != 0;
@@ -314,7 +316,7 @@ struct config_change {
 
 typedef void (*config_change_call)(void *self, const struct config_change *change);
 
-/* Calls `each` for every key whose values differ, except pools and machines. */
+/* Calls `each` for every key whose values differ in the two configs, except pools and machines. */
 void config_diff(const struct config *now, const struct config *next, config_change_call each,
                  void *self);
 /* Calls `each` for every key of `machines` whose values differ between two entries of a machine. */

@@ -138,7 +138,7 @@ static bool layers_follow(const char *section, const struct config_stages *stage
         if (replica || all[i].first_layer == begin)
             continue;
         char path[CONFIG_KEY_BYTES];
-        snprintf(path, sizeof(path), "%.150s/%u/layers", section, all[i].entry);
+        snprintf(path, sizeof(path), "%.150s/%u/layers", section, all[i].list_index);
         return config_fault_set(
             fault, path, " = \"%u-%u\": want layers from %u on, or those of the stage before",
             all[i].first_layer, all[i].last_layer - 1, begin);
@@ -212,7 +212,7 @@ static bool entry_add(const struct config_machine *machine, const char *section,
 
 static void entry_init(const struct config_machine *machine, uint32_t index, struct entry *out)
 {
-    *out = (struct entry){.stage = {.entry = index, .speed = 100}};
+    *out = (struct entry){.stage = {.list_index = index, .speed = 100}};
     snprintf(out->stage.device, sizeof(out->stage.device), "%s", machine->device);
 }
 
@@ -347,7 +347,7 @@ void config_machine_share(const struct config_machine *machine, struct config_ho
             continue;
         out->processes++;
         out->copies += (layers > 0 ? (double)(stage->last_layer - stage->first_layer) / layers
-                                   : 1.0 / (last->entry + 1)) /
+                                   : 1.0 / (last->list_index + 1)) /
                        stage->ranks;
     }
 }

@@ -1,7 +1,7 @@
 /* config_table: the table of keys, and the functions that the files of config/ share. Other folders
- * use config.h instead. Every value is checked as JSON; text of the command line is converted to
- * JSON first. No state: any thread may call the functions, if no other thread uses the same struct
- * config. They open no files. */
+ * use config.h instead. All values are checked in the form of JSON; text of the command line is
+ * converted to JSON first. No state: any thread may call the functions, if no other thread uses the
+ * same struct config. They open no files. */
 #ifndef CONFIG_TABLE_H
 #define CONFIG_TABLE_H
 

@@ -1,11 +1,11 @@
 /* child: starts `cleave machine` processes: the local machines of `cleave serve`
  * (server/fleet/launcher.c) and the local stage processes of a machine
- * (machine/executor/pipeline.c). Both call it on their event loop thread; there is no shared state.
- * The child gets its config in a memory file and the cluster's keys in a pipe, in which new keys
- * can follow. On another pipe the child reports the address at which it listens ("ready ADDRESS"),
- * or why it ends instead ("failed REASON").
- * This part does not watch, restart or stop the process: the caller does, with the pidfd. It does
- * not tie the child's life to the parent's: the child does (common/parent.h). */
+ * (machine/executor/pipeline.c). Both call it on their event loop thread. It keeps no state. The
+ * child gets its config in a memory file and the cluster's keys in a pipe, in which new keys can
+ * follow. On another pipe the child reports the address at which it listens ("ready ADDRESS"), or
+ * why it cannot start ("failed REASON"). This part does not watch, restart or stop the process: the
+ * caller does, with the pidfd. It does not end the child when the parent dies: the child does
+ * (common/parent.h). */
 #ifndef HOST_CHILD_H
 #define HOST_CHILD_H
 
@@ -45,9 +45,9 @@ struct child_process {
 /* Exit status of a machine one of whose stage processes was killed from outside. */
 #define CHILD_EXIT_KILLED 71
 
-/* Returns true if the process ended by an error of its own: by a signal of an error (such as
- * SIGSEGV or SIGABRT) or with CHILD_EXIT_CRASHED. Returns false if it ended by itself, or was
- * killed from outside. `info` is the result of waitid. */
+/* Returns true if the process ended by an error of its own: by a signal such as SIGSEGV or SIGABRT,
+ * or with the exit status CHILD_EXIT_CRASHED. Returns false if it exited with another status, or
+ * was killed from outside. `info` is the result of waitid. */
 bool child_crashed(const siginfo_t *info);
 /* Returns true if the process, or one of its stage processes, was killed from outside. */
 bool child_killed(const siginfo_t *info);

@@ -1,10 +1,10 @@
 /* sandbox: takes away rights that a process of cleave does not need, so that a client or a peer
  * that takes over the process gets few rights. Seccomp refuses system calls with EPERM; Landlock
  * limits files (docs/security.md). The main thread of a gateway or a machine calls it once, before
- * it starts threads, because threads and processes that are started later inherit the limits, and
- * earlier ones do not. Limits cannot be taken back. If the kernel lacks one of these features, the
- * process runs without it, and the text for the log says so. It does not limit sockets, memory or
- * time. */
+ * it starts any thread: threads and processes that are started later inherit the limits; threads
+ * that already run do not get them. Limits cannot be taken back. If the kernel lacks one of these
+ * features, the process runs without it, and the text for the log says so. It does not limit
+ * sockets, memory or time. */
 #ifndef HOST_SANDBOX_H
 #define HOST_SANDBOX_H
 

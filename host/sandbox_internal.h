@@ -13,7 +13,8 @@
 
 #define SANDBOX_PATHS_MAX 96
 
-/* Files, and folders with all that is in them. Paths that do not exist are skipped. */
+/* A list of files and folders. A folder stands for everything in it. Paths that do not exist are
+ * skipped. */
 struct sandbox_paths {
     uint32_t count;
     bool overflow; /* More than SANDBOX_PATHS_MAX were added. */
@@ -27,9 +28,8 @@ void sandbox_path_add(struct sandbox_paths *paths, const char *path);
 struct sandbox_files {
     const struct sandbox_paths *readable; /* Files that may be read; NULL = all. */
     const struct sandbox_paths *writable; /* Files that may be written. */
-    bool
-        /* This executable may be started. Other executables may never be started. */
-        may_start_self;
+    /* This executable may be started. Other executables may never be started. */
+    bool may_start_self;
 };
 
 /* Returns the version of Landlock that the kernel has; 0 = none. */

@@ -5,14 +5,15 @@
  *
  * The gateway's launcher calls turns_create. Each process that computes joins with turns_open, on
  * its event loop thread (machine/process.c); its engine (machine/executor/engine.c) asks for turns
- * and ends them. The state is in memory that all these processes share. Any of them grants the next
- * turn, in the order in which turns were asked for, when the threads of that machine fit on the
- * cores.
+ * and ends them. The state is in memory that all these processes share. There is no central
+ * process: each process that asks for a turn or ends one also grants the next turns. Turns are
+ * granted in the order in which they were asked for, each as soon as the machine's threads fit on
+ * the free cores.
  *
- * While the machines' threads do not all fit on the cores, a machine with one thread is pinned to
- * the core of its turn, because the kernel may otherwise wake the thread on a busy core. This
- * requires that there are at most 64 cores and that the machine's process may run on all of them.
- * Machines with several threads run where the kernel puts them.
+ * While the machines' threads do not all fit on the cores, the thread of a machine with one thread
+ * is pinned to the core of its turn. Otherwise the kernel may wake it on a busy core. This requires
+ * that there are at most 64 cores and that the machine's process may run on all of them. Machines
+ * with several threads run where the kernel puts them.
  *
  * Results do not depend on turns. A turn that lasts longer than 100 ms may be taken back while
  * other machines wait, so a dead or stopped process blocks the others for at most that time. There
@@ -42,8 +43,9 @@ void turns_close(struct turns *turns);
 
 /* Records that this machine's decode steps take `us` microseconds of a turn. Any thread. */
 void turns_step_us_set(struct turns *turns, uint32_t us);
-/* Returns the sum, over the other machines that have decoded within the last second, of the times
- * that they set last with turns_step_us_set; 0 = no such machine, or `turns` is NULL. */
+/* Returns the sum of the times that other machines have set last with turns_step_us_set. Only
+ * machines that have set one within the last second count. 0 = no such machine, or `turns` is
+ * NULL. */
 uint64_t turns_other_steps_us(const struct turns *turns);
 
 /* Asks for a turn without waiting; the event loop calls it when it hands a batch to the engine
@@ -51,8 +53,8 @@ uint64_t turns_other_steps_us(const struct turns *turns);
 void turns_request(struct turns *turns);
 /* Only the engine thread makes these four calls; with NULL they do nothing. turns_begin asks for a
  * turn, unless turns_request was called, and waits for the turn. turns_yield is called between
- * layers. If the turn has lasted slice_us and other machines wait, or if the turn was taken back,
- * it ends the turn and waits for the next. turns_end ends the turn. */
+ * layers. If the turn has lasted slice_us (of turns_begin) and other machines wait, or if the turn
+ * was taken back, turns_yield ends the turn and waits for the next one. turns_end ends the turn. */
 void turns_begin(struct turns *turns, uint32_t slice_us);
 /* Returns the microseconds since turns_begin returned, without those spent waiting in turns_yield.
  * NULL gives 0. */

@@ -62,7 +62,7 @@ static void batch_close(struct machine_batch *batch)
 
 enum status machine_batch_open(struct machine *m)
 {
-    m->batch_count = stage_plan_slots(&m->shape.plan);
+    m->batch_count = stage_plan_slot_count(&m->shape.plan);
     m->batches = calloc(m->batch_count, sizeof(m->batches[0]));
     enum status status = m->batches != NULL ? ST_OK : ST_NO_MEMORY;
     for (uint32_t i = 0; i < m->batch_count && status == ST_OK; i++)
@@ -286,8 +286,8 @@ static void start_batches(struct machine *m)
     }
 }
 
-/* True if the batch has only prompts that are stopped. (The answer of a decode is kept in the prefix
- * cache even if the request is stopped, so it must be computed.) */
+/* True if the batch has only prompts that are stopped. (The answer of a decode is kept in the
+ * prefix cache even if the request is stopped, so it must be computed.) */
 static bool is_unwanted(const struct machine *m, const struct machine_batch *batch)
 {
     for (uint32_t i = 0; i < batch->items.item_count; i++)
@@ -357,7 +357,8 @@ static void stats_add(struct machine *m, const struct machine_batch *batch, uint
     m->stats.token_batch_us += batch->has_prompts ? 0 : us;
 }
 
-/* A batch of stopped prompts (machine_batch_abandon_unwanted) that has ended early has no results. */
+/* A batch of stopped prompts (machine_batch_abandon_unwanted) that has ended early has no
+ * results. */
 static void abandoned_take(struct machine *m, const struct machine_batch *batch)
 {
     sched_machine_batch_done(m->sched, batch->items.index);

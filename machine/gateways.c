@@ -50,7 +50,7 @@ bool machine_gateway_add(struct machine *m, struct transport_peer *peer)
  * the config says. */
 static void mixed_update(struct machine *m)
 {
-    bool mixed = m->gateway_count == 0 && m->entry->pool == POOL_MIXED;
+    bool mixed = m->gateway_count == 0 && m->config_entry->pool == POOL_MIXED;
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
         mixed |= m->gateways[i].peer != NULL && m->gateways[i].pool == POOL_MIXED;
     token_pool_mixed_set(m->token_pool, mixed);
@@ -138,8 +138,7 @@ static void about_send(struct machine *m, struct transport_peer *peer)
     struct message message = {.kind = MESSAGE_ABOUT};
     struct message_about *about = &message.about;
     const char *commit = build_info_commit();
-    snprintf(about->device, sizeof(about->device), "%s",
-             m->executor->ops->describe(m->executor));
+    snprintf(about->device, sizeof(about->device), "%s", m->executor->ops->describe(m->executor));
     if (gethostname(about->host, sizeof(about->host) - 1) != 0)
         about->host[0] = 0;
     snprintf(about->build, sizeof(about->build), "%s%s%.40s%s", build_info_release(),

@@ -40,11 +40,11 @@ struct machine_options {
      * -1 = none. */
     int turns_fd;
     struct batch_record *batch_record; /* Record of the running batches. Not owned; NULL = none. */
-    const char *log_level;             /* Their --log-level. Not owned; NULL = the default. */
+    const char *log_level; /* --log-level of the stage processes. Not owned; NULL = the default. */
 };
 
 /* Reads the model, allocates all memory, and starts the engine or the stage processes. An error
- * names the mistake in one line. */
+ * says in one line what is wrong. */
 enum status machine_open(const struct machine_options *options, struct machine **out,
                          struct error *error);
 /* NULL is fine. Asserts that every KV block has been returned. */
@@ -60,10 +60,10 @@ int machine_fd(const struct machine *m);
  * descriptor is not readable; -1 = no limit. */
 int machine_turn(struct machine *m);
 
-/* For a machine with stages: machine_ready is true when all stage processes work; until then the
- * caller calls machine_turn. machine_failure returns an error when the machine cannot continue, for
- * example because a stage process is gone. A machine without stages is always ready and never lost.
- */
+/* For a machine with stages: machine_ready returns true when all stage processes are ready; until
+ * then the caller keeps calling machine_turn. machine_failure returns an error when the machine
+ * cannot continue, for example because a stage process is gone. A machine without stages is always
+ * ready and never lost. */
 bool machine_ready(const struct machine *m);
 enum status machine_failure(const struct machine *m, struct error *error);
 
@@ -72,9 +72,9 @@ enum status machine_failure(const struct machine *m, struct error *error);
 enum status machine_keys_set(struct machine *m, const struct secret_keys *keys,
                              struct error *error);
 
-/* Refuses new requests and cancels the present ones. machine_stopped becomes true when no batch is
- * in flight and no prompt's KV is on its way; the machine waits at most 1 s for this KV. A SHUTDOWN
- * message does the same. */
+/* Refuses new requests and cancels the present ones. machine_stopped returns true when no batch is
+ * in flight and no KV of a prompt is still being sent; the machine waits at most 1 s for this KV. A
+ * SHUTDOWN message has the same effect as machine_stop. */
 void machine_stop(struct machine *m);
 bool machine_stopped(const struct machine *m);
 

@@ -193,17 +193,17 @@ static enum status run(struct arguments *arguments, struct config *config, int *
     if (entry < 0)
         return error_set(error, ST_NOT_FOUND, "%s: machines: \"%s\" is not one of them",
                          config->source, arguments->name);
-    process.entry = &config->machines[entry];
+    process.config_entry = &config->machines[entry];
     bool child = arguments->ready_fd >= 0;
-    if (child && (process.entry->local || arguments->stage >= 0) &&
+    if (child && (process.config_entry->local || arguments->stage >= 0) &&
         !parent_end_signal_set_by_pipe(SIGTERM, arguments->ready_fd))
         return error_set(error, ST_CANCELLED, "the process that started this one has ended");
     /* a stage process started by its machine inherits the niceness */
     if (arguments->stage < 0 || !child)
-        step_back(process.entry->nice);
+        step_back(process.config_entry->nice);
     notify_open(&process.notify);
     char said[SANDBOX_TEXT_BYTES];
-    sandbox_machine_enter(config, process.entry, arguments->stage >= 0, said);
+    sandbox_machine_enter(config, process.config_entry, arguments->stage >= 0, said);
     log_info("%s", said);
     process.signal_fd = open_signals();
     listen_address(arguments, config, process.address);

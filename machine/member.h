@@ -19,8 +19,8 @@ enum status machine_member_open(const struct config *config, const struct machin
 void machine_member_close(struct machine_member *member);
 
 int machine_member_fd(const struct machine_member *member); /* Descriptor to wait for; -1 = none. */
-/* Runs one iteration; begins to remove the entry when the machine stops. Returns the milliseconds
- * until the next iteration: timeout_ms, or less; -1 = no limit. */
+/* Runs one iteration; when the machine stops, it begins to remove the entry. Returns the
+ * milliseconds until the next iteration: timeout_ms, or less; -1 = no limit. */
 int machine_member_turn(struct machine_member *member, const struct machine *m, int timeout_ms);
 /* Returns true if the process may end: registration_removed, or member is NULL. */
 bool machine_member_removed(const struct machine_member *member);

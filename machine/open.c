@@ -22,13 +22,13 @@ static enum status open_transport(void *self, uint64_t region_bytes,
 {
     struct machine *m = self;
     struct transport_options options =
-        machine_shape_transport_options(m->options.config, m->entry, &m->shape);
+        machine_shape_transport_options(m->options.config, m->config_entry, &m->shape);
     options.events = machine_transport_events();
     options.self = m;
     options.region_bytes = region_bytes;
     options.device = device;
     options.keys = m->options.cluster_keys;
-    memcpy(options.identity.name, m->entry->name, sizeof(options.identity.name));
+    memcpy(options.identity.name, m->config_entry->name, sizeof(options.identity.name));
     enum status status = transport_open(m->options.transport, &options, &m->transport, error);
     *out = m->transport;
     return status;
@@ -39,7 +39,7 @@ static enum status open_executor(struct machine *m, struct error *error)
 {
     const struct executor_options options = {
         .config = m->options.config,
-        .entry = m->entry,
+        .config_entry = m->config_entry,
         .shape = &m->shape,
         .file = m->file,
         .compute = m->options.compute,
@@ -93,7 +93,7 @@ static uint8_t kv_path(const struct config *config)
 static enum status open_pools(struct machine *m)
 {
     const struct config *config = m->options.config;
-    const struct prompt_links_options links = {.name = m->entry->name,
+    const struct prompt_links_options links = {.name = m->config_entry->name,
                                                .transport = m->transport,
                                                .link_changed = machine_link_report,
                                                .peer_lost = machine_link_lost,
@@ -101,7 +101,7 @@ static enum status open_pools(struct machine *m)
                                                .target_drop = machine_target_drop,
                                                .self = m};
     const struct token_pool_options tokens = {
-        .name = m->entry->name,
+        .name = m->config_entry->name,
         .sched = m->sched,
         .kv = m->kv,
         .prefix = m->prefix,
@@ -119,7 +119,7 @@ static enum status open_pools(struct machine *m)
     if (status != ST_OK)
         return status;
     const struct prompt_pool_options prompts = {
-        .name = m->entry->name,
+        .name = m->config_entry->name,
         .sched = m->sched,
         .kv = m->kv,
         .prefix = m->prefix,
@@ -144,7 +144,7 @@ static enum status open_pools(struct machine *m)
     status = prompt_pool_open(&prompts, &m->prompt_pool);
     if (status != ST_OK)
         return status;
-    m->home_pool = m->entry->pool;
+    m->home_pool = m->config_entry->pool;
     token_pool_mixed_set(m->token_pool, m->home_pool == POOL_MIXED);
     return machine_batch_open(m);
 }
@@ -202,7 +202,7 @@ static enum status machine_grammars_open(struct machine *m, struct error *error)
 {
     struct grammar_input *input = malloc(sizeof(*input));
     if (input == NULL)
-        return error_set(error, ST_NO_MEMORY, "machine %s: out of memory", m->entry->name);
+        return error_set(error, ST_NO_MEMORY, "machine %s: out of memory", m->config_entry->name);
     *input = (struct grammar_input){.file = m->file, .vocab = m->shape.hyper.vocab};
     enum status status = grammar_cache_open(vocabulary_make, input, &m->grammars, error);
     if (status == ST_OK)
@@ -215,7 +215,7 @@ static enum status machine_grammars_open(struct machine *m, struct error *error)
 static enum status open_all(struct machine *m, struct error *error)
 {
     enum status status =
-        machine_shape_read(m->options.config, m->entry, &m->file, &m->shape, error);
+        machine_shape_read(m->options.config, m->config_entry, &m->file, &m->shape, error);
     if (status != ST_OK)
         return status;
     m->arena = m->shape.arena;
@@ -231,7 +231,8 @@ static enum status open_all(struct machine *m, struct error *error)
     if (status == ST_OK)
         status = open_pools(m);
     if (status != ST_OK)
-        return error_set(error, status, "machine %s: %s", m->entry->name, status_name(status));
+        return error_set(error, status, "machine %s: %s", m->config_entry->name,
+                         status_name(status));
     return open_loop(m, error);
 }
 
@@ -240,7 +241,7 @@ static void log_opened(const struct machine *m)
     const struct machine_shape *shape = &m->shape;
     log_info("machine %s serves %s on %s: %u KV blocks of %u tokens, context %u; opened in %d ms "
              "(weights: %d)",
-             m->entry->name, shape->hyper.name, m->executor->ops->describe(m->executor),
+             m->config_entry->name, shape->hyper.name, m->executor->ops->describe(m->executor),
              m->arena.block_count, m->arena.block_tokens, shape->context_tokens,
              (int)((clock_now_us(m->options.clock) - m->now_us) / 1000),
              (int)((m->weights_us - m->now_us) / 1000));
@@ -249,7 +250,7 @@ static void log_opened(const struct machine *m)
         log_warn(
             "machine %s: the model's context of %u tokens is cut to %u, which is the most that "
             "cleave serves",
-            m->entry->name, shape->hyper.context_tokens, LIMIT_CONTEXT_TOKENS);
+            m->config_entry->name, shape->hyper.context_tokens, LIMIT_CONTEXT_TOKENS);
 }
 
 enum status machine_open(const struct machine_options *options, struct machine **out,
@@ -263,7 +264,7 @@ enum status machine_open(const struct machine_options *options, struct machine *
     if (m == NULL)
         return error_set(error, ST_NO_MEMORY, "machine %s: out of memory", options->name);
     m->options = *options;
-    m->entry = &options->config->machines[entry];
+    m->config_entry = &options->config->machines[entry];
     m->epoll_fd = -1;
     m->now_us = clock_now_us(options->clock);
     enum status status = open_all(m, error);

@@ -52,8 +52,8 @@ void machine_request_refuse(struct machine *m, struct transport_peer *gateway,
 {
     struct message message = {.kind = MESSAGE_FAILED,
                               .failed = {.request = *request, .status = status}};
-    snprintf(message.failed.text, sizeof(message.failed.text), "machine %s %s", m->entry->name,
-             text);
+    snprintf(message.failed.text, sizeof(message.failed.text), "machine %s %s",
+             m->config_entry->name, text);
     machine_send(m, gateway, &message);
 }
 
@@ -277,8 +277,8 @@ void machine_peers_drop(struct machine *m)
     struct doomed_peer doomed;
     while (doomed_take(&m->doomed, &doomed)) {
         m->event_count++; /* memory may be free now */
-        log_warn("disconnects %s: %s", name_of(doomed.peer), doomed.why);
-        remove_peer(m, doomed.peer, doomed.why);
+        log_warn("disconnects %s: %s", name_of(doomed.peer), doomed.reason);
+        remove_peer(m, doomed.peer, doomed.reason);
         transport_disconnect(m->transport, doomed.peer);
     }
 }

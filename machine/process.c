@@ -149,7 +149,7 @@ static enum status serve_machine(struct machine_process *process, struct machine
 {
     const struct config *config = process->config;
     const struct runner runner = {.process = process, .machine = m};
-    const char *name = process->entry->name;
+    const char *name = process->config_entry->name;
     char address[LIMIT_ADDRESS_BYTES];
     struct machine_member *member = NULL;
     bool ready;
@@ -181,7 +181,7 @@ enum status machine_process_run_machine(struct machine_process *process, struct 
         return ST_INVALID;
     const struct machine_options options = {
         .config = process->config,
-        .name = process->entry->name,
+        .name = process->config_entry->name,
         .transport = &transport_ucx,
         .clock = &clock_system,
         .cluster_keys = process->keys->keys.count > 0 ? &process->keys->keys : NULL,
@@ -204,7 +204,7 @@ enum status machine_process_run_stage(struct machine_process *process, struct er
 {
     const struct stage_options options = {
         .config = process->config,
-        .machine_name = process->entry->name,
+        .machine_name = process->config_entry->name,
         .process_index = (uint32_t)process->stage,
         .transport = &transport_ucx,
         .clock = &clock_system,
@@ -221,7 +221,7 @@ enum status machine_process_run_stage(struct machine_process *process, struct er
     if (status == ST_OK)
         status = say_ready(process->ready_fd, address, error);
     if (status == ST_OK) {
-        log_info("stage %s/%d listens on %s", process->entry->name, process->stage, address);
+        log_info("stage %s/%d listens on %s", process->config_entry->name, process->stage, address);
         serving_say(process, address);
     }
     const struct runner runner = {.process = process, .stage = s};
@@ -243,7 +243,7 @@ enum status machine_process_turns_open(struct machine_process *process, struct e
 {
     struct config_stages stages;
     const int stage = process->stage;
-    config_stages(process->entry, &stages);
+    config_stages(process->config_entry, &stages);
     if (process->turns_fd < 0 || process->config->scheduler.turn_ms == 0 ||
         (stage < 0 && stages.count > 0))
         return ST_OK;
@@ -251,6 +251,7 @@ enum status machine_process_turns_open(struct machine_process *process, struct e
         stage >= 0 && (uint32_t)stage < stages.count ? &stages.stages[stage] : NULL;
     if (own != NULL && own->ranks > 1)
         return ST_OK;
-    return turns_open(process->turns_fd, own != NULL ? own->threads : process->entry->threads,
-                      &process->turns, error);
+    return turns_open(process->turns_fd,
+                      own != NULL ? own->threads : process->config_entry->threads, &process->turns,
+                      error);
 }

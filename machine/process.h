@@ -1,10 +1,10 @@
-/* machine_process: a process of `cleave machine` after its command line is read: a machine, or a
- * stage process of one. machine/main.c calls it on the main thread, which becomes the event loop
- * thread. It opens the machine or the stage, listens, registers a machine in etcd (member.h), and
- * reports the address to the parent process (the ready line). Then it runs the event loop until a
- * signal, a SHUTDOWN message, the end of a stage's head, or an error ends it. SIGHUP makes it read
- * the cluster keys again. It parses no options, and starts no stage processes (the head's executor
- * does). */
+/* machine_process: runs a process of `cleave machine` after its command line has been read. The
+ * process is a machine, or a stage process of a machine. machine/main.c calls it on the main
+ * thread, which becomes the event loop thread. It opens the machine or the stage, listens,
+ * registers a machine in etcd (member.h), and reports the address to the parent process (the ready
+ * line). Then it runs the event loop until a signal, a SHUTDOWN message, the end of a stage's head,
+ * or an error ends it. SIGHUP makes it read the cluster keys again. It parses no options, and
+ * starts no stage processes (the head's executor does). */
 #ifndef MACHINE_PROCESS_H
 #define MACHINE_PROCESS_H
 
@@ -16,7 +16,7 @@
 
 struct machine_process {
     const struct config *config;
-    const struct config_machine *entry;
+    const struct config_machine *config_entry;
     int stage;                         /* Index of the stage process; -1 = the machine itself. */
     char address[LIMIT_ADDRESS_BYTES]; /* Address to listen on. */
     struct machine_keys *keys;         /* Not owned. */
@@ -30,7 +30,7 @@ struct machine_process {
      * process crashed or was killed. Set by machine_process_run_machine; 0 = none of these. */
     int exit_status;
     struct notify notify; /* The service manager. */
-    int signal_fd; /* signalfd: SIGHUP, and the signals that end the process. */
+    int signal_fd;        /* signalfd: SIGHUP, and the signals that end the process. */
     /* --log-level for stage processes that the machine starts; NULL = the default. */
     const char *log_level;
 };

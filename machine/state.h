@@ -20,8 +20,7 @@
 
 #define MACHINE_GATEWAYS_MAX 8 /* Gateways that may be connected at the same time. */
 
-/* Demand that one gateway has sent since it connected, or that all have sent since the machine
- * started. */
+/* Demand: of one gateway since it connected, or of all gateways since the machine started. */
 struct machine_demand {
     uint64_t prompt_tokens; /* Tokens of all PREFILLs. */
     uint64_t answers;       /* Number of all RESERVEs. */
@@ -33,7 +32,7 @@ struct machine_gateway {
     enum pool pool;              /* The current pool that it sent last; at first POOL_PROMPT. */
     struct machine_demand demand;
     struct message_others others_sent; /* The OTHERS message that was sent to it last. */
-    bool about_sent;    /* ABOUT was sent. */
+    bool about_sent;                   /* ABOUT was sent. */
     bool prefixes_sent; /* The gateway knows the prefix cache as it was at the last report. */
 };
 
@@ -66,7 +65,7 @@ struct machine_batch {
 
 struct machine {
     struct machine_options options;
-    const struct config_machine *entry;
+    const struct config_machine *config_entry;
     struct model_file *file; /* NULL once the weights are loaded. */
     struct machine_shape shape;
     struct kv_arena arena;           /* Copy of shape.arena. */
@@ -78,7 +77,8 @@ struct machine {
     struct kv_prefix *prefix;          /* NULL = off. */
     struct machine_prefixes *prefixes; /* NULL = off. */
     struct grammar_cache *grammars;
-    /* RESERVE and PREFILL whose constraint is not compiled yet, in order of arrival. */
+    /* Messages RESERVE and PREFILL whose constraints are not compiled yet, in the order of
+     * arrival. */
     struct machine_held *held_messages;
     size_t held_bytes; /* Memory of `held_messages`. */
     struct sched_machine *sched;
@@ -90,9 +90,10 @@ struct machine {
     struct token_pool *token_pool;
     uint32_t batch_count;          /* Most batches in flight. */
     struct machine_batch *batches; /* [batch_count], by the scheduler's batch slot. */
-    struct sched_batch
-        next_batch; /* The scheduler's next batch, before it is copied to `batches`. */
-    /* epoll descriptor over those of the transport, the executor and the constraints. */
+    /* The scheduler's next batch, before it is copied to `batches`. */
+    struct sched_batch next_batch;
+    /* epoll descriptor that watches the descriptors of the transport, the executor and the
+     * constraints. */
     int epoll_fd;
 
     uint32_t gateway_count;
@@ -104,13 +105,14 @@ struct machine {
     struct refusals refusals;
     struct message_buffer send_buffer; /* Encoding buffer for the message being sent. */
 
-    int64_t weights_us;      /* When the weights were loaded. */
-    int64_t now_us;          /* Current time, read at the start of each round of an iteration. */
-    uint32_t event_count;    /* Events of connections, transfers and stages in this round. */
-    bool sends_queued;       /* Messages or writes were queued in this round. */
-    bool stats_changed;      /* Statistics may have changed since they were sent last. */
-    int64_t stats_due_us;    /* Earliest time to send statistics. */
-    int64_t executor_due_us; /* When to call the executor again; INT64_MAX = no limit. */
+    int64_t weights_us;   /* When the weights were loaded. */
+    int64_t now_us;       /* Current time, read at the start of each round of an iteration. */
+    uint32_t event_count; /* Events of connections, transfers and stages in this round. */
+    bool sends_queued;    /* Messages or writes were queued in this round. */
+    bool stats_changed;   /* Statistics may have changed since they were sent last. */
+    int64_t stats_due_us; /* Earliest time to send statistics. */
+    /* When to call executor_ops.progress again at the latest; INT64_MAX = no limit. */
+    int64_t executor_due_us;
     bool stopping;
     int64_t stop_by_us;         /* While stopping: when the machine stops waiting for transfers. */
     struct message_stats stats; /* Counters of batches, their rows and their time. */

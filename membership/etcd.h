@@ -1,10 +1,10 @@
 /* etcd: calls of etcd's JSON gateway (etcd 3.4 or newer, /v3/…) over libcurl, which the first
  * etcd_open loads. With several endpoints, a failed call makes the following calls go to the next
- * endpoint. With a user, the first call waits for a login, and calls carry its token; a call whose
- * token etcd no longer takes is repeated once, after another login. registration.c (in a machine)
- * and watch.c (in the gateway) make every call, on the event loop thread of the process. It never
- * blocks and never logs. It does not repeat other failed calls (its callers do), and it does not
- * know what the keys mean. */
+ * endpoint. With a user, the first call waits for a login, and calls carry its token; if etcd no
+ * longer accepts the token, the client logs in again and repeats the call once. registration.c (in
+ * a machine) and watch.c (in the gateway) make every call, on the event loop thread of the process.
+ * It never blocks and never logs. It does not repeat calls that failed for other reasons (its
+ * callers do), and does not know what the keys mean. */
 #ifndef MEMBERSHIP_ETCD_H
 #define MEMBERSHIP_ETCD_H
 

@@ -20,8 +20,9 @@ struct registration_options {
     uint32_t lease_s;            /* Time after which the entry of a dead process disappears. */
     const struct clock *clock;   /* Must outlive the registration. */
     const struct member *member; /* Copied. */
-    /* registered = true: the entry exists, and `text` says where; false: `text` says why the entry
-     * does not exist. Called by registration_turn when `registered` or `text` has changed. */
+    /* registered = true: the entry exists, and `text` names its key and the endpoint; false: `text`
+     * says why the entry does not exist. Called by registration_turn when `registered` or `text`
+     * has changed. */
     void (*state_changed)(void *self, bool registered, const char *text);
     void *self; /* First argument of `state_changed`. */
 };

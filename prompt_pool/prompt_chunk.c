@@ -11,7 +11,8 @@
 static void tokens_send(struct prompt_pool *pool, const struct prompt_request *request)
 {
     if (pool->token_count > 0 && request->gateway != NULL)
-        pool->options.calls.send_tokens(pool->options.self, request->gateway, &pool->tokens);
+        pool->options.calls.send_tokens(pool->options.self, request->gateway,
+                                        &pool->tokens_message);
     pool->token_count = 0;
 }
 
@@ -21,8 +22,8 @@ static void tokens_add(struct prompt_pool *pool, const struct prompt_request *re
     token->request = request->attempt.id;
     token->generation = request->attempt.generation;
     if (pool->token_count == 0)
-        message_tokens_begin(&pool->tokens);
-    enum status status = message_tokens_add(&pool->tokens, token);
+        message_tokens_begin(&pool->tokens_message);
+    enum status status = message_tokens_add(&pool->tokens_message, token);
     assert(status == ST_OK); /* Far below the limit of a message. */
     pool->token_count++;
 }

@@ -1,9 +1,10 @@
 /* prompt_links: the connections from this machine to the token machines that it writes KV to. It
  * connects when a gateway sends PEER, tries again with increasing pauses, and reports the state of
- * each link (LINK). A link is up when the token machine is connected and has sent STAGES, and when
- * every process of this machine that writes KV is connected to the token machine's processes
- * (`target_prepare`). machine/ opens and changes links, prompt_pool.c looks them up, both on the
- * machine's event loop thread. It writes no KV and does not choose the machines of a request. */
+ * each link (LINK). A link is up when two conditions hold: the token machine is connected and has
+ * sent STAGES; and every process of this machine that writes KV is connected to the token machine's
+ * processes (`target_prepare`). machine/ opens and changes links, prompt_pool.c looks them up, both
+ * on the machine's event loop thread. It writes no KV, and it does not choose the machines of a
+ * request. */
 #ifndef PROMPT_POOL_PROMPT_LINKS_H
 #define PROMPT_POOL_PROMPT_LINKS_H
 
@@ -14,19 +15,19 @@
 struct prompt_links;
 
 struct prompt_links_options {
-    /* Name of this machine; must outlive the links. A PEER with this name makes no connection, and
-     * is reported as a link that is up. */
+    /* Name of this machine; must outlive the links. A PEER with this name makes no connection; its
+     * link is reported as up, because the KV then stays on this machine. */
     const char *name;
     struct transport *transport;
     /* The state of a link or its text has changed, or a gateway wants a link that is up. The
-     * function sends `link` to all gateways. */
+     * function sends the message LINK to all gateways. */
     void (*link_changed)(void *self, const struct message_link *link);
     /* The connection has ended: no write to the peer is in flight any longer. */
     void (*peer_lost)(void *self, struct transport_peer *peer, const char *text);
-    /* Token machine number `target` is connected and has the processes `stages`. The number is the
-     * same as long as a gateway has the machine. The function connects the processes of this
-     * machine with those of the token machine, and calls prompt_links_target_prepared, during the
-     * call or later. */
+    /* Token machine number `target` is connected and has the processes `stages`. The machine keeps
+     * this number as long as at least one gateway wants the link. The function connects the
+     * processes of this machine with those of the token machine, and calls
+     * prompt_links_target_prepared, during the call or later. */
     void (*target_prepare)(void *self, uint32_t target, const struct message_peer *machine,
                            struct transport_peer *peer, const struct message_stages *stages);
     /* Ends the connections that `target_prepare` made for the target. */
@@ -43,12 +44,13 @@ void prompt_links_close(struct prompt_links *links);
 /* Handles PEER of a gateway: keeps a connection to the machine that `peer` names. `gateway` is the
  * gateway's index, below 32. A new address replaces the old one, unless the link is up and another
  * gateway wants it. An empty address means that the gateway no longer has the machine; the
- * connection ends if no other gateway wants it. A link that is up is reported. A link that is down
- * is tried again soon, and the result is reported. Returns ST_NO_RESOURCE if there are already
- * LIMIT_MACHINES links, ST_INVALID if the machine has no name. */
+ * connection ends if no other gateway wants it. If the link is up, it is reported again. If the
+ * link is down, it is tried again soon, and the result is reported. Returns ST_NO_RESOURCE if there
+ * are already LIMIT_MACHINES links, ST_INVALID if the machine has no name. */
 enum status prompt_links_peer_set(struct prompt_links *links, uint32_t gateway,
                                   const struct message_peer *peer, int64_t now_us);
-/* The gateway's connection has ended. Its links stay, because the gateway may connect again. */
+/* Call it when the gateway's connection has ended. The links that it wanted stay, because the
+ * gateway may connect again. */
 void prompt_links_gateway_gone(struct prompt_links *links, uint32_t gateway);
 
 /* Returns the peer of the link with this name if the link is up, else NULL with the reason in

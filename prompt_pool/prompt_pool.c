@@ -64,7 +64,7 @@ void prompt_pool_close(struct prompt_pool *pool)
         if (pool->requests[i].state != PROMPT_FREE)
             request_forget(pool, &pool->requests[i]);
     sched_slots_close(pool->slots);
-    message_buffer_done(&pool->tokens);
+    message_buffer_done(&pool->tokens_message);
     free(pool);
 }
 

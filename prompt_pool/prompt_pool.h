@@ -1,11 +1,11 @@
-/* prompt_pool: the prompt phase of requests on one machine. PREFILL admits a request. Its prompt is
- * computed in chunks, while the KV of finished layers is written into the token machine's blocks.
- * Then its first token goes to the gateway, and KV_READY to the token machine.
+/* prompt_pool: the prompt phase of requests on one machine. The message PREFILL admits a request.
+ * The prompt is computed in chunks, while the KV of finished layers is written into the token
+ * machine's blocks. Then the first token is sent to the gateway, and KV_READY to the token machine.
  *
  * It owns its requests and the blocks that it takes for them. It does not decide about batches
  * (sched_machine does) and does not compute (the executor does): it describes each chunk to its
- * caller, machine/, and gets the results. The machine's event loop thread makes every call. It
- * never logs and never waits. */
+ * caller (machine/batch.c), which passes back the results. The machine's event loop thread makes
+ * every call. It never logs and never waits. */
 #ifndef PROMPT_POOL_PROMPT_POOL_H
 #define PROMPT_POOL_PROMPT_POOL_H
 
@@ -29,8 +29,8 @@ struct prompt_local {
     const kv_block_id *blocks; /* kv_tables.ids of the request in the token pool. */
     uint32_t stride;
     uint32_t span_count;
-    /* Number of the first spans that already have their KV; they hold fewer tokens than the
-     * prompt. */
+    /* Number of the first spans that already have their KV. They hold fewer tokens than the prompt
+     * has, so at least one token is computed. */
     uint32_t held_span_count;
 };
 
@@ -41,8 +41,9 @@ struct prompt_pool_calls {
     /* Queues an encoded message TOKENS for a peer. */
     void (*send_tokens)(void *self, struct transport_peer *peer,
                         const struct message_buffer *tokens);
-    /* For a prompt whose KV stays on this machine. local_blocks returns the reserved blocks of the
-     * request, or ST_NOT_FOUND. The blocks stay reserved until local_ready or local_aborted. */
+    /* The next three functions are called for a prompt whose KV stays on this machine. local_blocks
+     * returns the reserved blocks of the request, or ST_NOT_FOUND. The blocks stay reserved until
+     * local_ready or local_aborted. */
     enum status (*local_blocks)(void *self, const struct message_request *request,
                                 struct prompt_local *out);
     void (*local_ready)(void *self, const struct message_kv_ready *ready, int64_t now_us);
@@ -93,13 +94,13 @@ struct prompt_pool_options {
 enum status prompt_pool_open(const struct prompt_pool_options *options, struct prompt_pool **out);
 void prompt_pool_close(struct prompt_pool *pool); /* Frees every block. NULL is fine. */
 
-/* Handle PREFILL and CANCEL of a gateway. A PREFILL that cannot be admitted is answered with FAILED
- * to the gateway and KV_ABORTED to the token machine. */
+/* Handle the messages PREFILL and CANCEL of a gateway. A PREFILL that cannot be admitted is
+ * answered with FAILED to the gateway and KV_ABORTED to the token machine. */
 void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gateway,
                          const struct message_prefill *prefill, int64_t now_us);
 void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *request);
 
-/* Handles CANCEL of a token machine, which has given the request up. If the pool has the request,
+/* Handles CANCEL of a token machine that has given up the request. If the pool has the request,
  * cancels it and returns true; KV_ABORTED follows when its writes have arrived. Else returns false:
  * a PREFILL of the request that arrives later will fail, so the caller sends KV_ABORTED at once. */
 bool prompt_pool_withdraw(struct prompt_pool *pool, const struct message_request *request);
@@ -114,8 +115,8 @@ uint32_t prompt_pool_holder_count(const struct prompt_pool *pool);
 
 /* Cancels the requests of a gateway whose connection has ended. NULL = of all gateways. */
 void prompt_pool_gateway_gone(struct prompt_pool *pool, const struct transport_peer *gateway);
-/* The connection to a token machine has ended: fails its requests, except those whose answer ended
- * with the first token; these are completed. */
+/* Call it when the connection to a token machine (target) has ended. Requests whose answer ended
+ * with the first token are completed; all other requests of the target fail. */
 void prompt_pool_target_down(struct prompt_pool *pool, const struct transport_peer *target,
                              const char *text, int64_t now_us);
 /* Call it when a flush has ended (calls.flush): ST_OK = everything written for the request with
@@ -123,16 +124,17 @@ void prompt_pool_target_down(struct prompt_pool *pool, const struct transport_pe
 void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status status,
                          int64_t now_us);
 
-/* Call them before and after sched_machine_batch_next of the path. prompt_pool_prefixes_enter looks
- * up the prefixes of the prompts that may be in the next batch (of at most batch_tokens prompt
- * tokens), and reports to the scheduler how many tokens are left to compute.
+/* Call them before and after sched_machine_batch_next of the path. batch_tokens: most prompt tokens
+ * of the batch. prompt_pool_prefixes_enter looks up the prefixes of the prompts that may be in the
+ * batch, and tells the scheduler how many tokens of each prompt are left to compute.
  * prompt_pool_prefixes_leave releases the prefixes of the prompts that are not in the batch, so
  * that a waiting prompt holds no blocks. */
 void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t path, uint32_t batch_tokens);
 void prompt_pool_prefixes_leave(struct prompt_pool *pool);
 
-/* KV that the stages of a machine push for a chunk, each stage its own layers: spans [first_span,
- * first_span + count) of the prompt; in layers with a window, only those from window_first on. */
+/* The KV that the stages of a machine push for one chunk, each stage that of its own layers: spans
+ * [first_span, first_span + span_count) of the prompt; in layers with a window, only those from
+ * window_first on. */
 struct prompt_push {
     uint32_t span_count;   /* 0 = nothing to push. */
     uint32_t first_span;   /* First span of the prompt that is pushed. */
@@ -150,20 +152,21 @@ struct prompt_push {
     bool is_last; /* The last push of the prompt: the stages flush after it. */
 };
 
-/* One prompt item of a batch, as the engine needs it. Pointers are valid until
+/* A prompt item (chunk) of a batch, as the engine needs it. Pointers are valid until
  * prompt_pool_chunk_done. */
 struct prompt_chunk {
     uint64_t request;          /* The request's id. */
     const uint32_t *token_ids; /* The chunk's item->token_count tokens. */
-    /* Position of the first id in the prompt. (item->first_token counts from the end of the cached
-     * part.) */
+    /* Position of the first id in the prompt. (item->first_token is counted from the end of the
+     * cached part.) */
     uint32_t first_token;
     const kv_block_id *blocks; /* kv_tables.ids of the request. */
     uint32_t group_stride;     /* kv_tables.stride of the request. */
-    kv_owner_id owner;         /* Identifies this use of the slot. */
+    /* Identifies the request; distinguishes it from others that had the same slot. */
+    kv_owner_id owner;
     struct prompt_push push;
     const struct sampling *sampling;
-    struct sample_context context; /* Set if `sample`. */
+    struct sample_context context; /* Set if samples_token is true. */
     struct grammar_answer *answer; /* NULL = no constraint. */
     uint32_t output_limit;         /* Most tokens of the answer. */
     bool samples_token;            /* The last row gives token 0 of the answer. */
@@ -188,13 +191,13 @@ void prompt_pool_layers_done(struct prompt_pool *pool, uint32_t layers, int64_t 
  * chunk with a score_count above 0, it calls prompt_pool_score_add for each score in order, and
  * prompt_pool_scores_end. After that it calls prompt_pool_chunk_done for every chunk of the batch.
  * `token` has index, id, finish and log-probabilities; the pool sets the other fields. For
- * prompt_pool_chunk_done, `token` is NULL unless chunk->sample. */
+ * prompt_pool_chunk_done, `token` is NULL unless the chunk's samples_token is true. */
 void prompt_pool_score_add(struct prompt_pool *pool, sched_slot slot, struct message_token *token);
 void prompt_pool_scores_end(struct prompt_pool *pool, sched_slot slot);
 void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_item *item,
                             struct message_token *token, int64_t now_us);
-/* Takes the place of prompt_pool_chunk_done if the batch has ended early (executor_ops.abandon): the
- * KV of the chunk is not complete. Requires that the request is stopped. */
+/* Takes the place of prompt_pool_chunk_done if the batch has ended early (executor_ops.abandon):
+ * the KV of the chunk is not complete. Requires that the request is stopped. */
 void prompt_pool_chunk_abandoned(struct prompt_pool *pool, const struct sched_batch_item *item);
 /* Handles the prompts whose last chunk is done: sends their first tokens, pushes the KV that is not
  * pushed yet, and flushes. Separate from prompt_pool_chunk_done, so that the next batch can start

@@ -2,11 +2,11 @@
  * prompt_chunk.c (batches), prompt_prefix.c (prefix cache) and prompt_push.c (KV transfers) share.
  *
  * A request ends in one of two ways:
- * - Delivered: its first token is sent and its KV flushed, then KV_READY is sent to the token
- *   machine (KV_ABORTED if the first token ended the answer), then PREFILLED to the gateway.
- * - Stopped, because it was cancelled or has failed: no more writes are issued, the issued ones are
- *   flushed, then KV_ABORTED is sent to the token machine. A request whose token machine's
- *   connection has ended sends neither KV_READY nor KV_ABORTED.
+ * - Delivered: its first token is sent and its KV is flushed. Then KV_READY is sent to the token
+ *   machine (KV_ABORTED if the first token ended the answer), and PREFILLED to the gateway.
+ * - Stopped, because it was cancelled or has failed: no further write is issued, the writes that
+ *   were issued are flushed, and then KV_ABORTED is sent to the token machine. A request whose
+ *   token machine's connection has ended sends neither KV_READY nor KV_ABORTED.
  *
  * In both cases the request's blocks are freed only when no write from them is in flight and no
  * batch uses them. If the KV stays on this machine, local_ready or local_aborted is called instead
@@ -55,7 +55,7 @@ struct prompt_request {
     struct sampling sampling;
     struct grammar_answer *answer; /* NULL = no constraint. */
     uint32_t output_limit;         /* Most tokens of the answer. */
-    /* The prompt is computed in blocks that the token pool of this machine has reserved. Becomes
+    /* The prompt is computed in blocks that the token pool of this machine has reserved. Set to
      * false when local_ready or local_aborted has been called. */
     bool local;
     bool wants_scores;   /* The gateway wants the scores of the prompt's tokens. */
@@ -122,11 +122,11 @@ struct prompt_request {
 struct prompt_pool {
     struct prompt_pool_options options;
     struct sched_slots *slots;
-    struct message_buffer tokens; /* Tokens of one request, until they are sent. */
-    uint32_t token_count;         /* Number of tokens in `tokens`. */
-    uint64_t admitted_count;      /* Number of requests admitted so far. */
-    uint32_t holder_count;        /* Requests that have taken blocks. */
-    uint32_t pinned_count;        /* Prompts whose prefixes are pinned for the next batch. */
+    struct message_buffer tokens_message; /* Tokens of one request, until they are sent. */
+    uint32_t token_count;                 /* Number of tokens in tokens_message. */
+    uint64_t admitted_count;              /* Number of requests admitted so far. */
+    uint32_t holder_count;                /* Requests that have taken blocks. */
+    uint32_t pinned_count; /* Prompts whose prefixes are pinned for the next batch. */
     sched_slot pinned[LIMIT_BATCH_SEQUENCES];
     uint32_t running_count; /* Prompts of the running batch; 0 with options.stages_push. */
     sched_slot running[LIMIT_BATCH_SEQUENCES];
@@ -213,7 +213,8 @@ void prompt_prefix_free(struct prompt_pool *pool, const struct prompt_request *r
 /* ---- prompt_copy.c ---- */
 
 /* Begins a copy (copied_generation of PREFILL): the request goes from PROMPT_QUEUED to
- * PROMPT_COMPUTED, and prompt_pool_results_send pushes the KV. On an error the caller forgets the request. */
+ * PROMPT_COMPUTED, and prompt_pool_results_send pushes the KV. On an error the caller forgets the
+ * request. */
 enum status prompt_copy_begin(struct prompt_pool *pool, struct prompt_request *request,
                               const struct message_prefill *prefill, int64_t now_us,
                               struct error *error);

@@ -1,13 +1,14 @@
-/* sched_memory: the policy for the KV blocks of one machine. For the requests that are decoded on
- * the machine, it decides how many blocks a request gets before its KV arrives, which waiting
- * reservation is granted next, which answer gets more blocks, which answer is preempted when no
- * block is left, and which reservation is given up to break a deadlock between machines. The token
+/* sched_memory: the policy for the KV blocks of one machine. It decides about the requests that are
+ * decoded on the machine: how many blocks a request gets before its KV arrives; which waiting
+ * reservation is granted next; which answer gets more blocks; which answer is preempted when no
+ * block is left; and which reservation is given up to break a deadlock between machines. The token
  * pool calls it on the machine's event loop thread, and the simulator calls the same code; not
  * thread-safe. Pure: no clock, no I/O, no log, no allocation after opening.
  *
- * It does not know block ids: the caller owns the blocks, says how many can be taken, and carries
- * out the decisions. Requests are slots of a sched_machine, which keeps their order. Prompts that
- * are computed here and decoded elsewhere are known only to the sched_machine.
+ * It does not know block ids: the caller owns the blocks, passes the number that can be taken, and
+ * carries out the decisions. Requests are slots of a sched_machine, which keeps their order.
+ * Requests whose prompts are computed here and that are decoded elsewhere are known only to the
+ * sched_machine.
  *
  * Before its next batches, a machine makes these calls:
  * 1. sched_memory_grow until it returns SCHED_GROWTH_DONE, so that running answers go before new
@@ -71,8 +72,8 @@ const struct sched_memory_options *sched_memory_options(const struct sched_memor
 uint32_t sched_memory_prompt_share(const struct sched_memory_options *options);
 
 /* Returns how much memory new requests leave free for answers that may grow: `percent` of `total`,
- * and at least `growing`, which is one block for each such answer; 0 if there is no such answer.
- * The unit (blocks or tokens) is that of the arguments. The cluster scheduler calls this function
+ * but at least `growing` (the size of one block for each such answer); 0 if `growing` is 0. The
+ * unit (blocks or tokens) is that of the arguments. The cluster scheduler calls this function
  * too. */
 uint64_t sched_memory_growth_reserve(uint64_t total, uint32_t percent, uint64_t growing);
 
@@ -144,8 +145,8 @@ void sched_memory_remove(struct sched_memory *memory, sched_slot slot);
 /* ---- decisions ---- */
 
 enum sched_memory_growth {
-    /* Every answer has room for its next token, or waits until the batch of the answer that must be
-     * preempted has ended. */
+    /* Nothing: every answer has room for its next token, or waits because the answer that must be
+     * preempted is still in a batch. */
     SCHED_GROWTH_DONE,
     SCHED_GROWTH_SPAN,    /* The caller must take the blocks of one more span of the request. */
     SCHED_GROWTH_PREEMPT, /* The caller must free the request's blocks and remove the request. */
@@ -160,9 +161,9 @@ enum sched_memory_growth sched_memory_grow(struct sched_memory *memory, uint32_t
  * no room for the first one; later reservations then wait too. */
 bool sched_memory_candidate_find(const struct sched_memory *memory, sched_slot *slot_out);
 /* Grants the candidate the blocks that sched_memory_blocks reports. blocks_needed = blocks that the
- * caller must take: all of these, or fewer if the prefix cache has some. Returns false, and the
- * candidate waits, if blocks_free is less than the sum of blocks_needed, the blocks kept for
- * growing answers, and the blocks of the first prompt of each path that arrived before it. */
+ * caller must take: all of these, or fewer if the prefix cache has some. blocks_free must also
+ * cover the blocks that are kept for growing answers, and those of the first prompt of each path
+ * that arrived before the candidate. If it does not, returns false, and the candidate waits. */
 bool sched_memory_grant(struct sched_memory *memory, sched_slot slot, uint32_t blocks_needed,
                         uint32_t blocks_free);
 

@@ -16,7 +16,9 @@ struct sched_cluster_facts {
     /* Prompt tokens from one prefix hash to the next; 0 = events have no prefixes. */
     uint32_t prefix_step_tokens;
     bool prefix_cache; /* The machines keep prefixes. */
-    bool leads;        /* Of several schedulers, this one changes home pools. */
+    /* This scheduler changes home pools. If several gateways have schedulers, only one of them
+     * does. */
+    bool leads;
 };
 
 /* What the config does not say about a machine. */
@@ -48,8 +50,8 @@ struct sched_memory_options sched_memory_options_make(const struct config *confi
  * machine. */
 struct sched_event sched_rates_event(const struct config *config, const struct sched_rates *rates);
 
-/* Returns scheduler/prompt_fill_tokens; while "auto", the number for a machine that has measured
- * nothing (sched_pace_fill_tokens changes it). */
+/* Returns the value of scheduler/prompt_fill_tokens. If the value is "auto", returns the number for
+ * a machine that has not measured anything yet; sched_pace_limits_apply changes it later. */
 uint32_t sched_prompt_fill_tokens(const struct config *config);
 
 /* Returns the most prompt tokens that a batch with decodes can ever have; a machine whose

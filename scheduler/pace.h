@@ -1,12 +1,14 @@
-/* pace: how much time prompts get beside running answers, on one machine or on machines that take
- * turns on the same cores. The machine's loop (machine/batch.c, on its event loop thread) and the
- * simulator have one struct for each machine. Pure: no clock and no I/O. It chooses no requests
- * (scheduler/machine/machine.h does) and measures nothing itself.
+/* pace: decides how much computing time prompts get between the steps of running answers, on one
+ * machine or on several machines that take turns on the same cores. The machine's loop
+ * (machine/batch.c, on its event loop thread) and the simulator have one struct for each machine.
+ * Pure: no clock and no I/O. It chooses no requests (scheduler/machine/machine.h does) and measures
+ * nothing itself.
  *
- * Running answers get a token each per *step*, a batch without prompts. Between two steps, prompts
- * get a *share* of t microseconds. With P microseconds of open prompts (not computed, or between
- * two chunks) and steps of s microseconds, the last of these prompts takes P (t + s) / t, and
- * answers get a token every t + s. Both are equally far from their targets (TTFT and TBT) at
+ * In each *step* (a batch without prompts), every running answer gets one token. Between two steps,
+ * prompts get a *share* of t microseconds. Open prompts are prompts that are not computed, or are
+ * between two chunks. If the open prompts need P microseconds of computing and a step takes s
+ * microseconds, the last of these prompts is done after P (t + s) / t, and an answer gets a token
+ * every t + s. Both are equally far from their targets (TTFT and TBT) at
  *
  *     t = P × TBT / TTFT,
  *
@@ -55,9 +57,9 @@ void sched_pace_open_add(struct sched_pace *pace, uint64_t tokens, int64_t now_u
 uint32_t sched_pace_mixed_tokens(const struct sched_pace *pace,
                                  const struct sched_pace_targets *targets, uint32_t most);
 
-/* Returns the prompt tokens from which a batch is about as fast per token as the fastest size: more
- * prompts in it would only wait for each other. `unknown` until batches of two sizes were measured;
- * at most `most`. */
+/* Returns the prompt tokens from which a batch is about as fast per token as the fastest size: a
+ * larger batch would only make its prompts wait for each other. `unknown` until batches of two
+ * sizes were measured; at most `most`. */
 uint32_t sched_pace_fill_tokens(const struct sched_pace *pace, uint32_t unknown, uint32_t most);
 
 /* Returns the length of the turn that a batch gets on cores that machines share. prompts = true, a

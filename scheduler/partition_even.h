@@ -19,13 +19,13 @@
  * a stage is its cost divided by its speed.
  *
  * Several splits may have an equally fast slowest stage. Of these, the split with the smallest sum
- * of squared stage times is taken, and of the remaining ones the split whose first stages have the
- * most layers (8 8 7 7 for 30 equal layers over 4 stages). Times that differ by a factor of less
- * than 1 + 1e-9 count as equal, so that rounding does not decide.
+ * of squared stage times is taken. If several are left, the one whose first stages have the most
+ * layers is taken (8 8 7 7 for 30 equal layers over 4 stages). Times that differ by a factor of
+ * less than 1 + 1e-9 count as equal, so that rounding does not decide.
  *
- * Returns ST_INVALID, and stores nothing, if there are no layers, no stages, fewer layers than
- * stages, more than LIMIT_LAYERS layers, a cost that is not a number ≥ 0, a speed that is not a
- * number > 0, or a stage time above 1e100. */
+ * Returns ST_INVALID, and stores nothing, if the number of layers is 0, above LIMIT_LAYERS or below
+ * the number of stages; if there are no stages; or if a cost is not a number ≥ 0, a speed is not a
+ * number > 0, or a stage time is above 1e100. */
 enum status partition_even(const double *layer_cost, uint32_t layer_count, double first_extra,
                            double last_extra, const double *speeds, uint32_t stage_count,
                            uint32_t *ends_out, struct error *error);

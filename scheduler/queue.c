@@ -47,7 +47,7 @@ struct queue_node {
     int64_t since_us; /* Since when it has been in its class. */
 };
 
-struct sched_fair {
+struct sched_accounts {
     uint64_t serial;
     uint64_t clocks[CLASSES]; /* Virtual time of each class. */
     struct key keys[KEY_SETS][KEY_WAYS];
@@ -55,9 +55,9 @@ struct sched_fair {
     struct queue_node nodes[];
 };
 
-enum status sched_fair_open(uint32_t slot_count, struct sched_fair **out)
+enum status sched_accounts_open(uint32_t slot_count, struct sched_accounts **out)
 {
-    struct sched_fair *fair = calloc(1, sizeof(*fair) + slot_count * sizeof(fair->nodes[0]));
+    struct sched_accounts *fair = calloc(1, sizeof(*fair) + slot_count * sizeof(fair->nodes[0]));
     if (fair == NULL)
         return ST_NO_MEMORY;
     fair->slot_count = slot_count;
@@ -65,7 +65,7 @@ enum status sched_fair_open(uint32_t slot_count, struct sched_fair **out)
     return ST_OK;
 }
 
-void sched_fair_close(struct sched_fair *fair)
+void sched_accounts_close(struct sched_accounts *fair)
 {
     free(fair);
 }
@@ -78,7 +78,7 @@ void sched_queue_init(struct sched_queue *queue)
 
 /* ---- keys ---- */
 
-static uint64_t *clock_of(struct sched_fair *fair, int32_t class)
+static uint64_t *clock_of(struct sched_accounts *fair, int32_t class)
 {
     assert(class >= -LIMIT_PRIORITY && class <= LIMIT_PRIORITY);
     return &fair->clocks[class + LIMIT_PRIORITY];
@@ -90,7 +90,7 @@ static uint64_t set_of(uint64_t id, int32_t class)
 }
 
 /* Returns NULL if the key is not remembered. */
-static struct key *key_find(const struct sched_fair *fair, uint64_t id, int32_t class)
+static struct key *key_find(const struct sched_accounts *fair, uint64_t id, int32_t class)
 {
     const struct key *set = fair->keys[set_of(id, class)];
     for (int i = 0; i < KEY_WAYS; i++)
@@ -99,13 +99,13 @@ static struct key *key_find(const struct sched_fair *fair, uint64_t id, int32_t 
     return NULL;
 }
 
-static uint64_t ahead(struct sched_fair *fair, const struct key *key)
+static uint64_t ahead(struct sched_accounts *fair, const struct key *key)
 {
     uint64_t clock = *clock_of(fair, key->class);
     return key->used && key->end > clock ? key->end - clock : 0;
 }
 
-static struct key *key_get(struct sched_fair *fair, uint64_t id, int32_t class)
+static struct key *key_get(struct sched_accounts *fair, uint64_t id, int32_t class)
 {
     struct key *key = key_find(fair, id, class);
     if (key != NULL)
@@ -130,7 +130,8 @@ static uint64_t ticket_length(const struct sched_ticket *ticket)
 }
 
 /* Returns the tag of the key's next request in the class, and charges the key. */
-static uint64_t tag_next(struct sched_fair *fair, const struct sched_ticket *ticket, int32_t class)
+static uint64_t tag_next(struct sched_accounts *fair, const struct sched_ticket *ticket,
+                         int32_t class)
 {
     uint64_t tag = *clock_of(fair, class);
     if (ticket->resumed)
@@ -145,22 +146,22 @@ static uint64_t tag_next(struct sched_fair *fair, const struct sched_ticket *tic
 }
 
 /* One request of the key less waits in this class. */
-static void key_left(struct sched_fair *fair, const struct sched_ticket *ticket, int32_t class)
+static void key_left(struct sched_accounts *fair, const struct sched_ticket *ticket, int32_t class)
 {
     struct key *key = key_find(fair, ticket->key, class);
     if (key != NULL && key->waiting > 0 && !ticket->resumed)
         key->waiting--;
 }
 
-static void give_back(struct sched_fair *fair, uint64_t id, int32_t class, uint64_t length)
+static void give_back(struct sched_accounts *fair, uint64_t id, int32_t class, uint64_t length)
 {
     struct key *key = key_find(fair, id, class);
     if (key != NULL)
         key->end -= length < key->end ? length : key->end;
 }
 
-uint32_t sched_fair_answer(const struct sched_fair *fair, uint64_t key, int32_t priority,
-                           uint32_t most)
+uint32_t sched_accounts_answer_tokens(const struct sched_accounts *fair, uint64_t key,
+                                      int32_t priority, uint32_t most)
 {
     const struct key *known = key_find(fair, key, priority);
     if (known == NULL || !known->answered || known->answer / ANSWER_SCALE >= most)
@@ -168,8 +169,8 @@ uint32_t sched_fair_answer(const struct sched_fair *fair, uint64_t key, int32_t 
     return (uint32_t)(known->answer / ANSWER_SCALE);
 }
 
-void sched_fair_answered(struct sched_fair *fair, uint64_t key, uint32_t weight, int32_t priority,
-                         uint32_t charged, uint32_t generated)
+void sched_accounts_answer_ended(struct sched_accounts *fair, uint64_t key, uint32_t weight,
+                                 int32_t priority, uint32_t charged, uint32_t generated)
 {
     struct key *known = key_get(fair, key, priority);
     uint64_t tokens = (uint64_t)generated * ANSWER_SCALE;
@@ -185,7 +186,7 @@ void sched_fair_answered(struct sched_fair *fair, uint64_t key, uint32_t weight,
 
 /* ---- the order ---- */
 
-bool sched_queue_before(const struct sched_fair *fair, uint32_t a, uint32_t b)
+bool sched_queue_before(const struct sched_accounts *fair, uint32_t a, uint32_t b)
 {
     const struct queue_node *x = &fair->nodes[a];
     const struct queue_node *y = &fair->nodes[b];
@@ -198,13 +199,13 @@ bool sched_queue_before(const struct sched_fair *fair, uint32_t a, uint32_t b)
     return x->serial < y->serial;
 }
 
-uint32_t sched_queue_next(const struct sched_fair *fair, uint32_t slot)
+uint32_t sched_queue_next(const struct sched_accounts *fair, uint32_t slot)
 {
     assert(slot < fair->slot_count);
     return fair->nodes[slot].next;
 }
 
-uint32_t sched_queue_last_new(const struct sched_fair *fair, const struct sched_queue *queue)
+uint32_t sched_queue_last_new(const struct sched_accounts *fair, const struct sched_queue *queue)
 {
     uint32_t slot = queue->last;
     while (slot != NONE && fair->nodes[slot].ticket.resumed)
@@ -212,7 +213,7 @@ uint32_t sched_queue_last_new(const struct sched_fair *fair, const struct sched_
     return slot;
 }
 
-static void list_insert(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot,
+static void list_insert(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot,
                         uint32_t previous, uint32_t next)
 {
     fair->nodes[slot].previous = previous;
@@ -227,7 +228,7 @@ static void list_insert(struct sched_fair *fair, struct sched_queue *queue, uint
         fair->nodes[next].previous = slot;
 }
 
-static void list_remove(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
+static void list_remove(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot)
 {
     const struct queue_node *node = &fair->nodes[slot];
     if (node->previous == NONE)
@@ -242,7 +243,7 @@ static void list_remove(struct sched_fair *fair, struct sched_queue *queue, uint
 
 /* Descends to where the slot's heap number belongs, and splits the subtree below into the slot's
  * two sides. On the way it finds the slot's neighbours in the order. */
-static void order_insert(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
+static void order_insert(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot)
 {
     struct queue_node *node = &fair->nodes[slot];
     uint32_t previous = NONE;
@@ -273,7 +274,7 @@ static void order_insert(struct sched_fair *fair, struct sched_queue *queue, uin
     queue->count++;
 }
 
-static void order_remove(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
+static void order_remove(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot)
 {
     uint32_t *at = &queue->root;
     while (*at != slot) {
@@ -300,7 +301,7 @@ static void order_remove(struct sched_fair *fair, struct sched_queue *queue, uin
 
 /* ---- ageing ---- */
 
-static void age_append(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot,
+static void age_append(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot,
                        int64_t now_us)
 {
     struct queue_node *node = &fair->nodes[slot];
@@ -314,7 +315,7 @@ static void age_append(struct sched_fair *fair, struct sched_queue *queue, uint3
     queue->ageing_last = slot;
 }
 
-static void age_remove(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
+static void age_remove(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot)
 {
     const struct queue_node *node = &fair->nodes[slot];
     if (node->older == NONE)
@@ -328,7 +329,8 @@ static void age_remove(struct sched_fair *fair, struct sched_queue *queue, uint3
 }
 
 /* Returns the least urgent slot in a more urgent class than `class`. */
-static uint32_t above(const struct sched_fair *fair, const struct sched_queue *queue, int32_t class)
+static uint32_t above(const struct sched_accounts *fair, const struct sched_queue *queue,
+                      int32_t class)
 {
     uint32_t found = NONE;
     for (uint32_t at = queue->root; at != NONE;) {
@@ -339,7 +341,8 @@ static uint32_t above(const struct sched_fair *fair, const struct sched_queue *q
     return found;
 }
 
-static void rise(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot, int64_t now_us)
+static void rise(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot,
+                 int64_t now_us)
 {
     struct queue_node *node = &fair->nodes[slot];
     const struct sched_ticket *ticket = &node->ticket;
@@ -356,7 +359,7 @@ static void rise(struct sched_fair *fair, struct sched_queue *queue, uint32_t sl
     age_append(fair, queue, slot, now_us);
 }
 
-void sched_queue_age(struct sched_fair *fair, struct sched_queue *queue, int64_t ageing_us,
+void sched_queue_age(struct sched_accounts *fair, struct sched_queue *queue, int64_t ageing_us,
                      int64_t now_us)
 {
     uint32_t looks = queue->count; /* Checks each slot at most once. */
@@ -367,7 +370,7 @@ void sched_queue_age(struct sched_fair *fair, struct sched_queue *queue, int64_t
 
 /* ---- in and out ---- */
 
-void sched_queue_add(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot,
+void sched_queue_add(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot,
                      const struct sched_ticket *ticket, int64_t now_us)
 {
     assert(slot < fair->slot_count);
@@ -381,7 +384,7 @@ void sched_queue_add(struct sched_fair *fair, struct sched_queue *queue, uint32_
     age_append(fair, queue, slot, now_us);
 }
 
-static void queue_remove(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
+static void queue_remove(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot)
 {
     assert(slot < fair->slot_count);
     order_remove(fair, queue, slot);
@@ -389,7 +392,7 @@ static void queue_remove(struct sched_fair *fair, struct sched_queue *queue, uin
     key_left(fair, &fair->nodes[slot].ticket, fair->nodes[slot].class);
 }
 
-void sched_queue_take(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
+void sched_queue_take(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot)
 {
     queue_remove(fair, queue, slot);
     const struct queue_node *node = &fair->nodes[slot];
@@ -397,7 +400,7 @@ void sched_queue_take(struct sched_fair *fair, struct sched_queue *queue, uint32
     *clock = node->tag > *clock ? node->tag : *clock;
 }
 
-void sched_queue_drop(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
+void sched_queue_drop(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot)
 {
     queue_remove(fair, queue, slot);
     const struct queue_node *node = &fair->nodes[slot];

@@ -1,8 +1,9 @@
-/* queue: waiting requests in the order in which they are served. The cluster scheduler orders its
- * waiting requests by it, and the scheduler of a machine the requests that wait for memory or for a
- * batch. Each scheduler calls it on its own thread (the event loop of the gateway or of the
- * machine, or the simulator); not thread-safe. Pure: no clock, no I/O, no allocation after opening.
- * It does not know what a request is: it has slots, and a ticket for each waiting slot.
+/* queue: waiting requests in the order in which they are served. The cluster scheduler has one
+ * queue, for requests that wait for machines. The scheduler of a machine has several, for requests
+ * that wait for memory or for a batch. Each scheduler calls it on its own thread (the event loop of
+ * the gateway or of the machine, or the simulator); not thread-safe. Pure: no clock, no I/O, no
+ * allocation after opening. It does not know what a request is: it has slots, and a ticket for each
+ * waiting slot.
  *
  * The order:
  * 1. The most urgent class (the lowest priority number) first.
@@ -15,8 +16,8 @@
  * Sharing is start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996). Each request gets a
  * tag, and the lowest tag is served first. A key's next tag is its previous tag plus cost / weight
  * of its previous request, but not below the class's virtual time: the highest tag served so far.
- * So keys that always have waiting requests get tokens in proportion to their weights, however many
- * requests they send, and a key that was idle gets no credit for that time. The number of
+ * So keys that always have waiting requests get tokens in proportion to their weights, whatever the
+ * number of their requests. A key that was idle gets no credit for that time. The number of
  * remembered keys is bounded; a key that was forgotten starts at the virtual time again.
  *
  * Ageing: a request that has been in its class for ageing_us joins the next more urgent class that
@@ -35,12 +36,12 @@
 #define SCHED_QUEUE_NONE UINT32_MAX /* No slot. */
 
 /* The accounts of the keys, and the entries of slot_count slots. Each slot is in at most one queue.
- * Queues between which the keys share (the paths of a machine) use one sched_fair. */
-struct sched_fair;
+ * Queues between which the keys share (the paths of a machine) use one sched_accounts. */
+struct sched_accounts;
 
 /* Opens the accounts. Returns ST_NO_MEMORY on failure. */
-enum status sched_fair_open(uint32_t slot_count, struct sched_fair **out);
-void sched_fair_close(struct sched_fair *fair); /* NULL is fine */
+enum status sched_accounts_open(uint32_t slot_count, struct sched_accounts **out);
+void sched_accounts_close(struct sched_accounts *fair); /* NULL is fine */
 
 /* One queue. Callers may read `first` and `count`. */
 struct sched_queue {
@@ -70,33 +71,34 @@ struct sched_ticket {
 };
 
 /* Adds a slot that is in no queue, and charges the key. */
-void sched_queue_add(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot,
+void sched_queue_add(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot,
                      const struct sched_ticket *ticket, int64_t now_us);
 /* Remove the slot from the queue: sched_queue_take because the request is served, sched_queue_drop
  * because it will not be served, so its key gets the cost back. */
-void sched_queue_take(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot);
-void sched_queue_drop(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot);
+void sched_queue_take(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot);
+void sched_queue_drop(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot);
 
 /* Returns the slot that is served after `slot`, which must be in a queue; SCHED_QUEUE_NONE = `slot`
  * is the last. */
-uint32_t sched_queue_next(const struct sched_fair *fair, uint32_t slot);
+uint32_t sched_queue_next(const struct sched_accounts *fair, uint32_t slot);
 /* Returns the last slot of the queue that is not resumed; SCHED_QUEUE_NONE = none. */
-uint32_t sched_queue_last_new(const struct sched_fair *fair, const struct sched_queue *queue);
+uint32_t sched_queue_last_new(const struct sched_accounts *fair, const struct sched_queue *queue);
 /* Returns true if `a` is served before `b`. The slots may be in different queues. */
-bool sched_queue_before(const struct sched_fair *fair, uint32_t a, uint32_t b);
+bool sched_queue_before(const struct sched_accounts *fair, uint32_t a, uint32_t b);
 
 /* Applies ageing to all slots of the queue: the slots that have been in their class for ageing_us
  * at now_us join the next more urgent class that has slots. ageing_us 0 = no ageing. */
-void sched_queue_age(struct sched_fair *fair, struct sched_queue *queue, int64_t ageing_us,
+void sched_queue_age(struct sched_accounts *fair, struct sched_queue *queue, int64_t ageing_us,
                      int64_t now_us);
 
 /* Because the length of an answer is not known in advance, the caller charges its expected length.
- * sched_fair_answer returns the mean length of the key's recent answers with this priority, at most
- * `most` tokens; `most` if no answer has ended. sched_fair_answered corrects the charge when the
- * answer has ended: `charged` tokens were part of the ticket's cost, `generated` were generated. */
-uint32_t sched_fair_answer(const struct sched_fair *fair, uint64_t key, int32_t priority,
-                           uint32_t most);
-void sched_fair_answered(struct sched_fair *fair, uint64_t key, uint32_t weight, int32_t priority,
-                         uint32_t charged, uint32_t generated);
+ * sched_accounts_answer_tokens returns the mean length of the key's recent answers with this
+ * priority, at most `most` tokens; `most` if no answer has ended. sched_accounts_answer_ended
+ * corrects the charge when the answer has ended: `charged` tokens were part of the ticket's cost,
+ * `generated` were generated. */
+uint32_t sched_accounts_answer_tokens(const struct sched_accounts *fair, uint64_t key,
+                                      int32_t priority, uint32_t most);
+void sched_accounts_answer_ended(struct sched_accounts *fair, uint64_t key, uint32_t weight,
+                                 int32_t priority, uint32_t charged, uint32_t generated);
 
 #endif

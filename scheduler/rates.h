@@ -9,8 +9,8 @@
 
 #include <stdint.h>
 
-/* A measurement of `us` microseconds reduces the share of the older ones by us / RATES_MEMORY_US,
- * at most by half. */
+/* A new measurement of `us` microseconds reduces the weight of all older measurements by us /
+ * RATES_MEMORY_US, at most by half. */
 #define RATES_MEMORY_US 20000000
 
 /* Sums for a line through the points (rows, time) of batches by least squares, each weighted by its
@@ -39,8 +39,8 @@ struct sched_step {
 };
 
 /* Returns `measured`, but at most a multiple of `mean`, the mean of earlier measurements; 0 = there
- * are none. So a machine that was stopped or swapped out for a while does not count as slow
- * later. */
+ * are none. Because of this limit, one very long measurement, such as that of a machine that was
+ * stopped for a while, does not make the machine count as slow. */
 double sched_rates_outlier_limit(double measured, double mean);
 
 /* Record `batches` batches, with `rows` rows and `us` microseconds in all: batches with prompts,

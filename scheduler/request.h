@@ -1,7 +1,7 @@
-/* request: the phases of a request that the gateway reports, the legal transitions between them,
- * and the time at which each phase was entered. server/gateway/requests.c keeps a `struct
- * request_life` for each request and makes every change, on the gateway's event loop thread. A
- * machine's request tables have states of their own (prompt_pool/prompt_state.h,
+/* request: the states of a request as the gateway reports them to operators, the legal transitions
+ * between them, and the time at which each state was entered. server/gateway/requests.c keeps a
+ * `struct request_life` for each request and makes every change, on the gateway's event loop
+ * thread. A machine's request tables have states of their own (prompt_pool/prompt_state.h,
  * token_pool/token_state.h). Pure: no clock. It sends no messages and decides nothing. */
 #ifndef SCHEDULER_REQUEST_H
 #define SCHEDULER_REQUEST_H
@@ -15,7 +15,7 @@ enum request_state {
     REQUEST_PREFILLING,   /* The prompt was sent to its prompt machine. */
     REQUEST_TRANSFERRING, /* The gateway has the first token; KV is still on its way. */
     REQUEST_DECODING,     /* The token machine has the KV. */
-    REQUEST_RESUMING,     /* It lost its machine or its memory and will be prefilled again. */
+    REQUEST_RESUMING, /* It lost its machine or its memory; its prompt will be computed again. */
     REQUEST_DONE,
     REQUEST_FAILED,
     REQUEST_CANCELLED,

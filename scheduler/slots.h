@@ -1,8 +1,8 @@
 /* sched_slots: maps the id and generation of a request on a machine to its slot: the small index
- * that sched_machine and the request tables use for the request. A resumed request (with a higher
- * generation) is a second entry. prompt_pool/ and token_pool/ have one such map each, on the
- * machine's event loop thread; not thread-safe. Pure, no allocation after opening. It holds no
- * requests and no blocks, only ids and slots. */
+ * that sched_machine and the request tables use for the request. Two generations of one request are
+ * two entries. prompt_pool/ and token_pool/ have one such map each, on the machine's event loop
+ * thread; not thread-safe. Pure, no allocation after opening. It holds no requests and no blocks,
+ * only ids and slots. */
 #ifndef SCHEDULER_SLOTS_H
 #define SCHEDULER_SLOTS_H
 

@@ -1,7 +1,7 @@
-/* serve: the subcommand `cleave serve`, the gateway's process. It creates the parts (HTTP, gateway,
- * launcher, metrics) and runs their common event loop. main.c calls serve_main on the main thread;
- * the other functions are for the files of server/ only. It computes nothing: machines do, in
- * processes of their own. */
+/* serve: the subcommand `cleave serve`, the gateway's process. It owns the parts of the gateway's
+ * process (HTTP, gateway, launcher, metrics) and runs their common event loop. main.c calls
+ * serve_main on the main thread; the other functions are for the files of server/ only. It computes
+ * nothing: machines do, in processes of their own. */
 #ifndef SERVER_SERVE_H
 #define SERVER_SERVE_H
 
@@ -27,8 +27,8 @@ struct serve_options {
  * after it has printed the error or the help. */
 int serve_options_parse(int argc, char **argv, struct serve_options *out);
 
-/* Reads the command line again for a reload. Prints nothing; *out may be changed even after an
- * error. */
+/* Reads the command line and the config file again, for a reload. Prints nothing. *out may be
+ * changed even if an error is returned. */
 enum status serve_options_reparse(int argc, char **argv, struct serve_options *out,
                                   struct error *error);
 

@@ -65,13 +65,15 @@ struct serve {
     char **argv;
     /* The running config. Once the fleet is open, the config has no machines. */
     struct config *config;
-    /* The config as the file has it. Values that a reload cannot change are those of the start. */
+    /* The config as the file had it at the latest reload; values that a reload cannot change are
+     * those of the start. */
     struct config *file_config;
     struct serve_version current;       /* Version of new requests. */
     struct serve_version other_version; /* The new version, or the one before; number 0 = none. */
     enum serve_update update;           /* State of `other_version`. */
-    int64_t update_deadline_us; /* STARTING, DRAINING: time at which the state ends at last. */
-    int64_t update_ready_us;    /* STARTING: when everything became ready; -1 = it is not ready. */
+    /* STARTING, DRAINING: time at which the state ends at the latest. */
+    int64_t update_deadline_us;
+    int64_t update_ready_us; /* STARTING: when everything became ready; -1 = it is not ready. */
     /* When the update entered its present state; for NONE, when the latest update ended. */
     int64_t update_begun_us;
     char update_text[640]; /* How the latest update ended, or why the present one fails. */
@@ -103,8 +105,8 @@ struct serve {
     bool members_checked_again;
     int64_t servable_us; /* When both phases could be served for the first time; -1 = not yet. */
     bool announced;      /* The line that says that the server is ready was printed. */
-    int64_t
-        drain_deadline_us; /* Time at which requests that still run are ended; -1 = not draining. */
+    /* Time at which the requests that still run are ended; -1 = the server does not drain. */
+    int64_t drain_deadline_us;
     int64_t stop_deadline_us; /* Time at which the machines are killed; -1 = not stopping. */
     bool failed;              /* The exit status will be 1. */
     struct error failure;     /* Why `failed` is true. */

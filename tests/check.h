@@ -1,6 +1,7 @@
-/* check: what every test program uses: checks, a seed, skipping, and the paths of test files. CHECK
- * and CHECKF may be used on any thread: a failed check ends the whole process. The functions are
- * for the test's main thread. This part does not run tests (meson does) and removes no files. */
+/* check: helpers for every test program: checks, a random seed, skipping, and the paths of test
+ * files. CHECK and CHECKF may be used on any thread: a failed check ends the whole process. The
+ * functions are for the test's main thread. This part does not run tests (meson does) and removes
+ * no files. */
 #ifndef TESTS_CHECK_H
 #define TESTS_CHECK_H
 

@@ -1,4 +1,4 @@
-/* fuzz: the two functions that a fuzz target defines. A target is built in two ways:
+/* fuzz: declares the two functions that each fuzz target defines. A target is built in two ways:
  *
  * - As a test (the default), linked with tests/fuzz_driver.c: runs every seed input and every file
  *   of tests/data/fuzz/TARGET unchanged, then mutated inputs for CLEAVE_FUZZ_SECONDS (1) seconds:
@@ -10,8 +10,8 @@
  * (scripts/fuzz.py). `./dev fuzz --merge TARGET` adds what it has found to tests/data/fuzz/TARGET.
  *
  * docs/contributing/add-a-fuzz-target.md says how to add one. The driver or libFuzzer calls both
- * functions on the main thread. A target checks that an input does no harm, and what it can check
- * against a plain reference: the tests beside it check right results. */
+ * functions on the main thread. A target checks that no input does harm, and compares with a plain
+ * reference where there is one. Other tests check that results are right. */
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H
 

@@ -1,6 +1,6 @@
-/* fuzz_input: takes the choices of a test from a fuzz input, from front to back. The targets that
- * read a list of operations use it, on the main thread. When the input is used up, every choice is
- * 0. No memory. */
+/* fuzz_input: reads the choices of a fuzz target from the bytes of its input, from front to back.
+ * Targets that turn the input into a list of operations use it, on the main thread. When the input
+ * is used up, every choice is 0. Only fuzz_copy allocates memory. It checks nothing. */
 #ifndef TESTS_FUZZ_INPUT_H
 #define TESTS_FUZZ_INPUT_H
 
@@ -10,7 +10,7 @@
 #include <string.h>
 
 struct fuzz_input {
-    const uint8_t *data; /* What is left. */
+    const uint8_t *data; /* The bytes that were not read yet. */
     size_t size;
 };
 

@@ -1,5 +1,6 @@
-/* page: compares a page of docs/ that the program prints with the committed file. The tests of the
- * config keys and of the metrics use it, on their main thread. It does not write the page. */
+/* page: checks that a generated page of docs/ is up to date: it compares what the program prints
+ * with the committed file. The tests of the config keys and of the metrics use it, on their main
+ * thread. It does not write the page. */
 #ifndef TESTS_PAGE_H
 #define TESTS_PAGE_H
 

@@ -89,7 +89,7 @@ void token_pool_close(struct token_pool *pool)
             token_request_forget(pool, &pool->requests[i]);
     sched_slots_close(pool->slots);
     sched_memory_close(pool->memory);
-    message_buffer_done(&pool->tokens);
+    message_buffer_done(&pool->tokens_message);
     free(pool->awaited_blocks);
     free(pool->writers);
     free(pool);

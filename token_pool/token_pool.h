@@ -1,6 +1,6 @@
-/* token_pool: the token phase of requests on one machine. RESERVE reserves a request's blocks,
- * KV_READY says that its KV is in them, then each decode step generates one token until the answer
- * ends.
+/* token_pool: the token phase of requests on one machine. The message RESERVE reserves a request's
+ * blocks, and KV_READY says that the prompt's KV is in them. After that each decode step generates
+ * one token, until the answer ends.
  *
  * Blocks for the prompt and the first growth_tokens of the answer are reserved before the prompt
  * runs; the answer takes more blocks as it grows. When memory is full, new requests wait in order,
@@ -13,9 +13,9 @@
  *
  * It owns its requests and their blocks. If a request ends while a prompt machine may still write
  * into its blocks, the blocks are quarantined until that machine sends KV_ABORTED or KV_READY. If
- * its connections end first, the quarantine lasts until one second after their last write
- * (transport_writes_await), however long that takes. The event loop thread of machine/ makes every
- * call. The pool never logs, never waits, and does not compute. */
+ * that machine's connections end first, the quarantine lasts until one second after the last of
+ * their writes can have arrived (transport_writes_await), however long that takes. The event loop
+ * thread of machine/ makes every call. The pool never logs, never waits, and does not compute. */
 #ifndef TOKEN_POOL_TOKEN_POOL_H
 #define TOKEN_POOL_TOKEN_POOL_H
 
@@ -33,8 +33,8 @@ struct token_pool;
 
 struct token_await;
 
-/* Functions that the pool needs from its machine. The pool does not look into peers; it only passes
- * them back. */
+/* Functions that the pool needs from its machine. The pool never reads a struct transport_peer; it
+ * only passes the pointers back. */
 struct token_pool_calls {
     /* Queues a message for a peer. A peer's failure is reported after the call, never during it. */
     void (*send)(void *self, struct transport_peer *peer, const struct message *message);
@@ -131,9 +131,9 @@ struct token_link {
 };
 
 /* Call it when a connection has begun. name: MACHINE, or MACHINE/NUMBER for a stage process; peer:
- * the connection, NULL = another process has it. If the head of a prompt machine has connected
- * again, the pool sends it CANCEL for requests that have ended in the meantime. The caller sends
- * that machine nothing that lets it write before this call. */
+ * the connection; NULL = a stage process has the connection. If the head of a prompt machine has
+ * connected again, the pool sends it CANCEL for requests that have ended in the meantime. Before
+ * this call, the caller must send that machine no message that lets it write. */
 void token_pool_writer_up(struct token_pool *pool, struct token_link link, const char *name,
                           struct transport_peer *peer);
 /* Call it when a connection has ended: reservations that await KV of that machine fail and are
@@ -173,17 +173,19 @@ enum status token_pool_request_blocks(const struct token_pool *pool,
                                       const struct message_request *request,
                                       struct token_blocks *out);
 
-/* One decode step of one request, as the engine needs it: the input is token `id` at `position`,
- * the output is token `index` of the answer. Pointers are valid until token_pool_decode_done. */
+/* One decode step of one request, as the engine needs it: the input is token input_id at
+ * `position`, the output is token answer_index of the answer. Pointers are valid until
+ * token_pool_decode_done. */
 struct token_decode {
     uint64_t request;          /* The request's id. */
     uint32_t input_id;         /* The input token. */
-    uint32_t position;         /* Its position in the context. */
+    uint32_t position;         /* Position of the input token in the context. */
     const kv_block_id *blocks; /* kv_tables.ids of the request. */
     uint32_t group_stride;     /* kv_tables.stride of the request. */
-    kv_owner_id owner;         /* Identifies this use of the slot. */
+    /* Identifies the request; distinguishes it from others that had the same slot. */
+    kv_owner_id owner;
     const struct sampling *sampling;
-    struct sample_context context; /* What sampling reads besides `sampling`. */
+    struct sample_context context; /* Further input of the sampler: tokens and token rules. */
     struct grammar_answer *answer; /* NULL = no constraint. */
     uint32_t output_limit;         /* Most tokens of the answer. */
     uint32_t answer_index;         /* Index of the output token in the answer. */

@@ -1,8 +1,8 @@
 /* token_state: the structs and functions that token_pool.c (from RESERVE to the end),
  * token_blocks.c (blocks of one request), token_memory.c (which carries out the decisions of
  * scheduler/memory.h) and token_step.c (decode steps) share. Only these files and tests include it.
- * Everything runs on the machine's event loop thread. It decides nothing about memory, computes
- * nothing, and owns no connection: sending is a call of the options. */
+ * Everything runs on the machine's event loop thread. These files decide nothing about memory,
+ * compute nothing and own no connection: they send through options.calls. */
 #ifndef TOKEN_POOL_TOKEN_STATE_H
 #define TOKEN_POOL_TOKEN_STATE_H
 
@@ -50,14 +50,14 @@ struct token_request {
     uint32_t path; /* Path through the machine's stages. */
     /* The request's blocks (token_blocks_of). Its ids, `tokens` and `rules` are one allocation. */
     struct kv_tables tables;
-    /* Number of the first spans whose blocks were found in the prefix cache, which owns them. Only
-     * of models without windows. */
+    /* Number of the first spans whose blocks were found in the prefix cache, which owns them. 0 for
+     * models that have layers with a window. */
     uint32_t cached_spans;
     /* TOKEN_RESERVED: number of the prompt's first blocks whose KV is complete (PROGRESS). */
     uint32_t arrived_spans;
     uint64_t prefix_salt; /* Salt of its chains in the prefix cache. */
-    /* The last of the consecutive blocks that the request reads in the prefix cache, which keeps
-     * them until kv_prefix_read_end; KV_BLOCK_NONE = it reads none. */
+    /* The last of the consecutive blocks that the request reads in the prefix cache. The cache
+     * keeps these blocks until kv_prefix_read_end; KV_BLOCK_NONE = it reads none. */
     kv_block_id chain_end;
     /* The prompt, then the `generated` tokens of the answer; NULL = RESERVE had no prompt. */
     uint32_t *tokens;
@@ -81,9 +81,9 @@ struct token_outgoing {
     struct message_token token;
 };
 
-/* A connection over which a process of a prompt machine may write: it is open, or has ended and its
- * writes have not. A process connects again after it has lost its connection, perhaps before this
- * side has noticed the loss. */
+/* A connection over which a process of a prompt machine may write. It is open, or it has ended but
+ * some of its writes have not. One process may have two: it can connect again before this side has
+ * noticed that the first connection is lost. */
 struct token_writer {
     struct token_link link;
     char name[LIMIT_NAME_BYTES]; /* MACHINE, or MACHINE/NUMBER for a stage process. */
@@ -92,9 +92,10 @@ struct token_writer {
     bool ended;                  /* The connection has ended, its writes have not. */
 };
 
-/* A request whose blocks are free although its prompt machine has not said that it stopped, because
- * all its connections had ended. When that machine connects again, it gets CANCEL for the request
- * before it can write, because a PREFILL may still be on its way to it. */
+/* A request whose blocks were freed although its prompt machine has not confirmed that it has
+ * stopped writing; they were freed because all connections of that machine had ended. When that
+ * machine connects again, it gets CANCEL for the request before it may write, because the PREFILL
+ * of the request may still be on its way. */
 struct token_unconfirmed {
     struct message_request request;
     char prompt_machine[LIMIT_NAME_BYTES]; /* Empty = unused. */
@@ -108,7 +109,7 @@ struct token_pool {
     uint64_t admitted_count;                  /* Number of requests admitted so far. */
     uint32_t state_counts[TOKEN_STATE_COUNT]; /* Number of slots in each state. */
     struct message_stats stats;               /* Only the counters are used. */
-    struct message_buffer tokens;             /* The TOKENS message that is being encoded. */
+    struct message_buffer tokens_message;     /* The TOKENS message that is being encoded. */
     uint32_t writer_count, writer_capacity;
     struct token_writer *writers;
     uint64_t links_begun; /* Number of links that have begun. */

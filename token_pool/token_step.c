@@ -63,15 +63,15 @@ void token_pool_decode_done(struct token_pool *pool, sched_slot slot, struct mes
 static void gateway_tokens_send(struct token_pool *pool, uint32_t first)
 {
     struct transport_peer *gateway = pool->outgoing[first].gateway;
-    message_tokens_begin(&pool->tokens);
+    message_tokens_begin(&pool->tokens_message);
     for (uint32_t i = first; i < pool->outgoing_count; i++) {
         if (pool->outgoing[i].gateway != gateway)
             continue;
-        enum status status = message_tokens_add(&pool->tokens, &pool->outgoing[i].token);
+        enum status status = message_tokens_add(&pool->tokens_message, &pool->outgoing[i].token);
         assert(status == ST_OK); /* A batch is far below the limit of a message. */
         pool->outgoing[i].gateway = NULL;
     }
-    pool->options.calls.send_tokens(pool->options.self, gateway, &pool->tokens);
+    pool->options.calls.send_tokens(pool->options.self, gateway, &pool->tokens_message);
 }
 
 void token_pool_tokens_send(struct token_pool *pool)

@@ -22,7 +22,7 @@ enum status address_parse(const char *text, struct address *out, struct error *e
 
 #define ADDRESS_FOUND_MAX 8
 
-/* Socket addresses of a host, best first. */
+/* Socket addresses of a host, in the order of getaddrinfo. */
 struct address_found {
     uint32_t count;
     struct {
@@ -31,18 +31,19 @@ struct address_found {
     } list[ADDRESS_FOUND_MAX];
 };
 
-/* Stores the socket address of a host that is a numeric address; for_listening: for bind() instead
- * of connect(). Returns false if the host is a name. Never blocks. */
+/* Converts a host that is a numeric address. for_listening: the result is for bind(), not for
+ * connect(). Returns false if the host is a name. Never blocks. */
 bool address_numeric(const struct address *address, bool for_listening, struct address_found *out);
 
-/* Finds the socket addresses of a host. May block if the host is a name; names_find (names.h) does
- * not block. Returns ST_UNREACHABLE if the name is unknown. */
+/* Finds the socket addresses of a host. May block if the host is a name; resolver_find (resolver.h)
+ * does not block. Returns ST_UNREACHABLE if the name is unknown. */
 enum status address_resolve(const struct address *address, bool for_listening,
                             struct address_found *out, struct error *error);
 
-/* Opens a non-blocking TCP socket that listens on "host:port" (port 0 = any free port). The caller
- * closes *fd_out. bound_out receives the numeric address and the port in use. Errors name the
- * address ("listen on 127.0.0.1:7400: address already in use"). */
+/* Opens a non-blocking TCP socket that listens on "host:port" (port 0 = any free port). Blocks
+ * during the look-up if the host is a name. The caller closes *fd_out. bound_out receives the
+ * numeric address and the port in use. Errors name the address ("listen on 127.0.0.1:7400: address
+ * already in use"). */
 enum status address_listen(const char *text, int *fd_out, char bound_out[LIMIT_ADDRESS_BYTES],
                            struct error *error);
 

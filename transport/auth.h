@@ -5,12 +5,12 @@
  *   connecting ← accepting   AUTH_REPLY   my identity, a nonce, my proof
  *   connecting → accepting   AUTH_PROOF   my proof; then the hand-shake (handshake.h)
  *
- * A proof is an HMAC-SHA-256, under the key that the TLS hand-shake used, over the direction, both
- * nonces and both identities (name and role). A proof is valid for one connection and one side
- * only: a replayed or reflected proof is refused. The frames travel inside TLS (tls.h), and a proof
- * also covers a value that only the two ends of this TLS session know. So a proof cannot be used on
- * another connection, and all later frames are encrypted and come from the process that gave the
- * proof.
+ * A proof is an HMAC-SHA-256 with the cluster key that the TLS hand-shake used. It covers the
+ * direction, both nonces and both identities (name and role). A proof is valid for one connection
+ * and one side only: a replayed or reflected proof is refused. The frames travel inside TLS
+ * (tls.h), and a proof also covers a value that only the two ends of this TLS session know
+ * (tls_channel_binding). So a proof is useless on any other connection, and all later frames come
+ * from the process that gave the proof.
  *
  * This part encodes, decodes and computes proofs; ucx_greet.c sends the frames. It does no I/O.
  * Each kind of frame has a fixed size. The decoders are fuzzed. Only files of this folder and tests
@@ -40,8 +40,8 @@ struct auth_exchange {
         [TLS_CHANNEL_BINDING_BYTES]; /* Value of tls_channel_binding, equal on both sides. */
 };
 
-/* The side that gives the proof. RENEWED: a proof of another key, on a connection that is up
- * (ucx_key.c). */
+/* Which side gives the proof, and when. RENEWED: a proof of a new key, on a connection that is
+ * already up (ucx_key.c). */
 enum auth_direction {
     AUTH_BY_CONNECTING = 1,
     AUTH_BY_ACCEPTING = 2,

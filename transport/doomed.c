@@ -12,7 +12,7 @@ void doomed_add(struct doomed *doomed, struct transport_peer *peer, const char *
         return;
     struct doomed_peer *added = &doomed->peers[doomed->count++];
     added->peer = peer;
-    snprintf(added->why, sizeof(added->why), "%.255s", why);
+    snprintf(added->reason, sizeof(added->reason), "%.255s", why);
 }
 
 void doomed_remove(struct doomed *doomed, const struct transport_peer *peer)

@@ -1,8 +1,8 @@
-/* doomed: a list of peers that will be disconnected, each with the reason. A peer is added while
- * one of its messages is being handled, and disconnected later, when no function on the stack uses
- * the peer. machine/peers.c, machine/executor/stage_peers.c and stage_writers.c call it on the
- * event loop thread of their process; each list belongs to its caller. It disconnects no peer
- * itself and allocates nothing. */
+/* doomed: a list of peers that will be disconnected, each with the reason. A peer cannot be
+ * disconnected while one of its messages is being handled, because functions on the stack still use
+ * it. So it is added to this list, and disconnected later. machine/peers.c,
+ * machine/executor/stage_peers.c and stage_writers.c call it on the event loop thread of their
+ * process; each list belongs to its caller. It disconnects no peer itself and allocates nothing. */
 #ifndef TRANSPORT_DOOMED_H
 #define TRANSPORT_DOOMED_H
 
@@ -15,7 +15,7 @@
 
 struct doomed_peer {
     struct transport_peer *peer;
-    char why[256];
+    char reason[256];
 };
 
 struct doomed {

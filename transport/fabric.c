@@ -350,7 +350,7 @@ void fabric_memory_state(const struct fabric *fabric, struct transport_memory *o
         out->way = fabric->handle.bytes > 0 ? TRANSPORT_WAY_PEER : TRANSPORT_WAY_STAGED;
     memcpy(out->why, fabric->staged_why, sizeof(out->why));
     for (int i = 0; i < DEVICE_DIRECTIONS; i++)
-        out->copied[i] = fabric->staging->copies[i].copied;
+        out->copy_counts[i] = fabric->staging->copies[i].copy_counts;
 }
 
 void fabric_deadlines_check(struct fabric *fabric)

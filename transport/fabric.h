@@ -1,11 +1,12 @@
-/* fabric: moves KV: the UCX part of a transport, and copies between devices of one host. It owns
- * every UCX object (one worker), the region that peers may write, a link for each peer whose region
- * this process writes, and an inbox for each peer that writes into this region. It makes no
- * callback except write_wanted: the caller polls after fabric_progress. The files of transport/
- * call it, on the one thread that owns the transport. They handle connections, frames and timers.
+/* fabric: the part of a transport that moves KV, by UCX or by copies between devices of one host.
+ * It owns all UCX objects (with one worker), the region that peers may write, a link for each peer
+ * whose region this process writes, and an inbox for each peer that writes into this region. Its
+ * only callback is write_wanted: the caller asks for everything else after fabric_progress. The
+ * files of transport/ call it, on the one thread that owns the transport. They handle connections,
+ * frames and timers.
  *
- * A link writes in one of three ways. The first is used where it is possible; otherwise the
- * transport that UCX has picked decides between the other two:
+ * A link writes in one of three ways. It writes from device to device if that is possible.
+ * Otherwise the transport that UCX has chosen decides between the other two ways:
  *
  * - Device to device (fabric_link_peer.c): both regions are memory of devices of one host, and our
  *   device can open the peer's region. Our device makes the copy, without UCX.
@@ -16,7 +17,8 @@
  *   flush, the caller sends the peer a mark: the epoch and the number of its messages. The peer's
  *   inbox reports when all messages of an epoch and of all epochs before it have landed.
  *
- * To a peer that UCX does not reach, the caller sends a link's writes over data connections.
+ * If UCX does not reach a peer, the caller sends the link's writes over data connections
+ * (ucx_data.c).
  *
  * The region may be a device's memory. If UCX has registered this memory, puts read and write it
  * directly. Otherwise the bytes are staged through pinned host memory (fabric_staging.c): a write
@@ -34,7 +36,8 @@ struct fabric_inbox;
 /* Kind of memory of a region. Peers that write into the region read it. */
 enum fabric_memory {
     FABRIC_MEMORY_HOST,
-    /* Memory of a device that UCX has not registered: peers write it by messages only. */
+    /* Memory of a device that UCX has not registered: peers write it by messages, or from device to
+     * device. */
     FABRIC_MEMORY_DEVICE,
     FABRIC_MEMORY_CUDA, /* Memory of a device that UCX has registered. */
 };
@@ -45,8 +48,8 @@ enum fabric_memory {
  * writes into the region without calling our handler, even after the connection has ended. */
 #define FABRIC_PIECE_BYTES_MAX ((size_t)192 << 10)
 
-/* What a peer needs to write into a region. The hand-shake carries these fields. The pointers are
- * valid until fabric_close, or in a received address as long as its frame. */
+/* What a peer needs to write into a region. These fields are sent in the hand-shake. The pointers
+ * are valid until fabric_close, or in a received address as long as its frame. */
 struct fabric_address {
     const void *worker; /* UCX worker address. */
     size_t worker_bytes;
@@ -113,13 +116,13 @@ bool fabric_wait_prepare(struct fabric *fabric);
 /* ---- writing into a peer's region ---- */
 
 /* Opens a link to the peer's region. `token`: token of the inbox that the peer keeps for this
- * process (handshake.h). `own`: the link's writes travel over data connections, even if UCX may
+ * process (handshake.h). `own`: the link's writes travel over data connections, even if UCX could
  * reach the peer. */
 enum status fabric_link_open(struct fabric *fabric, const struct fabric_address *peer,
                              uint64_t token, bool own, struct fabric_link **out,
                              struct error *error);
-/* Begins the proof that UCX reaches the peer over a network, because UCX reports an endpoint as
- * open before it has exchanged a byte. Sends a message that the peer's inbox reports
+/* Begins to prove that UCX reaches the peer over a network. The proof is needed because UCX reports
+ * an endpoint as open before it has exchanged a byte. Sends a message that the peer's inbox reports
  * (fabric_inbox_probed), then a flush. Returns false if no proof is needed: the link does not use
  * UCX, or the peer's region is mapped into this process. */
 bool fabric_link_probe(struct fabric_link *link);
@@ -127,8 +130,8 @@ bool fabric_link_probe(struct fabric_link *link);
  * has taken it. */
 bool fabric_link_probed(const struct fabric_link *link);
 /* Closes a link; the caller may not use it afterwards. Later progress releases the UCX objects.
- * `fd` is the socket of the connection to the peer, which the fabric takes over; -1 = none. The
- * fabric calls fabric_writes_end for it when no write of the link can land any more; so the peer
+ * `fd` is the socket of the connection to the peer, which the fabric takes over; -1 = none. When no
+ * write of the link can land any more, the fabric calls fabric_writes_end for `fd`, so the peer
  * learns this from the end of the connection. */
 void fabric_link_close(struct fabric_link *link, int fd);
 /* Returns a text that says how the link's writes travel, for logs: "ucx put over sysv", "cuda
@@ -140,8 +143,8 @@ bool fabric_link_idle(const struct fabric_link *link);
 /* Makes `link` continue the epochs of `before`, which must be idle, because the peer's inbox goes
  * on counting. Call it before the first write of `link`. */
 void fabric_link_epochs_continue(struct fabric_link *link, const struct fabric_link *before);
-/* Returns the reason why a device on this host is not written device to device; empty = it is, or
- * the peer has no device on this host. */
+/* Returns why the link to a device on this host does not write from device to device; empty = it
+ * does, or the peer has no device on this host. */
 const char *fabric_link_indirect_reason(const struct fabric_link *link);
 /* For a link from device to device: drops the writes that wait, then waits up to FABRIC_SETTLE_US
  * for the copies that the device has begun. If the device does not finish in time, it is unknown
@@ -192,7 +195,7 @@ void fabric_link_write(struct fabric_link *link, const void *local, size_t bytes
 bool fabric_link_flush(struct fabric_link *link, uint64_t cookie, struct fabric_mark *mark_out);
 /* Completes the flush of an epoch. Returns ST_INVALID if no flush waits for this epoch. */
 enum status fabric_link_confirm(struct fabric_link *link, uint32_t epoch);
-/* Takes the oldest flush if it is done; with `any`, also if it is not done. Returns false if no
+/* Takes the oldest flush if it is done; any = true: even if it is not done. Returns false if no
  * flush was taken. Flushes are taken in the order of the calls of fabric_link_flush. */
 bool fabric_link_flushed(struct fabric_link *link, bool any, uint64_t *cookie_out);
 

@@ -29,8 +29,8 @@
 #define FABRIC_EPOCHS_MAX 65536u
 /* Longest wait for copies that were begun, which usually take less than a millisecond. */
 #define FABRIC_SETTLE_US 200000
-/* Most that one check of the copies counts for in FABRIC_SETTLE_US: a longer time between two
- * checks means that this process was paused, while the copies may have ended. */
+/* Between two checks of the copies, at most this time counts towards FABRIC_SETTLE_US. If more time
+ * has passed, this process was paused, and the copies may have ended meanwhile. */
 #define FABRIC_SETTLE_STEP_US 10000
 
 /* Precedes the data of a write by active message. Must not change until UCX has finished the
@@ -96,10 +96,10 @@ struct fabric_copy {
 struct fabric_copies {
     struct fabric_copy *ring; /* Ring of copies: copy n is at n % capacity. */
     uint64_t first, count, capacity;
-    uint64_t
-        wake_number; /* Number of the copy up to which the device will wake us when it is done. */
+    /* Number of the last copy for which the device was asked to wake us. */
+    uint64_t wake_number;
     int64_t busy_since_us;
-    struct transport_copied copied;
+    struct transport_copy_counts copy_counts;
 };
 
 /* A peer's region, opened by our device. It belongs to a link; or the link is closed, and the
@@ -126,9 +126,8 @@ struct fabric_staging {
 
 /* The settings of UCX: transports and devices. */
 struct fabric_selection {
-    bool
-        /* The caller has named the transports: opening fails if they do not work. */
-        transports_named;
+    /* The caller has named the transports: opening fails if they do not work. */
+    bool transports_named;
     bool none;         /* UCX is not opened. */
     bool rdma;         /* RDMA devices may write the region. */
     bool soft_roce;    /* One of this host's RDMA devices is soft-RoCE. */
@@ -169,10 +168,11 @@ struct link_flush {
     uint64_t cookie;
     bool done;
     /* Device to device: number of the copy that completes the flush; 0 = not yet known. */
-    uint64_t after;
+    uint64_t after_copy;
 };
 
-/* A write that waits for the device, or a flush that waits for the writes before it. */
+/* A write that waits to be copied out of the device, or a flush that waits for the writes before
+ * it. */
 struct staged_write {
     struct transport_request request;
     const uint8_t *local;
@@ -270,10 +270,12 @@ void fabric_inbox_fail(struct fabric_inbox *inbox, enum status why, const char *
 /* fabric_link.c: sends by message, put or data connection. A slot that is not NULL is released when
  * the data is sent. */
 void fabric_link_send(struct fabric_link *link, const struct data_write *write);
+/* Begins UCX's flush of the puts, for flush `number` of the link. */
 void fabric_link_flush_put(struct fabric_link *link, uint64_t number);
+/* Records that UCX has reported an error on the link. */
 void fabric_link_fail(struct fabric_link *link, ucs_status_t status);
 
-/* fabric_select.c */
+/* fabric_select.c: chooses the transports and devices of UCX. */
 void fabric_selection_make(const struct fabric_options *options, struct fabric_selection *out);
 
 /* fabric_link.c: gives UCX the writes that waited for the window. Returns true if it gave any. */
@@ -288,14 +290,15 @@ bool fabric_link_data_take(struct fabric_link *link, struct data_write *out);
 void fabric_link_data_close(struct fabric_link *link); /* The link closes. */
 
 /* fabric_link_staged.c */
+/* Queues a write or a flush behind the earlier writes that wait for the device. */
 void fabric_link_stage(struct fabric_link *link, const struct staged_write *write);
 bool fabric_link_pump(struct fabric_link *link); /* Begins copies until the slots are full. */
 void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy);
 void fabric_link_unstage(struct fabric_link *link); /* The link closes. */
 bool fabric_link_failing(const struct fabric_link *link);
 /* Return the write or flush that has waited longest (NULL = none), and remove it. */
-struct staged_write *fabric_link_staged_take(struct fabric_link *link);
-void fabric_link_flush_next_done(struct fabric_link *link);
+struct staged_write *fabric_link_staged_first(struct fabric_link *link);
+void fabric_link_staged_remove(struct fabric_link *link);
 
 /* fabric_link_peer.c */
 /* Lets peers of this host open the region. A failure is harmless: its text is added to

@@ -128,14 +128,14 @@ static bool batch_begin(struct fabric_link *link)
     struct staged_write *write;
     uint32_t count = 0;
     while (count < DEVICE_RUNS_MAX && copy.bytes < UNDER_WAY_BYTES_MAX &&
-           (write = fabric_link_staged_take(link)) != NULL && !write->is_flush) {
+           (write = fabric_link_staged_first(link)) != NULL && !write->is_flush) {
         runs[count++] = (struct device_run){
             .from = write->local,
             .to = link->import->memory + write->offset,
             .bytes = write->bytes,
         };
         copy.bytes += write->bytes;
-        fabric_link_flush_next_done(link);
+        fabric_link_staged_remove(link);
     }
     if (fabric_staging_copy_runs(link->fabric, runs, count, copy, &link->import->last,
                                  &link->device_failure) != ST_OK)
@@ -148,12 +148,12 @@ bool fabric_link_peer_pump(struct fabric_link *link)
 {
     struct staged_write *write;
     bool did = false;
-    while ((write = fabric_link_staged_take(link)) != NULL) {
+    while ((write = fabric_link_staged_first(link)) != NULL) {
         if (write->is_flush) {
             struct link_flush *flush = &link->flushes[write->number % link->capacity];
-            flush->after = link->import->last;
+            flush->after_copy = link->import->last;
             flush->done = link->copying_bytes == 0;
-            fabric_link_flush_next_done(link);
+            fabric_link_staged_remove(link);
         } else if (link->copying_bytes >= UNDER_WAY_BYTES_MAX) {
             return did;
         } else if (!batch_begin(link)) {
@@ -170,7 +170,7 @@ void fabric_link_peer_copied(struct fabric_link *link, const struct fabric_copy 
         struct link_flush *flush = &link->flushes[n % link->capacity];
         if (flush->done)
             continue;
-        if (flush->after == 0 || flush->after > copy->number)
+        if (flush->after_copy == 0 || flush->after_copy > copy->number)
             return;
         flush->done = true;
     }

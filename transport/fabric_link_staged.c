@@ -36,14 +36,14 @@ bool fabric_link_failing(const struct fabric_link *link)
     return link->failure != UCS_OK || link->device_failure.text[0] != 0;
 }
 
-struct staged_write *fabric_link_staged_take(struct fabric_link *link)
+struct staged_write *fabric_link_staged_first(struct fabric_link *link)
 {
     if (link->waiting_count == 0 || fabric_link_failing(link))
         return NULL;
     return &link->staged_writes[link->waiting_first % link->waiting_capacity];
 }
 
-void fabric_link_flush_next_done(struct fabric_link *link)
+void fabric_link_staged_remove(struct fabric_link *link)
 {
     link->waiting_first++;
     link->waiting_count--;
@@ -82,7 +82,7 @@ bool fabric_link_pump(struct fabric_link *link)
     bool did = false;
     if (link->import != NULL)
         return fabric_link_peer_pump(link);
-    while ((write = fabric_link_staged_take(link)) != NULL) {
+    while ((write = fabric_link_staged_first(link)) != NULL) {
         /* The writes before the flush have not been given to UCX yet. */
         if (write->is_flush && link->copying_bytes > 0)
             return did;
@@ -94,7 +94,7 @@ bool fabric_link_pump(struct fabric_link *link)
             return true;
         did = true;
         if (write->bytes == 0)
-            fabric_link_flush_next_done(link);
+            fabric_link_staged_remove(link);
     }
     return did;
 }

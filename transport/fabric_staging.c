@@ -198,10 +198,10 @@ static void copy_done(struct fabric *fabric, enum device_direction direction)
     struct fabric_copy copy = *copy_at(copies, copies->first);
     copies->first++;
     copies->count--;
-    copies->copied.copies++;
-    copies->copied.bytes += copy.bytes;
+    copies->copy_counts.copies++;
+    copies->copy_counts.bytes += copy.bytes;
     if (copies->count == 0)
-        copies->copied.busy_us += clock_now_us(&clock_system) - copies->busy_since_us;
+        copies->copy_counts.busy_us += clock_now_us(&clock_system) - copies->busy_since_us;
     if (direction == HOST_TO_DEVICE)
         fabric->staging->landing_bytes -= copy.bytes;
     if (copy.link != NULL)

@@ -1,9 +1,9 @@
-/* handshake: the first frame in both directions of a connection, after the proofs of auth.h, if
- * there is a cluster key. It has the identity of the process, the layout of its KV, and what a peer
- * needs to write into its region. The first fields (magic, version, name) are the same in every
- * version, so that two versions can recognize each other. This part encodes, decodes and compares;
- * it does no I/O, and is fuzzed. ucx_greet.c and auth.c call it on the one thread that owns the
- * transport. */
+/* handshake: encodes, decodes and compares the first frame of a connection (HELLO), which both
+ * sides send. If there is a cluster key, the proofs of auth.h precede it. The frame contains the
+ * identity of the process, the layout of its KV, and what a peer needs to write into its region.
+ * The first fields (magic, version, name) are the same in every version, so that two versions can
+ * recognize each other. This part does no I/O. The decoder is fuzzed. ucx_greet.c and auth.c call
+ * it on the one thread that owns the transport. */
 #ifndef TRANSPORT_HANDSHAKE_H
 #define TRANSPORT_HANDSHAKE_H
 

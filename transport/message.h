@@ -1,11 +1,11 @@
 /* message: the control messages between gateway and machines and between machines, and their
- * encoding. The bytes of a message are a header, the struct of its kind as it is in memory up to
- * its first pointer (little-endian, without hidden padding), then its arrays. The tables in
+ * encoding. The bytes of a message are a header, then the struct of its kind as it is in memory up
+ * to its first pointer (little-endian, without hidden padding), then its arrays. The tables in
  * message.c hold the range of every field; one encoder and one decoder work from them
  * (message_layout.h). The decoder checks every length and range before it reads, and is fuzzed.
  * machine/ (peers.c, constraints.c), server/gateway/connections.c and bench-gateway encode and
- * decode; token_pool/ and prompt_pool/ build TOKENS. It does no I/O (transport.h) and keeps no
- * state: any thread may call it.
+ * decode messages; token_pool/ and prompt_pool/ build TOKENS, and server/gateway/requests.c reads
+ * them. It does no I/O (transport.h) and keeps no state: any thread may call it.
  *
  * Any change of a struct of this header needs a new TRANSPORT_PROTOCOL_VERSION.
  *
@@ -19,7 +19,7 @@
  *
  * The messages between the processes of one machine with stages are in stage_message.h.
  *
- * A request is named by its id and a generation. A resumed request has a higher generation;
+ * Messages name a request by its id and its generation. A resumed request has a higher generation;
  * messages for an older generation are dropped. */
 #ifndef TRANSPORT_MESSAGE_H
 #define TRANSPORT_MESSAGE_H
@@ -44,7 +44,8 @@ enum message_kind {
     MESSAGE_PREFILL,
     /* The tokens that one batch sampled, for all requests of the receiving gateway. */
     MESSAGE_TOKENS,
-    /* The prompt is computed, and its KV has arrived at the token machine; with both times. */
+    /* The prompt is computed, and its KV has arrived at the token machine; contains the times of
+     * both. */
     MESSAGE_PREFILLED,
     MESSAGE_KV_READY, /* All KV of the prompt is in the token machine's blocks: begin to decode. */
     /* The prompt machine no longer writes into the token machine's blocks: free these blocks. */
@@ -116,12 +117,12 @@ struct message_token {
     /* Position in the answer, from 0. The gateway delivers each position once, in this order. */
     uint32_t index;
     uint32_t id;
-    /* Prompt machine: from the arrival of the request to the start of its batch. Token machine:
-     * from KV_READY to the start of its first batch. wait_us, run_us and cached_tokens are set in a
-     * machine's first token of a request, else 0. */
+    /* Time that the request waited for its first batch: on the prompt machine since it arrived, on
+     * the token machine since KV_READY. Each machine sets wait_us, run_us and cached_tokens only in
+     * its first token of a request; in other tokens they are 0. */
     uint32_t wait_us;
-    /* Prompt machine: from the start of the batch to the sampled token. Token machine: time of the
-     * first decode step. */
+    /* Time of the computation: on the prompt machine from the start of the first batch to the
+     * sampled token, on the token machine the time of the first decode step. */
     uint32_t run_us;
     float logprob;
     uint8_t finish; /* enum message_finish. */
@@ -136,7 +137,7 @@ struct message_token {
     float top_logprobs[LIMIT_LOGPROBS];
 };
 
-/* Transfer mode of a prompt's KV. AUTO = layer-wise or in one piece, by the prompt's length
+/* Transfer mode of a prompt's KV. AUTO = the prompt machine decides by the prompt's length
  * (kv/layerwise_threshold_tokens). */
 enum message_kv_path { KV_PATH_AUTO, KV_PATH_LAYERWISE, KV_PATH_ONE_PIECE };
 
@@ -160,8 +161,9 @@ struct message_reserve {
     bool copy;
     uint8_t padding[2];
     uint32_t constraint_bytes; /* Bytes of `constraint`; 0 = no constraint. */
-    /* Number of tokens in `answer`: with a constraint, the number of the prompt's last tokens that
-     * are the first tokens of the answer (a resumed request). */
+    /* Number of tokens in `answer`. With a constraint, the prompt of a resumed request ends with
+     * the tokens of the answer that were generated before; `answer` contains these tokens again.
+     * Otherwise 0. */
     uint32_t answer_count;
     /* In every decoded message, the arrays point into the received bytes. */
     const uint32_t *prompt;
@@ -191,7 +193,7 @@ struct message_prefill {
     char token_machine[LIMIT_NAME_BYTES];
     bool score_prompt;        /* Send a scored token for each prompt position from 1 on. */
     uint8_t kv_path;          /* enum message_kv_path. */
-    uint8_t path;             /* The values of RESERVED; so are held_span_count and blocks. */
+    uint8_t path;             /* Copied from RESERVED, like held_span_count and blocks. */
     uint8_t pooling;          /* enum pooling: not POOLING_NONE = send the prompt's embedding. */
     uint32_t held_span_count; /* Number of first blocks of the prompt whose KV is not written. */
     uint64_t prefix_salt;     /* Salt of the hashes of the prompt's prefixes; 0 = none. */
@@ -206,8 +208,8 @@ struct message_prefill {
     uint32_t constraint_bytes; /* Bytes of `constraint`; 0 = no constraint. */
     /* As in struct message_reserve; these tokens are in `prompt` only. */
     uint32_t answer_count;
-    /* 0 = compute the prompt. N > 0: compute nothing, but write the KV of `prompt`, which must be in
-     * the machine's prefix cache, or in the blocks of the request's generation N - 1, which the
+    /* 0 = compute the prompt. N > 0: compute nothing, but write the KV of `prompt`, which must be
+     * in the machine's prefix cache, or in the blocks of the request's generation N - 1, which the
      * machine decodes. KV_READY and PREFILLED follow, but no token. */
     uint32_t copied_generation;
     const uint32_t *blocks;
@@ -269,11 +271,11 @@ struct message_progress {
 };
 
 /* The client is gone, or the gateway does not need the request. A token machine frees the blocks at
- * once, unless a prompt machine may write to them. In this case the blocks are quarantined until
- * the KV_ABORTED or KV_READY of the prompt machine arrives, or until its connections have ended. A
- * prompt machine stops computing, and sends KV_ABORTED to the token machine unless it has sent
- * KV_READY. While blocks are quarantined, the token machine sends CANCEL to the prompt machine once
- * a minute, because the prompt machine may never have got PREFILL. */
+ * once, unless a prompt machine may still write to them. In that case the blocks are quarantined
+ * until the KV_ABORTED or KV_READY of the prompt machine arrives, or until its connections have
+ * ended. A prompt machine stops computing, and sends KV_ABORTED to the token machine unless it has
+ * sent KV_READY. While blocks are quarantined, the token machine sends CANCEL to the prompt machine
+ * once a minute, because the prompt machine may never have got PREFILL. */
 struct message_cancel {
     struct message_request request;
     bool writer; /* PREFILL was sent to the prompt machine, which may be writing. */
@@ -349,8 +351,8 @@ struct message_peer {
  * current pool is the mixed pool keeps a part of its memory for prompts that are decoded on other
  * machines (token_pool_mixed_set). */
 struct message_role {
-    /* Number of the last change of the home pool that the gateway knows; 0 = none, the config file
-     * decides. */
+    /* Number of the latest change of the home pool that the gateway knows; 0 = no change: the pool
+     * in the config file is the home pool. */
     uint64_t serial;
     uint8_t pool; /* enum pool: the current pool. */
     /* enum pool: the home pool. Used only if `serial` is higher than every serial received

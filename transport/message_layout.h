@@ -1,11 +1,12 @@
-/* message_layout: describes the structs of messages by tables. By these tables it encodes all
- * messages except TOKENS (message_tokens_add), and decodes and checks all messages. Only message.c
- * checks messages before they are sent. message.c, stage_message.c and tests call the functions;
- * other files use message.h and stage_message.h.
+/* message_layout_of_kind: tables that describe the structs of messages, and the functions that work
+ * from them. They encode all messages except TOKENS (message_tokens_add), and decode and check all
+ * messages. message.c also checks messages before they are sent; stage_message.c does not.
+ * message.c, stage_message.c and tests call the functions; other files use message.h and
+ * stage_message.h.
  *
  * The bytes of a message are a struct wire_header, the struct of its kind up to the first pointer,
- * then its arrays in the order of the table. Arrays with 64-bit members are first, so that a
- * decoded message can point into the received bytes.
+ * then its arrays in the order of the table. Arrays with 64-bit members come first and are
+ * therefore aligned, so that a decoded message can point into the received bytes.
  *
  * A table has a rule for each field for which some values are invalid: numbers with a range, bools,
  * texts, padding, nested structs with rules. A field without a rule is sent and received as it is.
@@ -59,7 +60,7 @@ struct message_array {
     const struct message_layout *element; /* Rules of each element; NULL = none. */
 };
 
-/* The state of checking or reading one message: the bytes that are left, and the place for error
+/* The state of reading and checking one message: the bytes that are left, and the names for error
  * texts. */
 struct message_reader {
     const uint8_t *next; /* The bytes from `next` to `end` are not read yet. */

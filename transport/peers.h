@@ -11,20 +11,22 @@
 #include "transport/auth.h"
 #include "transport/fabric.h"
 #include "transport/handshake.h"
-#include "transport/names.h"
+#include "transport/resolver.h"
 #include "transport/stream.h"
 #include "transport/transport_internal.h"
 
 enum peer_state {
     PEER_CONNECTING, /* The host is being looked up, or the socket is not connected yet. */
     PEER_GREETING,   /* Proofs and HELLO are not done; see enum greeting_step. */
-    /* Both HELLOs are exchanged; the connecting side proves its link (ucx_prove.c). */
+    /* Both sides have sent HELLO. The connecting side proves that its link works (ucx_prove.c). */
     PEER_PROVING,
     PEER_UP,
     /* The connection has ended for our caller, but the peer may still write into our memory: the
      * socket stays open until the peer closes it (ucx_linger.c). */
     PEER_LINGERING,
-    PEER_DEAD, /* In ucx.graveyard, until no function can hold the pointer any longer. */
+    /* The connection has ended. The struct stays in ucx.ended_peers until no function can hold a
+     * pointer to it. */
+    PEER_DEAD,
 };
 
 enum frame_kind {
@@ -73,7 +75,7 @@ struct peer {
     bool accepted;     /* The peer has connected to us. */
     struct stream stream;
     uint32_t epoll_events;          /* Epoll events that the socket is watched for. */
-    bool resolving;                 /* names_find is looking up `host`. */
+    bool resolving;                 /* resolver_find is looking up `host`. */
     struct address host;            /* Host and port to connect to. */
     struct address_found addresses; /* Socket addresses of `host`. */
     uint32_t address_index;         /* Index in `addresses` of the address that is tried now. */
@@ -88,8 +90,8 @@ struct peer {
     int64_t retry_us;        /* Time at which the next candidate is opened; 0 = never. */
     uint32_t retry_pause_ms; /* Time from the last failure to retry_us. */
     struct fabric_inbox *inbox;
-    uint8_t *hello; /* Copy of the peer's HELLO; `greeting` points into this copy. */
-    struct handshake greeting;
+    uint8_t *hello_frame; /* Copy of the peer's HELLO; hello_fields points into this copy. */
+    struct handshake hello_fields;
     /* Data connection: the control connection that it belongs to. NULL = this is a control
      * connection. */
     struct peer *control;
@@ -98,8 +100,8 @@ struct peer {
     bool data_opened;
     /* Data connection: not read, because too much received data waits for the device. */
     bool read_paused;
-    /* Work is left that epoll does not report: received data in the stream, or a step of the TLS
-     * hand-shake. */
+    /* Work is left that epoll does not report: received data in the stream's buffer, or a step of
+     * the TLS hand-shake. */
     bool input_left;
     /* Data connection: bytes of WRITE frames that were sent, and that the peer has reported as
      * taken; bytes that were received, and that we have reported as taken. */
@@ -123,8 +125,8 @@ struct ucx {
     uint32_t handshakes_left;
     int64_t turn_end_us;   /* Time at which progress returns at the latest. */
     struct fabric *fabric; /* NULL = no region. */
-    struct names *names;
-    struct peer *peers, *lingering, *graveyard;
+    struct resolver *resolver;
+    struct peer *peers, *lingering, *ended_peers;
     uint32_t lingering_count;
     uint64_t connections;       /* Number of the connection that began last. */
     uint32_t accepted_greeting; /* Accepted peers that have not finished the hand-shake. */
@@ -135,7 +137,7 @@ struct ucx {
     int64_t now_us;
 };
 
-/* Makes transport_fd readable, because work is left that no other descriptor reports. */
+/* Makes transport_fd readable. Call it when work is left that no other descriptor reports. */
 void ucx_work_signal(struct ucx *ucx);
 
 /* ---- ucx_linger.c ---- */

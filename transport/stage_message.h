@@ -7,10 +7,10 @@
  *   stage → head    GROUP, STATE, POOLED, DONE, TARGET_LINK, FLUSHED, WRITER, LOAD, AWAITED
  *   stage → stage   ACTIVATIONS
  *
- * All stages of a path get a batch's JOB at the same time. A stage begins when the stage before it
- * has sent ACTIVATIONS, which says that the batch's activations are in its batch slot, written like
- * KV. The last stage sends the sampled tokens to the head. Jobs of one path run in the order in
- * which they arrived.
+ * The head sends a batch's JOB to all stages of a path at the same time. A stage writes its
+ * activations into the next stage's batch slot, in the way in which KV is written, and then sends
+ * ACTIVATIONS; the next stage begins when this message arrives. The last stage sends the sampled
+ * tokens to the head. Jobs of one path run in the order in which they arrived.
  *
  * A stage may be several ranks that compute together. When rank 0 is opened, it makes the group's
  * id and sends the id to the head. When all ranks are open, the head sends the id to all ranks, and
@@ -39,8 +39,8 @@ enum stage_message_kind {
     STAGE_FLUSHED,     /* Answer to FLUSH. */
     STAGE_WRITER,      /* A machine that writes KV has connected to this process, or is gone. */
     STAGE_LOAD,        /* Counters of the process (PROCESS_COUNTERS). */
-    /* The id by which the ranks of a stage find each other: from rank 0 to the head, then to all
-     * ranks. */
+    /* The id by which the ranks of a stage find each other. Rank 0 sends it to the head, which
+     * sends it to all ranks. */
     STAGE_GROUP,
     STAGE_AWAIT,   /* A request begins or ceases to wait for KV in these blocks. */
     STAGE_AWAITED, /* Answer to AWAIT: writes of the request into its blocks are accepted now. */
@@ -84,7 +84,8 @@ struct stage_group {
 struct stage_state {
     bool ready;
     uint8_t padding[7];
-    char text[256]; /* If `ready`, how activations travel; else the reason. */
+    /* If `ready` is true, how activations travel; else why the process is not ready. */
+    char text[256];
 };
 
 /* The tokens of one sequence in a batch. The process keeps the block ids of the sequence in its
@@ -107,7 +108,8 @@ struct stage_push {
     uint64_t request;    /* Id of the request, which each write names. */
     uint32_t generation; /* Generation of the request. */
     uint32_t target;     /* Number of the target, from TARGET. */
-    /* Serial of the TARGET; the number means another machine after a TARGET with a later serial. */
+    /* Serial of the TARGET that gave `target` its meaning; a TARGET with a later serial gives the
+     * number to another machine. */
     uint32_t target_serial;
     /* Index in the job's `sequences`. */
     uint32_t sequence;

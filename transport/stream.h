@@ -1,4 +1,4 @@
-/* stream: sends and receives whole frames in order on a non-blocking TCP socket, encrypted if
+/* stream: sends and receives frames in order on a non-blocking TCP socket, inside TLS if
  * stream_tls_begin was called. It owns the socket, the TLS session and the buffers. It does not
  * know what frames mean, and never waits: the caller watches the socket, also for EPOLLOUT while
  * stream_wants_write returns true. Only files of this folder and tests include it. The one thread
@@ -78,7 +78,7 @@ size_t stream_queued_bytes(const struct stream *stream);
 /* Sends queued bytes. Call it after EPOLLOUT, and after stream_send_parts with `later`. */
 enum status stream_flush(struct stream *stream, struct error *error);
 bool stream_wants_write(const struct stream *stream);
-/* Returns true if the other side has begun TLS and this side has not. */
+/* Returns true if the other side has begun TLS although this side has not. */
 bool stream_sees_tls(const struct stream *stream);
 
 /* Reads once from the socket. Returns ST_OK if data was read, ST_IN_PROGRESS if no data has

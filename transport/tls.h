@@ -3,7 +3,7 @@
  * Each session makes a fresh Diffie-Hellman exchange, so recorded traffic stays secret even if the
  * cluster key leaks later. Certificates, tickets and early data are not used. The connecting side
  * uses its first cluster key and sends the key's id; the accepting side uses its key with this id.
- * Long before the limits of AES-GCM, each side changes the key that it encrypts with.
+ * Each side changes the key that it encrypts with, long before the limits of AES-GCM are reached.
  *
  * A session only encrypts and decrypts: it owns no socket and never waits. The caller (stream.c)
  * sends and receives the encrypted bytes. Only files of this folder and tests include it. The

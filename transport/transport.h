@@ -1,19 +1,19 @@
 /* transport: connections between the processes of a cluster, and one-sided writes of KV into a
  * peer's memory.
  *
- * Each connection has a TCP socket, on which control messages travel in order. The socket also
- * carries the hand-shake, and shows at once when a process has died. KV travels over UCX (shared
- * memory, InfiniBand), from device to device if both devices are in one host, or else over further
- * TCP sockets. With a cluster key, TCP sockets carry TLS. docs/transport.md explains why a
- * connection has two channels. A transport without a region, such as the gateway's, does not open
- * UCX.
+ * Each connection has a TCP socket, on which control messages travel in order. The hand-shake
+ * travels on this socket too, and the end of the socket shows at once that a process has died. KV
+ * travels over UCX (shared memory, InfiniBand), from device to device if both devices are in one
+ * host, or else over further TCP sockets. With a cluster key, TCP sockets carry TLS.
+ * docs/transport.md explains why a connection has two channels. A transport without a region, such
+ * as the gateway's, does not open UCX.
  *
- * machine/ (the machine, its stage processes), kvcache/ and prompt_pool/ use it for machines,
- * server/gateway/connections.c for the gateway; `cleave profile` and `cleave doctor` measure with
- * it, and bench-gateway simulates machines with it. One event loop thread owns a transport and
- * makes every call. Callbacks run only inside transport_progress. The transport does not interpret
- * messages (message.h does) and makes no decision about requests: a write of KV is an offset and a
- * size in a region. */
+ * Its callers: machine/ (the machine and its stage processes), kvcache/ and prompt_pool/ in a
+ * machine; server/gateway/connections.c in the gateway; `cleave profile` and `cleave doctor`, which
+ * measure with it; and bench-gateway, which simulates machines. One event loop thread owns a
+ * transport and makes every call. Callbacks run only inside transport_progress. The transport does
+ * not interpret messages (message.h does) and makes no decision about requests: a write of KV is an
+ * offset and a size in a region. */
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
 
@@ -29,7 +29,8 @@
 #include <stdint.h>
 
 /* Raise the first number when a struct of a message changes. A new counter raises the version by
- * itself, because the counters that messages carry are added: version 15 had 38. */
+ * itself, because COUNTERS_SENT is the number of counters that messages contain. 38 was this number
+ * in version 15. */
 #define TRANSPORT_PROTOCOL_VERSION (21 + COUNTERS_SENT - 38)
 
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
@@ -75,10 +76,10 @@ struct transport_events {
     /* The hand-shake is done: messages and writes may be sent. transport_peer_user is what
      * transport_connect was given, or NULL for a peer that connected to us. */
     void (*peer_up)(void *self, struct transport_peer *peer);
-    /* The connection has ended, or could not be opened. `why` is ST_UNREACHABLE, ST_MISMATCH,
-     * ST_TIMED_OUT or another error; `text` names the peer's address or name. Unfinished flushes
-     * are reported before this event. No other event for this peer follows, and the pointer is
-     * invalid after return. */
+    /* The connection has ended, or could not be opened. `why` is the reason: ST_UNREACHABLE,
+     * ST_MISMATCH, ST_TIMED_OUT or another error; `text` names the peer's address or name.
+     * Unfinished flushes are reported before this event. No other event for this peer follows, and
+     * the pointer is invalid after return. */
     void (*peer_down)(void *self, struct transport_peer *peer, enum status why, const char *text);
     /* A message has arrived. `data` is aligned to 8 bytes and valid during the call. */
     void (*message)(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes);
@@ -120,8 +121,8 @@ struct transport_options {
     bool one_host;
     /* Number of data connections to a peer whose KV does not travel over UCX; 0 = 2. */
     uint32_t data_connections;
-    /* Most bytes that were sent to a peer over data connections and that the peer has not taken,
-     * and most bytes that UCX has taken for a peer and not finished; 0 = 8 MiB. */
+    /* Most bytes on their way to a peer: sent over data connections and not yet taken by the peer,
+     * or given to UCX and not yet finished; 0 = 8 MiB. */
     uint64_t data_window_bytes;
     uint32_t heartbeat_ms; /* Silence after which a ping is sent; 0 = 1000. */
     uint32_t silence_ms;   /* Silence after which a peer is down; 0 = 5000. */
@@ -150,7 +151,7 @@ enum transport_memory_way {
 };
 
 /* Copies of one direction. */
-struct transport_copied {
+struct transport_copy_counts {
     uint64_t bytes;
     uint64_t copies;
     int64_t busy_us; /* Time in which at least one copy was under way. */
@@ -161,7 +162,8 @@ struct transport_memory {
     enum transport_memory_way way;
     /* Why the way is not TRANSPORT_WAY_DIRECT, or why peers cannot open the region; else empty. */
     char why[128];
-    struct transport_copied copied[DEVICE_DIRECTIONS]; /* Indexed by enum device_direction. */
+    /* Indexed by enum device_direction. */
+    struct transport_copy_counts copy_counts[DEVICE_DIRECTIONS];
 };
 
 /* An implementation. The functions below with the names transport_… call these functions and
@@ -194,8 +196,9 @@ extern const struct transport_ops transport_ucx;
 
 #define TRANSPORT_DATA_CONNECTIONS_MAX 16u
 
-/* Returns true if UCX with these transports (transport_options.ucx_tls) may open a port through
- * which any computer that reaches the port can read and write the memory of this process. */
+/* Returns true if UCX with these transports (transport_options.ucx_tls) may open a port without
+ * access control: any computer that reaches the port could read and write the memory of this
+ * process. */
 bool transport_ucx_exposes(const char *ucx_tls);
 
 /* Opens a transport without connections; *options is copied. An error says what failed. */

@@ -53,7 +53,7 @@ static enum status descriptors_open(struct ucx *ucx)
     if (ucx->epoll_fd < 0 || ucx->timer_fd < 0 || ucx->more_fd < 0 ||
         watch(ucx, ucx->timer_fd, &ucx->timer_fd) != ST_OK ||
         watch(ucx, ucx->more_fd, &ucx->more_fd) != ST_OK ||
-        watch(ucx, names_fd(ucx->names), &ucx->names) != ST_OK)
+        watch(ucx, resolver_fd(ucx->resolver), &ucx->resolver) != ST_OK)
         return ST_IO;
     if (ucx->fabric == NULL)
         return ST_OK;
@@ -120,7 +120,7 @@ static enum status ucx_open(const struct transport_options *options, void **impl
         status = fabric_open(&fabric, &ucx->fabric, error);
     if (status != ST_OK)
         goto undo_alloc;
-    status = names_open(address_resolve, &ucx->names, error);
+    status = resolver_open(address_resolve, &ucx->resolver, error);
     if (status != ST_OK)
         goto undo_fabric;
     status = descriptors_open(ucx);
@@ -134,7 +134,7 @@ static enum status ucx_open(const struct transport_options *options, void **impl
 
 undo_descriptors:
     descriptors_close(ucx);
-    names_close(ucx->names);
+    resolver_close(ucx->resolver);
 undo_fabric:
     fabric_close(ucx->fabric);
 undo_alloc:
@@ -146,9 +146,9 @@ undo_alloc:
 
 static void graveyard_clear(struct ucx *ucx)
 {
-    while (ucx->graveyard != NULL) {
-        struct peer *peer = ucx->graveyard;
-        ucx->graveyard = peer->next;
+    while (ucx->ended_peers != NULL) {
+        struct peer *peer = ucx->ended_peers;
+        ucx->ended_peers = peer->next;
         free(peer);
     }
 }
@@ -162,7 +162,7 @@ static void ucx_close(void *impl)
     linger_close(ucx);
     graveyard_clear(ucx);
     descriptors_close(ucx);
-    names_close(ucx->names);
+    resolver_close(ucx->resolver);
     fabric_close(ucx->fabric);
     tls_keys_close(ucx->tls_keys);
     secret_wipe(&ucx->keys, sizeof(ucx->keys));
@@ -339,10 +339,10 @@ static void accept_some(struct ucx *ucx)
 }
 
 /* A look-up has ended. */
-static void names_turn(struct ucx *ucx)
+static void resolver_turn(struct ucx *ucx)
 {
     eventfd_t ignored;
-    (void)eventfd_read(names_fd(ucx->names), &ignored);
+    (void)eventfd_read(resolver_fd(ucx->resolver), &ignored);
     for (struct peer *peer = ucx->peers; peer != NULL; peer = peer->next)
         peer_resolve(peer);
 }
@@ -368,8 +368,8 @@ static bool sockets_turn(struct ucx *ucx)
         else if (what == &ucx->more_fd)
             ucx->work_signalled =
                 read(ucx->more_fd, &ignored, sizeof(ignored)) <= 0 && ucx->work_signalled;
-        else if (what == &ucx->names)
-            names_turn(ucx);
+        else if (what == &ucx->resolver)
+            resolver_turn(ucx);
         else if (what == &ucx->device_fd)
             did = read(ucx->device_fd, &ignored, sizeof(ignored)) > 0 || did;
         else

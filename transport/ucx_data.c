@@ -99,7 +99,7 @@ void data_connections_open(struct peer *control)
 
 void data_connection_begin(struct peer *peer)
 {
-    const struct wire_data wire = {.token = peer->control->greeting.token};
+    const struct wire_data wire = {.token = peer->control->hello_fields.token};
     peer->state = PEER_UP;
     if (peer_send(peer, FRAME_DATA, &wire, sizeof(wire)) == ST_OK)
         peer_key_renew(peer);

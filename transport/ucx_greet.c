@@ -252,19 +252,19 @@ static void on_hello(struct peer *peer, const uint8_t *data, size_t bytes)
         .version = TRANSPORT_PROTOCOL_VERSION,
         .identity = ucx->options.identity,
     };
-    peer->hello = malloc(bytes > 0 ? bytes : 1);
-    if (peer->hello == NULL) {
+    peer->hello_frame = malloc(bytes > 0 ? bytes : 1);
+    if (peer->hello_frame == NULL) {
         error_set(&error, ST_NO_MEMORY, "out of memory");
         peer_fail(peer, ST_NO_MEMORY, &error);
         return;
     }
-    memcpy(peer->hello, data, bytes);
-    enum status status = handshake_decode(peer->hello, bytes, &peer->greeting, &error);
+    memcpy(peer->hello_frame, data, bytes);
+    enum status status = handshake_decode(peer->hello_frame, bytes, &peer->hello_fields, &error);
     if (status != ST_OK) {
         peer_fail(peer, status, &error);
         return;
     }
-    const struct handshake *theirs = &peer->greeting;
+    const struct handshake *theirs = &peer->hello_fields;
     if (!proved(peer, &theirs->identity)) {
         refuse_text(peer, ST_INVALID, "it proved the cluster key with another name");
         return;

@@ -70,8 +70,8 @@ void linger_begin(struct peer *peer)
     } else {
         if (fd >= 0) /* It may be closed later, and epoll watches it until then. */
             (void)epoll_ctl(ucx->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
-        peer->next = ucx->graveyard;
-        ucx->graveyard = peer;
+        peer->next = ucx->ended_peers;
+        ucx->ended_peers = peer;
     }
     /* The other side learns of the end when our own writes have ended. */
     if (link != NULL)
@@ -90,8 +90,8 @@ static void linger_end(struct peer *peer)
     ucx->lingering_count--;
     stream_done(&peer->stream);
     peer->state = PEER_DEAD;
-    peer->next = ucx->graveyard;
-    ucx->graveyard = peer;
+    peer->next = ucx->ended_peers;
+    ucx->ended_peers = peer;
 }
 
 void linger_socket_ready(struct peer *peer)

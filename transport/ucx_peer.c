@@ -57,8 +57,8 @@ void peer_end(struct peer *peer)
     fabric_link_copies_await(peer->link); /* Before the other side learns of the end. */
     fabric_inbox_close(peer->inbox);
     peer->inbox = NULL;
-    free(peer->hello);
-    peer->hello = NULL;
+    free(peer->hello_frame);
+    peer->hello_frame = NULL;
     struct peer **at = &ucx->peers;
     while (*at != peer)
         at = &(*at)->next;
@@ -136,7 +136,7 @@ void peer_resolve(struct peer *peer)
     if (!peer->resolving || peer->failing != ST_OK)
         return;
     bool late = ucx->now_us - peer->begun_us > (int64_t)ucx->options.connect_ms * 250;
-    enum status status = names_find(ucx->names, &peer->host, late, &peer->addresses, &error);
+    enum status status = resolver_find(ucx->resolver, &peer->host, late, &peer->addresses, &error);
     if (status == ST_IN_PROGRESS)
         return;
     peer->resolving = false;
@@ -354,8 +354,8 @@ struct fabric_link *peer_link_open(struct peer *peer, bool own)
         peer_fail(peer, ST_UNREACHABLE, &error);
         return NULL;
     }
-    enum status status = fabric_link_open(peer->ucx->fabric, &peer->greeting.address,
-                                          peer->greeting.token, own, &peer->link, &error);
+    enum status status = fabric_link_open(peer->ucx->fabric, &peer->hello_fields.address,
+                                          peer->hello_fields.token, own, &peer->link, &error);
     if (status != ST_OK) {
         /* The other side may believe that the connection is up. */
         peer_refuse(peer, status, &error);

@@ -1,6 +1,6 @@
-/* ucx_probe: reports all transports that the installed UCX offers, also those that machines do not
- * use by default. `cleave doctor` calls it, in a process of its own and on one thread, because UCX
- * reads its environment once: no other part of the process may have UCX open. It opens no port,
+/* ucx_probe: lists all transports that the installed UCX offers, including those that machines do
+ * not use by default. `cleave doctor` calls it, in a process of its own and on one thread, because
+ * UCX reads its environment once: no other part of the process may have UCX open. It opens no port,
  * connects to no peer and measures nothing. fabric_probe.c implements it. */
 #ifndef TRANSPORT_UCX_PROBE_H
 #define TRANSPORT_UCX_PROBE_H

@@ -74,7 +74,7 @@ static void give_up(struct peer *peer, const char *why)
 void prove_begin(struct peer *peer)
 {
     const struct ucx *ucx = peer->ucx;
-    bool writable = ucx->fabric != NULL && peer->greeting.region.bytes > 0;
+    bool writable = ucx->fabric != NULL && peer->hello_fields.region.bytes > 0;
     peer->state = PEER_PROVING;
     peer->proving_us = ucx->now_us;
     memcpy(peer->base.path, "messages only", sizeof("messages only"));
@@ -168,7 +168,7 @@ void prove_again_tick(struct peer *peer)
     if (peer->link == NULL || !fabric_link_by_data(peer->link) || stream_ended(&peer->stream))
         return;
     peer->link_seen = false;
-    if (fabric_link_open(ucx->fabric, &peer->greeting.address, peer->greeting.token, false,
+    if (fabric_link_open(ucx->fabric, &peer->hello_fields.address, peer->hello_fields.token, false,
                          &peer->candidate, &error) != ST_OK) {
         peer->candidate = NULL;
         retry_later(peer);

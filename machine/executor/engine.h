@@ -1,7 +1,7 @@
-/* engine: owns the thread that computes: forward pass, vocabulary projection, sampling. One other
- * thread makes every call and hands over one job at a time: the event loop thread of a machine or
- * of a stage process (device.c, local.c, stage*.c), or a thread of `cleave profile`. The engine
- * knows no requests: rows, block tables and sampling rules go in, tokens come out. From
+/* engine: owns the thread that computes a batch: forward pass, vocabulary projection, sampling. One
+ * other thread makes every call, and gives the engine one job at a time: the event loop thread of a
+ * machine or of a stage process (device.c, local.c, stage*.c), or a thread of `cleave profile`. The
+ * engine knows no requests: rows, block tables and sampling rules go in, tokens come out. From
  * engine_start until engine_poll reports the end of the job, the engine uses the job and the memory
  * that the job points to; nothing is copied. If the device fails, the engine ends the process. */
 #ifndef MACHINE_EXECUTOR_ENGINE_H
@@ -27,7 +27,8 @@ struct engine_sample {
     struct sampled result;
 };
 
-/* Rows whose next token is known. The engine computes the log-probabilities of these tokens. */
+/* Rows whose next token is already known, as in a prompt. The engine computes the log-probability
+ * of each of these tokens. */
 struct engine_score {
     uint32_t first_row;
     uint32_t row_count;
@@ -91,17 +92,17 @@ void engine_start(struct engine *engine, struct engine_job *job);
  * has joined a group. */
 void engine_abandon(struct engine *engine);
 
-/* Starts to join the device's group (compute_group_ops.join) on the engine thread, and copies `id`.
- * Requires that the engine has no job. When engine_poll reports `done`, engine_group_joined returns
- * the result. */
+/* Starts to join the group of ranks with this id (compute_group_ops.join) on the engine thread;
+ * copies `id`. Requires that the engine has no job. When engine_poll reports `done`,
+ * engine_group_joined returns the result. */
 void engine_group_join(struct engine *engine, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
                        uint32_t ranks, uint32_t timeout_ms);
 enum status engine_group_joined(const struct engine *engine, struct error *error);
 
 struct engine_progress {
-    uint32_t
-        stored_layers; /* K and V of the model's layers before this one are stored; 0 = unknown. */
-    bool done;         /* The job, or the joining of the group, has ended. */
+    /* K and V of the model's layers before this one are stored; 0 = unknown. */
+    uint32_t stored_layers;
+    bool done; /* The job, or the joining of the group, has ended. */
 };
 
 /* Returns a descriptor that becomes readable when engine_poll has something to report. */

@@ -20,13 +20,13 @@ struct executor;
 /* A batch: the engine's job, and the request of each of its sequences. The struct is read during
  * `start`; the memory that it points to stays valid until executor_calls.batch_done. */
 struct executor_batch {
-    uint32_t slot; /* Batch slot, < stage_plan_slots. */
+    uint32_t slot; /* Batch slot, < stage_plan_slot_count. */
     uint32_t path;
     struct engine_job *job;        /* Its samples and scores receive the results. */
     const uint32_t *request_slots; /* [sequence_count]: slot of each sequence's request. */
     /* [sequence_count]: distinguishes successive requests in the same slot. */
     const kv_owner_id *owners;
-    /* [sequence_count]: KV to push, for an executor with pushes_kv; count 0 = none. */
+    /* [sequence_count]: KV to push, for an executor with pushes_kv; span_count 0 = none. */
     const struct prompt_push *pushes;
 };
 
@@ -34,16 +34,16 @@ struct executor_ops {
     /* Ends all use of the KV memory by this process. The batches in flight have no results. */
     void (*stop)(struct executor *e);
     /* Ends the connections that the executor has made, and kills the stage processes that it has
-     * started. Call it before the transport is closed. */
+     * started. Requires that the transport is still open. */
     void (*disconnect)(struct executor *e);
-    /* Frees the executor. Call it after the transport is closed: the transport's region can be in
-     * the executor's device memory. */
+    /* Frees the executor. Requires that the transport is closed, because the transport's region can
+     * be in the executor's device memory. */
     void (*close)(struct executor *e);
 
     /* Returns a descriptor; the caller calls `progress` when it is readable. */
     int (*fd)(const struct executor *e);
-    /* Calls executor_calls for everything that has happened. Returns the time of the next call;
-     * INT64_MAX = when fd is readable. */
+    /* Makes the calls of executor_calls for everything that has happened. Returns the time of the
+     * next call; INT64_MAX = when fd is readable. */
     int64_t (*progress)(struct executor *e, int64_t now_us);
     /* Returns true when the device, or all stage processes, are ready to compute. */
     bool (*is_ready)(const struct executor *e);
@@ -70,12 +70,12 @@ struct executor_ops {
      * Requires is_ready. *out is valid until `close`. */
     void (*layout)(const struct executor *e, struct message_stages *out);
 
-    /* Do what kv_targets_set and kv_targets_drop do, in every process that holds KV.
+    /* As kv_targets_set and kv_targets_drop, in every process that holds KV.
      * executor_calls.target_changed reports the result of target_set. */
     void (*target_set)(struct executor *e, uint32_t target, const struct message_peer *machine,
                        struct transport_peer *peer, const struct message_stages *stages);
     void (*target_drop)(struct executor *e, uint32_t target);
-    /* Does what kv_targets_push does. Not called for an executor with pushes_kv. */
+    /* As kv_targets_push. Not called for an executor with pushes_kv. */
     enum status (*target_push)(struct executor *e, struct kv_push *push, uint32_t layer_end);
     /* Requests a flush: executor_calls.target_flushed reports when the KV that was written for
      * `cookie` to the target has arrived. own_path: the request's path through this machine; path:
@@ -84,15 +84,16 @@ struct executor_ops {
     void (*target_flush)(struct executor *e, uint32_t own_path, uint32_t target, uint32_t path,
                          uint64_t cookie, bool requested);
 
-    /* Informs the processes of the path, which check the writes into their memory, that a request
-     * awaits KV of another machine, or no longer awaits it (await->ends). In the first case
-     * executor_calls.kv_await_known follows. NULL = the caller checks writes itself. */
+    /* Tells the stage processes of the path that a request now awaits KV of another machine or, if
+     * await->ends, no longer awaits it. The processes need this to check each write into their
+     * memory. In the first case executor_calls.kv_await_known follows. NULL = the caller checks
+     * writes itself. */
     void (*kv_await)(struct executor *e, uint32_t path, const struct stage_await *await);
     /* Gives new cluster keys to the stage processes that the executor has started; NULL = an
      * executor without stage processes. */
     void (*keys_set)(struct executor *e, const struct secret_keys *keys);
 
-    /* Take events of the transport. peer_up and peer_down: for the peers that the executor has
+    /* Handle events of the transport. peer_up and peer_down: for the peers that the executor has
      * connected to. peer_message: for peers of kind PEER_STAGE. peer_flushed: for all peers. */
     void (*peer_up)(struct executor *e, struct transport_peer *peer);
     void (*peer_down)(struct executor *e, struct transport_peer *peer, const char *text,
@@ -136,18 +137,18 @@ struct executor_calls {
     /* A process that writes KV, named `name`, has connected to this machine's stage process
      * `stage`, or its connection has ended. */
     void (*writer_changed)(void *self, uint32_t stage, const struct stage_writer *writer);
-    /* All processes of the path know the request of executor_ops.kv_await. cookie:
-     * stage_await.cookie. */
+    /* All processes of the path know the request that executor_ops.kv_await named, so they accept
+     * writes of its KV. cookie: stage_await.cookie. */
     void (*kv_await_known)(void *self, uint64_t cookie);
 };
 
 struct executor_options {
-    const struct config *config;        /* Not owned; must outlive the executor. */
-    const struct config_machine *entry; /* Not owned; must outlive the executor. */
-    const struct machine_shape *shape;  /* Not owned; must outlive the executor. */
-    const struct model_file *file;      /* Read during the call. */
-    const struct compute_ops *compute;  /* Backend; NULL = as the entry's device says. */
-    struct turns *turns;                /* Not owned; NULL = none. */
+    const struct config *config;               /* Not owned; must outlive the executor. */
+    const struct config_machine *config_entry; /* Not owned; must outlive the executor. */
+    const struct machine_shape *shape;         /* Not owned; must outlive the executor. */
+    const struct model_file *file;             /* Read during the call. */
+    const struct compute_ops *compute;         /* Backend; NULL = as the entry's device says. */
+    struct turns *turns;                       /* Not owned; NULL = none. */
     /* For stage processes that the executor starts: */
     const struct secret_keys *cluster_keys; /* Read during the call; NULL = none. */
     int turns_fd;                           /* Descriptor of the turns' shared memory; -1 = none. */

@@ -46,7 +46,7 @@ static enum status open_region(void *self, const struct device_memory *device, v
 static enum status open_device(struct local *l, const struct executor_options *options,
                                struct error *error)
 {
-    const struct config_machine *entry = options->entry;
+    const struct config_machine *entry = options->config_entry;
     char who[LIMIT_NAME_BYTES + 16];
     snprintf(who, sizeof(who), "machine %s", entry->name);
     const struct device_options device = {
@@ -236,7 +236,8 @@ enum status executor_local_open(const struct executor_options *options, struct e
     const struct kv_arena *arena = &options->shape->arena;
     struct local *l = calloc(1, sizeof(*l));
     if (l == NULL)
-        return error_set(error, ST_NO_MEMORY, "machine %s: out of memory", options->entry->name);
+        return error_set(error, ST_NO_MEMORY, "machine %s: out of memory",
+                         options->config_entry->name);
     l->executor.ops = &local_ops;
     l->calls = options->calls;
     l->self = options->self;
@@ -257,6 +258,6 @@ enum status executor_local_open(const struct executor_options *options, struct e
     };
     status = kv_targets_open(&targets, &l->targets);
     return status == ST_OK ? ST_OK
-                           : error_set(error, status, "machine %s: %s", options->entry->name,
+                           : error_set(error, status, "machine %s: %s", options->config_entry->name,
                                        status_name(status));
 }

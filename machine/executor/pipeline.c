@@ -105,10 +105,10 @@ static enum status start_child(struct pipeline *p, struct stage_process *process
     char index[16];
     char address[LIMIT_ADDRESS_BYTES];
     snprintf(index, sizeof(index), "%u", process->index);
-    listen_address(options->entry, address);
+    listen_address(options->config_entry, address);
     const struct child_spec spec = {
         .batches_fd = -1,
-        .machine = options->entry->name,
+        .machine = options->config_entry->name,
         .config = options->config,
         .keys = p->keys.count > 0 ? &p->keys : NULL,
         .turns_fd = options->turns_fd,
@@ -137,15 +137,15 @@ static enum status open_processes(struct pipeline *p, struct error *error)
         *process = (struct stage_process){
             .peer_user = {PEER_STAGE, process}, .index = i, .retry_pause_us = RETRY_FIRST_US};
         process->child.pidfd = process->child.ready_fd = process->child.keys_fd = -1;
-        stage_name(p->options.entry->name, i, process->name);
+        stage_name(p->options.config_entry->name, i, process->name);
         if (from->config.address[0] != 0) {
             process->state = PROCESS_APART;
             memcpy(process->address, from->config.address, sizeof(process->address));
-        } else if (elsewhere && p->options.entry->address[0] == 0) {
+        } else if (elsewhere && p->options.config_entry->address[0] == 0) {
             status = error_set(error, ST_INVALID,
                                "machine %s: stage %u is on this computer, others are not: set the "
                                "machine's address, so that they can reach it",
-                               p->options.entry->name, i);
+                               p->options.config_entry->name, i);
         } else {
             status = start_child(p, process, error);
         }
@@ -315,7 +315,7 @@ static bool next_of(const struct pipeline *p, const struct stage_process *proces
     *count_out = 0;
     for (uint32_t i = 0; i < p->plan->process_count; i++) {
         const struct stage_plan_process *to = &p->plan->processes[i];
-        if (!stage_plan_gives(p->plan, process->index, i))
+        if (!stage_plan_sends(p->plan, process->index, i))
             continue;
         if (p->processes[i].state < PROCESS_CONNECTED)
             return false;
@@ -341,7 +341,7 @@ static void open_stage(struct pipeline *p, struct stage_process *process)
                  .last_layer = from->last_layer,
                  .block_count = shape->arena.block_count,
                  .rows_max = shape->rows_max,
-                 .slots = stage_plan_slots(p->plan),
+                 .slots = stage_plan_slot_count(p->plan),
                  .context_blocks = machine_shape_context_spans(shape),
                  .rank = from->shard.rank,
                  .ranks = from->shard.ranks,

@@ -14,7 +14,7 @@ enum status pipeline_jobs_open(struct pipeline *p)
     uint32_t sequences = shape->sequences_max;
     for (uint32_t path = 0; path < p->plan->paths.path_count; path++) {
         p->path_processes[path] = stage_plan_processes(p->plan, path);
-        p->path_done_senders[path] = stage_plan_enders(p->plan, path);
+        p->path_done_senders[path] = stage_plan_done_senders(p->plan, path);
     }
     p->tables = calloc(LIMIT_MACHINE_REQUESTS, sizeof(p->tables[0]));
     p->sequences = calloc(sequences, sizeof(p->sequences[0]));
@@ -293,7 +293,7 @@ void pipeline_batch_start(struct executor *e, const struct executor_batch *batch
 
 static struct pipeline_batch *batch_of(struct pipeline *p, uint64_t serial)
 {
-    for (uint32_t slot = 0; slot < stage_plan_slots(p->plan); slot++)
+    for (uint32_t slot = 0; slot < stage_plan_slot_count(p->plan); slot++)
         if (serial != 0 && p->batches[slot].serial == serial)
             return &p->batches[slot];
     return NULL;

@@ -138,11 +138,16 @@ static inline struct pipeline *pipeline_of(struct executor *e)
 /* pipeline.c: records that the machine cannot continue, and why. The first reason stays. */
 void pipeline_fail(struct pipeline *p, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* Encodes and queues a message for a stage process. A failure ends the machine (pipeline_fail). */
 void pipeline_send(struct pipeline *p, struct stage_process *process,
                    const struct stage_message *message);
 
+/* In the functions below, names that end in _take handle the message of a stage process after which
+ * they are named. Functions with a struct executor are operations of struct executor_ops, which
+ * describes them. */
+
 /* pipeline_group.c: rank 0 of a stage makes a group; the head sends it to all ranks of the
- * stage. */
+ * stage. pipeline_group_take stores the group of a rank 0. */
 void pipeline_group_take(struct pipeline *p, struct stage_process *process,
                          const struct stage_group *group);
 /* Sends each group that was made to its ranks, when OPEN has been sent to all of them. */

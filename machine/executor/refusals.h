@@ -1,7 +1,8 @@
-/* refusals: logs peers that were refused. A refused peer tries again every few seconds, perhaps for
- * days. So a line is left out if a line of the last ten minutes differs from it only in the peer's
- * port. machine/peers.c and stage_peers.c call it on the event loop thread of their process; each
- * machine and each stage process has one struct. It refuses no peers itself. */
+/* refusals: logs connections that were refused, without flooding the log. A refused peer tries
+ * again every few seconds, perhaps for days. So a line is not written if a line of the last ten
+ * minutes differs from it only in the peer's port. machine/peers.c and stage_peers.c call it on the
+ * event loop thread of their process; each machine and each stage process has one struct. It
+ * refuses no peers itself. */
 #ifndef MACHINE_EXECUTOR_REFUSALS_H
 #define MACHINE_EXECUTOR_REFUSALS_H
 

@@ -176,16 +176,16 @@ struct message_staged machine_copy_counts(struct transport *transport)
 {
     struct transport_memory memory;
     transport_memory(transport, &memory);
-    const struct transport_copied *out = &memory.copied[DEVICE_TO_HOST];
-    const struct transport_copied *in = &memory.copied[HOST_TO_DEVICE];
+    const struct transport_copy_counts *out = &memory.copy_counts[DEVICE_TO_HOST];
+    const struct transport_copy_counts *in = &memory.copy_counts[HOST_TO_DEVICE];
     return (struct message_staged){
         .way = memory.way,
         .out_bytes = out->bytes,
         .out_us = (uint64_t)out->busy_us,
         .in_bytes = in->bytes,
         .in_us = (uint64_t)in->busy_us,
-        .peer_bytes = memory.copied[DEVICE_TO_PEER].bytes,
-        .peer_us = (uint64_t)memory.copied[DEVICE_TO_PEER].busy_us,
+        .peer_bytes = memory.copy_counts[DEVICE_TO_PEER].bytes,
+        .peer_us = (uint64_t)memory.copy_counts[DEVICE_TO_PEER].busy_us,
     };
 }
 

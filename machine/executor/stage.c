@@ -24,8 +24,8 @@ static enum status open_transport(struct stage *s, const struct device_memory *d
                                   struct error *error)
 {
     struct transport_options options =
-        machine_shape_transport_options(s->options.config, s->entry, &s->shape);
-    s->slot_count = stage_plan_slots(&s->shape.plan);
+        machine_shape_transport_options(s->options.config, s->config_entry, &s->shape);
+    s->slot_count = stage_plan_slot_count(&s->shape.plan);
     s->slot_bytes = (uint64_t)s->shape.rows_max * s->shape.hyper.hidden * sizeof(float);
     s->slot_bytes = (s->slot_bytes + 4095) / 4096 * 4096;
     options.events = stage_transport_events();
@@ -66,10 +66,10 @@ static enum status open_device(struct stage *s, const struct model_file *file, s
     snprintf(who, sizeof(who), "stage %s", s->name);
     const struct device_options options = {
         .process_name = who,
-        .machine = s->entry,
+        .machine = s->config_entry,
         .name = s->process->config.device,
         .ops = s->options.compute,
-        .fallback = s->entry->cpu_fallback,
+        .fallback = s->config_entry->cpu_fallback,
         .threads = threads_of(s->process),
         .shape = &s->shape,
         .arena = &s->arena,
@@ -97,12 +97,14 @@ static enum status open_loop(struct stage *s, struct error *error)
 
 static enum status open_all(struct stage *s, struct model_file **file, struct error *error)
 {
-    enum status status = machine_shape_read(s->options.config, s->entry, file, &s->shape, error);
+    enum status status =
+        machine_shape_read(s->options.config, s->config_entry, file, &s->shape, error);
     if (status != ST_OK)
         return status;
     if (s->options.process_index >= s->shape.plan.process_count)
         return error_set(error, ST_NOT_FOUND, "machine %s has %u stages, ranks counted: --stage %u",
-                         s->entry->name, s->shape.plan.process_count, s->options.process_index);
+                         s->config_entry->name, s->shape.plan.process_count,
+                         s->options.process_index);
     s->process = &s->shape.plan.processes[s->options.process_index];
     s->arena = machine_shape_arena(&s->shape, s->process);
     status = open_device(s, *file, error);
@@ -138,7 +140,7 @@ enum status stage_open(const struct stage_options *options, struct stage **out, 
     if (s == NULL)
         return error_set(error, ST_NO_MEMORY, "stage %u: out of memory", options->process_index);
     s->options = *options;
-    s->entry = &options->config->machines[entry];
+    s->config_entry = &options->config->machines[entry];
     s->epoll_fd = -1;
     s->now_us = clock_now_us(options->clock);
     stage_name(options->machine_name, options->process_index, s->name);

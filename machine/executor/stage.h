@@ -4,10 +4,10 @@
  * after, or the sampled tokens to the head, and writes the KV of its layers to token machines. It
  * does not decide what a batch contains or which blocks it uses: the head does.
  *
- * It listens, and works for the head that connects. When the connection to the head ends, the stage
- * forgets everything except its weights and waits for the next head; a child of the head, and a
- * rank that is in a group, stops instead. One event loop thread makes every call: that of
- * machine/process.c, or of a test. */
+ * The process listens, and works for the head that connects to it. When the connection to the head
+ * ends, the stage forgets everything except its weights and waits for the next head; a child of the
+ * head, and a rank that is in a group, stops instead. One event loop thread makes every call: that
+ * of machine/process.c, or of a test. */
 #ifndef MACHINE_EXECUTOR_STAGE_H
 #define MACHINE_EXECUTOR_STAGE_H
 

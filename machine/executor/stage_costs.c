@@ -22,7 +22,7 @@ static void costs_by_weights(const struct config_machine *entry, const struct co
     for (uint32_t i = 0; i < h->layer_count; i++)
         out->layers[i] = 1;
     for (uint32_t i = 0; i < stages->count; i++)
-        out->speeds[stages->stages[i].entry] = stages->stages[i].ranks;
+        out->speeds[stages->stages[i].list_index] = stages->stages[i].ranks;
     if (entry->pool != POOL_PROMPT)
         out->last_extra = (double)h->vocab * h->hidden / layer;
 }

@@ -40,12 +40,12 @@ void stage_state_send(struct stage *s, bool ready, const char *text)
 static void new_up(struct stage *s, struct transport_peer *peer)
 {
     const char *name = name_of(peer);
-    size_t length = strlen(s->entry->name);
+    size_t length = strlen(s->config_entry->name);
     if (transport_peer_identity(peer)->role != TRANSPORT_MACHINE) {
         doomed_add(&s->doomed, peer, "a stage works for its machine only");
         return;
     }
-    if (strcmp(name, s->entry->name) == 0) {
+    if (strcmp(name, s->config_entry->name) == 0) {
         /* its end of the old connection is gone, but ours has not noticed yet */
         if (s->head != NULL)
             doomed_add(&s->doomed, s->head, "it has connected again");
@@ -57,7 +57,7 @@ static void new_up(struct stage *s, struct transport_peer *peer)
         log_info("machine %s connected", name);
         return;
     }
-    if (strncmp(name, s->entry->name, length) == 0 && name[length] == '/') {
+    if (strncmp(name, s->config_entry->name, length) == 0 && name[length] == '/') {
         transport_peer_set_user(peer, &previous_user);
         log_info("stage %s connected, activations travel by %s", name, transport_peer_path(peer));
         return;
@@ -73,7 +73,7 @@ static void head_down(struct stage *s, struct transport_peer *peer, const char *
 {
     if (peer != s->head)
         return; /* the head has connected again since */
-    log_warn("machine %s is gone: %s", s->entry->name, text);
+    log_warn("machine %s is gone: %s", s->config_entry->name, text);
     s->head = NULL;
     s->opened = false;
     s->ready_sent = false;
@@ -345,8 +345,8 @@ void stage_peers_drop(struct stage *s)
     struct doomed_peer doomed;
     while (doomed_take(&s->doomed, &doomed)) {
         s->event_count++;
-        log_warn("disconnects %s: %s", name_of(doomed.peer), doomed.why);
-        remove_peer(s, doomed.peer, doomed.why);
+        log_warn("disconnects %s: %s", name_of(doomed.peer), doomed.reason);
+        remove_peer(s, doomed.peer, doomed.reason);
         transport_disconnect(s->transport, doomed.peer);
     }
 }

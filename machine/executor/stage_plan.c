@@ -13,14 +13,14 @@ static enum status split_evenly(const struct config_machine *entry, const struct
                                 struct error *error)
 {
     uint32_t ends[LIMIT_STAGE_PROCESSES];
-    uint32_t count = plan->processes[plan->process_count - 1].config.entry + 1;
+    uint32_t count = plan->processes[plan->process_count - 1].config.list_index + 1;
     enum status status = partition_even(costs->layers, hyper->layer_count, costs->first_extra,
                                         costs->last_extra, costs->speeds, count, ends, error);
     if (status != ST_OK)
         return error_set(error, status, "machines/%s/stages: %u stages, the model has %u layers",
                          entry->name, count, hyper->layer_count);
     for (uint32_t i = 0; i < plan->process_count; i++) {
-        uint32_t index = plan->processes[i].config.entry;
+        uint32_t index = plan->processes[i].config.list_index;
         plan->processes[i].first_layer = index > 0 ? ends[index - 1] : 0;
         plan->processes[i].last_layer = ends[index];
     }
@@ -40,7 +40,7 @@ static void processes_number(struct stage_plan *plan, struct sched_paths_stage *
         process->replica = same ? before->replica + (process->config.rank == 0 ? 1 : 0) : 0;
         if (process->config.rank > 0)
             continue;
-        uint32_t index = process->config.entry;
+        uint32_t index = process->config.list_index;
         speeds[index] = process->config.speed;
         if (!same)
             stages[process->stage].speeds = &speeds[index];
@@ -82,7 +82,7 @@ static enum status processes_make(const struct config_machine *entry,
             .config = *from, .first_layer = from->first_layer, .last_layer = from->last_layer};
         enum status status = model_shard_of(hyper, from->rank, from->ranks, &to->shard, error);
         if (status != ST_OK) {
-            error_prefix(error, "machines/%s/stages/%u", entry->name, from->entry);
+            error_prefix(error, "machines/%s/stages/%u", entry->name, from->list_index);
             return status;
         }
     }
@@ -111,9 +111,10 @@ enum status stage_plan_make(const struct config *config, const struct config_mac
     if (end->last_layer == 0)
         status = split_evenly(entry, &costs, hyper, out, error);
     else if (end->last_layer != hyper->layer_count)
-        status = error_set(error, ST_INVALID,
-                           "machines/%s/stages/%u/layers: the last one is %u, the model's is %u",
-                           entry->name, end->entry, end->last_layer - 1, hyper->layer_count - 1);
+        status =
+            error_set(error, ST_INVALID,
+                      "machines/%s/stages/%u/layers: the last one is %u, the model's is %u",
+                      entry->name, end->list_index, end->last_layer - 1, hyper->layer_count - 1);
     if (status == ST_OK)
         status = paths_make(entry, out, error);
     if (status != ST_OK)
@@ -131,7 +132,7 @@ uint64_t stage_plan_processes(const struct stage_plan *plan, uint32_t path)
     return processes;
 }
 
-bool stage_plan_gives(const struct stage_plan *plan, uint32_t from, uint32_t to)
+bool stage_plan_sends(const struct stage_plan *plan, uint32_t from, uint32_t to)
 {
     const struct stage_plan_process *a = &plan->processes[from];
     const struct stage_plan_process *b = &plan->processes[to];
@@ -139,14 +140,14 @@ bool stage_plan_gives(const struct stage_plan *plan, uint32_t from, uint32_t to)
            b->config.rank % a->config.ranks == a->config.rank;
 }
 
-uint64_t stage_plan_enders(const struct stage_plan *plan, uint32_t path)
+uint64_t stage_plan_done_senders(const struct stage_plan *plan, uint32_t path)
 {
     const uint64_t processes = stage_plan_processes(plan, path);
     uint64_t enders = 0;
     for (uint32_t i = 0; i < plan->process_count; i++) {
         bool gives = false;
         for (uint32_t j = 0; j < plan->process_count; j++)
-            gives |= (processes >> j & 1) != 0 && stage_plan_gives(plan, i, j);
+            gives |= (processes >> j & 1) != 0 && stage_plan_sends(plan, i, j);
         if ((processes >> i & 1) != 0 && !gives)
             enders |= 1ull << i;
     }
@@ -159,7 +160,7 @@ bool stage_plan_samples(const struct stage_plan *plan, uint32_t process)
     return at->stage + 1 == plan->stage_count && at->config.rank == 0;
 }
 
-uint32_t stage_plan_slots(const struct stage_plan *plan)
+uint32_t stage_plan_slot_count(const struct stage_plan *plan)
 {
     return plan->batches_in_flight * plan->paths.path_count;
 }

@@ -1,8 +1,8 @@
-/* stage_plan: how a machine's layers are divided over stage processes (stages, replicas and ranks):
- * as the config says, else evenly by the layers' costs (stage_costs.h). The head and each stage
- * process compute the plan from config and model while the process starts (shape.c); a stage
- * process compares its part with the head's (message OPEN). After that the plan is read-only, and
- * any thread may call the other functions. It starts no processes and makes no connections. */
+/* stage_plan: divides a machine's layers over its stage processes (stages, replicas and ranks), as
+ * the config says, or evenly by the layers' costs (stage_costs.h). The head and each stage process
+ * compute the plan from config and model while the process starts (shape.c); a stage process
+ * compares its part with the head's (message OPEN). After that the plan is read-only, so any thread
+ * may call the other functions. It starts no processes and makes no connections. */
 #ifndef MACHINE_EXECUTOR_STAGE_PLAN_H
 #define MACHINE_EXECUTOR_STAGE_PLAN_H
 
@@ -43,16 +43,16 @@ uint64_t stage_plan_processes(const struct stage_plan *plan, uint32_t path);
 /* Returns true if stage process `from` sends its activations to stage process `to`, on the paths
  * that go through both. Every rank has complete activations, so rank j of a stage gets them from
  * rank j mod T of the stage before, which has T ranks. */
-bool stage_plan_gives(const struct stage_plan *plan, uint32_t from, uint32_t to);
+bool stage_plan_sends(const struct stage_plan *plan, uint32_t from, uint32_t to);
 /* Returns a set in which bit i is set if stage process i is on the path and sends its activations
  * to no process of the path. Such a process must report DONE, because no later stage's work proves
  * that it is done. The process that samples is one of these processes. */
-uint64_t stage_plan_enders(const struct stage_plan *plan, uint32_t path);
+uint64_t stage_plan_done_senders(const struct stage_plan *plan, uint32_t path);
 /* Returns true for rank 0 of a replica of the last stage, which samples the tokens of its
  * batches. */
 bool stage_plan_samples(const struct stage_plan *plan, uint32_t process);
 /* Returns the most batches in flight on all paths together, which is the number of batch slots. */
-uint32_t stage_plan_slots(const struct stage_plan *plan);
+uint32_t stage_plan_slot_count(const struct stage_plan *plan);
 /* Writes the name of a stage process: "t0/1" for stage process 1 of machine t0. */
 void stage_name(const char *machine, uint32_t process, char out[LIMIT_NAME_BYTES]);
 

@@ -77,7 +77,7 @@ struct stage_awaiting {
 
 struct stage {
     struct stage_options options;
-    const struct config_machine *entry;
+    const struct config_machine *config_entry;
     const struct stage_plan_process *process;
     char name[LIMIT_NAME_BYTES];
     struct machine_shape shape;
@@ -129,10 +129,17 @@ struct stage {
     bool stopping;
 };
 
+/* In the functions below, names that end in _take handle the message of a peer after which they are
+ * named. A status of ST_INVALID means that the message is wrong: the caller disconnects the
+ * peer. */
+
 /* stage_peers.c */
-struct transport_events stage_transport_events(void);
+struct transport_events stage_transport_events(void); /* Returns the functions for the transport. */
+/* Encodes and queues a message. */
 void stage_send(struct stage *s, struct transport_peer *peer, const struct stage_message *message);
+/* Disconnects the peers in `doomed`. Must not be called from a callback of the transport. */
 void stage_peers_drop(struct stage *s);
+/* Sends TARGET_LINK to the head; a callback of kv_targets. */
 void stage_target_link(void *self, uint32_t target, bool up, const char *text);
 /* Reports to the head, once for each head, that this process and its connections are ready. */
 void stage_ready_report(struct stage *s);
@@ -142,6 +149,9 @@ void stage_state_send(struct stage *s, bool ready, const char *text);
 /* stage_writers.c: which peers write KV, and what they may write. */
 enum status stage_writers_open(struct stage *s);
 void stage_writers_close(struct stage *s);
+/* Record that a writer has connected, that its connection has ended, and that the writes of an
+ * ended connection have ended (transport_events.writes_ended); each reports it to the head
+ * (WRITER). */
 void stage_writer_up(struct stage *s, struct transport_peer *peer);
 void stage_writer_down(struct stage *s, struct transport_peer *peer, const char *text);
 void stage_writes_ended(struct stage *s, uint64_t number);
@@ -176,6 +186,7 @@ enum status stage_job_take(struct stage *s, const uint8_t *data, size_t bytes, s
 enum status stage_activations_take(struct stage *s, const struct stage_activations *activations,
                                    struct error *error);
 void stage_flush_take(struct stage *s, const struct stage_flush *flush);
+/* Handles the progress of the engine's job: pushes computed layers, and finishes the batch. */
 void stage_jobs_progress(struct stage *s, struct engine_progress progress);
 void stage_jobs_start(struct stage *s); /* Starts the next batch if the engine is idle. */
 /* Call it when the head is gone: forgets all batches and tables. */

@@ -32,7 +32,7 @@ static enum status tables_open(struct sched_cluster *sc)
     sc->requests = calloc(options->request_count, sizeof(sc->requests[0]));
     for (int measure = 0; measure < MEASURE_COUNT; measure++)
         sc->ranks[measure] = calloc(options->machine_count, sizeof(sc->ranks[0][0]));
-    if (sched_fair_open(options->request_count, &sc->fair) != ST_OK)
+    if (sched_accounts_open(options->request_count, &sc->accounts) != ST_OK)
         return ST_NO_MEMORY;
     if (all_nodes == NULL || sc->machines == NULL || sc->requests == NULL ||
         sc->ranks[MEASURE_PENDING] == NULL || sc->ranks[MEASURE_MEMORY] == NULL)
@@ -84,7 +84,7 @@ void sched_cluster_close(struct sched_cluster *sc)
     free(sc->machines);
     free(sc->requests);
     free(sc->prefixes_of);
-    sched_fair_close(sc->fair);
+    sched_accounts_close(sc->accounts);
     cluster_prefixes_close(sc->prefixes);
     free(sc);
 }

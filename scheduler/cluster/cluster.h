@@ -2,18 +2,21 @@
  * token machine together, so that KV can be written layer by layer while the prompt is computed. It
  * also decides which pool each machine is in. The gateway calls it on its event loop thread; the
  * simulator calls the same code with other options. Not thread-safe. Pure: no clock, no I/O, no
- * log, no allocation after opening. The caller passes in events with their time and carries out the
- * actions that the scheduler returns. It does not choose batches (scheduler/machine/machine.h) or
- * KV blocks (scheduler/memory.h).
+ * log, no allocation after opening. The caller passes in events, each with its time, and carries
+ * out the actions that the scheduler returns. It does not choose batches
+ * (scheduler/machine/machine.h) or KV blocks (scheduler/memory.h).
  *
  * The policy (Splitwise, section IV-A) with the option `adaptive`:
- * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens, unless it has
- *    work and the request would put it over prompt_queue_threshold_tokens or _us. If it has work,
- *    a machine that the prompt pool has lent (rule 3) and that has fewer pending tokens goes before
- *    it. Otherwise the machine of the mixed pool, by the same condition.
- * 2. Token machine: the machine of the token pool with the least scheduled KV memory, unless the
- *    request does not fit into the memory that is left beside what the machine keeps free.
+ * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens (tokens of
+ *    prompts that are not computed yet), unless this machine has work and is over its threshold:
+ *    the request would raise its pending tokens above prompt_queue_threshold_tokens, or the tokens
+ *    that are pending now take longer than prompt_queue_threshold_us. If it has work, a machine
+ *    that the prompt pool has lent (rule 3) and that has fewer pending tokens goes before it.
  *    Otherwise the machine of the mixed pool, by the same condition.
+ * 2. Token machine: the machine of the token pool with the least scheduled KV memory, unless this
+ *    machine has requests and the new one does not fit into its free memory. What the machine keeps
+ *    for answers that grow does not count as free. Otherwise the machine of the mixed pool, by the
+ *    same condition.
  * 3. If there is no prompt machine, the machine of the token pool with the fewest pending tokens
  *    moves to the mixed pool. If there is no token machine, the machine of the prompt pool with the
  *    least scheduled memory moves. A moved machine is *lent*: it returns to its home pool when its
@@ -24,11 +27,12 @@
  * With `together`, one machine does both phases where that is better (together.c): where the two
  * machines share cores, or where it brings TTFT and TBT further below their targets.
  *
- * "Fewest" and "least" compare tokens. With `compare_time`, and rates that differ (speed.c), they
- * compare the time that these tokens and the request take each machine.
+ * "Fewest" and "least" compare numbers of tokens. With the option `compare_time`, if the machines'
+ * rates differ (speed.c), they compare the time that each machine needs for these tokens and the
+ * request.
  *
- * Without `adaptive`, rules 3 and 4 apply only while no pair of machines can serve, and rules 1 and
- * 2 take a machine over its threshold if there is no other.
+ * Without `adaptive`, rules 3 and 4 apply only while no pair of machines can serve. Rules 1 and 2
+ * then choose a machine above its threshold if no machine is below its threshold.
  *
  * Among equal machines, those that have never moved are taken first, by index; then the others in
  * the order of their moves. Only pairs whose link is up are chosen. A request that no machine can
@@ -61,7 +65,8 @@
 enum sched_homing {
     SCHED_HOMING_DONE, /* When its work of the other phase is done (rule 3). */
     SCHED_HOMING_IDLE, /* When it has no work, and another machine can do the other phase. */
-    SCHED_HOMING_TOLD, /* Only when the caller sends SCHED_MACHINE_IDLE (Splitwise's simulator). */
+    /* Only when the caller sends SCHED_MACHINE_IDLE (Splitwise's simulator). */
+    SCHED_HOMING_REPORTED,
 };
 
 struct sched_cluster_options {
@@ -73,8 +78,8 @@ struct sched_cluster_options {
     /* A waiting request expires this time after it was first found that no machine which is up can
      * take it; 0 = never. */
     int64_t wait_us_max;
-    /* Until a pair of machines can serve, machines of one phase wait this time after the first
-     * machine is up before they do the work of the other phase. */
+    /* Grace period after the first machine is up. Until it ends, or until a prompt machine and a
+     * token machine can serve together, no machine does the work of the other phase. */
     int64_t cover_after_us;
 
     /* Rule 1; 0 = no threshold. The threshold in time applies to machines with a known rate. */
@@ -87,11 +92,12 @@ struct sched_cluster_options {
      * leaves free, too: a percentage of their KV memory, and this number of tokens per answer. */
     uint32_t growth_reserve_percent;
     uint32_t growth_reserve_tokens;
-    /* How much KV memory an answer is scheduled with. true: the mean length of recent answers of
+    /* How many KV tokens are scheduled for an answer. true: the mean length of recent answers of
      * its API key and priority, at least 64 tokens. false: its maximum length. */
     bool answers_grow;
-    /* A machine gets no more prompts while its pending tokens, and no more answers while its
-     * scheduled tokens, reach this multiple of its kv_tokens; 0 = no bound. */
+    /* Bound on a machine's load, as a multiple of its kv_tokens: while its pending tokens reach the
+     * bound, it gets no more prompts; while its scheduled tokens reach it, no more answers. 0 = no
+     * bound. */
     uint32_t machine_kv_multiple;
     /* A machine gets no more prompts or answers while its pending or scheduled tokens reach this
      * number; 0 = no bound. */
@@ -115,14 +121,16 @@ struct sched_cluster_options {
     bool lent_stay;
     /* One machine does both phases of a request where that is better (together.c). */
     bool together;
-    /* Targets by which the two forms are compared, > 0; only used with `together`. */
+    /* TTFT and TBT targets by which a route with one machine and a route with two machines are
+     * compared, > 0; used only with `together`. */
     struct sched_pace_targets together_targets;
-    /* A mixed machine that computes a prompt also decodes it, unless another mixed machine has at
-     * least this number of tokens less scheduled; 0 = no preference. */
+    /* A mixed machine that computes a prompt also generates its answer, unless another mixed
+     * machine has fewer scheduled tokens, by at least this number; 0 = no preference. */
     uint64_t stay_tokens;
 
-    /* A machine that holds a prefix of the prompt may be preferred to the machine that the rules
-     * choose if it has at most this number of tokens (pending or scheduled) more (cheapest.c). */
+    /* The rules choose a machine by its tokens (pending or scheduled). A machine that holds a
+     * prefix of the prompt may be chosen instead if it has at most this number of tokens more
+     * (cheapest.c). */
     uint64_t prefix_slack_tokens;
     uint32_t prefix_step_tokens; /* Prompt tokens from one prefix hash to the next. */
     /* true: machines keep prefixes, so prompt tokens whose KV a machine holds are neither computed
@@ -136,7 +144,8 @@ struct sched_cluster_options {
     /* Window over which demand is measured; 0 = repurposing is off. */
     int64_t repurpose_window_us;
     int64_t repurpose_interval_us_min; /* Least time between two changes of a home pool. */
-    /* Least reduction of the busier phase's load that justifies a change. */
+    /* A home pool changes only if this reduces the load of the busier phase by at least this
+     * percentage. */
     uint32_t repurpose_gain_percent_min;
 };
 
@@ -215,11 +224,11 @@ struct sched_event {
     uint32_t key;     /* SCHED_ARRIVED: index of the API key; UINT32_MAX = no key. */
     uint32_t weight;  /* SCHED_ARRIVED: weight of that key, ≥ 1. */
     int32_t priority; /* SCHED_ARRIVED: priority; lower is more urgent. */
-    /* SCHED_ARRIVED: 1 + the machine that had the request's KV until preemption or hand-over; 0 =
-     * none. If that machine is draining, it may nevertheless be chosen as prompt machine. */
+    /* SCHED_ARRIVED: 1 + the index of the machine that had the request's KV until preemption or
+     * hand-over; 0 = none. That machine may be chosen as prompt machine even while it drains. */
     uint32_t held;
-    /* SCHED_ARRIVED: tokens at the start of the prompt whose KV `held` keeps in its prefix cache,
-     * also if that machine does not drain; 0 = none. */
+    /* SCHED_ARRIVED: number of the prompt's first tokens whose KV the machine of `held` keeps in
+     * its prefix cache; 0 = none. */
     uint32_t held_tokens;
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
@@ -309,8 +318,8 @@ bool sched_cluster_ready(const struct sched_cluster *sc);
 /* Returns true if a prompt machine and a token machine with a link between them, or a mixed
  * machine, are up and do not drain. */
 bool sched_cluster_paired(const struct sched_cluster *sc);
-/* Returns true if machines are up that do not drain, but one of the phases is the home phase of
- * none of them. */
+/* Returns true if machines are up and do not drain, but one of the two phases is done by none of
+ * their home pools. */
 bool sched_cluster_covering(const struct sched_cluster *sc);
 
 /* Returns true if the answer of `request` can be handed over now, with prompt_tokens tokens of

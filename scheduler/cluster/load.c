@@ -274,7 +274,7 @@ static bool may_go_home(const struct sched_cluster *sc, uint32_t i)
         if (machine->prompts > 0 || machine->decodes > 0)
             return false;
         break;
-    case SCHED_HOMING_TOLD:
+    case SCHED_HOMING_REPORTED:
         return false; /* SCHED_MACHINE_IDLE returns it */
     }
     /* If no other machine can do the other phase, the next request would move it back at once. */

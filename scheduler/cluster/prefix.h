@@ -1,9 +1,9 @@
 /* cluster_prefix: which machines hold the KV of which prefixes. A bounded table maps the hash of a
- * prefix to the machines that were added for it most recently. A new hash replaces an old one: of
- * the eight entries that could hold the hash, the entry whose latest addition is the oldest. The
- * table may be wrong, because machines evict prefixes; a machine then computes the prefix again.
- * Only the cluster scheduler (cluster.c, queue.c, cheapest.c) calls it, on its thread; not
- * thread-safe. Pure: no clock, no I/O, no allocation after opening. It chooses no machines. */
+ * prefix to the machines that were added for it most recently. Eight entries can hold a hash. A new
+ * hash replaces the one of these entries that was not added to for the longest time. The table may
+ * be wrong, because machines evict prefixes; a machine then computes the prefix again. Only the
+ * cluster scheduler (cluster.c, queue.c, cheapest.c) calls it, on its thread; not thread-safe.
+ * Pure: no clock, no I/O, no allocation after opening. It chooses no machines. */
 #ifndef SCHEDULER_CLUSTER_PREFIX_H
 #define SCHEDULER_CLUSTER_PREFIX_H
 
@@ -28,8 +28,8 @@ void cluster_prefixes_remove(struct cluster_prefixes *prefixes, uint64_t hash, u
 /* Removes the machine from all prefixes. */
 void cluster_prefixes_forget(struct cluster_prefixes *prefixes, uint32_t machine);
 
-/* Calls `take` with each machine that is remembered for the prefix, the one added last first.
- * Returns true if any call returned true. */
+/* Calls `take` with each machine that is remembered for the prefix, beginning with the machine that
+ * was added last. Returns true if any call returned true. */
 bool cluster_prefixes_holders(const struct cluster_prefixes *prefixes, uint64_t hash,
                               bool (*take)(void *self, uint32_t machine), void *self);
 

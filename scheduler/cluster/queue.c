@@ -72,15 +72,15 @@ static bool request_possible(const struct sched_cluster *sc, struct cluster_requ
 static void waiting_add(struct sched_cluster *sc, uint32_t id)
 {
     struct cluster_request *request = &sc->requests[id];
-    uint32_t answer =
-        sched_fair_answer(sc->fair, request->key, request->priority, request->output_tokens);
+    uint32_t answer = sched_accounts_answer_tokens(sc->accounts, request->key, request->priority,
+                                                   request->output_tokens);
     /* The remaining answer of a resumed request is charged when it has ended. */
     request->answer_charged = request->resumed ? 0 : answer;
     request->answer_memory = answer_memory(sc, request->output_tokens, answer);
     request->place = PLACE_WAITING;
     request->stranded_us = -1;
     sc->waiting_tokens += request->prompt_tokens;
-    sched_queue_add(sc->fair, &sc->waiting, id,
+    sched_queue_add(sc->accounts, &sc->waiting, id,
                     &(struct sched_ticket){
                         .key = request->key,
                         .weight = request->weight,
@@ -97,9 +97,9 @@ static void waiting_remove(struct sched_cluster *sc, uint32_t id, bool turn)
     sc->waiting_tokens -= sc->requests[id].prompt_tokens;
     sc->requests[id].place = PLACE_NONE;
     if (turn)
-        sched_queue_take(sc->fair, &sc->waiting, id);
+        sched_queue_take(sc->accounts, &sc->waiting, id);
     else
-        sched_queue_drop(sc->fair, &sc->waiting, id);
+        sched_queue_drop(sc->accounts, &sc->waiting, id);
 }
 
 /* ---- actions ---- */
@@ -237,10 +237,10 @@ void cluster_actions_append(struct sched_cluster *sc, struct sched_actions *out,
     out->more = !changes_report(sc, out, most);
     if (out->more)
         return;
-    sched_queue_age(sc->fair, &sc->waiting, sc->options.ageing_us, sc->now_us);
+    sched_queue_age(sc->accounts, &sc->waiting, sc->options.ageing_us, sc->now_us);
     for (uint32_t id = sc->waiting.first; id != SCHED_QUEUE_NONE;) {
         struct cluster_request *request = &sc->requests[id];
-        uint32_t next = sched_queue_next(sc->fair, id);
+        uint32_t next = sched_queue_next(sc->accounts, id);
         struct route route;
         if (out->count + ACTIONS_OF_ROUTE > most) {
             out->more = true;
@@ -290,7 +290,7 @@ static uint32_t retry_after_ms(const struct sched_cluster *sc)
 static uint64_t waiting_tokens_before(const struct sched_cluster *sc, uint32_t id)
 {
     uint64_t tokens = sc->waiting_tokens;
-    for (; id != SCHED_QUEUE_NONE; id = sched_queue_next(sc->fair, id))
+    for (; id != SCHED_QUEUE_NONE; id = sched_queue_next(sc->accounts, id))
         tokens -= sc->requests[id].prompt_tokens;
     return tokens;
 }
@@ -366,14 +366,14 @@ void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event 
     cluster_actions_append(sc, out, SCHED_ACTIONS_MAX - 1); /* Keeps room for the refusal below. */
     if (request->place == PLACE_WAITING && !request->resumed &&
         sc->waiting.count > sc->options.queue_requests_max)
-        waiting_refuse(sc, sched_queue_last_new(sc->fair, &sc->waiting), SCHED_REFUSED_FULL,
+        waiting_refuse(sc, sched_queue_last_new(sc->accounts, &sc->waiting), SCHED_REFUSED_FULL,
                        retry_after_ms(sc), out);
 }
 
 static void ended(struct sched_cluster *sc, const struct sched_event *event)
 {
     struct cluster_request *request = request_at(sc, event->request);
-    switch ((enum place)request->place) {
+    switch ((enum request_place)request->place) {
     case PLACE_NONE:
         return; /* The request was just refused or lost: the two messages crossed. */
     case PLACE_WAITING:
@@ -388,8 +388,9 @@ static void ended(struct sched_cluster *sc, const struct sched_event *event)
         if (request->token_machine != SCHED_NO_MACHINE)
             cluster_demand_ended(sc, event->output_tokens);
         if (request->output_tokens > 0)
-            sched_fair_answered(sc->fair, request->key, request->weight, request->priority,
-                                request->answer_charged, event->output_tokens);
+            sched_accounts_answer_ended(sc->accounts, request->key, request->weight,
+                                        request->priority, request->answer_charged,
+                                        event->output_tokens);
         break;
     }
     request->place = PLACE_NONE;

@@ -1,9 +1,9 @@
-/* cluster_seek: what route.c, cheapest.c and together.c share of the search for a request's pair of
- * machines. route.c chooses by load, with the rules of cluster.h, and defines the functions seek_*.
- * Then it calls cluster_cheapest (cheapest.c), which also considers the prefixes that machines
- * hold, and cluster_together (together.c), which considers one machine for both phases. No other
- * file includes this header. The thread that calls sched_cluster runs the search. Pure: a
- * search changes only the route that it returns; queue.c carries the route out. */
+/* cluster_seek: the search for the pair of machines of one request: the parts that route.c,
+ * cheapest.c and together.c share. route.c chooses by load, with the rules of cluster.h, and
+ * defines the functions seek_*. Then it calls cluster_cheapest (cheapest.c), which also considers
+ * the prefixes that machines hold, and cluster_together (together.c), which considers one machine
+ * for both phases. No other file includes this header. The thread that calls sched_cluster runs the
+ * search. Pure: a search changes only the route that it returns; queue.c carries the route out. */
 #ifndef SCHEDULER_CLUSTER_SEEK_H
 #define SCHEDULER_CLUSTER_SEEK_H
 
@@ -16,15 +16,15 @@ struct seek {
     bool flexible;    /* Machines may do work of the other phase (rules 3 and 4). */
     bool thresholds;  /* The thresholds of rules 1 and 2 apply. */
     bool assume_idle; /* Search as if all machines were idle: ignore bounds on their load. */
-    uint64_t
-        tokens_below; /* Only machines with fewer tokens in their rank (tree.h) are considered. */
+    /* Only machines whose rank (tree.h) has fewer tokens than this are considered. */
+    uint64_t tokens_below;
     /* A token machine that could take the request, found before the search for a prompt machine;
      * SCHED_NO_MACHINE = none. */
     uint32_t token_candidate;
     /* The prompt machine for which a token machine is searched; SCHED_NO_MACHINE = not chosen. */
     uint32_t prompt_machine;
-    /* 1 + the machine that rule 3 has moved to the mixed pool for this request; 0 = none. At
-     * equal load, rule 4 prefers the machines that were in the mixed pool before. */
+    /* 1 + the machine that rule 3 has moved to the mixed pool for this request; 0 = none. At equal
+     * load, rule 4 prefers machines that were in the mixed pool before the search. */
     uint32_t lent_machine;
     /* Every machine counts as mixed, because it would move to the mixed pool (rule 3). */
     bool counts_as_mixed;
@@ -43,8 +43,8 @@ bool seek_both_fit(const void *self, uint32_t machine);
  * fits(s, machine) is true; SCHED_NO_MACHINE = none. */
 uint32_t seek_least_loaded(const struct seek *s, enum measure measure, enum pool pool,
                            bool (*fits)(const void *self, uint32_t machine));
-/* The two functions return true if the request would put the machine over the threshold of rule 1
- * (prompt) or rule 2 (token), and thresholds apply. both = the machine would do both phases. */
+/* The two functions return true if thresholds apply and the machine is over the threshold of rule 1
+ * (prompt) or rule 2 (token) for this request. both = the machine would do both phases. */
 bool seek_prompt_over_threshold(const struct seek *s, uint32_t machine);
 bool seek_token_over_threshold(const struct seek *s, uint32_t machine, bool both);
 /* Returns true if the machine must not move to the mixed pool now, because it has a request that is
@@ -56,7 +56,7 @@ bool seek_keeps_pool(const struct seek *s, uint32_t machine);
 void cluster_cheapest(const struct seek *s, struct route *out);
 
 /* Requires that *out is a route with all machines that the request needs. Replaces it by a route
- * with one machine for both phases where that is better (option `together`). */
+ * with one machine for both phases where that is better (sched_cluster_options.together). */
 void cluster_together(const struct seek *s, struct route *out);
 
 #endif

@@ -16,12 +16,12 @@
 #define MACHINE_WORDS  (SCHED_MACHINES_MAX / 64)
 #define DEMAND_BUCKETS 8 /* Parts of the window over which demand is measured. */
 
-/* Where the scheduler has a request: nowhere (the slot is free), in the queue `waiting`, on
- * machines, or in the list `lost`. */
-enum place { PLACE_NONE, PLACE_WAITING, PLACE_ROUTED, PLACE_LOST };
+/* Where a request is: nowhere (the slot is free), in the queue `waiting`, on its machines, or in
+ * the list `lost`. */
+enum request_place { PLACE_NONE, PLACE_WAITING, PLACE_ROUTED, PLACE_LOST };
 
 struct cluster_request {
-    uint8_t place; /* enum place */
+    uint8_t place; /* enum request_place */
     bool resumed;
     bool computed;  /* SCHED_COMPUTED, SCHED_PREFILLED or the end of the request was reported. */
     bool prefilled; /* SCHED_PREFILLED or the end of the request was reported. */
@@ -65,7 +65,8 @@ struct machine_set {
 struct cluster_machine {
     bool up;
     bool draining;
-    /* The machine was up at some time, so its size counts for what the cluster can ever hold. */
+    /* The machine was up at some time, so its memory counts when the scheduler decides whether any
+     * machine can ever hold a request. */
     bool was_up;
     bool busy; /* `busy` of the latest SCHED_MACHINE_QUEUE. */
     /* The caller knows the machine's pools: no SCHED_MOVED is due. */
@@ -82,8 +83,8 @@ struct cluster_machine {
     uint32_t prompts;               /* Prompts routed to the machine, until SCHED_PREFILLED. */
     uint32_t prompts_pending;       /* Prompts routed to the machine, until SCHED_COMPUTED. */
     uint32_t decodes;               /* Answers routed to the machine, until SCHED_ENDED. */
-    /* Requests, until SCHED_PREFILLED, that are too large for the machine if it is mixed. While
-     * there are any, rule 3 does not move the machine. */
+    /* Number of requests on the machine, until SCHED_PREFILLED, that would be too large for it in
+     * the mixed pool. While this is not 0, rule 3 does not move the machine. */
     uint32_t large_requests;
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
@@ -103,8 +104,8 @@ struct demand {
 
 struct sched_cluster {
     struct sched_cluster_options options;
-    int64_t now_us;          /* Time of the latest event. */
-    struct sched_fair *fair; /* Accounts of the API keys. */
+    int64_t now_us;                  /* Time of the latest event. */
+    struct sched_accounts *accounts; /* Accounts of the API keys. */
     struct sched_queue waiting;
     struct request_list lost; /* Requests for which SCHED_LOST is still to be sent. */
     uint64_t waiting_tokens;  /* Prompt tokens of the waiting requests. */
@@ -120,8 +121,9 @@ struct sched_cluster {
     uint64_t mean_rate[MEASURE_COUNT];
     bool unequal[MEASURE_COUNT];
     struct sched_step mean_step; /* Mean of the known steps; all zeros = none is known. */
-    uint64_t
-        move_count; /* Number of pool moves. A machine's latest move is the order of its ranks. */
+    /* Number of pool moves so far. The number of a machine's latest move is the `order` of its
+     * ranks (tree.h). */
+    uint64_t move_count;
     uint32_t lent_count;       /* Machines in the trees that are lent. */
     uint32_t unreported_moves; /* Machines whose `move_reported` is false. */
     /* KV tokens of the largest known machine in the prompt or mixed pool; UINT64_MAX = none. */
@@ -242,18 +244,20 @@ void cluster_pool_pair(struct sched_cluster *sc);
 
 /* Computes mean_rate and unequal. Must be called after a change of rates, `up` or the options. */
 void cluster_speeds_refresh(struct sched_cluster *sc);
-/* Returns the machine's measured rate in tokens per second; the mean of the others if it is not
- * known; 1,000,000 if none is known. MEASURE_PENDING: prompt tokens; MEASURE_MEMORY: answers. */
+/* Returns the machine's measured rate in tokens per second. If it is not known, returns the mean of
+ * the other machines; if none is known, 1,000,000. MEASURE_PENDING: prompt tokens; MEASURE_MEMORY:
+ * answers. */
 uint64_t cluster_rate(const struct sched_cluster *sc, uint32_t machine, enum measure measure);
-/* Returns the nanoseconds of a batch of `decodes` answers on the machine, by its own measured
- * times or, if these are not known, the mean of the others; 0 = none is known. */
+/* Returns the nanoseconds that a batch of `decodes` answers takes on the machine, by its own
+ * measured times. If these are not known, the mean of the other machines is used; 0 = no machine's
+ * times are known. */
 uint64_t cluster_step_ns(const struct sched_cluster *sc, uint32_t machine, uint64_t decodes);
-/* Returns the microseconds that the machine's load by `measure` and `more` tokens take it. */
+/* Returns the microseconds that the machine needs for its load (by `measure`) and `more` tokens. */
 uint64_t cluster_work_us(const struct sched_cluster *sc, uint32_t machine, enum measure measure,
                          uint64_t more);
 
-/* Returns the microseconds that a push of KV of `tokens` tokens takes the machine, without the part
- * that overlaps with computing. */
+/* Returns the microseconds that the machine needs to push the KV of `tokens` tokens, without the
+ * part that overlaps with computing. */
 uint64_t cluster_push_us(const struct sched_cluster *sc, uint32_t machine, uint64_t tokens);
 
 /* ---- route.c ---- */
@@ -282,8 +286,8 @@ enum route_result cluster_route_find(const struct sched_cluster *sc,
 /* Returns false if no machine that was ever up is large enough for the request. */
 bool cluster_route_possible(const struct sched_cluster *sc, const struct cluster_request *request);
 
-/* Returns the microseconds by which the request's first token would be later than ttft_us_max on
- * the machine that would compute it first, after tokens_before waiting prompt tokens; ≤ 0 = in
+/* Returns the microseconds by which the request's first token would miss ttft_us_max on the machine
+ * that would compute it first. tokens_before: prompt tokens that wait before the request. ≤ 0 = in
  * time, or not known. *never_out = the first token would be too late even on an idle machine. */
 int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct cluster_request *request,
                               uint64_t tokens_before, bool *never_out);

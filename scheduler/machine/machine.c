@@ -77,8 +77,8 @@ enum status sched_machine_open(const struct sched_machine_options *options,
         path_init(&sm->paths[i]);
     sm->batches = calloc((size_t)set.path_count * set.batches_in_flight, sizeof(sm->batches[0]));
     if (sm->batches == NULL ||
-        sched_fair_open(set.slot_count, &sm->reservation_accounts) != ST_OK ||
-        sched_fair_open(set.slot_count, &sm->prompt_accounts) != ST_OK) {
+        sched_accounts_open(set.slot_count, &sm->reservation_accounts) != ST_OK ||
+        sched_accounts_open(set.slot_count, &sm->prompt_accounts) != ST_OK) {
         sched_machine_close(sm);
         return ST_NO_MEMORY;
     }
@@ -90,8 +90,8 @@ void sched_machine_close(struct sched_machine *sm)
 {
     if (sm == NULL)
         return;
-    sched_fair_close(sm->reservation_accounts);
-    sched_fair_close(sm->prompt_accounts);
+    sched_accounts_close(sm->reservation_accounts);
+    sched_accounts_close(sm->prompt_accounts);
     free(sm->batches);
     free(sm);
 }

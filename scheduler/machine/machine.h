@@ -9,7 +9,7 @@
  * - Prompts run in the order of their queue (scheduler/queue.h). Waiting prompts join a batch
  *   whole, while the batch has fewer than prompt_fill_tokens and they fit prompt_batch_tokens. A
  *   prompt that is longer than any batch is cut into chunks.
- * - Decodes run in a continuous batch, in turn if there are more than a batch can take.
+ * - Decodes run in a continuous batch; if there are more than a batch can take, they alternate.
  * - A batch with decodes has at most mixed_prompt_tokens prompt tokens. If a prompt can run, one
  *   place of the batch is kept for a prompt. So neither kind starves the other.
  * - Requests that wait for memory are served in the order of their queue (scheduler/queue.h).
@@ -37,8 +37,8 @@ typedef uint32_t sched_slot; /* < options.slot_count */
 
 #define SCHED_NO_SLOT UINT32_MAX /* No slot. */
 
-/* The turn (host/turns.h) of a batch that only decodes is longer by this factor, because a decode
- * step is short and all its answers wait for its end. */
+/* A batch that only decodes gets a turn (host/turns.h) that is longer by this factor, because a
+ * decode step is short and all its answers wait for its end. */
 #define SCHED_DECODE_TURNS 4
 
 struct sched_machine_options {
@@ -65,7 +65,7 @@ struct sched_machine_options {
     uint32_t micro_batch_tokens;
 };
 
-/* The urgency of a request on this machine, and the API key that it belongs to. */
+/* How urgent a request is on this machine, and the API key that it belongs to. */
 struct sched_rank {
     /* Identifies the API key, with the same number from every gateway. */
     uint64_t key;
@@ -98,8 +98,8 @@ void sched_machine_mixed_tokens_set(struct sched_machine *sm, uint32_t tokens);
 void sched_machine_fill_tokens_set(struct sched_machine *sm, uint32_t tokens);
 
 /* Adds a prompt of `tokens` (≥ 1) tokens to the queue of `path` (< path_count). Before the prompt
- * starts, the caller takes `blocks` blocks for it; 0 = it has its blocks (the request will be
- * decoded here too, so they were reserved). rank NULL = no key, priority 0. */
+ * starts, the caller takes `blocks` blocks for it. 0 = the prompt has its blocks already: they were
+ * reserved, because the request will be decoded here too. rank NULL = no key, priority 0. */
 void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_t path,
                               uint32_t tokens, uint32_t blocks, const struct sched_rank *rank);
 
@@ -107,9 +107,9 @@ void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_
  * = the first one). Returns false if there is none. */
 bool sched_machine_prompt_after(const struct sched_machine *sm, uint32_t path, sched_slot after,
                                 sched_slot *slot_out);
-/* Sets the number of tokens that a waiting prompt must still compute and of blocks that it must
- * still take (≥ 1 each), after its first tokens were found in the prefix cache. Requires a prompt
- * that needs blocks. */
+/* Call it after the first tokens of a waiting prompt were found in the prefix cache. Sets the
+ * number of tokens that must still be computed and of blocks that must still be taken for it (≥ 1
+ * each). Requires a prompt that needs blocks. */
 void sched_machine_prompt_left_set(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
                                    uint32_t blocks);
 
@@ -122,9 +122,9 @@ bool sched_machine_reserve_head(const struct sched_machine *sm, sched_slot *slot
 /* Sets the number of blocks that a waiting reservation must still take, after other blocks were
  * found in the prefix cache. */
 void sched_machine_reserve_left_set(struct sched_machine *sm, sched_slot slot, uint32_t blocks);
-/* Removes the first reservation from the queue if blocks_free is enough for its blocks and for the
- * blocks of the first prompt of each path that arrived earlier. Otherwise returns false, and later
- * reservations wait too. The caller takes the blocks at once. */
+/* Removes the first reservation from the queue, if blocks_free is enough for it and for the first
+ * prompt of each path, as far as these prompts arrived earlier. The caller then takes the blocks at
+ * once. Otherwise returns false, and later reservations wait too. */
 bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
                                 sched_slot *slot_out);
 
@@ -132,8 +132,8 @@ bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
  * from another machine, until sched_machine_decode_add or sched_machine_remove. */
 void sched_machine_await_begin(struct sched_machine *sm, sched_slot slot);
 
-/* Finds the reservation that must be given up to break a deadlock between machines. Must be called
- * when no further batch can begin. `holders` = number of requests that hold blocks here.
+/* Finds the reservation that must be given up to break a deadlock between machines. Requires that
+ * no further batch can begin now. `holders` = number of requests that hold blocks here.
  *
  * The deadlock: prompts on this machine wait for blocks. The blocks belong to reservations whose
  * prompts wait on other machines for blocks, and so on, in a circle. A mixed machine keeps a share
@@ -158,12 +158,12 @@ struct sched_decode {
 void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot,
                               const struct sched_decode *decode);
 
-/* Growth of decodes. sched_machine_short_find finds a decode whose next token has no room; such a
- * decode joins no batch. The caller takes one more block for it and calls
- * sched_machine_decode_grow: there is room for `tokens` ≥ 1 more tokens. If no block is left, the
- * caller frees the blocks of sched_machine_victim_find and removes it; without a victim, the caller
- * tries again after the next batch. All this happens before waiting requests get memory. memory.c
- * proves that it ends. */
+/* Growth of decodes. sched_machine_short_find finds a decode whose blocks have no room for its next
+ * token; such a decode joins no batch. The caller takes one more block for it and calls
+ * sched_machine_decode_grow, which records room for `tokens` ≥ 1 more tokens. If no block is left,
+ * the caller frees the blocks of sched_machine_victim_find and removes it; without a victim, the
+ * caller tries again after the next batch. All this happens before waiting requests get memory.
+ * memory.c proves that it ends. */
 bool sched_machine_short_find(const struct sched_machine *sm, sched_slot *slot_out);
 void sched_machine_decode_grow(struct sched_machine *sm, sched_slot slot, uint32_t tokens);
 /* Finds the least urgent decode that is not pinned; among equals, the youngest. Returns false if

@@ -70,11 +70,11 @@ struct sched_path {
 };
 
 struct sched_machine {
-    struct sched_machine_options options;    /* With defaults filled in. */
-    struct sched_fair *reservation_accounts; /* Accounts of the API keys. */
+    struct sched_machine_options options;        /* With defaults filled in. */
+    struct sched_accounts *reservation_accounts; /* Accounts of the API keys. */
     struct sched_queue reservations;
     struct slot_list awaiting;
-    struct sched_fair *prompt_accounts; /* Accounts of the API keys, common to all paths. */
+    struct sched_accounts *prompt_accounts; /* Accounts of the API keys, common to all paths. */
     struct sched_path paths[LIMIT_STAGE_PATHS];
     struct sched_batch *batches; /* [path_count][batches_in_flight] */
     int64_t now_us;              /* Time of the latest sched_machine_time_set. */

@@ -11,10 +11,11 @@
 #include "server/api/tools.h"
 
 /* Replaces *constraint, if necessary, by a constraint that also describes calls and reasoning.
- * *format: the model's format before the call, the answer's format after it: a model without a form
- * for calls writes demanded calls as JSON. tools: the list of the request; NULL = none. Returns
- * false with a 400 for fields that exclude each other and for a constraint of more than
- * LIMIT_CONSTRAINT_BYTES, with a 503 if there is no memory. */
+ * *format: on entry, the model's format; on return, the format of this answer. They differ for a
+ * model that has no form for calls: demanded calls are then written as JSON. tools: the list of the
+ * request; NULL = none. Returns false with a 400 for fields that exclude each other and for a
+ * constraint of more than LIMIT_CONSTRAINT_BYTES. Returns false with a 503 if there is no
+ * memory. */
 bool api_answer_constraint(struct answer_format *format, enum answer_begin begin,
                            const json_t *tools, const struct api_tools *choice,
                            struct api_constraint *constraint, struct api_error *error);

@@ -1,5 +1,5 @@
-/* audit: the log lines that say which administrator did what. Each line is `audit: ` and a JSON
- * object (here on two lines):
+/* audit: writes the log lines that record which administrator did what. Each line is `audit: ` and
+ * a JSON object (here on two lines):
  *
  *   {"status":200,"act":"POST /admin/drain/","target":"token-0","who":"key operator",
  *    "from":"127.0.0.1:41234"}

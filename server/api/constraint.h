@@ -1,7 +1,8 @@
 /* api_constraint: converts the fields of a body that constrain the answer (response_format,
  * structured_outputs, guided_json and others) to one text in the form of model/grammar/grammar.h.
- * server/api/request.c calls the parser for every body. Any thread; no state. It does not compile
- * the text: server/http/completion_input.c does, to check it. */
+ * server/api/request.c calls the parser for every body, on a text thread. It has no state, so any
+ * thread may call it. It does not compile the text: server/http/completion_input.c does, to check
+ * it. */
 #ifndef SERVER_API_CONSTRAINT_H
 #define SERVER_API_CONSTRAINT_H
 
@@ -18,8 +19,8 @@ struct api_constraint {
 };
 
 /* Stores the body's constraint. Returns false with a 400 for a wrong value, for two constraints in
- * one body, and for a constraint of more than LIMIT_CONSTRAINT_BYTES, with a 503 if there is no
- * memory. The caller frees out->text. */
+ * one body, and for a constraint of more than LIMIT_CONSTRAINT_BYTES. Returns false with a 503 if
+ * there is no memory. The caller frees out->text. */
 bool api_constraint_parse(json_t *body, struct api_constraint *out, struct api_error *error);
 
 #endif

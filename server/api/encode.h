@@ -13,7 +13,7 @@
 
 #include <stdbool.h>
 
-/* In which texts of clients control tokens are recognised. */
+/* The texts of clients in which control tokens are recognised. */
 enum api_control_tokens {
     API_CONTROL_ALLOW,   /* Prompts, and the contents of chat messages. */
     API_CONTROL_PROMPTS, /* Prompts only. */

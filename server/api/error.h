@@ -1,6 +1,7 @@
-/* api_error: an HTTP error of the API: {"error": {"message", "type", "param", "code"}}. The parsers
- * of requests, the check of API keys and the endpoints under /admin fill it; server/http/ writes it
- * into responses. No state: any thread may call the functions. They send and log nothing. */
+/* api_error: the struct of an HTTP error of the API, which is sent as {"error": {"message", "type",
+ * "param", "code"}}. The parsers of requests, the check of API keys and the endpoints under /admin
+ * fill it; server/http/ writes it into responses. No state: any thread may call the functions. They
+ * send and log nothing. */
 #ifndef SERVER_API_ERROR_H
 #define SERVER_API_ERROR_H
 

@@ -1,7 +1,7 @@
 /* api_fields: typed look-ups in a JSON object, for the parsers of requests in server/api/, which
- * run on the text threads. An absent or null field leaves the default; a wrong type or range gives
- * an error (400) that names the field, the value and what was wanted. Any thread; no state. It
- * parses no text (jansson does) and does not notice unknown fields. */
+ * run on the text threads. If a field is absent or null, the caller's default stays. If its type or
+ * range is wrong, the error (a 400) names the field, the value and what was wanted. Any thread; no
+ * state. It parses no text (jansson does) and does not notice unknown fields. */
 #ifndef SERVER_API_FIELDS_H
 #define SERVER_API_FIELDS_H
 

@@ -124,7 +124,7 @@ struct api_key_unused {
 bool api_keys_unused(struct api_keys *keys, uint32_t key, int64_t now_us,
                      struct api_key_unused *out);
 
-/* Returns to the key the tokens that it was charged for a prompt that is not computed. */
+/* Gives back to the key the tokens that it was charged for a prompt that will not be computed. */
 void api_keys_tokens_return(struct api_keys *keys, uint32_t key, uint64_t prompt_tokens);
 
 #endif

@@ -1,5 +1,5 @@
 /* api_known_fields: the tables of all request fields that cleave or its peers (OpenAI, vLLM,
- * llama-server) know, and the check that a request does not want something that cleave does not do.
+ * llama-server) know, and the check that refuses a request for something that cleave does not do.
  * request.c and tokenize.c call the check for every body, on the text threads. The check parses no
  * values of fields that cleave uses. docs/api.md (tests/server/api/test_known_fields.c) and
  * /openapi.json (openapi.h) are made from the tables. Any thread; no state.

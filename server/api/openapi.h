@@ -13,7 +13,7 @@
 /* One endpoint. */
 struct api_path {
     const char *path;
-    bool post;         /* The method is POST, else GET. */
+    bool post;         /* true: the method is POST; false: GET. */
     bool needs_no_key; /* No API key is needed. */
 };
 

@@ -4,9 +4,9 @@
  * are accepted; fields that cleave knows but does not implement are refused
  * (server/api/known_fields.h). It neither tokenises nor submits anything.
  *
- * The struct has copies of all values, except the conversation of a chat, which it refers to until
- * api_request_input_free. The rest of the JSON tree, which can take 70 times the memory of the
- * body, is freed at the end of the call. */
+ * The struct has copies of all values except the conversation of a chat: it holds references to
+ * that part of the JSON tree until api_request_input_free. The rest of the tree, which can take 70
+ * times the memory of the body, is freed at the end of the call. */
 #ifndef SERVER_API_REQUEST_H
 #define SERVER_API_REQUEST_H
 

@@ -1,9 +1,9 @@
 /* stop_strings: finds the first of a request's stop strings in a text that arrives in pieces, and
  * holds back only the bytes that could begin a stop string. server/http/completion.c has one
  * stop_matcher for each choice, on the gateway's event loop thread. There is no other state. It
- * does not end requests (its caller does). Input pieces are whole UTF-8 characters, and so is the
- * output, because a stop string is valid UTF-8, so the bytes that are held back begin at a
- * character. */
+ * does not end requests (its caller does). Input pieces are whole UTF-8 characters. The output
+ * consists of whole characters too: a stop string is valid UTF-8, so the bytes that are held back
+ * begin at the start of a character. */
 #ifndef SERVER_API_STOP_STRINGS_H
 #define SERVER_API_STOP_STRINGS_H
 
@@ -28,7 +28,7 @@ struct stop_matcher {
 /* Adds piece[0..bytes). `out`, which has room for held_bytes + bytes bytes, receives the text that
  * may be shown. Returns true when a stop string is complete: `out` then has *out_bytes bytes of
  * text before the stop string, followed by the stop string; the rest of the piece is dropped. The
- * stop string that is completed first wins; of several with the same end, the longest. */
+ * stop string that is completed first counts; if several end at the same byte, the longest. */
 bool stop_matcher_feed(struct stop_matcher *m, const struct stop_strings *stops, const char *piece,
                        size_t bytes, char *out, size_t *out_bytes);
 

@@ -33,7 +33,7 @@ enum fleet_phase {
     FLEET_SERVING,  /* The machine gets requests while it is connected. */
     FLEET_DRAINING, /* It finishes its requests and gets no new ones. */
     FLEET_LEAVING,  /* It drains, and is removed when it has no requests. */
-    FLEET_ENDING,   /* It leaves, and its process was asked to end. */
+    FLEET_ENDING,   /* It is being removed, and its process was asked to end. */
     FLEET_PHASE_COUNT
 };
 
@@ -61,12 +61,13 @@ struct fleet_process {
     int keys_fd;    /* For child_keys_send; -1 = no keys, or no process. */
     int batches_fd; /* Record of its batches; -1 = no process. */
     struct child_line ready_line;
-    const char *failure; /* Why it ends, in `ready_line`; NULL = it has not said. */
-    bool was_ready;      /* This process or an earlier one was ready. */
-    int64_t started_us;  /* When the process was started. */
-    int64_t kill_us;     /* PROCESS_ENDING: when it is killed. */
-    int64_t restart_us;  /* PROCESS_DUE: when it is started. */
-    int64_t backoff_us;  /* Pause before the start after the next death. */
+    /* Why the process ends: a part of `ready_line`; NULL = the process gave no reason. */
+    const char *failure;
+    bool was_ready;     /* This process or an earlier one was ready. */
+    int64_t started_us; /* When the process was started. */
+    int64_t kill_us;    /* PROCESS_ENDING: when it is killed. */
+    int64_t restart_us; /* PROCESS_DUE: when it is started. */
+    int64_t backoff_us; /* Pause before the start after the next death. */
 };
 
 enum connection_state {

@@ -3,12 +3,12 @@
  * and does nothing for remote machines. The files server/serve*.c make every call, on the gateway's
  * event loop thread.
  *
- * A machine that dies before it was ever ready indicates a mistake (a model that does not fit, a
- * port in use). It is not started again, so that its own error message stays the last line on the
- * screen. A machine that was ready once is started again as often as it dies, because the cause
- * (lack of memory, a kill by an operator) may end. It is started at once if it was killed from
- * outside and had run for 0.2 s, otherwise after pauses that double up to 5 s. After a run of 10 s
- * the pauses begin again at 0.2 s. */
+ * A machine that dies before it was ever ready has a permanent fault, such as a model that does not
+ * fit or a port in use. It is not started again, so that its own error message stays the last line
+ * on the screen. A machine that was ready once is started again each time it dies, because the
+ * cause (lack of memory, a kill by an operator) may be temporary. If it was killed from outside and
+ * had run for 0.2 s, it is started at once; otherwise after a pause. The pauses double from 0.2 s
+ * up to 5 s, and begin again at 0.2 s after a run of 10 s. */
 #ifndef SERVER_FLEET_LAUNCHER_H
 #define SERVER_FLEET_LAUNCHER_H
 
@@ -66,8 +66,9 @@ void launcher_close(struct launcher *l);
 
 /* Returns the descriptor that is readable when launcher_turn has work; the launcher owns it. */
 int launcher_fd(const struct launcher *l);
-/* Handles what the machines have written and how they have ended. Returns the milliseconds until
- * the next call is due; -1 = none is due. Call it then, and when the descriptor is readable. */
+/* Reads the ready lines of the machines, and handles processes that have ended. Returns the
+ * milliseconds until the next call is due; -1 = none is due. Call it then, and when the descriptor
+ * is readable. */
 int launcher_turn(struct launcher *l);
 
 /* Starts a machine that was added to the fleet, in the next launcher_turn. */

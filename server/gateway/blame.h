@@ -1,20 +1,21 @@
-/* gateway_blame: which requests are to blame for machines that are lost. It counts the losses of a
- * request (struct request_blame) and decides when the request must not be tried again. requests.c
- * makes every call except blame_is_suspect, which state.c calls, too; all on the gateway's event
- * loop thread. It knows no machines and changes no states of requests: requests.c does.
+/* gateway_blame: decides which requests are the likely cause of lost machines. It counts the losses
+ * of each request (struct request_blame) and decides when the request must not be tried again.
+ * requests.c makes every call except blame_is_suspect, which state.c calls, too; all on the
+ * gateway's event loop thread. It knows no machines and changes no states of requests: requests.c
+ * does.
  *
  * A local machine that *crashes* (child_crashed, host/child.h) leaves the ids of the requests in
- * its running batches (host/batch_record.h). Each of them becomes a *suspect*. Only one suspect is
- * on machines at a time, beside requests that are not suspects, so that the next crash shows which
- * request is to blame. The other suspects wait. A suspect whose client gets BLAME_CLEAR_TOKENS
- * further tokens is cleared. A request fails after scheduler/crashes_max crashes without being
- * cleared.
+ * its running batches (host/batch_record.h). Each of them becomes a *suspect*. Only one suspect
+ * runs on machines at a time, together with requests that are not suspects; the other suspects
+ * wait. So a further crash shows which request is to blame. A suspect is cleared when its client
+ * has got BLAME_CLEAR_TOKENS further tokens. A request fails after scheduler/crashes_max crashes
+ * without being cleared.
  *
  * A local machine that was killed from outside, by an operator or a test, counts against no
- * request. If the cause is not known (a machine of another host, a link, an error that a machine
- * reports), each loss has a weight. A request fails when the sum of the weights since its latest
- * token is at least BLAME_MAX. Losses of machines and links must also have lasted for
- * BLAME_US_MIN. */
+ * request. If the cause of a loss is not known (a machine on another host ended, a link broke, a
+ * machine reported an error), the loss has a weight (enum blame_cause). A request fails when the
+ * sum of the weights since its latest token is at least BLAME_MAX. The first of these losses must
+ * also be at least BLAME_US_MIN ago, unless the latest one is an error that a machine reported. */
 #ifndef SERVER_GATEWAY_BLAME_H
 #define SERVER_GATEWAY_BLAME_H
 

@@ -16,8 +16,8 @@ struct connections;
 /* Functions of the caller. connections_receive and connections_flush call them. connections_turn,
  * connections_address_set and connections_drop can call `down`. */
 struct connections_events {
-    /* Checks a machine whose name is right. Returns false to refuse the machine, after writing the
-     * reason to m->connection.why. */
+    /* Checks a machine that has the expected name. Returns false to refuse the machine, after
+     * writing the reason to m->connection.why. */
     bool (*accept)(void *self, struct fleet_machine *m, const struct transport_identity *identity);
     /* The machine is connected and accepted. */
     void (*up)(void *self, struct fleet_machine *m, const struct transport_identity *identity,
@@ -63,7 +63,7 @@ void connections_drop(struct connections *c, struct fleet_machine *m, const char
  * drops the connection. */
 void connections_send(struct connections *c, struct fleet_machine *m,
                       const struct message *message);
-/* Stops connecting again after a connection is lost. */
+/* Ends the attempts to connect again: a connection that is lost after this call stays lost. */
 void connections_stop(struct connections *c);
 bool connections_stopping(const struct connections *c);
 

@@ -1,6 +1,7 @@
-/* gateway: the cluster side of every open request. It gives events to the cluster scheduler, keeps
- * the connections to the machines, sends RESERVE, PREFILL and CANCEL, and delivers each token once,
- * in order. server/http/ submits requests; server/serve*.c adds and removes machines and runs the
+/* gateway: carries out requests on the machines of the cluster. It owns the open requests and the
+ * connections to the machines. It gives events to the cluster scheduler, sends RESERVE, PREFILL and
+ * CANCEL to the machines that the scheduler chooses, and delivers each token to the client once, in
+ * order. server/http/ submits requests; server/serve*.c adds and removes machines and runs the
  * event loop. One event loop thread makes every call: the main thread of `cleave serve`, which also
  * runs HTTP.
  *
@@ -53,7 +54,7 @@ void gateway_close(struct gateway *g);
 enum status gateway_cluster_keys_set(struct gateway *g, const struct secret_keys *keys,
                                      struct error *error);
 
-/* Takes over a machine that was added to the fleet. `version` is the model version of a local
+/* Begins to use a machine that was added to the fleet. `version` is the model version of a local
  * machine; 0 = the model that the machine reports decides. */
 void gateway_machine_add(struct gateway *g, struct fleet_machine *machine, uint32_t version);
 
@@ -86,7 +87,7 @@ void gateway_machine_home_set(struct gateway *g, struct fleet_machine *machine, 
 /* Removes the machine from the fleet: its connection ends, and the other machines forget it.
  * Requires that its process has ended, if this gateway started the process. */
 void gateway_machine_remove(struct gateway *g, struct fleet_machine *machine);
-/* Gives the schedulers the limits and KV settings of the config. Call it when the config has
+/* Passes the limits and KV settings of the config to the schedulers. Call it when the config has
  * changed. */
 void gateway_configure(struct gateway *g);
 
@@ -108,7 +109,7 @@ enum status gateway_version_open(struct gateway *g, uint32_t version,
                                  const struct gateway_model *model, struct error *error);
 /* Returns true if the version has machines for both phases that can serve a request together. */
 bool gateway_version_paired(const struct gateway *g, uint32_t version);
-/* Gives this version to new requests. */
+/* Makes this version the current one: new requests get it. */
 void gateway_version_use(struct gateway *g, uint32_t version);
 /* Return the number of open requests of the version, and of all requests that it ever had. */
 uint32_t gateway_version_requests(const struct gateway *g, uint32_t version);
@@ -130,10 +131,10 @@ struct gateway_share {
     uint32_t rank;     /* The number of gateways with a lower name; less than `gateways`. */
 };
 
-/* Returns this gateway's share, computed from the OTHERS messages of the machines. The share
- * becomes smaller at once when another gateway connects. It becomes larger only
- * GATEWAY_SHARE_HOLD_US after a gateway has gone, because a gateway that has lost its connections
- * may still have requests, and may return. */
+/* Returns this gateway's share, computed from the OTHERS messages of the machines. When another
+ * gateway connects, the share becomes smaller at once. When a gateway has gone, the share becomes
+ * larger only after GATEWAY_SHARE_HOLD_US: that gateway may only have lost its connections, and may
+ * return with its requests. */
 #define GATEWAY_SHARE_HOLD_US 5000000
 struct gateway_share gateway_share(struct gateway *g);
 

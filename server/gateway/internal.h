@@ -1,6 +1,6 @@
 /* gateway_internal: the structs and functions that the files of the router share. The gateway has
- * three parts. Each part calls only the parts to its right, and reports to the left through
- * functions given at open:
+ * three parts. Each part calls only the parts to its right in this drawing, and reports to the left
+ * through function pointers given at open:
  *
  *   router (struct gateway) ─► requests (requests.h) ─► connections (connections.h)
  *
@@ -61,8 +61,8 @@ struct gateway {
     uint64_t prompts_waiting; /* Prompts that wait on machines, by their latest STATS. */
     int64_t checkpoint_at_us; /* Earliest time of the next check for checkpoints that are due. */
     int64_t handover_at_us;   /* Earliest time of the next hand-over check. */
-    /* Requests that the scheduler reports as lost now were lost because the process of this machine
-     * has ended; NULL = for another reason. */
+    /* While the scheduler reports lost requests: the machine whose process has ended, which is the
+     * reason; NULL = another reason. */
     const struct fleet_machine *dead_machine;
 };
 
@@ -90,8 +90,8 @@ static inline struct gateway_version *gateway_version_at(const struct gateway *g
     return NULL;
 }
 
-/* Returns true unless a machine has reported that another gateway leads. The gateway that leads
- * changes home pools when the demand changes. */
+/* Returns true unless a machine has reported that another gateway leads. Of several gateways, only
+ * the one that leads changes home pools when the demand changes. */
 static inline bool gateway_leads(const struct gateway *g)
 {
     return g->led_elsewhere_count == 0;
@@ -122,7 +122,8 @@ extern const struct requests_events gateway_requests_events;
 /* Gives the arrived requests to the schedulers. Returns the time at which a scheduler needs
  * SCHED_TICK; INT64_MAX = never. */
 int64_t gateway_schedule_turn(struct gateway *g, int64_t now_us);
-/* Updates the machine's rates from the difference between m->stats and `stats`, which follow. */
+/* Updates the machine's rates from the difference between m->stats and the later figures
+ * `stats`. */
 void gateway_machine_rates(struct gateway *g, struct fleet_machine *m,
                            const struct message_stats *stats);
 
@@ -172,7 +173,7 @@ void gateway_machine_links_forget(struct gateway *g, const struct fleet_machine 
 /* ---- events.c ---- */
 
 /* These functions add lines to the event log (events/event_text.h); without an event log they do
- * nothing. event NULL = more actions of the previous event. */
+ * nothing. event NULL = the actions are further actions of the previous event. */
 void gateway_event(struct gateway *g, const struct gateway_version *version, int64_t now_us,
                    const struct sched_event *event, const struct sched_actions *actions);
 void gateway_event_configure(struct gateway *g, const struct gateway_version *version,

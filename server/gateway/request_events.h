@@ -6,8 +6,8 @@
 
 #include "server/gateway/table.h"
 
-/* Calls the client's `event` with a copy of *event. Sets the fields after_us to token_machine of
- * the copy, which every kind of event has. */
+/* Calls the client's `event` with a copy of *event. In the copy it sets the fields that every kind
+ * of event has: after_us, generation, delivered, prompt_machine and token_machine. */
 void request_event_report(const struct gateway_request *r, int64_t now_us,
                           const struct gateway_event *event);
 

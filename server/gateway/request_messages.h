@@ -12,8 +12,8 @@ struct message_request request_attempt(const struct gateway_request *r);
 
 /* Returns the most tokens that are still to be generated. */
 uint32_t request_tokens_left(const struct gateway_request *r);
-/* Returns the most tokens that are still to be generated, if that is more than one. 0 = at most
- * one; the prompt machine generates it, so no token machine is needed. */
+/* Returns the most tokens that are still to be generated; 0 if that is at most one token, because
+ * the prompt machine generates the first token and no token machine is needed. */
 uint32_t request_decode_tokens(const struct gateway_request *r);
 
 /* Returns true if the whole prompt must be computed, because scores or an embedding are wanted. */

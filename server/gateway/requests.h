@@ -1,6 +1,6 @@
 /* gateway_requests: the open requests and their life cycle: arrival, RESERVE and PREFILL on the
  * machines that the router names, tokens to the client (each once, in order), resumption after a
- * loss, and the end. The router (internal.h) takes the arrived requests and gives them to the
+ * loss, and the end. The router (internal.h) takes arrived requests out and gives them to the
  * scheduler. This part reports the progress of requests to the router through the functions given
  * at open (requests_events). It calls no scheduler, chooses no machines and opens no connections.
  * The router makes every call, on the gateway's event loop thread.

@@ -1,7 +1,7 @@
-/* gateway_submit: a request as a client submits it to the gateway, and the functions through which
- * the gateway reports tokens, events and the end of the request. A client is a part of this
- * process, not an HTTP client: server/http/completion.c fills the struct for each choice that an
- * HTTP client wants. Types only; the functions are in gateway.h. The functions of struct
+/* gateway_submit: the struct of a request that is submitted to the gateway, and the functions
+ * through which the gateway reports the request's tokens, events and end. Here a client is a part
+ * of this process, not an HTTP client: server/http/completion.c fills the struct for each choice
+ * that an HTTP client wants. Types only; the functions are in gateway.h. The functions of struct
  * gateway_client run on the gateway's event loop thread. */
 #ifndef SERVER_GATEWAY_SUBMIT_H
 #define SERVER_GATEWAY_SUBMIT_H
@@ -26,8 +26,8 @@ enum gateway_end {
     /* Machines crashed while they computed the request (blame.h). The client gets a 500 that asks
      * it not to send the request again, or an error event. */
     GATEWAY_BLAMED,
-    /* Nothing ran: the queue is full (retry_after_s > 0: 429), or the request can never fit (0:
-     * 400). */
+    /* No machine got the request: the queue is full (retry_after_s > 0; the client gets a 429), or
+     * the request can never fit (retry_after_s 0; a 400). */
     GATEWAY_REFUSED,
 };
 
@@ -45,7 +45,8 @@ enum gateway_event_kind {
 /* Why a request is scheduled again. */
 enum gateway_resume { GATEWAY_RESUME_LOST, GATEWAY_RESUME_PREEMPTED, GATEWAY_RESUME_HANDED_OVER };
 
-/* One event, valid during the call. Comments in capitals name the only kind that uses a field. */
+/* One event, valid during the call. A comment in capitals names the only kind of event that uses
+ * the field. */
 struct gateway_event {
     enum gateway_event_kind kind;
     uint32_t after_us;                        /* Time since the client's request had arrived. */

@@ -1,7 +1,7 @@
 /* gateway_table: the gateway's table of open requests: slots, ids, the states of the requests, and
- * for each state the list of its requests. requests.c owns the table and decides when a state
- * changes; other files of server/gateway/ only call request_slot. All calls are made on the
- * gateway's event loop thread. The table sends no messages. */
+ * for each state the list of its requests. requests.c owns the table, decides when a state changes,
+ * and makes all calls except request_slot, which other files of server/gateway/ call too. All calls
+ * are made on the gateway's event loop thread. The table sends no messages. */
 #ifndef SERVER_GATEWAY_TABLE_H
 #define SERVER_GATEWAY_TABLE_H
 

@@ -85,7 +85,7 @@ static bool admin_without_keys(struct exchange *x, struct api_error *error)
 {
     static const char where[] = "without API keys (server/api_keys_file)";
     const char *by = forwarded_by(x);
-    if (x->from_socket)
+    if (x->from_admin_socket)
         return true;
     if (x->http->admin_daemon != NULL)
         return api_error_set(error, 403, NULL, "%s %s is at the socket http/admin_socket only",
@@ -121,7 +121,7 @@ static bool is_administrator(struct exchange *x)
     const struct api_keys *keys = x->http->options.keys;
     struct api_error ignored;
     uint32_t key;
-    if (x->from_socket)
+    if (x->from_admin_socket)
         return true;
     if (keys == NULL || !api_keys_configured(keys))
         return admin_without_keys(x, &ignored);
@@ -166,8 +166,8 @@ bool http_access_check(struct exchange *x, struct api_error *error)
 {
     const struct api_keys *keys = x->http->options.keys;
     enum http_access access = x->route != NULL ? x->route->access : HTTP_KEY;
-    x->is_administrator = x->from_socket;
-    if (x->from_socket)
+    x->is_administrator = x->from_admin_socket;
+    if (x->from_admin_socket)
         return socket_check(x, error);
     if (access == HTTP_OPEN)
         return true;

@@ -85,7 +85,7 @@ static void actor_from_network(const struct exchange *x, struct audit_actor *out
 void http_audit_actor(const struct exchange *x, struct audit_actor *out)
 {
     *out = (struct audit_actor){.is_administrator = x->is_administrator};
-    if (x->from_socket)
+    if (x->from_admin_socket)
         actor_from_socket(x, out);
     else
         actor_from_network(x, out);

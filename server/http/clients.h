@@ -42,14 +42,15 @@ struct http_client;
 struct http_clients_options {
     uint32_t connections_max; /* Most open connections, except new ones. */
     uint32_t connections_new; /* Most new connections that wait beyond connections_max. */
-    uint32_t
-        connections_reserved; /* Places that http_client_work_begin keeps for short requests. */
-    uint32_t per_address_max; /* Most clients of one address that have shown no API key. */
-    int64_t arriving_us;      /* Longest time in the state ARRIVING. */
-    int64_t idle_us;          /* Longest time in the state IDLE. */
-    int64_t grace_us;         /* RECEIVING and ANSWERING: time before the rate is checked. */
+    /* Places that http_client_work_begin keeps for short requests. */
+    uint32_t connections_reserved;
+    uint32_t per_address_max;      /* Most clients of one address that have shown no API key. */
+    int64_t arriving_us;           /* Longest time in the state ARRIVING. */
+    int64_t idle_us;               /* Longest time in the state IDLE. */
+    int64_t grace_us;              /* RECEIVING and ANSWERING: time before the rate is checked. */
     uint64_t bytes_per_second_min; /* RECEIVING and ANSWERING: least rate. */
-    /* Closes the connection; the client's state is CLOSING. `why` is a text for the log. */
+    /* Closes the connection. When it is called, the client's state is already CLOSING. `why` is a
+     * text for the log. */
     void (*close)(void *self, struct http_client *client, const char *why);
     void *self; /* First argument of `close`. */
 };
@@ -91,8 +92,8 @@ void http_client_key_shown(struct http_client *client);
  * requests. The request ends when the client is IDLE again. */
 bool http_client_work_begin(struct http_client *client);
 
-/* Closes the clients that have exceeded a time limit, and those beyond the places. Returns the microseconds until the next call;
- * -1 = only after a client has entered a state. */
+/* Closes the clients that have exceeded a time limit, and those beyond the places. Returns the
+ * microseconds until the next call; -1 = only after a client has entered a state. */
 int64_t http_clients_turn(struct http_clients *clients, int64_t now_us);
 
 /* Returns the client in the state ANSWERING that has not read for the longest time; NULL = none. */

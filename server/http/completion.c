@@ -68,30 +68,30 @@ static void complete(struct completion *c)
     if (c->finished)
         return;
     c->finished = true;
-    if (c->request.stream && c->begun)
+    if (c->request.stream && c->output_begun)
         completion_write_stream_end(c);
     else if (c->error.status == 0) {
         completion_choices_select(c);
         completion_write_body(c);
     }
-    c->begun = true;
+    c->output_begun = true;
 }
 
 /* Ends the choice's place among its key's answers in flight. */
 static void choice_settle(struct choice *choice)
 {
     struct completion *c = choice->completion;
-    if (choice->counted)
+    if (choice->in_flight_counted)
         api_keys_answer_end(c->server->keys, c->key);
-    choice->counted = false;
+    choice->in_flight_counted = false;
 }
 
 /* Returns the charge for the prompt to its key. */
 static void choice_refund(struct choice *choice)
 {
     struct completion *c = choice->completion;
-    api_keys_tokens_return(c->server->keys, c->key, choice->charged);
-    choice->charged = 0;
+    api_keys_tokens_return(c->server->keys, c->key, choice->charged_tokens);
+    choice->charged_tokens = 0;
 }
 
 static void choice_end(struct choice *choice)
@@ -130,7 +130,7 @@ static void choice_add_text(struct choice *choice, const char *piece, size_t byt
     if (stopped) {
         choice->stop_string = (uint32_t)choice->stops.found;
         choice->finish = CHOICE_STOP;
-        choice->release = true;
+        choice->release_due = true;
     }
 }
 
@@ -140,7 +140,7 @@ static void choice_finish_text(struct choice *choice)
     size_t bytes = detokenizer_finish(&choice->detokenizer, tail);
     if (bytes > 0)
         choice_add_text(choice, tail, bytes);
-    if (choice->release)
+    if (choice->release_due)
         return; /* the last bytes completed a stop string */
     bytes = stop_matcher_finish(&choice->stops, tail);
     choice_show(choice, tail, bytes);
@@ -190,7 +190,7 @@ static void on_token(void *self, const struct message_token *token)
     struct completion *c = choice->completion;
     if (choice->ended)
         return;
-    c->begun = true;
+    c->output_begun = true;
     if (token->scored) {
         uint32_t id = token->index < choice->prompt->count ? choice->prompt->ids[token->index] : 0;
         if (token->index < choice->prompt->count && c->request.prompt_logprobs >= 0)
@@ -221,7 +221,7 @@ static void on_token(void *self, const struct message_token *token)
         choice_finish_text(choice);
         if (choice->finish == CHOICE_RUNNING)
             choice->finish = token->finish == FINISH_STOP ? CHOICE_STOP : CHOICE_LENGTH;
-        choice->release = false; /* the gateway ends it by itself */
+        choice->release_due = false; /* the gateway ends it by itself */
     }
     if (choice->finish != CHOICE_RUNNING && choice->parser != NULL)
         answer_parser_finish(choice->parser);
@@ -244,7 +244,7 @@ static void completion_fail(struct completion *c, unsigned status, const char *t
     for (uint32_t i = 0; i < c->choice_count; i++) {
         choice_settle(&c->choices[i]);
         c->choices[i].ended = true;
-        c->choices[i].release = c->choices[i].request != NULL;
+        c->choices[i].release_due = c->choices[i].request != NULL;
     }
     c->open_choices = 0;
     complete(c);
@@ -263,7 +263,7 @@ static void on_ended(void *self, enum gateway_end end, const char *text, uint32_
     struct choice *choice = self;
     struct completion *c = choice->completion;
     choice->request = NULL;
-    choice->release = false;
+    choice->release_due = false;
     if (choice->ended)
         return;
     if (end == GATEWAY_REFUSED)
@@ -279,7 +279,7 @@ static void on_ended(void *self, enum gateway_end end, const char *text, uint32_
         completion_fail(c, 503, text, retry_after_s > 0 ? retry_after_s : 1);
     } else { /* only scored or pooled, or nothing to compute */
         choice->finish = CHOICE_LENGTH;
-        c->begun = true;
+        c->output_begun = true;
         if (c->request.stream || c->form != NULL)
             completion_write_event(c, choice);
         choice_end(choice);
@@ -482,10 +482,10 @@ static bool submit_choices(struct completion *c, struct api_error *error)
                                 c->arrived_us, error))
         return false;
     for (uint32_t i = 0; i < c->choice_count; i++) {
-        c->choices[i].counted = true;
+        c->choices[i].in_flight_counted = true;
         /* A prompt is charged once, as `usage` counts it. */
         if (i % c->request.best_of == 0)
-            c->choices[i].charged = c->choices[i].prompt->count;
+            c->choices[i].charged_tokens = c->choices[i].prompt->count;
     }
     for (uint32_t i = 0; i < c->choice_count; i++)
         if (!c->choices[i].deferred && !submit_choice(c, &c->choices[i], error)) {
@@ -595,9 +595,9 @@ void completion_turn(struct completion *c)
     submit_deferred(c);
     for (uint32_t i = 0; i < c->choice_count; i++) {
         struct choice *choice = &c->choices[i];
-        if (!choice->release || choice->request == NULL)
+        if (!choice->release_due || choice->request == NULL)
             continue;
-        choice->release = false;
+        choice->release_due = false;
         gateway_release(c->server->gateway, choice->request,
                         c->error.status != 0 ? GATEWAY_CLIENT_GONE : GATEWAY_STOPPED);
         choice->request = NULL;
@@ -613,7 +613,7 @@ void completion_close(struct completion *c)
         struct choice *choice = &c->choices[i];
         if (choice->request != NULL)
             gateway_release(c->server->gateway, choice->request,
-                            choice->release ? GATEWAY_STOPPED : GATEWAY_CLIENT_GONE);
+                            choice->release_due ? GATEWAY_STOPPED : GATEWAY_CLIENT_GONE);
         choice_settle(choice);
         choice_parts_done(choice);
         text_done(&choice->text);
@@ -642,7 +642,7 @@ void completion_ping_write(struct completion *c)
 {
     if (c->finished)
         return;
-    c->begun = true;
+    c->output_begun = true;
     text_adds(&c->output, ": ping\n\n");
     c->changed(c->self);
 }
@@ -654,7 +654,7 @@ bool completion_is_stream(const struct completion *c)
 
 bool completion_status_known(const struct completion *c)
 {
-    return c->request.stream ? c->begun : c->finished;
+    return c->request.stream ? c->output_begun : c->finished;
 }
 
 const struct api_error *completion_error(const struct completion *c)

@@ -30,10 +30,10 @@ struct completion_server {
     uint64_t id_counter; /* Number of ids drawn. */
 };
 
-/* Draws 128 bits that cannot be guessed, for an id; the same bits are never drawn twice. */
+/* Draws 128 bits for an id. They cannot be guessed, and the same bits are never drawn twice. */
 void completion_id_draw(struct completion_server *server, uint64_t out[2]);
 
-/* Returns how the config and the model say that texts of requests are encoded. */
+/* Returns how texts of requests for this model are encoded, as the config and the model say. */
 struct api_encode completion_encode(const struct completion_server *server,
                                     const struct served_model *model);
 
@@ -56,9 +56,9 @@ uint32_t completion_input_unknown_fields(const struct completion_input *input);
 /* Opens a completion at `model`, for which the input was read, and submits its requests. Takes over
  * `input`. name: the id of the request, for logs; is_given: the client chose this id, so it becomes
  * a part of the answer's id. key: API_KEY_NONE = none. arrived_us: when the last byte of the
- * request arrived. `changed` is called, during calls of the gateway, when there is new output or
- * the completion has finished. Returns false, with the HTTP error in *error and no request
- * submitted, on failure. */
+ * request arrived. The function `changed` is called (from inside calls of the gateway) when there
+ * is new output, or when the completion has finished. Returns false, with the HTTP error in *error
+ * and no request submitted, on failure. */
 bool completion_open(struct completion_server *server, struct served_model *model,
                      struct completion_input *input, const char *name, bool is_given, uint32_t key,
                      int64_t arrived_us, void (*changed)(void *self), void *self,
@@ -71,8 +71,9 @@ void completion_close(struct completion *c);
 /* Ends the completion with an error, because its API key was revoked. Calls `changed`. */
 void completion_revoke(struct completion *c);
 
-/* Releases the gateway requests of choices that a stop string has ended, and submits the further
- * choices of prompts that are computed. Call it in the iteration in which `changed` was called. */
+/* Releases the gateway requests of choices that a stop string has ended. Submits the further
+ * choices of prompts whose first choice has a token or has ended. Call it in the iteration in which
+ * `changed` was called. */
 void completion_turn(struct completion *c);
 
 /* Writes a comment (": ping") into a stream that has not finished, which begins the stream. */
@@ -86,9 +87,9 @@ bool completion_status_known(const struct completion *c);
 const struct api_error *completion_error(const struct completion *c);
 /* Returns true when no more output will be added. */
 bool completion_finished(const struct completion *c);
-/* Returns the output that was not taken yet: a stream's events so far, or the body, which is
- * written when the completion has finished. NULL = there was no output yet. The caller removes
- * bytes from the front with completion_output_remove. */
+/* Returns the output that was not removed yet: of a stream, its events so far; otherwise the body,
+ * once the completion has finished. NULL = there was no output yet. The caller removes bytes from
+ * the front with completion_output_remove. */
 const char *completion_output(const struct completion *c, size_t *bytes_out);
 void completion_output_remove(struct completion *c, size_t bytes);
 /* Returns the bytes of all output so far, taken or not. */

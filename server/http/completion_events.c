@@ -14,7 +14,7 @@
 #define EVENTS_MAX   256
 #define MACHINES_MAX 16 /* Machines of one completion that are told apart without their names. */
 
-struct life {
+struct event_writer {
     uint32_t events;
     bool named;
     uint32_t machine_count;
@@ -26,21 +26,21 @@ bool completion_events_begin(struct completion *c)
     if (!c->request.life_events)
         return true;
     const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->key);
-    c->life = calloc(1, sizeof(*c->life));
-    if (c->life == NULL)
+    c->event_writer = calloc(1, sizeof(*c->event_writer));
+    if (c->event_writer == NULL)
         return false;
-    c->life->named = rules == NULL || rules->admin || rules->metrics;
+    c->event_writer->named = rules == NULL || rules->admin || rules->metrics;
     return true;
 }
 
 void completion_events_end(struct completion *c)
 {
-    free(c->life);
-    c->life = NULL;
+    free(c->event_writer);
+    c->event_writer = NULL;
 }
 
 /* Returns the number of a machine in this completion, from 1 on; 0 = there are too many. */
-static uint32_t machine_number(struct life *life, const char *name)
+static uint32_t machine_number(struct event_writer *life, const char *name)
 {
     for (uint32_t i = 0; i < life->machine_count; i++)
         if (strcmp(life->machines[i], name) == 0)
@@ -51,7 +51,8 @@ static uint32_t machine_number(struct life *life, const char *name)
     return ++life->machine_count;
 }
 
-static void write_machine(struct text *out, struct life *life, const char *field, const char *name)
+static void write_machine(struct text *out, struct event_writer *life, const char *field,
+                          const char *name)
 {
     if (name == NULL)
         return;
@@ -78,7 +79,8 @@ static void write_transfer(struct text *out, const struct message_prefilled *m)
     text_adds(out, "]");
 }
 
-static void write_details(struct text *out, struct life *life, const struct gateway_event *event)
+static void write_details(struct text *out, struct event_writer *life,
+                          const struct gateway_event *event)
 {
     static const char *const reasons[] = {[GATEWAY_RESUME_LOST] = "lost",
                                           [GATEWAY_RESUME_PREEMPTED] = "preempted",
@@ -100,16 +102,17 @@ void completion_on_event(void *self, const struct gateway_event *event)
         "queued", "routed", "prefilling", "first_token", "transferred", "resuming"};
     struct choice *choice = self;
     struct completion *c = choice->completion;
-    if (choice->ended || c->finished || c->life == NULL || c->life->events == EVENTS_MAX)
+    if (choice->ended || c->finished || c->event_writer == NULL ||
+        c->event_writer->events == EVENTS_MAX)
         return;
-    c->life->events++;
-    c->begun = true;
+    c->event_writer->events++;
+    c->output_begun = true;
     text_addf(&c->output,
               "event: cleave\ndata: {\"type\":\"%s\",\"choice\":%u,\"after_us\":%u,"
               "\"generation\":%u,\"tokens\":%u",
               types[event->kind], choice->index, event->after_us, event->generation,
               event->delivered);
-    write_details(&c->output, c->life, event);
+    write_details(&c->output, c->event_writer, event);
     text_adds(&c->output, "}\n\n");
     c->changed(c->self);
 }

@@ -45,11 +45,12 @@ struct choice {
     const struct token_prompt *prompt;
     uint32_t index;
     enum choice_finish finish;
-    bool counted;             /* Counts as in flight for its API key. */
-    uint32_t charged;         /* Prompt tokens that its API key gets back if it is not computed. */
+    bool in_flight_counted; /* The choice counts as in flight for its API key. */
+    /* Prompt tokens that its API key was charged, and gets back if the choice is not computed. */
+    uint32_t charged_tokens;
     bool deferred;            /* Submitted when the first choice of its prompt has a token. */
     bool ended;               /* No more tokens will be used. */
-    bool release;             /* A stop string or an error ended it: completion_turn releases it. */
+    bool release_due;         /* A stop string or an error ended it: completion_turn releases it. */
     bool first_event_written; /* Its first event was written. */
     bool left_out;            /* best_of: the body does not have it. */
     double logprob_sum;       /* best_of: sum of the log-probabilities of all tokens. */
@@ -85,7 +86,7 @@ struct choice {
 
 #define STOP_NONE UINT32_MAX
 
-struct life;            /* State of completion_events.c. */
+struct event_writer;    /* State of completion_events.c. */
 struct completion_form; /* See form.h. */
 
 struct completion {
@@ -103,15 +104,15 @@ struct completion {
     struct choice *choices;
     struct token_prompt *prompts;
     uint32_t prompt_count;
-    struct token_rules_words rules; /* From logit_bias, allowed_token_ids and bad_words. */
-    uint8_t pooling;                /* enum pooling, for embeddings. */
-    struct life *life;              /* NULL = cleave.events is not set. */
-    struct completion_form *form;   /* For /v1/responses and /v1/messages; else NULL. */
-    struct answer_format format;    /* For chats: how the answer is written. */
+    struct token_rules_words rules;    /* From logit_bias, allowed_token_ids and bad_words. */
+    uint8_t pooling;                   /* enum pooling, for embeddings. */
+    struct event_writer *event_writer; /* NULL = cleave.events is not set. */
+    struct completion_form *form;      /* For /v1/responses and /v1/messages; else NULL. */
+    struct answer_format format;       /* For chats: how the answer is written. */
     enum answer_begin begin;
     uint32_t open_choices;
     uint64_t seed; /* Seed of the first choice; each further choice has the next number. */
-    bool begun;
+    bool output_begun;
     bool finished;
     struct api_error error; /* status 0 = none. */
     struct text output;
@@ -145,7 +146,7 @@ bool completion_has_parts(const struct completion *c);
 /* Opens choice->parser if the answer is split. Returns ST_NO_MEMORY. */
 enum status choice_parts_open(struct choice *choice);
 void choice_parts_done(struct choice *choice);
-/* Adds text of the answer. */
+/* Adds text of the answer to the event or body that is being collected. */
 void choice_show(struct choice *choice, const char *text, size_t bytes);
 /* Returns true if the text of a control token must be given to the parser. */
 bool choice_needs_token(const struct choice *choice, uint32_t id);
@@ -161,7 +162,7 @@ void choice_call_id(struct completion *c, char *out, size_t bytes);
 /* Opens c->form if the request is for one of these APIs. Returns false if there is no memory. */
 bool completion_form_open(struct completion *c);
 void completion_form_close(struct completion *c); /* No effect without a form. */
-/* The next five functions require c->form. completion_form_part adds a part of the answer. */
+/* The next five functions require c->form. completion_form_part adds a piece of the answer. */
 void completion_form_part(struct completion *c, enum answer_part part, const char *text,
                           size_t bytes);
 /* Writes events for the parts that were added since the last call. At the answer's end, ends the

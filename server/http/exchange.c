@@ -198,7 +198,7 @@ static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *conn
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     x->client = info != NULL ? info->socket_context : NULL;
     info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_DAEMON);
-    x->from_socket = info != NULL && info->daemon == h->admin_daemon;
+    x->from_admin_socket = info != NULL && info->daemon == h->admin_daemon;
     if (x->client != NULL)
         http_client_request_set(x->client, x);
     x->is_http_1_0 = strcmp(version, "HTTP/1.0") == 0;
@@ -259,7 +259,7 @@ enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, c
     }
     if (x->client_gone)
         return MHD_NO;
-    if (x->work != NULL) /* resumed */
+    if (x->text_work != NULL) /* resumed */
         return http_text_answer(x);
     if (x->completion != NULL) /* resumed */
         return http_answer_begun(x);

@@ -36,11 +36,11 @@ struct form_writer {
     void (*begin)(struct completion *c);
     /* Begins an item. Writes its events, if the answer is streamed. */
     void (*item_begin)(struct completion *c);
-    /* Writes an event with item_text[shown_bytes..), and with the entries of log-probabilities
-     * since the last call. Called only with streaming. */
+    /* Writes an event with the part of item_text after shown_bytes, and with the log-probability
+     * entries since the last call. Called only with streaming. */
     void (*item_more)(struct completion *c, const struct text *logprobs);
     /* Ends an item: appends its JSON to `closed_items`, and writes its events if the answer is
-     * streamed. cut: the answer ended before the item's end. */
+     * streamed. cut = true: the answer ended in the middle of the item. */
     void (*item_end)(struct completion *c, bool cut);
     void (*end)(struct completion *c);  /* Writes the events at the end of a stream. */
     void (*body)(struct completion *c); /* Writes a whole answer that is not streamed. */

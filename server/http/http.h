@@ -3,10 +3,10 @@
  * server/serve*.c make every call, on the gateway's event loop thread. It does not know machines
  * (server/gateway/gateway.h does) or the text of answers (completion.h and server/api/ do).
  *
- * Why an external epoll and one thread: libmicrohttpd 0.9.75's own epoll thread stalls when the
- * number of ready events is a multiple of 128, and a resume from another thread loses wake-ups.
- * libmicrohttpd does not see the disconnect of a suspended connection, so our own epoll watches the
- * socket. */
+ * It uses an external epoll and one thread, because libmicrohttpd 0.9.75's own epoll thread stalls
+ * when the number of ready events is a multiple of 128, and a resume from another thread loses
+ * wake-ups. libmicrohttpd does not see the disconnect of a suspended connection, so our own epoll
+ * watches the socket. */
 #ifndef SERVER_HTTP_HTTP_H
 #define SERVER_HTTP_HTTP_H
 

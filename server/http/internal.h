@@ -30,10 +30,11 @@ struct http {
     int epoll; /* Holds the daemon's own epoll descriptor and the sockets of waiting requests. */
     struct completion_server completions; /* Its model is the one that /v1/models lists. */
     struct exchange *exchanges;           /* All exchanges, linked by next. */
-    /* Exchanges whose completions have called `changed`, linked by next_changed. */
+    /* Exchanges whose completions have new output, linked by next_changed. */
     struct exchange *changed_exchanges;
     uint32_t open_answers; /* Completions whose clients do not have the whole answer yet. */
-    /* All streams, linked by newer and older. The first stream was written to longest ago. */
+    /* All streams, in the order of their latest event, linked by `newer` and `older`. oldest_stream
+     * has had no event for the longest time. */
     struct exchange *oldest_stream, *newest_stream;
     struct http_clients *clients;
     struct text_jobs *text_jobs;
@@ -51,7 +52,7 @@ struct exchange {
     struct exchange *next, *previous; /* In the list http->exchanges. */
     struct MHD_Connection *connection;
     struct http_client *client; /* NULL = there was no memory to count this connection. */
-    bool from_socket;           /* The request arrived over http/admin_socket. */
+    bool from_admin_socket;     /* The request arrived over http/admin_socket. */
     /* The client speaks HTTP/1.0, as nginx does to servers behind it. */
     bool is_http_1_0;
     int fd;                    /* The connection's socket. */
@@ -67,17 +68,17 @@ struct exchange {
     /* The error that answers this request when the rest of its body has been received and dropped;
      * NULL = none. */
     struct api_error *refusal;
-    bool closes_connection;        /* The connection closes after the answer. */
-    int64_t arrived_us;            /* When the last byte of the request had arrived. */
-    struct http_text_work *work;   /* The text threads' work on the body; NULL = none. */
-    struct completion *completion; /* NULL = none. */
-    struct text answer;            /* A whole answer that the client reads in pieces. */
+    bool closes_connection;           /* The connection closes after the answer. */
+    int64_t arrived_us;               /* When the last byte of the request had arrived. */
+    struct http_text_work *text_work; /* Work of the text threads on the body; NULL = none. */
+    struct completion *completion;    /* NULL = none. */
+    struct text answer;               /* A whole answer that the client reads in pieces. */
     uint64_t unread_bytes; /* Unread bytes of answer or stream; counted in http->unread_bytes. */
     size_t piece_bytes;    /* Bytes that libmicrohttpd took last. */
-    uint64_t
-        backlog_checked_bytes; /* Bytes of the stream at the latest http_answer_backlog_check. */
-    /* Bytes of the stream up to the end of the latest large burst, for which the client may take
-     * more time. */
+    /* Bytes of the stream at the latest http_answer_backlog_check. */
+    uint64_t backlog_checked_bytes;
+    /* Number of the stream's bytes up to the end of the latest large burst. The client may take
+     * more time to read a burst. */
     uint64_t burst_end_bytes;
     bool counts_as_open; /* The exchange counts in http->open_answers. */
     bool socket_watched; /* Its socket is in http->epoll. */
@@ -88,9 +89,9 @@ struct exchange {
     bool streams; /* The exchange is in the list of streams of struct http. */
     struct exchange *older, *newer;
     int64_t last_event_us; /* When the last event of the stream was written. */
-    char
-        path_tail[LIMIT_NAME_BYTES]; /* The rest of the URL after a route that ends with a slash. */
-    unsigned status_code;            /* HTTP status of the response; 0 = none yet. */
+    /* The rest of the URL after a route that ends with a slash. */
+    char path_tail[LIMIT_NAME_BYTES];
+    unsigned status_code; /* HTTP status of the response; 0 = none yet. */
     char request_id[GATEWAY_NAME_BYTES];
     bool request_id_given; /* The client chose request_id. */
 };
@@ -156,11 +157,12 @@ void http_stream_end(struct exchange *exchange);
 /* Writes a comment to each stream that has had no event for http/ping_ms. Returns the milliseconds
  * until the next call; -1 = none. */
 int http_pings_write(struct http *h);
-/* Counts the unread bytes of an exchange again. */
+/* Updates the count of the exchange's unread bytes. */
 void http_unread_count(struct exchange *exchange);
 /* Frees the unread part of the answer. Call it when the completion was closed. */
 void http_unread_drop(struct exchange *exchange);
-/* Closes the connection of a stream whose client reads too slowly. */
+/* Checks how fast the client reads its stream. Closes the connection if the client reads too
+ * slowly. */
 void http_answer_backlog_check(struct exchange *exchange);
 /* Closes connections while all unread answers together are larger than http/answers_bytes_max. */
 void http_answers_check(struct http *h);

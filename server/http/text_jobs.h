@@ -3,10 +3,11 @@
  * text_work.c makes the other calls, all on the gateway's event loop thread; the text threads run
  * the jobs. The part does not know what a job does.
  *
- * The next job is always the first queued job of the tenant that was served longest ago. So the
- * jobs of one tenant delay those of another tenant only by the jobs that run. With two threads or
- * more, one thread takes no large jobs, and the others have a higher nice value, so that large jobs
- * do not delay small jobs. The caller owns the memory of jobs. */
+ * A tenant is an API key; all requests without a key are one tenant. The next job is always the
+ * oldest queued job of the tenant that was served longest ago. So the jobs of one tenant delay
+ * those of another tenant only by the jobs that run. With two threads or more, one thread takes no
+ * large jobs, and the others have a higher nice value, so that large jobs do not delay small jobs.
+ * The caller owns the memory of jobs. */
 #ifndef SERVER_HTTP_TEXT_JOBS_H
 #define SERVER_HTTP_TEXT_JOBS_H
 

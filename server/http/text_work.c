@@ -104,7 +104,7 @@ enum MHD_Result http_text_begin(struct exchange *x, const struct http_text_kind 
         error.retry_after_s = 1;
         return http_answer_error(x, &error);
     }
-    x->work = w;
+    x->text_work = w;
     h->open_answers++;
     x->counts_as_open = true;
     http_exchange_watch(x);
@@ -128,10 +128,10 @@ void http_text_collect(struct http *h)
 
 void http_text_drop(struct exchange *x)
 {
-    struct http_text_work *w = x->work;
+    struct http_text_work *w = x->text_work;
     if (w == NULL)
         return;
-    x->work = NULL;
+    x->text_work = NULL;
     w->exchange = NULL;
     if (w->done || text_jobs_cancel(x->http->text_jobs, &w->job))
         work_free(x->http, w);
@@ -140,11 +140,11 @@ void http_text_drop(struct exchange *x)
 enum MHD_Result http_text_answer(struct exchange *x)
 {
     struct http *h = x->http;
-    struct http_text_work *w = x->work;
+    struct http_text_work *w = x->text_work;
     struct api_error error = w->error;
     enum MHD_Result result;
     assert(w->done);
-    x->work = NULL;
+    x->text_work = NULL;
     http_exchange_unwatch(x);
     if (error.status == 0)
         http_access_check_again(x, &error); /* the key may have been revoked meanwhile */

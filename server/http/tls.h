@@ -1,5 +1,5 @@
-/* http_tls: the certificate for HTTP over TLS, which can be replaced while the gateway serves.
- * There is one certificate in use per process, because libmicrohttpd's callback has no context
+/* http_tls: owns the certificates for HTTP over TLS, which can be replaced while the gateway
+ * serves. One certificate is in use per process, because libmicrohttpd's callback has no context
  * argument. server/serve*.c read and replace the certificate; libmicrohttpd calls http_tls_pick for
  * each new connection. All calls are made on the gateway's event loop thread. It checks no client
  * certificates. */
@@ -21,8 +21,9 @@
 struct http_certificate; /* A certificate chain and its private key. */
 
 /* Reads two PEM files; errors name the file. The key file is read with secret_file_read
- * (common/secret.h), whose errors are returned. Returns ST_INVALID if a file is not PEM of this
- * kind or the key does not belong to the certificate, ST_NO_MEMORY, or an error of reading. */
+ * (common/secret.h), whose errors are returned. Returns ST_INVALID if a file does not contain a
+ * certificate chain or a key in PEM, or if the key does not belong to the certificate;
+ * ST_NO_MEMORY; or an error of reading a file. */
 enum status http_certificate_read(const char *chain_path, const char *key_path,
                                   struct http_certificate **out, struct error *error);
 void http_certificate_free(struct http_certificate *certificate); /* NULL is fine */
@@ -30,8 +31,8 @@ void http_certificate_free(struct http_certificate *certificate); /* NULL is fin
 int64_t http_certificate_expires(const struct http_certificate *certificate);
 
 /* Uses this certificate for new connections, and takes it over. The previous certificate is kept
- * until no TLS hand-shake can be using it. certificate NULL = frees all certificates; requires that
- * the daemon has stopped. */
+ * for as long as a TLS hand-shake may use it. certificate NULL = frees all certificates; requires
+ * that the daemon has stopped. */
 void http_tls_use(struct http_certificate *certificate, int64_t now_us);
 
 /* The callback for MHD_OPTION_HTTPS_CERT_CALLBACK: returns the certificate in use. */

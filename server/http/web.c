@@ -34,7 +34,8 @@ static const char *page_origin(const struct exchange *x)
 {
     const char *origin = header(x, "Origin");
     bool api = x->route != NULL &&
-               (x->route->access == HTTP_OPEN || x->route->access == HTTP_KEY) && !x->from_socket;
+               (x->route->access == HTTP_OPEN || x->route->access == HTTP_KEY) &&
+               !x->from_admin_socket;
     bool all = strcmp(x->http->options.config->http.web_origins, "*") == 0 &&
                x->http->options.keys != NULL && api_keys_configured(x->http->options.keys);
     return origin != NULL && api && (all || http_web_origin_named(x, origin)) ? origin : NULL;

@@ -10,18 +10,18 @@
 
 #define METRICS_HTTP_CODES 600
 
-/* The figures of one machine. */
+/* The figures of one machine, from its latest STATS and from the gateway. */
 struct metrics_machine {
-    bool up;             /* The machine is connected. */
-    bool pool_known;     /* `pool` was set. */
-    uint32_t pool;       /* Current pool, as in metrics_machine_pool_set. */
-    uint64_t moves;      /* Changes of `pool`. */
-    bool gauges_known;   /* `latest_stats` belongs to the process that is connected now. */
-    bool counters_known; /* A STATS has arrived. */
-    struct message_about about;        /* The latest ABOUT; empty texts = none. */
+    bool up;                    /* The machine is connected. */
+    bool pool_known;            /* `pool` was set. */
+    uint32_t pool;              /* Current pool, as in metrics_machine_pool_set. */
+    uint64_t moves;             /* Changes of `pool`. */
+    bool gauges_known;          /* `latest_stats` belongs to the process that is connected now. */
+    bool counters_known;        /* A STATS has arrived. */
+    struct message_about about; /* The latest ABOUT; empty texts = none. */
     struct message_stats latest_stats; /* The latest STATS. */
-    struct message_stats
-        earlier_counters;       /* Sums of the counters of the machine's earlier processes. */
+    /* Sums of the counters of the machine's earlier processes. */
+    struct message_stats earlier_counters;
     uint32_t load_count;        /* Number of `loads`; 0 = no stages. */
     struct message_load *loads; /* The latest loads of the stage processes. */
 };
@@ -48,8 +48,8 @@ struct metrics {
     uint64_t http_codes[METRICS_HTTP_CODES]; /* [0] counts codes out of range. */
     uint64_t ended[METRICS_REASON_COUNT];
     struct metrics_machine machines[LIMIT_MACHINES];
-    struct message_stats
-        removed_counters; /* Counters of removed machines, for sums over all machines. */
+    /* Counters of removed machines, for sums over all machines. */
+    struct message_stats removed_counters;
     uint32_t path_count;
     char paths[METRICS_PATHS][64];
     uint8_t links[LIMIT_MACHINES][LIMIT_MACHINES];

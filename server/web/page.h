@@ -1,6 +1,6 @@
 /* web_page: the page that GET / answers with, and its Content-Security-Policy. The build makes
  * page.c from page.html with server/web/embed.py. server/http/page.c reads the constants on the
- * gateway's event loop thread. Constants only: no functions. */
+ * gateway's event loop thread. It has constants only, no functions. */
 #ifndef SERVER_WEB_PAGE_H
 #define SERVER_WEB_PAGE_H
 

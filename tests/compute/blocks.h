@@ -1,5 +1,7 @@
 /* blocks: writes the scale and the minimum of a quantised block of any type, as a GGUF file has
- * them, for tests that make weights of random bits. C and C++; no state. */
+ * them. fixture.h, tests/gpu/weights_fixture.h and synthetic.c call it when they make weights of
+ * random bits, on any thread. It compiles as C and as C++, keeps no state, and does not write the
+ * quantised numbers. */
 #ifndef TESTS_COMPUTE_BLOCKS_H
 #define TESTS_COMPUTE_BLOCKS_H
 

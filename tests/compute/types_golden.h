@@ -1,5 +1,7 @@
-/* types_golden: blocks of random bits, and their values as computed by the Python package gguf
- * (gguf.quants), as IEEE bits. That implementation shares no code with cleave. */
+/* types_golden: quantised blocks of random bits (golden_TYPE), and the values that they stand for
+ * (golden_TYPE_values) as the bits of floats. The values were computed by the Python package gguf
+ * (gguf.quants), which shares no code with cleave. test_types.c, on its main thread, compares
+ * cleave's dequantisation with them. Constants only: no functions. */
 #ifndef TESTS_COMPUTE_TYPES_GOLDEN_H
 #define TESTS_COMPUTE_TYPES_GOLDEN_H
 

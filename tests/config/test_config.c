@@ -69,7 +69,8 @@ static void test_ranks(void)
         const struct config_stage *stage = &stages.stages[i];
         char device[32];
         snprintf(device, sizeof(device), "cuda:%u", 1 + i);
-        CHECK(stage->rank == i && stage->ranks == 3 && stage->entry == 0 && stage->threads == 2);
+        CHECK(stage->rank == i && stage->ranks == 3 && stage->list_index == 0 &&
+              stage->threads == 2);
         CHECK(strcmp(stage->device, device) == 0 && stage->address[0] == 0);
     }
     config_stages(&config.machines[1], &stages);
@@ -83,7 +84,7 @@ static void test_ranks(void)
     CHECK(stages.count == 7);
     for (uint32_t i = 0; i < 7; i++) {
         const struct config_stage *stage = &stages.stages[i];
-        CHECK(stage->entry == wants[i].entry && stage->rank == wants[i].rank &&
+        CHECK(stage->list_index == wants[i].entry && stage->rank == wants[i].rank &&
               stage->ranks == wants[i].ranks && stage->threads == wants[i].threads);
         CHECK(stage->first_layer == wants[i].first && strcmp(stage->device, wants[i].device) == 0);
         CHECKF(strcmp(stage->address, wants[i].address) == 0, "%s", stage->address);

@@ -1,9 +1,10 @@
 /* fake_compute: the CPU backend as a device with its own memory (fake_memory.h), for tests without
- * CUDA. KV and the activations of stages are in memory that the host cannot read, and computed
- * values can be copied out only some time after the function has returned, as on a GPU. The numbers
- * are those of the CPU. tests/machine/cluster.c uses the ops struct; whole clusters load the plugin
- * libcleave-fake-device.so in place of the one for CUDA. Threads: as for any backend
- * (compute/compute.h). It does not emulate CUDA kernels: tests/gpu/emulator/ does. */
+ * CUDA. As on a GPU, the host cannot read the memory that holds KV and the activations of stages.
+ * Computed values can be copied out only some time after the function that computes them has
+ * returned. The values are those of the CPU backend. tests/machine/cluster.c uses the ops struct;
+ * whole clusters load the plugin libcleave-fake-device.so in place of the one for CUDA. Threads: as
+ * for any backend (compute/compute.h). It does not emulate CUDA kernels: tests/gpu/emulator/
+ * does. */
 #ifndef TESTS_DEVICE_FAKE_COMPUTE_H
 #define TESTS_DEVICE_FAKE_COMPUTE_H
 

@@ -1,9 +1,9 @@
 /* fake_memory: a struct device_memory without a device. Its memory is mapped PROT_NONE, so a
  * process that touches it is killed at once; only its own copies reach it, through another mapping
- * of the same pages. Copies run late, on a thread of their own. Copies of a direction run in any
- * order that gives the same bytes, and are reported done in their order. Until then, host memory
- * that is a copy's destination reads as 0xa5. Other processes, and other devices of this process,
- * can open the memory, which is an unnamed file.
+ * of the same pages. Copies run late, on a separate thread. Copies of one direction run in a random
+ * order that gives the same bytes, but are reported as done in the order in which they were queued.
+ * Until then, host memory that is a copy's destination reads as 0xa5. Other processes, and other
+ * devices of this process, can open the memory, which is an unnamed file.
  *
  * The transport's tests open it themselves, fake_compute.c opens one per device. A test may call
  * the functions below on any thread. It computes nothing. */
@@ -38,9 +38,9 @@ struct fake_memory *fake_memory_open(const struct fake_memory_options *options);
 void fake_memory_close(struct fake_memory *fake);
 /* Returns the interface that the code under test gets; valid until the memory is closed. */
 const struct device_memory *fake_memory_device(struct fake_memory *fake);
-/* fail: the device has failed after this call. stick: while it is true, no copy is done. failed:
- * returns whether the device has failed. copies: returns the number of copies that are done in a
- * direction. */
+/* fake_memory_fail: the device fails now. fake_memory_stick: while `stick` is true, no copy is
+ * done. fake_memory_failed: returns true if the device has failed. fake_memory_copies: returns the
+ * number of copies of one direction that are done. */
 void fake_memory_fail(struct fake_memory *fake);
 void fake_memory_stick(struct fake_memory *fake, bool stick);
 bool fake_memory_failed(struct fake_memory *fake);
@@ -48,9 +48,9 @@ uint64_t fake_memory_copies(struct fake_memory *fake, enum device_direction dire
 
 /* Returns a mapping of the same bytes as `device`, for the test to read and fill. */
 void *fake_memory_see(struct fake_memory *fake, const void *device);
-/* compute: returns the memory on which the device computes; copies to the device write there. NULL:
- * `device` is not in the device's memory. store: makes values computed at `compute` visible to
- * copies. */
+/* fake_memory_compute: returns the host memory in which the device computes, and into which copies
+ * to the device write; NULL = `device` is not in the device's memory. fake_memory_store: makes
+ * values that were computed at `compute` visible to copies from the device. */
 void *fake_memory_compute(struct fake_memory *fake, const void *device);
 void fake_memory_store(struct fake_memory *fake, const void *compute, const void *stored,
                        size_t bytes);

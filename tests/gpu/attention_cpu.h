@@ -6,8 +6,9 @@
 
 #include "compute/compute.h"
 
-/* Stores k and v [rows × KV heads × head_dim] of the batch's rows, unrotated, into kv (memory of
- * the host) and computes out [rows × head_count × head_dim], in portable C. */
+/* Stores k and v of the batch's rows [rows × KV heads × head_dim], without rotating them, into kv,
+ * which is memory of the host. Then computes `out` [rows × head_count × head_dim]. Uses the
+ * portable C code. */
 void attention_cpu_run(const struct compute_batch *batch, const struct compute_kv *kv,
                        uint32_t head_count, const struct compute_attention *parameters,
                        const float *q, const float *k, const float *v, float *out);

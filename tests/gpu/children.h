@@ -1,7 +1,7 @@
-/* children: runs a function in a process of its own, with variables of the environment, and returns
- * what it wrote to standard error. Tests use it for checks that end the process, and for variables
- * that are read once per process. The test calls it on its only thread, because it forks. It sets
- * no time limit. */
+/* children: runs a function in a child process, with given environment variables, and returns what
+ * the child wrote to standard error. Tests use it for checks that end the process, and for
+ * variables that are read once per process. The test calls it on its only thread, because it forks.
+ * It sets no time limit. */
 #ifndef TESTS_GPU_CHILDREN_H
 #define TESTS_GPU_CHILDREN_H
 

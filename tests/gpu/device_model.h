@@ -1,6 +1,6 @@
-/* device_model: a model on any device, with its KV cache in the device's memory (or in the host's,
- * if the device has none), for tests and benchmarks of devices. The program's main thread calls it.
- * It has no engine thread and no sampler. A part that cannot be opened ends the program. */
+/* device_model: a model on any device, for tests and benchmarks of devices. Its KV cache is in the
+ * device's memory, or in the host's if the device has none. The program's main thread calls it. It
+ * has no engine thread and no sampler. A part that cannot be opened ends the program. */
 #ifndef TESTS_GPU_DEVICE_MODEL_H
 #define TESTS_GPU_DEVICE_MODEL_H
 

@@ -1,4 +1,4 @@
-/* timing: how long work takes on a device, for bench_device, which calls it on its main thread. It
+/* timing: measures how long work takes on a device. bench_device calls it on its main thread. It
  * uses CUDA events, so the time of the host is not counted. */
 #ifndef TESTS_GPU_TIMING_H
 #define TESTS_GPU_TIMING_H

@@ -1,9 +1,9 @@
 /* cluster: machines and a scripted gateway for the tests of machine/, over the loopback transport
  * or another one. All of them run in the test's one thread, each time the test calls cluster_turn
  * or a function that runs it. The gateway does what the test's calls say, keeps every token, and
- * checks every message. It does not schedule: the test says which machines a request uses. Also the
- * reference: forward pass and sampler in a plain loop, one request at a time, without batches or
- * shared blocks. Every failure ends the test. */
+ * checks every message. It does not schedule: the test says which machines a request uses. The
+ * header also declares a reference: forward pass and sampler in a plain loop, one request at a
+ * time, without batches or shared blocks. Every failure ends the test. */
 #ifndef TESTS_MACHINE_CLUSTER_H
 #define TESTS_MACHINE_CLUSTER_H
 
@@ -67,9 +67,8 @@ struct cluster {
     struct config config;
     struct clock clock;
     int64_t skipped_us; /* Time that the test has skipped. */
-    int64_t
-        /* The clock stands still at this time; 0 = it follows the system's clock. */
-        clock_stopped_us;
+    /* The clock stands still at this time; 0 = it follows the system's clock. */
+    int64_t clock_stopped_us;
     struct machine *machines[CLUSTER_MACHINES_MAX];
     struct stage *stages[CLUSTER_MACHINES_MAX * CLUSTER_STAGES_MAX];
     uint32_t stage_count;
@@ -119,15 +118,16 @@ void cluster_finish(struct cluster *c);
 /* Runs iterations until all blocks of all machines are free; lets up to seconds_max seconds of the
  * machines' clock pass. */
 void cluster_wait_free(struct cluster *c, uint32_t seconds_max);
-/* Lets `us` microseconds of the machines' clock pass at once. */
+/* Sets the machines' clock forward by `us` microseconds. */
 void cluster_clock_skip(struct cluster *c, int64_t us);
-/* True: time passes only when the test skips it, independent of the computer's speed. */
+/* still = true: stops the machines' clock, so that time passes only by cluster_clock_skip, whatever
+ * the computer's speed. false: the clock runs again. */
 void cluster_clock_stop(struct cluster *c, bool still);
 
 /* Adds a PREFIXES message to the prefixes that a machine has reported. */
 void cluster_prefixes_take(struct cluster_reported_prefixes *told,
                            const struct message_prefixes *prefixes);
-/* True if the reported prefixes are those that the machine holds. */
+/* Returns true if the reported prefixes are those that the machine holds. */
 bool cluster_prefixes_match(const struct cluster *c, uint32_t machine,
                             const struct cluster_reported_prefixes *told);
 

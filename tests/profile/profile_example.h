@@ -1,6 +1,7 @@
 /* profile_example: the text of a small valid profile (profile/profile.h) with two devices on two
- * hosts and three links, for tests and fuzz seeds of every reader of profiles. The numbers are made
- * up, so that sums can be checked by hand. Constant: any thread may read it. */
+ * hosts and three links, for tests and fuzz seeds of every reader of profiles. The numbers are
+ * invented, so that sums can be checked by hand. It is a constant, which any thread may read; there
+ * are no functions. */
 #ifndef TESTS_PROFILE_PROFILE_EXAMPLE_H
 #define TESTS_PROFILE_PROFILE_EXAMPLE_H
 

@@ -1,15 +1,17 @@
-/* prompt_bed: the prompt pool alone with a real scheduler, block pool and prefix cache, for the
- * random test and the fuzz target of the pool. The bed plays the engine (it writes a pattern of
- * layer, block and all tokens so far, and checks the pattern of the blocks that it reads), the
- * gateway and the token machine over the loopback transport, which copies as late as allowed.
- * Random prompts, many of which begin alike, chunks, cancels, held writes and dropped connections;
- * a token machine without stages, or one with three stages and two replicas of the last. After each
- * event, what each request holds fits its state.
+/* prompt_bed: a test bed for the prompt pool, with a real scheduler, block pool and prefix cache.
+ * test_prompt_pool.c and fuzz_prompt_pool.c use it. The bed takes the part of the engine: it writes
+ * a pattern that depends on layer, block and all tokens so far, and checks the pattern of the
+ * blocks that it reads. It also takes the parts of the gateway and of the token machine, over the
+ * loopback transport, which copies as late as allowed. The token machine has no stages, or three
+ * stages with two replicas of the last one. Each event is random: a prompt (many prompts begin
+ * alike), a chunk, a CANCEL, writes that are held back, or a dropped connection.
  *
- * It checks that KV_READY is sent only when every block of every layer of the prompt is in the
- * token machine's blocks, written once, and PROGRESS only when its tokens are; that a source block
- * is not used again before its writes have landed; that a prompt that is given up sends KV_ABORTED
- * exactly once; and that nothing is left behind. One bed at a time, on the main thread. */
+ * After each event the bed checks that what each request holds fits its state. It also checks that
+ * KV_READY is sent only when every block of every layer of the prompt is in the token machine's
+ * blocks, written once, and PROGRESS only when the KV of the tokens that it names is there; that a
+ * source block is not used again before its writes have landed; that KV_ABORTED is sent exactly
+ * once for a prompt that is given up; and that nothing is left behind. There is one bed at a time,
+ * on the main thread. It computes no model. */
 #ifndef TESTS_PROMPT_POOL_PROMPT_BED_H
 #define TESTS_PROMPT_POOL_PROMPT_BED_H
 

@@ -122,7 +122,7 @@ static void go_home(struct model *m, uint32_t i)
 {
     struct model_machine *machine = &m->machines[i];
     bool idle = model_prompts(m, i) == 0 && model_decodes(m, i) == 0;
-    if (machine->pool == machine->home || m->options.homing == SCHED_HOMING_TOLD)
+    if (machine->pool == machine->home || m->options.homing == SCHED_HOMING_REPORTED)
         return;
     if (m->options.homing == SCHED_HOMING_DONE ? foreign_work(m, i) : !idle)
         return;

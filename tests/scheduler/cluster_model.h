@@ -1,7 +1,7 @@
 /* cluster_model: the policy of scheduler/cluster/cluster.h again, simple enough to check by eye:
  * requests and machines are arrays, and every sum and every choice is computed from them each time.
  * test_cluster.c gives each random event to this model and to the scheduler, and compares actions
- * and sums, on its one thread. It is slow, and knows no times except the events' own. */
+ * and sums, on its one thread. It is slow, and reads no clock: each event has its time. */
 #ifndef TESTS_SCHEDULER_CLUSTER_MODEL_H
 #define TESTS_SCHEDULER_CLUSTER_MODEL_H
 
@@ -24,10 +24,10 @@ struct model_request {
     uint32_t output_tokens;
     bool computed;           /* True: its prompt is computed. */
     bool prefilled;          /* True: its KV is on the token machine. */
-    uint32_t prompt_machine; /* Index of its prompt machine; `token`: of its token machine. */
+    uint32_t prompt_machine; /* Index of its prompt machine. */
     uint32_t token_machine;
     int64_t stranded_us; /* -1 = not stranded. */
-    /* Too large for its prompt machine, and for its token machine, if they were mixed. */
+    /* [0]: too large for its prompt machine if that were mixed; [1]: for its token machine. */
     bool too_large_if_mixed[2];
 };
 
@@ -72,7 +72,9 @@ void model_open(struct model *m, const struct sched_cluster_options *options);
 void model_event(struct model *m, const struct sched_event *event);
 void model_configure(struct model *m, const struct sched_cluster_options *options, int64_t now_us);
 
-/* Tokens of prompts that the machine has not computed yet. */
+/* Return sums over the requests on a machine: tokens of prompts that are not computed yet,
+ * scheduled KV tokens, prompts, and answers. model_waiting returns the number of waiting requests,
+ * and model_ready what sched_cluster_ready must return. */
 uint64_t model_pending(const struct model *m, uint32_t machine);
 uint64_t model_memory(const struct model *m, uint32_t machine);
 uint32_t model_prompts(const struct model *m, uint32_t machine);

@@ -1,6 +1,7 @@
 /* cluster_model_choice: the part of the model of the cluster scheduler (cluster_model.h) that
- * chooses machines: the rules of scheduler/cluster/cluster.h, written as loops over all
- * machines. */
+ * chooses machines: the rules of scheduler/cluster/cluster.h, written as loops over all machines.
+ * Only cluster_model.c, cluster_model_choice.c and cluster_model_together.c include it; they run on
+ * the test's one thread. It changes no requests and no machines: cluster_model.c does. */
 #ifndef TESTS_SCHEDULER_CLUSTER_MODEL_CHOICE_H
 #define TESTS_SCHEDULER_CLUSTER_MODEL_CHOICE_H
 
@@ -21,7 +22,8 @@ struct model_route {
     uint32_t token_machine;
     bool prompt_moves;
     bool token_moves;
-    uint32_t lent_machine; /* This machine moves though it is not chosen; NONE = none. */
+    /* Another machine that moves to the mixed pool, although it is not chosen; NONE = none. */
+    uint32_t lent_machine;
 };
 
 /* cluster_model.c */
@@ -38,7 +40,7 @@ bool model_takes_both(const struct model_search *l, uint32_t i);
 bool model_token_over(const struct model_search *l, uint32_t i, bool both);
 /* Returns true if machine `a` is taken before machine `b`. */
 bool model_before(const struct model_search *l, uint32_t a, uint32_t b, enum by by);
-/* The load that orders machines, in tokens. */
+/* Returns the load by which machines are ordered, in tokens. */
 uint64_t model_rank(const struct model *m, uint32_t i, enum by by);
 /* Stores the machines for a request. Returns false if there are none now. */
 bool model_choose(const struct model_search *l, struct model_route *c);

@@ -1,7 +1,8 @@
-/* flight_model: a plain table of requests of a machine with several batches in flight and several
- * paths. It gives the expected load and checks each batch of the machine-level scheduler
- * (scheduler/machine/machine.h). test_machine_flight_random.c calls it on its one thread and
- * updates the table itself. If requests have ranks, the order of prompts is not checked. */
+/* flight_model: a simple model of the scheduler of one machine (scheduler/machine/machine.h) with
+ * several batches in flight and several paths: a table of its requests. From the table it computes
+ * the expected load, and checks each batch that the scheduler builds. test_machine_flight_random.c
+ * calls it on its one thread and updates the table itself. If requests have ranks, the order of
+ * prompts is not checked. */
 #ifndef TESTS_SCHEDULER_FLIGHT_MODEL_H
 #define TESTS_SCHEDULER_FLIGHT_MODEL_H
 
@@ -28,7 +29,7 @@ struct request {
     uint64_t arrival;
     struct sched_rank rank;
     bool pinned;
-    bool doomed;        /* Cancelled while in flight. */
+    bool doomed;        /* Was cancelled while a batch in flight contains it. */
     uint64_t last_turn; /* For a decode: number of batches of its path before it last took part. */
 };
 

@@ -1,7 +1,7 @@
 /* queue_model: the order of scheduler/queue.h again, simple enough to check by eye: slots and keys
  * are arrays, and every choice compares all of them. test_queue.c and cluster_model.c compare it
- * with the real queue, on one thread. Indices of `places` are slots. The virtual times (tag, end,
- * last, clocks) are those that queue.h explains. */
+ * with the real queue, on one thread. An index of `places` is a slot. The virtual times (tag, end,
+ * last, clocks) are explained in queue.h. It does not test anything itself. */
 #ifndef TESTS_SCHEDULER_QUEUE_MODEL_H
 #define TESTS_SCHEDULER_QUEUE_MODEL_H
 

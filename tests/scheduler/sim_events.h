@@ -1,7 +1,7 @@
-/* sim_events: the messages and batch ends of a simulated cluster, in the order of time. Events of
- * equal time are returned in the order in which they were added. test_simulation.c and
- * test_sharing.c call it on their one thread; there is one set of events per process. The test
- * decides what an event does. */
+/* sim_events: the queue of a simulated cluster's events (messages that arrive, batches that end),
+ * in the order of time. Events of equal time are returned in the order in which they were added.
+ * test_simulation.c and test_sharing.c call it on their one thread; there is one set of events per
+ * process. It handles no events: the test does. */
 #ifndef TESTS_SCHEDULER_SIM_EVENTS_H
 #define TESTS_SCHEDULER_SIM_EVENTS_H
 

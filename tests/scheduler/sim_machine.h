@@ -1,9 +1,9 @@
-/* sim_machine: one machine of a simulated cluster: the real machine-level scheduler, the real
- * policy for KV blocks (sched_memory), and what carries out their decisions: a number of free
- * blocks, and the batches in flight on the paths through the machine's stages. test_simulation.c
- * and test_sharing.c call it on their one thread and pass the virtual time; it reports events
- * through calls. It is not the machine of `cleave simulate` (tools/simulate/sim_machine.h): times
- * are simple, and every rule is checked. */
+/* sim_machine: one machine of a simulated cluster. It has the real scheduler of a machine and the
+ * real policy for KV blocks (sched_memory). It carries out their decisions: it counts the free
+ * blocks, and keeps the batches in flight on the paths through the machine's stages.
+ * test_simulation.c and test_sharing.c call it on their one thread and pass the virtual time; it
+ * reports events through struct sim_calls. It is not the machine of `cleave simulate`
+ * (tools/simulate/sim_machine.h): times are simple, and every rule is checked. */
 #ifndef TESTS_SCHEDULER_SIM_MACHINE_H
 #define TESTS_SCHEDULER_SIM_MACHINE_H
 

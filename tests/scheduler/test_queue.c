@@ -16,7 +16,7 @@
 
 static uint64_t seed;
 static uint64_t draws;
-static struct sched_fair *fair;
+static struct sched_accounts *fair;
 static struct sched_queue queue;
 
 static uint32_t draw(uint32_t below)
@@ -26,7 +26,7 @@ static uint32_t draw(uint32_t below)
 
 static void open(uint32_t slots)
 {
-    CHECK(sched_fair_open(slots, &fair) == ST_OK);
+    CHECK(sched_accounts_open(slots, &fair) == ST_OK);
     sched_queue_init(&queue);
 }
 
@@ -76,8 +76,8 @@ static void answer_ends(struct queue_model *model)
     uint32_t most = draw(1000);
     uint32_t charged = queue_model_answer(model, key, priority, most);
     uint32_t generated = draw(most + 10);
-    CHECK(sched_fair_answer(fair, key, priority, most) == charged && charged <= most);
-    sched_fair_answered(fair, key, weight, priority, charged, generated);
+    CHECK(sched_accounts_answer_tokens(fair, key, priority, most) == charged && charged <= most);
+    sched_accounts_answer_ended(fair, key, weight, priority, charged, generated);
     queue_model_answered(model, key, weight, priority, charged, generated);
 }
 
@@ -113,7 +113,7 @@ static void run(bool plain)
             at = next;
         }
     }
-    sched_fair_close(fair);
+    sched_accounts_close(fair);
 }
 
 /* ---- what is expected of it ---- */
@@ -176,7 +176,7 @@ static void test_shares(void)
                        shares[0] - shares[u] < 2 * (300 + 1000 / 2),
                    "turn %d: %g, %g, %g", turn, shares[0], shares[1], shares[2]);
     }
-    sched_fair_close(fair);
+    sched_accounts_close(fair);
 }
 
 /* One user has one request beside five hundred of another user; a third user was idle. */
@@ -200,7 +200,7 @@ static void test_newcomer(void)
         serve(users);
     int64_t apart = (int64_t)(users[0].served - before[0]) - (int64_t)(users[1].served - before[1]);
     CHECKF(apart < 300 && apart > -300, "%lld tokens apart", (long long)apart);
-    sched_fair_close(fair);
+    sched_accounts_close(fair);
 }
 
 /* Urgent requests arrive faster than they can be served. The others are served all the same, each
@@ -233,7 +233,7 @@ static void test_ageing(void)
         }
     }
     CHECK(users[0].turns > users[1].turns && users[1].turns > 100 && users[2].turns > 100);
-    sched_fair_close(fair);
+    sched_accounts_close(fair);
 }
 
 /* There are more keys than the queue remembers. A forgotten key only loses its place. */
@@ -247,7 +247,7 @@ static void test_many_keys(void)
         while (queue.count > 0)
             sched_queue_take(fair, &queue, queue.first);
     }
-    sched_fair_close(fair);
+    sched_accounts_close(fair);
 }
 
 int main(void)

@@ -1,5 +1,7 @@
-/* token_bed: a token pool with a real scheduler and block pool, whose calls are recorded. A test
- * that includes it defines on_preempted and on_token. */
+/* token_bed: a test bed for the token pool, with a real scheduler and block pool. It records the
+ * messages that the pool sends. test_token_pool.c and test_token_links.c include it, define
+ * on_preempted and on_token, and call it on their main thread. It has no prompt machines, no
+ * connections and no engine: the test makes the calls that these would make. */
 #ifndef TESTS_TOKEN_POOL_TOKEN_BED_H
 #define TESTS_TOKEN_POOL_TOKEN_BED_H
 
@@ -81,7 +83,8 @@ struct bed {
     int64_t now_us;
 };
 
-/* Stand for gateways, two connections for each. The pool only returns the pointers. */
+/* Addresses that serve as connections of gateways: two for each gateway. The pool never reads a
+ * connection. */
 static char marks[4];
 
 /* Connects a gateway again after its end, with another connection. */

@@ -63,7 +63,7 @@ struct loop {
     uint64_t event_count; /* Number of events ever added. */
     void *region;
     uint64_t landed_bytes;
-    struct transport_copied copied[DEVICE_DIRECTIONS];
+    struct transport_copy_counts copied[DEVICE_DIRECTIONS];
     int fd;
 };
 
@@ -540,7 +540,7 @@ static void loop_memory(void *impl, struct transport_memory *out)
         return;
     out->way = TRANSPORT_WAY_STAGED;
     memcpy(out->why, "loopback", sizeof("loopback"));
-    memcpy(out->copied, loop->copied, sizeof(out->copied));
+    memcpy(out->copy_counts, loop->copied, sizeof(out->copy_counts));
 }
 
 /* No keys: nothing is proved. */

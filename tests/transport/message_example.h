@@ -1,7 +1,7 @@
 /* message_example: random valid messages of every kind, made from the tables of message_layout.h.
  * The tests and the fuzz target of messages use it, on one thread. The arrays that a message points
- * to are static, so only one message is valid at a time. It does not encode or check messages;
- * TOKENS messages are made by message_tokens_add instead. */
+ * to are static, so making a message invalidates the previous one. It does not encode or check
+ * messages; TOKENS messages are made by message_tokens_add instead. */
 #ifndef TESTS_TRANSPORT_MESSAGE_EXAMPLE_H
 #define TESTS_TRANSPORT_MESSAGE_EXAMPLE_H
 

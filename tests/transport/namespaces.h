@@ -1,8 +1,8 @@
-/* namespaces: lets a test leave the network, System V IPC or mounts of the computer, in a
- * container, in a chroot, and for an ordinary user where the kernel lets users make user
- * namespaces. Tests of the transport call it on their only thread, before they start others. The
- * functions return false if the kernel refuses; errno has the reason. Nothing is left behind: the
- * kernel removes a namespace with the last process in it. */
+/* namespaces: moves a test into namespaces of its own, so that it does not share the network,
+ * System V IPC or mounts of the computer. This also works in a container, in a chroot, and for an
+ * ordinary user if the kernel allows user namespaces. Tests of the transport call it on their only
+ * thread, before they start others. The functions return false if the kernel refuses; errno has the
+ * reason. Nothing is left behind: the kernel removes a namespace with the last process in it. */
 #ifndef TESTS_TRANSPORT_NAMESPACES_H
 #define TESTS_TRANSPORT_NAMESPACES_H
 

@@ -1,7 +1,7 @@
-/* net: shared by the tests of transport_ucx: one side of a connection that records its events, and
- * waits with a deadline. Both sides of a pair run in the test's one thread. A wait ends as soon as
- * its condition is true, and fails the test after 60 s. There are no machines and no messages of
- * the protocol: a test sends any bytes. */
+/* net: helpers for the tests of transport_ucx: a struct for one side of a connection, which records
+ * its events, and functions that wait for a condition. Both sides of a pair run in the test's one
+ * thread. A wait ends as soon as its condition is true, and fails the test after 60 s. There are no
+ * machines and no messages of the protocol: a test sends any bytes. */
 #ifndef TESTS_TRANSPORT_NET_H
 #define TESTS_TRANSPORT_NET_H
 
@@ -71,7 +71,7 @@ static inline void net_flushed(void *self, struct transport_peer *peer, uint64_t
         side->on_flushed(side, cookie);
 }
 
-/* Returns the options of a machine whose handshake agrees with every other side's. */
+/* Returns the options of a machine. All sides with these options accept each other. */
 static inline struct transport_options net_options(const char *name, uint64_t region_bytes)
 {
     struct transport_options options = {

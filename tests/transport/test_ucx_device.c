@@ -89,7 +89,7 @@ static void test_told(const char *tls, bool first, bool second)
         transport_memory(rig.sides[i].transport, &memory[i]);
         CHECK(memory[i].way == (has[i] ? TRANSPORT_WAY_STAGED : TRANSPORT_WAY_HOST));
         CHECK(has[i] == (strcmp(memory[i].why, "fake is not CUDA memory") == 0));
-        const struct transport_copied *copied = memory[i].copied;
+        const struct transport_copy_counts *copied = memory[i].copy_counts;
         uint64_t large = has[i] ? REGION : 0, small = has[i] ? 999 : 0;
         CHECK(copied[DEVICE_TO_HOST].bytes == (i == 0 ? large : small));
         CHECK(copied[HOST_TO_DEVICE].bytes == (i == 0 ? small : large));

@@ -123,10 +123,10 @@ static void test_told(void)
         struct transport_memory memory = told(&rig, i);
         CHECK(memory.way == TRANSPORT_WAY_PEER && memory.why[0] != 0);
         CHECK(strcmp(transport_memory_way_name(memory.way), "ipc") == 0);
-        CHECK(memory.copied[DEVICE_TO_PEER].bytes == (i == 0 ? REGION : 999));
-        CHECK(memory.copied[DEVICE_TO_PEER].copies == 1);
-        CHECK(memory.copied[DEVICE_TO_HOST].copies == 0);
-        CHECK(memory.copied[HOST_TO_DEVICE].copies == 0);
+        CHECK(memory.copy_counts[DEVICE_TO_PEER].bytes == (i == 0 ? REGION : 999));
+        CHECK(memory.copy_counts[DEVICE_TO_PEER].copies == 1);
+        CHECK(memory.copy_counts[DEVICE_TO_HOST].copies == 0);
+        CHECK(memory.copy_counts[HOST_TO_DEVICE].copies == 0);
     }
     rig_close(&rig);
 }
@@ -159,7 +159,7 @@ static void test_batches(void)
     for (uint64_t block = 0; block < blocks; block++)
         CHECK(memcmp(bytes_of(&rig, 0) + block * BLOCK,
                      bytes_of(&rig, 1) + (blocks - 1 - block) * BLOCK, BLOCK) == 0);
-    uint64_t copies = told(&rig, 0).copied[DEVICE_TO_PEER].copies;
+    uint64_t copies = told(&rig, 0).copy_counts[DEVICE_TO_PEER].copies;
     CHECKF(copies == 1 + (blocks - 100 + DEVICE_RUNS_MAX - 1) / DEVICE_RUNS_MAX, "%d copies",
            (int)copies);
     transport_flush(side->transport, side->peer, 3); /* A flush without writes. */
@@ -203,7 +203,7 @@ static void test_falls_back(void)
         for (int side = 0; side < 2; side++) {
             struct transport_memory memory = told(&rig, side);
             CHECK(memory.way == cases[i].ways[side]);
-            CHECK(memory.copied[DEVICE_TO_PEER].copies == 0);
+            CHECK(memory.copy_counts[DEVICE_TO_PEER].copies == 0);
         }
         rig_close(&rig);
     }

@@ -1,7 +1,7 @@
 /* admin_client: asks gateways over HTTP as an administrator: over the Unix socket of
  * http/admin_socket, or over a URL with an API key. `cleave status`, `top`, `drain`, `undrain`,
  * `reload` and `machines` use it, each on its only thread. It needs libcurl, which is loaded when a
- * client is opened. It keeps one connection per gateway and knows no endpoint. */
+ * client is opened. It keeps one connection per gateway. It knows no endpoints: its callers do. */
 #ifndef TOOLS_ADMIN_CLIENT_H
 #define TOOLS_ADMIN_CLIENT_H
 
@@ -13,10 +13,10 @@
 #include <stdbool.h>
 
 #define ADMIN_GATEWAYS_MAX 16
-#define ADMIN_SOCKET       "/run/cleave/admin.sock" /* That of the Debian package. */
+#define ADMIN_SOCKET       "/run/cleave/admin.sock" /* The socket of the Debian package. */
 #define ADMIN_URL          "http://127.0.0.1:8080"
 
-/* What all commands have. Texts point into argv. */
+/* The options that all commands have. Texts point into argv. */
 struct admin_target {
     struct option_texts gateways; /* Values of --socket and --url, in their order. */
     const char *api_key_file;     /* NULL = none. */
@@ -51,23 +51,24 @@ enum status admin_client_open(const struct admin_target *target, struct admin_cl
 void admin_client_close(struct admin_client *client); /* NULL is fine. */
 
 unsigned admin_client_count(const struct admin_client *client); /* Gateways. */
-/* Name of a gateway for people: its socket or its URL, with the address under --every-address. */
+/* Returns the name of a gateway for people: its socket or its URL; with --every-address also its
+ * address. */
 const char *admin_client_name(const struct admin_client *client, unsigned gateway);
 
 /* Sends a request and waits for the answer. body: NULL = none. *text_out: the answer's body, which
- * the caller frees. ST_UNREACHABLE: no answer in time. ST_NOT_FOUND: status 404. ST_INVALID: another
- * status above 299. The error has the gateway's name and its message. */
+ * the caller frees. ST_UNREACHABLE: no answer in time. ST_NOT_FOUND: status 404. ST_INVALID:
+ * another status above 299. The error has the gateway's name and its message. */
 enum status admin_client_text(struct admin_client *client, unsigned gateway, const char *method,
                               const char *path, const char *body, char **text_out,
                               struct error *error);
-/* As above, for an answer that is a JSON object. The caller calls json_decref on *root_out. ST_IO:
- * the answer is something else. */
+/* Does what admin_client_text does, for an answer that is a JSON object. The caller calls
+ * json_decref on *root_out. ST_IO: the answer is something else. */
 enum status admin_client_json(struct admin_client *client, unsigned gateway, const char *method,
                               const char *path, const char *body, json_t **root_out,
                               struct error *error);
 
-/* Writes `folder` and a machine's name, which ends a path. Returns false, with *error, if no machine
- * can have the name. */
+/* Writes `folder` and a machine's name, which ends a path. Returns false, with *error, if no
+ * machine can have the name. */
 bool admin_machine_path(const char *folder, const char *name, char out[LIMIT_NAME_BYTES + 32],
                         struct error *error);
 

@@ -1,6 +1,7 @@
-/* admin_page: figures out of the text of GET /metrics (Prometheus' exposition format). `cleave top`
- * (screen.c) calls it on its only thread. It allocates nothing and keeps nothing. A page may be from
- * another release: a family that is missing counts as 0, and lines of another form are skipped. */
+/* admin_page: reads figures from the text of GET /metrics (Prometheus' exposition format). `cleave
+ * top` (screen.c) calls it on its only thread. It allocates no memory, keeps no state and sends no
+ * requests. A page may be from another release: a family that is missing counts as 0, and lines of
+ * another form are skipped. */
 #ifndef TOOLS_ADMIN_PAGE_H
 #define TOOLS_ADMIN_PAGE_H
 
@@ -17,19 +18,19 @@ struct page_histogram {
     double sum;
 };
 
-/* Returns the sum of a family's samples, whatever their labels. */
+/* Returns the sum of all samples of a family, with any labels. */
 double page_sum(const char *page, const char *name);
 
-/* Reads a histogram with its sum and total; its series must have equal bounds, and are added. */
+/* Reads a histogram, with its sum and total. Adds its series, which must have equal bounds. */
 void page_histogram_read(const char *page, const char *name, struct page_histogram *out);
 /* Subtracts an earlier state, so that *now has only what was counted since. If the counters have
  * begun again, *now stays. */
 void page_histogram_since(struct page_histogram *now, const struct page_histogram *before);
 
-/* The value below which a share q (0 to 1) of the values is, interpolated between bounds; -1 = no
- * values. */
+/* Returns the value below which a share q (0 to 1) of the values lies, interpolated between bounds;
+ * -1 = no values. */
 double page_quantile(const struct page_histogram *h, double q);
-/* The share of the values up to `limit`, interpolated between bounds; -1 = no values. */
+/* Returns the share of the values up to `limit`, interpolated between bounds; -1 = no values. */
 double page_share(const struct page_histogram *h, double limit);
 
 #endif

@@ -1,6 +1,7 @@
-/* admin_screen: what `cleave top` shows of one gateway: state, rates and latencies since the sample
- * before, phases of requests, SLO, machines, links. top.c takes samples and calls it on its only
- * thread. It writes plain lines; top.c cuts them to the terminal. */
+/* admin_screen: writes what `cleave top` shows of one gateway: state, rates and latencies since the
+ * previous sample, phases of requests, SLO, machines, links. top.c takes the samples and calls it
+ * on its only thread. It writes plain lines; top.c cuts them to the terminal's width. It asks no
+ * gateways. */
 #ifndef TOOLS_ADMIN_SCREEN_H
 #define TOOLS_ADMIN_SCREEN_H
 
@@ -30,7 +31,8 @@ struct screen_sample {
 
 void screen_sample_read(const char *page, int64_t at_us, struct screen_sample *out);
 
-/* Writes the lines of a gateway. before: the sample before; not known = since the gateway's start. */
+/* Writes the lines of a gateway. before: the previous sample; if before->known is false, rates and
+ * latencies are those since the gateway's start. */
 void screen_write(const json_t *state, const char *name, const struct screen_sample *now,
                   const struct screen_sample *before, FILE *out);
 

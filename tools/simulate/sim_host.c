@@ -98,7 +98,7 @@ static enum status stages_read(const struct profile *profile, const struct confi
                 error, ST_UNSUPPORTED,
                 "machine %s: stage %u has tensor_parallel %u: the simulation has no times "
                 "of ranks",
-                machine->name, stages.stages[i].entry, stages.stages[i].ranks);
+                machine->name, stages.stages[i].list_index, stages.stages[i].ranks);
     enum status status =
         stages.count > 0 ? layers_split(profile, machine, stages.count, ends, error) : ST_OK;
     bool good = true;

@@ -45,7 +45,7 @@ const struct options &options();
 
 /* device.cc: errors as CUDA keeps them. */
 cudaError_t fail(cudaError_t error); /* Stores the thread's last error and returns it. */
-/* A kernel has failed: every later call returns this error. */
+/* Records that a kernel has failed: every later call returns this error. */
 void fail_for_good(cudaError_t error);
 /* Checks driver, device and earlier failures; every call begins with it. */
 cudaError_t ready();

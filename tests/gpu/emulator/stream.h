@@ -1,6 +1,7 @@
-/* stream: streams as queues of work that has not run yet, events in them, and graphs that are
- * recorded from them, for stream.cc and graph.cc. Any CPU thread may queue work; one lock protects
- * all queues. stream.cc decides when work runs: when a thread waits for it. */
+/* stream: the emulator's streams (queues of work that has not run yet), the events in them, and the
+ * graphs that are recorded from them. Only stream.cc and graph.cc use it. Any CPU thread may queue
+ * work; one lock protects all queues. stream.cc decides when work runs: when a thread waits for
+ * it. */
 #ifndef TESTS_GPU_EMULATOR_STREAM_H
 #define TESTS_GPU_EMULATOR_STREAM_H
 

@@ -46,7 +46,7 @@ static enum status plan(const char *pool, const char *stages, uint32_t layers, u
 static void check_gives(const struct stage_plan *p, uint32_t path)
 {
     const uint64_t processes = stage_plan_processes(p, path);
-    const uint64_t enders = stage_plan_enders(p, path);
+    const uint64_t enders = stage_plan_done_senders(p, path);
     uint32_t samplers = 0;
     CHECK((enders & ~processes) == 0);
     for (uint32_t i = 0; i < p->process_count; i++) {
@@ -56,8 +56,8 @@ static void check_gives(const struct stage_plan *p, uint32_t path)
         for (uint32_t j = 0; j < p->process_count; j++) {
             if ((processes >> j & 1) == 0)
                 continue;
-            to += stage_plan_gives(p, i, j);
-            from += stage_plan_gives(p, j, i);
+            to += stage_plan_sends(p, i, j);
+            from += stage_plan_sends(p, j, i);
         }
         CHECK(from == (p->processes[i].stage > 0 ? 1 : 0) && ((enders >> i & 1) != 0) == (to == 0));
         samplers += stage_plan_samples(p, i);
@@ -103,8 +103,8 @@ static void check_whole(const struct stage_plan *p, uint32_t layers)
         }
         check_gives(p, path);
     }
-    CHECK(stage_plan_slots(p) == p->paths.path_count * p->batches_in_flight);
-    CHECK(stage_plan_slots(p) <= LIMIT_BATCHES_IN_FLIGHT && p->batches_in_flight >= 1);
+    CHECK(stage_plan_slot_count(p) == p->paths.path_count * p->batches_in_flight);
+    CHECK(stage_plan_slot_count(p) <= LIMIT_BATCHES_IN_FLIGHT && p->batches_in_flight >= 1);
 }
 
 static void test_even(void)
@@ -258,7 +258,7 @@ static void test_ranks(void)
     check_whole(&p, 30);
     CHECK(p.process_count == 6 && p.stage_count == 2 && p.paths.path_count == 2);
     CHECK(p.processes[2].replica == 0 && p.processes[3].replica == 1 && p.processes[4].stage == 1);
-    CHECK(stage_plan_gives(&p, 1, 5) && !stage_plan_gives(&p, 2, 5) && stage_plan_gives(&p, 3, 5));
+    CHECK(stage_plan_sends(&p, 1, 5) && !stage_plan_sends(&p, 2, 5) && stage_plan_sends(&p, 3, 5));
     stage_plan_process_text(&p.processes[5], place);
     CHECK(strcmp(place, "layers 10 to 29 (rank 1 of 2)") == 0);
     stage_plan_process_text(&p.processes[3], place);

@@ -1,5 +1,7 @@
-/* parts: what a parser of answers gives for a text, as one line that tests compare: reasoning in
- * "R(…)", content in "C(…)", a call as "name(arguments)". Equal parts in sequence are joined. */
+/* parts: runs the parser of answers on a text, and writes its result as one line that tests
+ * compare: reasoning as "R(…)", content as "C(…)", a call as "name(arguments)". Consecutive parts
+ * of one kind are joined. The tests of model/answer call it on their main thread. It checks nothing
+ * itself. */
 #ifndef TESTS_MODEL_ANSWER_PARTS_H
 #define TESTS_MODEL_ANSWER_PARTS_H
 

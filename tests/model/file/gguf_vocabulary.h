@@ -1,6 +1,7 @@
 /* gguf_vocabulary: writes a small vocabulary into a GGUF image, for fuzz targets: byte-level BPE
- * with all bytes and a few merges, or SentencePiece with scores; both have an end and a marker as
- * control tokens. The main thread calls it. It aborts when out of memory. */
+ * with all bytes and a few merges, or SentencePiece with scores; both have two control tokens: an
+ * end token and a marker. Fuzz targets call it on their main thread. It aborts when out of memory,
+ * and writes no weights. */
 #ifndef TESTS_MODEL_FILE_GGUF_VOCABULARY_H
 #define TESTS_MODEL_FILE_GGUF_VOCABULARY_H
 

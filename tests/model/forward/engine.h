@@ -1,7 +1,7 @@
 /* engine: compute device, model, workspace and KV memory as one object, for the tests of model/.
  * The test's main thread calls it, and waits while the device's threads compute. It is not the
- * engine of a machine (machine/executor/engine.h): it has no thread, no sampler and no queue. Ends
- * the test if a part cannot be opened. */
+ * engine of a machine (machine/executor/engine.h): it has no thread, no sampler and no queue. A
+ * part that cannot be opened ends the test. */
 #ifndef TESTS_MODEL_FORWARD_ENGINE_H
 #define TESTS_MODEL_FORWARD_ENGINE_H
 

@@ -1,6 +1,7 @@
-/* tokens: a small vocabulary for the tests of constraints: every byte (token = byte), pieces of
- * JSON that cross the borders of its parts, words, parts of characters. Token 256 is the
- * control token <|c|>. Constant: any thread. */
+/* tokens: a small vocabulary for the tests of model/grammar. It has a token for every byte (id =
+ * byte), pieces of JSON that cross the borders of JSON's tokens, words, and parts of UTF-8
+ * characters. Token 256 is the control token <|c|>. It is constant, so any thread may call. It
+ * tokenises no text. */
 #ifndef TESTS_MODEL_GRAMMAR_TOKENS_H
 #define TESTS_MODEL_GRAMMAR_TOKENS_H
 

@@ -1,10 +1,11 @@
 /* fake_cluster: a gateway over the loopback transport, and machines that speak the control messages
  * but compute nothing, for the tests of server/gateway. All of them run in the test's one thread.
- * The "model" is a hash of all tokens so far (fake_next), so an answer that was resumed with a
- * wrong prompt differs. Machines do only what the test's calls say. Their messages wait in an
- * outbox until the test releases them, so messages of different machines can overtake each other.
- * The machines check what they may rely on: the order of generations, blocks, and the writer flag
- * of CANCEL. There is no HTTP: tests/server/http/fake_gateway.h is for that side. */
+ * The next token of an answer is a hash of all tokens before it (fake_next), so an answer that is
+ * resumed with a wrong prompt differs. Machines do only what the test's calls say. Their messages
+ * wait in an outbox until the test releases them, so messages of different machines can overtake
+ * each other. The machines check what a real machine relies on: the order of generations, the
+ * blocks, and the writer flag of CANCEL. There is no HTTP: tests/server/http/fake_gateway.h is for
+ * that side. */
 #ifndef TESTS_SERVER_GATEWAY_FAKE_CLUSTER_H
 #define TESTS_SERVER_GATEWAY_FAKE_CLUSTER_H
 
@@ -31,11 +32,12 @@ enum fake_stage {
     FAKE_HANDED
 };
 
-/* A request as one machine knows it, in one of its two roles. */
+/* A request as one machine knows it: as its token machine or as its prompt machine. */
 struct fake_request {
     uint64_t id; /* 0 = unused. */
     uint32_t generation;
-    /* RESERVED to DECODING: on its token machine. PROMPT to HANDED: on its prompt machine. */
+    /* FAKE_RESERVED to FAKE_DECODING: the machine is the token machine. FAKE_PROMPT to FAKE_HANDED:
+     * it is the prompt machine. */
     enum fake_stage stage;
     struct sampling sampling;
     bool score_prompt;
@@ -140,7 +142,7 @@ void fake_decode(struct fake_machine *m,
 /* Stops the decode, because its memory is needed. */
 void fake_preempt(struct fake_machine *m, struct fake_request *r);
 void fake_fail(struct fake_machine *m, struct fake_request *r, enum status status);
-/* Sends a token, right or wrong, without changing the record. */
+/* Sends any token, right or wrong, without changing the machine's record of the request. */
 void fake_token_send(struct fake_machine *m, uint64_t id, uint32_t generation, uint32_t index,
                      uint32_t token, uint8_t finish);
 

@@ -1,6 +1,8 @@
-/* http_fixture: the real HTTP side over loopback with a scripted gateway (fake_gateway.h), in a
- * thread of its own, and plain sockets as clients. One server at a time. Functions CHECK
- * everything; a wait ends after a minute at the latest. */
+/* http_fixture: for the tests of server/http: the real HTTP side with a scripted gateway
+ * (fake_gateway.h), and clients with plain sockets over loopback. The server runs on a separate
+ * thread; the test calls all functions on its main thread. There is one server at a time. A
+ * function whose step fails ends the test; a wait fails after a minute. It needs no machines and no
+ * model. */
 #ifndef TESTS_SERVER_HTTP_HTTP_FIXTURE_H
 #define TESTS_SERVER_HTTP_HTTP_FIXTURE_H
 
@@ -23,7 +25,8 @@ void server_stop(void);
 /* Stops it while requests are open. */
 void server_stop_now(void);
 uint16_t server_port(void);
-/* Between these two calls the server's thread does nothing: the test may change the config. */
+/* Between server_pause and server_resume the server's thread does nothing, so the test may change
+ * the config. */
 void server_pause(void);
 void server_resume(void);
 /* Sets the server's clock forward. */
@@ -50,7 +53,7 @@ extern char *reply_body;
 extern size_t reply_bytes; /* Bytes of the body. */
 void expect(const char *part);
 void expect_not(const char *part);
-/* How often the last reply's body has `part`. */
+/* Returns how many times the last reply's body contains `part`. */
 uint32_t count_of(const char *part);
 
 /* Waits for a counter of the server's thread. */

@@ -1,7 +1,7 @@
 /* partition_model: tries every plan of a small problem directly with the cost model of partition.h,
- * host by host, without states or bounds. Simple enough to check by eye; suitable for a handful of
- * layers and devices. test_partition.c compares the partitioner with it, on its one thread. The
- * functions have no state. */
+ * host by host, without states or bounds. It is simple enough to check by eye, and suitable only
+ * for a handful of layers and devices. test_partition.c compares the partitioner with it, on its
+ * one thread. The functions have no state. */
 #ifndef TESTS_TOOLS_PARTITION_PARTITION_MODEL_H
 #define TESTS_TOOLS_PARTITION_PARTITION_MODEL_H
 
@@ -18,7 +18,8 @@ struct partition_model_cost {
 int partition_model_compare(const struct partition_model_cost *a,
                             const struct partition_model_cost *b);
 
-/* Finds the cost of the best plan. False: there is no plan. plans_out: number of plans tried. */
+/* Finds the cost of the best plan. Returns false if there is no plan. plans_out: number of plans
+ * tried. */
 bool partition_model_best(const struct partition_problem *problem,
                           const struct partition_goal *goal, struct partition_model_cost *out,
                           uint64_t *plans_out);

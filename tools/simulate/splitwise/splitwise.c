@@ -85,7 +85,7 @@ static enum status scheduler_open(struct run *r)
         .adaptive = setup->split,
         .unsplit = !setup->split,
         .queues_told = true,
-        .homing = SCHED_HOMING_TOLD,
+        .homing = SCHED_HOMING_REPORTED,
         .lent_stay = true,
     };
     return sched_cluster_open(&options, &r->sc);

@@ -1,7 +1,7 @@
-/* names: one entry per host and port. A look-up is shared by its entry and its thread; the one that
- * ends last frees it. So a silent name server delays neither the event loop nor the end of the
+/* resolver: one entry per host and port. A look-up is shared by its entry and its thread; the one
+ * that ends last frees it. So a silent name server delays neither the event loop nor the end of the
  * process. */
-#include "transport/names.h"
+#include "transport/resolver.h"
 
 #include "common/clock.h"
 
@@ -23,7 +23,7 @@ struct look_up {
     atomic_int holders;
     atomic_bool ended; /* The fields below are valid, and the thread no longer writes them. */
     struct address address;
-    names_look_up *function;
+    resolver_look_up *function;
     int wake_fd;
     enum status status;
     struct address_found found;
@@ -40,8 +40,8 @@ struct entry {
     struct address_found good; /* The last good answer; count 0 = none. */
 };
 
-struct names {
-    names_look_up *function;
+struct resolver {
+    resolver_look_up *function;
     int fd;
     uint32_t entry_count, running_count;
     struct entry *entries;
@@ -82,9 +82,10 @@ static int thread_start(struct look_up *l)
     return failed;
 }
 
-static enum status look_up_start(struct names *names, struct entry *entry, struct error *error)
+static enum status look_up_start(struct resolver *resolver, struct entry *entry,
+                                 struct error *error)
 {
-    if (names->running_count == LOOK_UPS_MAX)
+    if (resolver->running_count == LOOK_UPS_MAX)
         return error_set(error, ST_NO_RESOURCE, "%s: too many names are being looked up",
                          entry->address.host);
     struct look_up *l = calloc(1, sizeof(*l));
@@ -92,8 +93,8 @@ static enum status look_up_start(struct names *names, struct entry *entry, struc
         return error_set(error, ST_NO_MEMORY, "out of memory");
     atomic_init(&l->holders, 2);
     l->address = entry->address;
-    l->function = names->function;
-    l->wake_fd = dup(names->fd);
+    l->function = resolver->function;
+    l->wake_fd = dup(resolver->fd);
     int failed = l->wake_fd < 0 ? errno : thread_start(l);
     if (failed != 0) {
         if (l->wake_fd >= 0)
@@ -103,12 +104,12 @@ static enum status look_up_start(struct names *names, struct entry *entry, struc
                          strerror(failed));
     }
     entry->running = l;
-    names->running_count++;
+    resolver->running_count++;
     return ST_OK;
 }
 
 /* Takes the answer of a look-up that has ended. */
-static void entry_update(struct names *names, struct entry *entry)
+static void entry_update(struct resolver *resolver, struct entry *entry)
 {
     struct look_up *l = entry->running;
     if (l == NULL || !atomic_load(&l->ended))
@@ -119,15 +120,15 @@ static void entry_update(struct names *names, struct entry *entry)
     if (l->status == ST_OK)
         entry->good = l->found;
     entry->running = NULL;
-    names->running_count--;
+    resolver->running_count--;
     look_up_release(l);
 }
 
 /* Removes an entry without a look-up, if there are too many. */
-static void entries_limit(struct names *names)
+static void entries_limit(struct resolver *resolver)
 {
-    struct entry **at = &names->entries;
-    if (names->entry_count < ENTRIES_MAX)
+    struct entry **at = &resolver->entries;
+    if (resolver->entry_count < ENTRIES_MAX)
         return;
     while (*at != NULL && (*at)->running != NULL)
         at = &(*at)->next;
@@ -135,81 +136,81 @@ static void entries_limit(struct names *names)
     if (entry == NULL)
         return;
     *at = entry->next;
-    names->entry_count--;
+    resolver->entry_count--;
     free(entry);
 }
 
-static struct entry *entry_of(struct names *names, const struct address *address)
+static struct entry *entry_of(struct resolver *resolver, const struct address *address)
 {
-    for (struct entry *e = names->entries; e != NULL; e = e->next)
+    for (struct entry *e = resolver->entries; e != NULL; e = e->next)
         if (strcmp(e->address.host, address->host) == 0 &&
             strcmp(e->address.port, address->port) == 0)
             return e;
-    entries_limit(names);
+    entries_limit(resolver);
     struct entry *entry = calloc(1, sizeof(*entry));
     if (entry == NULL)
         return NULL;
     entry->address = *address;
-    entry->next = names->entries;
-    names->entries = entry;
-    names->entry_count++;
+    entry->next = resolver->entries;
+    resolver->entries = entry;
+    resolver->entry_count++;
     return entry;
 }
 
-enum status names_open(names_look_up *look_up, struct names **out, struct error *error)
+enum status resolver_open(resolver_look_up *look_up, struct resolver **out, struct error *error)
 {
-    struct names *names = calloc(1, sizeof(*names));
-    if (names == NULL)
+    struct resolver *resolver = calloc(1, sizeof(*resolver));
+    if (resolver == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
-    names->function = look_up;
-    names->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (names->fd < 0) {
-        free(names);
+    resolver->function = look_up;
+    resolver->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (resolver->fd < 0) {
+        free(resolver);
         return error_set(error, ST_IO, "eventfd: %s", strerror(errno));
     }
-    *out = names;
+    *out = resolver;
     return ST_OK;
 }
 
-void names_close(struct names *names)
+void resolver_close(struct resolver *resolver)
 {
-    if (names == NULL)
+    if (resolver == NULL)
         return;
-    while (names->entries != NULL) {
-        struct entry *entry = names->entries;
-        names->entries = entry->next;
+    while (resolver->entries != NULL) {
+        struct entry *entry = resolver->entries;
+        resolver->entries = entry->next;
         if (entry->running != NULL)
             look_up_release(entry->running);
         free(entry);
     }
-    close(names->fd);
-    free(names);
+    close(resolver->fd);
+    free(resolver);
 }
 
-int names_fd(const struct names *names)
+int resolver_fd(const struct resolver *resolver)
 {
-    return names->fd;
+    return resolver->fd;
 }
 
-enum status names_find(struct names *names, const struct address *address, bool accept_old,
-                       struct address_found *out, struct error *error)
+enum status resolver_find(struct resolver *resolver, const struct address *address, bool accept_old,
+                          struct address_found *out, struct error *error)
 {
     eventfd_t ignored;
-    (void)eventfd_read(names->fd, &ignored);
+    (void)eventfd_read(resolver->fd, &ignored);
     if (address_numeric(address, false, out))
         return ST_OK;
-    struct entry *entry = entry_of(names, address);
+    struct entry *entry = entry_of(resolver, address);
     if (entry == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
-    for (struct entry *e = names->entries; e != NULL; e = e->next)
-        entry_update(names, e);
+    for (struct entry *e = resolver->entries; e != NULL; e = e->next)
+        entry_update(resolver, e);
     enum status status = ST_IN_PROGRESS;
     bool fresh = entry->ended_us > 0 && clock_now_us(&clock_system) < entry->ended_us + FRESH_US;
     if (fresh) {
         status = entry->status;
         *error = entry->error;
     } else if (entry->running == NULL) {
-        status = look_up_start(names, entry, error);
+        status = look_up_start(resolver, entry, error);
         status = status == ST_OK ? ST_IN_PROGRESS : status;
     }
     if (status == ST_IN_PROGRESS && !accept_old)

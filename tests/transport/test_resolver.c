@@ -2,7 +2,7 @@
  * last good answer is kept, the number of look-ups is limited, and closing waits for none. Method:
  * a look-up function that waits until the test opens its gate. */
 #include "tests/check.h"
-#include "transport/names.h"
+#include "transport/resolver.h"
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -67,9 +67,9 @@ static void count_await(const uint32_t *count, uint32_t value)
     pthread_mutex_unlock(&lock);
 }
 
-static void fd_await(const struct names *names)
+static void fd_await(const struct resolver *resolver)
 {
-    struct pollfd fd = {.fd = names_fd(names), .events = POLLIN};
+    struct pollfd fd = {.fd = resolver_fd(resolver), .events = POLLIN};
     CHECK(poll(&fd, 1, 60000) == 1);
 }
 
@@ -86,52 +86,52 @@ static void fresh_end(void)
     usleep(1100000);
 }
 
-static void check_numeric(struct names *names)
+static void check_numeric(struct resolver *resolver)
 {
     struct address_found found;
     struct error error;
     struct address a = host("127.0.0.1"), b = host("::1");
-    CHECK(names_find(names, &a, false, &found, &error) == ST_OK && found.count == 1);
-    CHECK(names_find(names, &b, false, &found, &error) == ST_OK);
+    CHECK(resolver_find(resolver, &a, false, &found, &error) == ST_OK && found.count == 1);
+    CHECK(resolver_find(resolver, &b, false, &found, &error) == ST_OK);
     CHECK(found.list[0].address.ss_family == AF_INET6 && begun == 0);
 }
 
-static void check_last_good(struct names *names)
+static void check_last_good(struct resolver *resolver)
 {
     struct address_found found;
     struct error error;
     const struct address a = host("a");
-    CHECK(names_find(names, &a, false, &found, &error) == ST_IN_PROGRESS);
+    CHECK(resolver_find(resolver, &a, false, &found, &error) == ST_IN_PROGRESS);
     /* There is no answer yet. */
-    CHECK(names_find(names, &a, true, &found, &error) == ST_IN_PROGRESS);
+    CHECK(resolver_find(resolver, &a, true, &found, &error) == ST_IN_PROGRESS);
     count_await(&begun, 1);
     gate_set(true, false, 7);
-    fd_await(names);
-    CHECK(names_find(names, &a, false, &found, &error) == ST_OK && number_of(&found) == 7);
+    fd_await(resolver);
+    CHECK(resolver_find(resolver, &a, false, &found, &error) == ST_OK && number_of(&found) == 7);
     /* The answer is still fresh. */
-    CHECK(names_find(names, &a, false, &found, &error) == ST_OK && begun == 1);
+    CHECK(resolver_find(resolver, &a, false, &found, &error) == ST_OK && begun == 1);
 
     gate_set(false, false, 8);
     fresh_end();
-    CHECK(names_find(names, &a, false, &found, &error) == ST_IN_PROGRESS);
-    CHECK(names_find(names, &a, true, &found, &error) == ST_OK && number_of(&found) == 7);
+    CHECK(resolver_find(resolver, &a, false, &found, &error) == ST_IN_PROGRESS);
+    CHECK(resolver_find(resolver, &a, true, &found, &error) == ST_OK && number_of(&found) == 7);
     count_await(&begun, 2);
     CHECK(begun == 2); /* One look-up for all callers. */
     gate_set(true, true, 9);
-    fd_await(names);
-    CHECK(names_find(names, &a, false, &found, &error) == ST_OK && number_of(&found) == 7);
+    fd_await(resolver);
+    CHECK(resolver_find(resolver, &a, false, &found, &error) == ST_OK && number_of(&found) == 7);
 
     const struct address b = host("b");
-    CHECK(names_find(names, &b, false, &found, &error) == ST_IN_PROGRESS);
-    fd_await(names);
-    CHECK(names_find(names, &b, false, &found, &error) == ST_UNREACHABLE);
+    CHECK(resolver_find(resolver, &b, false, &found, &error) == ST_IN_PROGRESS);
+    fd_await(resolver);
+    CHECK(resolver_find(resolver, &b, false, &found, &error) == ST_UNREACHABLE);
     CHECKF(strcmp(error.text, "b: no such host") == 0, "%s", error.text);
     CHECK(begun == 3 && ended == 3);
 }
 
 /* Look-ups without an answer use at most 32 threads. Closing waits for none of them, and they end
  * by themselves. */
-static void check_limits(struct names *names)
+static void check_limits(struct resolver *resolver)
 {
     struct address_found found;
     struct error error;
@@ -141,26 +141,26 @@ static void check_limits(struct names *names)
     for (int i = 0; i < 2000; i++) {
         snprintf(name, sizeof(name), "host-%d", i);
         struct address a = host(name);
-        enum status status = names_find(names, &a, false, &found, &error);
+        enum status status = resolver_find(resolver, &a, false, &found, &error);
         CHECK(status == ST_IN_PROGRESS || status == ST_NO_RESOURCE);
         refused += status == ST_NO_RESOURCE;
     }
     CHECK(refused == 2000 - 32);
     CHECKF(strstr(error.text, "too many names") != NULL, "%s", error.text);
     count_await(&begun, 3 + 32);
-    names_close(names);
+    resolver_close(resolver);
     gate_set(true, false, 1);
     count_await(&ended, 3 + 32);
 }
 
 int main(void)
 {
-    struct names *names;
+    struct resolver *resolver;
     struct error error;
-    CHECK(names_open(look_up, &names, &error) == ST_OK);
-    check_numeric(names);
-    check_last_good(names);
-    check_limits(names);
+    CHECK(resolver_open(look_up, &resolver, &error) == ST_OK);
+    check_numeric(resolver);
+    check_last_good(resolver);
+    check_limits(resolver);
     printf("%u look-ups, none of which blocked\n", begun);
     return 0;
 }
