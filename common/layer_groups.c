@@ -18,11 +18,18 @@ uint32_t layer_groups_keep(const struct layer_groups *groups, uint32_t block_tok
     return spans < UINT32_MAX ? (uint32_t)spans : UINT32_MAX;
 }
 
-uint32_t layer_groups_blocks(const struct layer_groups *groups, uint32_t spans, uint32_t keep)
+uint32_t layer_groups_taken(const struct layer_groups *groups, uint32_t spans, uint32_t held,
+                            uint32_t window_held, uint32_t keep)
 {
     const uint32_t windowed = windowed_count(groups);
-    return (layer_groups_count(groups) - windowed) * spans +
-           windowed * (spans < keep ? spans : keep);
+    const uint32_t own = spans > window_held ? spans - window_held : 0;
+    return (layer_groups_count(groups) - windowed) * (spans > held ? spans - held : 0) +
+           windowed * (own < keep ? own : keep);
+}
+
+uint32_t layer_groups_blocks(const struct layer_groups *groups, uint32_t spans, uint32_t keep)
+{
+    return layer_groups_taken(groups, spans, 0, 0, keep);
 }
 
 uint32_t layer_groups_spans_most(const struct layer_groups *groups, uint32_t blocks, uint32_t keep)
@@ -45,7 +52,6 @@ uint32_t layer_groups_between(const struct layer_groups *groups, uint32_t first,
                               uint32_t window_first)
 {
     const uint32_t windowed = windowed_count(groups);
-    const uint32_t from = first < window_first ? window_first : first;
-    return (layer_groups_count(groups) - windowed) * (end - first) +
-           windowed * (from < end ? end - from : 0);
+    return (layer_groups_count(groups) - windowed) * (first < end ? end - first : 0) +
+           windowed * (window_first < end ? end - window_first : 0);
 }

@@ -69,6 +69,11 @@ uint32_t layer_groups_keep(const struct layer_groups *groups, uint32_t block_tok
  * result of layer_groups_keep. */
 uint32_t layer_groups_blocks(const struct layer_groups *groups, uint32_t spans, uint32_t keep);
 
+/* Returns how many of these blocks a request takes if it reads the first blocks in a prefix cache:
+ * those of the first `held` spans, and in groups with a window all before span window_held. */
+uint32_t layer_groups_taken(const struct layer_groups *groups, uint32_t spans, uint32_t held,
+                            uint32_t window_held, uint32_t keep);
+
 /* The reverse of layer_groups_blocks: returns the most spans of a request with at most `blocks`
  * blocks; UINT32_MAX = no bound, because every group has a window. */
 uint32_t layer_groups_spans_most(const struct layer_groups *groups, uint32_t blocks, uint32_t keep);
@@ -78,8 +83,8 @@ uint32_t layer_groups_spans_most(const struct layer_groups *groups, uint32_t blo
 uint32_t layer_groups_window_first(const struct layer_groups *groups, uint32_t block_tokens,
                                    uint32_t position);
 
-/* Returns the number of blocks, of all groups, of the spans [first, end). Of groups with a window
- * only the blocks from span window_first on count. */
+/* Returns the number of blocks, of all groups, of the spans [first, end); in groups with a window, of
+ * the spans [window_first, end). */
 uint32_t layer_groups_between(const struct layer_groups *groups, uint32_t first, uint32_t end,
                               uint32_t window_first);
 

@@ -212,6 +212,13 @@ void kv_pool_mark(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *id
     }
 }
 
+bool kv_pool_owns(const struct kv_pool *pool, kv_owner_id owner, kv_block_id id)
+{
+    assert(id < pool->block_count);
+    const uint32_t record = kv_owners_find(pool->owners, owner);
+    return record != KV_OWNER_NONE && pool->blocks[id].owner == record;
+}
+
 bool kv_pool_fillable(const struct kv_pool *pool, kv_owner_id owner, uint64_t first, uint64_t count)
 {
     uint32_t record = kv_owners_find(pool->owners, owner);

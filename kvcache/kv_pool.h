@@ -78,6 +78,9 @@ enum status kv_pool_take(struct kv_pool *pool, kv_owner_id owner, uint32_t count
 bool kv_pool_fillable(const struct kv_pool *pool, kv_owner_id owner, uint64_t first,
                       uint64_t count);
 
+/* Returns true if the block, which must be one of the pool's, belongs to `owner`. */
+bool kv_pool_owns(const struct kv_pool *pool, kv_owner_id owner, kv_block_id id);
+
 /* Changes the state of blocks of `owner`. Requires that each change is drawn above (asserted). */
 void kv_pool_mark(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *ids, uint32_t count,
                   enum kv_state state);

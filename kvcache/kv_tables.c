@@ -9,11 +9,29 @@ static kv_block_id *table_of(const struct kv_tables *tables, uint32_t group)
     return tables->ids + (size_t)group * tables->stride;
 }
 
-/* Returns the end of the entries that name blocks which no entry before them names. */
-static uint32_t own_end(const struct kv_tables *tables, const struct layer_groups *groups,
-                        uint32_t group, uint32_t end)
+/* The request's own blocks of a group in the spans [first, end): those of the entries [first, own).
+ * The entries [own, end) name blocks of earlier entries. */
+struct own {
+    uint32_t first;
+    uint32_t end;
+};
+
+static struct own own_of(const struct kv_tables *tables, const struct layer_groups *groups,
+                         uint32_t group, uint32_t first, uint32_t end)
 {
-    return layer_groups_windowed(groups, group) && tables->keep < end ? tables->keep : end;
+    const bool windowed = layer_groups_windowed(groups, group);
+    const uint32_t held = windowed ? tables->window_held : tables->held;
+    struct own own = {.first = first > held ? first : held, .end = end};
+    if (windowed && end > held && tables->keep < end - held)
+        own.end = held + tables->keep;
+    return own;
+}
+
+bool kv_tables_owns(const struct kv_tables *tables, const struct layer_groups *groups,
+                    uint32_t group, uint32_t span)
+{
+    const struct own own = own_of(tables, groups, group, span, span + 1);
+    return own.first == span && own.end > span;
 }
 
 void kv_tables_take(const struct kv_tables *tables, const struct layer_groups *groups,
@@ -22,12 +40,12 @@ void kv_tables_take(const struct kv_tables *tables, const struct layer_groups *g
     assert(end <= tables->stride);
     for (uint32_t group = 0; group < layer_groups_count(groups); group++) {
         kv_block_id *table = table_of(tables, group);
-        const uint32_t own = own_end(tables, groups, group, end);
-        if (first < own) {
-            enum status status = kv_pool_take(pool, owner, own - first, table + first);
+        const struct own own = own_of(tables, groups, group, first, end);
+        if (own.first < own.end) {
+            enum status status = kv_pool_take(pool, owner, own.end - own.first, table + own.first);
             assert(status == ST_OK);
         }
-        for (uint32_t i = first < own ? own : first; i < end; i++)
+        for (uint32_t i = own.first < own.end ? own.end : own.first; i < end; i++)
             table[i] = table[i - tables->keep];
     }
 }
@@ -37,9 +55,10 @@ void kv_tables_mark(const struct kv_tables *tables, const struct layer_groups *g
                     enum kv_state state)
 {
     for (uint32_t group = 0; group < layer_groups_count(groups); group++) {
-        const uint32_t own = own_end(tables, groups, group, end);
-        if (first < own)
-            kv_pool_mark(pool, owner, table_of(tables, group) + first, own - first, state);
+        const struct own own = own_of(tables, groups, group, first, end);
+        if (own.first < own.end)
+            kv_pool_mark(pool, owner, table_of(tables, group) + own.first, own.end - own.first,
+                         state);
     }
 }
 
@@ -47,16 +66,16 @@ void kv_tables_free(const struct kv_tables *tables, const struct layer_groups *g
                     struct kv_pool *pool, kv_owner_id owner, uint32_t first, uint32_t end)
 {
     for (uint32_t group = 0; group < layer_groups_count(groups); group++) {
-        const uint32_t own = own_end(tables, groups, group, end);
-        if (first < own)
-            kv_pool_free(pool, owner, table_of(tables, group) + first, own - first);
+        const struct own own = own_of(tables, groups, group, first, end);
+        if (own.first < own.end)
+            kv_pool_free(pool, owner, table_of(tables, group) + own.first, own.end - own.first);
     }
 }
 
 static uint32_t list_first(const struct layer_groups *groups, uint32_t group, uint32_t first,
                            uint32_t window_first)
 {
-    return layer_groups_windowed(groups, group) && window_first > first ? window_first : first;
+    return layer_groups_windowed(groups, group) ? window_first : first;
 }
 
 uint32_t kv_tables_list(const struct kv_tables *tables, const struct layer_groups *groups,

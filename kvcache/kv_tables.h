@@ -1,8 +1,9 @@
 /* kv_tables: the block tables of one request on one machine: one table per layer group
  * (common/layer_groups.h). The functions take blocks from a kv_pool, mark and free them, and fill
- * in the tables. Entry i of a group's table is the block of span i. In a group with a window, entry
- * i >= keep is the block of entry i - keep: the entries before `keep` name all blocks of the group,
- * each once.
+ * in the tables. Entry i of a group's table is the block of span i. The first entries may name
+ * blocks of the prefix cache (kv_prefix.h). The entries after them name the request's own blocks: in
+ * a group with a window, each of the first `keep` of these names a block, and each later entry i
+ * names the block of entry i - keep.
  *
  * prompt_pool/ and token_pool/ call the functions on the machine's event loop thread. They allocate
  * no memory: the caller owns the ids. They do not decide how many blocks a request gets
@@ -13,28 +14,48 @@
 #include "common/layer_groups.h"
 #include "kvcache/kv_pool.h"
 
+#include <stddef.h>
+
 struct kv_tables {
     kv_block_id *ids; /* [groups][stride]; the table of group g begins at ids + g * stride. */
     uint32_t stride;  /* Most spans of the request. */
     uint32_t keep;    /* layer_groups_keep for this request. */
+    /* Entries before this span name blocks of the prefix cache; 0 = none. */
+    uint32_t held;
+    /* The same in groups with a window. Entries before the window of the token that read the cache
+     * name block 0, which no token reads. */
+    uint32_t window_held;
 };
 
-/* Takes the blocks of the spans [first, end) for `owner`; first = number of spans that the tables
- * have. Requires that enough blocks are available (asserted): the scheduler has checked that. */
+/* Returns true if span `span` of the group has a block of the request, not of the prefix cache, and
+ * no entry before it names this block. */
+bool kv_tables_owns(const struct kv_tables *tables, const struct layer_groups *groups,
+                    uint32_t group, uint32_t span);
+
+/* Returns the entry's id. */
+static inline kv_block_id kv_tables_id(const struct kv_tables *tables, uint32_t group,
+                                       uint32_t span)
+{
+    return tables->ids[(size_t)group * tables->stride + span];
+}
+
+/* Takes the request's own blocks of the spans [first, end) for `owner`; first = number of spans that
+ * have been taken before. Requires that enough blocks are available (asserted): the scheduler has
+ * checked that. */
 void kv_tables_take(const struct kv_tables *tables, const struct layer_groups *groups,
                     struct kv_pool *pool, kv_owner_id owner, uint32_t first, uint32_t end);
 
-/* Change the state of the blocks of `owner` in the spans [first, end), or free these blocks.
+/* Change the state of the request's own blocks in the spans [first, end), or free these blocks.
  * Requires that the request has at most `end` spans. A block with several entries is changed once,
- * at its entry before `keep`. */
+ * at its first entry. */
 void kv_tables_mark(const struct kv_tables *tables, const struct layer_groups *groups,
                     struct kv_pool *pool, kv_owner_id owner, uint32_t first, uint32_t end,
                     enum kv_state state);
 void kv_tables_free(const struct kv_tables *tables, const struct layer_groups *groups,
                     struct kv_pool *pool, kv_owner_id owner, uint32_t first, uint32_t end);
 
-/* Writes the ids of the blocks of the spans [first, end), group after group; groups with a window
- * have only those from span window_first on. Returns the number of ids (layer_groups_between). */
+/* Writes the ids of the blocks of the spans [first, end), group after group; of groups with a window
+ * those of the spans [window_first, end). Returns the number of ids (layer_groups_between). */
 uint32_t kv_tables_list(const struct kv_tables *tables, const struct layer_groups *groups,
                         uint32_t first, uint32_t end, uint32_t window_first, kv_block_id *ids_out);
 /* The reverse of kv_tables_list: fills in the entries with these ids, in the same order. */

@@ -271,8 +271,8 @@ static enum status process_write(struct kv_targets *t, const struct target_proce
     const uint32_t group = layer_groups_find(groups, push->layer);
     const bool windowed = layer_groups_windowed(groups, group);
     const uint32_t end = push->first + push->count;
-    const uint32_t first =
-        windowed && push->window_first > push->first ? push->window_first : push->first;
+    const uint32_t group_first = windowed ? push->window_first : push->full_first;
+    const uint32_t first = group_first > push->first ? group_first : push->first;
     const kv_block_id *source = push->source_blocks + (size_t)group * push->source_stride;
     const kv_block_id *target = push->target_blocks + (size_t)group * push->target_stride;
     /* The block exists on the machine, but not in this process. */

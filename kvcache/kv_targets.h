@@ -60,13 +60,15 @@ struct kv_push {
     uint32_t path;   /* The request's path through the target's stages. */
     /* In layer group g, our block source_blocks[g * source_stride + i] is written to the target's
      * block target_blocks[g * target_stride + i], for every i in [first, first + count); in groups
-     * with a window only from window_first on. Both arrays belong to the caller. */
+     * without a window only from full_first on, in groups with a window only from window_first on.
+     * Both arrays belong to the caller. */
     const kv_block_id *source_blocks;
     const kv_block_id *target_blocks;
     uint32_t source_stride;
     uint32_t target_stride;
     uint32_t first;
     uint32_t count;
+    uint32_t full_first;
     uint32_t window_first;
     uint32_t layer; /* The first layer that is not written yet; kv_targets_push advances it. */
 };

@@ -69,13 +69,11 @@ static enum status open_sched(struct machine *m)
                                               .micro_batch_tokens = plan->micro_batch_tokens};
     const struct sched_machine_options options = sched_machine_options_make(config, &facts);
     /* Replicas hold the KV of their own requests only: KV of one path cannot be read on another, so
-     * there is no prefix cache with several paths. Layers with a window do not keep the KV of a
-     * whole prefix. */
-    bool prefixes =
-        config->kv.prefix_cache && plan->paths.path_count <= 1 && m->arena.groups.windowed == 0;
+     * there is no prefix cache with several paths. */
+    bool prefixes = config->kv.prefix_cache && plan->paths.path_count <= 1;
     enum status status = kv_pool_open(m->arena.block_count, &m->kv);
     if (status == ST_OK && prefixes)
-        status = kv_prefix_open(m->kv, m->arena.block_tokens, &m->prefix);
+        status = kv_prefix_open(m->kv, &m->arena.groups, m->arena.block_tokens, &m->prefix);
     if (status == ST_OK && m->prefix != NULL)
         status = machine_prefixes_open(m);
     return status == ST_OK ? sched_machine_open(&options, &m->sched) : status;

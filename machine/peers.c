@@ -366,11 +366,8 @@ static enum status local_blocks(void *self, const struct message_request *reques
     struct token_blocks blocks;
     enum status status = token_pool_request_blocks(m->token_pool, request, &blocks);
     if (status == ST_OK)
-        *out = (struct prompt_local){.path = blocks.path,
-                                     .blocks = blocks.ids,
-                                     .stride = blocks.stride,
-                                     .span_count = blocks.span_count,
-                                     .held_span_count = blocks.cached_span_count};
+        *out = (struct prompt_local){
+            .path = blocks.path, .tables = blocks.tables, .span_count = blocks.span_count};
     return status;
 }
 

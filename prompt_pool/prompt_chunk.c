@@ -30,7 +30,15 @@ static void tokens_add(struct prompt_pool *pool, const struct prompt_request *re
 
 static uint32_t cached_tokens(const struct prompt_pool *pool, const struct prompt_request *request)
 {
-    return request->cached_spans * pool->options.arena.block_tokens;
+    return request->tables.held * pool->options.arena.block_tokens;
+}
+
+/* Returns where the spans [begin, end) begin without those before `least`. */
+static uint32_t push_begin(uint32_t begin, uint32_t least, uint32_t end)
+{
+    if (begin < least)
+        begin = least;
+    return begin < end ? begin : end;
 }
 
 /* Sets the spans to push: those that the chunk completes. With the first chunk come the cached
@@ -42,12 +50,11 @@ static void chunk_push_range(struct prompt_pool *pool, struct prompt_request *re
     uint32_t block_tokens = pool->options.arena.block_tokens;
     uint32_t first = cached_tokens(pool, request) + item->first_token;
     uint32_t end = first + item->token_count;
-    request->push_first_span =
-        request->layerwise && !item->is_first_chunk ? first / block_tokens : 0;
+    uint32_t begin = request->layerwise && !item->is_first_chunk ? first / block_tokens : 0;
     request->push_end_span = item->is_last_chunk ? request->span_count : end / block_tokens;
-    uint32_t held = request->target_held_spans;
-    if (request->push_first_span < held)
-        request->push_first_span = held < request->push_end_span ? held : request->push_end_span;
+    request->push_first_span =
+        push_begin(begin, request->target_held_spans, request->push_end_span);
+    request->push_window_first = push_begin(begin, request->window_first, request->push_end_span);
     request->push_first_layer = 0;
 }
 
@@ -59,15 +66,17 @@ static void chunk_start(struct prompt_pool *pool, struct prompt_request *request
     /* The blocks belong to the token pool: reserved now, live when the KV is complete. */
     if (request->local)
         return;
+    const struct kv_arena *arena = &pool->options.arena;
     if (request->target != NULL)
-        pool->stats.transfer_held_bytes += (uint64_t)request->target_held_spans *
-                                           pool->options.arena.block_bytes *
-                                           pool->options.arena.layer_count;
+        pool->stats.transfer_held_bytes += prompt_push_bytes(
+            arena, 0, arena->layer_count, request->target_held_spans,
+            request->window_first - layer_groups_window_first(&arena->groups, arena->block_tokens,
+                                                              request->prompt_count));
     /* The scheduler knows how many blocks are available. */
-    kv_tables_take(&request->tables, &pool->options.arena.groups, pool->options.kv, request->owner,
-                   request->cached_spans, request->span_count);
-    kv_tables_mark(&request->tables, &pool->options.arena.groups, pool->options.kv, request->owner,
-                   request->cached_spans, request->span_count, KV_FILLING);
+    kv_tables_take(&request->tables, &arena->groups, pool->options.kv, request->owner, 0,
+                   request->span_count);
+    kv_tables_mark(&request->tables, &arena->groups, pool->options.kv, request->owner, 0,
+                   request->span_count, KV_FILLING);
     pool->holder_count++;
 }
 

@@ -105,7 +105,7 @@ static void send_failed(struct prompt_pool *pool, struct transport_peer *gateway
 struct destination {
     struct transport_peer *target;
     uint32_t target_index;
-    uint32_t held_count;          /* Number of spans whose blocks the target already has. */
+    uint32_t held_count;          /* Spans whose KV is already there. */
     struct prompt_local reserved; /* If `local`. */
     bool local;
 };
@@ -133,8 +133,15 @@ static enum status target_blocks_check(const struct prompt_pool *pool,
                                        struct error *error)
 {
     const struct transport_region_info *region = transport_peer_region(target);
+    if (pool->options.arena.groups.windowed != 0 &&
+        (prefill->window_first < sizes->window_first || prefill->window_first > sizes->spans))
+        return error_set(error, ST_INVALID,
+                         "KV of attention windows from span %u on at machine %s, its prompt of %u "
+                         "tokens wants %u to %u",
+                         prefill->window_first, prefill->token_machine, prefill->prompt_count,
+                         sizes->window_first, sizes->spans);
     uint32_t needed = layer_groups_between(&pool->options.arena.groups, prefill->held_span_count,
-                                           sizes->spans, sizes->window_first);
+                                           sizes->spans, prefill->window_first);
     if (prefill->block_count < needed)
         return error_set(
             error, ST_INVALID, "%u blocks at machine %s, its prompt of %u tokens needs %u",
@@ -161,7 +168,7 @@ static enum status destination_find(struct prompt_pool *pool, const struct messa
         if (pool->options.calls.local_blocks(pool->options.self, &prefill->request,
                                              &out->reserved) != ST_OK)
             return error_set(error, ST_NOT_FOUND, "no blocks are reserved here");
-        out->held_count = out->reserved.held_span_count;
+        out->held_count = out->reserved.tables.held;
         if (out->reserved.span_count < sizes->spans)
             return error_set(error, ST_INVALID,
                              "blocks for %u tokens are reserved here, the prompt has %u",
@@ -267,7 +274,6 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         .prompt_count = prefill->prompt_count,
         .targets = {.ids = memory + prefill->prompt_count, .stride = sizes->spans},
         .target_held_spans = destination->held_count,
-        .cached_spans = destination->local ? destination->held_count : 0,
         .tables = {.ids = memory + prefill->prompt_count + target_count,
                    .stride = sizes->spans,
                    .keep = pool->options.kept_spans},
@@ -276,23 +282,20 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         .rule_count = prefill->rule_count,
         .layer_us = pushes ? memory + count + prefill->rule_count : NULL,
         .span_count = sizes->spans,
-        .window_first = sizes->window_first,
+        .window_first = pool->options.arena.groups.windowed != 0 ? prefill->window_first : 0,
         .prefix_salt = prefill->prefix_salt,
-        .chain_end = KV_BLOCK_NONE,
         .queued_us = now_us,
         .first_write_us = -1,
     };
     if (request->local)
-        request->tables = (struct kv_tables){.ids = (kv_block_id *)destination->reserved.blocks,
-                                             .stride = destination->reserved.stride,
-                                             .keep = pool->options.kept_spans};
+        request->tables = destination->reserved.tables;
     memcpy(request->prompt, prefill->prompt, prefill->prompt_count * sizeof(uint32_t));
     if (prefill->rule_count > 0)
         memcpy(request->rules, prefill->rules, prefill->rule_count * sizeof(uint32_t));
     memset(request->targets.ids, 0xff, target_count * sizeof(uint32_t)); /* KV_BLOCK_NONE */
     if (target_count > 0)
         kv_tables_read(&request->targets, groups, request->target_held_spans, sizes->spans,
-                       sizes->window_first, prefill->blocks);
+                       request->window_first, prefill->blocks);
     if (!request->local && pool->options.paths != NULL)
         request->path = sched_paths_next(pool->options.paths);
     prompt_request_state_set(request, PROMPT_QUEUED);
@@ -382,7 +385,7 @@ void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gatewa
     struct message aborted = {.kind = MESSAGE_KV_ABORTED, .kv_aborted = prefill->request};
     if (destination.target != NULL)
         pool->options.calls.send(pool->options.self, destination.target, &aborted);
-    if (destination.reserved.blocks != NULL)
+    if (destination.reserved.tables.ids != NULL)
         pool->options.calls.local_aborted(pool->options.self, &prefill->request);
 }
 
@@ -540,7 +543,7 @@ void prompt_pool_load_add(const struct prompt_pool *pool, const struct transport
         if (request->state != PROMPT_QUEUED && request->state != PROMPT_COMPUTING)
             continue;
         out->prompts++;
-        out->prompt_tokens += request->prompt_count - request->cached_spans * block_tokens;
+        out->prompt_tokens += request->prompt_count - request->tables.held * block_tokens;
     }
 }
 

@@ -25,13 +25,12 @@ struct kv_push;
 
 /* The blocks of a prompt whose answer is generated on the same machine. */
 struct prompt_local {
-    uint32_t path;             /* Path of the reservation through this machine's stages. */
-    const kv_block_id *blocks; /* kv_tables.ids of the request in the token pool. */
-    uint32_t stride;
-    uint32_t span_count;
-    /* Number of the first spans that already have their KV. They hold fewer tokens than the prompt
-     * has, so at least one token is computed. */
-    uint32_t held_span_count;
+    uint32_t path; /* Path of the reservation through this machine's stages. */
+    /* Block tables of the request in the token pool. The first tables.held spans already have their
+     * KV. They hold fewer tokens than the prompt has, so at least one token is computed. ids = NULL:
+     * none. */
+    struct kv_tables tables;
+    uint32_t span_count; /* Spans that have blocks. */
 };
 
 /* Functions that the pool needs from its machine. */
@@ -133,11 +132,12 @@ void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t path, uint32_
 void prompt_pool_prefixes_leave(struct prompt_pool *pool);
 
 /* The KV that the stages of a machine push for one chunk, each stage that of its own layers: spans
- * [first_span, first_span + span_count) of the prompt; in layers with a window, only those from
- * window_first on. */
+ * [first_span, first_span + span_count) of the prompt; in layers without a window only those from
+ * full_first on, in layers with a window only those from window_first on. */
 struct prompt_push {
     uint32_t span_count;   /* 0 = nothing to push. */
     uint32_t first_span;   /* First span of the prompt that is pushed. */
+    uint32_t full_first;   /* First span that layers without a window push. */
     uint32_t window_first; /* First span that layers with a window push. */
     uint32_t target;       /* Number of the target in prompt_links. */
     uint32_t path;         /* Path through the target's stages. */

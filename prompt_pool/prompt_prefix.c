@@ -1,5 +1,6 @@
 /* prompt_prefix: prompts and the prefix cache. The longest cached chain of a prompt's full blocks
- * is read instead of computed. The full blocks of a computed prompt are added to the cache. The
+ * is read instead of computed. The full blocks of a computed prompt are added to the cache: of layers
+ * with a window, those of the last spans, which no later token has taken the place of. The
  * last prompt token is always computed, because its row gives the first token of the answer. A
  * prompt that wants scores is computed completely. If the KV stays in the blocks of this machine's
  * token pool, the token pool does the look-up and the adding. */
@@ -15,24 +16,21 @@ static bool prefix_is_used(const struct prompt_pool *pool, const struct prompt_r
 uint32_t prompt_prefix_tokens_left(const struct prompt_pool *pool,
                                    const struct prompt_request *request)
 {
-    return request->prompt_count - request->cached_spans * pool->options.arena.block_tokens;
+    return request->prompt_count - request->tables.held * pool->options.arena.block_tokens;
 }
 
 static void prefix_pin(struct prompt_pool *pool, struct prompt_request *request)
 {
     if (prefix_is_used(pool, request))
-        request->cached_spans =
-            kv_prefix_read_begin(pool->options.prefix, request->prefix_salt, request->prompt,
-                                 (request->prompt_count - 1) / pool->options.arena.block_tokens,
-                                 request->tables.ids, &request->chain_end);
+        kv_prefix_read_begin(pool->options.prefix, request->prefix_salt, request->prompt,
+                             (request->prompt_count - 1) / pool->options.arena.block_tokens,
+                             KV_PREFIX_COMPUTE, &request->tables, &request->reader);
 }
 
 static void prefix_unpin(struct prompt_pool *pool, struct prompt_request *request)
 {
-    if (request->chain_end != KV_BLOCK_NONE)
-        kv_prefix_read_end(pool->options.prefix, request->chain_end);
-    request->chain_end = KV_BLOCK_NONE;
-    request->cached_spans = 0;
+    kv_prefix_read_end(pool->options.prefix, &request->reader);
+    request->tables.held = request->tables.window_held = 0;
 }
 
 /* Looks up the prompts at the head of the queue, as many as the batch can hold. So a look-up is
@@ -51,7 +49,7 @@ void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t path, uint32_
            sched_machine_prompt_after(pool->options.sched, path, slot, &slot)) {
         struct prompt_request *request = prompt_request_of(pool, slot);
         prefix_pin(pool, request);
-        uint32_t needed = prompt_request_blocks(pool, request) - request->cached_spans;
+        uint32_t needed = prompt_request_blocks_left(pool, request);
         if (blocks + needed > kv_pool_available(pool->options.kv)) {
             prefix_unpin(pool, request);
             return;
@@ -73,7 +71,7 @@ void prompt_pool_prefixes_leave(struct prompt_pool *pool)
             continue;
         prefix_unpin(pool, request);
         sched_machine_prompt_left_set(pool->options.sched, slot, request->prompt_count,
-                                      prompt_request_blocks(pool, request));
+                                      prompt_request_blocks_left(pool, request));
     }
     pool->pinned_count = 0;
 }
@@ -87,39 +85,56 @@ void prompt_prefix_stats_add(struct prompt_pool *pool, const struct prompt_reque
         request->prompt_count - prompt_prefix_tokens_left(pool, request);
 }
 
+/* Adds the full blocks of the first `tokens` tokens, which are computed; of layers with a window those
+ * that no later span has taken the place of. After that, the request reads the blocks of layers with
+ * a window from span window_read on. */
+static void blocks_add(struct prompt_pool *pool, struct prompt_request *request, uint32_t tokens,
+                       uint32_t window_read)
+{
+    const struct kv_arena *arena = &pool->options.arena;
+    const uint32_t spans = layer_groups_spans(tokens, arena->block_tokens);
+    const uint32_t keep = request->tables.keep;
+    const struct kv_prefix_blocks blocks = {
+        .owner = request->owner,
+        .salt = request->prefix_salt,
+        .tokens = request->prompt,
+        .tables = &request->tables,
+        .spans = tokens / arena->block_tokens,
+        .window_valid = spans > keep ? spans - keep : 0,
+        .window_read = window_read,
+    };
+    kv_tables_mark(&request->tables, &arena->groups, pool->options.kv, request->owner, 0, spans,
+                   KV_LIVE);
+    if (pool->options.prefix != NULL)
+        kv_prefix_add(pool->options.prefix, &blocks, &request->reader);
+}
+
 void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request)
 {
-    kv_tables_mark(&request->tables, &pool->options.arena.groups, pool->options.kv, request->owner,
-                   request->cached_spans, request->span_count, KV_LIVE);
-    if (pool->options.prefix != NULL)
-        kv_prefix_add(pool->options.prefix, request->owner, request->prefix_salt, request->prompt,
-                      request->tables.ids, request->prompt_count / pool->options.arena.block_tokens,
-                      &request->chain_end);
+    const struct kv_arena *arena = &pool->options.arena;
+    blocks_add(
+        pool, request, request->prompt_count,
+        layer_groups_window_first(&arena->groups, arena->block_tokens, request->prompt_count));
 }
 
 void prompt_prefix_keep(struct prompt_pool *pool, struct prompt_request *request)
 {
-    uint32_t spans = request->computed_tokens / pool->options.arena.block_tokens;
-    if (pool->options.prefix == NULL || !prompt_request_has_blocks(request) ||
-        spans <= request->cached_spans)
-        return;
-    kv_tables_mark(&request->tables, &pool->options.arena.groups, pool->options.kv, request->owner,
-                   request->cached_spans, spans, KV_LIVE);
-    kv_prefix_add(pool->options.prefix, request->owner, request->prefix_salt, request->prompt,
-                  request->tables.ids, spans, &request->chain_end);
+    const uint32_t spans = request->computed_tokens / pool->options.arena.block_tokens;
+    if (pool->options.prefix != NULL && prompt_request_has_blocks(request) &&
+        spans > request->tables.held)
+        blocks_add(pool, request, request->computed_tokens, spans);
 }
 
 /* Blocks whose tokens the cache already had still belong to the request. */
-void prompt_prefix_free(struct prompt_pool *pool, const struct prompt_request *request)
+void prompt_prefix_free(struct prompt_pool *pool, struct prompt_request *request)
 {
-    const struct kv_prefix *prefix = pool->options.prefix;
-    uint32_t end = prompt_request_has_blocks(request) ? request->span_count : request->cached_spans;
+    struct kv_prefix *prefix = pool->options.prefix;
+    const uint32_t spans = prompt_request_has_blocks(request) ? request->span_count : 0;
     if (prefix == NULL)
         kv_tables_free(&request->tables, &pool->options.arena.groups, pool->options.kv,
-                       request->owner, 0, end);
-    for (uint32_t i = request->cached_spans; i < end && prefix != NULL; i++)
-        if (!kv_prefix_holds(prefix, request->tables.ids[i]))
-            kv_pool_free(pool->options.kv, request->owner, &request->tables.ids[i], 1);
-    if (request->chain_end != KV_BLOCK_NONE)
-        kv_prefix_read_end(pool->options.prefix, request->chain_end);
+                       request->owner, 0, spans);
+    if (prefix == NULL || request->local)
+        return;
+    kv_prefix_rest_free(prefix, request->owner, &request->tables, spans);
+    kv_prefix_read_end(prefix, &request->reader);
 }

@@ -6,22 +6,32 @@
 
 #include <assert.h>
 
-/* Returns the bytes of the spans [push_first_span, push_end_span) in the layers [first_layer,
- * end_layer). */
+uint64_t prompt_push_bytes(const struct kv_arena *arena, uint32_t first_layer, uint32_t end_layer,
+                           uint32_t full_spans, uint32_t window_spans)
+{
+    uint64_t blocks = 0;
+    for (uint32_t layer = first_layer; layer < end_layer; layer++) {
+        const uint32_t group = layer_groups_find(&arena->groups, layer);
+        blocks += layer_groups_windowed(&arena->groups, group) ? window_spans : full_spans;
+    }
+    return blocks * arena->block_bytes;
+}
+
 static uint64_t push_bytes(const struct prompt_pool *pool, const struct prompt_request *request,
                            uint32_t first_layer, uint32_t end_layer)
 {
-    const struct kv_arena *arena = &pool->options.arena;
-    const uint32_t end = request->push_end_span;
-    uint64_t blocks = 0;
-    for (uint32_t layer = first_layer; layer < end_layer; layer++) {
-        uint32_t first = request->push_first_span;
-        if (layer_groups_windowed(&arena->groups, layer_groups_find(&arena->groups, layer)) &&
-            first < request->window_first)
-            first = request->window_first;
-        blocks += first < end ? end - first : 0;
-    }
-    return blocks * arena->block_bytes;
+    return prompt_push_bytes(&pool->options.arena, first_layer, end_layer,
+                             request->push_end_span - request->push_first_span,
+                             request->push_end_span - request->push_window_first);
+}
+
+/* Returns the first span that some layer pushes. */
+static uint32_t first_pushed(const struct prompt_pool *pool, const struct prompt_request *request)
+{
+    const bool windowed = pool->options.arena.groups.windowed != 0;
+    return windowed && request->push_window_first < request->push_first_span
+               ? request->push_window_first
+               : request->push_first_span;
 }
 
 void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request,
@@ -36,9 +46,10 @@ void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request
         .target_blocks = request->targets.ids,
         .source_stride = request->tables.stride,
         .target_stride = request->targets.stride,
-        .window_first = request->window_first,
-        .first = request->push_first_span,
-        .count = request->push_end_span - request->push_first_span,
+        .first = first_pushed(pool, request),
+        .count = request->push_end_span - first_pushed(pool, request),
+        .full_first = request->push_first_span,
+        .window_first = request->push_window_first,
         .layer = request->push_first_layer};
     if (options->stages_push || request->target == NULL || prompt_request_is_stopped(request) ||
         push.count == 0 || push.layer >= layer_end)
@@ -64,15 +75,17 @@ void prompt_push_plan(struct prompt_pool *pool, struct prompt_request *request, 
                       int64_t now_us, struct prompt_push *out)
 {
     const struct kv_arena *arena = &pool->options.arena;
-    uint32_t count = request->push_end_span - request->push_first_span;
+    uint32_t first = first_pushed(pool, request);
+    uint32_t count = request->push_end_span - first;
     *out = (struct prompt_push){.span_count = 0};
     if (!pool->options.stages_push || request->target == NULL || count == 0 ||
         (!request->layerwise && !last))
         return;
     *out = (struct prompt_push){
         .span_count = count,
-        .first_span = request->push_first_span,
-        .window_first = request->window_first,
+        .first_span = first,
+        .full_first = request->push_first_span,
+        .window_first = request->push_window_first,
         .target = request->target_index,
         .path = request->target_path,
         .blocks = request->targets.ids,

@@ -77,19 +77,18 @@ struct prompt_request {
     /* Blocks of the token machine; valid from target_held_spans on, in layers with a window from
      * window_first on; KV_BLOCK_NONE before. */
     struct kv_tables targets;
-    /* Number of the first spans whose blocks the token machine already has. They are not pushed. */
+    /* Number of the first spans whose KV the token machine already has in layers without a window.
+     * They are not pushed. */
     uint32_t target_held_spans;
-    struct kv_tables tables; /* This machine's blocks. */
-    bool owns_blocks;        /* False: the token pool of this machine owns them. */
-    uint32_t *rules;         /* Words of common/token_rules.h. */
-    uint32_t span_count;     /* Number of spans that the prompt fills. */
-    uint32_t window_first;   /* First span that layers with a window push. */
-    /* Number of the prompt's first spans that were found in a prefix cache: this pool's, or the
-     * token pool's if `local`. */
-    uint32_t cached_spans;
-    uint64_t prefix_salt; /* Salt of its chains in the prefix cache. */
-    /* Last block of the chain that the request reads in the prefix cache; KV_BLOCK_NONE = none. */
-    kv_block_id chain_end;
+    /* This machine's blocks. tables.held = spans that were found in a prefix cache: this pool's, or
+     * the token pool's if `local`. */
+    struct kv_tables tables;
+    bool owns_blocks;               /* False: the token pool of this machine owns them. */
+    uint32_t *rules;                /* Words of common/token_rules.h. */
+    uint32_t span_count;            /* Number of spans that the prompt fills. */
+    uint32_t window_first;          /* First span that layers with a window push. */
+    uint64_t prefix_salt;           /* Salt of its chains in the prefix cache. */
+    struct kv_prefix_reader reader; /* What it reads in this pool's prefix cache. */
 
     /* Tokens whose KV is computed or cached; 0 from PROMPT_COMPUTED on. */
     uint32_t computed_tokens;
@@ -100,8 +99,9 @@ struct prompt_request {
     uint32_t flushing_spans;
 
     /* What the running chunk has to push: spans [push_first_span, push_end_span) of the layers from
-     * push_first_layer on. */
+     * push_first_layer on; in layers with a window, spans [push_window_first, push_end_span). */
     uint32_t push_first_span;
+    uint32_t push_window_first;
     uint32_t push_end_span;
     uint32_t push_first_layer;
     /* When each layer was pushed last, since began_us; NULL = this process pushes no KV of it. */
@@ -187,12 +187,13 @@ void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *re
 
 /* ---- prompt_prefix.c ---- */
 
-/* Returns the number of blocks, of all layer groups, of the request's prompt. */
-static inline uint32_t prompt_request_blocks(const struct prompt_pool *pool,
-                                             const struct prompt_request *request)
+/* Returns the number of blocks that the request takes before its first chunk. */
+static inline uint32_t prompt_request_blocks_left(const struct prompt_pool *pool,
+                                                  const struct prompt_request *request)
 {
-    return layer_groups_blocks(&pool->options.arena.groups, request->span_count,
-                               request->tables.keep);
+    const struct kv_tables *tables = &request->tables;
+    return layer_groups_taken(&pool->options.arena.groups, request->span_count, tables->held,
+                              tables->window_held, tables->keep);
 }
 
 /* Returns the number of prompt tokens after the cached blocks. */
@@ -208,7 +209,7 @@ void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request)
  * one, so that they are not computed again when the request returns. */
 void prompt_prefix_keep(struct prompt_pool *pool, struct prompt_request *request);
 /* Frees the request's own blocks and its chain in the prefix cache. */
-void prompt_prefix_free(struct prompt_pool *pool, const struct prompt_request *request);
+void prompt_prefix_free(struct prompt_pool *pool, struct prompt_request *request);
 
 /* ---- prompt_copy.c ---- */
 
@@ -221,8 +222,12 @@ enum status prompt_copy_begin(struct prompt_pool *pool, struct prompt_request *r
 
 /* ---- prompt_push.c ---- */
 
-/* Writes layers [push_first_layer, layer_end) of the spans [push_first_span, push_end_span). Stores
- * an error in write_status. */
+/* Returns the bytes of the layers [first_layer, end_layer) in full_spans spans of each layer without
+ * a window, and in window_spans spans of each layer with a window. */
+uint64_t prompt_push_bytes(const struct kv_arena *arena, uint32_t first_layer, uint32_t end_layer,
+                           uint32_t full_spans, uint32_t window_spans);
+/* Writes what the chunk has to push of the layers before layer_end. Stores an error in
+ * write_status. */
 void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request,
                         uint32_t layer_end, int64_t now_us);
 /* Stores in *out what the machine's stages push for the chunk that begins (count = 0 without

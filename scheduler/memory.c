@@ -118,12 +118,19 @@ static void holder_count(struct sched_memory *memory, const struct entry *entry,
     counts->shared_blocks += entry->request.local ? 0 : (uint32_t)sign * entry->blocks.count;
 }
 
+/* Returns the number of the request's blocks with this number of spans. */
+static uint32_t blocks_with(const struct sched_memory *memory, const struct entry *entry,
+                            uint32_t spans)
+{
+    return layer_groups_taken(&memory->options.groups, spans, 0, entry->blocks.window_held,
+                              entry->blocks.kept_spans);
+}
+
 /* Sets the number of the request's spans, and counts their blocks. */
 static void spans_set(const struct sched_memory *memory, struct entry *entry, uint32_t spans)
 {
     entry->blocks.spans = spans;
-    entry->blocks.count =
-        layer_groups_blocks(&memory->options.groups, spans, entry->blocks.kept_spans);
+    entry->blocks.count = blocks_with(memory, entry, spans);
 }
 
 /* Returns the number of spans that get blocks before the request's KV arrives: those of its prompt
@@ -185,6 +192,14 @@ const struct sched_memory_blocks *sched_memory_blocks(const struct sched_memory 
     return &entry_used(memory, slot)->blocks;
 }
 
+void sched_memory_window_held(struct sched_memory *memory, sched_slot slot, uint32_t window_held)
+{
+    struct entry *entry = entry_used(memory, slot);
+    assert(!entry->blocks.granted);
+    entry->blocks.window_held = window_held;
+    spans_set(memory, entry, entry->blocks.spans);
+}
+
 void sched_memory_decode(struct sched_memory *memory, sched_slot slot, uint32_t tokens_left)
 {
     const struct entry *entry = entry_used(memory, slot);
@@ -223,9 +238,7 @@ enum sched_memory_growth sched_memory_grow(struct sched_memory *memory, uint32_t
     if (!sched_machine_short_find(memory->sched, slot_out))
         return SCHED_GROWTH_DONE;
     struct entry *entry = entry_used(memory, *slot_out);
-    uint32_t wanted = layer_groups_blocks(&memory->options.groups, entry->blocks.spans + 1,
-                                          entry->blocks.kept_spans) -
-                      entry->blocks.count;
+    uint32_t wanted = blocks_with(memory, entry, entry->blocks.spans + 1) - entry->blocks.count;
     if (blocks_free < wanted) /* A victim in a batch is waited for: the batch will end. */
         return sched_machine_victim_find(memory->sched, slot_out) ? SCHED_GROWTH_PREEMPT
                                                                   : SCHED_GROWTH_DONE;

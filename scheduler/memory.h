@@ -101,7 +101,9 @@ struct sched_memory_blocks {
     uint32_t spans_max;     /* Spans of the prompt and the longest answer. */
     uint32_t growth_blocks; /* Blocks of the latest SCHED_GROWTH_SPAN. */
     uint32_t kept_spans;    /* layer_groups_keep of the request. */
-    bool granted;           /* The reservation was granted. */
+    /* In layers with a window, the request has no blocks of the spans before this one. */
+    uint32_t window_held;
+    bool granted; /* The reservation was granted. */
 };
 
 /* Returns the number of spans that hold `tokens` tokens. */
@@ -132,6 +134,9 @@ bool sched_memory_copy_grant(struct sched_memory *memory, sched_slot slot, uint3
  * stays valid until then. */
 const struct sched_memory_blocks *sched_memory_blocks(const struct sched_memory *memory,
                                                       sched_slot slot);
+/* Sets window_held of a request that waits: the prefix cache has the blocks of layers with a window
+ * that it needs before this span. */
+void sched_memory_window_held(struct sched_memory *memory, sched_slot slot, uint32_t window_held);
 /* Starts to decode a granted request whose KV is complete. tokens_left = most tokens left to
  * generate. */
 void sched_memory_decode(struct sched_memory *memory, sched_slot slot, uint32_t tokens_left);

@@ -2,7 +2,9 @@
  * prefix cache has are read there. The others belong to the request until their KV is complete;
  * then they go to the cache: full blocks of the prompt when its KV has arrived (also if the rest of
  * the prompt is lost), full blocks of the answer when the request ends. So the next turn of a
- * conversation finds both on this machine, whichever machine computes its prompt.
+ * conversation finds both on this machine, whichever machine computes its prompt. Blocks of layers
+ * with a window go to the cache only when the request ends, because the request uses them again for
+ * later tokens.
  *
  * A prompt machine gets only the ids of the blocks after the cached ones, so no process writes into
  * a block that other requests read. */
@@ -15,113 +17,157 @@ static const struct layer_groups *groups_of(const struct token_pool *pool)
     return &pool->options.memory.groups;
 }
 
+uint32_t token_blocks_window_first(const struct token_pool *pool,
+                                   const struct token_request *request)
+{
+    return layer_groups_window_first(groups_of(pool), pool->options.memory.block_tokens,
+                                     request->prompt_tokens);
+}
+
 /* A prompt that is computed on this machine needs at least one token to compute: the one whose row
- * gives the first token of the answer. */
+ * gives the first token of the answer. Of a prompt that is computed elsewhere, this machine needs
+ * only those blocks of layers with a window that the answer reads. */
 uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *request)
 {
-    const struct sched_memory_blocks *blocks = token_blocks_of(pool, request);
-    uint32_t tokens = request->prompt_tokens - (request->local ? 1 : 0);
-    assert(request->chain_end == KV_BLOCK_NONE && !blocks->granted);
+    const uint32_t tokens = request->prompt_tokens - (request->local ? 1 : 0);
+    struct kv_tables *tables = &request->tables;
+    assert(request->reader.spans == 0 && !token_blocks_of(pool, request)->granted);
     if (request->cached)
-        request->cached_spans = kv_prefix_read_begin(
-            pool->options.prefix, request->prefix_salt, request->tokens,
-            tokens / pool->options.memory.block_tokens, request->tables.ids, &request->chain_end);
-    return blocks->count - request->cached_spans;
+        kv_prefix_read_begin(pool->options.prefix, request->prefix_salt, request->tokens,
+                             tokens / pool->options.memory.block_tokens,
+                             request->local ? KV_PREFIX_COMPUTE
+                                            : token_blocks_window_first(pool, request),
+                             tables, &request->reader);
+    sched_memory_window_held(pool->memory, token_slot_of(pool, request), tables->window_held);
+    return layer_groups_taken(groups_of(pool), token_blocks_of(pool, request)->spans, tables->held,
+                              tables->window_held, tables->keep);
 }
 
 void token_blocks_prefix_unpin(struct token_pool *pool, struct token_request *request)
 {
-    if (request->chain_end != KV_BLOCK_NONE)
-        kv_prefix_read_end(pool->options.prefix, request->chain_end);
-    request->chain_end = KV_BLOCK_NONE;
-    request->cached_spans = 0;
+    if (pool->options.prefix != NULL)
+        kv_prefix_read_end(pool->options.prefix, &request->reader);
+    request->tables.held = request->tables.window_held = 0;
 }
 
 void token_blocks_take(struct token_pool *pool, struct token_request *request)
 {
-    kv_tables_take(&request->tables, groups_of(pool), pool->options.kv, request->owner,
-                   request->cached_spans, token_blocks_of(pool, request)->spans);
+    kv_tables_take(&request->tables, groups_of(pool), pool->options.kv, request->owner, 0,
+                   token_blocks_of(pool, request)->spans);
 }
 
 void token_blocks_grow(struct token_pool *pool, struct token_request *request)
 {
+    const struct sched_memory_options *memory = &pool->options.memory;
     const uint32_t spans = token_blocks_of(pool, request)->spans;
+    const uint32_t next = (spans - 1) * memory->block_tokens; /* The request's next token. */
     kv_tables_take(&request->tables, groups_of(pool), pool->options.kv, request->owner, spans - 1,
                    spans);
     kv_tables_mark(&request->tables, groups_of(pool), pool->options.kv, request->owner, spans - 1,
                    spans, KV_LIVE);
-}
-
-void token_blocks_keep(struct token_pool *pool, struct token_request *request)
-{
-    uint32_t first = request->cached_spans;
-    uint32_t end = request->arrived_spans;
-    if (!request->cached || end <= first)
-        return;
-    kv_tables_mark(&request->tables, groups_of(pool), pool->options.kv, request->owner, first, end,
-                   KV_LIVE);
-    kv_prefix_add(pool->options.prefix, request->owner, request->prefix_salt, request->tokens,
-                  request->tables.ids, end, &request->chain_end);
-    for (uint32_t i = first; i < end; i++) /* The cache has another block with these tokens. */
-        if (!kv_prefix_holds(pool->options.prefix, request->tables.ids[i]))
-            kv_pool_free(pool->options.kv, request->owner, &request->tables.ids[i], 1);
-    kv_prefix_read_end(pool->options.prefix, request->chain_end);
-    request->chain_end = KV_BLOCK_NONE;
-    request->cached_spans = end;
-    pool->stats.kept_tokens += (uint64_t)(end - first) * pool->options.memory.block_tokens;
+    if (request->reader.window_end > 0 &&
+        layer_groups_window_first(groups_of(pool), memory->block_tokens, next) >=
+            request->reader.window_end)
+        kv_prefix_windows_leave(pool->options.prefix, &request->reader);
 }
 
 void token_blocks_quarantine(struct token_pool *pool, const struct token_request *request)
 {
-    kv_tables_mark(&request->tables, groups_of(pool), pool->options.kv, request->owner,
-                   request->cached_spans, token_blocks_of(pool, request)->spans, KV_QUARANTINED);
+    kv_tables_mark(&request->tables, groups_of(pool), pool->options.kv, request->owner, 0,
+                   token_blocks_of(pool, request)->spans, KV_QUARANTINED);
 }
 
-/* Adds the full blocks of the first `tokens` tokens to the prefix cache. Requires that their K and
- * V are complete and that all blocks are live. */
-static void prefix_add(struct token_pool *pool, struct token_request *request, uint32_t tokens)
+/* Returns the first span whose blocks of layers with a window have the KV of this span, if the KV of
+ * the first `tokens` tokens is complete: earlier ones were not sent, or later spans have taken their
+ * place. */
+static uint32_t window_valid(const struct token_pool *pool, const struct token_request *request,
+                             uint32_t tokens)
 {
+    const uint32_t spans = sched_memory_spans_of(&pool->options.memory, tokens);
+    const uint32_t keep = request->tables.keep;
+    const uint32_t kept = spans > keep ? spans - keep : 0;
+    const uint32_t sent = request->local ? 0 : token_blocks_window_first(pool, request);
+    return sent > kept ? sent : kept;
+}
+
+/* Adds the first `spans` spans to the prefix cache; of layers with a window only those from span
+ * window_valid on. Requires that their K and V are complete and their blocks live. */
+static void spans_add(struct token_pool *pool, struct token_request *request, uint32_t spans,
+                      uint32_t window_valid)
+{
+    const struct kv_prefix_blocks blocks = {
+        .owner = request->owner,
+        .salt = request->prefix_salt,
+        .tokens = request->tokens,
+        .tables = &request->tables,
+        .spans = spans,
+        .window_valid = window_valid,
+        .window_read = spans,
+    };
+    kv_prefix_add(pool->options.prefix, &blocks, &request->reader);
+}
+
+/* Adds the full blocks of the first `tokens` tokens to the prefix cache; if `ends`, also those of
+ * layers with a window. */
+static void prefix_add(struct token_pool *pool, struct token_request *request, uint32_t tokens,
+                       bool ends)
+{
+    const uint32_t spans = tokens / pool->options.memory.block_tokens;
     if (request->cached)
-        kv_prefix_add(pool->options.prefix, request->owner, request->prefix_salt, request->tokens,
-                      request->tables.ids, tokens / pool->options.memory.block_tokens,
-                      &request->chain_end);
+        spans_add(pool, request, spans, ends ? window_valid(pool, request, tokens) : spans);
+}
+
+/* Blocks of layers with a window are not kept: before the window of the answer, none was sent. */
+void token_blocks_keep(struct token_pool *pool, struct token_request *request)
+{
+    const struct layer_groups *groups = groups_of(pool);
+    const uint32_t first = request->tables.held;
+    const uint32_t end = request->arrived_spans;
+    if (!request->cached || end <= first)
+        return;
+    for (uint32_t group = 0; group < layer_groups_count(groups); group++)
+        if (!layer_groups_windowed(groups, group))
+            kv_pool_mark(pool->options.kv, request->owner,
+                         request->tables.ids + (size_t)group * request->tables.stride + first,
+                         end - first, KV_LIVE);
+    spans_add(pool, request, end, end);
+    for (uint32_t group = 0; group < layer_groups_count(groups); group++)
+        for (uint32_t i = first; i < end && !layer_groups_windowed(groups, group); i++) {
+            const kv_block_id block = kv_tables_id(&request->tables, group, i);
+            /* Otherwise the cache has another block with these tokens. */
+            if (kv_pool_owns(pool->options.kv, request->owner, block))
+                kv_pool_free(pool->options.kv, request->owner, &block, 1);
+        }
+    kv_prefix_read_end(pool->options.prefix, &request->reader);
+    request->tables.held = end;
+    pool->stats.kept_tokens += (uint64_t)(end - first) * pool->options.memory.block_tokens;
 }
 
 void token_blocks_prompt_done(struct token_pool *pool, struct token_request *request)
 {
-    kv_tables_mark(&request->tables, groups_of(pool), pool->options.kv, request->owner,
-                   request->cached_spans, token_blocks_of(pool, request)->spans, KV_LIVE);
-    prefix_add(pool, request, request->prompt_tokens);
+    kv_tables_mark(&request->tables, groups_of(pool), pool->options.kv, request->owner, 0,
+                   token_blocks_of(pool, request)->spans, KV_LIVE);
+    prefix_add(pool, request, request->prompt_tokens, false);
 }
 
 void token_blocks_publish(struct token_pool *pool, struct token_request *request)
 {
-    prefix_add(pool, request, request->prompt_tokens + request->generated - 1);
-}
-
-/* Frees the blocks that the request has taken and not handed to the prefix cache. */
-static void blocks_free(struct token_pool *pool, const struct token_request *request,
-                        uint32_t spans)
-{
-    const struct kv_prefix *prefix = pool->options.prefix;
-    struct kv_pool *kv = pool->options.kv;
-    if (prefix == NULL) {
-        kv_tables_free(&request->tables, groups_of(pool), kv, request->owner, 0, spans);
-        return;
-    }
-    for (uint32_t i = request->cached_spans; i < spans; i++)
-        if (!kv_prefix_holds(prefix, request->tables.ids[i]))
-            kv_pool_free(kv, request->owner, &request->tables.ids[i], 1);
+    prefix_add(pool, request, request->prompt_tokens + request->generated - 1, false);
 }
 
 void token_blocks_leave(struct token_pool *pool, struct token_request *request)
 {
+    const struct kv_prefix *prefix = pool->options.prefix;
     const struct sched_memory_blocks *blocks = token_blocks_of(pool, request);
+    const uint32_t spans = blocks->granted ? blocks->spans : 0;
     token_blocks_keep(pool, request);
     /* The last token was sampled, but no batch has computed its K and V yet. */
     if (request->generated > 0)
-        prefix_add(pool, request, request->prompt_tokens + request->generated - 1);
-    if (blocks->granted)
-        blocks_free(pool, request, blocks->spans);
+        prefix_add(pool, request, request->prompt_tokens + request->generated - 1, true);
+    if (prefix != NULL)
+        kv_prefix_rest_free(prefix, request->owner, &request->tables, spans);
+    else
+        kv_tables_free(&request->tables, groups_of(pool), pool->options.kv, request->owner, 0,
+                       spans);
     token_blocks_prefix_unpin(pool, request);
 }

@@ -11,6 +11,15 @@ void token_pool_mixed_set(struct token_pool *pool, bool mixed)
 
 /* ---- the first blocks ---- */
 
+/* Returns the first span that the prompt machine writes in layers with a window: from there on, the
+ * answer reads the KV and the prefix cache does not have it. */
+static uint32_t window_awaited(const struct token_pool *pool, const struct token_request *request)
+{
+    const uint32_t first = token_blocks_window_first(pool, request);
+    const uint32_t held = request->tables.window_held;
+    return held > first ? held : first;
+}
+
 /* What the prompt machine writes: the blocks that the prompt fills; in layers with a window, only
  * those that later tokens read. The ids are valid until the next call. */
 static struct token_await await_of(const struct token_pool *pool,
@@ -18,10 +27,9 @@ static struct token_await await_of(const struct token_pool *pool,
 {
     const struct sched_memory_options *memory = &pool->options.memory;
     const uint32_t spans = sched_memory_spans_of(memory, request->prompt_tokens);
-    const uint32_t window_first =
-        layer_groups_window_first(&memory->groups, memory->block_tokens, request->prompt_tokens);
-    const uint32_t count = kv_tables_list(&request->tables, &memory->groups, request->cached_spans,
-                                          spans, window_first, pool->awaited_blocks);
+    const uint32_t count =
+        kv_tables_list(&request->tables, &memory->groups, request->tables.held, spans,
+                       window_awaited(pool, request), pool->awaited_blocks);
     return (struct token_await){
         .request = request->attempt,
         .owner = request->owner,
@@ -53,7 +61,8 @@ static void reserved_send(struct token_pool *pool, const struct token_request *r
         .kind = MESSAGE_RESERVED,
         .reserved = {.request = request->attempt,
                      .path = request->path,
-                     .held_span_count = request->cached_spans,
+                     .held_span_count = request->tables.held,
+                     .window_first = window_awaited(pool, request),
                      .block_count = await.block_count,
                      .blocks = await.blocks},
     };
@@ -100,16 +109,28 @@ bool token_copy_grant(struct token_pool *pool, struct token_request *request, in
     return true;
 }
 
+static bool request_grant(struct token_pool *pool, struct token_request *request)
+{
+    const sched_slot slot = token_slot_of(pool, request);
+    uint32_t needed = token_blocks_prefix_pin(pool, request);
+    if (sched_memory_grant(pool->memory, slot, needed, kv_pool_available(pool->options.kv)))
+        return true;
+    token_blocks_prefix_unpin(pool, request);
+    sched_memory_window_held(pool->memory, slot, 0);
+    /* In layers with a window, pinned blocks are needed besides those of the request. Without them,
+     * the request may fit. */
+    needed = token_blocks_of(pool, request)->count;
+    return pool->options.memory.groups.windowed != 0 &&
+           sched_memory_grant(pool->memory, slot, needed, kv_pool_available(pool->options.kv));
+}
+
 void token_pool_waiting_grant(struct token_pool *pool, int64_t now_us)
 {
     sched_slot slot;
     while (sched_memory_candidate_find(pool->memory, &slot)) {
         struct token_request *request = token_request_of(pool, slot);
-        uint32_t needed = token_blocks_prefix_pin(pool, request);
-        if (!sched_memory_grant(pool->memory, slot, needed, kv_pool_available(pool->options.kv))) {
-            token_blocks_prefix_unpin(pool, request);
+        if (!request_grant(pool, request))
             return;
-        }
         request_granted(pool, request, now_us);
     }
 }

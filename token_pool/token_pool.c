@@ -184,9 +184,9 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
     uint32_t output_limit = reserve->copy ? 0 : output_max < output_room ? output_max : output_room;
     uint32_t tokens = reserve->prompt_tokens + output_limit;
     bool local = strcmp(reserve->prompt_machine, options->name) == 0;
-    if (reserve->copy &&
-        (options->prefix == NULL || !reserve->prefix_cache || local || reserve->prompt_count == 0 ||
-         reserve->prompt_tokens % options->memory.block_tokens != 0))
+    if (reserve->copy && (options->prefix == NULL || options->memory.groups.windowed != 0 ||
+                          !reserve->prefix_cache || local || reserve->prompt_count == 0 ||
+                          reserve->prompt_tokens % options->memory.block_tokens != 0))
         return error_set(error, ST_INVALID, "machine %s stores no copy of %u tokens of machine %s",
                          options->name, reserve->prompt_tokens, reserve->prompt_machine);
     uint32_t blocks = sched_memory_blocks_of(&options->memory, tokens, local);
@@ -215,7 +215,6 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
         .prompt_tokens = reserve->prompt_tokens,
         .output_limit = output_limit,
         .prefix_salt = reserve->prefix_salt,
-        .chain_end = KV_BLOCK_NONE,
         .began_us = -1,
     };
     if (options->paths != NULL)
@@ -652,10 +651,8 @@ enum status token_pool_request_blocks(const struct token_pool *pool,
     if (request == NULL || request->state != TOKEN_RESERVED || !request->local)
         return ST_NOT_FOUND;
     *out = (struct token_blocks){
-        .ids = request->tables.ids,
-        .stride = request->tables.stride,
+        .tables = request->tables,
         .span_count = sched_memory_spans_of(&pool->options.memory, request->prompt_tokens),
-        .cached_span_count = request->cached_spans,
         .path = request->path,
     };
     return ST_OK;

@@ -159,12 +159,11 @@ int64_t token_pool_leases_check(struct token_pool *pool, int64_t now_us);
 
 /* The blocks that a prompt of this machine is computed in. */
 struct token_blocks {
-    const kv_block_id *ids; /* kv_tables.ids of the request. */
-    uint32_t stride;        /* kv_tables.stride of the request. */
-    uint32_t span_count;    /* Spans of the prompt. */
-    /* Number of the first spans that already have their KV and must not be written. */
-    uint32_t cached_span_count;
-    uint32_t path; /* Path of the request through this machine's stages. */
+    /* The request's tables. The first tables.held spans already have their KV and must not be
+     * written. The ids belong to the pool. */
+    struct kv_tables tables;
+    uint32_t span_count; /* Spans of the prompt. */
+    uint32_t path;       /* Path of the request through this machine's stages. */
 };
 
 /* Stores the blocks of a request that awaits KV of this machine's prompt pool, which writes into

@@ -50,15 +50,10 @@ struct token_request {
     uint32_t path; /* Path through the machine's stages. */
     /* The request's blocks (token_blocks_of). Its ids, `tokens` and `rules` are one allocation. */
     struct kv_tables tables;
-    /* Number of the first spans whose blocks were found in the prefix cache, which owns them. 0 for
-     * models that have layers with a window. */
-    uint32_t cached_spans;
     /* TOKEN_RESERVED: number of the prompt's first blocks whose KV is complete (PROGRESS). */
     uint32_t arrived_spans;
-    uint64_t prefix_salt; /* Salt of its chains in the prefix cache. */
-    /* The last of the consecutive blocks that the request reads in the prefix cache. The cache
-     * keeps these blocks until kv_prefix_read_end; KV_BLOCK_NONE = it reads none. */
-    kv_block_id chain_end;
+    uint64_t prefix_salt;           /* Salt of its chains in the prefix cache. */
+    struct kv_prefix_reader reader; /* What it reads in the prefix cache. */
     /* The prompt, then the `generated` tokens of the answer; NULL = RESERVE had no prompt. */
     uint32_t *tokens;
     bool cached; /* Its blocks are looked up in the prefix cache and added to it. Has `tokens`. */
@@ -179,9 +174,12 @@ void token_await_end(struct token_pool *pool, const struct token_request *reques
 /* ---- token_blocks.c ---- */
 
 /* Looks the prompt up in the prefix cache and pins the blocks found there until
- * token_blocks_prefix_unpin or token_blocks_leave. Returns how many more blocks the request must
- * take from the block pool before its KV arrives. */
+ * token_blocks_prefix_unpin or token_blocks_leave. Returns how many blocks the request must take
+ * from the block pool before its KV arrives. */
 uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *request);
+/* Returns the first span of the prompt that the answer's tokens read in layers with a window. */
+uint32_t token_blocks_window_first(const struct token_pool *pool,
+                                   const struct token_request *request);
 void token_blocks_prefix_unpin(struct token_pool *pool, struct token_request *request);
 /* Takes the first blocks that the prefix cache does not have. Requires that they are available. */
 void token_blocks_take(struct token_pool *pool, struct token_request *request);

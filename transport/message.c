@@ -107,7 +107,7 @@ static const struct message_rule reserved_rules[] = {
     RANGE(message_reserved, held_span_count, 0, LIMIT_CONTEXT_TOKENS),
     RANGE(message_reserved, block_count, 0, LIMIT_CONTEXT_TOKENS),
     RANGE(message_reserved, path, 0, LIMIT_STAGE_PATHS - 1),
-    PADDING(message_reserved, padding),
+    RANGE(message_reserved, window_first, 0, LIMIT_CONTEXT_TOKENS),
 };
 static const struct message_array reserved_arrays[] = {
     ARRAY(message_reserved, blocks, block_count, NULL)};
@@ -127,6 +127,8 @@ static const struct message_rule prefill_rules[] = {
     RANGE(message_prefill, rule_count, 0, LIMIT_RULE_WORDS),
     RANGE(message_prefill, constraint_bytes, 0, LIMIT_CONSTRAINT_BYTES),
     BELOW(message_prefill, answer_count, prompt_count),
+    RANGE(message_prefill, window_first, 0, LIMIT_CONTEXT_TOKENS),
+    PADDING(message_prefill, padding),
 };
 static const struct message_array prefill_arrays[] = {
     ARRAY(message_prefill, blocks, block_count, NULL),

@@ -174,15 +174,16 @@ struct message_reserve {
 
 struct message_reserved {
     struct message_request request;
-    /* Number of first blocks of the prompt whose KV the machine already has. */
+    /* Number of first spans of the prompt (common/layer_groups.h) whose KV the machine already has
+     * in layers without a window. */
     uint32_t held_span_count;
-    /* Number of ids in `blocks`: the blocks of the prompt after the first held_span_count, layer
-     * group after layer group (common/layer_groups.h). Layers with a window have only the blocks
-     * that later tokens read. */
+    /* Number of ids in `blocks`: the blocks of the prompt after the first held_span_count spans, layer
+     * group after layer group; in groups with a window, those of the spans from window_first on. */
     uint32_t block_count;
     /* Path of the request through the machine's stages (struct message_stage.paths). */
     uint32_t path;
-    uint32_t padding;
+    /* First span whose KV the machine needs in layers with a window. */
+    uint32_t window_first;
     const uint32_t *blocks;
 };
 
@@ -191,17 +192,15 @@ struct message_prefill {
     /* Empty = no token machine, because the answer has at most one token. The receiver's own name =
      * the KV stays on the receiver, which decodes too. */
     char token_machine[LIMIT_NAME_BYTES];
-    bool score_prompt;        /* Send a scored token for each prompt position from 1 on. */
-    uint8_t kv_path;          /* enum message_kv_path. */
-    uint8_t path;             /* Copied from RESERVED, like held_span_count and blocks. */
-    uint8_t pooling;          /* enum pooling: not POOLING_NONE = send the prompt's embedding. */
-    uint32_t held_span_count; /* Number of first blocks of the prompt whose KV is not written. */
+    bool score_prompt; /* Send a scored token for each prompt position from 1 on. */
+    uint8_t kv_path;   /* enum message_kv_path. */
+    uint8_t path;      /* Copied from RESERVED, like held_span_count, window_first, blocks. */
+    uint8_t pooling;   /* enum pooling: not POOLING_NONE = send the prompt's embedding. */
+    uint32_t held_span_count; /* Number of first spans whose KV is not written. */
     uint64_t prefix_salt;     /* Salt of the hashes of the prompt's prefixes; 0 = none. */
     struct message_rank rank;
     struct sampling sampling;
-    /* Number of ids in `blocks`: blocks of the token machine for the KV after the first
-     * held_span_count blocks. */
-    uint32_t block_count;
+    uint32_t block_count; /* Number of ids in `blocks`. */
     uint32_t prompt_count;
     /* Words in `rules`: the request's token rules (common/token_rules.h). */
     uint32_t rule_count;
@@ -212,6 +211,8 @@ struct message_prefill {
      * in the machine's prefix cache, or in the blocks of the request's generation N - 1, which the
      * machine decodes. KV_READY and PREFILLED follow, but no token. */
     uint32_t copied_generation;
+    uint32_t window_first; /* First span whose KV is written in layers with a window. */
+    uint32_t padding;
     const uint32_t *blocks;
     const uint32_t *prompt;
     const uint32_t *rules;

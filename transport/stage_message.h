@@ -101,8 +101,9 @@ struct stage_sequence {
     uint32_t adapter; /* As in struct compute_sequence. */
 };
 
-/* KV of a sequence to be written to a target: spans first_span to first_span + span_count - 1 of
- * its table; in layers with a window, only those from window_first on. */
+/* KV of a sequence to be written to a target: spans first_span to first_span + span_count - 1 of its table; of
+ * these, in layers without a window only those from full_first on, in layers with a window only
+ * those from window_first on. */
 struct stage_push {
     uint64_t cookie;     /* Number by which the head knows the request in FLUSHED. */
     uint64_t request;    /* Id of the request, which each write names. */
@@ -115,6 +116,7 @@ struct stage_push {
     uint32_t sequence;
     uint32_t first_span;
     uint32_t span_count;
+    uint32_t full_first;
     uint32_t window_first;
     /* Number of the push's ids in the job's `targets`: `span_count` for each layer group. */
     uint32_t target_count;
@@ -122,7 +124,7 @@ struct stage_push {
     /* 1 = write each layer when it is computed, 0 = write all layers at the end. */
     uint8_t layerwise;
     uint8_t is_last; /* 1 = last push of the request: flush at once, without a FLUSH. */
-    uint8_t padding[5];
+    uint8_t padding[1];
 };
 
 /* A row whose next token is sampled (struct engine_sample). */

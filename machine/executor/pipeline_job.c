@@ -116,6 +116,7 @@ static bool job_add_pushes(struct pipeline *p, const struct executor_batch *batc
             .sequence = i,
             .first_span = push->first_span,
             .span_count = push->span_count,
+            .full_first = push->full_first,
             .window_first = push->window_first,
             .target_count = ids,
             .path = (uint8_t)push->path,

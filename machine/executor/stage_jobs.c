@@ -393,19 +393,20 @@ static void push_layers(struct stage *s, const struct stage_slot *slot,
         return;
     }
     const struct compute_sequence *sequence = &slot->sequences[push->sequence];
-    struct kv_push writes = {.request = {.id = push->request, .generation = push->generation},
-                             .target = push->target,
-                             .path = push->path,
-                             /* Both tables begin at the push's first span. */
-                             .source_blocks = sequence->blocks + push->first_span,
-                             .target_blocks = targets,
-                             .source_stride = sequence->group_stride,
-                             .target_stride = push->span_count,
-                             .count = push->span_count,
-                             .window_first = push->window_first > push->first_span
-                                                 ? push->window_first - push->first_span
-                                                 : 0,
-                             .layer = first};
+    struct kv_push writes = {
+        .request = {.id = push->request, .generation = push->generation},
+        .target = push->target,
+        .path = push->path,
+        /* Both tables begin at the push's first span. */
+        .source_blocks = sequence->blocks + push->first_span,
+        .target_blocks = targets,
+        .source_stride = sequence->group_stride,
+        .target_stride = push->span_count,
+        .count = push->span_count,
+        .full_first = push->full_first > push->first_span ? push->full_first - push->first_span : 0,
+        .window_first =
+            push->window_first > push->first_span ? push->window_first - push->first_span : 0,
+        .layer = first};
     request->status = kv_targets_push(s->targets, &writes, end);
     s->sends_queued = true;
 }

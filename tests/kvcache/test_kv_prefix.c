@@ -1,47 +1,57 @@
-/* Goal: the prefix cache finds the longest cached chain and never a wrong one. Blocks in use stay;
- * all others can be evicted, ends of chains and least recently used blocks first. Method: random
- * prompts over few tokens, so that many begin alike, are entered, computed and left in any order,
- * while another owner takes memory. Each block remembers which tokens were "computed" into it, and
- * every found block must have those of the prompt while it is read. The pool and the cache check
- * their invariants after each operation. */
+/* Goal: the prefix cache finds the longest cached chain and never a wrong one; with attention windows,
+ * it finds the longest one after which a request can go on. Blocks in use stay; all others can be
+ * evicted, ends of chains and least recently used blocks first. Method: random prompts over few
+ * tokens, so that many begin alike, are entered, computed and left in any order, while another owner
+ * takes memory. Each block remembers which tokens were "computed" into it, and every found block
+ * must have those of the prompt while it is read. The pool and the cache check their invariants
+ * after each operation. */
 #include "common/prefix_hash.h"
 #include "kvcache/kv_prefix.h"
 #include "tests/check.h"
 
 #include <string.h>
 
-#define BLOCKS       48
+#define BLOCKS       96
 #define BLOCK_TOKENS 4
-#define PROMPT_MAX   10 /* In blocks. */
+#define PROMPT_MAX   10 /* In spans. */
+#define GROUPS_MAX   3
 #define READERS      12
-#define OPERATIONS   40000
+#define OPERATIONS   20000
 #define TAKER        1000
-#define STEP         2 /* Blocks between two reports of a chain to the listener. */
+#define STEP         2 /* Spans between two reports of a chain to the listener. */
 
 #define SALT 0x123456789abcdef0u
+
+/* How a request uses the cache: as a prompt machine (COMPUTE), as a machine that computes the prompt
+ * in the blocks of the answer (BOTH), or as a token machine that receives the prompt's KV
+ * (RECEIVE). */
+enum use { COMPUTE, BOTH, RECEIVE, USES };
 
 struct reader {
     bool used;
     bool computed;
+    enum use use;
     uint32_t tokens[PROMPT_MAX * BLOCK_TOKENS];
     uint64_t salt;
-    uint32_t full; /* Blocks that the prompt fills. */
-    uint32_t count;
-    uint32_t cached;
-    kv_block_id ids[PROMPT_MAX];
-    kv_block_id end;
+    uint32_t full;         /* Spans that the prompt fills. One token is behind them. */
+    uint32_t window_first; /* First span that the token after the prompt sees. */
+    kv_block_id ids[GROUPS_MAX][PROMPT_MAX + 1];
+    struct kv_tables tables;
+    struct kv_prefix_reader chain;
 };
 
 static uint64_t seed;
 static uint64_t draws;
+static struct layer_groups groups;
 static struct kv_pool *pool;
 static struct kv_prefix *prefix;
 static struct reader readers[READERS];
-static uint64_t
-    content[BLOCKS]; /* The KV in a block, as a hash of all tokens up to the block's end. */
+/* The KV in a block, as a hash of the group and of all tokens up to the block's end. */
+static uint64_t content[BLOCKS];
 static kv_block_id taken[BLOCKS];
 static uint32_t taken_count;
 static uint32_t hits;
+static uint32_t cut_hits; /* Hits that are shorter than their chain, for lack of window blocks. */
 static uint32_t evictions;
 
 static uint32_t draw(uint32_t below)
@@ -49,10 +59,21 @@ static uint32_t draw(uint32_t below)
     return (uint32_t)(random_at(seed, draws++) % below);
 }
 
-static uint64_t content_of(const struct reader *r, uint32_t block)
+static bool windowed(uint32_t group)
 {
-    uint64_t hash = 7 + r->salt;
-    for (uint32_t i = 0; i < (block + 1) * BLOCK_TOKENS; i++)
+    return layer_groups_windowed(&groups, group);
+}
+
+/* False: the cache may have spans without blocks, which this test does not see. */
+static bool some_full(void)
+{
+    return (uint32_t)__builtin_popcount(groups.windowed) < groups.count;
+}
+
+static uint64_t content_of(const struct reader *r, uint32_t group, uint32_t span)
+{
+    uint64_t hash = 7 + r->salt + group;
+    for (uint32_t i = 0; i < (span + 1) * BLOCK_TOKENS; i++)
         hash = random_at(hash, r->tokens[i]);
     return hash;
 }
@@ -81,6 +102,20 @@ static void on_changed(void *self, uint64_t hash, bool held)
         heard[at] = heard[--heard_count];
 }
 
+/* Returns true if the cache has the span's blocks of the groups with (or without) a window. */
+static bool cache_has(const struct reader *r, uint32_t span, bool of_windows)
+{
+    for (uint32_t g = 0; g < groups.count; g++) {
+        bool found = windowed(g) != of_windows;
+        for (uint32_t id = 0; id < kv_pool_block_count(pool) && !found; id++)
+            found =
+                kv_pool_owns(pool, KV_PREFIX_OWNER, id) && content[id] == content_of(r, g, span);
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
 static void check_heard(void)
 {
     uint64_t listed[BLOCKS];
@@ -89,18 +124,31 @@ static void check_heard(void)
         CHECK(heard_at(listed[i]) < heard_count);
     for (uint32_t i = 0; i < READERS; i++) {
         const struct reader *r = &readers[i];
-        for (uint32_t n = STEP; r->used && n <= (r->computed ? r->full : r->cached); n += STEP)
-            CHECK(heard_at(prefix_hash(r->salt, r->tokens, n * BLOCK_TOKENS)) < heard_count);
+        for (uint32_t n = STEP; r->used && n <= r->chain.spans; n += STEP)
+            CHECK((heard_at(prefix_hash(r->salt, r->tokens, n * BLOCK_TOKENS)) < heard_count) ==
+                  cache_has(r, n - 1, true));
     }
     CHECK(heard_count < 2 || kv_prefix_list(prefix, listed, 1) == 1);
 }
 
+static void check_span(const struct reader *r, uint32_t group, uint32_t span)
+{
+    CHECKF(content[r->ids[group][span]] == content_of(r, group, span),
+           "block %u, span %u of a prompt in group %u, has other tokens", r->ids[group][span], span,
+           group);
+}
+
 static void check_read(const struct reader *r)
 {
-    uint32_t good = r->computed ? r->full : r->cached;
-    for (uint32_t i = 0; i < good; i++)
-        CHECKF(content[r->ids[i]] == content_of(r, i),
-               "block %u, number %u of a prompt, has other tokens", r->ids[i], i);
+    for (uint32_t g = 0; g < groups.count; g++) {
+        uint32_t first = 0, end = r->computed ? r->full : r->chain.spans;
+        if (windowed(g)) {
+            first = r->computed ? r->window_first : r->chain.window_first;
+            end = r->computed ? r->full : r->chain.window_end;
+        }
+        for (uint32_t span = first; span < end; span++)
+            check_span(r, g, span);
+    }
 }
 
 static void check_all(void)
@@ -114,72 +162,131 @@ static void check_all(void)
     check_heard();
 }
 
-/* Returns the number of the prompt's blocks that the cache should find. */
-static uint32_t longest(const struct reader *r)
+/* Returns the number of spans that the cache should find for a request that computes the tokens after
+ * them (`computes`), or that only needs the chain. */
+static uint32_t longest(const struct reader *r, bool computes)
 {
-    uint32_t count = 0;
-    for (bool found = true; found && count < r->full; count += found) {
-        found = false;
-        for (uint32_t id = 0; id < BLOCKS && !found; id++)
-            found = kv_prefix_holds(prefix, id) && content[id] == content_of(r, count);
+    uint32_t best = 0;
+    for (uint32_t n = 1; n <= r->full && cache_has(r, n - 1, false); n++) {
+        uint32_t first = layer_groups_window_first(&groups, BLOCK_TOKENS, n * BLOCK_TOKENS);
+        bool good = true;
+        for (uint32_t span = first; span < n && computes && groups.windowed != 0; span++)
+            good = good && cache_has(r, span, true);
+        best = good ? n : best;
     }
-    return count;
+    return best;
+}
+
+static kv_owner_id owner_of(const struct reader *r)
+{
+    return 1 + (kv_owner_id)(r - readers);
+}
+
+static void reader_init(struct reader *r, enum use use, uint64_t salt, uint32_t full)
+{
+    const uint32_t chunk = use == RECEIVE ? 1 : BLOCK_TOKENS * (1 + draw(PROMPT_MAX));
+    *r = (struct reader){.used = true, .use = use, .full = full, .salt = salt};
+    r->tables = (struct kv_tables){.ids = r->ids[0],
+                                   .stride = PROMPT_MAX + 1,
+                                   .keep = layer_groups_keep(&groups, BLOCK_TOKENS, chunk)};
+    r->window_first = layer_groups_window_first(&groups, BLOCK_TOKENS, full * BLOCK_TOKENS + 1);
+}
+
+static uint32_t reader_enter(struct reader *r)
+{
+    return kv_prefix_read_begin(prefix, r->salt, r->tokens, r->full,
+                                r->use == RECEIVE ? r->window_first : KV_PREFIX_COMPUTE, &r->tables,
+                                &r->chain);
+}
+
+static void check_found(const struct reader *r)
+{
+    uint32_t want = longest(r, r->use != RECEIVE);
+    if (some_full())
+        CHECKF(r->chain.spans == want, "%u spans found of %u", r->chain.spans, want);
+    CHECK(r->chain.spans <= want && r->tables.held == r->chain.spans &&
+          r->tables.window_held == r->chain.window_end);
+    cut_hits += want < longest(r, false);
+    hits += r->chain.spans;
+    if (r->use == RECEIVE && r->chain.spans > r->chain.window_end && groups.windowed != 0 &&
+        r->chain.spans > r->window_first)
+        CHECK(!cache_has(r, r->chain.window_end > 0 ? r->chain.window_end : r->window_first, true));
 }
 
 static void step_enter(struct reader *r)
 {
-    *r = (struct reader){.used = true, .full = draw(PROMPT_MAX), .end = KV_BLOCK_NONE};
-    r->count = r->full + 1;
-    r->salt = draw(2) * SALT;
+    reader_init(r, (enum use)draw(USES), draw(2) * SALT, draw(PROMPT_MAX));
     for (uint32_t i = 0; i < r->full * BLOCK_TOKENS; i++)
-        r->tokens[i] = i % BLOCK_TOKENS == 0 ? draw(2) : i; /* Each block is one of two. */
-    uint32_t want = longest(r);
-    r->cached = kv_prefix_read_begin(prefix, r->salt, r->tokens, r->full, r->ids, &r->end);
-    CHECKF(r->cached == want, "%u blocks found of %u", r->cached, want);
-    CHECK((r->end == KV_BLOCK_NONE) == (r->cached == 0));
-    hits += r->cached;
-    uint32_t needed = r->count - r->cached;
+        r->tokens[i] = i % BLOCK_TOKENS == 0 ? draw(2) : i; /* Each span is one of two. */
+    reader_enter(r);
+    check_found(r);
+    const uint32_t needed = layer_groups_taken(&groups, r->full + 1, r->tables.held,
+                                               r->tables.window_held, r->tables.keep);
     /* The reader leaves without having computed. */
     if (kv_pool_available(pool) < needed || draw(8) == 0) {
-        kv_prefix_read_end(prefix, r->end);
+        kv_prefix_read_end(prefix, &r->chain);
         r->used = false;
         return;
     }
     evictions += kv_pool_count(pool, KV_FREE) < needed;
-    kv_owner_id owner = 1 + (kv_owner_id)(r - readers);
-    kv_block_id ids[PROMPT_MAX];
-    CHECK(kv_pool_take(pool, owner, needed, ids) == ST_OK);
-    for (uint32_t i = 0; i < needed; i++) {
-        CHECK(!kv_prefix_holds(prefix, ids[i]));
-        content[ids[i]] = 0;
-        if (r->cached + i < PROMPT_MAX)
-            r->ids[r->cached + i] = ids[i];
-    }
+    const uint32_t available = kv_pool_available(pool);
+    kv_tables_take(&r->tables, &groups, pool, owner_of(r), 0, r->full + 1);
+    CHECK(kv_pool_available(pool) == available - needed);
+    for (uint32_t g = 0; g < groups.count; g++)
+        for (uint32_t span = 0; span <= r->full; span++)
+            if (kv_tables_owns(&r->tables, &groups, g, span)) {
+                CHECK(!kv_pool_owns(pool, KV_PREFIX_OWNER, r->ids[g][span]));
+                content[r->ids[g][span]] = 0;
+            }
     check_all(); /* The take has evicted no block that a reader uses. */
+}
+
+static void reader_add(struct reader *r, bool ends)
+{
+    const uint32_t spans = r->full + 1, keep = r->tables.keep;
+    uint32_t valid = spans > keep ? spans - keep : 0;
+    if (r->use == RECEIVE && valid < r->window_first)
+        valid = r->window_first;
+    const struct kv_prefix_blocks blocks = {
+        .owner = owner_of(r),
+        .salt = r->salt,
+        .tokens = r->tokens,
+        .tables = &r->tables,
+        .spans = r->full,
+        .window_valid = ends ? valid : r->full,
+        .window_read = r->use == COMPUTE ? r->window_first : r->full,
+    };
+    kv_prefix_add(prefix, &blocks, &r->chain);
+    CHECK(r->chain.spans == r->full && (!some_full() || longest(r, false) == r->full));
+    /* The same prompt would be found whole. A token machine that receives may have less. */
+    if (ends && r->full > 0 && r->use != RECEIVE)
+        CHECK(longest(r, true) == r->full);
 }
 
 static void step_compute(struct reader *r)
 {
-    kv_owner_id owner = 1 + (kv_owner_id)(r - readers);
     if (!r->used || r->computed)
         return;
-    kv_pool_mark(pool, owner, r->ids + r->cached, r->count - r->cached, KV_LIVE);
-    for (uint32_t i = r->cached; i < r->full; i++)
-        content[r->ids[i]] = content_of(r, i);
-    kv_prefix_add(prefix, owner, r->salt, r->tokens, r->ids, r->full, &r->end);
+    kv_tables_mark(&r->tables, &groups, pool, owner_of(r), 0, r->full + 1, KV_LIVE);
+    for (uint32_t g = 0; g < groups.count; g++) {
+        uint32_t held = windowed(g) ? r->tables.window_held : r->tables.held;
+        if (windowed(g) && r->use == RECEIVE && held < r->window_first)
+            held = r->window_first;
+        for (uint32_t span = held; span <= r->full; span++)
+            content[r->ids[g][span]] = span < r->full ? content_of(r, g, span) : 0;
+    }
+    reader_add(r, r->use == COMPUTE);
     r->computed = true;
-    CHECK(longest(r) == r->full);
 }
 
 static void step_leave(struct reader *r)
 {
-    kv_owner_id owner = 1 + (kv_owner_id)(r - readers);
     if (!r->used)
         return;
-    for (uint32_t i = r->cached; i < r->count; i++)
-        if (!kv_prefix_holds(prefix, r->ids[i]))
-            kv_pool_free(pool, owner, &r->ids[i], 1);
-    kv_prefix_read_end(prefix, r->end);
+    if (r->computed && r->use != COMPUTE)
+        reader_add(r, true);
+    kv_prefix_rest_free(prefix, owner_of(r), &r->tables, r->full + 1);
+    kv_prefix_read_end(prefix, &r->chain);
     r->used = false;
 }
 
@@ -199,10 +306,12 @@ static void step_take(void)
         content[taken[i]] = 0;
 }
 
-static void test_random(void)
+static void test_random(const struct layer_groups *shape)
 {
+    groups = *shape;
+    hits = cut_hits = evictions = heard_gone = 0;
     CHECK(kv_pool_open(BLOCKS, &pool) == ST_OK);
-    CHECK(kv_prefix_open(pool, BLOCK_TOKENS, &prefix) == ST_OK);
+    CHECK(kv_prefix_open(pool, &groups, BLOCK_TOKENS, &prefix) == ST_OK);
     const struct kv_prefix_listener ear = {.step = STEP, .changed = on_changed, .self = &heard};
     kv_prefix_listen(prefix, &ear);
     for (uint32_t i = 0; i < OPERATIONS; i++) {
@@ -236,25 +345,27 @@ static void test_random(void)
     check_all();
     CHECK(kv_pool_available(pool) == BLOCKS && kv_pool_count(pool, KV_CACHED) > 0);
     CHECK(hits > OPERATIONS / 20 && evictions > OPERATIONS / 200);
-    CHECK(heard_count > 0 && heard_gone > OPERATIONS / 200);
+    /* With a window of one token, a chain is never cut: the tokens after it do not see it. */
+    CHECKF(groups.window_tokens < 2 || !some_full() || cut_hits > OPERATIONS / 500,
+           "%u hits were cut", cut_hits);
+    CHECK(heard_gone > OPERATIONS / 200);
     kv_prefix_close(prefix);
+    heard_count = 0; /* The listener hears nothing of the end. */
     CHECK(kv_pool_count(pool, KV_FREE) == BLOCKS && kv_pool_available(pool) == BLOCKS);
     kv_pool_close(pool);
 }
 
-/* Computes one prompt of `count` blocks whose tokens are all `token`, and leaves. */
+/* Computes one prompt of `count` spans whose tokens are all `token`, and leaves. */
 static void compute_salted(uint64_t salt, uint32_t token, uint32_t count)
 {
     struct reader *r = &readers[0];
-    r->salt = salt;
-    r->full = r->count = count;
+    reader_init(r, COMPUTE, salt, count);
     for (uint32_t i = 0; i < count * BLOCK_TOKENS; i++)
         r->tokens[i] = token;
-    r->cached = kv_prefix_read_begin(prefix, r->salt, r->tokens, count, r->ids, &r->end);
-    CHECK(kv_pool_take(pool, 1, count - r->cached, r->ids + r->cached) == ST_OK);
-    kv_pool_mark(pool, 1, r->ids + r->cached, count - r->cached, KV_LIVE);
-    kv_prefix_add(prefix, 1, r->salt, r->tokens, r->ids, count, &r->end);
-    kv_prefix_read_end(prefix, r->end);
+    reader_enter(r);
+    kv_tables_take(&r->tables, &groups, pool, owner_of(r), 0, count + 1);
+    step_compute(r);
+    step_leave(r);
 }
 
 static void compute(uint32_t token, uint32_t count)
@@ -264,11 +375,13 @@ static void compute(uint32_t token, uint32_t count)
 
 static uint32_t found_salted(uint64_t salt, uint32_t token)
 {
-    struct reader r;
+    struct reader *r = &readers[1];
+    reader_init(r, COMPUTE, salt, PROMPT_MAX);
     for (uint32_t i = 0; i < PROMPT_MAX * BLOCK_TOKENS; i++)
-        r.tokens[i] = token;
-    uint32_t count = kv_prefix_read_begin(prefix, salt, r.tokens, PROMPT_MAX, r.ids, &r.end);
-    kv_prefix_read_end(prefix, r.end);
+        r->tokens[i] = token;
+    uint32_t count = reader_enter(r);
+    kv_prefix_read_end(prefix, &r->chain);
+    r->used = false;
     return count;
 }
 
@@ -281,7 +394,7 @@ static uint32_t found(uint32_t token)
 static void test_salts_share_nothing(void)
 {
     CHECK(kv_pool_open(16, &pool) == ST_OK);
-    CHECK(kv_prefix_open(pool, BLOCK_TOKENS, &prefix) == ST_OK);
+    CHECK(kv_prefix_open(pool, &groups, BLOCK_TOKENS, &prefix) == ST_OK);
     compute_salted(SALT, 1, 3);
     CHECK(found_salted(SALT, 1) == 3 && found(1) == 0 && found_salted(SALT + 1, 1) == 0);
     compute_salted(SALT + 1, 1, 2);
@@ -304,7 +417,7 @@ static void test_order(void)
 {
     kv_block_id ids[BLOCKS];
     CHECK(kv_pool_open(10, &pool) == ST_OK);
-    CHECK(kv_prefix_open(pool, BLOCK_TOKENS, &prefix) == ST_OK);
+    CHECK(kv_prefix_open(pool, &groups, BLOCK_TOKENS, &prefix) == ST_OK);
     compute(1, 3);
     compute(2, 3);
     compute(3, 3);
@@ -330,8 +443,18 @@ int main(void)
 {
     seed = test_seed();
     kv_prefix_close(NULL);
+    groups = (struct layer_groups){.count = 1};
     test_order();
     test_salts_share_nothing();
-    test_random();
+    const struct layer_groups shapes[] = {
+        {.count = 1},
+        {.count = 3, .windowed = 3, .window_tokens = 9},
+        {.count = 2, .windowed = 2, .window_tokens = 1},
+        {.count = 3, .windowed = 4, .window_tokens = 20},
+        {.count = 1, .windowed = 1, .window_tokens = 6},
+        {.count = 2, .windowed = 3, .window_tokens = 13},
+    };
+    for (uint32_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+        test_random(&shapes[i]);
     return 0;
 }

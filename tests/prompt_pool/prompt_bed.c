@@ -401,7 +401,7 @@ void prompt_bed_open(bool staged, prompt_bed_draw choose)
                                                 .mixed_prompt_tokens = 64,
                                                 .batch_sequences_max = 8};
     CHECK(kv_pool_open(BLOCKS, &bed.kv) == ST_OK &&
-          kv_prefix_open(bed.kv, BLOCK_TOKENS, &bed.prefix) == ST_OK &&
+          kv_prefix_open(bed.kv, &(struct layer_groups){0}, BLOCK_TOKENS, &bed.prefix) == ST_OK &&
           sched_machine_open(&sched, &bed.sched) == ST_OK);
     open_machines(staged);
     const struct prompt_links_options links = {
@@ -538,7 +538,7 @@ static void check_states(void)
         CHECK(!flushes || request->writes_pending);
         CHECK(!request->writes_pending || request->target != NULL);
         CHECK(!request->writes_pending || state >= PROMPT_COMPUTING);
-        CHECK(request->chain_end == KV_BLOCK_NONE || state == PROMPT_FREE || state > PROMPT_QUEUED);
+        CHECK(request->reader.spans == 0 || state == PROMPT_FREE || state > PROMPT_QUEUED);
         holders += prompt_request_has_blocks(request);
         bed.counts.states_seen[state]++;
     }

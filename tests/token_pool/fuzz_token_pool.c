@@ -180,13 +180,7 @@ static const struct token_request *request_of(const struct message_request *name
 /* True if the request has taken the block and has not given it to the prefix cache. */
 static bool owns(const struct token_request *request, kv_block_id block)
 {
-    if (request == NULL || request->state == TOKEN_WAITING || kv_prefix_holds(prefix, block))
-        return false;
-    const struct sched_memory_blocks *blocks = token_blocks_of(pool, request);
-    for (uint32_t i = request->cached_spans; i < blocks->count; i++)
-        if (request->tables.ids[i] == block)
-            return true;
-    return false;
+    return request != NULL && kv_pool_owns(kv, request->owner, block);
 }
 
 static void check_all(void)
@@ -199,8 +193,8 @@ static void check_all(void)
         if (request->state == TOKEN_FREE || request->state == TOKEN_WAITING)
             continue;
         const uint32_t count = token_blocks_of(pool, request)->count;
-        for (uint32_t b = request->cached_spans; b < count; b++)
-            if (!kv_prefix_holds(prefix, request->tables.ids[b]))
+        for (uint32_t b = request->tables.held; b < count; b++)
+            if (!kv_pool_owns(kv, KV_PREFIX_OWNER, request->tables.ids[b]))
                 CHECKF(++owners[request->tables.ids[b]] == 1, "block %u has two owners",
                        request->tables.ids[b]);
     }
@@ -466,7 +460,7 @@ static void decode(bool all)
     for (uint32_t i = 0; i < batch.item_count; i++) {
         struct token_decode row;
         token_pool_decode_begin(pool, batch.items[i].slot, now_us, &row);
-        CHECK(!kv_prefix_holds(prefix, row.blocks[row.position / BLOCK_TOKENS]));
+        CHECK(!kv_pool_owns(kv, KV_PREFIX_OWNER, row.blocks[row.position / BLOCK_TOKENS]));
     }
     sched_machine_batch_done(sched, batch.index);
     for (uint32_t i = 0; i < batch.item_count; i++) {
@@ -561,7 +555,7 @@ static void open_all(void)
     for (uint32_t i = 0; i < MACHINES; i++)
         machines[i].process_count = i == 0 ? 1 : 2;
     CHECK(kv_pool_open(BLOCKS, &kv) == ST_OK &&
-          kv_prefix_open(kv, BLOCK_TOKENS, &prefix) == ST_OK &&
+          kv_prefix_open(kv, &(struct layer_groups){0}, BLOCK_TOKENS, &prefix) == ST_OK &&
           sched_machine_open(&options, &sched) == ST_OK);
     const struct token_pool_options tokens = {
         .name = "t0",
