@@ -181,6 +181,12 @@ static const uint32_t *prompt_choose(struct fuzz_input *in, uint32_t *count_out)
     return prompt;
 }
 
+/* Returns the tokens of the full blocks of a prompt; at least 1. */
+static uint32_t full_blocks(uint32_t tokens)
+{
+    return tokens >= 16 ? tokens / 16 * 16 : 1;
+}
+
 static void say_reserve(uint32_t place, struct fuzz_input *in)
 {
     struct message message = {.kind = MESSAGE_RESERVE};
@@ -189,6 +195,10 @@ static void say_reserve(uint32_t place, struct fuzz_input *in)
     reserve->request = request_choose(in);
     reserve->sampling = sampling_choose(in);
     reserve->prompt = prompt_choose(in, &reserve->prompt_tokens);
+    reserve->copy = flags % 8 == 1;
+    reserve->prefix_cache = flags % 2 != 0;
+    if (reserve->copy && flags % 16 == 1)
+        reserve->prompt_tokens = full_blocks(reserve->prompt_tokens);
     reserve->prompt_count = flags % 4 == 0 ? 0 : reserve->prompt_tokens;
     if (flags == 255)
         reserve->prompt_tokens = 5000;
@@ -217,6 +227,9 @@ static void say_prefill(uint32_t place, struct fuzz_input *in)
         prefill->block_count = more % BLOCKS_MAX;
         prefill->held_span_count = more / 4 % 4u;
     }
+    prefill->copied_generation = more % 16 == 3 ? 1 + prefill->request.generation : 0;
+    if (prefill->copied_generation > 0 && flags % 2 == 0)
+        prefill->prompt_count = full_blocks(prefill->prompt_count);
     prefill->score_prompt = flags >> 2 & 1;
     prefill->kv_path = flags >> 3 & 1 ? KV_PATH_LAYERWISE : KV_PATH_AUTO;
     prefill->path = flags >= 240 ? 1 : 0;
