@@ -1,8 +1,8 @@
 """bench_recovery: the pause of a stream when its machine dies, with and without checkpoints (kv/checkpoint).
 
 Two mixed machines with one thread each serve one stream at a time. Each round measures every context with `off` (all
-tokens are computed again) and with `idle` (the other machine has a checkpoint), in turn. After some tokens of the answer,
-and in the second case when the checkpoint is complete, the machine is killed. The pause is the longest time
+tokens are computed again) and with `idle` (the other machine has a checkpoint), in turn. After some tokens of the
+answer, and in the second case when the checkpoint is complete, the machine is killed. The pause is the longest time
 between two tokens after the kill.
 
 usage: bench_recovery.py [--rounds N] [--contexts N,…] [--build FOLDER]
