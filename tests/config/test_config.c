@@ -317,6 +317,8 @@ static const struct {
     {"{\"http\": {\"web_origins\": \"*\"}}",
      "cleave.json:1: /http/web_origins = \"*\": every web page could use this server: want "
      "server/api_keys_file, or a list of sites"},
+    {"{\"kv\": {\"checkpoint\": \"idle\", \"prefix_cache\": false}}",
+     "cleave.json:1: /kv/checkpoint = \"idle\": want kv/prefix_cache, or off"},
     {"{\"scheduler\": {\"micro_batch_tokens\": 15}}",
      "cleave.json:1: /scheduler/micro_batch_tokens = 15: want 0 or at least 16"},
     {"{\"transport\": {\"silence_ms\": 1500}}",
