@@ -208,11 +208,11 @@ static bool link_is_busy(const struct gateway *g, const struct fleet_machine *so
 static bool copy_is_due(const struct gateway *g, const struct gateway_request *r, int64_t now_us)
 {
     const struct gateway_checkpoint *c = &r->checkpoint;
-    return r->state == GATEWAY_REQUEST_PREFILLED && r->token_machine != NULL && !r->score_prompt &&
-           gateway_request_version(g, r)->groups.windowed == 0 &&
-           r->delivered > r->delivered_before && c->pending == 0 && now_us >= c->paused_until_us &&
-           request_tokens_left(r) > block_tokens_of(g, r) &&
-           (c->machine == NULL || tokens_complete(g, r) > c->tokens || !machine_is_known(c));
+    if (r->state != GATEWAY_REQUEST_PREFILLED || r->token_machine == NULL || r->score_prompt ||
+        r->delivered == r->delivered_before || c->pending > 0 || now_us < c->paused_until_us ||
+        request_tokens_left(r) <= block_tokens_of(g, r))
+        return false;
+    return tokens_complete(g, r) > (machine_is_known(c) ? c->tokens : 0);
 }
 
 /* The second machine stays the same as long as it is up, because only new blocks are then sent. */

@@ -4,9 +4,10 @@ Method:
 - kills: three prompt and three token machines; several clients send one request after the other, while random machines
   get kill -9, or SIGSTOP for a while, one after the other. Every stream ends with the bytes of an undisturbed run; then
   all blocks are free, and the scheduler, given the recorded events again, decides the same (the event log).
+- checkpoints: as kills, and the KV of answers is copied to other machines (kv/checkpoint).
 - cancels: streams that their clients drop at random moments, all at once; then all blocks are free.
 
-usage: test_storm.py kills [SECONDS] | cancels [STREAMS]
+usage: test_storm.py kills|checkpoints [SECONDS] | cancels [STREAMS]
 kills takes at least that time, and until a machine was killed, another was stopped, and a request was resumed.
 """
 
@@ -122,9 +123,9 @@ def check_end(cluster):
     assert status == 0 and "assert" not in log.lower() and "Sanitizer" not in log, log
 
 
-def kills(seconds, seed):
+def kills(seconds, seed, checkpoint="off"):
     bodies = [body_of(seed + i) for i in range(REQUESTS)]
-    config = {**CONFIG, "log": {"events_file": "events.jsonl"}}
+    config = {**CONFIG, "kv": {**CONFIG["kv"], "checkpoint": checkpoint}, "log": {"events_file": "events.jsonl"}}
     with Cluster(config, gates=True, pace_us=PACE_US) as cluster:
         calm = [Stream(cluster, body) for body in bodies]
         for stream in calm:
@@ -170,8 +171,8 @@ def main():
     need_model()
     seed = int(os.environ.get("CLEAVE_SEED", random.randrange(1 << 30)))
     print(f"seed: CLEAVE_SEED={seed}", flush=True)
-    if sys.argv[1] == "kills":
-        kills(float(sys.argv[2]) if len(sys.argv) > 2 else 5, seed)
+    if sys.argv[1] in ("kills", "checkpoints"):
+        kills(float(sys.argv[2]) if len(sys.argv) > 2 else 5, seed, "always" if sys.argv[1] == "checkpoints" else "off")
     else:
         cancels(int(sys.argv[2]) if len(sys.argv) > 2 else 150, seed)
 
