@@ -124,7 +124,7 @@ def check_units(root):
         with tempfile.TemporaryDirectory() as folder:
             unit = os.path.join(folder, name.replace("@", "@token-0"))
             with open(unit, "w", encoding="utf-8") as file:
-                file.write(re.sub(r"(?m)^ExecStart=\S+", f"ExecStart={CLEAVE}", text).replace("User=cleave", "User=root")
+                file.write(re.sub(r"(?m)^(Exec\w+)=\S*/cleave ", rf"\1={CLEAVE} ", text).replace("User=cleave", "User=root")
                            .replace("Group=cleave", "Group=root"))
             shown = run("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit)
             assert os.path.basename(unit) not in shown, shown
