@@ -20,6 +20,7 @@
 #include "compute/experts.h"
 #include "compute/group.h"
 #include "compute/lanes.h"
+#include "compute/latent.h"
 #include "compute/operations.h"
 #include "compute/sampling.h"
 #include "compute/steps.h"

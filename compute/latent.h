@@ -1,8 +1,8 @@
 /* latent: an optional ability of a backend: the operations of latent attention (DeepSeek-V2, 2024,
- * section 2.1) that other models do not have. Only the CPU backend has this ability. Keys and
- * values of all heads are products of one latent vector per token with matrices of the heads. The
- * matrices are multiplied with the query, and with the result of attention, instead of with each
- * token ("absorbed"), so attention reads the latent vectors themselves (struct compute_kv).
+ * section 2.1) that other models do not have. The CPU and the CUDA backend have this ability. Keys
+ * and values of all heads are products of one latent vector per token with matrices of the heads.
+ * The matrices are multiplied with the query, and with the result of attention, instead of with
+ * each token ("absorbed"), so attention reads the latent vectors themselves (struct compute_kv).
  * model/forward/forward_latent.c calls the functions on the engine thread or, in lanes, on a worker
  * thread. They store no KV (compute_ops.rope_store does). */
 #ifndef COMPUTE_LATENT_H

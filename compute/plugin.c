@@ -67,6 +67,7 @@ bool compute_ops_complete(const struct compute_ops *ops)
            table_complete(&ops->rope_store, offsetof(struct compute_ops, lanes) -
                                                 offsetof(struct compute_ops, rope_store)) &&
            (ops->lanes == NULL || table_complete(ops->lanes, sizeof(*ops->lanes))) &&
+           (ops->latent == NULL || table_complete(ops->latent, sizeof(*ops->latent))) &&
            (ops->group == NULL || table_complete(ops->group, sizeof(*ops->group))) &&
            (ops->experts == NULL || table_complete(ops->experts, sizeof(*ops->experts))) &&
            (ops->steps == NULL || table_complete(ops->steps, sizeof(*ops->steps))) &&

@@ -22,8 +22,9 @@
  * no plugin has (operations.h). */
 #define COMPUTE_PLUGIN_OPS_BYTES                                                                   \
     (sizeof(struct compute_ops) + sizeof(struct compute_lanes_ops) +                               \
-     sizeof(struct compute_group_ops) + sizeof(struct compute_experts_ops) +                       \
-     sizeof(struct compute_steps_ops) + sizeof(struct compute_sampling_ops))
+     sizeof(struct compute_latent_ops) + sizeof(struct compute_group_ops) +                        \
+     sizeof(struct compute_experts_ops) + sizeof(struct compute_steps_ops) +                       \
+     sizeof(struct compute_sampling_ops))
 
 /* What a plugin exports. */
 struct compute_plugin {

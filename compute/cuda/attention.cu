@@ -39,6 +39,8 @@ size_t cuda_attention_scratch(const struct cuda_sequences *s, const struct compu
                               uint32_t head_count)
 {
     struct attention a = {};
+    if (kv->latent != 0)
+        return attention_latent_scratch(s, kv, head_count);
     a.s = *s;
     a.kv_heads = kv->head_count;
     a.head_count = head_count;
@@ -49,7 +51,9 @@ size_t cuda_attention_scratch(const struct cuda_sequences *s, const struct compu
 bool cuda_attention_takes(const struct compute_kv *kv, uint32_t head_count)
 {
     const uint32_t dim = kv->head_dim;
-    return kv->latent == 0 && (dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 256) &&
+    if (kv->latent != 0)
+        return attention_latent_takes(kv, head_count);
+    return (dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 256) &&
            kv->block_tokens % 8 == 0 && kv->block_bytes % 16 == 0 && kv->head_count > 0 &&
            head_count % kv->head_count == 0 && head_count / kv->head_count <= 16;
 }
@@ -77,9 +81,13 @@ void cuda_attention(cudaStream_t stream, const struct cuda_sequences *s,
     a.q = q;
     a.out = out;
     a.out_f32 = out_f32;
-    attention_scratch(&a, kv->head_dim, (uint8_t *)scratch);
     if (s->rows == 0)
         return;
+    if (kv->latent != 0) {
+        attention_latent(stream, &a, kv, scratch);
+        return;
+    }
+    attention_scratch(&a, kv->head_dim, (uint8_t *)scratch);
     const enum attention_shape shape = attention_prompt_shape();
     const bool all = !attention_prompt_takes(shape, kv->head_dim, kv->dtype);
     const bool prompts = s->rows_longest > ATTENTION_TOKEN_ROWS && !all;

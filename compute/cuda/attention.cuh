@@ -1,7 +1,7 @@
 /* attention: what the attention kernels share: their arguments, and the f16 pairs that tensor cores
  * read. Internal to the attention_*.cu files: attention.cu chooses the kernel for each row and
- * launches it, on the thread that computes (compute.h); attention_prompt.cu and attention_token.cu
- * have the kernels. It does not allocate scratch memory, and does not write K and V (rope_store.cu
+ * launches it, on the thread that computes (compute.h); attention_prompt.cu, attention_token.cu
+ * and attention_latent.cu have the kernels. It does not allocate scratch memory, and does not write K and V (rope_store.cu
  * does).
  *
  * All kernels compute o = softmax(scale * q·K) · V, causal, with grouped heads; softmax is in fp32
@@ -11,7 +11,8 @@
  * the kernel that computes it: attention_prompt for sequences with more than ATTENTION_TOKEN_ROWS
  * rows in the batch (if attention_prompt_takes), attention_token for the others. With
  * attention_prompt it also depends on whether the batch has more than ATTENTION_SPLIT_ROWS rows (as
- * with products by cuBLASLt, which picks kernels by the number of rows). */
+ * with products by cuBLASLt, which picks kernels by the number of rows), and with attention_latent
+ * on whether it has more than ATTENTION_LATENT_ROWS. */
 #ifndef COMPUTE_CUDA_ATTENTION_CUH
 #define COMPUTE_CUDA_ATTENTION_CUH
 
@@ -69,6 +70,21 @@ struct attention {
      * split, joined is [tile][KV head], and sums and parts are [row][head][ATTENTION_SPLIT_MAX]. */
     uint32_t splits;
 };
+
+/* attention_latent splits a context into chunks of this many tokens in batches of at most
+ * ATTENTION_LATENT_ROWS rows, more where there would be over ATTENTION_LATENT_PARTS chunks. */
+#define ATTENTION_LATENT_ROWS  64
+#define ATTENTION_LATENT_CHUNK 256
+#define ATTENTION_LATENT_PARTS 32
+
+/* The functions of attention_latent.cu, for a cache with one vector per token (struct compute_kv).
+ * They are those of kernels.cuh without "latent" in their names. */
+bool attention_latent_takes(const struct compute_kv *kv, uint32_t head_count);
+size_t attention_latent_scratch(const struct cuda_sequences *s, const struct compute_kv *kv,
+                                uint32_t head_count);
+/* Requires that `a` has everything except scratch memory. */
+void attention_latent(cudaStream_t stream, const struct attention *a, const struct compute_kv *kv,
+                      void *scratch);
 
 /* Number of groups of ATTENTION_HEADS heads per KV head. */
 static __host__ __device__ inline uint32_t attention_tiles_per_kv(uint32_t group)
@@ -160,6 +176,30 @@ static __device__ __forceinline__ float attention_clamp(float x)
 {
     x = x > 65504.0f ? 65504.0f : x;
     return x < -65504.0f ? -65504.0f : x;
+}
+
+/* Converts two 16-bit integers to f16, rounded once: 128 * high + low, where high has 9 bits and
+ * low has 7; each part is made exact by the bits of 1024 + n. `unit`: multiplied by 2^-13. */
+static __device__ __forceinline__ uint32_t attention_pair16(uint32_t word, bool unit)
+{
+    const uint32_t low = (word & 0x007f007f) | 0x64006400;
+    const uint32_t high = ((word >> 7 & 0x01ff01ff) ^ 0x01000100) | 0x64006400;
+    const __half2 upper = __hsub2(attention_pair(high), __float2half2_rn(1280));
+    const __half2 lower =
+        unit ? __hfma2(attention_pair(low), __float2half2_rn(0x1p-13f), __float2half2_rn(-0.125f))
+             : __hsub2(attention_pair(low), __float2half2_rn(1024));
+    return attention_word(__hfma2(upper, __float2half2_rn(unit ? 0x1p-6f : 128), lower));
+}
+
+/* Converts two 8-bit integers to f16 exactly, from bytes 0 and 1 of a word, or (`upper`) 2 and 3.
+ * `unit`: multiplied by 2^-7. */
+static __device__ __forceinline__ uint32_t attention_pair8(uint32_t word, bool upper,
+                                                           bool unit)
+{
+    const uint32_t bits = __byte_perm(word ^ 0x80808080, 0x64646464, upper ? 0x4342 : 0x4140);
+    return attention_word(
+        unit ? __hfma2(attention_pair(bits), __float2half2_rn(0x1p-7f), __float2half2_rn(-9))
+             : __hsub2(attention_pair(bits), __float2half2_rn(1152)));
 }
 
 /* The scale whose bfloat16 bits are `bf16`. */

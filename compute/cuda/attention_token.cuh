@@ -154,29 +154,6 @@ token_copy(const struct attention *a, const struct token_source *source, int u, 
 
 /* ---- from pieces to A operands ---- */
 
-/* Converts two 16-bit integers to f16, rounded once: 128 * high + low, where high has 9 bits and
- * low has 7; each part is made exact by the bits of 1024 + n. `unit`: multiplied by 2^-13. */
-static __device__ __forceinline__ uint32_t token_pair16(uint32_t word, bool unit)
-{
-    const uint32_t low = (word & 0x007f007f) | 0x64006400;
-    const uint32_t high = ((word >> 7 & 0x01ff01ff) ^ 0x01000100) | 0x64006400;
-    const __half2 upper = __hsub2(attention_pair(high), __float2half2_rn(1280));
-    const __half2 lower =
-        unit ? __hfma2(attention_pair(low), __float2half2_rn(0x1p-13f), __float2half2_rn(-0.125f))
-             : __hsub2(attention_pair(low), __float2half2_rn(1024));
-    return attention_word(__hfma2(upper, __float2half2_rn(unit ? 0x1p-6f : 128), lower));
-}
-
-/* Converts two 8-bit integers to f16 exactly, from bytes 0 and 1 of a word, or (`upper`) 2 and 3.
- * `unit`: multiplied by 2^-7. */
-static __device__ __forceinline__ uint32_t token_pair8(uint32_t word, bool upper, bool unit)
-{
-    const uint32_t bits = __byte_perm(word ^ 0x80808080, 0x64646464, upper ? 0x4342 : 0x4140);
-    return attention_word(
-        unit ? __hfma2(attention_pair(bits), __float2half2_rn(0x1p-7f), __float2half2_rn(-9))
-             : __hsub2(attention_pair(bits), __float2half2_rn(1152)));
-}
-
 /* Reads a unit of the ring: pairs[i][n] is the pair along the sum (two dimensions of token n, or
  * two tokens of dimension n); i selects the first or the second 8 elements of the sum. */
 template <class S>
@@ -196,9 +173,9 @@ static __device__ __forceinline__ void token_pairs(const uint8_t *slot, bool val
 #pragma unroll
         for (int n = 0; n < 8; n++) {
             if (S::NARROW)
-                pairs[i][n] = token_pair8(words[i][n / 2], n % 2 != 0, values);
+                pairs[i][n] = attention_pair8(words[i][n / 2], n % 2 != 0, values);
             else if (S::FIXED)
-                pairs[i][n] = token_pair16(words[i][n], values);
+                pairs[i][n] = attention_pair16(words[i][n], values);
             else
                 pairs[i][n] =
                     __byte_perm(words[i][n / 2], words[i][4 + n / 2], n % 2 != 0 ? 0x7632 : 0x5410);

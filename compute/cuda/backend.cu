@@ -204,6 +204,7 @@ static void cuda_close(struct compute *c)
     if (c->sampled != NULL)
         (void)cudaFreeHost(c->sampled);
     cuda_give(c, c->attention_scratch);
+    cuda_give(c, c->low_rank_scratch);
     cuda_give(c, c->edits);
     cuda_give(c, c->weights_scratch);
     cuda_give(c, c->f8_scratch);

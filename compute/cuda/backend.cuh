@@ -62,6 +62,8 @@ struct compute {
     /* Scratch memory of one operation at a time. It grows only while nothing is recorded. */
     void *attention_scratch;
     size_t attention_scratch_bytes;
+    void *low_rank_scratch; /* float[rows][rank] */
+    size_t low_rank_scratch_bytes;
     void *edits; /* struct compute_edit[], then their logits' values. */
     size_t edits_bytes;
     void *weights_scratch; /* A matrix in the form that tensor cores read. */
@@ -222,7 +224,7 @@ uint32_t cuda_step_padded_rows(const struct compute *c, const struct compute_ste
 bool cuda_step_next_shape(struct compute *c, uint32_t index, uint32_t rows_max, uint32_t tokens_max,
                           uint32_t *rows_out, uint32_t *tokens_out);
 /* Return the batch, or `count` numbers, in device memory: the step's copy if the arrays are those
- * of the step. NULL: the device has failed. */
+ * of the step. NULL: the device has failed. block_tokens 0 = no block tables are needed. */
 const struct cuda_sequences *cuda_step_batch(struct compute *c, const struct compute_batch *batch,
                                              uint32_t block_tokens);
 const uint32_t *cuda_step_numbers(struct compute *c, const uint32_t *numbers, uint32_t count);

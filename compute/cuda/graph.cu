@@ -12,7 +12,8 @@
  * recorded as a CUDA graph, and from the third time on it is replayed. The shape is the number of
  * rows and logits, the memory that is used, and the longest context rounded up to a power of two:
  * kernels take lengths from the arrays, and the shape only decides how many blocks they are
- * launched with.
+ * launched with. Whether any sequence has a low-rank adapter belongs to the shape too; which
+ * sequence has which adapter does not.
  *
  * The number of rows is rounded up too, so that batches which requests join and leave can use the
  * same recordings: 1, 2, 4, 8, 16, then eight sizes per doubling for products by cuBLAS (24, 32, …
@@ -52,6 +53,8 @@ enum {
     ROW_COUNT,
     FIRST_POSITION,
     TABLE,
+    ADAPTED_ROWS,
+    ADAPTERS,
     ARRAYS
 };
 
@@ -64,6 +67,7 @@ struct array_set {
     uint32_t turn;
     /* The sequences whose arrays are in this set; NULL = none that are valid. */
     const struct compute_sequence *source;
+    uint32_t block_tokens; /* For which the block tables are valid; 0 = there are none. */
     struct cuda_sequences sequences;
 };
 
@@ -71,7 +75,7 @@ struct graph_key {
     const void *owner, *residual, *kv_base;
     uint32_t rows, logits_count, bucket_tokens, block_tokens;
     uint32_t all_rows;
-    uint32_t padding;
+    uint32_t adapted; /* 1 = sequences have low-rank adapters. */
 };
 
 struct graph {
@@ -150,6 +154,8 @@ static uint32_t *array_of(const struct array_set *p, uint32_t *base, int array)
 
 static uint32_t blocks_of(const struct compute_sequence *s, uint32_t block_tokens)
 {
+    if (block_tokens == 0)
+        return 0;
     return (s->first_position + s->row_count + block_tokens - 1) / block_tokens;
 }
 
@@ -177,9 +183,39 @@ static struct cuda_sequences measure(const struct compute_batch *batch, uint32_t
         blocks += blocks_of(s, block_tokens);
         all.rows_longest = s->row_count > all.rows_longest ? s->row_count : all.rows_longest;
         all.tokens_longest = tokens > all.tokens_longest ? tokens : all.tokens_longest;
+        all.adapted += s->adapter != 0 ? s->row_count : 0;
     }
     *blocks_out = blocks < UINT32_MAX / 2 ? (uint32_t)blocks : UINT32_MAX / 2;
     return all;
+}
+
+/* Returns the lowest adapter of the batch above `adapter`; 0 = none. */
+static uint32_t adapter_after(const struct compute_batch *batch, uint32_t adapter)
+{
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < batch->sequence_count; i++) {
+        const uint32_t own = batch->sequences[i].adapter;
+        if (own > adapter && (next == 0 || own < next))
+            next = own;
+    }
+    return next;
+}
+
+/* Writes the list of rows with adapters. */
+static void lay_out_adapters(const struct array_set *p, uint32_t *to,
+                             const struct compute_batch *batch)
+{
+    uint32_t *rows = array_of(p, to, ADAPTED_ROWS), *adapters = array_of(p, to, ADAPTERS);
+    uint32_t count = 0;
+    for (uint32_t a = adapter_after(batch, 0); a != 0; a = adapter_after(batch, a))
+        for (uint32_t i = 0; i < batch->sequence_count; i++) {
+            const struct compute_sequence *s = &batch->sequences[i];
+            for (uint32_t r = 0; s->adapter == a && r < s->row_count; r++, count++) {
+                rows[count] = s->first_row + r;
+                adapters[count] = a;
+            }
+        }
+    memset(adapters + count, 0, (batch->row_count - count) * sizeof(*adapters));
 }
 
 static void lay_out(const struct array_set *p, uint32_t *to, const struct compute_batch *batch,
@@ -212,6 +248,7 @@ static void lay_out(const struct array_set *p, uint32_t *to, const struct comput
         row_sequence[row] = UINT32_MAX;
         row_position[row] = 0;
     }
+    lay_out_adapters(p, to, batch);
 }
 
 /* Writes ids and rows of logits. Padding rows get the first token of the vocabulary and logits of
@@ -278,8 +315,11 @@ static bool array_set_fill(struct compute *c, struct array_set *p,
     s.first_position = array_of(p, p->device, FIRST_POSITION);
     s.table_begin = array_of(p, p->device, TABLE);
     s.blocks = array_of(p, p->device, ARRAYS);
+    s.adapted_rows = array_of(p, p->device, ADAPTED_ROWS);
+    s.adapters = array_of(p, p->device, ADAPTERS);
     p->sequences = s;
     p->source = batch->sequences;
+    p->block_tokens = block_tokens;
     return side_send(c, p, 0, (size_t)ARRAYS * p->rows_max + blocks) && side_sent(c, p);
 }
 
@@ -415,6 +455,7 @@ static bool graph_use(struct compute *c, const struct compute_step *step)
     key.bucket_tokens = s->tokens_longest;
     key.block_tokens = step->block_tokens;
     key.all_rows = step->all_rows;
+    key.adapted = s->adapted > 0;
     struct graph *g = graph_find(c, &key);
     const bool seen = g->used;
     g->key = key;
@@ -476,9 +517,12 @@ const struct cuda_sequences *cuda_step_batch(struct compute *c, const struct com
     struct cuda_steps *steps = c->steps;
     for (int i = 0; i < SETS; i++) {
         struct array_set *p = &steps->sets[i];
-        if (p->source == batch->sequences && p->sequences.rows == batch->row_count)
+        if (p->source == batch->sequences && p->sequences.rows == batch->row_count &&
+            (block_tokens == 0 || p->block_tokens == block_tokens))
             return &p->sequences;
     }
+    if (block_tokens == 0)
+        block_tokens = steps->step.block_tokens; /* 0 = no step has begun. */
     if (steps->recording != NULL) {
         cuda_fail(c, "a recorded step uses rows that it did not begin with");
         return NULL;

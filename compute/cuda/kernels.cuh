@@ -46,6 +46,11 @@ struct cuda_sequences {
      * graph that is the context size it was recorded for, so kernels must take each sequence's own
      * length from the arrays. */
     uint32_t tokens_longest;
+    /* [rows], on the device: the rows whose sequence has a low-rank adapter, ordered by adapter,
+     * and sequence.adapter of each of them; 0 = the list ends. Valid if `adapted` is not 0. */
+    const uint32_t *adapted_rows = NULL;
+    const uint32_t *adapters = NULL;
+    uint32_t adapted = 0; /* Number of these rows; a graph keeps only whether there are any. */
 };
 
 /* Weights [rows × cols] of y = W · x. A row begins at quants + row * row_bytes. It has elements of
@@ -108,11 +113,38 @@ void cuda_embed(cudaStream_t stream, const struct cuda_weights *w, const uint32_
 /* y[r] += bias. */
 void cuda_bias_add(cudaStream_t stream, const float *bias, uint32_t rows, uint32_t cols, float *y);
 
+/* latent.cu: compute_latent_ops on the device. */
+
+/* k[r] = own[r] (`own_cols` values), then the RMSNorm of latent[r] (`cols` values). */
+void cuda_latent_join(cudaStream_t stream, const float *weight, float epsilon, uint32_t rows,
+                      uint32_t own_cols, uint32_t cols, const float *own, const float *latent,
+                      float *k);
+/* The products of heads with a matrix each: row h * outputs + i of w [heads * outputs × cols] times
+ * the first `cols` of the x_width values of head h of a row of x, for each row. The result of a head
+ * is the last x_width - cols values of x, then the products. out or out_f32 may be NULL. */
+struct cuda_latent_product {
+    const float *w;
+    size_t w_row; /* Floats from row to row of w. */
+    uint32_t heads, outputs, cols;
+    const float *x;
+    uint32_t x_width;
+    uint32_t rows;
+    __nv_bfloat16 *out;
+    float *out_f32;
+};
+void cuda_latent_multiply(cudaStream_t stream, const struct cuda_latent_product *product);
+
 /* rope_store.cu: rotates q and k in place and writes K and V into the blocks of kv. table is
  * [positions][cos of dim/2, sin of dim/2]. Rows without a sequence are skipped. */
 void cuda_rope_store(cudaStream_t stream, const float *table, uint32_t dim, bool neox,
                      const struct cuda_sequences *s, const struct compute_kv *kv,
                      uint32_t head_count, float *q, float *k, const float *v);
+
+/* low_rank.cu: adds the products of low-rank adapters to y [rows × ranks->rows], for the rows of
+ * the batch's list. `factors`: scratch memory of s->rows * ranks->rank_max floats. */
+void cuda_low_rank(cudaStream_t stream, const struct cuda_sequences *s,
+                   const struct compute_low_ranks *ranks, const float *x, uint32_t cols,
+                   float *factors, float *y);
 
 /* gemv.cu: y = W · a (or y += with `add`) for up to CUDA_GEMV_ROWS rows. If a_f32 is not NULL, it
  * is used instead of a, and nothing is rounded. */
@@ -190,7 +222,8 @@ size_t cuda_weights_f8_bytes(const struct cuda_weights *w);
  * The padding of a recorded graph is skipped: rows that belong to no sequence, and sequences that
  * have no rows. */
 
-/* Returns false if there is no kernel for this head_dim, block size or number of heads. */
+/* Returns false if there is no kernel for this head_dim, block size or number of heads, or for
+ * latent vectors of this size on the current device. */
 bool cuda_attention_takes(const struct compute_kv *kv, uint32_t head_count);
 /* Bytes of scratch memory that a batch of the shape of s needs. New scratch memory must be zeroed;
  * the kernels leave its counters at 0, so batches of all shapes can use the same memory. */

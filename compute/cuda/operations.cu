@@ -189,6 +189,20 @@ static void matmul_add(struct compute *c, const struct compute_matrix *m,
         cuda_product(c, m, a, row_count, true, x);
 }
 
+static void low_rank(struct compute *c, const struct compute_low_ranks *ranks,
+                     const struct compute_batch *batch, const struct compute_activations *a,
+                     float *y)
+{
+    const struct cuda_sequences *s = cuda_enter(c) ? cuda_step_batch(c, batch, 0) : NULL;
+    if (s == NULL || s->adapted == 0)
+        return;
+    const size_t bytes = (size_t)s->rows * ranks->rank_max * sizeof(float);
+    if (!cuda_grow(c, &c->low_rank_scratch, &c->low_rank_scratch_bytes, bytes, "adapters"))
+        return;
+    cuda_low_rank(c->stream, s, ranks, a->f32, a->cols, (float *)c->low_rank_scratch, y);
+    cuda_launched(c, "adapters");
+}
+
 static void rope_store(struct compute *c, struct compute_rope_table *rope,
                        const struct compute_batch *batch, const struct compute_kv *kv,
                        uint32_t head_count, float *q, float *k, const float *v)
@@ -205,8 +219,14 @@ static void rope_store(struct compute *c, struct compute_rope_table *rope,
 static enum status attention_check(struct compute *c, const struct compute_kv *kv,
                                    uint32_t head_count, struct error *error)
 {
-    if (cuda_attention_takes(kv, head_count))
+    if (cuda_enter(c) && cuda_attention_takes(kv, head_count))
         return ST_OK;
+    if (kv->latent != 0)
+        return error_set(error, ST_UNSUPPORTED,
+                         "cuda:%d has no attention over latent vectors of %u + %u values in blocks "
+                         "of %u tokens: want up to 64 + 512, and a device whose thread blocks can "
+                         "have 100 KB of shared memory",
+                         c->device, 2 * kv->head_dim - kv->latent, kv->latent, kv->block_tokens);
     return error_set(error, ST_UNSUPPORTED,
                      "cuda:%d has no attention for %u heads over %u of %u dimensions in blocks of "
                      "%u tokens",
@@ -228,6 +248,61 @@ static void attention(struct compute *c, const struct compute_batch *batch,
                    a->f32);
     cuda_launched(c, "attention");
 }
+
+/* ---- latent attention ---- */
+
+static void join(struct compute *c, const float *weight, float epsilon, uint32_t row_count,
+                 uint32_t own_cols, uint32_t cols, const float *own, const float *latent, float *k)
+{
+    if (!cuda_enter(c))
+        return;
+    cuda_latent_join(c->stream, weight, epsilon, row_count, own_cols, cols, own, latent, k);
+    cuda_launched(c, "latent vectors");
+}
+
+static struct cuda_latent_product product_of(const struct compute_matrix *m, uint32_t head_count,
+                                             uint32_t row_count)
+{
+    struct cuda_latent_product product = {};
+    product.w = (const float *)m->weights.quants;
+    product.w_row = m->weights.row_bytes / sizeof(float);
+    product.heads = head_count;
+    product.outputs = m->weights.rows / head_count;
+    product.cols = m->weights.cols;
+    product.rows = row_count;
+    return product;
+}
+
+static void absorb(struct compute *c, const struct compute_matrix *m, uint32_t head_count,
+                   uint32_t rotated, uint32_t row_count, const float *x, float *q)
+{
+    if (!cuda_enter(c))
+        return;
+    struct cuda_latent_product product = product_of(m, head_count, row_count);
+    product.x = x;
+    product.x_width = product.cols + rotated;
+    product.out_f32 = q;
+    cuda_latent_multiply(c->stream, &product);
+    cuda_launched(c, "absorbed queries");
+}
+
+static void expand(struct compute *c, const struct compute_matrix *m, uint32_t head_count,
+                   uint32_t row_count, const struct compute_activations *x,
+                   struct compute_activations *a)
+{
+    if (!cuda_enter(c))
+        return;
+    struct cuda_latent_product product = product_of(m, head_count, row_count);
+    product.x = x->f32;
+    product.x_width = product.cols;
+    product.out = a->bf16;
+    product.out_f32 = a->f32;
+    cuda_f8_stale(a);
+    cuda_latent_multiply(c->stream, &product);
+    cuda_launched(c, "results of heads");
+}
+
+static const struct compute_latent_ops latent_ops = {join, absorb, expand};
 
 static void gate_mul(struct compute *c, enum compute_activation activation, const float *gate,
                      const float *up, uint32_t row_count, uint32_t cols,
@@ -340,6 +415,7 @@ void cuda_operations_set(struct compute_ops *ops)
     ops->layer_norm = layer_norm;
     ops->matmul = matmul;
     ops->matmul_add = matmul_add;
+    ops->low_rank = low_rank;
     ops->rope_store = rope_store;
     ops->attention = attention;
     ops->attention_check = attention_check;
@@ -350,6 +426,7 @@ void cuda_operations_set(struct compute_ops *ops)
     ops->head_norm = head_norm;
     ops->norm_add = norm_add;
     ops->layer_begin = layer_begin;
+    ops->latent = &latent_ops;
     ops->sampling = &sampling_ops;
     ops->whole_batches = true; /* Chunks would only make products smaller. */
 }

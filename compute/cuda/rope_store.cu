@@ -7,7 +7,8 @@
  * rotates k, computes the scales if the form has any, and writes K and V. Bound: memory, 8 bytes
  * per element of q and k, 4 of v, and the bytes written to the cache, which are few. With one row,
  * only the latency of four reads one after the other counts. K has a token per column, so its
- * elements are written one by one; those of neighbouring tokens are combined in L2. */
+ * elements are written one by one; those of neighbouring tokens are combined in L2. A latent cache
+ * has one KV head, whose vector is written instead of K and V. */
 #include "compute/cuda/kernels.cuh"
 #include "compute/cuda/launch.cuh"
 #include "compute/cuda/ptx.cuh"
@@ -117,6 +118,57 @@ __device__ __forceinline__ void store_fixed(const struct compute_kv &kv, uint8_t
     }
 }
 
+/* Writes the vector x of a latent cache as [dimensions][block_tokens]. */
+template <class ELEMENT>
+__device__ __forceinline__ void latent_plain(const struct compute_kv &kv, uint8_t *block,
+                                             uint32_t token, const float *x)
+{
+    ELEMENT *to = reinterpret_cast<ELEMENT *>(block) + token;
+    for (uint32_t d = threadIdx.x % 32; d < 2 * kv.head_dim; d += 32)
+        to[(size_t)d * kv.block_tokens] = element<ELEMENT>(x[d]);
+}
+
+/* Writes [scale of each token's first values][scale of each token's last values], then x as
+ * [head_dim][block_tokens][2 dimensions]. */
+template <class ELEMENT>
+__device__ __forceinline__ void latent_fixed(const struct compute_kv &kv, uint8_t *block,
+                                             uint32_t token, const float *x)
+{
+    const uint32_t own = 2 * kv.head_dim - kv.latent, tokens = kv.block_tokens;
+    const float limit = sizeof(ELEMENT) == 1 ? 127.0f : 8191.0f;
+    float own_inverse, inverse;
+    const uint16_t own_scale = fixed_scale(x, own, limit, &own_inverse);
+    const uint16_t scale = fixed_scale(x + own, kv.latent, limit, &inverse);
+    uint16_t *scales = reinterpret_cast<uint16_t *>(block);
+    if (threadIdx.x % 32 == 0) {
+        scales[token] = own_scale;
+        scales[tokens + token] = scale;
+    }
+    ELEMENT *to = reinterpret_cast<ELEMENT *>(block + (size_t)tokens * 4);
+    for (uint32_t d = threadIdx.x % 32; d < 2 * kv.head_dim; d += 32)
+        to[((size_t)(d / 2) * tokens + token) * 2 + d % 2] =
+            (ELEMENT)fixed(x[d], d < own ? own_inverse : inverse);
+}
+
+__device__ __forceinline__ void store_latent(const struct compute_kv &kv, uint8_t *block,
+                                             uint32_t token, const float *x)
+{
+    switch (kv.dtype) {
+    case COMPUTE_KV_F16:
+        latent_plain<__half>(kv, block, token, x);
+        break;
+    case COMPUTE_KV_F32:
+        latent_plain<float>(kv, block, token, x);
+        break;
+    case COMPUTE_KV_I16:
+        latent_fixed<int16_t>(kv, block, token, x);
+        break;
+    default:
+        latent_fixed<int8_t>(kv, block, token, x);
+        break;
+    }
+}
+
 __device__ __forceinline__ void store(const struct compute_kv &kv, uint8_t *head_block,
                                       uint32_t token, const float *k, const float *v)
 {
@@ -151,6 +203,7 @@ __global__ void __launch_bounds__(THREADS)
     ptx_launch_dependents();
     ptx_wait_dependency();
     const uint32_t heads = head_count + kv.head_count;
+    const uint32_t width = kv.latent != 0 ? 2 * kv.head_dim : kv.head_dim; /* Of q and k. */
     const size_t task = (size_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
     const uint32_t row = (uint32_t)(task / heads);
     uint32_t head = (uint32_t)(task % heads);
@@ -160,16 +213,19 @@ __global__ void __launch_bounds__(THREADS)
     if (sequence >= s.sequences) /* Padding. */
         return;
     if (head < head_count) {
-        rotate(rope, position, q + ((size_t)row * head_count + head) * kv.head_dim);
+        rotate(rope, position, q + ((size_t)row * head_count + head) * width);
         return;
     }
     head -= head_count;
     const uint32_t *blocks = s.blocks + s.table_begin[sequence];
     uint8_t *block = static_cast<uint8_t *>(kv.base) +
                      (size_t)blocks[position / kv.block_tokens] * kv.block_bytes;
-    const size_t at = ((size_t)row * kv.head_count + head) * kv.head_dim;
+    const size_t at = ((size_t)row * kv.head_count + head) * width;
     rotate(rope, position, k + at);
-    store(kv, block + head * head_bytes(kv), position % kv.block_tokens, k + at, v + at);
+    if (kv.latent != 0)
+        store_latent(kv, block, position % kv.block_tokens, k + at);
+    else
+        store(kv, block + head * head_bytes(kv), position % kv.block_tokens, k + at, v + at);
 }
 } // namespace
 

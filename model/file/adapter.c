@@ -16,15 +16,18 @@
 #define CONFIG  "adapter_config.json"
 #define WEIGHTS "adapter_model.safetensors"
 
-struct file {
-    const char *data;
-    size_t bytes;
+/* A matrix of a product, and its tensor. */
+struct entry {
+    uint32_t key; /* Layer, product, and whether it is B: ascending in the list. */
+    const struct mapped_tensor *tensor;
 };
 
 struct adapter {
-    struct file config_file, weights_file;
+    struct mapped_text config_file, weights_file;
+    bool mapped; /* The adapter closes the files' mappings. */
     json_t *config;
     struct safetensors tensors;
+    struct entry *entries; /* [tensors.tensor_count] */
     float alpha;
     bool root_scale; /* The scale is alpha divided by the root of the rank (use_rslora). */
 };
@@ -36,7 +39,7 @@ static const char *const modules[ADAPTER_MATRIX_COUNT] = {
     [ADAPTER_DOWN] = "mlp.down_proj",
 };
 
-static enum status file_open(const char *path, const char *name, struct file *out,
+static enum status file_open(const char *path, const char *name, struct mapped_text *out,
                              struct error *error)
 {
     char whole[4096];
@@ -47,10 +50,10 @@ static enum status file_open(const char *path, const char *name, struct file *ou
         return error_set(error, errno == ENOENT ? ST_NOT_FOUND : ST_IO, "%s: cannot open: %s",
                          whole, strerror(errno));
     if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0)
-        out->data = mapping_open(fd, (size_t)info.st_size, name);
-    out->bytes = out->data != NULL ? (size_t)info.st_size : 0;
+        out->text = mapping_open(fd, (size_t)info.st_size, name);
+    out->bytes = out->text != NULL ? (size_t)info.st_size : 0;
     close(fd);
-    return out->data != NULL
+    return out->text != NULL
                ? ST_OK
                : error_set(error, ST_IO, "%s: cannot read: want a file that is not empty", whole);
 }
@@ -85,12 +88,49 @@ static bool parse_name(struct mapped_text name, uint32_t *layer_out,
     return false;
 }
 
-static enum status check_tensors(const struct adapter *a, struct error *error)
+static uint32_t key_of(uint32_t layer, enum adapter_matrix matrix, bool up)
 {
+    return (layer * ADAPTER_MATRIX_COUNT + (uint32_t)matrix) * 2 + up;
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+    const uint32_t x = ((const struct entry *)a)->key, y = ((const struct entry *)b)->key;
+    return x < y ? -1 : x > y;
+}
+
+/* Checks that each A has its B, and the reverse, and that none is there twice. */
+static enum status check_pairs(const struct adapter *a, struct error *error)
+{
+    const struct entry *entries = a->entries;
+    for (size_t i = 0; i < a->tensors.tensor_count; i++) {
+        const char *name = entries[i].tensor->name.text;
+        const bool is_up = entries[i].key % 2 != 0;
+        if (i + 1 < a->tensors.tensor_count && entries[i + 1].key == entries[i].key)
+            return error_set(error, ST_INVALID,
+                             WEIGHTS ": tensors '%.100s' and '%.100s' are of one product", name,
+                             entries[i + 1].tensor->name.text);
+        const uint32_t other = entries[i].key ^ 1u;
+        const bool paired = is_up ? i > 0 && entries[i - 1].key == other
+                                  : i + 1 < a->tensors.tensor_count && entries[i + 1].key == other;
+        if (!paired)
+            return error_set(error, ST_INVALID, WEIGHTS ": tensor '%.100s' has no %s beside it",
+                             name, is_up ? "lora_A" : "lora_B");
+    }
+    return ST_OK;
+}
+
+/* Lists the tensors by their products. */
+static enum status check_tensors(struct adapter *a, struct error *error)
+{
+    const size_t count = a->tensors.tensor_count;
     uint32_t layer;
     enum adapter_matrix matrix;
     bool up;
-    for (size_t i = 0; i < a->tensors.tensor_count; i++) {
+    a->entries = calloc(count + 1, sizeof(*a->entries));
+    if (a->entries == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory for an adapter");
+    for (size_t i = 0; i < count; i++) {
         const struct mapped_tensor *t = &a->tensors.tensors[i];
         if (!parse_name(t->name, &layer, &matrix, &up))
             return error_set(error, ST_UNSUPPORTED,
@@ -102,11 +142,10 @@ static enum status check_tensors(const struct adapter *a, struct error *error)
             return error_set(error, ST_UNSUPPORTED,
                              WEIGHTS ": tensor '%.100s': want two dimensions of F32, F16 or BF16",
                              t->name.text);
-        if (adapter_tensor(a, layer, matrix, !up) == NULL)
-            return error_set(error, ST_INVALID, WEIGHTS ": tensor '%.100s' has no %s beside it",
-                             t->name.text, up ? "lora_A" : "lora_B");
+        a->entries[i] = (struct entry){key_of(layer, matrix, up), t};
     }
-    return ST_OK;
+    qsort(a->entries, count, sizeof(*a->entries), compare_keys);
+    return check_pairs(a, error);
 }
 
 /* Refuses settings that change what is computed. */
@@ -134,8 +173,7 @@ static enum status check_config(const struct adapter *a, struct error *error)
 
 static enum status read_config(struct adapter *a, struct error *error)
 {
-    const struct mapped_text text = {a->config_file.data, a->config_file.bytes};
-    enum status status = json_read(CONFIG, text, &a->config, error);
+    enum status status = json_read(CONFIG, a->config_file, &a->config, error);
     if (status == ST_OK && !json_text_equals(a->config, "peft_type", "LORA"))
         return error_set(error, ST_UNSUPPORTED, CONFIG ": peft_type: supported is LORA");
     if (status == ST_OK)
@@ -148,21 +186,43 @@ static enum status read_config(struct adapter *a, struct error *error)
     return status == ST_OK ? check_config(a, error) : status;
 }
 
+static enum status read_files(struct adapter *a, struct error *error)
+{
+    enum status status = read_config(a, error);
+    if (status == ST_OK)
+        status = safetensors_read(WEIGHTS, a->weights_file.text, a->weights_file.bytes, &a->tensors,
+                                  error);
+    return status == ST_OK ? check_tensors(a, error) : status;
+}
+
 enum status adapter_open(const char *path, struct adapter **out, struct error *error)
 {
     struct adapter *a = calloc(1, sizeof(*a));
     if (a == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for an adapter");
+    a->mapped = true;
     enum status status = file_open(path, CONFIG, &a->config_file, error);
     if (status == ST_OK)
         status = file_open(path, WEIGHTS, &a->weights_file, error);
     if (status == ST_OK)
-        status = read_config(a, error);
-    if (status == ST_OK)
-        status = safetensors_read(WEIGHTS, a->weights_file.data, a->weights_file.bytes, &a->tensors,
-                                  error);
-    if (status == ST_OK)
-        status = check_tensors(a, error);
+        status = read_files(a, error);
+    if (status != ST_OK) {
+        adapter_close(a);
+        return status;
+    }
+    *out = a;
+    return ST_OK;
+}
+
+enum status adapter_open_memory(struct mapped_text config, struct mapped_text weights,
+                                struct adapter **out, struct error *error)
+{
+    struct adapter *a = calloc(1, sizeof(*a));
+    if (a == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory for an adapter");
+    a->config_file = config;
+    a->weights_file = weights;
+    enum status status = read_files(a, error);
     if (status != ST_OK) {
         adapter_close(a);
         return status;
@@ -175,26 +235,23 @@ void adapter_close(struct adapter *a)
 {
     if (a == NULL)
         return;
+    free(a->entries);
     safetensors_done(&a->tensors);
     json_decref(a->config);
-    if (a->config_file.data != NULL)
-        mapping_close(a->config_file.data, a->config_file.bytes);
-    if (a->weights_file.data != NULL)
-        mapping_close(a->weights_file.data, a->weights_file.bytes);
+    if (a->mapped && a->config_file.text != NULL)
+        mapping_close(a->config_file.text, a->config_file.bytes);
+    if (a->mapped && a->weights_file.text != NULL)
+        mapping_close(a->weights_file.text, a->weights_file.bytes);
     free(a);
 }
 
 const struct mapped_tensor *adapter_tensor(const struct adapter *a, uint32_t layer,
                                            enum adapter_matrix matrix, bool up)
 {
-    uint32_t its_layer;
-    enum adapter_matrix its;
-    bool its_up;
-    for (size_t i = 0; i < a->tensors.tensor_count; i++)
-        if (parse_name(a->tensors.tensors[i].name, &its_layer, &its, &its_up) &&
-            its_layer == layer && its == matrix && its_up == up)
-            return &a->tensors.tensors[i];
-    return NULL;
+    const struct entry wanted = {.key = key_of(layer, matrix, up)};
+    const struct entry *found = bsearch(&wanted, a->entries, a->tensors.tensor_count,
+                                        sizeof(*a->entries), compare_keys);
+    return found != NULL ? found->tensor : NULL;
 }
 
 float adapter_scale(const struct adapter *a, uint32_t rank)
@@ -204,17 +261,12 @@ float adapter_scale(const struct adapter *a, uint32_t rank)
 
 uint32_t adapter_layers(const struct adapter *a)
 {
-    uint32_t layer, most = 0;
-    enum adapter_matrix matrix;
-    bool up;
-    for (size_t i = 0; i < a->tensors.tensor_count; i++)
-        if (parse_name(a->tensors.tensors[i].name, &layer, &matrix, &up) && layer + 1 > most)
-            most = layer + 1;
-    return most;
+    const size_t count = a->tensors.tensor_count;
+    return count == 0 ? 0 : a->entries[count - 1].key / (2 * ADAPTER_MATRIX_COUNT) + 1;
 }
 
 void adapter_digest_add(const struct adapter *a, struct digest *digest)
 {
-    digest_add(digest, a->config_file.data, a->config_file.bytes);
-    digest_add(digest, a->weights_file.data, a->weights_file.bytes);
+    digest_add(digest, a->config_file.text, a->config_file.bytes);
+    digest_add(digest, a->weights_file.text, a->weights_file.bytes);
 }

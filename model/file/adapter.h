@@ -27,6 +27,10 @@ struct adapter;
  * something that is not supported, ST_NOT_FOUND or ST_IO for a file that cannot be opened or read,
  * ST_INVALID for a malformed file, ST_NO_MEMORY. The caller closes *out with adapter_close. */
 enum status adapter_open(const char *path, struct adapter **out, struct error *error);
+/* Opens an adapter whose files are in memory (fuzzing, tests). Requires that they stay unchanged
+ * until adapter_close. */
+enum status adapter_open_memory(struct mapped_text config, struct mapped_text weights,
+                                struct adapter **out, struct error *error);
 void adapter_close(struct adapter *a); /* NULL is fine. */
 
 /* Returns matrix A ([rank × columns of the product]) or, with `up`, B ([rows × rank]) of a product;

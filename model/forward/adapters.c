@@ -2,6 +2,7 @@
  * scale. */
 #include "model/forward/adapters.h"
 
+#include "common/limits.h"
 #include "model/forward/forward_state.h"
 
 #include <inttypes.h>
@@ -96,12 +97,14 @@ static void copy(const struct shape *shape, const struct mapped_tensor *a,
     }
 }
 
-static enum status load_one(const struct loader *l, const struct adapter *adapter, uint32_t layer,
-                            enum adapter_matrix matrix, struct compute_low_rank *out)
+/* Finds the adapter's rank for a product and checks its two tensors; rank 0 = it has none. */
+static enum status find_rank(const struct loader *l, const struct adapter *adapter, uint32_t layer,
+                             enum adapter_matrix matrix, uint32_t *rank_out)
 {
     const struct mapped_tensor *a = adapter_tensor(adapter, layer, matrix, false);
     const struct mapped_tensor *b = adapter_tensor(adapter, layer, matrix, true);
     const struct shape shape = shape_of(l, matrix);
+    *rank_out = 0;
     if (a == NULL)
         return ST_OK;
     if (matrix == ADAPTER_GATE && l->m->hyper.plain_ffn)
@@ -113,48 +116,112 @@ static enum status load_one(const struct loader *l, const struct adapter *adapte
         return error_set(l->error, ST_UNSUPPORTED,
                          "tensor %.100s has rank %" PRIu64 ", want 1 to %d", a->name.text, rank,
                          COMPUTE_LOW_RANK_MAX);
+    if (matrix >= ADAPTER_GATE && l->m->layers[layer - l->m->first_layer].experts.router != NULL)
+        return error_set(l->error, ST_UNSUPPORTED,
+                         "layer %" PRIu32 " has experts, which adapters cannot change", layer);
     enum status status = check_shape(l, a, shape.cols.total, rank);
     if (status == ST_OK)
         status = check_shape(l, b, rank, shape.rows.total);
-    if (status != ST_OK)
-        return status;
-    const uint64_t longest = shape.cols.total > rank ? shape.cols.total : rank;
-    const size_t down = (size_t)rank * shape.cols.count, up = (size_t)rank * shape.rows.count;
-    float *memory = malloc((down + up) * sizeof(float)), *line = malloc(longest * sizeof(float));
-    if (memory == NULL || line == NULL) {
-        free(memory);
-        free(line);
-        return error_set(l->error, ST_NO_MEMORY, "no memory for an adapter");
+    if (status == ST_OK)
+        *rank_out = (uint32_t)rank;
+    return status;
+}
+
+/* The products of one matrix with all adapters: one piece of the device's memory, which has the
+ * array struct compute_low_rank[adapter_count] and then the matrices. */
+struct piece {
+    struct shape shape;
+    uint32_t ranks[LIMIT_ADAPTERS];
+    uint32_t rank_max;
+    size_t floats;
+};
+
+/* Floats of `bytes` bytes, rounded up to a cache line. */
+static size_t floats_of(size_t bytes)
+{
+    return (bytes + 63) / 64 * 16;
+}
+
+static size_t matrices_floats(const struct shape *shape, uint32_t rank)
+{
+    return floats_of((size_t)rank * shape->cols.count * sizeof(float)) +
+           floats_of((size_t)rank * shape->rows.count * sizeof(float));
+}
+
+static enum status measure(const struct loader *l, uint32_t layer, enum adapter_matrix matrix,
+                           struct piece *out)
+{
+    const uint32_t count = l->m->adapter_count;
+    *out = (struct piece){.shape = shape_of(l, matrix),
+                          .floats = floats_of(count * sizeof(struct compute_low_rank))};
+    for (uint32_t i = 0; i < count; i++) {
+        const struct adapter *adapter = model_file_adapter(l->file, i);
+        enum status status = find_rank(l, adapter, layer, matrix, &out->ranks[i]);
+        if (status != ST_OK) {
+            error_prefix(l->error, "adapter %s", model_file_adapter_name(l->file, i));
+            return status;
+        }
+        out->rank_max = out->ranks[i] > out->rank_max ? out->ranks[i] : out->rank_max;
+        out->floats += matrices_floats(&out->shape, out->ranks[i]);
     }
-    copy(&shape, a, b, adapter_scale(adapter, (uint32_t)rank), line, memory, memory + down);
-    free(line);
-    *out = (struct compute_low_rank){(uint32_t)rank, memory, memory + down};
     return ST_OK;
+}
+
+/* Fills `host` with what `device` will hold. `line` has room for one row of a tensor. */
+static void fill(const struct loader *l, uint32_t layer, enum adapter_matrix matrix,
+                 const struct piece *piece, const float *device, float *line, float *host)
+{
+    const uint32_t count = l->m->adapter_count;
+    const struct shape *shape = &piece->shape;
+    struct compute_low_rank *each = (struct compute_low_rank *)(void *)host;
+    size_t at = floats_of(count * sizeof(*each));
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t rank = piece->ranks[i];
+        const struct adapter *adapter = model_file_adapter(l->file, i);
+        const size_t up = at + floats_of((size_t)rank * shape->cols.count * sizeof(float));
+        if (rank == 0)
+            continue;
+        each[i] = (struct compute_low_rank){rank, device + at, device + up};
+        copy(shape, adapter_tensor(adapter, layer, matrix, false),
+             adapter_tensor(adapter, layer, matrix, true), adapter_scale(adapter, rank), line,
+             host + at, host + up);
+        at += matrices_floats(shape, rank);
+    }
+}
+
+static enum status load_matrix_of(const struct loader *l, uint32_t layer,
+                                  enum adapter_matrix matrix, struct compute_low_ranks *out)
+{
+    const struct compute_ops *ops = l->m->ops;
+    struct piece piece;
+    float *device = NULL;
+    enum status status = measure(l, layer, matrix, &piece);
+    if (status != ST_OK || piece.rank_max == 0)
+        return status;
+    const size_t cols = piece.shape.cols.total;
+    float *host = calloc(piece.floats, sizeof(float));
+    float *line = malloc((cols > piece.rank_max ? cols : piece.rank_max) * sizeof(float));
+    status = host != NULL && line != NULL ? ST_OK : ST_NO_MEMORY;
+    if (status == ST_OK)
+        status = ops->memory_take(l->m->compute, piece.floats, &device);
+    if (status == ST_OK) {
+        fill(l, layer, matrix, &piece, device, line, host);
+        ops->memory_write(l->m->compute, device, host, piece.floats * sizeof(float));
+        *out = (struct compute_low_ranks){(const struct compute_low_rank *)(const void *)device,
+                                          piece.shape.rows.count, piece.rank_max};
+    } else {
+        error_set(l->error, status, "no memory for adapters");
+    }
+    free(host);
+    free(line);
+    return status;
 }
 
 static enum status load_layer(const struct loader *l, uint32_t layer, struct model_layer *into)
 {
-    const uint32_t count = l->m->adapter_count;
     enum status status = ST_OK;
-    for (int m = 0; m < ADAPTER_MATRIX_COUNT && status == ST_OK; m++) {
-        struct compute_low_rank *each = calloc(count, sizeof(*each));
-        const struct shape shape = shape_of(l, (enum adapter_matrix)m);
-        if (each == NULL)
-            return error_set(l->error, ST_NO_MEMORY, "no memory for adapters");
-        into->adapters[m] = (struct compute_low_ranks){each, shape.rows.count};
-        for (uint32_t i = 0; i < count && status == ST_OK; i++) {
-            const struct adapter *adapter = model_file_adapter(l->file, i);
-            status = load_one(l, adapter, layer, (enum adapter_matrix)m, &each[i]);
-            if (status == ST_OK && each[i].rank > 0 && m >= ADAPTER_GATE &&
-                into->experts.router != NULL)
-                status = error_set(l->error, ST_UNSUPPORTED,
-                                   "layer %" PRIu32 " has experts, which "
-                                   "adapters cannot change",
-                                   layer);
-            if (status != ST_OK)
-                error_prefix(l->error, "adapter %s", model_file_adapter_name(l->file, i));
-        }
-    }
+    for (int m = 0; m < ADAPTER_MATRIX_COUNT && status == ST_OK; m++)
+        status = load_matrix_of(l, layer, (enum adapter_matrix)m, &into->adapters[m]);
     return status;
 }
 
@@ -179,7 +246,7 @@ enum status adapters_load(const struct loader *l)
     m->adapter_count = model_file_adapter_count(l->file);
     if (m->adapter_count > 0 && m->ops->low_rank == NULL)
         return error_set(l->error, ST_UNSUPPORTED,
-                         "adapters are supported on CPUs, not on this device");
+                         "devices of %s do not compute adapters", m->ops->name);
     for (uint32_t i = 0; i < m->adapter_count; i++)
         if (adapter_layers(model_file_adapter(l->file, i)) > m->hyper.layer_count)
             return error_set(l->error, ST_INVALID,
@@ -198,12 +265,9 @@ enum status adapters_load(const struct loader *l)
 void adapters_unload(struct model *m)
 {
     for (uint32_t i = 0; m->layers != NULL && i < m->last_layer - m->first_layer; i++)
-        for (int k = 0; k < ADAPTER_MATRIX_COUNT; k++) {
-            const struct compute_low_rank *each = m->layers[i].adapters[k].by_adapter;
-            for (uint32_t j = 0; each != NULL && j < m->adapter_count; j++)
-                free((float *)each[j].down);
-            free((struct compute_low_rank *)each);
-        }
+        for (int k = 0; k < ADAPTER_MATRIX_COUNT; k++)
+            if (m->layers[i].adapters[k].by_adapter != NULL)
+                m->ops->memory_free(m->compute, (float *)(void *)m->layers[i].adapters[k].by_adapter);
 }
 
 static bool any_adapter(const struct compute_batch *batch)

@@ -18,28 +18,22 @@ void attention_cpu_run(const struct compute_batch *batch, const struct compute_k
                        const float *q, const float *k, const float *v, float *out)
 {
     const struct compute_ops *ops = &compute_cpu;
-    const size_t q_cols = (size_t)head_count * kv->head_dim, rows = batch->row_count;
-    const size_t k_cols = (size_t)kv->head_count * kv->head_dim;
+    const size_t q_cols = (size_t)head_count * compute_kv_key_dim(kv), rows = batch->row_count;
+    const size_t k_cols = (size_t)kv->head_count * compute_kv_key_dim(kv);
+    const size_t cols = (size_t)head_count * compute_kv_value_dim(kv);
     const struct compute_options options = {.threads = 1, .isa = COMPUTE_ISA_PORTABLE};
-    /* A factor of 0 for positions: no rotation. */
-    const struct compute_rope rope = {
-        .dim = kv->head_dim, .freq_base = 10000, .freq_scale = 0, .positions_max = 1 << 16};
-    struct compute_rope_table *table = NULL;
     struct compute_activations *a = NULL;
     struct compute *c = NULL;
     enum status status = ops->open(&options, &c, NULL);
     assert(status == ST_OK);
-    status = ops->rope_open(c, &rope, &table);
-    assert(status == ST_OK);
-    status = ops->activations_open(c, (uint32_t)rows, (uint32_t)q_cols, COMPUTE_NEEDS_F32, &a);
+    status = ops->activations_open(c, (uint32_t)rows, (uint32_t)cols, COMPUTE_NEEDS_F32, &a);
     assert(status == ST_OK);
     float *queries = copy(q, rows * q_cols), *keys = copy(k, rows * k_cols);
-    ops->rope_store(c, table, batch, kv, head_count, queries, keys, v);
+    ops->rope_store(c, NULL, batch, kv, head_count, queries, keys, v);
     ops->attention(c, batch, kv, head_count, parameters, queries, a);
-    memcpy(out, a->floats, rows * q_cols * sizeof(*out));
+    memcpy(out, a->floats, rows * cols * sizeof(*out));
     free(queries);
     free(keys);
     ops->activations_close(c, a);
-    ops->rope_close(c, table);
     ops->close(c);
 }

@@ -274,6 +274,29 @@ static void check_experts(void)
     check_model("groups of experts, BF16", &s);
 }
 
+/* Latent attention, with few heads and with more than a thread block computes: queries with and
+ * without a rank of their own, and both ways to store the matrix of keys and values. */
+static void check_latent(uint32_t seed)
+{
+    struct synthetic s = synthetic_default();
+    s.architecture = "deepseek2";
+    s.hidden = 128;
+    s.ffn = 192;
+    s.kv_heads = 1;
+    s.head_dim = 48;
+    s.rope_dim = 16;
+    s.latent_rank = 64;
+    s.latent_value = 32;
+    for (uint32_t i = 0; i < 2; i++) {
+        s.heads = i == 0 ? 4 : 20;
+        s.latent_q_rank = i == 0 ? 0 : 32;
+        s.latent_apart = i == 1;
+        s.type = s.v_type = i == 0 ? COMPUTE_Q8_0 : COMPUTE_BF16;
+        s.seed = seed + i;
+        check_model(i == 0 ? "latent attention" : "latent attention, 20 heads", &s);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct error error = {0};
@@ -294,6 +317,7 @@ int main(int argc, char **argv)
         check_types((uint32_t)(random_at(seed, 1) % COMPUTE_GGUF_COUNT), 2);
         check_f8("E4M3, 128 x 128", FOLDER_F8_BLOCK);
         check_experts();
+        check_latent(400 + (uint32_t)(random_at(seed, 2) % 4));
         return 0;
     }
     check_families(0, 5);
@@ -302,5 +326,7 @@ int main(int argc, char **argv)
     check_f8("E4M3, a scale a row", FOLDER_F8_ROW);
     check_f8("E4M3, 128 x 128", FOLDER_F8_BLOCK);
     check_experts();
+    check_latent(400);
+    check_latent(402);
     return 0;
 }

@@ -1,0 +1,110 @@
+"""Goal: models with latent attention, and low-rank adapters, work on GPUs: their logits are those of transformers, and in
+a cluster the KV that a CPU has written continues on a GPU, and the reverse.
+
+Method: the tiny random models of tests/data/families; clusters of one prompt and one token machine on each kind of device
+answer the same greedy requests. Tokens are equal up to ties.
+
+    families.py FAMILY [few]
+
+FAMILY: the program of tests/model/families. few: one family, and the clusters in which one machine is on a GPU. CLEAVE_BINARY is the program, CLEAVE_CUDA_PLUGIN the plugin.
+"""
+
+import concurrent.futures
+import os
+import subprocess
+import sys
+import tempfile
+
+TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+sys.path[:0] = [os.path.join(TESTS, "cluster"), os.path.join(TESTS, "model", "families")]
+
+import test_adapters  # noqa: E402
+import tiny_folder  # noqa: E402
+from cluster import Cluster, wait_until  # noqa: E402
+from test_stages import up  # noqa: E402
+
+EXACT = 3e-5  # Errors in units of the logits' spread.
+# As shipped. Rounding gives one row of deepseek3 other experts, with some types of KV on a CPU too.
+FAMILIES = {"deepseek2": 0.2, "deepseek2-groups": 0.2, "deepseek3": 1.5}
+CPU, GPU = {"device": "cpu", "threads": 1}, {"device": "cuda:0", "fallback": False}
+MIXES = {"GPU to CPU": (GPU, CPU), "CPU to GPU": (CPU, GPU), "GPU to GPU": (GPU, GPU)}
+FEW = "few" in sys.argv
+# Small batches and little KV: the emulator changes the protection of all device memory around each kernel.
+CONFIG = {"pools": {"prompt": ["p0"], "token": ["t0"]}, "kv": {"memory": "4MiB", "block_tokens": 16, "dtype": "i16"},
+          "scheduler": {"placement": "split", "adaptive_pools": False, "prompt_batch_tokens": 64, "prompt_fill_tokens": 64,
+                        "batch_sequences_max": 8}, "transport": {"silence_ms": 120000}}
+PROMPTS = ["abcdefghijklmnopqrstuvwxyz", "The(quick)brown", "!"]
+
+
+def check_logits(program, name, folder):
+    reference = tiny_folder.read(name)
+    tiny_folder.write(reference, folder)
+    tiny_folder.write_expected(name, reference, folder + ".expected")
+    print(name, end=": ", flush=True)
+    subprocess.run([program, folder, folder + ".expected", str(EXACT), str(FAMILIES[name]), "cuda:0"], check=True)
+
+
+def wide(reference, head_dim):
+    """Gives a model of the family llama heads of another size: those that GPUs compute."""
+    heads = {"q_proj": reference["config"]["num_attention_heads"], "k_proj": reference["config"]["num_key_value_heads"]}
+    heads |= {"v_proj": heads["k_proj"], "o_proj": heads["q_proj"]}
+    reference["config"]["head_dim"] = head_dim
+    for entry in reference["tensors"]:
+        module = entry[0].split(".")[-2]
+        if module in heads:
+            entry[2][1 if module == "o_proj" else 0] = heads[module] * head_dim
+    return reference
+
+
+def ask(cluster, prompt, model=None):
+    body = {"prompt": prompt, "max_tokens": 6, "ignore_eos": True, "temperature": 0, "logprobs": 1}
+    choice = cluster.post("/v1/completions", body | ({"model": model} if model else {}))["choices"][0]
+    return choice["logprobs"]["tokens"], choice["logprobs"]["token_logprobs"]
+
+
+def near(ours, theirs, limit):
+    """Counts equal tokens up to a position where two tokens were about equally likely."""
+    for i, (mine, other) in enumerate(zip(ours[0], theirs[0])):
+        assert abs(ours[1][i] - theirs[1][i]) < limit, (i, mine, other, ours[1][i], theirs[1][i])
+        if mine != other:
+            return i
+    return len(ours[0])
+
+
+def answers(config, pair, asked):
+    """Returns the answers to all requests, which are sent at once."""
+    machines = dict(zip(("p0", "t0"), pair))
+    with Cluster({**CONFIG, **config, "machines": machines}) as cluster:
+        wait_until(lambda: up(cluster), "all machines are up", cluster=cluster)
+        with concurrent.futures.ThreadPoolExecutor(len(asked)) as pool:
+            found = list(pool.map(lambda each: ask(cluster, *each), asked))
+        wait_until(lambda: cluster.metric("cleave_transfer_bytes_total") > 0, "KV is sent", cluster=cluster)
+        cluster.wait_all_free()
+        return found
+
+
+def check_clusters(what, config, asked, limit):
+    want = answers(config, (CPU, CPU), asked)
+    for name, pair in MIXES.items():
+        if FEW and pair == (GPU, GPU):
+            continue
+        found = answers(config, pair, asked)
+        equal = [near(*each, limit) for each in zip(found, want)]
+        print(f"{what}, {name}: {sum(equal)} of {sum(len(each[0]) for each in want)} tokens before a tie", flush=True)
+        assert sum(equal) >= len(equal), (found, want)
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="cleave-gpu-families-") as place:
+        for name in ["deepseek3"] if FEW else FAMILIES:
+            check_logits(sys.argv[1], name, os.path.join(place, name))
+        check_clusters("latent attention", {"model": os.path.join(place, "deepseek3")}, [(prompt,) for prompt in PROMPTS], 1)
+        base, models = wide(tiny_folder.read("llama"), 64), ["base", "all", "some"]
+        tiny_folder.read = lambda name: base
+        folder = test_adapters.write_models(place)
+        config = {"model": folder, "adapters": f"all={place}/all, some={place}/some"}
+        check_clusters("adapters", config, [(prompt, model) for prompt in PROMPTS for model in models], 0.3)
+
+
+if __name__ == "__main__":
+    main()
