@@ -598,8 +598,12 @@ static struct latent_sizes latent_sizes_of(const struct cuda_sequences *s,
                                            const struct compute_kv *kv)
 {
     struct latent_sizes z = {};
-    const uint32_t chunks =
-        (s->tokens_longest + ATTENTION_LATENT_CHUNK - 1) / ATTENTION_LATENT_CHUNK;
+    /* At least two chunks, as in the shortest context that a step is recorded for (graph.cu): scratch
+     * memory that grows drops recordings. */
+    const uint32_t tokens = s->tokens_longest > 2 * ATTENTION_LATENT_CHUNK
+                                ? s->tokens_longest
+                                : 2 * ATTENTION_LATENT_CHUNK;
+    const uint32_t chunks = (tokens + ATTENTION_LATENT_CHUNK - 1) / ATTENTION_LATENT_CHUNK;
     z.rank = kv->latent;
     z.own = 2 * kv->head_dim - kv->latent;
     z.padded = (z.own + 15) / 16 * 16;

@@ -89,6 +89,7 @@ MAY_LOG = {"common", "machine", "machine/executor", "server", "server/api", "ser
            "server/fleet", "bench", "tests", "main.c"}
 # Functions that only tests call, and the reason why they are in the product.
 FOR_TESTS = {
+    "adapter_open_memory": "parsers are fuzzed and tested with bytes in memory",
     "config_print_reference": "test_config writes docs/configuration.md with it, and compares",
     "http_clients_count": "tests of the limits count the connections that are open",
     "model_file_gguf": "tests compute with the weights of a file, without the code under test",

@@ -6,7 +6,8 @@ answer the same greedy requests. Tokens are equal up to ties.
 
     families.py FAMILY [few]
 
-FAMILY: the program of tests/model/families. few: one family, and the clusters in which one machine is on a GPU. CLEAVE_BINARY is the program, CLEAVE_CUDA_PLUGIN the plugin.
+FAMILY: the program of tests/model/families. few: one family, and the clusters in which one machine is on a GPU.
+CLEAVE_BINARY is the program, CLEAVE_CUDA_PLUGIN the plugin.
 """
 
 import concurrent.futures
