@@ -3,7 +3,8 @@
 #   --cuda   also the package cleave-cuda (needs nvcc)
 #   --try    installs the package in a fresh minimal Debian, serves a stream with the unit's command, and removes it
 #            (as root, with debootstrap)
-#   --image  makes build/package/cleave-image.tar, the root file system of a container with the package (likewise)
+#   --image  makes build/package/cleave-image.tar: the root file system of a container that has the package (also as
+#            root, with debootstrap)
 # The source is a copy of the tracked files, so the build leaves nothing in the tree.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -497,8 +497,8 @@ static void cancel_send(struct token_pool *pool, struct transport_peer *peer,
     pool->options.calls.send(pool->options.self, peer, &message);
 }
 
-/* The prompt machine has connected again. It is told of requests that have ended, because PREFILL
- * of one may still be on its way to it. */
+/* Repeats CANCEL to a prompt machine that has connected again, for requests that have ended: the
+ * gateway's PREFILL of such a request may reach the prompt machine only now. */
 static void writer_tell(struct token_pool *pool, const char *machine, struct transport_peer *peer)
 {
     for (uint32_t i = 0; i < TOKEN_UNCONFIRMED_MAX; i++)

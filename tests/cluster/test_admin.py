@@ -46,7 +46,7 @@ def check_drain(where):
     row = next(line for line in run("machines", *where)[0].splitlines() if line.startswith("token-1"))
     assert row.split()[2] == "draining", row
     assert "machine token-1 is serving" in run("undrain", "token-1", *where)[0]
-    assert 'there is no machine "nobody" here' in run("drain", "nobody", *where, status=1)[1]
+    assert 'there is no machine "absent-0" here' in run("drain", "absent-0", *where, status=1)[1]
     assert "want the name of a machine" in run("drain", "../reload", *where, status=2)[1]
 
 

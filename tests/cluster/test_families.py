@@ -94,13 +94,14 @@ def resumed(model):
 
 
 def refused(name, model):
-    """Returns whether a machine of two ranks is refused with the expected reason."""
+    """Starts a machine of two ranks, which must be refused for the expected reason. Returns [] if it was, otherwise a
+    list with one sentence."""
     try:
         with Cluster(config_of(model, MIXED, {"tensor_parallel": 2})) as cluster:
-            return f"{name}: two ranks start: {cluster.logged()}"
+            return [f"{name}: two ranks start: {cluster.logged()}"]
     except RuntimeError as error:
         assert UNRANKED[name] in str(error), error
-        return None
+        return []
 
 
 def check(name, folder):
@@ -110,7 +111,7 @@ def check(name, folder):
     different = [what for what, got in (("split", served(model, SPLIT)), ("2 stages", served(model, SPLIT, {"stages": 2})),
                                         ("resumed", resumed(model))) if got != alone]
     if name in UNRANKED:
-        different += [what for what in [refused(name, model)] if what is not None]
+        different += refused(name, model)
     elif served(model, MIXED, {"tensor_parallel": 2}) != served(model, SPLIT, {"tensor_parallel": 2}):
         different.append("2 ranks")
     print(f"{name}: {', '.join(different) + ' differ' if different else 'equal'}"
