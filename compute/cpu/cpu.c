@@ -82,6 +82,22 @@ static enum status kernels_choose(enum compute_isa isa, const struct kernels **o
     return ST_OK;
 }
 
+enum status cpu_choice_read(const char *name, enum cpu_choice *out, struct error *error)
+{
+    static const char *const words[] = {
+        [CPU_CHOICE_AUTO] = "auto", [CPU_CHOICE_NEVER] = "never", [CPU_CHOICE_ALWAYS] = "always"};
+    const char *word = getenv(name);
+    *out = CPU_CHOICE_AUTO;
+    if (word == NULL || word[0] == 0)
+        return ST_OK;
+    for (int i = CPU_CHOICE_AUTO; i <= CPU_CHOICE_ALWAYS; i++)
+        if (strcmp(word, words[i]) == 0) {
+            *out = (enum cpu_choice)i;
+            return ST_OK;
+        }
+    return error_set(error, ST_INVALID, "%s = \"%s\": want auto, never or always", name, word);
+}
+
 static uint32_t core_count(void)
 {
     uint32_t count = cores_usable();

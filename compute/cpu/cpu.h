@@ -45,9 +45,12 @@ struct cpu_weights_ahead {
 };
 
 /* A device, or one of its lanes. */
+/* What an environment variable says of a choice that is otherwise measured. */
+enum cpu_choice { CPU_CHOICE_AUTO, CPU_CHOICE_NEVER, CPU_CHOICE_ALWAYS };
+
 /* Which forms are unpacked before they are multiplied with many rows. */
 struct unpack_choice {
-    enum { UNPACK_MEASURED, UNPACK_NEVER, UNPACK_ALWAYS } rule;
+    enum cpu_choice rule;
     bool known[FORM_QUANTISED_COUNT]; /* pays[form] was measured. */
     bool pays[FORM_QUANTISED_COUNT];
 };
@@ -157,6 +160,10 @@ static inline size_t cpu_activation_block(const struct compute_activations *a, u
     return (size_t)(row / a->tile_rows) * (a->cols / 32) + col / 32;
 }
 
+/* cpu.c: reads the environment variable `name`: auto, never or always. Not set or empty = auto.
+ * Returns ST_INVALID for other values. Call it from one thread. */
+enum status cpu_choice_read(const char *name, enum cpu_choice *out, struct error *error);
+
 /* cpu.c: frees a device without lanes, or a lane, with its workers and scratch memory. */
 void cpu_compute_free(struct compute *c);
 
@@ -208,7 +215,7 @@ void cpu_matmul_add(struct compute *c, const struct compute_matrix *m,
                     const struct compute_activations *a, uint32_t row_count, float *x);
 
 /* unpack_choice.c */
-/* Sets the rule: UNPACK_NEVER if the kernels cannot, or what the environment variable CLEAVE_UNPACK
+/* Sets the rule: CPU_CHOICE_NEVER if the kernels cannot, or what the environment variable CLEAVE_UNPACK
  * (auto, never, always) names. */
 enum status cpu_unpack_rule(struct compute *c, struct error *error);
 /* Returns true if products of many rows with matrices of this form should unpack each group first.

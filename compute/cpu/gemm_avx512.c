@@ -263,6 +263,21 @@ INLINE void block_add(struct shape s, const uint8_t *header, const uint8_t *bloc
     }
 }
 
+/* Adds a block, which is multiplied with block `at` of p->tiles. Few blocks have a refined row. */
+INLINE void block_multiply(struct shape plain, const struct kernels_product *p,
+                           const uint8_t *header, const uint8_t *block, size_t at,
+                           vec f[2][TILE_ROWS])
+{
+    const struct kernels_block *a = p->tiles + at;
+    struct shape refined = plain;
+    refined.refined = true;
+    if (__builtin_expect(product_refined(a, 0, plain.rows), 0)) {
+        forget_loads();
+        block_add(refined, header, block, a, p->second_planes + at, f);
+    } else
+        block_add(plain, header, block, a, NULL, f);
+}
+
 /* Writes 16 results of one row, of which `lanes` exist. */
 INLINE void result_write(const struct kernels_product *p, uint32_t output, uint32_t lanes, float *y,
                          vec f)
@@ -333,7 +348,6 @@ INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels
 {
     const __m512i codes = codes_load(form, p);
     const struct shape plain = {form, false, rows, false, codes, p->factor};
-    const struct shape refined = {form, false, rows, true, codes, p->factor};
     const size_t block_bytes = layout_block_bytes(form);
     const uint32_t tiles = (p->rows + p->tile_rows - 1) / p->tile_rows;
     const bool shared = p->prefetch && tiles > 1 && tiles <= SPREAD_TILES;
@@ -342,12 +356,11 @@ INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels
     const uint8_t *header = block;
     struct spread spread = spread_begin(form, p, block, row / p->tile_rows, tiles);
     const size_t first = (size_t)row / p->tile_rows * p->blocks;
-    const struct kernels_block *a = p->tiles + first;
     vec f[2][TILE_ROWS];
 #pragma GCC unroll 6
     for (uint32_t r = 0; r < rows; r++)
         f[0][r] = f[1][r] = v_zero();
-    for (uint32_t b = 0; b < p->blocks; b++, block += block_bytes, a++) {
+    for (uint32_t b = 0; b < p->blocks; b++, block += block_bytes) {
         if (layout_two_level(form) && b % LAYOUT_HEADER_BLOCKS == 0) {
             header = block;
             block += layout_header_bytes(form);
@@ -365,11 +378,7 @@ INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels
 #pragma GCC unroll 20
             for (size_t i = 0; i < block_bytes; i += 64)
                 v_prefetch_l2(block + NEAR_BYTES + i);
-        if (__builtin_expect(product_refined(a, 0, rows), 0)) {
-            forget_loads();
-            block_add(refined, header, block, a, p->second_planes + first + b, f);
-        } else
-            block_add(plain, header, block, a, NULL, f);
+        block_multiply(plain, p, header, block, first + b, f);
     }
     tile_write(plain, p, group, row, f);
 }
@@ -417,23 +426,17 @@ INLINE void unpacked_tile_run(enum kernels_form form, uint32_t rows,
                               uint32_t row)
 {
     const struct shape plain = {form, true, rows, false, _mm512_setzero_si512(), 1};
-    const struct shape refined = {form, true, rows, true, _mm512_setzero_si512(), 1};
     const size_t first = (size_t)row / p->tile_rows * p->blocks;
-    const struct kernels_block *a = p->tiles + first;
     vec f[2][TILE_ROWS];
 #pragma GCC unroll 6
     for (uint32_t r = 0; r < rows; r++)
         f[0][r] = f[1][r] = v_zero();
-    for (uint32_t b = 0; b < p->blocks; b++, a++) {
+    for (uint32_t b = 0; b < p->blocks; b++) {
         const uint8_t *block = (const uint8_t *)&weights[b];
         spread.due += (uint32_t)block_lines;
         for (; spread.due >= spread.tiles; spread.due -= spread.tiles, spread.at += 64)
             v_prefetch_l2(spread.at);
-        if (__builtin_expect(product_refined(a, 0, rows), 0)) {
-            forget_loads();
-            block_add(refined, NULL, block, a, p->second_planes + first + b, f);
-        } else
-            block_add(plain, NULL, block, a, NULL, f);
+        block_multiply(plain, p, NULL, block, first + b, f);
     }
     tile_write(plain, p, group, row, f);
 }

@@ -162,15 +162,16 @@ static enum status lane_open(const struct compute *c, uint32_t i, struct compute
 enum status cpu_lanes_open(struct compute *c, enum compute_lanes when, struct lanes **out,
                            struct error *error)
 {
-    const char *named = getenv("CLEAVE_LANES");
-    if (when == COMPUTE_LANES_AUTO && named != NULL && named[0] != 0) {
-        if (strcmp(named, "never") == 0)
-            when = COMPUTE_LANES_NEVER;
-        else if (strcmp(named, "always") == 0)
-            when = COMPUTE_LANES_ALWAYS;
-        else if (strcmp(named, "auto") != 0)
-            return error_set(error, ST_INVALID, "CLEAVE_LANES = \"%s\": want auto, never or always",
-                             named);
+    static const enum compute_lanes rules[] = {
+        [CPU_CHOICE_AUTO] = COMPUTE_LANES_AUTO,
+        [CPU_CHOICE_NEVER] = COMPUTE_LANES_NEVER,
+        [CPU_CHOICE_ALWAYS] = COMPUTE_LANES_ALWAYS,
+    };
+    if (when == COMPUTE_LANES_AUTO) {
+        enum cpu_choice choice;
+        if (cpu_choice_read("CLEAVE_LANES", &choice, error) != ST_OK)
+            return ST_INVALID;
+        when = rules[choice];
     }
     struct lanes *lanes = calloc(1, sizeof(*lanes));
     if (lanes == NULL)

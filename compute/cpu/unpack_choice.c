@@ -17,18 +17,10 @@
 
 enum status cpu_unpack_rule(struct compute *c, struct error *error)
 {
-    const char *named = getenv("CLEAVE_UNPACK");
-    c->unpack.rule = UNPACK_MEASURED;
-    if (named != NULL && strcmp(named, "never") == 0)
-        c->unpack.rule = UNPACK_NEVER;
-    else if (named != NULL && strcmp(named, "always") == 0)
-        c->unpack.rule = UNPACK_ALWAYS;
-    else if (named != NULL && named[0] != 0 && strcmp(named, "auto") != 0)
-        return error_set(error, ST_INVALID, "CLEAVE_UNPACK = \"%s\": want auto, never or always",
-                         named);
+    enum status status = cpu_choice_read("CLEAVE_UNPACK", &c->unpack.rule, error);
     if (!c->kernels->unpacks)
-        c->unpack.rule = UNPACK_NEVER;
-    return ST_OK;
+        c->unpack.rule = CPU_CHOICE_NEVER;
+    return status;
 }
 
 /* Zeros take as long to multiply as other integers. */
@@ -94,8 +86,8 @@ bool cpu_unpack_pays(struct compute *c, enum kernels_form form)
 {
     struct unpack_choice *choice = &c->unpack;
     struct probe probe;
-    if (choice->rule != UNPACK_MEASURED)
-        return choice->rule == UNPACK_ALWAYS;
+    if (choice->rule != CPU_CHOICE_AUTO)
+        return choice->rule == CPU_CHOICE_ALWAYS;
     if (!choice->known[form] && probe_open(form, &probe)) {
         choice->pays[form] = measure(c, form, &probe);
         choice->known[form] = true;

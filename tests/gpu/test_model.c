@@ -278,15 +278,12 @@ static void check_experts(void)
  * without a rank of their own, and both ways to store the matrix of keys and values. */
 static void check_latent(uint32_t seed)
 {
-    struct synthetic s = synthetic_default();
-    s.architecture = "deepseek2";
+    struct synthetic s = synthetic_latent();
     s.hidden = 128;
     s.ffn = 192;
     s.kv_heads = 1;
     s.head_dim = 48;
     s.rope_dim = 16;
-    s.latent_rank = 64;
-    s.latent_value = 32;
     for (uint32_t i = 0; i < 2; i++) {
         s.heads = i == 0 ? 4 : 20;
         s.latent_q_rank = i == 0 ? 0 : 32;

@@ -516,16 +516,13 @@ static struct model_file *open_model(const struct synthetic *s, uint8_t **image_
 /* Recorded steps of a model with latent attention. */
 static void check_latent(void)
 {
-    struct synthetic s = synthetic_default();
+    struct synthetic s = synthetic_latent();
     uint8_t *image;
-    s.architecture = "deepseek2";
     s.hidden = 128;
     s.ffn = 192;
     s.kv_heads = 1;
     s.head_dim = 48;
     s.rope_dim = 16;
-    s.latent_rank = 64;
-    s.latent_value = 32;
     s.type = s.v_type = COMPUTE_Q8_0;
     s.end_type = COMPUTE_BF16;
     struct model_file *file = open_model(&s, &image);

@@ -2,6 +2,7 @@
 #include "tools/admin/client.h"
 
 #include "common/secret.h"
+#include "common/text.h"
 
 #include <curl/curl.h>
 #include <netdb.h>
@@ -29,11 +30,6 @@ struct admin_client {
     struct curl_slist *headers;
     const char *ca_file;
     long timeout_ms;
-};
-
-struct answer {
-    char *text;
-    size_t bytes;
 };
 
 /* ---- opening ---- */
@@ -218,25 +214,19 @@ const char *admin_client_name(const struct admin_client *client, unsigned gatewa
 
 static size_t answer_arrived(char *bytes, size_t one, size_t size, void *self)
 {
-    struct answer *answer = self;
+    struct text *answer = self;
     (void)one; /* Always 1. */
-    if (answer->bytes + size > ANSWER_BYTES_MAX)
+    if (size > ANSWER_BYTES_MAX - answer->bytes)
         return 0;
-    char *grown = realloc(answer->text, answer->bytes + size + 1);
-    if (grown == NULL)
-        return 0;
-    memcpy(grown + answer->bytes, bytes, size);
-    answer->text = grown;
-    answer->bytes += size;
-    grown[answer->bytes] = 0;
-    return size;
+    text_add(answer, bytes, size);
+    return answer->broken ? 0 : size;
 }
 
 /* The gateway's message in {"error": {"message": …}}, as one line of printable characters. */
-static enum status refused(const struct gateway *g, long http_status, const struct answer *answer,
+static enum status refused(const struct gateway *g, long http_status, const struct text *answer,
                            struct error *error)
 {
-    json_t *root = answer->text != NULL ? json_loadb(answer->text, answer->bytes, 0, NULL) : NULL;
+    json_t *root = answer->data != NULL ? json_loadb(answer->data, answer->bytes, 0, NULL) : NULL;
     const char *message =
         json_string_value(json_object_get(json_object_get(root, "error"), "message"));
     enum status status = http_status == 404 ? ST_NOT_FOUND : ST_INVALID;
@@ -254,7 +244,7 @@ enum status admin_client_text(struct admin_client *client, unsigned gateway, con
                               struct error *error)
 {
     struct gateway *g = &client->gateways[gateway];
-    struct answer answer = {0};
+    struct text answer = {0};
     char url[NAME_BYTES + 256];
     long http_status = 0;
     if (snprintf(url, sizeof(url), "%s%s", g->url, path) >= (int)sizeof(url))
@@ -284,12 +274,15 @@ enum status admin_client_text(struct admin_client *client, unsigned gateway, con
         status = error_set(error, ST_UNREACHABLE, "%s: %s", g->name, curl_easy_strerror(code));
     else if (http_status > 299)
         status = refused(g, http_status, &answer, error);
-    else if (answer.text == NULL)
+    else if (answer.bytes == 0)
         status = error_set(error, ST_IO, "%s: the answer is empty", g->name);
+    text_add(&answer, "", 1); /* Ends the string. */
+    if (status == ST_OK && answer.broken)
+        status = error_set(error, ST_NO_MEMORY, "%s: no memory for the answer", g->name);
     if (status == ST_OK)
-        *text_out = answer.text;
+        *text_out = answer.data;
     else
-        free(answer.text);
+        text_done(&answer);
     return status;
 }
 

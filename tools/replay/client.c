@@ -4,6 +4,7 @@
 #include "tools/replay/client.h"
 
 #include "common/clock.h"
+#include "common/text.h"
 #include "tools/replay/sse.h"
 
 #include <curl/curl.h>
@@ -46,11 +47,6 @@ struct replay_client {
     struct exchange *free;
     uint32_t open_count;
     uint64_t token_count;
-};
-
-struct answer {
-    char *text;
-    size_t size;
 };
 
 const char *replay_failure_name(enum replay_failure failure)
@@ -174,18 +170,12 @@ static size_t body_arrived(char *bytes, size_t one, size_t size, void *self)
 
 static size_t answer_arrived(char *bytes, size_t one, size_t size, void *self)
 {
-    struct answer *answer = self;
-    (void)one;
-    if (answer->size + size > ANSWER_BYTES_MAX)
+    struct text *answer = self;
+    (void)one; /* Always 1. */
+    if (size > ANSWER_BYTES_MAX - answer->bytes)
         return 0;
-    char *grown = realloc(answer->text, answer->size + size + 1);
-    if (grown == NULL)
-        return 0;
-    memcpy(grown + answer->size, bytes, size);
-    answer->text = grown;
-    answer->size += size;
-    grown[answer->size] = 0;
-    return size;
+    text_add(answer, bytes, size);
+    return answer->broken ? 0 : size;
 }
 
 static void http_failed(struct exchange *exchange)
@@ -372,7 +362,7 @@ enum status replay_client_ask(struct replay_client *client, const char *path, co
                               char **answer_out, struct error *error)
 {
     char url[1024];
-    struct answer answer = {0};
+    struct text answer = {0};
     long http_status = 0;
     snprintf(url, sizeof(url), "%s%s", client->options.url, path);
     CURL *easy = curl_easy_init();
@@ -389,11 +379,13 @@ enum status replay_client_ask(struct replay_client *client, const char *path, co
     curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &http_status);
     curl_easy_cleanup(easy);
 
-    if (code == CURLE_OK && http_status == 200 && answer.text != NULL) {
-        *answer_out = answer.text;
+    const bool empty = answer.bytes == 0;
+    text_add(&answer, "", 1); /* Ends the string. */
+    if (code == CURLE_OK && http_status == 200 && !empty && !answer.broken) {
+        *answer_out = answer.data;
         return ST_OK;
     }
-    free(answer.text);
+    text_done(&answer);
     if (code != CURLE_OK)
         return error_set(error, ST_UNREACHABLE, "%s: %s", url, curl_easy_strerror(code));
     enum status status = http_status == 404 || http_status == 405 ? ST_NOT_FOUND : ST_IO;

@@ -35,6 +35,17 @@ struct synthetic synthetic_default(void)
     };
 }
 
+struct synthetic synthetic_latent(void)
+{
+    struct synthetic s = synthetic_default();
+    s.architecture = "deepseek2";
+    s.head_dim = 40;
+    s.rope_dim = 8;
+    s.latent_rank = 64;
+    s.latent_value = 32;
+    return s;
+}
+
 static bool is(const char *a, const char *b)
 {
     return a != NULL && strcmp(a, b) == 0;

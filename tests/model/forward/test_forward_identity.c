@@ -400,13 +400,8 @@ static void check_shapes(void)
     s.logits_cap = 10;
     check_synthetic(s, "gemma2, a window and caps", COMPUTE_KV_I16);
     check_synthetic(s, "gemma2, a window and caps, F16", COMPUTE_KV_F16);
-    s = synthetic_default();
-    s.architecture = "deepseek2";
-    s.head_dim = 40;
-    s.rope_dim = 8;
-    s.latent_rank = 64;
+    s = synthetic_latent();
     s.latent_q_rank = 32;
-    s.latent_value = 32;
     check_synthetic(s, "deepseek2, latent attention", COMPUTE_KV_I16);
     s.heads = 3;
     check_synthetic(s, "deepseek2, latent attention, F16", COMPUTE_KV_F16);

@@ -179,12 +179,7 @@ int main(void)
     s.attention_cap = 3;
     s.logits_cap = 5;
     check_model("gemma2, a window and caps", &s);
-    s = synthetic_default();
-    s.architecture = "deepseek2";
-    s.head_dim = 40; /* Of a query. */
-    s.rope_dim = 8;
-    s.latent_rank = 64;
-    s.latent_value = 32;
+    s = synthetic_latent();
     check_model("deepseek2, latent attention", &s);
     s.latent_apart = true;
     check_model("deepseek2, k and v apart", &s);
