@@ -2,7 +2,8 @@
  * Per block, a panel's quants are unpacked once and multiplied with 4 broadcast activation bytes
  * per vpdpbusd, all exact; then there are two fp32 fma per output. Per block and 6 rows of Q4_1
  * that is 96 vpdpbusd and 36 multiplications and fma on two pipes: 66 cycles, which it reaches (Zen
- * 5, W in the L1 cache). A refined block takes 96 vpdpbusd more, into the same sums.
+ * 5, W in the L1 cache). A refined block takes 96 vpdpbusd more, into the same sums. If
+ * kernels_product.unpack is set, a group is unpacked to bytes once, for all tiles (struct unpacked).
  *
  * The order of the text is the order of the instructions: the file is compiled without gcc's second
  * scheduling pass (meson.build), whose order takes 71 cycles. */
