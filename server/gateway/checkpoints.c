@@ -187,21 +187,37 @@ static uint32_t tokens_complete(const struct gateway *g, const struct gateway_re
     return (r->prompt_count + r->delivered - 1) / block_tokens * block_tokens;
 }
 
-/* True if KV that a request waits for is on its way over the same link ends, or another copy of the
- * token machine is. */
-static bool link_is_busy(const struct gateway *g, const struct fleet_machine *source,
-                         const struct fleet_machine *machine)
+/* Machines whose links are in use, by index. */
+struct busy {
+    struct machine_bits copy;    /* A copy of one of their answers is under way. */
+    struct machine_bits send;    /* They send KV that a request waits for. */
+    struct machine_bits receive; /* Such KV is sent to them. */
+};
+
+/* Read once per check: many answers may be due. */
+static void busy_read(const struct gateway *g, struct busy *out)
 {
+    *out = (struct busy){0};
     for (const struct gateway_request *r = requests_next(g->requests, NULL); r != NULL;
          r = requests_next(g->requests, r)) {
-        if (r->checkpoint.pending > 0 && r->checkpoint.source == source)
-            return true;
-        if (r->state == GATEWAY_REQUEST_PREFILLING && r->token_machine != NULL &&
-            r->token_machine != r->prompt_machine &&
-            (r->prompt_machine == source || r->token_machine == machine))
-            return true;
+        if (r->checkpoint.pending > 0)
+            machine_bits_set(&out->copy, r->checkpoint.source->index, true);
+        if (r->state == GATEWAY_REQUEST_PREFILLING && r->prompt_machine != NULL &&
+            r->token_machine != NULL && r->token_machine != r->prompt_machine) {
+            machine_bits_set(&out->send, r->prompt_machine->index, true);
+            machine_bits_set(&out->receive, r->token_machine->index, true);
+        }
     }
-    return false;
+}
+
+/* True if KV that a request waits for is on its way over the same link ends, or another copy of the
+ * token machine is. */
+static bool link_is_busy(const struct busy *busy, const struct fleet_machine *source,
+                         const struct fleet_machine *machine)
+{
+    return machine_bits_has(&busy->copy, source->index) ||
+           machine_bits_has(&busy->send, source->index) ||
+           machine_bits_has(&busy->receive, machine->index);
 }
 
 /* KV of layers with a window is not copied: the answer uses these blocks again. */
@@ -232,7 +248,8 @@ static bool machine_choose(struct gateway *g, struct gateway_request *r)
     return true;
 }
 
-static void copy_begin(struct gateway *g, struct gateway_request *r, int64_t now_us)
+static void copy_begin(struct gateway *g, struct gateway_request *r, struct busy *busy,
+                       int64_t now_us)
 {
     struct gateway_checkpoint *c = &r->checkpoint;
     uint32_t most = tokens_complete(g, r);
@@ -240,7 +257,7 @@ static void copy_begin(struct gateway *g, struct gateway_request *r, int64_t now
         c->paused_until_us = now_us + PAUSE_US;
         return;
     }
-    if (mode_is(g, "idle") && link_is_busy(g, r->token_machine, c->machine))
+    if (mode_is(g, "idle") && link_is_busy(busy, r->token_machine, c->machine))
         return;
     uint32_t part = c->tokens + COPY_BLOCKS_MAX * block_tokens_of(g, r);
     c->source = r->token_machine;
@@ -248,6 +265,7 @@ static void copy_begin(struct gateway *g, struct gateway_request *r, int64_t now
     c->partial = false;
     c->copies++;
     c->copies &= CHECKPOINT_GENERATION - 1;
+    machine_bits_set(&busy->copy, c->source->index, true);
     reserve_send(g, r);
 }
 
@@ -259,11 +277,13 @@ int64_t gateway_checkpoint_turn(struct gateway *g, int64_t now_us)
         return INT64_MAX;
     if (now_us < g->checkpoint_at_us)
         return g->checkpoint_at_us;
+    struct busy busy;
+    busy_read(g, &busy);
     for (struct gateway_request *r = requests_next(g->requests, NULL); r != NULL;
          r = requests_next(g->requests, r)) {
         any = true;
         if (gateway_request_version(g, r)->kv.prefix_cache && copy_is_due(g, r, now_us))
-            copy_begin(g, r, now_us);
+            copy_begin(g, r, &busy, now_us);
     }
     g->checkpoint_at_us = any ? now_us + CHECK_US : 0;
     return any ? g->checkpoint_at_us : INT64_MAX;
