@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -94,6 +95,12 @@ def by_rank(ranks, word):
     return [ranks[part] for part in parts]
 
 
+# The special tokens of files that do not list them: ids from 0 on. Texts may contain their names.
+TEKKEN_SPECIAL = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]",
+                  "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]",
+                  "[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]"]
+
+
 def check_tekken(program, draw, scratch):
     """A vocabulary of bytes and of pieces of this repository's words; of some tokens no pair exists."""
     words = [word for text in texts_of.documents() for word in text.split()]
@@ -102,7 +109,7 @@ def check_tekken(program, draw, scratch):
     draw.shuffle(pieces)
     pieces = [bytes([byte]) for byte in range(256)] + [piece for piece in pieces if len(piece) > 1][:2500]
     ranks = {piece: rank for rank, piece in enumerate(pieces)}
-    special = 20
+    special = len(TEKKEN_SPECIAL)
     vocab = [{"rank": rank, "token_bytes": base64.b64encode(piece).decode(), "token_str": None}
              for piece, rank in ranks.items()]
     folder = scratch / "tekken"
@@ -115,11 +122,16 @@ def check_tekken(program, draw, scratch):
 
     def wanted(text):
         ids = [1]
-        for word, _ in splitter.pre_tokenize_str(text):
-            ids += by_rank(used, word.encode())
+        for part in re.split(names, text):
+            if part in TEKKEN_SPECIAL:
+                ids.append(TEKKEN_SPECIAL.index(part))
+                continue
+            for word, _ in splitter.pre_tokenize_str(part):
+                ids += by_rank(used, word.encode())
         return ids
 
-    texts = [""] + [texts_of.random_text(draw, words, []) for _ in range(texts_of.TEXTS // 4)]
+    names = "(" + "|".join(re.escape(name) for name in TEKKEN_SPECIAL) + ")"
+    texts = [""] + [texts_of.random_text(draw, words, TEKKEN_SPECIAL) for _ in range(texts_of.TEXTS // 4)]
     compare(program, "tekken.json", folder, wanted, texts, len(vocab) + special)
 
 
