@@ -1,8 +1,8 @@
-/* kv_prefix: one node per span, found through a chained hash table. A node has one or two parts: its
- * blocks of groups without a window, and its window blocks. The `readers` of a node are the requests
- * whose chain ends at the node, plus the nodes directly after it that have readers. So a request
- * counts at one node only, and that holds all nodes before it. Window blocks count their readers one
- * by one.
+/* kv_prefix: one node per span, found through a chained hash table. A node has one or two parts:
+ * its blocks of groups without a window, and its window blocks. The `readers` of a node are the
+ * requests whose chain ends at the node, plus the nodes directly after it that have readers. So a
+ * request counts at one node only, and that holds all nodes before it. Window blocks count their
+ * readers one by one.
  *
  * Parts without readers are in a list in the order of eviction. A part is appended when its last
  * reader leaves, and a chain is left from its end to its start. So the nodes after a node always
@@ -247,10 +247,10 @@ static void windows_leave(struct kv_prefix *prefix, uint32_t end, uint32_t first
 
 static uint32_t end_of(const struct kv_prefix_reader *reader)
 {
-    return reader->chain - 1; /* 0 - 1 is NONE. */
+    return reader->chain_end - 1; /* 0 - 1 is NONE. */
 }
 
-void kv_prefix_windows_leave(struct kv_prefix *prefix, struct kv_prefix_reader *reader)
+void kv_prefix_windows_read_end(struct kv_prefix *prefix, struct kv_prefix_reader *reader)
 {
     windows_leave(prefix, end_of(reader), reader->window_first, reader->window_end);
     reader->window_first = reader->window_end = 0;
@@ -258,7 +258,7 @@ void kv_prefix_windows_leave(struct kv_prefix *prefix, struct kv_prefix_reader *
 
 void kv_prefix_read_end(struct kv_prefix *prefix, struct kv_prefix_reader *reader)
 {
-    kv_prefix_windows_leave(prefix, reader);
+    kv_prefix_windows_read_end(prefix, reader);
     chain_leave(prefix, end_of(reader));
     *reader = (struct kv_prefix_reader){0};
 }
@@ -389,8 +389,8 @@ struct found {
     uint32_t window_end;
 };
 
-/* Returns true if the window blocks of the spans [first, spans), which are all there, are those that
- * the token after the chain sees; *first_seen_out is the first of them. */
+/* Returns true if the window blocks of the spans [first, spans), which are all there, are those
+ * that the token after the chain sees; *first_seen_out is the first of them. */
 static bool windows_suffice(const struct kv_prefix *prefix, uint32_t first, uint32_t spans,
                             uint32_t *first_seen_out)
 {
@@ -406,7 +406,7 @@ static struct found chain_find(const struct kv_prefix *prefix, uint64_t salt,
     uint64_t hash = salt;
     uint32_t parent = NONE;
     uint32_t run = 0;                   /* All spans from this one on have window blocks. */
-    uint32_t window_end = window_first; /* Without KV_PREFIX_COMPUTE. */
+    uint32_t window_end = window_first; /* Without KV_PREFIX_WHOLE_WINDOW. */
     for (uint32_t span = 0; span < spans_max; span++) {
         const uint32_t *own = tokens + (size_t)span * prefix->block_tokens;
         uint32_t first_seen = 0;
@@ -417,7 +417,7 @@ static struct found chain_find(const struct kv_prefix *prefix, uint64_t salt,
         const bool windows = prefix->nodes[parent].windows;
         if (!windows)
             run = span + 1;
-        if (window_first != KV_PREFIX_COMPUTE) {
+        if (window_first != KV_PREFIX_WHOLE_WINDOW) {
             found.end = parent;
             found.spans = span + 1;
             window_end += windows && window_end == span ? 1 : 0;
@@ -427,7 +427,7 @@ static struct found chain_find(const struct kv_prefix *prefix, uint64_t salt,
     }
     if (!is_windowed(prefix)) {
         found.window_first = found.window_end = 0;
-    } else if (window_first != KV_PREFIX_COMPUTE && window_end > window_first) {
+    } else if (window_first != KV_PREFIX_WHOLE_WINDOW && window_end > window_first) {
         found.window_first = window_first;
         found.window_end = window_end;
     }
@@ -458,7 +458,7 @@ uint32_t kv_prefix_read_begin(struct kv_prefix *prefix, uint64_t salt, const uin
     chain_hold(prefix, found.end);
     windows_hold(prefix, found.end, found.window_first, found.window_end);
     tables_fill(prefix, &found, tables);
-    *reader_out = (struct kv_prefix_reader){.chain = found.end + 1,
+    *reader_out = (struct kv_prefix_reader){.chain_end = found.end + 1,
                                             .spans = found.spans,
                                             .window_first = found.window_first,
                                             .window_end = found.window_end};
@@ -514,7 +514,7 @@ static uint32_t span_add(struct kv_prefix *prefix, const struct kv_prefix_blocks
         node_add(prefix, id, hash, parent, blocks, tokens);
     struct node *node = &prefix->nodes[id];
     const bool complete = found && (node->windows || !is_windowed(prefix));
-    if (is_windowed(prefix) && !node->windows && span >= blocks->window_valid &&
+    if (is_windowed(prefix) && !node->windows && span >= blocks->window_valid_first &&
         span >= blocks->tables->window_held) {
         part_add(prefix, id, WINDOWS, blocks->owner, blocks->tables);
         node->windows = true;
@@ -539,9 +539,9 @@ uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, ui
     return count;
 }
 
-/* The caller of kv_prefix_add has become a reader of the window blocks of the spans [first, spans) of
- * the chain that ends at `end`. Makes those from span `read` on the ones that the request reads. The
- * others have been put in the order of eviction by this: those of the last span first. */
+/* The caller of kv_prefix_add has become a reader of the window blocks of the spans [first, spans)
+ * of the chain that ends at `end`. Makes those from span `read` on the ones that the request reads.
+ * The others have been put in the order of eviction by this: those of the last span first. */
 static void windows_reader_set(struct kv_prefix *prefix, uint32_t end, uint32_t first,
                                uint32_t read, struct kv_prefix_reader *reader)
 {
@@ -550,7 +550,7 @@ static void windows_reader_set(struct kv_prefix *prefix, uint32_t end, uint32_t 
         windows_leave(prefix, end, first, spans);
         return;
     }
-    kv_prefix_windows_leave(prefix, reader);
+    kv_prefix_windows_read_end(prefix, reader);
     reader->window_first = first < read ? read : first;
     reader->window_end = spans;
     windows_leave(prefix, end, first, reader->window_first);
@@ -562,8 +562,9 @@ void kv_prefix_add(struct kv_prefix *prefix, const struct kv_prefix_blocks *bloc
     uint64_t hash = blocks->salt;
     uint32_t end = NONE;
     /* The caller reads the window blocks of the spans from `run` to the end of the chain. */
-    uint32_t run =
-        blocks->window_valid < blocks->window_read ? blocks->window_valid : blocks->window_read;
+    uint32_t run = blocks->window_valid_first < blocks->window_read_first
+                       ? blocks->window_valid_first
+                       : blocks->window_read_first;
     for (uint32_t span = 0; span < blocks->spans; span++) {
         hash = span_hash(prefix, hash, blocks->tokens + (size_t)span * prefix->block_tokens);
         const uint32_t id = span_add(prefix, blocks, span, end, hash);
@@ -582,14 +583,14 @@ void kv_prefix_add(struct kv_prefix *prefix, const struct kv_prefix_blocks *bloc
     }
     if (end == NONE)
         return;
-    windows_reader_set(prefix, end, run, blocks->window_read, reader);
+    windows_reader_set(prefix, end, run, blocks->window_read_first, reader);
     chain_leave(prefix, end_of(reader));
-    reader->chain = end + 1;
+    reader->chain_end = end + 1;
     reader->spans = prefix->nodes[end].depth;
 }
 
-void kv_prefix_rest_free(const struct kv_prefix *prefix, kv_owner_id owner,
-                         const struct kv_tables *tables, uint32_t spans)
+void kv_prefix_own_blocks_free(const struct kv_prefix *prefix, kv_owner_id owner,
+                               const struct kv_tables *tables, uint32_t spans)
 {
     for (uint32_t group = 0; group < prefix->group_count; group++)
         for (uint32_t span = 0; span < spans; span++) {

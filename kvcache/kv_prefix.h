@@ -11,16 +11,16 @@
  * answer. A chain has a salt (0 = none), which is compared too. Requests with different salts share
  * no block, so that no client learns from the number of cached tokens what another client has sent.
  *
- * A span has a block in each layer group without a window. In the groups with a window it has either
- * a block in each of them, its *window blocks*, or none. A chain of n spans is useful to a request
- * that computes the tokens after it if those of its last spans that these tokens see have window
- * blocks.
+ * A span has a block in each layer group without a window. In the groups with a window it has
+ * either a block in each of them, its *window blocks*, or none. The tokens after a chain see the
+ * last spans of the chain through their window. So a request can compute these tokens only if these
+ * last spans have window blocks.
  *
- * The cache owns its blocks (KV_PREFIX_OWNER). The blocks of groups without a window are KV_LIVE if
- * a request reads this span or a later span of a chain through it; window blocks are KV_LIVE if a
- * request reads them. Other blocks are KV_CACHED: the pool counts them as available. When
- * kv_pool_take needs them, the cache evicts the blocks whose last reader left first, and in each
- * chain those of the last span first. */
+ * The cache owns its blocks (KV_PREFIX_OWNER). A request that reads a chain reads the blocks of all
+ * spans in the groups without a window, and some of the window blocks (struct kv_prefix_reader).
+ * Blocks that a request reads are KV_LIVE. Other blocks are KV_CACHED: the pool counts them as
+ * available. When kv_pool_take needs them, the cache evicts the blocks whose last reader left
+ * first, and in each chain the blocks of the last span first. */
 #ifndef KVCACHE_KV_PREFIX_H
 #define KVCACHE_KV_PREFIX_H
 
@@ -28,23 +28,23 @@
 
 #define KV_PREFIX_OWNER UINT64_MAX /* The cache as an owner of blocks in the pool. */
 
-/* kv_prefix_read_begin: the caller computes the tokens after the chain. */
-#define KV_PREFIX_COMPUTE UINT32_MAX
+/* window_first in kv_prefix_read_begin, if the caller computes the tokens after the chain. */
+#define KV_PREFIX_WHOLE_WINDOW UINT32_MAX
 
 struct kv_prefix;
 
 /* What a request reads in the cache. All zeros = nothing. */
 struct kv_prefix_reader {
-    uint32_t chain; /* The last span of the chain, as the cache's number + 1; 0 = none. */
-    uint32_t spans; /* Spans of the chain. */
-    /* The window blocks that it reads are those of the spans [window_first, window_end). */
+    uint32_t chain_end; /* For the cache only: stands for the chain's last span; 0 = no chain. */
+    uint32_t spans;     /* Number of spans of the chain. */
+    /* The request reads the window blocks of the spans [window_first, window_end). */
     uint32_t window_first;
     uint32_t window_end;
 };
 
 /* Opens an empty cache for the blocks of `pool` and calls kv_pool_reclaimer_set. A block has
- * block_tokens >= 1 tokens. *groups is copied. The pool must outlive the cache. Returns ST_NO_MEMORY
- * on failure. */
+ * block_tokens >= 1 tokens. *groups is copied. The pool must outlive the cache. Returns
+ * ST_NO_MEMORY on failure. */
 enum status kv_prefix_open(struct kv_pool *pool, const struct layer_groups *groups,
                            uint32_t block_tokens, struct kv_prefix **out);
 /* Frees the cache and its blocks. Requires that no request reads them. NULL is fine. */
@@ -53,21 +53,22 @@ void kv_prefix_close(struct kv_prefix *prefix);
 /* Finds the longest chain with this salt, of at most `spans_max` spans, whose tokens are the first
  * tokens of `tokens`. Requires that `tokens` has spans_max * block_tokens tokens.
  *
- * window_first = KV_PREFIX_COMPUTE: only chains are found that have all window blocks which the
- * tokens after the chain see, and the caller reads these. Otherwise the longest chain is found, and
- * the caller reads the window blocks from span window_first on, up to the first span without them.
+ * window_first = KV_PREFIX_WHOLE_WINDOW: only chains are found that have all window blocks which
+ * the tokens after the chain need, and the caller reads these window blocks. Any other
+ * window_first: a chain is found also without window blocks, and the caller reads the window blocks
+ * from span window_first on, up to the first span that has none.
  *
  * Stores the ids in the first entries of `tables`, and sets tables->held and tables->window_held.
- * The caller is now a reader: what *reader_out names is not evicted until kv_prefix_read_end. Returns
- * the number of spans. */
+ * The caller is now a reader: the blocks that *reader_out names are not evicted until
+ * kv_prefix_read_end. Returns the number of spans. */
 uint32_t kv_prefix_read_begin(struct kv_prefix *prefix, uint64_t salt, const uint32_t *tokens,
                               uint32_t spans_max, uint32_t window_first, struct kv_tables *tables,
                               struct kv_prefix_reader *reader_out);
 
 /* The caller no longer reads anything. Sets *reader to zeros. */
 void kv_prefix_read_end(struct kv_prefix *prefix, struct kv_prefix_reader *reader);
-/* The caller no longer reads window blocks. */
-void kv_prefix_windows_leave(struct kv_prefix *prefix, struct kv_prefix_reader *reader);
+/* The caller no longer reads window blocks. It still reads the chain. */
+void kv_prefix_windows_read_end(struct kv_prefix *prefix, struct kv_prefix_reader *reader);
 
 /* The blocks of a request that kv_prefix_add adds. */
 struct kv_prefix_blocks {
@@ -75,26 +76,29 @@ struct kv_prefix_blocks {
     uint64_t salt;
     const uint32_t *tokens; /* spans * block_tokens tokens. */
     const struct kv_tables *tables;
-    uint32_t spans; /* The first spans, whose KV is complete. */
-    /* From this span on, the request's own window blocks hold the KV of their span, and the request
-     * no longer writes into them. `spans` = it may write into them, or has none. */
-    uint32_t window_valid;
-    /* The request reads window blocks from this span on. `spans` = it reads those that it has read
-     * before this call. */
-    uint32_t window_read;
+    uint32_t spans; /* Number of spans to add, from the request's first. Their KV is complete. */
+    /* The first span whose window blocks are added, too. From this span on, the request's own
+     * window blocks hold the KV of their span, and the request no longer writes into them. Equal
+     * to `spans` = no window blocks are added. */
+    uint32_t window_valid_first;
+    /* After the call, the request reads the window blocks from this span on. Equal to `spans` = the
+     * call does not change which window blocks the request reads. */
+    uint32_t window_read_first;
 };
 
-/* Adds a request's blocks to the cache. Requires that each is a KV_LIVE block of the owner or a
- * block of the cache. The owner's blocks become the cache's, except those for whose tokens and salt
- * the cache already has a block. *reader is what the caller reads, from kv_prefix_read_begin. Unless
- * `spans` is 0, the caller reads after this call the chain of all spans. If the cache has too many
- * spans without blocks, it adds fewer. */
+/* Adds a request's blocks to the cache. Requires that each of them is a KV_LIVE block of the owner
+ * or a block of the cache. The blocks of the owner become blocks of the cache; but if the cache
+ * already has a block for these tokens and this salt, the owner keeps its own. *reader is what the
+ * caller reads, from kv_prefix_read_begin. After the call, the caller reads the chain of all added
+ * spans; nothing changes if blocks->spans is 0. If all layer groups have a window, the cache may
+ * have no room for all spans; then it adds only the first ones. */
 void kv_prefix_add(struct kv_prefix *prefix, const struct kv_prefix_blocks *blocks,
                    struct kv_prefix_reader *reader);
 
-/* Frees the blocks of `owner` in the first `spans` spans that were not added to the cache. */
-void kv_prefix_rest_free(const struct kv_prefix *prefix, kv_owner_id owner,
-                         const struct kv_tables *tables, uint32_t spans);
+/* Frees the blocks in the first `spans` spans that still belong to `owner`, because they were not
+ * added to the cache. */
+void kv_prefix_own_blocks_free(const struct kv_prefix *prefix, kv_owner_id owner,
+                               const struct kv_tables *tables, uint32_t spans);
 
 /* A listener for prefixes that enter or leave the cache. A prefix is in the cache while its last
  * span has blocks in all layer groups. */

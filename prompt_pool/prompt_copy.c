@@ -19,7 +19,7 @@ enum status prompt_copy_begin(struct prompt_pool *pool, struct prompt_request *r
     request->copy = true;
     request->owns_blocks = false;
     kv_prefix_read_begin(options->prefix, request->prefix_salt, request->prompt,
-                         request->span_count, KV_PREFIX_COMPUTE, &request->tables,
+                         request->span_count, KV_PREFIX_WHOLE_WINDOW, &request->tables,
                          &request->reader);
     if (request->tables.held < request->span_count)
         return error_set(error, ST_NOT_FOUND, "machine %s has only %u of %u blocks to copy",

@@ -1,6 +1,6 @@
 /* prompt_prefix: prompts and the prefix cache. The longest cached chain of a prompt's full blocks
- * is read instead of computed. The full blocks of a computed prompt are added to the cache: of layers
- * with a window, those of the last spans, which no later token has taken the place of. The
+ * is read instead of computed. The full blocks of a computed prompt are added to the cache: of
+ * layers with a window, those of the last spans, which no later token has taken the place of. The
  * last prompt token is always computed, because its row gives the first token of the answer. A
  * prompt that wants scores is computed completely. If the KV stays in the blocks of this machine's
  * token pool, the token pool does the look-up and the adding. */
@@ -24,7 +24,7 @@ static void prefix_pin(struct prompt_pool *pool, struct prompt_request *request)
     if (prefix_is_used(pool, request))
         kv_prefix_read_begin(pool->options.prefix, request->prefix_salt, request->prompt,
                              (request->prompt_count - 1) / pool->options.arena.block_tokens,
-                             KV_PREFIX_COMPUTE, &request->tables, &request->reader);
+                             KV_PREFIX_WHOLE_WINDOW, &request->tables, &request->reader);
 }
 
 static void prefix_unpin(struct prompt_pool *pool, struct prompt_request *request)
@@ -85,11 +85,11 @@ void prompt_prefix_stats_add(struct prompt_pool *pool, const struct prompt_reque
         request->prompt_count - prompt_prefix_tokens_left(pool, request);
 }
 
-/* Adds the full blocks of the first `tokens` tokens, which are computed; of layers with a window those
- * that no later span has taken the place of. After that, the request reads the blocks of layers with
- * a window from span window_read on. */
+/* Adds the full blocks of the first `tokens` tokens, which are computed; of layers with a window
+ * those that no later span has taken the place of. After that, the request reads the blocks of
+ * layers with a window from span window_read_first on. */
 static void blocks_add(struct prompt_pool *pool, struct prompt_request *request, uint32_t tokens,
-                       uint32_t window_read)
+                       uint32_t window_read_first)
 {
     const struct kv_arena *arena = &pool->options.arena;
     const uint32_t spans = layer_groups_spans(tokens, arena->block_tokens);
@@ -100,8 +100,8 @@ static void blocks_add(struct prompt_pool *pool, struct prompt_request *request,
         .tokens = request->prompt,
         .tables = &request->tables,
         .spans = tokens / arena->block_tokens,
-        .window_valid = spans > keep ? spans - keep : 0,
-        .window_read = window_read,
+        .window_valid_first = spans > keep ? spans - keep : 0,
+        .window_read_first = window_read_first,
     };
     kv_tables_mark(&request->tables, &arena->groups, pool->options.kv, request->owner, 0, spans,
                    KV_LIVE);
@@ -135,6 +135,6 @@ void prompt_prefix_free(struct prompt_pool *pool, struct prompt_request *request
                        request->owner, 0, spans);
     if (prefix == NULL || request->local)
         return;
-    kv_prefix_rest_free(prefix, request->owner, &request->tables, spans);
+    kv_prefix_own_blocks_free(prefix, request->owner, &request->tables, spans);
     kv_prefix_read_end(prefix, &request->reader);
 }

@@ -35,7 +35,7 @@ uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *
     if (request->cached)
         kv_prefix_read_begin(pool->options.prefix, request->prefix_salt, request->tokens,
                              tokens / pool->options.memory.block_tokens,
-                             request->local ? KV_PREFIX_COMPUTE
+                             request->local ? KV_PREFIX_WHOLE_WINDOW
                                             : token_blocks_window_first(pool, request),
                              tables, &request->reader);
     sched_memory_window_held(pool->memory, token_slot_of(pool, request), tables->window_held);
@@ -68,7 +68,7 @@ void token_blocks_grow(struct token_pool *pool, struct token_request *request)
     if (request->reader.window_end > 0 &&
         layer_groups_window_first(groups_of(pool), memory->block_tokens, next) >=
             request->reader.window_end)
-        kv_prefix_windows_leave(pool->options.prefix, &request->reader);
+        kv_prefix_windows_read_end(pool->options.prefix, &request->reader);
 }
 
 void token_blocks_quarantine(struct token_pool *pool, const struct token_request *request)
@@ -77,11 +77,11 @@ void token_blocks_quarantine(struct token_pool *pool, const struct token_request
                    token_blocks_of(pool, request)->spans, KV_QUARANTINED);
 }
 
-/* Returns the first span whose blocks of layers with a window have the KV of this span, if the KV of
- * the first `tokens` tokens is complete: earlier ones were not sent, or later spans have taken their
- * place. */
-static uint32_t window_valid(const struct token_pool *pool, const struct token_request *request,
-                             uint32_t tokens)
+/* Returns the first span whose blocks of layers with a window have the KV of this span, if the KV
+ * of the first `tokens` tokens is complete: earlier ones were not sent, or later spans have taken
+ * their place. */
+static uint32_t window_valid_first(const struct token_pool *pool,
+                                   const struct token_request *request, uint32_t tokens)
 {
     const uint32_t spans = sched_memory_spans_of(&pool->options.memory, tokens);
     const uint32_t keep = request->tables.keep;
@@ -91,9 +91,9 @@ static uint32_t window_valid(const struct token_pool *pool, const struct token_r
 }
 
 /* Adds the first `spans` spans to the prefix cache; of layers with a window only those from span
- * window_valid on. Requires that their K and V are complete and their blocks live. */
+ * window_valid_first on. Requires that their K and V are complete and their blocks live. */
 static void spans_add(struct token_pool *pool, struct token_request *request, uint32_t spans,
-                      uint32_t window_valid)
+                      uint32_t window_valid_first)
 {
     const struct kv_prefix_blocks blocks = {
         .owner = request->owner,
@@ -101,8 +101,8 @@ static void spans_add(struct token_pool *pool, struct token_request *request, ui
         .tokens = request->tokens,
         .tables = &request->tables,
         .spans = spans,
-        .window_valid = window_valid,
-        .window_read = spans,
+        .window_valid_first = window_valid_first,
+        .window_read_first = spans,
     };
     kv_prefix_add(pool->options.prefix, &blocks, &request->reader);
 }
@@ -114,7 +114,7 @@ static void prefix_add(struct token_pool *pool, struct token_request *request, u
 {
     const uint32_t spans = tokens / pool->options.memory.block_tokens;
     if (request->cached)
-        spans_add(pool, request, spans, ends ? window_valid(pool, request, tokens) : spans);
+        spans_add(pool, request, spans, ends ? window_valid_first(pool, request, tokens) : spans);
 }
 
 /* Blocks of layers with a window are not kept: before the window of the answer, none was sent. */
@@ -165,7 +165,7 @@ void token_blocks_leave(struct token_pool *pool, struct token_request *request)
     if (request->generated > 0)
         prefix_add(pool, request, request->prompt_tokens + request->generated - 1, true);
     if (prefix != NULL)
-        kv_prefix_rest_free(prefix, request->owner, &request->tables, spans);
+        kv_prefix_own_blocks_free(prefix, request->owner, &request->tables, spans);
     else
         kv_tables_free(&request->tables, groups_of(pool), pool->options.kv, request->owner, 0,
                        spans);

@@ -1,10 +1,10 @@
-/* Goal: the prefix cache finds the longest cached chain and never a wrong one; with attention windows,
- * it finds the longest one after which a request can go on. Blocks in use stay; all others can be
- * evicted, ends of chains and least recently used blocks first. Method: random prompts over few
- * tokens, so that many begin alike, are entered, computed and left in any order, while another owner
- * takes memory. Each block remembers which tokens were "computed" into it, and every found block
- * must have those of the prompt while it is read. The pool and the cache check their invariants
- * after each operation. */
+/* Goal: the prefix cache finds the longest cached chain and never a wrong one; with attention
+ * windows, it finds the longest one after which a request can go on. Blocks in use stay; all others
+ * can be evicted, ends of chains and least recently used blocks first. Method: random prompts over
+ * few tokens, so that many begin alike, are entered, computed and left in any order, while another
+ * owner takes memory. Each block remembers which tokens were "computed" into it, and every found
+ * block must have those of the prompt while it is read. The pool and the cache check their
+ * invariants after each operation. */
 #include "common/prefix_hash.h"
 #include "kvcache/kv_prefix.h"
 #include "tests/check.h"
@@ -22,8 +22,8 @@
 
 #define SALT 0x123456789abcdef0u
 
-/* How a request uses the cache: as a prompt machine (COMPUTE), as a machine that computes the prompt
- * in the blocks of the answer (BOTH), or as a token machine that receives the prompt's KV
+/* How a request uses the cache: as a prompt machine (COMPUTE), as a machine that computes the
+ * prompt in the blocks of the answer (BOTH), or as a token machine that receives the prompt's KV
  * (RECEIVE). */
 enum use { COMPUTE, BOTH, RECEIVE, USES };
 
@@ -162,8 +162,8 @@ static void check_all(void)
     check_heard();
 }
 
-/* Returns the number of spans that the cache should find for a request that computes the tokens after
- * them (`computes`), or that only needs the chain. */
+/* Returns the number of spans that the cache should find for a request that computes the tokens
+ * after them (`computes`), or that only needs the chain. */
 static uint32_t longest(const struct reader *r, bool computes)
 {
     uint32_t best = 0;
@@ -195,8 +195,8 @@ static void reader_init(struct reader *r, enum use use, uint64_t salt, uint32_t 
 static uint32_t reader_enter(struct reader *r)
 {
     return kv_prefix_read_begin(prefix, r->salt, r->tokens, r->full,
-                                r->use == RECEIVE ? r->window_first : KV_PREFIX_COMPUTE, &r->tables,
-                                &r->chain);
+                                r->use == RECEIVE ? r->window_first : KV_PREFIX_WHOLE_WINDOW,
+                                &r->tables, &r->chain);
 }
 
 static void check_found(const struct reader *r)
@@ -253,8 +253,8 @@ static void reader_add(struct reader *r, bool ends)
         .tokens = r->tokens,
         .tables = &r->tables,
         .spans = r->full,
-        .window_valid = ends ? valid : r->full,
-        .window_read = r->use == COMPUTE ? r->window_first : r->full,
+        .window_valid_first = ends ? valid : r->full,
+        .window_read_first = r->use == COMPUTE ? r->window_first : r->full,
     };
     kv_prefix_add(prefix, &blocks, &r->chain);
     CHECK(r->chain.spans == r->full && (!some_full() || longest(r, false) == r->full));
@@ -285,7 +285,7 @@ static void step_leave(struct reader *r)
         return;
     if (r->computed && r->use != COMPUTE)
         reader_add(r, true);
-    kv_prefix_rest_free(prefix, owner_of(r), &r->tables, r->full + 1);
+    kv_prefix_own_blocks_free(prefix, owner_of(r), &r->tables, r->full + 1);
     kv_prefix_read_end(prefix, &r->chain);
     r->used = false;
 }
