@@ -13,7 +13,7 @@
 
 #include <stdio.h>
 
-#define ENGINE_SAMPLES_MAX 99 /* Samples of one case with one number of threads. */
+#define ENGINE_SAMPLES_MAX 99 /* Most samples of a case with one number of threads. */
 
 struct engine_sample {
     double tokens_a_second;
@@ -27,10 +27,12 @@ enum status engine_results_open(struct engine_results **out);
 void engine_results_close(struct engine_results *results); /* NULL is fine */
 
 /* Adds the samples of a file that engine_results_write wrote. Cases that this release does not have
- * are skipped. Errors name the file: ST_INVALID, or ST_NO_RESOURCE as engine_results_add. */
+ * are skipped. Returns ST_INVALID if the file cannot be read or is not of this kind, and
+ * ST_NO_RESOURCE for the reasons that engine_results_add has; the error names the file. Samples
+ * that were added before the error stay. */
 enum status engine_results_read(struct engine_results *results, const char *path,
                                 struct error *error);
-/* Writes all samples to the file, which is replaced. Returns ST_IO on failure. */
+/* Writes all samples to the file, and replaces its content. Returns ST_IO on failure. */
 enum status engine_results_write(const struct engine_results *results, const char *path,
                                  struct error *error);
 
@@ -47,7 +49,8 @@ void engine_results_print(const struct engine_results *results, const struct eng
                           uint32_t threads, const struct model_hyper *hyper, size_t weight_bytes,
                           FILE *file);
 
-/* Prints median and range of the samples' limits, for each number of threads. */
+/* Prints a table of the computer's limits (struct roofline): median and range over all samples, for
+ * each of the numbers of threads in `threads` [threads_count]. */
 void engine_results_print_roofline(const struct engine_results *results, const uint32_t *threads,
                                    uint32_t threads_count, FILE *file);
 

@@ -7,7 +7,7 @@
 static bool is_end(const struct sampling *sampling, uint32_t id)
 {
     for (uint32_t i = 0; i < sampling->end_count; i++)
-        if (sampling->ends[i] == id)
+        if (sampling->end_tokens[i] == id)
             return true;
     return false;
 }
@@ -24,8 +24,8 @@ void answer_sample_fill(const struct sampling *sampling, uint32_t vocab, uint32_
     if (index >= sampling->output_tokens_min)
         return;
     for (uint32_t i = 0; i < sampling->end_count; i++)
-        if (sampling->ends[i] < vocab)
-            out->choice.masked[out->choice.masked_count++] = sampling->ends[i];
+        if (sampling->end_tokens[i] < vocab)
+            out->choice.masked[out->choice.masked_count++] = sampling->end_tokens[i];
 }
 
 /* Broken weights can give infinite logits; a message (and JSON) can hold only finite numbers. */

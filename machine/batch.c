@@ -107,8 +107,8 @@ static void constrain_sample(struct machine *m, struct machine_batch *batch, uin
     if (answer == NULL)
         return;
     enum status status =
-        grammar_answer_mask(answer, sample->choice.sampling.ends, sample->choice.sampling.end_count,
-                            &sample->allowed, &error);
+        grammar_answer_mask(answer, sample->choice.sampling.end_tokens,
+                            sample->choice.sampling.end_count, &sample->allowed, &error);
     batch->mask_bytes += GRAMMAR_MASK_WORDS(m->shape.hyper.vocab) * sizeof(uint32_t);
     if (status == ST_OK && m->executor->pushes_kv && batch->mask_bytes > MASKS_BYTES_MAX)
         status = error_set(&error, ST_NO_RESOURCE, "too many constrained answers in one batch");

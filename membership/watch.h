@@ -1,8 +1,8 @@
 /* watch: reports to a gateway the machines that are registered in etcd: first all of them, then
- * each change. While etcd does not answer, no machine is reported as gone.
- * server/serve_members.c makes every call, on the gateway's event loop thread. Watch repeats failed
- * calls without limit, and ignores entries beyond the first 4096. It never blocks, never logs,
- * writes nothing to etcd (see registration.h), and does not connect to the machines. */
+ * each change. While etcd does not answer, no machine is reported as gone. server/serve_members.c
+ * and server/serve_reload.c make every call, on the gateway's event loop thread. Watch repeats
+ * failed calls without limit, and ignores entries beyond the first 4096. It never blocks, never
+ * logs, writes nothing to etcd (see registration.h), and does not connect to the machines. */
 #ifndef MEMBERSHIP_WATCH_H
 #define MEMBERSHIP_WATCH_H
 
@@ -13,7 +13,8 @@
 
 struct watch;
 
-/* Functions of the caller. Only watch_turn calls them. */
+/* Functions of the caller. Only watch_turn calls them; they must not call the functions below.
+ * Their pointer arguments are valid during the call. */
 struct watch_events {
     /* A machine has registered, or its entry has changed. Also called for each usable entry after
      * watch_report_again. */
@@ -23,14 +24,14 @@ struct watch_events {
     /* An entry cannot be used. Called when the entry is new or has changed, and after
      * watch_report_again. The text contains key and value. */
     void (*unusable)(void *self, const char *text);
-    /* connected = true: etcd answers, and `text` names the endpoint; false: `text` says why etcd
-     * does not answer. Called when `connected` or the reason has changed. */
+    /* connected = true: etcd answers, and `text` names the endpoint. connected = false: `text` has
+     * the reason why etcd does not answer. Called when `connected` or the reason has changed. */
     void (*connection_changed)(void *self, bool connected, const char *text);
 };
 
 struct watch_options {
     const struct config *config; /* For etcd_open. Read during watch_open only. */
-    const char *prefix;          /* See member_key. */
+    const char *prefix;          /* Beginning of the keys, see member_key. It is copied. */
     const struct clock *clock;   /* Must outlive the watch. */
     struct watch_events events;
     void *self; /* First argument of all events. */
@@ -47,9 +48,9 @@ void watch_report_again(struct watch *w);
 
 /* Returns a descriptor for the caller's epoll set; the watch owns it. */
 int watch_fd(const struct watch *w);
-/* Moves the watch forward and calls the events. The caller calls it after watch_open and
- * watch_report_again, when the descriptor is readable, and when the number of milliseconds that it
- * last returned has passed; -1 = no time limit. */
+/* Does the work that is due, and calls the events. Returns the number of milliseconds after which
+ * the caller calls it again; -1 = no such time. The caller also calls it after watch_open, after
+ * watch_report_again, and when the descriptor is readable. */
 int watch_turn(struct watch *w);
 
 #endif

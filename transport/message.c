@@ -35,8 +35,8 @@ static const struct message_rule sampling_rules[] = {
     RANGE(sampling, answer_tokens, 0, LIMIT_CONTEXT_TOKENS),
     RANGE(sampling, adapter, 0, LIMIT_ADAPTERS),
     RANGE(sampling, padding, 0, 0),
-    RANGE(sampling, end_count, 0, LENGTH(((struct sampling *)0)->ends)),
-    COUNTED(sampling, ends, end_count),
+    RANGE(sampling, end_count, 0, LENGTH(((struct sampling *)0)->end_tokens)),
+    COUNTED(sampling, end_tokens, end_count),
 };
 static const struct message_layout sampling_layout = {RULES(sampling_rules)};
 

@@ -1,4 +1,4 @@
-/* answer_format: how a model writes reasoning and calls of tools in its answers. When the gateway
+/* answer_format: how a model writes reasoning and tool calls in its answers. When the gateway
  * opens a model, server/api/served_model.c finds the model's format from the text of its chat
  * template; for each request, server/api/encode.c calls answer_begin_find on a text thread.
  * answer_parser.h reads answers in a format, and answer_calls.h writes constraints for such

@@ -17,7 +17,7 @@ void parser_drop(struct answer_parser *p, size_t bytes)
 void parser_report(struct answer_parser *p, enum answer_part part, size_t bytes)
 {
     if (bytes > 0)
-        p->options.part(p->options.self, part, parser_text(p), bytes);
+        p->options.on_part(p->options.self, part, parser_text(p), bytes);
     parser_drop(p, bytes);
 }
 
@@ -176,7 +176,7 @@ enum status answer_parser_open(const struct answer_options *options, struct answ
     const enum answer_reasoning reasoning = options->format.reasoning;
     p->options = *options;
     p->family = answer_family_of(&options->format);
-    if (!options->calls && p->family != &answer_family_harmony)
+    if (!options->finds_calls && p->family != &answer_family_harmony)
         p->family = &answer_family_none;
     p->section = SECTION_FAMILY;
     if (reasoning == ANSWER_REASONING_THINK || reasoning == ANSWER_REASONING_MISTRAL) {
@@ -220,7 +220,7 @@ void answer_parser_feed(struct answer_parser *p, const char *text, size_t bytes)
     }
     p->held.broken = false; /* what is held stays */
     parser_report(p, ANSWER_PART_CONTENT, parser_text_bytes(p));
-    p->options.part(p->options.self, ANSWER_PART_CONTENT, text, bytes);
+    p->options.on_part(p->options.self, ANSWER_PART_CONTENT, text, bytes);
 }
 
 void answer_parser_finish(struct answer_parser *p)
@@ -242,7 +242,7 @@ static bool is_marker(const char *token, size_t bytes, enum answer_marker marker
     return bytes == strlen(text) && memcmp(token, text, bytes) == 0;
 }
 
-bool answer_parser_needs(const struct answer_parser *p, const char *token, size_t bytes)
+bool answer_parser_token_is_marker(const struct answer_parser *p, const char *token, size_t bytes)
 {
     const enum answer_reasoning reasoning = p->options.format.reasoning;
     for (const enum answer_marker *m = p->family->markers; *m != ANSWER_MARKER_NONE; m++)

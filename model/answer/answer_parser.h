@@ -1,15 +1,16 @@
 /* answer_parser: splits the text of an answer, which arrives in pieces, into reasoning, content and
- * calls of tools. The result does not depend on where the text was cut into pieces. A completion
- * (server/http/completion_parts.c) has one parser for each choice, and makes every call on the
- * gateway's event loop thread.
+ * tool calls. The result does not depend on where the text was cut into pieces. A completion
+ * (server/http/completion*.c) has one parser for each choice, and makes every call on the gateway's
+ * event loop thread.
  *
- * Text that begins like a call but is no call is reported as content. White space around calls and
- * around reasoning is left out. The arguments of a call are reported piece by piece, as soon as the
- * call's name is known; control characters inside their strings are escaped. If arguments are not
- * valid JSON, the text from the wrong byte on is content.
+ * Text that begins like a call but is no call is reported as content. White space (up to 64 bytes)
+ * around calls and around reasoning is left out. A call's text is held back until the call's name
+ * is known. After that, the arguments are reported piece by piece as they arrive, and control
+ * characters inside their strings are escaped. If the arguments are not valid JSON, the text from
+ * the wrong byte on is content.
  *
- * A call's text is held back until the call's name is known. The parser does not check arguments
- * against schemas (answer_calls.h does), and knows no tokens. */
+ * The parser does not check arguments against schemas (constraints of answer_calls.h make the model
+ * follow them), and knows no tokens. */
 #ifndef MODEL_ANSWER_ANSWER_PARSER_H
 #define MODEL_ANSWER_ANSWER_PARSER_H
 
@@ -31,14 +32,15 @@ enum answer_part {
 struct answer_options {
     struct answer_format format;
     enum answer_begin begin; /* Result of answer_begin_find for the prompt. */
-    bool calls;              /* true: calls are looked for. false: the text of calls is content. */
-    /* Names of the request's tools, each between two line breaks: "\nname\nname\n". In the forms
-     * without a marker (llama3, json), only calls of these names count as calls. The text must
-     * outlive the parser. */
-    const char *names;
-    /* Receives the parts in order, during answer_parser_feed and answer_parser_finish. */
-    void (*part)(void *self, enum answer_part part, const char *text, size_t bytes);
-    void *self; /* First argument of `part`. */
+    bool finds_calls;        /* false: the text of calls is reported as content. */
+    /* Names of the request's tools, each between two line breaks: "\nname\nname\n". Calls without a
+     * marker before them (possible in the formats llama3 and json) count as calls only if they have
+     * one of these names. The text must outlive the parser. */
+    const char *tool_names;
+    /* Receives the parts in order, during answer_parser_feed and answer_parser_finish. `text` is
+     * valid during the call. */
+    void (*on_part)(void *self, enum answer_part part, const char *text, size_t bytes);
+    void *self; /* First argument of on_part. */
 };
 
 struct answer_parser;
@@ -47,14 +49,15 @@ struct answer_parser;
 enum status answer_parser_open(const struct answer_options *options, struct answer_parser **out);
 void answer_parser_close(struct answer_parser *p); /* NULL is fine. */
 
-/* Adds a piece of the answer's text. If there is no memory, all text so far is content. */
+/* Adds a piece of the answer's text. If memory runs out, the piece and the text that was held back
+ * are reported as content. */
 void answer_parser_feed(struct answer_parser *p, const char *text, size_t bytes);
-/* Ends the answer: reports the text that was held back. */
+/* Ends the answer: reports the text that was held back, as reasoning or content. */
 void answer_parser_finish(struct answer_parser *p);
 /* Returns true if the text so far ends inside the reasoning. */
 bool answer_parser_in_reasoning(const struct answer_parser *p);
 /* Returns true if the control token with this text is a marker of the format. The caller then feeds
  * its text, although clients do not see control tokens. */
-bool answer_parser_needs(const struct answer_parser *p, const char *token, size_t bytes);
+bool answer_parser_token_is_marker(const struct answer_parser *p, const char *token, size_t bytes);
 
 #endif

@@ -34,7 +34,7 @@ static bool name_is_known(const struct answer_parser *p)
 {
     char line[ANSWER_NAME_BYTES + 2];
     snprintf(line, sizeof(line), "\n%s\n", p->call.name);
-    return p->options.names != NULL && strstr(p->options.names, line) != NULL;
+    return p->options.tool_names != NULL && strstr(p->options.tool_names, line) != NULL;
 }
 
 /* Gives the name. Returns false if this is no call. */
@@ -43,7 +43,7 @@ static bool announce(struct answer_parser *p)
     struct call_scan *c = &p->call;
     if ((c->listed_names_only && !name_is_known(p)) || p->calls == ANSWER_CALLS_MAX)
         return false;
-    p->options.part(p->options.self, ANSWER_PART_CALL, c->name, strlen(c->name));
+    p->options.on_part(p->options.self, ANSWER_PART_CALL, c->name, strlen(c->name));
     p->calls++;
     c->call_reported = true;
     parser_drop(p, c->arguments_offset);
@@ -158,7 +158,7 @@ static void control_escape(struct answer_parser *p)
         snprintf(escape, sizeof(escape), "\\%c", known[1]);
     else
         snprintf(escape, sizeof(escape), "\\u%04x", (unsigned char)byte);
-    p->options.part(p->options.self, ANSWER_PART_ARGUMENTS, escape, strlen(escape));
+    p->options.on_part(p->options.self, ANSWER_PART_ARGUMENTS, escape, strlen(escape));
     parser_drop(p, 1);
 }
 
@@ -182,7 +182,7 @@ static enum call_step object_done(struct answer_parser *p)
         c->arguments_offset = c->scanned;
         if (!c->has_name || !announce(p))
             return wrong(p);
-        p->options.part(p->options.self, ANSWER_PART_ARGUMENTS, "{}", 2);
+        p->options.on_part(p->options.self, ANSWER_PART_ARGUMENTS, "{}", 2);
         c->arguments_done = true;
     }
     flush(p);

@@ -71,7 +71,7 @@ static enum step header_step(struct answer_parser *p)
         word_find(text, bytes, answer_marker_text(ANSWER_MARKER_CHANNEL), &channel);
     size_t name_bytes = word_find(text, bytes, "to=functions.", &name);
     bool analysis = channel_bytes == 8 && memcmp(channel, "analysis", 8) == 0;
-    if (name_bytes > 0 && p->options.calls) {
+    if (name_bytes > 0 && p->options.finds_calls) {
         parser_call_begin(p, bytes + strlen(marker), name, name_bytes, false);
         return state_set(p, IN_CALL);
     }

@@ -29,11 +29,11 @@ static const struct {
 
 /* The packed tensors of one matrix. */
 struct matrix {
-    const struct packed *p;
+    const struct packed_settings *p;
     char name[160]; /* Without ending. */
     const struct mapped_tensor *quants, *scales, *zeros;
     uint64_t rows, cols, experts;
-    uint64_t group, groups; /* Columns that share a scale; scales of a row. */
+    uint64_t group_columns, groups; /* Columns that share a scale; scales of a row. */
     enum compute_type type;
 };
 
@@ -126,29 +126,30 @@ static enum status order_check(const struct folder *f, const struct matrix *m, c
     for (uint64_t i = 0; i < m->cols; i++) {
         int32_t group;
         memcpy(&group, (const uint8_t *)t->data + 4 * i, sizeof(group));
-        if (group < 0 || (uint64_t)group != i / m->group)
+        if (group < 0 || (uint64_t)group != i / m->group_columns)
             return error_set(error, ST_UNSUPPORTED,
                              "tensor %.120s: column %" PRIu64 " is in group %" PRId32
                              ", want %" PRIu64
                              ": columns in another order (desc_act, actorder) are "
                              "not supported",
-                             name, i, group, i / m->group);
+                             name, i, group, i / m->group_columns);
     }
     return ST_OK;
 }
 
 static enum status groups_set(struct matrix *m, struct error *error)
 {
-    m->group = m->p->group != 0 ? m->p->group : m->cols;
-    m->groups = m->cols / m->group;
+    m->group_columns = m->p->group_columns != 0 ? m->p->group_columns : m->cols;
+    m->groups = m->cols / m->group_columns;
     if (m->rows <= UINT32_MAX && m->cols <= UINT32_MAX && m->cols % BLOCK == 0 &&
-        m->group % BLOCK == 0 && m->cols % m->group == 0)
+        m->group_columns % BLOCK == 0 && m->cols % m->group_columns == 0)
         return ST_OK;
     return error_set(error, ST_UNSUPPORTED,
                      "tensor %.120s%s: weights of %" PRIu64 " x %" PRIu64 " in groups of %" PRIu64
                      " columns: want groups of a multiple of %d columns, "
                      "and whole groups",
-                     m->name, endings[m->p->format].quants, m->rows, m->cols, m->group, BLOCK);
+                     m->name, endings[m->p->format].quants, m->rows, m->cols, m->group_columns,
+                     BLOCK);
 }
 
 /* GPTQ: quants [cols / each × rows]; AWQ: [cols × rows / each]. */
@@ -197,7 +198,7 @@ static enum status read_stack(const struct folder *f, struct matrix *m, struct e
 {
     const uint64_t *dims = m->quants->dims;
     m->rows = dims[2], m->groups = dims[1], m->experts = dims[3];
-    m->group = BLOCK, m->type = COMPUTE_MXFP4;
+    m->group_columns = BLOCK, m->type = COMPUTE_MXFP4;
     uint64_t all;
     if (m->quants->dim_count != 4 || dims[0] != BLOCK / 2 ||
         __builtin_mul_overflow(m->groups, BLOCK, &m->cols) ||
@@ -212,7 +213,7 @@ static enum status read_stack(const struct folder *f, struct matrix *m, struct e
 }
 
 /* Describes the matrix whose quants are `quants`, and checks the tensors that belong to them. */
-static enum status matrix_read(const struct packed *p, const struct folder *f,
+static enum status matrix_read(const struct packed_settings *p, const struct folder *f,
                                const struct mapped_tensor *quants, struct matrix *m,
                                struct error *error)
 {
@@ -239,12 +240,13 @@ static enum status matrix_read(const struct packed *p, const struct folder *f,
     return status == ST_OK ? scales_check(m->scales, error) : status;
 }
 
-static bool is_quants(const struct packed *p, const struct mapped_tensor *t)
+static bool is_quants(const struct packed_settings *p, const struct mapped_tensor *t)
 {
     return t->integer != MAPPED_NO_INTEGER && ends_with(t->name, endings[p->format].quants);
 }
 
-enum status packed_tensors_add(const struct packed *p, struct folder *f, struct error *error)
+enum status packed_tensors_add(const struct packed_settings *p, struct folder *f,
+                               struct error *error)
 {
     const size_t count = folder_tensor_count(f);
     enum status status = ST_OK;
@@ -349,7 +351,7 @@ static void q8_0_write(const struct matrix *m, uint64_t row, uint64_t col, struc
 static enum status block_write(const struct matrix *m, uint64_t row, uint64_t col, uint8_t *out,
                                struct error *error)
 {
-    const uint64_t group = col / m->group;
+    const uint64_t group = col / m->group_columns;
     const float scale = scale_of(m, row, group);
     const uint32_t zero = zero_of(m, row, group), middle = m->p->bits == 8 ? 128 : 8;
     const uint16_t half = half_to_f16(scale);
@@ -411,7 +413,7 @@ static enum status rows_write(const struct matrix *m, uint64_t first, uint64_t c
     return ST_OK;
 }
 
-enum status packed_read(const struct packed *p, const struct folder *f,
+enum status packed_read(const struct packed_settings *p, const struct folder *f,
                         const struct mapped_tensor *t, uint32_t first, uint32_t count, void **out,
                         struct error *error)
 {

@@ -91,11 +91,11 @@ static bool is_dense(const json_t *value)
 static enum status read_integers(const struct quantization_reader *r, const char *name,
                                  const json_t *group, bool packed, struct quantization *out)
 {
-    const struct packed before = out->packed;
+    const struct packed_settings before = out->packed;
     enum status status = quantization_read_integers(r, name, json_object_get(group, "weights"),
                                                     packed, &out->packed);
     if (status != ST_OK || before.format == PACKED_NONE ||
-        (before.bits == out->packed.bits && before.group == out->packed.group &&
+        (before.bits == out->packed.bits && before.group_columns == out->packed.group_columns &&
          before.has_zero_points == out->packed.has_zero_points))
         return status;
     return quantization_refuse(r, "config_groups", json_object_get(r->config, "config_groups"),
@@ -159,7 +159,8 @@ static enum status read_config(const struct folder *f, struct quantization *out,
     if (quantization_is_text(method, "awq"))
         return quantization_read_awq(&r, &out->packed);
     if (quantization_is_text(method, "mxfp4")) {
-        out->packed = (struct packed){.format = PACKED_MXFP4, .bits = 4, .group = 32};
+        out->packed =
+            (struct packed_settings){.format = PACKED_MXFP4, .bits = 4, .group_columns = 32};
         return ST_OK;
     }
     return quantization_refuse(&r, "quant_method", method,

@@ -20,8 +20,8 @@ enum quantization_scales {
 
 struct quantization {
     enum quantization_scales scales;
-    const char *suffix;   /* Ending of the name of a scale tensor, in place of "weight". */
-    struct packed packed; /* How weights are packed, if they are integers. */
+    const char *suffix;            /* Ending of the name of a scale tensor, in place of "weight". */
+    struct packed_settings packed; /* How weights are packed, if they are integers. */
 };
 
 /* Reads quantization_config of config.json, and adds the tensors of packed weights to the folder.

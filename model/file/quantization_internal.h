@@ -28,9 +28,11 @@ static inline bool quantization_is_text(const json_t *value, const char *text)
  * weights are integers. They are in quantization_packed.c, and return ST_UNSUPPORTED with the key.
  * group: name of the group in config_groups; packed: true = 4 or 8 bits packed in words, false =
  * integers of 8 bits (PACKED_INT8). */
-enum status quantization_read_gptq(const struct quantization_reader *r, struct packed *out);
-enum status quantization_read_awq(const struct quantization_reader *r, struct packed *out);
+enum status quantization_read_gptq(const struct quantization_reader *r,
+                                   struct packed_settings *out);
+enum status quantization_read_awq(const struct quantization_reader *r, struct packed_settings *out);
 enum status quantization_read_integers(const struct quantization_reader *r, const char *group,
-                                       const json_t *weights, bool packed, struct packed *out);
+                                       const json_t *weights, bool packed,
+                                       struct packed_settings *out);
 
 #endif

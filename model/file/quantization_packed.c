@@ -20,13 +20,13 @@ static enum status read_group(const struct quantization_reader *r, const char *k
     return ST_OK;
 }
 
-enum status quantization_read_gptq(const struct quantization_reader *r, struct packed *out)
+enum status quantization_read_gptq(const struct quantization_reader *r, struct packed_settings *out)
 {
     const json_t *bits = json_object_get(r->config, "bits");
     const json_t *symmetric = json_object_get(r->config, "sym");
     const json_t *format = json_object_get(r->config, "checkpoint_format");
     const json_t *dynamic = json_object_get(r->config, "dynamic");
-    struct packed p = {.format = PACKED_GPTQ, .bits = (uint32_t)json_integer_value(bits)};
+    struct packed_settings p = {.format = PACKED_GPTQ, .bits = (uint32_t)json_integer_value(bits)};
     if (!json_is_integer(bits) || (json_integer_value(bits) != 4 && json_integer_value(bits) != 8))
         return quantization_refuse(r, "bits", bits, "are 4 and 8");
     p.has_zero_points = json_is_false(symmetric);
@@ -39,18 +39,18 @@ enum status quantization_read_gptq(const struct quantization_reader *r, struct p
         return quantization_refuse(r, "dynamic", dynamic, "is null");
     p.zero_points_less_one = !quantization_is_text(format, "gptq_v2");
     enum status status =
-        read_group(r, "group_size", json_object_get(r->config, "group_size"), &p.group);
+        read_group(r, "group_size", json_object_get(r->config, "group_size"), &p.group_columns);
     if (status == ST_OK)
         *out = p;
     return status;
 }
 
-enum status quantization_read_awq(const struct quantization_reader *r, struct packed *out)
+enum status quantization_read_awq(const struct quantization_reader *r, struct packed_settings *out)
 {
     const json_t *bits = json_object_get(r->config, "bits");
     const json_t *version = json_object_get(r->config, "version");
     const json_t *zeros = json_object_get(r->config, "zero_point");
-    struct packed p = {.format = PACKED_AWQ, .bits = 4, .has_zero_points = true};
+    struct packed_settings p = {.format = PACKED_AWQ, .bits = 4, .has_zero_points = true};
     if (json_integer_value(bits) != 4)
         return quantization_refuse(r, "bits", bits, "is 4");
     if (!quantization_is_empty(version) && !quantization_is_text(version, "gemm") &&
@@ -59,19 +59,21 @@ enum status quantization_read_awq(const struct quantization_reader *r, struct pa
     if (zeros != NULL && !json_is_true(zeros))
         return quantization_refuse(r, "zero_point", zeros, "is true");
     enum status status =
-        read_group(r, "group_size", json_object_get(r->config, "group_size"), &p.group);
+        read_group(r, "group_size", json_object_get(r->config, "group_size"), &p.group_columns);
     if (status == ST_OK)
         *out = p;
     return status;
 }
 
 enum status quantization_read_integers(const struct quantization_reader *r, const char *group,
-                                       const json_t *weights, bool packed, struct packed *out)
+                                       const json_t *weights, bool packed,
+                                       struct packed_settings *out)
 {
     const json_t *bits = json_object_get(weights, "num_bits");
     const json_t *strategy = json_object_get(weights, "strategy");
     const json_int_t count = json_integer_value(bits);
-    struct packed p = {.format = packed ? PACKED_COMPRESSED : PACKED_INT8, .bits = (uint32_t)count};
+    struct packed_settings p = {.format = packed ? PACKED_COMPRESSED : PACKED_INT8,
+                                .bits = (uint32_t)count};
     char key[160];
     snprintf(key, sizeof(key), "config_groups/%.60s/weights", group);
     p.has_zero_points = json_is_false(json_object_get(weights, "symmetric"));
@@ -87,7 +89,8 @@ enum status quantization_read_integers(const struct quantization_reader *r, cons
         return quantization_refuse(r, key, strategy, "are \"group\" and \"channel\"");
     snprintf(key, sizeof(key), "config_groups/%.60s/weights/group_size", group);
     if (quantization_is_text(strategy, "group")) {
-        enum status status = read_group(r, key, json_object_get(weights, "group_size"), &p.group);
+        enum status status =
+            read_group(r, key, json_object_get(weights, "group_size"), &p.group_columns);
         if (status != ST_OK)
             return status;
     }

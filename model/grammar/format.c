@@ -1,5 +1,5 @@
 /* format: expressions of the kind "format:" (grammar.h), with which the gateway describes whole
- * answers: reasoning, calls of tools, and constraints among them. */
+ * answers: reasoning, tool calls, and constraints among them. */
 #include "model/grammar/internal.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* api_answer_constraint: makes one constraint of everything that a chat demands of its answer:
- * calls of tools (`tool_choice`, `strict`, `parallel_tool_calls`) and the request's own constraint
+ * tool calls (`tool_choice`, `strict`, `parallel_tool_calls`) and the request's own constraint
  * (constraint.h), both after optional reasoning. server/http/completion_input.c calls it on a text
  * thread, when the prompt's text is known. Any thread; no state. It does not compile the constraint
  * (model/grammar/grammar.h does). */

@@ -54,7 +54,7 @@ static bool check_parts(const json_t *parts, const char *place, struct api_error
     return true;
 }
 
-/* Checks the fields of a message that belong to calls of tools. `function_call`, which OpenAI
+/* Checks the fields of a message that belong to tool calls. `function_call`, which OpenAI
  * replaced by tool_calls, is refused. */
 static bool check_calls(json_t *message, uint32_t index, struct api_error *error)
 {

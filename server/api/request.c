@@ -338,7 +338,7 @@ static bool parse_stops(json_t *root, struct api_request *out, struct api_error 
     uint32_t *list = NULL;
     if (!api_ids_parse(ids, "stop_token_ids", &list, &out->sampling.end_count, error))
         return false;
-    memcpy(out->sampling.ends, list, out->sampling.end_count * sizeof(*list));
+    memcpy(out->sampling.end_tokens, list, out->sampling.end_count * sizeof(*list));
     free(list);
     return true;
 }

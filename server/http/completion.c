@@ -179,7 +179,7 @@ static void feed_token(struct choice *choice, const struct message_token *token)
 static bool is_stop_token(const struct completion *c, uint32_t id)
 {
     for (uint32_t i = 0; i < c->request.sampling.end_count; i++)
-        if (c->request.sampling.ends[i] == id)
+        if (c->request.sampling.end_tokens[i] == id)
             return true;
     return false;
 }
@@ -300,9 +300,9 @@ static void sampling_fill(const struct completion *c, const struct choice *choic
         out->logprobs = r->prompt_logprobs;
     if (r->best_of > r->n && out->logprobs < 0)
         out->logprobs = 0;
-    out->end_count = r->ignore_eos ? 0 : tokenizer_ends(c->model->tokenizer, out->ends);
+    out->end_count = r->ignore_eos ? 0 : tokenizer_ends(c->model->tokenizer, out->end_tokens);
     for (uint32_t i = 0; i < r->sampling.end_count; i++)
-        out->ends[out->end_count++] = r->sampling.ends[i];
+        out->end_tokens[out->end_count++] = r->sampling.end_tokens[i];
 }
 
 /* Shows the prompt's text before the answer. */

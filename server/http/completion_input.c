@@ -96,7 +96,7 @@ static bool check_model(struct api_request *request, const struct served_model *
     return false;
 }
 
-/* Adds the calls of tools and the reasoning to the constraint of a chat. */
+/* Adds the tool calls and the reasoning to the constraint of a chat. */
 static bool complete_constraint(struct completion_input *input, const struct api_encode *encode,
                                 struct api_error *error)
 {

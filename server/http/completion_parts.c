@@ -1,4 +1,4 @@
-/* completion_parts: the answers of chats whose parts (reasoning, content, calls of tools) a parser
+/* completion_parts: the answers of chats whose parts (reasoning, content, tool calls) a parser
  * finds: what it gives is kept in the choice, and written as the fields of a message. */
 #include "server/http/completion_internal.h"
 
@@ -81,9 +81,9 @@ enum status choice_parts_open(struct choice *choice)
     const struct answer_options options = {
         .format = c->format,
         .begin = c->begin,
-        .calls = c->request.tools.choice != API_TOOLS_NONE,
-        .names = c->request.tools.packed_names,
-        .part = part_take,
+        .finds_calls = c->request.tools.choice != API_TOOLS_NONE,
+        .tool_names = c->request.tools.packed_names,
+        .on_part = part_take,
         .self = choice,
     };
     return completion_has_parts(c) ? answer_parser_open(&options, &choice->parser) : ST_OK;
@@ -113,7 +113,7 @@ bool choice_needs_token(const struct choice *choice, uint32_t id)
     if (choice->parser == NULL || !tokenizer_is_special(tokenizer, id))
         return false;
     const char *piece = tokenizer_piece(tokenizer, id, &bytes);
-    return piece != NULL && answer_parser_needs(choice->parser, piece, bytes);
+    return piece != NULL && answer_parser_token_is_marker(choice->parser, piece, bytes);
 }
 
 /* ---- writing ---- */

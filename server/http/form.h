@@ -1,5 +1,5 @@
 /* form: the answers of /v1/responses and /v1/messages. Both are lists of items: reasoning, text and
- * calls of tools, in the order in which the model wrote them. form.c finds where items begin and
+ * tool calls, in the order in which the model wrote them. form.c finds where items begin and
  * end; form_responses.c and form_messages.c write the JSON and the events of one API each. Only
  * these files include it; completion.c, completion_parts.c and completion_write.c call form.c
  * through completion_internal.h, on the gateway's event loop thread. A completion of these APIs has

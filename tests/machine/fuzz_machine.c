@@ -161,7 +161,7 @@ static struct sampling sampling_choose(struct fuzz_input *in)
         sampling.output_tokens_max = 2000;
     if (choice % 32 == 9) {
         sampling.end_count = 1;
-        sampling.ends[0] = choice;
+        sampling.end_tokens[0] = choice;
         sampling.output_tokens_min = choice / 32u;
     }
     return sampling;

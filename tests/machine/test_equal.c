@@ -51,7 +51,7 @@ static struct sampling draw_sampling(uint32_t vocab)
     if (draw(2) == 0) { /* Tokens that the answer may contain are stop tokens. */
         sampling.end_count = 16;
         for (uint32_t i = 0; i < 16; i++)
-            sampling.ends[i] = draw(vocab);
+            sampling.end_tokens[i] = draw(vocab);
         sampling.output_tokens_min = draw(2) * draw(20);
     }
     return sampling;

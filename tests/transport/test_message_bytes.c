@@ -42,7 +42,8 @@ static const struct sampling sampling = {
     .repetition_penalty = 1.25f,
     .answer_tokens = 2,
     .end_count = 3,
-    .ends = {0xe1e2e3e4, 0xe5e6e7e8, 0xe9eaebec, 0xedeeeff0 /* Not one of the three: not sent. */},
+    .end_tokens = {0xe1e2e3e4, 0xe5e6e7e8, 0xe9eaebec,
+                   0xedeeeff0 /* Not one of the three: not sent. */},
 };
 /* The bytes after a text's end are not sent. */
 #define TEXT(text) text "\0garbage"

@@ -287,7 +287,7 @@ static void without_shared_memory(void)
     if (!namespaces_enter(CLONE_NEWIPC | CLONE_NEWNS) ||
         !namespaces_mount("tmpfs", "/dev/shm", 0, "size=256k"))
         test_skip("cannot make an IPC namespace with a /dev/shm of its own");
-    if (!namespaces_write("/proc/sys/kernel/shmmni", "0"))
+    if (!namespaces_proc_write("/proc/sys/kernel/shmmni", "0"))
         test_skip("cannot set shmmni of an IPC namespace");
 }
 

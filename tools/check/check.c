@@ -87,12 +87,13 @@ static enum status all_check(const struct check_options *options, struct config 
                              struct results *results, struct error *error)
 {
     const struct check_report report = {result_say, results};
-    struct check_machines machines = {.config = config, .machine = -1, .deep = options->deep};
+    struct check_machines_options machines = {
+        .config = config, .machine_index = -1, .deep = options->deep};
     if (!config_make(options, config, results))
         return ST_OK;
     if (options->machine != NULL) {
-        machines.machine = config_machine_find(config, options->machine);
-        if (machines.machine < 0)
+        machines.machine_index = config_machine_find(config, options->machine);
+        if (machines.machine_index < 0)
             return error_set(error, ST_USAGE, "--machine = \"%.60s\": %s has no such machine",
                              options->machine, options->config);
         serve_check_machine_files(config, options->deep, &report, &machines.model_bytes);

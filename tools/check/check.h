@@ -1,26 +1,31 @@
-/* check: the subcommand `cleave check`: finds what will fail with a config before it does. main.c
- * calls check_main on the main thread. machines.c checks machines and other hosts, server/serve.h
- * what a gateway needs. It starts nothing and changes no file. */
+/* check: the subcommand `cleave check`: finds the mistakes in a config, and what is missing on this
+ * host, before a gateway or a machine is started. main.c calls check_main on the main thread.
+ * check.c prints the results. machines.c checks machines and connections to other hosts; the
+ * functions of server/serve.h check what a gateway needs. It starts no process, keeps no port open
+ * and changes no file. */
 #ifndef TOOLS_CHECK_CHECK_H
 #define TOOLS_CHECK_CHECK_H
 
 #include "server/serve.h"
 
-/* The subcommand. Returns the exit status: 0 = no error was found, 1 = errors, 2 = wrong options. */
+/* The subcommand. Returns the exit status: 0 = no error was found, 1 = errors, 2 = wrong
+ * options. */
 int check_main(int argc, char **argv);
 
 /* --- machines.c --- */
 
-/* What to check about the machines of a config. */
-struct check_machines {
+struct check_machines_options {
     const struct config *config;
-    int machine; /* The index of one machine, as it starts on this host; -1 = as the gateway does. */
-    bool deep;   /* Open devices, and connect to other machines and to etcd. */
-    uint64_t model_bytes; /* Size of the model's files; 0 = unknown. */
+    /* Index of the machine that this host runs; -1 = this host runs the machines that the gateway
+     * starts (config_machine.local). */
+    int machine_index;
+    bool deep;            /* Also open devices, and connect to other machines and to etcd. */
+    uint64_t model_bytes; /* Size of the model's files; 0 = unknown: memory is not checked. */
 };
 
-/* Checks devices, threads, memory and addresses of the machines of this host, and the addresses of
- * the others. */
-void check_machines(const struct check_machines *check, const struct check_report *report);
+/* Checks devices, threads, memory and addresses of the machines that this host runs, and whether
+ * the addresses of the other machines, of stages and of etcd are valid. Gives every result to
+ * `report`. */
+void check_machines(const struct check_machines_options *check, const struct check_report *report);
 
 #endif

@@ -18,16 +18,16 @@
 #define CONNECT_MS 3000
 
 /* True if the machine's own process runs on this host. */
-static bool is_here(const struct check_machines *check, uint32_t index)
+static bool is_here(const struct check_machines_options *check, uint32_t index)
 {
-    return check->machine >= 0 ? (int)index == check->machine
-                               : check->config->machines[index].local;
+    return check->machine_index >= 0 ? (int)index == check->machine_index
+                                     : check->config->machines[index].local;
 }
 
 /* ---- devices ---- */
 
-/* Checks that there is such a device; `deep`: that it can be opened. A missing GPU is a warning if the
- * machine then computes on the CPU. */
+/* Checks that there is such a device; `deep`: that it can be opened. A missing GPU is a warning if
+ * the machine then computes on the CPU. */
 static void device_check(const char *key, const char *device, bool fallback, bool deep,
                          const struct check_report *report)
 {
@@ -44,13 +44,15 @@ static void device_check(const char *key, const char *device, bool fallback, boo
     else if (status != ST_OK)
         check_say(report, CHECK_ERROR, key, "%s", error.text);
     else
-        check_say(report, CHECK_GOOD, key, "%s", compute != NULL && device_name_gpu(device, NULL) ? ops->describe(compute) : device);
+        check_say(report, CHECK_GOOD, key, "%s",
+                  compute != NULL && device_name_gpu(device, NULL) ? ops->describe(compute)
+                                                                   : device);
     if (compute != NULL)
         ops->close(compute);
 }
 
-static void devices_check(const struct check_machines *check, const struct config_machine *machine,
-                          const struct check_report *report)
+static void devices_check(const struct check_machines_options *check,
+                          const struct config_machine *machine, const struct check_report *report)
 {
     char key[LIMIT_NAME_BYTES + 40];
     struct config_stages stages;
@@ -73,7 +75,8 @@ static void devices_check(const struct check_machines *check, const struct confi
 
 /* ---- memory ---- */
 
-static void memory_check(const struct check_machines *check, const struct check_report *report)
+static void memory_check(const struct check_machines_options *check,
+                         const struct check_report *report)
 {
     struct config_host_memory need = {0};
     uint64_t available;
@@ -170,8 +173,8 @@ static void own_address_check(const char *key, const char *text, const struct ch
     }
 }
 
-static void stages_check(const struct check_machines *check, const struct config_machine *machine,
-                         const struct check_report *report)
+static void stages_check(const struct check_machines_options *check,
+                         const struct config_machine *machine, const struct check_report *report)
 {
     char key[LIMIT_NAME_BYTES + 40];
     struct config_stages stages;
@@ -183,7 +186,8 @@ static void stages_check(const struct check_machines *check, const struct config
 }
 
 /* The endpoints are http://HOST:PORT or https://HOST:PORT, separated by commas (config_check). */
-static void etcd_check(const struct check_machines *check, const struct check_report *report)
+static void etcd_check(const struct check_machines_options *check,
+                       const struct check_report *report)
 {
     const char *at = check->config->cluster.etcd_endpoints;
     char address[LIMIT_ADDRESS_BYTES];
@@ -198,7 +202,7 @@ static void etcd_check(const struct check_machines *check, const struct check_re
     }
 }
 
-void check_machines(const struct check_machines *check, const struct check_report *report)
+void check_machines(const struct check_machines_options *check, const struct check_report *report)
 {
     char key[LIMIT_NAME_BYTES + 40];
     for (uint32_t i = 0; i < check->config->machine_count; i++) {

@@ -61,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct fuzz_input in = {data, size};
     static char text[TEXT_MAX + 64];
     size_t bytes = 0;
-    struct answer_options options = {.calls = true, .names = "\nf\ng\n"};
+    struct answer_options options = {.finds_calls = true, .tool_names = "\nf\ng\n"};
     options.format.tools = (enum answer_tools)fuzz_below(&in, 7);
     const uint8_t rest = fuzz_byte(&in);
     options.begin = (enum answer_begin)(rest % 3);

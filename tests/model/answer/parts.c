@@ -32,7 +32,7 @@ void parts_read(const struct answer_options *options, const char *text, size_t b
     struct answer_options with = *options;
     struct answer_parser *parser;
     *out = (struct parts){.last = -1};
-    with.part = part;
+    with.on_part = part;
     with.self = out;
     CHECK(answer_parser_open(&with, &parser) == ST_OK);
     for (size_t at = 0; at < bytes;) {

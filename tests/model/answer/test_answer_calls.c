@@ -195,8 +195,8 @@ static void check_parts(size_t index, const char *text, const char *want)
     struct parts parts;
     struct answer_options options = {.format = cases[index].format,
                                      .begin = cases[index].begin,
-                                     .calls = (cases[index].wanted & NO_TOOLS) == 0,
-                                     .names = "\nf\ng\n"};
+                                     .finds_calls = (cases[index].wanted & NO_TOOLS) == 0,
+                                     .tool_names = "\nf\ng\n"};
     parts_read(&options, bytes, spell(text, "", "", bytes), whole, NULL, &parts);
     CHECKF(strcmp(parts.line.data, want) == 0, "%s: %s, want %s", text, parts.line.data, want);
     parts_done(&parts);

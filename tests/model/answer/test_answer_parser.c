@@ -1,7 +1,7 @@
-/* Goal: the parts of an answer are those that its family means, wherever the text is cut; nothing of
- * a text that is no call is lost. Method: a table of texts with their parts for each family, right
- * and malformed ones. Each text is read in one piece, byte by byte, and cut into two pieces at every
- * byte. */
+/* Goal: the parts of an answer are those that its family means, wherever the text is cut; nothing
+ * of a text that is no call is lost. Method: a table of texts with their parts for each family,
+ * right and malformed ones. Each text is read in one piece, byte by byte, and cut into two pieces
+ * at every byte. */
 #include "model/answer/json_scan.h"
 #include "tests/check.h"
 #include "tests/model/answer/parts.h"
@@ -190,8 +190,8 @@ static void check(size_t index, size_t (*cut)(void *self, size_t at), size_t whe
 {
     struct answer_options options = {.format = cases[index].format,
                                      .begin = cases[index].begin,
-                                     .calls = !cases[index].no_calls,
-                                     .names = "\nf\ng\n"};
+                                     .finds_calls = !cases[index].no_calls,
+                                     .tool_names = "\nf\ng\n"};
     struct parts parts;
     const char *text = cases[index].text;
     parts_read(&options, text, strlen(text), cut, &where, &parts);
@@ -209,7 +209,8 @@ static void check_bounds(void)
         "<tool_call>", "[TOOL_CALLS]", CALLS CALL, "<|channel|>", "", "["};
     for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++)
         for (int fill = 0; fill < 3; fill++) {
-            struct answer_options options = {.format = formats[i], .calls = true, .names = "\nf\n"};
+            struct answer_options options = {
+                .format = formats[i], .finds_calls = true, .tool_names = "\nf\n"};
             struct parts whole, pieces;
             size_t used = (size_t)sprintf(text, "%s", begins[i]);
             memset(text + used, "x {"[fill], 150000);
@@ -228,7 +229,7 @@ static void check_bounds(void)
 
 static void check_many_calls(void)
 {
-    struct answer_options options = {.format = HERMES, .calls = true};
+    struct answer_options options = {.format = HERMES, .finds_calls = true};
     struct text text = {0};
     struct parts parts;
     size_t where = 0;

@@ -341,7 +341,7 @@ static void check_request(const struct chat_template *c, const char *request_tex
     json_decref(given);
 }
 
-/* Variables, both forms of contents, calls of tools, a template of the request, and prompts that
+/* Variables, both forms of contents, tool calls, a template of the request, and prompts that
  * continue the last message. */
 static void test_requests(void)
 {
