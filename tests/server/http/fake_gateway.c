@@ -1,6 +1,7 @@
 /* fake_gateway: see the header. */
 #include "tests/server/http/fake_gateway.h"
 
+#include "common/clock.h"
 #include "model/text/chat.h"
 #include "model/text/tokenizer.h"
 #include "server/metrics/metrics.h"
@@ -9,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define PACE_US 5000
+
 struct gateway_request {
     struct gateway_request *next;
     struct gateway_submit submit;
@@ -16,6 +19,7 @@ struct gateway_request {
     uint32_t sent;
     uint32_t scored;
     bool routed;
+    int64_t next_us; /* Script 'p': when its next token is due. */
 };
 
 struct gateway {
@@ -219,6 +223,9 @@ static void step(struct gateway_request *r)
         end(r, GATEWAY_DONE, "", 0);
     } else if (script == 's') {
         send(r, 'a', FINISH_NONE);
+    } else if (script == 'p' && clock_now_us(&clock_system) >= r->next_us) {
+        r->next_us = clock_now_us(&clock_system) + PACE_US;
+        send(r, 'a', FINISH_NONE);
     }
 }
 
@@ -233,7 +240,7 @@ void fake_gateway_turn(void)
 bool fake_gateway_busy(void)
 {
     for (struct gateway_request *r = the_gateway.requests; r != NULL; r = r->next)
-        if (r->prompt[0] != 'h' || fake_hold_fails)
+        if ((r->prompt[0] != 'h' || fake_hold_fails) && r->prompt[0] != 'p')
             return true;
     return false;
 }

@@ -1,17 +1,17 @@
 /* fake_gateway: implements gateway.h, metrics.h, tokenizer.h and chat.h for test_http.c, without a
  * cluster or a model. The loop thread of the test calls all functions of those headers and of this
  * one, and the text threads those of tokenizer.h and chat.h; the test's main thread reads the
- * counters and sets fake_ready. It checks no tokens:
- * fake_cluster.h does. Tokens are bytes (id 256 ends, 257 begins, FAKE_CONTROL_TOKEN is a control token). The first byte of a request's
- * prompt selects its script:
- *
- * A chat is the content of its last message.
+ * counters and sets fake_ready. It checks no tokens: fake_cluster.h does. Tokens are bytes (id 256
+ * ends, 257 begins, FAKE_CONTROL_TOKEN is a control token). A chat is the content of its last
+ * message. The first byte of a request's prompt selects its script:
  *
  *   'e'  answers with the rest of the prompt, one byte per turn, then the end token
  *   'a'  answers with output_tokens_max times 'a'
  *   'l'  answers with one token, the seed, whose log-probability is the seed - 100
  *   'v'  answers with 'a' after 300 events that name 20 machines
- *   's'  answers with one 'a' per turn until it is released
+ *   's'  answers with one 'a' per turn until it is released: a client that does not read is soon
+ *        dropped
+ *   'p'  answers with one 'a' per 5 ms until it is released: a client may read it late
  *   'h'  never answers; fails before the first token while fake_hold_fails is set
  *   'f'  fails after two tokens
  *   'x'  fails before the first token

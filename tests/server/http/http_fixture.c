@@ -28,6 +28,9 @@ static uint16_t port;
 static pthread_t loop;
 static pthread_mutex_t turn =
     PTHREAD_MUTEX_INITIALIZER; /* Held during each iteration of the loop. */
+/* Calls of server_pause that wait. A mutex alone is not fair: a busy loop would lock it again and
+ * again before the waiting thread runs. */
+static atomic_uint pauses_waiting;
 static atomic_llong ahead_us;
 static struct served_model model = {.references = 1,
                                     .name = "m"}; /* Its texts are fake_gateway's. */
@@ -47,7 +50,9 @@ void clock_advance(int64_t us)
 
 void server_pause(void)
 {
+    pauses_waiting++;
     pthread_mutex_lock(&turn);
+    pauses_waiting--;
 }
 
 void server_resume(void)
@@ -64,6 +69,8 @@ static void *run_loop(void *self)
         poll(fds, 2, timeout_ms);
         if (fds[1].revents != 0)
             return NULL;
+        while (pauses_waiting > 0)
+            usleep(50);
         pthread_mutex_lock(&turn);
         fake_gateway_turn();
         timeout_ms = http_turn(http);

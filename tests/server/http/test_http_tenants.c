@@ -158,7 +158,7 @@ static int begin(const char *header, const char *body)
  * requests go on. */
 static void check_revoked_key_ends_its_requests(void)
 {
-    static const char stream[] = "{\"prompt\": \"s\", \"stream\": true, \"max_tokens\": 50000}";
+    static const char stream[] = "{\"prompt\": \"p\", \"stream\": true, \"max_tokens\": 50000}";
     static const char waiting[] = "{\"prompt\": \"h\"}";
     static const char waiting_twice[] = "{\"prompt\": \"h\", \"n\": 2}";
     static const char *const later[] = {
