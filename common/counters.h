@@ -89,9 +89,11 @@
  * name, kind, group, factor, family, help) */
 #define COPY_COUNTERS(X)                                                                           \
     X(32, way, GAUGE, COPIES, 1, "cleave_kv_way",                                                  \
-      "Where a machine's KV is and how it is sent: 0 = in host memory; 1 = in GPU memory, sent "   \
-      "from and received into GPU memory where the peer can; 2 = in GPU memory, copied through "   \
-      "host memory; 3 = as 2, but copied directly between GPUs of the same computer (CUDA IPC).")  \
+      "Where KV is and how it is sent: 0 = host memory; 1 = GPU memory, directly where the peer "  \
+      "can; "                                                                                      \
+      "2 = GPU memory, through host memory; 3 = as 2, but directly between GPUs of one computer "  \
+      "(CUDA "                                                                                     \
+      "IPC).")                                                                                     \
     X(64, out_bytes, COUNTER, COPIES, 1, "cleave_kv_staged_out_bytes_total",                       \
       "KV bytes copied out of GPU memory to be sent.")                                             \
     X(64, out_us, COUNTER, COPIES, 1e-6, "cleave_kv_staged_out_seconds_total",                     \
@@ -135,6 +137,8 @@
     X(GENERATED_TOKENS, COUNTER, REQUESTS, "vllm:generation_tokens_total", "Generated tokens.")    \
     X(UNKNOWN_FIELDS, COUNTER, REQUESTS, "cleave_unknown_fields_total",                            \
       "Fields of requests that this server does not know (docs/api.md); they had no effect.")      \
+    X(READY, GAUGE, ROUTING, "cleave_ready",                                                       \
+      "1 while machines that are up can serve a request together, else 0.")                        \
     X(REQUESTS_UNROUTED, GAUGE, ROUTING, "cleave_requests_unrouted",                               \
       "Requests in the gateway's queue, without a machine yet.")                                   \
     X(REQUESTS_BLAMED, COUNTER, ROUTING, "cleave_requests_blamed_total",                           \
@@ -145,8 +149,6 @@
       "Requests sent to a prompt machine and another token machine.")                              \
     X(ROUTES_TOGETHER, COUNTER, ROUTING, "cleave_routes_together_total",                           \
       "Requests sent to one machine for prompt and answer.")                                       \
-    X(REQUESTS_REFUSED, COUNTER, ROUTING, "cleave_requests_refused_total",                         \
-      "Refused requests: a queue was full, or they can never fit.")                                \
     X(REQUESTS_RESUMED, COUNTER, ROUTING, "cleave_requests_resumed_total",                         \
       "Times that a request lost its machines and resumed on others.")                             \
     X(TOKENS_RECOMPUTED, COUNTER, ROUTING, "cleave_tokens_recomputed_total",                       \
@@ -162,8 +164,15 @@
     X(EVENTS_WRITTEN, COUNTER, EVENTS, "cleave_events_written_total", "Lines of log/events_file.") \
     X(EVENTS_DROPPED, COUNTER, EVENTS, "cleave_events_dropped_total",                              \
       "Lines missing from log/events_file: its disk was full or too slow.")                        \
-    X(CERTIFICATE_EXPIRES, GAUGE, CERTIFICATE, "cleave_certificate_expires_seconds",               \
-      "Expiry of the TLS certificate, in Unix time.")
+    X(CERTIFICATE_EXPIRES, GAUGE, CERTIFICATE, "cleave_certificate_expiry_timestamp_seconds",      \
+      "Expiry of the TLS certificate, in Unix time.")                                              \
+    X(ETCD_UP, GAUGE, ETCD, "cleave_etcd_up", "1 while etcd answers.")                             \
+    X(ETCD_REFUSED, COUNTER, ETCD, "cleave_etcd_machines_refused_total",                           \
+      "Registrations in etcd that the gateway does not use, such as with another model.")          \
+    X(RELOAD_GOOD, GAUGE, RELOAD, "cleave_config_last_reload_successful",                          \
+      "1 = the latest reload had no mistake, or there was none.")                                  \
+    X(RELOAD_TIME, GAUGE, RELOAD, "cleave_config_last_reload_success_timestamp_seconds",           \
+      "Latest start or successful reload, in Unix time.")
 
 /* What each API key has used: struct api_key_counts. /admin/state shows all lines. X(name, kind,
  * family, help) */

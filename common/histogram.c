@@ -13,6 +13,20 @@ void histogram_init(struct histogram *h, double first, double factor, uint32_t c
         h->bounds[i] = first;
 }
 
+void histogram_bound_add(struct histogram *h, double bound)
+{
+    uint32_t at = 0;
+    assert(h->total == 0 && bound > 0);
+    while (at < h->bound_count && h->bounds[at] < bound * 0.999)
+        at++;
+    if (at == h->bound_count || h->bounds[at] > bound * 1.001) {
+        assert(h->bound_count < HISTOGRAM_BUCKETS);
+        memmove(&h->bounds[at + 1], &h->bounds[at], (h->bound_count - at) * sizeof(h->bounds[0]));
+        h->bound_count++;
+    }
+    h->bounds[at] = bound;
+}
+
 /* The first bucket whose bound is not below `value`. NaN goes to the last bucket. */
 static uint32_t bucket_of(const struct histogram *h, double value)
 {

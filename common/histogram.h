@@ -22,6 +22,9 @@ struct histogram {
 /* Empties the histogram and sets `count` bounds (at most HISTOGRAM_BUCKETS): first, first * factor,
  * first * factor² and so on. Requires first > 0 and factor > 1. */
 void histogram_init(struct histogram *h, double first, double factor, uint32_t count);
+/* Adds a bound. A bound that is within 0.1 % of it is replaced. Requires bound > 0, an empty histogram
+ * and fewer than HISTOGRAM_BUCKETS bounds. */
+void histogram_bound_add(struct histogram *h, double bound);
 /* Counts one value. */
 void histogram_add(struct histogram *h, double value);
 

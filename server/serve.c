@@ -21,6 +21,7 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Descriptors that are not for clients: those of this process, and per machine its connection,
@@ -181,6 +182,7 @@ static enum status gateway_start(struct serve *s, struct error *error)
     if (status != ST_OK)
         return status;
     gateway_events_set(s->gateway, s->events, true);
+    metrics_reload_set(s->metrics, true, time(NULL));
     metrics_value_set(s->metrics, METRICS_CERTIFICATE_EXPIRES, (uint64_t)s->certificate_expires);
     for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
          m = fleet_next(s->fleet, m))
@@ -345,7 +347,8 @@ static void announce(struct serve *s)
                scheme, s->http_address,
                api_keys_configured(s->keys) ? "    -H 'Authorization: Bearer KEY' \\\n" : "");
     fflush(stdout);
-    snprintf(status, sizeof(status), "serves %s on %s://%s", s->current.name, scheme, s->http_address);
+    snprintf(status, sizeof(status), "serves %s on %s://%s", s->current.name, scheme,
+             s->http_address);
     notify_ready(&s->notify, status);
     s->announced = true;
 }
@@ -380,6 +383,7 @@ static int sooner(int a_ms, int b_ms)
 
 static void loop(struct serve *s)
 {
+    int64_t begun_us = serve_now_us();
     for (;;) {
         serve_signals_turn(s);
         int timeout_ms = launcher_turn(s->launcher);
@@ -397,9 +401,11 @@ static void loop(struct serve *s)
         if (gateway_pending(s->gateway) || s->work_pending)
             timeout_ms = 0;
         s->work_pending = false;
+        metrics_iteration_add(s->metrics, serve_now_us() - begun_us);
         struct epoll_event events[5];
         if (epoll_wait(s->epoll_fd, events, 5, timeout_ms) < 0 && errno != EINTR)
             log_error("epoll: %s", strerror(errno));
+        begun_us = serve_now_us();
     }
 }
 

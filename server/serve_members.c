@@ -31,6 +31,7 @@ static bool model_fits(const struct serve *s, const struct member *member)
     log_error("machine %s at %s, from etcd, has another model: its metadata_hash is %016" PRIx64
               ", ours %016" PRIx64 "; it is not used",
               member->name, member->address, member->metadata_hash, s->current.metadata_hash);
+    metrics_counter_add(s->metrics, METRICS_ETCD_REFUSED, 1);
     return false;
 }
 
@@ -73,9 +74,11 @@ static void on_joined(void *self, const struct member *member)
         return;
     }
     const char *why = member_refusal(s, member);
-    if (why != NULL)
+    if (why != NULL) {
         log_error("machine %s at %s, from etcd, is not used: %s", member->name, member->address,
                   why);
+        metrics_counter_add(s->metrics, METRICS_ETCD_REFUSED, 1);
+    }
     if (why != NULL || !model_fits(s, member))
         return;
     s->work_pending = true;
@@ -98,7 +101,8 @@ static void on_left(void *self, const char *name)
 
 static void on_bad(void *self, const char *text)
 {
-    (void)self;
+    const struct serve *s = self;
+    metrics_counter_add(s->metrics, METRICS_ETCD_REFUSED, 1);
     log_error("%s; it is not used", text);
 }
 
@@ -110,6 +114,7 @@ static void on_state(void *self, bool connected, const char *text)
         log_info("machines are found in %s", text);
     else
         log_warn("%s; the machines that are known stay", text);
+    metrics_etcd_set(s->metrics, connected);
     snprintf(note, sizeof(note), "machines cannot be found: %s", text);
     gateway_note_set(s->gateway, connected ? "" : note);
 }
@@ -128,6 +133,7 @@ enum status serve_members_open(struct serve *s, struct error *error)
                    .connection_changed = on_state},
         .self = s,
     };
+    metrics_etcd_set(s->metrics, false);
     return watch_open(&options, &s->watch, error);
 }
 

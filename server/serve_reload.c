@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 struct reload {
     struct serve *s;
@@ -317,6 +318,7 @@ enum status serve_reload(struct serve *s, const struct audit_actor *actor, struc
     } else {
         log_warn("reload: nothing is changed: %s", error->text);
     }
+    metrics_reload_set(s->metrics, status == ST_OK, time(NULL));
     text_done(&r.changed);
     text_done(&r.later);
     text_done(&r.restart);

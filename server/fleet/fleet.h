@@ -64,6 +64,7 @@ struct fleet_process {
     /* Why the process ends: a part of `ready_line`; NULL = the process gave no reason. */
     const char *failure;
     bool was_ready;     /* This process or an earlier one was ready. */
+    uint64_t starts;    /* Processes that were started for the machine, this one included. */
     int64_t started_us; /* When the process was started. */
     int64_t kill_us;    /* PROCESS_ENDING: when it is killed. */
     int64_t restart_us; /* PROCESS_DUE: when it is started. */
@@ -82,6 +83,9 @@ struct fleet_connection {
     enum connection_state state;
     /* A send failed, or the machine broke the protocol: the next iteration drops the connection. */
     bool broken;
+    /* The latest attempt failed because the machine has another model, other KV settings or another
+     * protocol. */
+    bool mismatch;
     char address[LIMIT_ADDRESS_BYTES]; /* Empty = none. */
     struct transport_peer *peer;       /* Set while TRYING or UP. */
     int64_t retry_us;                  /* CONNECTION_WAITING: time of the next attempt. */

@@ -87,6 +87,7 @@ static enum status machine_start(struct launcher *l, struct fleet_machine *m, st
     process->keys_fd = child.keys_fd;
     process->ready_line = (struct child_line){.bytes = 0};
     process->failure = NULL;
+    process->starts++;
     process->started_us = clock_now_us(l->options.clock);
     descriptor_watch(l, process->pidfd, m, true);
     descriptor_watch(l, process->ready_fd, m, false);

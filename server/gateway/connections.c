@@ -53,6 +53,7 @@ static void on_peer_up(void *self, struct transport_peer *peer)
         connection_break(c, m);
         return;
     }
+    m->connection.mismatch = true; /* Until it is accepted. */
     if (!layout_good(identity)) {
         snprintf(m->connection.down_reason, sizeof(m->connection.down_reason),
                  "its KV layout is not possible: %u layers, blocks of %u tokens and %llu bytes",
@@ -65,6 +66,7 @@ static void on_peer_up(void *self, struct transport_peer *peer)
         connection_break(c, m);
         return;
     }
+    m->connection.mismatch = false;
     m->connection.state = CONNECTION_UP;
     m->connection.backoff_us = RETRY_FIRST_US;
     m->connection.down_reason[0] = 0;
@@ -98,6 +100,7 @@ static void on_peer_down(void *self, struct transport_peer *peer, enum status wh
 {
     struct fleet_machine *m = transport_peer_user(peer);
     assert(m != NULL && m->connection.peer == peer);
+    m->connection.mismatch = why == ST_MISMATCH;
     snprintf(m->connection.down_reason, sizeof(m->connection.down_reason), "%s",
              text != NULL && text[0] != 0 ? text : status_name(why));
     connection_lost(self, m, why == ST_TIMED_OUT);
@@ -210,6 +213,7 @@ void connections_address_set(struct connections *c, struct fleet_machine *m, con
                      address[0] != 0 ? "it has another address now" : "its process has ended");
     snprintf(connection->address, sizeof(connection->address), "%s", address);
     connection->logged_reason[0] = 0;
+    connection->mismatch = false;
     connection->backoff_us = RETRY_FIRST_US;
     connection->retry_us = clock_now_us(c->clock);
     c->due_us = 0;

@@ -68,6 +68,7 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
         return status;
     }
     metrics_gateway_name_set(options->metrics, g->name);
+    metrics_slo_set(options->metrics, options->config->slo.ttft_ms, options->config->slo.tbt_ms);
     for (struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
          m = fleet_next(g->fleet, m))
         m->version = g->current;
@@ -109,6 +110,7 @@ static void load_report(struct gateway *g)
         waiting = requests.open;
     metrics_value_set(g->options.metrics, METRICS_REQUESTS_RUNNING, requests.open - waiting);
     metrics_value_set(g->options.metrics, METRICS_REQUESTS_WAITING, waiting);
+    metrics_value_set(g->options.metrics, METRICS_READY, gateway_ready(g));
     metrics_value_set(g->options.metrics, METRICS_REQUESTS_UNROUTED, gateway_waiting_count(g));
 }
 

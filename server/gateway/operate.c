@@ -85,7 +85,9 @@ void gateway_machine_remove(struct gateway *g, struct fleet_machine *m)
 
 void gateway_configure(struct gateway *g)
 {
-    g->current->kv = g->options.config->kv;
+    const struct config *config = g->options.config;
+    g->current->kv = config->kv;
+    metrics_slo_set(g->options.metrics, config->slo.ttft_ms, config->slo.tbt_ms);
     gateway_scheduler_configure(g);
     /* adaptive_pools may have changed */
     for (struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;

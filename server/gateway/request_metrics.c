@@ -1,10 +1,23 @@
 /* gateway_request_metrics: see the header. */
 #include "server/gateway/request_metrics.h"
 
+/* Compares the answer with the SLO. A request without tokens, such as one that is only scored, has
+ * no time to the first token. */
+static void slo_report(struct metrics *metrics, const struct gateway_request *r,
+                       enum metrics_reason reason)
+{
+    bool failed = reason == METRICS_ERROR;
+    if (reason == METRICS_ABORT || (!failed && r->first_us < 0))
+        return;
+    metrics_slo_answer_add(metrics, failed, r->first_us - r->life.entered_us[REQUEST_QUEUED],
+                           r->delivered > 1 ? (r->last_us - r->first_us) / (r->delivered - 1) : 0);
+}
+
 void request_ended_report(struct metrics *metrics, const struct gateway_request *r, int64_t now_us,
                           enum metrics_reason reason)
 {
     metrics_request_ended(metrics, reason);
+    slo_report(metrics, r, reason);
     metrics_time_add(metrics, METRICS_E2E, now_us - r->life.entered_us[REQUEST_QUEUED]);
     if (r->delivered > 1)
         metrics_time_add(metrics, METRICS_DECODE, r->last_us - r->first_us);

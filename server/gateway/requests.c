@@ -91,9 +91,7 @@ static void request_end(struct requests *q, struct gateway_request *r, enum gate
 {
     bool done = end == GATEWAY_DONE;
     request_life_state_set(&r->life, done ? REQUEST_DONE : REQUEST_FAILED, now_us(q));
-    if (end == GATEWAY_REFUSED)
-        metrics_counter_add(q->options.metrics, METRICS_REQUESTS_REFUSED, 1);
-    else
+    if (end != GATEWAY_REFUSED)
         request_ended_report(q->options.metrics, r, now_us(q),
                              !done                      ? METRICS_ERROR
                              : r->finish == FINISH_STOP ? METRICS_STOP
@@ -326,6 +324,9 @@ static void failed_take(struct requests *q, const struct fleet_machine *machine,
         return;
     }
     bool refused = full || (m->status == ST_TOO_LARGE && !begun);
+    if (refused)
+        metrics_request_refused(q->options.metrics,
+                                full ? METRICS_REFUSED_QUEUE : METRICS_REFUSED_TOO_LARGE);
     log_warn("request %s (%llx) failed: %s", r->client_id, (unsigned long long)r->id, why);
     request_cancel(q, r);
     request_unschedule(q, r);
@@ -543,8 +544,10 @@ enum status requests_submit(struct requests *q, const struct gateway_submit *sub
     uint64_t capacity = (uint64_t)submit->prompt_count + submit->sampling.output_tokens_max;
     if (capacity > LIMIT_CONTEXT_TOKENS)
         return ST_TOO_LARGE;
-    if (q->table.open_count == LIMIT_CLUSTER_REQUESTS)
+    if (q->table.open_count == LIMIT_CLUSTER_REQUESTS) {
+        metrics_request_refused(q->options.metrics, METRICS_REFUSED_OPEN);
         return ST_NO_RESOURCE;
+    }
     uint32_t *tokens = malloc(capacity * sizeof(*tokens));
     uint32_t *rules = submit->rule_count > 0 ? malloc(submit->rule_count * sizeof(*rules)) : NULL;
     if (tokens == NULL || (rules == NULL && submit->rule_count > 0)) {
@@ -654,13 +657,15 @@ struct gateway_request *requests_arrived_take(struct requests *q)
     return NULL;
 }
 
-void requests_refuse(struct requests *q, struct gateway_request *r, uint32_t retry_after_s,
-                     const char *text)
+void requests_refuse(struct requests *q, struct gateway_request *r, enum metrics_refusal why,
+                     uint32_t retry_after_s, const char *text)
 {
-    if (r->delivered > 0 || r->scored_next > 1) /* it was lost, and there is no room to resume it */
+    if (r->delivered > 0 || r->scored_next > 1) { /* It was lost, and no machine can resume it. */
         request_end(q, r, GATEWAY_FAILED, 0, text);
-    else
-        request_end(q, r, GATEWAY_REFUSED, retry_after_s, text);
+        return;
+    }
+    metrics_request_refused(q->options.metrics, why);
+    request_end(q, r, GATEWAY_REFUSED, retry_after_s, text);
 }
 
 void requests_expire(struct requests *q, struct gateway_request *r, const char *text)

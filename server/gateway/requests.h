@@ -68,9 +68,10 @@ struct gateway_request *requests_arrived_take(struct requests *q);
 void requests_route(struct requests *q, struct gateway_request *r,
                     struct fleet_machine *prompt_machine, struct fleet_machine *token_machine,
                     bool prefix);
-/* End a request that the scheduler has refused, or could not route in time (scheduler/wait_ms). */
-void requests_refuse(struct requests *q, struct gateway_request *r, uint32_t retry_after_s,
-                     const char *text);
+/* End a request that the scheduler has refused, or could not route in time (scheduler/wait_ms).
+ * why: for the metrics; text: for the client. */
+void requests_refuse(struct requests *q, struct gateway_request *r, enum metrics_refusal why,
+                     uint32_t retry_after_s, const char *text);
 void requests_expire(struct requests *q, struct gateway_request *r, const char *text);
 /* Handles the loss of a request's machines (SCHED_LOST): the request is resumed, or ended after too
  * many losses. dead: the machine whose process has ended; NULL = a link broke, or a machine fell

@@ -46,6 +46,21 @@ static const char *refusal_text(const struct sched_action *action)
     return "the request is larger than any machine's KV memory";
 }
 
+static enum metrics_refusal refusal_metric(const struct sched_action *action)
+{
+    switch (action->why) {
+    case SCHED_REFUSED_FULL:
+        return METRICS_REFUSED_QUEUE;
+    case SCHED_REFUSED_LATE:
+        return METRICS_REFUSED_LATE;
+    case SCHED_REFUSED_TOO_LONG:
+        return METRICS_REFUSED_TOO_LONG;
+    case SCHED_REFUSED_LARGE:
+        break;
+    }
+    return METRICS_REFUSED_TOO_LARGE;
+}
+
 /* Ends a request that no machine took in time. */
 static void request_expire(struct gateway *g, struct gateway_request *r)
 {
@@ -93,8 +108,8 @@ static void action_do(struct gateway *g, const struct sched_action *action)
                        gateway_request_version(g, r)->kv.prefix_cache);
         break;
     case SCHED_REFUSE:
-        requests_refuse(g->requests, r, (action->retry_after_ms + 999) / 1000,
-                        refusal_text(action));
+        requests_refuse(g->requests, r, refusal_metric(action),
+                        (action->retry_after_ms + 999) / 1000, refusal_text(action));
         break;
     case SCHED_EXPIRED:
         request_expire(g, r);

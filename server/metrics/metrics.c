@@ -5,12 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Four buckets per decade, from ten microseconds (a short transfer through shared memory) to three
- * minutes (a prompt in a long queue): every percentile is known to within 78 %, and much better
- * with interpolation. */
-#define TIME_FIRST_S 0.00001
-#define TIME_FACTOR  1.7782794100389228
-#define TIME_BUCKETS 30
 #define SIZE_BUCKETS 21 /* up to LIMIT_CONTEXT_TOKENS */
 
 enum status metrics_open(const struct fleet *fleet, const char *model_name,
@@ -23,7 +17,9 @@ enum status metrics_open(const struct fleet *fleet, const char *model_name,
     m->keys = keys;
     snprintf(m->model_name, sizeof(m->model_name), "%s", model_name);
     for (int which = 0; which < METRICS_TIME_COUNT; which++)
-        histogram_init(&m->times[which], TIME_FIRST_S, TIME_FACTOR, TIME_BUCKETS);
+        histogram_init(&m->times[which], METRICS_TIME_FIRST_S, METRICS_TIME_FACTOR,
+                       METRICS_TIME_BUCKETS);
+    histogram_init(&m->iterations, METRICS_TIME_FIRST_S, METRICS_TIME_FACTOR, METRICS_TIME_BUCKETS);
     histogram_init(&m->prompt_sizes, 1, 2, SIZE_BUCKETS);
     histogram_init(&m->answer_sizes, 1, 2, SIZE_BUCKETS);
     *out = m;
@@ -50,6 +46,29 @@ void metrics_time_add(struct metrics *m, enum metrics_time which, int64_t us)
 void metrics_request_ended(struct metrics *m, enum metrics_reason reason)
 {
     m->ended[reason]++;
+}
+
+void metrics_request_refused(struct metrics *m, enum metrics_refusal why)
+{
+    m->refused[why]++;
+}
+
+void metrics_iteration_add(struct metrics *m, int64_t us)
+{
+    histogram_add(&m->iterations, us > 0 ? (double)us * 1e-6 : 0);
+}
+
+void metrics_reload_set(struct metrics *m, bool good, int64_t now_s)
+{
+    m->values[METRICS_RELOAD_GOOD] = good;
+    if (good)
+        m->values[METRICS_RELOAD_TIME] = (uint64_t)now_s;
+}
+
+void metrics_etcd_set(struct metrics *m, bool up)
+{
+    m->has_etcd = true;
+    m->values[METRICS_ETCD_UP] = up;
 }
 
 void metrics_counter_add(struct metrics *m, enum metrics_value counter, uint64_t by)
@@ -85,6 +104,7 @@ void metrics_request_sizes(struct metrics *m, uint32_t prompt_tokens, uint32_t g
 
 void metrics_machine_up_set(struct metrics *m, uint32_t machine, bool up)
 {
+    m->machines[machine].losses += m->machines[machine].up && !up ? 1 : 0;
     m->machines[machine].up = up;
     m->machines[machine].gauges_known = false; /* until its first STATS */
 }

@@ -1,6 +1,7 @@
 /* metrics: all figures of /metrics, and their text in Prometheus' exposition format 0.0.4. It only
  * stores numbers: server/gateway/ and server/http/ report events when they happen, and machines
- * report their figures with STATS. It measures nothing and keeps no history. server/gateway/,
+ * report their figures with STATS. It keeps no history, and measures only the memory, time and files
+ * of its own process. server/gateway/,
  * server/http/ and server/serve*.c make every call, all on the gateway's event loop thread, so
  * there are no locks.
  *
@@ -75,6 +76,35 @@ enum metrics_reason {
 };
 
 void metrics_request_ended(struct metrics *m, enum metrics_reason reason);
+
+/* Why a request was refused. */
+enum metrics_refusal {
+    METRICS_REFUSED_QUEUE,     /* Too many requests wait in the gateway or on a machine. */
+    METRICS_REFUSED_OPEN,      /* The gateway has its most open requests. */
+    METRICS_REFUSED_LATE,      /* The first token would come later than the SLO allows. */
+    METRICS_REFUSED_TOO_LONG,  /* The same on an idle cluster, because the prompt is long. */
+    METRICS_REFUSED_TOO_LARGE, /* No machine has KV memory for the request. */
+    METRICS_REFUSAL_COUNT
+};
+
+void metrics_request_refused(struct metrics *m, enum metrics_refusal why);
+
+/* The limits of the config's `slo`. */
+enum metrics_slo { METRICS_SLO_TTFT, METRICS_SLO_TBT, METRICS_SLO_COUNT };
+
+/* Sets the limits, which then are bounds of the histograms of these times. If a limit has changed,
+ * the histograms that have the bound start again at 0, as after a restart. */
+void metrics_slo_set(struct metrics *m, uint32_t ttft_ms, uint32_t tbt_ms);
+/* Counts an answer that has ended. ttft_us: its time to the first token; tbt_us: its mean time
+ * between tokens (0 = it has one token). failed: the answer ended with an error, so it is within no
+ * limit, and the times are not read. */
+void metrics_slo_answer_add(struct metrics *m, bool failed, int64_t ttft_us, int64_t tbt_us);
+/* Counts an iteration of the event loop that took `us` microseconds without its sleep. */
+void metrics_iteration_add(struct metrics *m, int64_t us);
+/* Counts a reload. now_s: Unix time. */
+void metrics_reload_set(struct metrics *m, bool good, int64_t now_s);
+/* Sets whether etcd answers. Without a call the page does not mention etcd. */
+void metrics_etcd_set(struct metrics *m, bool up);
 
 /* The gateway's own counters and gauges. */
 #define METRICS_VALUE(name, ...) METRICS_##name,

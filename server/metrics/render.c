@@ -131,6 +131,14 @@ static const struct time_family time_families[] = {
      "From the first token until the last one."},
 };
 
+/* A limit of the SLO is a whole number of milliseconds, and is written exactly. */
+void metrics_bound_write(double bound, char out[32])
+{
+    double ms = round(bound * 1e3);
+    bool exact = fabs(ms * 1e-3 - bound) < 1e-9 * bound;
+    snprintf(out, 32, exact ? "%.8g" : "%.4g", bound);
+}
+
 static void time_sample(struct text *out, const struct metrics *m, const struct time_family *f,
                         const char *suffix, const char *bound, double value)
 {
@@ -155,7 +163,7 @@ static void times_render(struct text *out, const struct metrics *m)
         uint64_t below = 0;
         for (uint32_t bucket = 0; bucket < h->bound_count; bucket++) {
             char bound[32];
-            snprintf(bound, sizeof(bound), "%.4g", h->bounds[bucket]);
+            metrics_bound_write(h->bounds[bucket], bound);
             below += h->counts[bucket];
             time_sample(out, m, f, "_bucket", bound, (double)below);
         }
@@ -214,6 +222,19 @@ static void group_render(struct text *out, const struct metrics *m, enum metrics
 
 /* ---- requests ---- */
 
+static void refusals_render(struct text *out, const struct metrics *m)
+{
+    static const char *const reasons[METRICS_REFUSAL_COUNT] = {"queue_full", "too_many_open",
+                                                               "too_late", "too_long", "too_large"};
+    metrics_family(out, "cleave_requests_refused_total", "counter",
+                   "Refused requests. too_late, too_long: for slo/ttft_ms; too_large: for the KV "
+                   "memory of any machine.");
+    for (int reason = 0; reason < METRICS_REFUSAL_COUNT; reason++) {
+        text_addf(out, "cleave_requests_refused_total{reason=\"%s\"}", reasons[reason]);
+        metrics_value_add(out, (double)m->refused[reason]);
+    }
+}
+
 static void requests_render(struct text *out, const struct metrics *m)
 {
     group_render(out, m, METRICS_GROUP_REQUESTS);
@@ -231,6 +252,7 @@ static void requests_render(struct text *out, const struct metrics *m)
         text_adds(out, "}");
         metrics_value_add(out, (double)m->ended[reason]);
     }
+    refusals_render(out, m);
     group_render(out, m, METRICS_GROUP_ROUTING);
     metrics_family(out, "cleave_http_requests_total", "counter", "HTTP responses, by status code.");
     for (int code = 0; code < METRICS_HTTP_CODES; code++)
@@ -272,9 +294,9 @@ static void keys_render(struct text *out, const struct metrics *m)
 /* Where and with what the machines compute. */
 static void about_render(struct text *out, const struct metrics *m)
 {
-    metrics_family(out, "cleave_machine_info", "gauge",
-                   "Always 1; the labels say on which host and device a machine computes, and with "
-                   "which build. fallback=\"true\": on the CPU instead of its GPU.");
+    metrics_family(
+        out, "cleave_machine_info", "gauge",
+        "Always 1. fallback=\"true\": the machine computes on the CPU instead of its GPU.");
     for (uint32_t i = 0; i < m->fleet->count; i++) {
         const struct message_about *about = &m->machines[i].about;
         if (!m->machines[i].up || about->build[0] == 0)
@@ -378,6 +400,52 @@ static void machine_group_render(struct text *out, const struct metrics *m,
     }
 }
 
+/* A machine is the bottleneck of its pool when it computes all the time. */
+static void busy_render(struct text *out, const struct metrics *m)
+{
+    metrics_family(
+        out, "cleave_machine_busy_seconds_total", "counter",
+        "Time in which a machine computed batches. phase: prompt = with prompts, token = "
+        "only decodes.");
+    for (uint32_t i = 0; i < m->fleet->count; i++) {
+        if (!m->machines[i].counters_known)
+            continue;
+        struct message_stats stats = metrics_counters(m, i);
+        for (int token = 0; token < 2; token++) {
+            text_adds(out, "cleave_machine_busy_seconds_total{");
+            metrics_machine_labels(out, m, i);
+            metrics_label_add(out, ",", "phase", token ? "token" : "prompt");
+            text_adds(out, "}");
+            metrics_value_add(out, (double)(token ? stats.token_batch_us : stats.prompt_batch_us) *
+                                       1e-6);
+        }
+    }
+}
+
+/* Machines that come and go, and those that are not used. */
+static void lives_render(struct text *out, const struct metrics *m)
+{
+    metrics_family(out, "cleave_machine_losses_total", "counter",
+                   "Times that the gateway lost its connection to the machine.");
+    for (uint32_t i = 0; i < m->fleet->count; i++)
+        if (fleet_machine_present(&m->fleet->machines[i]))
+            metrics_machine_sample(out, m, "cleave_machine_losses_total", i,
+                                   (double)m->machines[i].losses);
+    metrics_family(out, "cleave_machine_starts_total", "counter",
+                   "Processes that the gateway has started for a local machine.");
+    for (uint32_t i = 0; i < m->fleet->count; i++)
+        if (fleet_machine_present(&m->fleet->machines[i]) && m->fleet->machines[i].config.local)
+            metrics_machine_sample(out, m, "cleave_machine_starts_total", i,
+                                   (double)m->fleet->machines[i].process.starts);
+    metrics_family(
+        out, "cleave_machine_mismatch", "gauge",
+        "1 while a machine is not used because of another model, KV settings or protocol.");
+    for (uint32_t i = 0; i < m->fleet->count; i++)
+        if (fleet_machine_present(&m->fleet->machines[i]))
+            metrics_machine_sample(out, m, "cleave_machine_mismatch", i,
+                                   m->fleet->machines[i].connection.mismatch);
+}
+
 static void machines_render(struct text *out, const struct metrics *m)
 {
     metrics_family(out, "cleave_machine_up", "gauge",
@@ -396,8 +464,10 @@ static void machines_render(struct text *out, const struct metrics *m)
         if (fleet_machine_present(&m->fleet->machines[i]))
             metrics_machine_sample(out, m, "cleave_pool_moves_total", i,
                                    (double)m->machines[i].moves);
+    lives_render(out, m);
     for (int group = METRICS_GROUP_LOAD; group <= METRICS_GROUP_COPIES; group++)
         machine_group_render(out, m, (enum metrics_group)group);
+    busy_render(out, m);
 }
 
 static void transfers_render(struct text *out, const struct metrics *m)
@@ -463,8 +533,7 @@ static void links_render(struct text *out, const struct metrics *m)
 
 static void build_render(struct text *out)
 {
-    metrics_family(out, "cleave_build_info", "gauge",
-                   "Always 1; the labels say which build this gateway is.");
+    metrics_family(out, "cleave_build_info", "gauge", "Always 1; the gateway's build.");
     text_adds(out, "cleave_build_info{");
     metrics_label_add(out, "", "version", build_info_release());
     metrics_label_add(out, ",", "commit", build_info_commit());
@@ -477,13 +546,18 @@ char *metrics_render(const struct metrics *m, size_t *bytes_out)
 {
     struct text out = {0};
     build_render(&out);
+    metrics_process_render(&out, m);
+    group_render(&out, m, METRICS_GROUP_RELOAD);
     times_render(&out, m);
+    metrics_slo_render(&out, m);
     requests_render(&out, m);
     keys_render(&out, m);
     if (m->has_events)
         group_render(&out, m, METRICS_GROUP_EVENTS);
     if (m->values[METRICS_CERTIFICATE_EXPIRES] != 0)
         group_render(&out, m, METRICS_GROUP_CERTIFICATE);
+    if (m->has_etcd)
+        group_render(&out, m, METRICS_GROUP_ETCD);
     metrics_versions_render(&out, m);
     kv_render(&out, m);
     cluster_render(&out, m);

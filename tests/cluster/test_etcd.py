@@ -160,6 +160,7 @@ def check_bad_entries(etcd, gateway, machines, start):
     assert len(said) == 3, said
     assert PREFIX + "x1 = no JSON" in said[0] and "address: want HOST:PORT" in said[1], said
     assert "machine x3 at" in said[2] and "has another model" in said[2], said
+    assert gateway.metric("cleave_etcd_machines_refused_total") == 3
     for i in (1, 2, 3):
         etcd.delete(f"x{i}")
     twin = start("p0", "prompt")  # A second machine of the same name, at another address.
@@ -178,6 +179,7 @@ def check_silence(etcd, gateways, want):
     gateways[0].release()
     for gateway in gateways:
         gateway.wait_health(200, "machines cannot be found: etcd at")
+        assert gateway.metric("cleave_etcd_up") == 0
     time.sleep(LEASE_S + 1)
     for gateway in gateways:
         assert text(gateway, 0) == want[0]
@@ -187,7 +189,7 @@ def check_silence(etcd, gateways, want):
     wait_names(etcd, ["p0", "t0"])
     for gateway in gateways:
         wait_until(lambda: b"cannot be found" not in gateway.request("GET", "/health")[2], "etcd is back", cluster=gateway)
-        assert set(machines_of(gateway).values()) == {"up"}
+        assert set(machines_of(gateway).values()) == {"up"} and gateway.metric("cleave_etcd_up") == 1
 
 
 def check_lost_lease(etcd, gateway, want):

@@ -4,7 +4,9 @@ undisturbed run."""
 
 import json
 import os
+import shutil
 import signal
+import subprocess
 
 from cluster import Cluster, Failure, Stream, need_model, wait_until
 
@@ -57,6 +59,7 @@ def check_seeing():
         for name in ("num_requests_running", "num_requests_waiting", "gpu_cache_usage_perc", "kv_cache_usage_perc",
                      "prompt_tokens_total", "generation_tokens_total", "request_success_total"):
             assert any(found == f"vllm:{name}" for found, _ in cluster.metrics()), name
+        check_own_figures(cluster)
         # From here on, the disk is full.
         cluster.write("config.json", {**cluster.config, "log": {"events_file": "/dev/full"}})
         admin(cluster, "POST", "/admin/reload")
@@ -66,6 +69,28 @@ def check_seeing():
                    cluster=cluster)
         wait_until(lambda: "log/events_file loses lines" in cluster.logged(), "the log says so", cluster=cluster)
         assert cluster.logged().count("log/events_file loses lines: No space left") == 1, cluster.logged()
+
+
+def check_own_figures(cluster):
+    """Answers against the SLO, the gateway's process, the machines' work. Conventional names: promtool has no complaint,
+    except about the colon in vLLM's names."""
+    for slo in ("ttft", "tbt", "all"):
+        assert cluster.metric("cleave_slo_answers_total", slo=slo) == cluster.metric("vllm:request_success_total"), slo
+    assert cluster.metric("vllm:time_to_first_token_seconds_bucket", le="0.5") == cluster.metric(
+        "cleave_slo_answers_total", slo="ttft", met="true")
+    wait_until(lambda: cluster.metric("cleave_machine_busy_seconds_total", machine="prompt-0", phase="prompt") > 0
+               and cluster.metric("cleave_machine_busy_seconds_total", machine="token-0", phase="token") > 0,
+               "both machines report their work", cluster=cluster)
+    assert cluster.metric("cleave_machine_starts_total") == 2 and cluster.metric("cleave_ready") == 1
+    assert cluster.metric("cleave_event_loop_seconds_count") > 0
+    pid = f"/proc/{cluster.process.pid}"
+    assert 0 < cluster.metric("process_cpu_seconds_total") < 1000
+    assert abs(cluster.metric("process_open_fds") - len(os.listdir(f"{pid}/fd"))) < 10
+    assert abs(cluster.metric("process_start_time_seconds") - os.stat(pid).st_ctime) < 60
+    if shutil.which("promtool"):
+        page = cluster.request("GET", "/metrics")[2]
+        said = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True).stderr.decode()
+        assert [line for line in said.splitlines() if not line.startswith("vllm:")] == [], said
 
 
 def check_graceful_stop():
@@ -144,6 +169,7 @@ def check_reload():
             ("config changed", "server/control_tokens_in_text", *who), ("machine added", "token-1", *who),
             ("reload", "", *who)]), cluster.audited()
         assert (control_tokens(cluster, chat), control_tokens(cluster, prompt)) == (2, 0)
+        assert cluster.metric("cleave_slo_limit_seconds", slo="ttft") == 0.4
         reload(["prompt-0"], ["token-0", "token-1"], http={"listen": "127.0.0.1:1"}, threads=2,
                kv={**cluster.config["kv"], "block_tokens": 32}, server={"control_tokens_in_text": "allow"})
         said = admin(cluster, "POST", "/admin/reload")
@@ -153,10 +179,14 @@ def check_reload():
         assert "machines/token-1/threads: 2, was 1" in said["for_machines_that_start"], said
         assert (control_tokens(cluster, chat), control_tokens(cluster, prompt)) == (3, 1)
         check_bad_files(cluster)
+        reloaded = cluster.metric("cleave_config_last_reload_success_timestamp_seconds")
+        assert cluster.metric("cleave_config_last_reload_successful") == 0 and reloaded > 1e9
         # Back to one token machine: the streams of the other machine continue, on either machine.
         streams = [stream] + [Stream(cluster, LONG) for _ in range(3)]
         reload(["prompt-0"], ["token-1"])
         admin(cluster, "POST", "/admin/reload")
+        assert cluster.metric("cleave_config_last_reload_successful") == 1
+        assert cluster.metric("cleave_config_last_reload_success_timestamp_seconds") >= reloaded
         cluster.release()
         for each in streams:
             each.expect(want)

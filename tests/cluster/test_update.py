@@ -354,10 +354,13 @@ def check_remote(other, old, new):
                 start("t1", variant(folder, "third.gguf", 3000.0))
                 wait_until(lambda: "t1 do not match: metadata_hash is" in cluster.logged(), "t1 is refused",
                            cluster=cluster)
+                wait_until(lambda: cluster.metric("cleave_machine_mismatch", machine="t1") == 1, "an alarm sees t1",
+                           cluster=cluster)
                 start("t1", other)
                 # A token machine alone cannot serve requests of the new model.
                 wait_until(lambda: {m["name"]: m["version"] for m in state(cluster)["machines"]}["t1"] == 2,
                            "t1 is of version 2", cluster=cluster)
+                assert cluster.metric("cleave_machine_mismatch") == 0
                 time.sleep(1.2)  # Longer than a version must be complete before it serves.
                 assert update(cluster) == "starting" and served(cluster)[1] == OLD
                 start("p1", other)

@@ -42,6 +42,25 @@ static void test_random(uint64_t seed)
     CHECK(h.total == VALUES);
 }
 
+/* A bound is added in its place, at the end, and instead of one that is almost equal. */
+static void test_bound_add(void)
+{
+    struct histogram h;
+    histogram_init(&h, 1, 2, 3); /* Bounds 1, 2, 4. */
+    histogram_bound_add(&h, 3);
+    histogram_bound_add(&h, 10);
+    histogram_bound_add(&h, 0.5);
+    histogram_bound_add(&h, 2.001);
+    const double bounds[] = {0.5, 1, 2.001, 3, 4, 10};
+    CHECK(h.bound_count == 6);
+    for (int i = 0; i < 6; i++)
+        CHECKF(h.bounds[i] == bounds[i], "%d: %f", i, h.bounds[i]);
+    histogram_add(&h, 2.001);
+    histogram_add(&h, 3.5);
+    histogram_add(&h, 11);
+    CHECK(h.counts[2] == 1 && h.counts[4] == 1 && h.counts[6] == 1);
+}
+
 static void test_sorted(void)
 {
     const double values[] = {1, 2, 4, 8};
@@ -56,6 +75,7 @@ int main(void)
 {
     test_buckets();
     test_random(test_seed());
+    test_bound_add();
     test_sorted();
     return 0;
 }

@@ -13,9 +13,10 @@
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-#define FAMILIES_MAX 128
+#define FAMILIES_MAX 160
 #define SAMPLES_MAX  4096
 
 struct sample {
@@ -185,6 +186,7 @@ static void config_make(struct config *config)
     config->machine_count = 3;
     snprintf(config->machines[0].name, LIMIT_NAME_BYTES, "p\"0\\");
     config->machines[0].pool = POOL_PROMPT;
+    config->machines[0].local = true;
     snprintf(config->machines[1].name, LIMIT_NAME_BYTES, "t0");
     config->machines[1].pool = POOL_TOKEN;
     snprintf(config->machines[2].name, LIMIT_NAME_BYTES, "silent");
@@ -278,6 +280,85 @@ static void test_figures(struct metrics *m)
     CHECK(value_of(&page, "cleave_link_up", "over\\nposix\\\\", "") == 1);
     CHECK(value_of(&page, "cleave_links_up", "p\\\"0", "") == 1);
     CHECK(value_of(&page, "cleave_links_up", "t0", "") == 0);
+}
+
+/* The limits of the SLO are bounds, and answers are compared with them. A changed limit moves its
+ * bound and empties the histogram; other histograms stay. */
+static void test_slo(const struct fleet *fleet)
+{
+    struct metrics *m;
+    CHECK(metrics_open(fleet, "model", NULL, &m) == ST_OK);
+    metrics_slo_set(m, 500, 1000); /* 1000 ms is a bound already */
+    metrics_time_add(m, METRICS_TTFT, 500000);
+    metrics_time_add(m, METRICS_TTFT, 500001);
+    metrics_time_add(m, METRICS_E2E, 500000);
+    metrics_slo_answer_add(m, false, 500000, 1000001);
+    metrics_slo_answer_add(m, false, 500001, 1000000);
+    metrics_slo_answer_add(m, false, 1, 0);
+    metrics_slo_answer_add(m, true, 1, 1);
+    render(m);
+    CHECK(value_of(&page, "vllm:time_to_first_token_seconds_bucket", "", "0.5") == 1);
+    CHECK(value_of(&page, "vllm:inter_token_latency_seconds_bucket", "", "1") == 0);
+    CHECK(value_of(&page, "cleave_slo_limit_seconds", "ttft", "") == 0.5);
+    CHECK(value_of(&page, "cleave_slo_limit_seconds", "tbt", "") == 1);
+    CHECK(value_of(&page, "cleave_slo_answers_total", "slo=\"ttft\",met=\"true\"", "") == 2);
+    CHECK(value_of(&page, "cleave_slo_answers_total", "slo=\"ttft\",met=\"false\"", "") == 2);
+    CHECK(value_of(&page, "cleave_slo_answers_total", "slo=\"tbt\",met=\"true\"", "") == 2);
+    CHECK(value_of(&page, "cleave_slo_answers_total", "slo=\"all\",met=\"true\"", "") == 1);
+    CHECK(value_of(&page, "cleave_slo_answers_total", "slo=\"all\",met=\"false\"", "") == 3);
+    metrics_slo_set(m, 500, 70);
+    metrics_slo_set(m, 500, 70);
+    render(m);
+    CHECK(value_of(&page, "vllm:time_to_first_token_seconds_bucket", "", "0.5") == 1);
+    CHECK(value_of(&page, "vllm:inter_token_latency_seconds_bucket", "", "0.07") == 0);
+    metrics_slo_set(m, 3600000, 562); /* above all bounds; 562.3 ms is a bound */
+    render(m);
+    CHECK(value_of(&page, "vllm:time_to_first_token_seconds_bucket", "", "3600") == 0);
+    CHECK(value_of(&page, "vllm:inter_token_latency_seconds_bucket", "", "0.562") == 0);
+    CHECK(value_of(&page, "vllm:e2e_request_latency_seconds_count", "", "") == 1);
+    metrics_close(m);
+}
+
+/* The figures of the gateway itself, its reloads and refusals, and of machines that come and go. */
+static void test_operation(const struct fleet *fleet)
+{
+    struct metrics *m;
+    double now = (double)time(NULL);
+    CHECK(metrics_open(fleet, "model", NULL, &m) == ST_OK);
+    metrics_reload_set(m, true, 1000);
+    metrics_reload_set(m, false, 2000);
+    metrics_request_refused(m, METRICS_REFUSED_LATE);
+    metrics_iteration_add(m, 2000000);
+    for (int i = 0; i < 3; i++) {
+        metrics_machine_up_set(m, 1, true);
+        metrics_machine_up_set(m, 1, false);
+        metrics_machine_up_set(m, 1, false);
+    }
+    struct message_stats stats = {.prompt_batch_us = 1500000, .token_batch_us = 250000};
+    metrics_stats_set(m, 1, &stats);
+    render(m);
+    CHECK(value_of(&page, "cleave_config_last_reload_successful", "", "") == 0);
+    CHECK(value_of(&page, "cleave_config_last_reload_success_timestamp_seconds", "", "") == 1000);
+    CHECK(value_of(&page, "cleave_requests_refused_total", "too_late", "") == 1);
+    CHECK(value_of(&page, "cleave_requests_refused_total", "queue_full", "") == 0);
+    CHECK(value_of(&page, "cleave_event_loop_seconds_bucket", "", "1") == 0);
+    CHECK(value_of(&page, "cleave_event_loop_seconds_count", "", "") == 1);
+    CHECK(value_of(&page, "cleave_machine_losses_total", "t0", "") == 3);
+    CHECK(value_of(&page, "cleave_machine_losses_total", "silent", "") == 0);
+    CHECK(value_of(&page, "cleave_machine_mismatch", "t0", "") == 0);
+    CHECK(value_of(&page, "cleave_machine_busy_seconds_total", "phase=\"prompt\"", "") == 1.5);
+    CHECK(value_of(&page, "cleave_machine_busy_seconds_total", "phase=\"token\"", "") == 0.25);
+    double start = value_of(&page, "process_start_time_seconds", "", "");
+    CHECKF(start > 1e9 && start <= now + 2, "%f %f", start, now);
+    CHECK(value_of(&page, "process_cpu_seconds_total", "", "") >= 0);
+    CHECK(value_of(&page, "process_resident_memory_bytes", "", "") > 65536);
+    double files = value_of(&page, "process_open_fds", "", "");
+    CHECK(files >= 3 && files <= value_of(&page, "process_max_fds", "", ""));
+    int extra = dup(0);
+    render(m);
+    CHECK(value_of(&page, "process_open_fds", "", "") == files + 1);
+    close(extra);
+    metrics_close(m);
 }
 
 /* A machine dies and a new process takes its place: counters never fall, gauges are of the new one.
@@ -410,6 +491,7 @@ static char *page_with_all(struct fleet *fleet)
     metrics_versions_set(m, versions);
     metrics_events_set(m, true, 0, 0);
     metrics_value_set(m, METRICS_CERTIFICATE_EXPIRES, 1);
+    metrics_etcd_set(m, true);
     char *text = metrics_render(m, &bytes);
     CHECK(text != NULL);
     metrics_close(m);
@@ -457,7 +539,7 @@ static void print_reference(FILE *out)
                  "Besides the labels below, `vllm:` families have `model_name` and `engine`, "
                  "those with `machine` also `pool`, and\nhistograms `le`.\n\n"
                  "`build/tests/server/metrics/test_metrics --reference` prints this page.\n\n"
-                 "| name | type, labels | meaning |\n|---|---|---|\n");
+                 "name | type, labels | meaning\n---|---|---\n");
     char *save;
     for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
         if (strncmp(line, "# HELP ", 7) == 0) {
@@ -468,9 +550,9 @@ static void print_reference(FILE *out)
             CHECK(sscanf(line + 7, "%*s %15s", type) == 1);
         } else if (!sampled) {
             char *meaning = strchr(help, ' ');
-            fprintf(out, "| `%.*s` | %s", (int)(meaning - help), help, type);
+            fprintf(out, "`%.*s` | %s", (int)(meaning - help), help, type);
             labels_print(out, line);
-            fprintf(out, " | %s |\n", meaning + 1);
+            fprintf(out, " | %s\n", meaning + 1);
             sampled = true;
         }
     }
@@ -505,6 +587,8 @@ int main(int argc, char **argv)
     test_forgotten(m);
     metrics_close(m);
     test_lines(fleet);
+    test_slo(fleet);
+    test_operation(fleet);
     fleet_close(fleet);
     return 0;
 }
