@@ -1,13 +1,16 @@
 /* experts: an optional ability of a backend: layers whose feed-forward is a mixture of experts.
  * Each row of a batch chooses a few of a layer's experts by its scores (the product of the row and
  * the router's matrix). The results of these experts are multiplied by the row's weights and added.
- * model/forward/ makes every call: it opens the experts while it loads a model, and calls `run` and
- * `row_gate` in a forward pass (compute.h says on which threads). The matrices belong to the
- * caller, which also computes the router's product and, as an ordinary feed-forward, the shared
- * experts.
+ * The matrices belong to the caller, which also computes the router's product and, as an ordinary
+ * feed-forward, the shared experts.
+ *
+ * model/forward/ makes every call, on the one thread that uses the `struct compute`: in a machine,
+ * that is the event loop thread while it loads the model, later the engine thread, or a thread of
+ * the device for a lane (compute/lanes.h). A CPU has finished `run` and `row_gate` when they
+ * return; a GPU only queues them, and compute_ops.check returns its errors.
  *
  * On CPUs and GPUs a row's result does not depend on the other rows: the results of its experts are
- * added in the order of the experts' numbers. No expert is read that no row has chosen. */
+ * added in the order of the experts' numbers. Only the weights of chosen experts are read. */
 #ifndef COMPUTE_EXPERTS_H
 #define COMPUTE_EXPERTS_H
 
@@ -22,28 +25,31 @@
 
 struct compute;
 
-/* How a row chooses its experts, and their weights. The score of an expert is its element of the
- * router's product, or the sigmoid of it. The experts with the greatest scores are chosen; of equal
- * scores, the one with the lower number. */
+/* How a row chooses its experts, and their weights. The row's product with the router's matrix has
+ * one element for each expert. With `sigmoid`, an expert's score is the sigmoid of its element;
+ * otherwise it is the element. The experts with the greatest scores are chosen; of equal scores,
+ * the one with the lower number. */
 struct compute_routing {
     uint32_t experts; /* Experts of the layer, 1 to COMPUTE_EXPERTS_MAX. */
     uint32_t used;    /* Experts of a row, 1 to COMPUTE_EXPERTS_USED_MAX. */
-    /* True: weights are the sigmoids of the router's product. False: its softmax over all
-     * experts. */
+    /* True: an expert's weight is the sigmoid of its element. False: the weights are the softmax of
+     * all elements. */
     bool sigmoid;
     bool normalise; /* The weights of a row's experts are divided by their sum. */
     float scale;    /* Factor of all weights. */
-    /* Only the experts of the groups_used best of `groups` equal groups may be chosen; groups 0 or
-     * 1 = no groups. The score of a group is the sum of its group_best greatest scores. */
+    /* The experts form `groups` groups of equal size; 0 or 1 = no groups. A row chooses only among
+     * the experts of the groups_used groups with the greatest scores. The score of a group is the
+     * sum of the group_best (1 or 2) greatest scores of its experts. */
     uint32_t groups, groups_used, group_best;
     /* [experts] in device memory: added to the scores for the choice of experts, but not to the
      * weights; NULL = none. */
     const float *choice_bias;
 };
 
-/* What is computed between the products with gate and up and the product with down: activation(gate)
- * * up, or, with `limit` L above 0, gate' * sigmoid(alpha * gate') * (up' + 1) with gate' =
- * min(gate, L) and up' = up limited to ±L. */
+/* What an expert does with the products of gate and up, before the product with down. If `limit`
+ * is 0: activation(gate) * up. If `limit` is above 0: g * sigmoid(alpha * g) * (u + 1), where
+ * g = min(gate, limit) and u is `up` limited to ±limit; `alpha` is then above 0, and `activation`
+ * must be COMPUTE_SILU. */
 struct compute_gate {
     enum compute_activation activation;
     float limit, alpha;
@@ -63,20 +69,22 @@ struct compute_experts_options {
     const float *gate_bias, *up_bias, *down_bias;
 };
 
-/* Sizes of a workspace, which the experts of all layers with these sizes can use. */
+/* Sizes of a workspace. One workspace is enough for all layers with these sizes, one after the
+ * other. */
 struct compute_experts_workspace_options {
     uint32_t rows_max;      /* Most rows of a call of `run`. */
     uint32_t experts, used; /* As in struct compute_routing. */
     uint32_t hidden, ffn;   /* As in struct compute_experts_options. */
-    /* enum compute_needs of all gate and up matrices, and of all down matrices. */
+    /* The OR of compute_ops.matrix_needs of all gate and up matrices, and of all down matrices. */
     unsigned needs_gate_up, needs_down;
 };
 
 struct compute_experts;
-struct compute_experts_workspace; /* A workspace for `run`. */
+struct compute_experts_workspace; /* Memory for what `run` computes on the way to its result. */
 
 struct compute_experts_ops {
-    /* Opens the experts of one layer. */
+    /* Opens the experts of one layer. ST_NO_MEMORY. A GPU also returns ST_IO, and ST_UNSUPPORTED
+     * unless all gate and up matrices have one type, and all down matrices have one type. */
     enum status (*open)(struct compute *c, const struct compute_experts_options *options,
                         struct compute_experts **out);
     void (*close)(struct compute *c, struct compute_experts *e); /* NULL is fine. */
@@ -86,13 +94,14 @@ struct compute_experts_ops {
     /* NULL is fine. */
     void (*workspace_close)(struct compute *c, struct compute_experts_workspace *workspace);
     /* For each row r of `a`, takes the chosen experts that `e` has, and computes the weighted sum
-     * of their results. Writes the sum to y[r] or, with `add`, adds it to y[r]. `product`
+     * of their results. Writes the sum to y[r] or, with `add`, adds it to y[r]. `router_product`
      * [row_count × routing.experts] is the product of these rows and the router's matrix; y is
      * [row_count × hidden]. */
     void (*run)(struct compute *c, const struct compute_experts *e,
-                struct compute_experts_workspace *workspace, const float *product,
+                struct compute_experts_workspace *workspace, const float *router_product,
                 const struct compute_activations *a, uint32_t row_count, bool add, float *y);
-    /* Multiplies row r of x, which has `cols` columns, with sigmoid(gates[r]). */
+    /* Multiplies row r of x, which has `cols` columns, with sigmoid(gates[r]). For shared experts
+     * whose result has a weight in each row. */
     void (*row_gate)(struct compute *c, const float *gates, uint32_t row_count, uint32_t cols,
                      float *x);
 };

@@ -1,5 +1,5 @@
 /* attention: causal attention of one KV head over the paged cache (F16, F32). Each isa_<isa>.c with
- * a table (kernels.h) includes this text and puts attention_run, attention_store and functions of
+ * a table (kernels.h) includes this header and puts attention_run, attention_store and functions of
  * attention_fixed.h into the table; sequences.c calls them through the table, on worker threads. No
  * state, no allocation: the caller passes scratch memory. attention_fixed.h computes over caches of
  * integers, and sequences.c divides rows and heads among threads. Prompts and decodes, all sizes of
@@ -75,12 +75,12 @@ INLINE void qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, u
                     uint32_t dim, size_t step, const uint8_t *const *keys,
                     const uint8_t *const *ahead, const float *q, float *out, size_t stride)
 {
-    vec s[QK_ROWS][QK_WIDE];
+    vec s[QK_ROWS][QK_VECTORS];
     for (uint32_t r = 0; r < rows; r++)
         for (uint32_t c = 0; c < wide; c++)
             s[r][c] = v_zero();
     for (uint32_t d = 0; d < dim; d++) {
-        vec k[QK_WIDE];
+        vec k[QK_VECTORS];
         for (uint32_t c = 0; c < wide; c++)
             k[c] = kv_load(dtype, keys[c] + d * step, lanes);
         if (ahead != NULL && d * step % 64 == 0)
@@ -132,7 +132,7 @@ INLINE void qk_columns(const struct kernels_cache *cache, enum compute_kv_dtype 
                        const struct scores *scores)
 {
     const struct compute_kv *kv = cache->kv;
-    const uint8_t *keys[QK_WIDE], *ahead[QK_WIDE];
+    const uint8_t *keys[QK_VECTORS], *ahead[QK_VECTORS];
     size_t step = (size_t)kv->block_tokens * kv_element_bytes(dtype);
     bool prefetch = token + AHEAD_TOKENS + wide * lanes <= ahead_limit;
     for (uint32_t c = 0; c < wide; c++) {
@@ -165,7 +165,7 @@ INLINE void qk_all(const struct kernels_cache *cache, enum compute_kv_dtype dtyp
     }
     /* The last vector may extend beyond `tokens`, but never beyond its block. */
     uint32_t padded = (tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES;
-#if QK_WIDE == 4
+#if QK_VECTORS == 4
     for (; token + 4 * VECTOR_LANES <= padded; token += 4 * VECTOR_LANES)
         qk_columns(cache, dtype, token, 4, VECTOR_LANES, ahead_limit, scores);
     for (; token + 2 * VECTOR_LANES <= padded; token += 2 * VECTOR_LANES)
@@ -238,7 +238,7 @@ INLINE void pv_tile(const struct kernels_cache *cache, enum compute_kv_dtype dty
     const uint32_t dim = kv->head_dim, block_tokens = kv->block_tokens;
     const size_t element = kv_element_bytes(dtype), step = dim * element;
     const size_t skip = (size_t)dim * block_tokens * element + first * element; /* Past K. */
-    vec o[PV_ROWS][PV_WIDE];
+    vec o[PV_ROWS][PV_VECTORS];
     for (uint32_t r = 0; r < rows; r++)
         for (uint32_t c = 0; c < wide; c++)
             o[r][c] = v_zero();
@@ -250,7 +250,7 @@ INLINE void pv_tile(const struct kernels_cache *cache, enum compute_kv_dtype dty
         if (decode && begin + AHEAD_TOKENS < seen.end)
             ahead = head_block(cache, begin + AHEAD_TOKENS) + skip;
         for (uint32_t t = seen.first > begin ? seen.first - begin : 0; t < end; t++) {
-            vec v[PV_WIDE];
+            vec v[PV_VECTORS];
             for (uint32_t c = 0; c < wide; c++)
                 v[c] = kv_load(dtype, values + t * step + c * VECTOR_LANES * element, lanes);
             if (decode)
@@ -390,8 +390,8 @@ INLINE void attention_typed(const struct kernels_cache *cache, enum compute_kv_d
             .origin = scores.origin};
         const float *p = scores.rows + i * scores.stride;
         float *to = out + (size_t)i * dim;
-        for (; first + PV_WIDE * VECTOR_LANES <= dim; first += PV_WIDE * VECTOR_LANES)
-            pv_rows(cache, dtype, count, PV_WIDE, VECTOR_LANES, first, seen, rows == 1, p,
+        for (; first + PV_VECTORS * VECTOR_LANES <= dim; first += PV_VECTORS * VECTOR_LANES)
+            pv_rows(cache, dtype, count, PV_VECTORS, VECTOR_LANES, first, seen, rows == 1, p,
                     scores.stride, inverse, to);
         for (; first + VECTOR_LANES <= dim; first += VECTOR_LANES)
             pv_rows(cache, dtype, count, 1, VECTOR_LANES, first, seen, rows == 1, p, scores.stride,

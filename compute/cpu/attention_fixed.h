@@ -1,5 +1,5 @@
 /* attention_fixed: attention over a cache of integers (COMPUTE_KV_I16, COMPUTE_KV_I8). Each
- * isa_<isa>.c includes this text through attention.h and puts the functions into its struct
+ * isa_<isa>.c includes this header through attention.h and puts the functions into its struct
  * kernels; sequences.c calls them there, on the worker threads of the backend. It allocates
  * nothing: the caller gives the scratch memory. It does not divide work among threads (sequences.c
  * does). Prompt and decode have the same definition. Q, K, V and p are integers, and a sum in
@@ -134,14 +134,14 @@ INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t w
                           const struct fixed_ahead *ahead, const int32_t *q, size_t q_step,
                           bool first_dims, const vec *k_scale, float *out, size_t stride)
 {
-    ivec s[QK_ROWS][QK_WIDE];
+    ivec s[QK_ROWS][QK_VECTORS];
     ROWS_UNROLL
     for (uint32_t r = 0; r < rows; r++)
         ROWS_UNROLL
     for (uint32_t c = 0; c < wide; c++)
         s[r][c] = v_int_zero();
     for (uint32_t d = 0; d < pairs; d++) {
-        ivec k[QK_WIDE];
+        ivec k[QK_VECTORS];
         ROWS_UNROLL
         for (uint32_t c = 0; c < wide; c++) {
             k[c] = fixed_load(dtype, keys[c] + d * step, lanes);
@@ -200,9 +200,9 @@ INLINE void fixed_qk_units(const struct fixed_job *job, enum compute_kv_dtype dt
 {
     const uint32_t pairs = job->dim / 2, own = (job->dim - job->value_dim) / 2;
     const size_t step = (size_t)job->block_tokens * 2 * compute_kv_element_bytes(dtype);
-    struct fixed_ahead ahead[QK_WIDE];
-    const uint8_t *keys[QK_WIDE];
-    vec k_scale[QK_WIDE], latent_scale[QK_WIDE];
+    struct fixed_ahead ahead[QK_VECTORS];
+    const uint8_t *keys[QK_VECTORS];
+    vec k_scale[QK_VECTORS], latent_scale[QK_VECTORS];
     for (uint32_t c = 0; c < wide; c++) {
         if (latent)
             latent_scale[c] = v_load_bf16_part(
@@ -244,7 +244,7 @@ INLINE void fixed_qk(const struct fixed_job *job, enum compute_kv_dtype dtype, b
         return;
     }
     /* The last unit may extend beyond `tokens`, but never beyond its block. */
-#if QK_WIDE == 4
+#if QK_VECTORS == 4
     for (; unit + 4 <= job->unit_count; unit += 4)
         fixed_qk_units(job, dtype, decode, latent, unit, 4, VECTOR_LANES);
 #endif
@@ -269,7 +269,7 @@ INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dty
     for (uint32_t r = 0; r < rows; r++)
         weights[r] = (const uint8_t *)(job->rows + (query + r) * job->stride);
     for (uint32_t t = begin; t < end;) {
-        ivec o[PV_ROWS][PV_WIDE];
+        ivec o[PV_ROWS][PV_VECTORS];
         const uint32_t group = t, limit = end - t < FIXED_GROUP ? end : t + FIXED_GROUP;
         ROWS_UNROLL
         for (uint32_t r = 0; r < rows; r++)
@@ -285,7 +285,7 @@ INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dty
                     fixed_ahead_at(job, dtype, job->unit_count + t / VECTOR_LANES + FIXED_AHEAD);
             ahead.vector += first_dim / VECTOR_LANES * ahead.step;
             for (; t < stop; t += 2, values += next) {
-                ivec v[PV_WIDE];
+                ivec v[PV_VECTORS];
                 ROWS_UNROLL
                 for (uint32_t c = 0; c < wide; c++) {
                     v[c] = fixed_load(dtype, values + c * vector, lanes);
@@ -350,10 +350,10 @@ INLINE void fixed_pv_tokens(const struct fixed_job *job, enum compute_kv_dtype d
 {
     const uint32_t dim = job->value_dim;
     uint32_t first_dim = 0;
-#if PV_WIDE > 1
-    for (; first_dim + PV_WIDE * VECTOR_LANES <= dim; first_dim += PV_WIDE * VECTOR_LANES)
-        fixed_pv_rows(job, dtype, decode, rows, PV_WIDE, VECTOR_LANES, query, first_dim, begin, end,
-                      out);
+#if PV_VECTORS > 1
+    for (; first_dim + PV_VECTORS * VECTOR_LANES <= dim; first_dim += PV_VECTORS * VECTOR_LANES)
+        fixed_pv_rows(job, dtype, decode, rows, PV_VECTORS, VECTOR_LANES, query, first_dim, begin,
+                      end, out);
 #endif
     for (; first_dim + VECTOR_LANES <= dim; first_dim += VECTOR_LANES)
         fixed_pv_rows(job, dtype, decode, rows, 1, VECTOR_LANES, query, first_dim, begin, end, out);

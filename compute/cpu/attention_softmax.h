@@ -1,5 +1,5 @@
 /* attention_softmax: the softmax of a segment of an integer cache: turns scores into rounded
- * weights. Only attention_fixed.h includes this text, after struct fixed_job; its opening comment
+ * weights. Only attention_fixed.h includes this header, after struct fixed_job; its opening comment
  * defines the results. The functions run on worker threads and keep no state. They read no KV
  * except the scales. */
 #ifndef COMPUTE_CPU_ATTENTION_SOFTMAX_H
@@ -10,7 +10,7 @@
 INLINE void fixed_exp2(vec *x, uint32_t count)
 {
     static const float factors[] = {0x1.ca1440p-5f, 0x1.ec06dap-3f, 0x1.62e0dcp-1f, 0x1.ffffe8p-1f};
-    vec rounded[ROWS_EXP_WIDE], p[ROWS_EXP_WIDE];
+    vec rounded[ROWS_EXP_VECTORS], p[ROWS_EXP_VECTORS];
     ROWS_EACH(i, count) x[i] = v_max(v_set(FIXED_LEAST), x[i]);
     ROWS_EACH(i, count) rounded[i] = v_add(x[i], v_set(0x1.8p23f));
     ROWS_EACH(i, count) x[i] = v_sub(x[i], v_sub(rounded[i], v_set(0x1.8p23f)));
@@ -20,14 +20,14 @@ INLINE void fixed_exp2(vec *x, uint32_t count)
     ROWS_EACH(i, count) x[i] = v_scale_exponent(p[i], rounded[i]);
 }
 
-/* Turns ROWS_EXP_WIDE vectors of scores into weights. The row sees all their tokens. */
+/* Turns ROWS_EXP_VECTORS vectors of scores into weights. The row sees all their tokens. */
 INLINE void fixed_weigh(const float *row, const float *v_scale, vec slope, vec most, vec *sum,
                         vec *w)
 {
-    ROWS_EACH(i, ROWS_EXP_WIDE) w[i] = v_fma(v_load(row + i * VECTOR_LANES), slope, most);
-    fixed_exp2(w, ROWS_EXP_WIDE);
-    ROWS_EACH(i, ROWS_EXP_WIDE) *sum = v_add(*sum, w[i]);
-    ROWS_EACH(i, ROWS_EXP_WIDE) w[i] = v_mul(w[i], v_load(v_scale + i * VECTOR_LANES));
+    ROWS_EACH(i, ROWS_EXP_VECTORS) w[i] = v_fma(v_load(row + i * VECTOR_LANES), slope, most);
+    fixed_exp2(w, ROWS_EXP_VECTORS);
+    ROWS_EACH(i, ROWS_EXP_VECTORS) *sum = v_add(*sum, w[i]);
+    ROWS_EACH(i, ROWS_EXP_VECTORS) w[i] = v_mul(w[i], v_load(v_scale + i * VECTOR_LANES));
 }
 
 /* Turns one group of scores into weights. Tokens before `hidden` and from `seen` on get weight 0.
@@ -121,8 +121,8 @@ static void fixed_softmax(const struct fixed_job *job, uint32_t query, struct fi
     float *w_scale = job->w_scale + (size_t)query * FIXED_GROUPS;
     const float slope = q_scale * FIXED_LOG2_E;
     const vec slopes = v_set(slope), origin = v_set(-(job->most[query] * slope));
-    const uint32_t wide = ROWS_EXP_WIDE * VECTOR_LANES;
-    vec sum = v_zero(), w[ROWS_EXP_WIDE];
+    const uint32_t wide = ROWS_EXP_VECTORS * VECTOR_LANES;
+    vec sum = v_zero(), w[ROWS_EXP_VECTORS];
     uint32_t t;
     for (t = 0; t + FIXED_GROUP <= view.begin; t += FIXED_GROUP, to += FIXED_GROUP) {
         memset(to, 0, FIXED_GROUP * sizeof(*to));
@@ -137,7 +137,7 @@ static void fixed_softmax(const struct fixed_job *job, uint32_t query, struct fi
     }
     for (; t + wide <= tokens; t += wide) {
         fixed_weigh(row + t, job->v_scale + t, slopes, origin, &sum, w);
-        ROWS_EACH(i, ROWS_EXP_WIDE / FIXED_MEMBERS)
+        ROWS_EACH(i, ROWS_EXP_VECTORS / FIXED_MEMBERS)
         {
             fixed_round(w + i * FIXED_MEMBERS, FIXED_GROUP, w_scale++, to);
             to += FIXED_GROUP;

@@ -55,7 +55,7 @@ struct job {
     struct compute *c;
     const struct compute_experts *e;
     struct compute_experts_workspace *room;
-    const float *product;
+    const float *router_product;
     const struct compute_activations *a;
     uint32_t row_count;
     bool add;
@@ -74,7 +74,7 @@ static void choose_item(void *context, uint32_t item, uint32_t thread)
     const uint32_t end = (item + 1) * CHOOSE_ROWS;
     (void)thread;
     for (uint32_t row = item * CHOOSE_ROWS; row < end && row < job->row_count; row++)
-        routing_choose(routing, job->product + (size_t)row * routing->experts,
+        routing_choose(routing, job->router_product + (size_t)row * routing->experts,
                        job->room->ids + (size_t)row * routing->used,
                        job->room->weights + (size_t)row * routing->used);
 }
@@ -341,13 +341,13 @@ static void products_run(struct job *job)
 }
 
 static void experts_run(struct compute *c, const struct compute_experts *e,
-                        struct compute_experts_workspace *room, const float *product,
+                        struct compute_experts_workspace *room, const float *router_product,
                         const struct compute_activations *a, uint32_t row_count, bool add, float *y)
 {
     struct job job = {.c = c,
                       .e = e,
                       .room = room,
-                      .product = product,
+                      .router_product = router_product,
                       .a = a,
                       .row_count = row_count,
                       .add = add,

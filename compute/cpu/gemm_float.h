@@ -1,5 +1,5 @@
 /* gemm_float: products of W in F32, F16 and BF16 with a tile of rows. Each isa_<isa>.c includes
- * this text once, after its vector header, and puts gemm_float and round_bf16 into its
+ * this header once, after its vector header, and puts gemm_float and round_bf16 into its
  * kernels_floats (kernels.h); isa_avx512_bf16.c uses only gemm_f32 and gemm_f16, beside a product
  * of its own for BF16. matmul.c calls the products and activations.c the rounding, on worker
  * threads. No state. An output is one chain of fma over the columns in order, so a product may be
@@ -84,12 +84,12 @@ INLINE void float_tile(const struct kernels_float *p, enum kernels_form form, ui
             v_store(&out[row + r][(panel + i) * PANEL_ROWS], f[r][i]);
 }
 
-/* GEMM_ROWS rows and one panel fit into the ISA's registers. With up to GEMM_WIDE_ROWS rows, both
- * panels are computed at once: the fma chains of one panel alone would wait for each other. */
+/* GEMM_ROWS rows and one panel fit into the ISA's registers. With up to GEMM_TWO_PANEL_ROWS rows,
+ * both panels are computed at once: the fma chains of one panel alone would wait for each other. */
 INLINE void float_rows(const struct kernels_float *p, enum kernels_form form, uint32_t row,
                        uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
 {
-    const uint32_t panels = rows <= GEMM_WIDE_ROWS ? 2 : 1;
+    const uint32_t panels = rows <= GEMM_TWO_PANEL_ROWS ? 2 : 1;
     for (uint32_t panel = 0; panel < 2; panel += panels)
         float_tile(p, form, row, rows, panel, panels, p->prefetch && panel == 0, out);
 }

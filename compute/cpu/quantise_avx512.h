@@ -1,7 +1,7 @@
 /* quantise_avx512: kernels.quantise for AVX-512, with the same bits as rows_quantise (rows.h). It
  * computes the greatest |x|, the scale and its inverse for 16 blocks at once. isa_avx512.c includes
- * this text after rows.h and puts quantise_avx512 into its table; activations.c calls it on worker
- * threads. It keeps no state. Rows of more than 16,384 columns are left to rows_quantise. */
+ * this header after rows.h and puts quantise_avx512 into its table; activations.c calls it on
+ * worker threads. It keeps no state. Rows of more than 16,384 columns are left to rows_quantise. */
 #ifndef COMPUTE_CPU_QUANTISE_AVX512_H
 #define COMPUTE_CPU_QUANTISE_AVX512_H
 

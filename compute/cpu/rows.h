@@ -1,6 +1,6 @@
 /* rows: kernels on rows of fp32: quantisation, RMSNorm, SiLU, GELU, rotary embedding, and the
  * writing of K and V as floats. kernels.h defines the results. Each isa_<isa>.c with a table
- * includes this text after its vector header, through attention.h, and puts the functions rows_*
+ * includes this header after its vector header, through attention.h, and puts the functions rows_*
  * into the table. Exceptions: the AVX-512 table has quantise_avx512 instead of rows_quantise, and
  * attention_store (attention.h) calls rows_store. The backend calls the functions on worker
  * threads, for one row or head per call; they keep no state. The operations and their order, and so
@@ -25,10 +25,10 @@
 #define ROWS_EACH(i, count) for (uint32_t i = 0; i < (count); i++)
 #endif
 
-#define ROWS_EXP_WIDE  8      /* Vectors of one call of v_exp_each. */
-#define ROWS_EXP_LEAST -86.0f /* e^x of smaller x is no normal number. */
+#define ROWS_EXP_VECTORS 8      /* Vectors of one call of v_exp_each. */
+#define ROWS_EXP_LEAST   -86.0f /* e^x of smaller x is no normal number. */
 
-/* Replaces `count` ≤ ROWS_EXP_WIDE vectors x by e^x, within about 1 ulp. With `least` =
+/* Replaces `count` ≤ ROWS_EXP_VECTORS vectors x by e^x, within about 1 ulp. With `least` =
  * ROWS_EXP_LEAST, x is limited to ±86. With another `least`, x is raised to at least `least`, and
  * must be ≤ 0 or NaN. The result is 2^n e^r with |r| ≤ ln 2 / 2, and e^r = 1 + r + r² c(r), where
  * the polynomial c of degree 4 has the smallest possible relative error (2^-28 before rounding).
@@ -38,7 +38,7 @@ INLINE void v_exp_each(vec *x, uint32_t count, float least)
 {
     static const float factors[] = {0x1.123a6cp-7f, 0x1.5558f4p-5f, 0x1.555490p-3f,
                                     0x1.fffffcp-2f, 1.0f,           1.0f};
-    vec rounded[ROWS_EXP_WIDE], p[ROWS_EXP_WIDE];
+    vec rounded[ROWS_EXP_VECTORS], p[ROWS_EXP_VECTORS];
     ROWS_EACH(i, count)
     {
         x[i] = v_max(v_set(least), x[i]);
@@ -214,21 +214,21 @@ INLINE vec v_silu_mul(vec gate, vec up)
     return v_mul(v_div(gate, denominator), up);
 }
 
-/* Computes v_silu_mul of ROWS_EXP_WIDE vectors. */
+/* Computes v_silu_mul of ROWS_EXP_VECTORS vectors. */
 INLINE void silu_mul_wide(const float *gate, const float *up, float *out)
 {
-    vec e[ROWS_EXP_WIDE];
-    ROWS_EACH(k, ROWS_EXP_WIDE) e[k] = v_sub(v_zero(), v_load(gate + k * VECTOR_LANES));
-    v_exp_each(e, ROWS_EXP_WIDE, ROWS_EXP_LEAST);
-    ROWS_EACH(k, ROWS_EXP_WIDE) e[k] = v_add(v_set(1.0f), e[k]);
-    ROWS_EACH(k, ROWS_EXP_WIDE) e[k] = v_div(v_load(gate + k * VECTOR_LANES), e[k]);
-    ROWS_EACH(k, ROWS_EXP_WIDE)
+    vec e[ROWS_EXP_VECTORS];
+    ROWS_EACH(k, ROWS_EXP_VECTORS) e[k] = v_sub(v_zero(), v_load(gate + k * VECTOR_LANES));
+    v_exp_each(e, ROWS_EXP_VECTORS, ROWS_EXP_LEAST);
+    ROWS_EACH(k, ROWS_EXP_VECTORS) e[k] = v_add(v_set(1.0f), e[k]);
+    ROWS_EACH(k, ROWS_EXP_VECTORS) e[k] = v_div(v_load(gate + k * VECTOR_LANES), e[k]);
+    ROWS_EACH(k, ROWS_EXP_VECTORS)
     v_store(out + k * VECTOR_LANES, v_mul(e[k], v_load(up + k * VECTOR_LANES)));
 }
 
 static void rows_silu_mul(const float *gate, const float *up, uint32_t cols, float *out)
 {
-    const uint32_t wide = ROWS_EXP_WIDE * VECTOR_LANES;
+    const uint32_t wide = ROWS_EXP_VECTORS * VECTOR_LANES;
     uint32_t i, whole = cols / VECTOR_LANES * VECTOR_LANES;
     for (i = 0; i + wide <= cols; i += wide)
         silu_mul_wide(gate + i, up + i, out + i);

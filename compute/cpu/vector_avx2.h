@@ -1,8 +1,8 @@
 /* vector_avx2: vectors of 16 fp32 lanes in two AVX registers. vector_portable.h defines what each
- * function does. isa_avx2.c and gemm_avx2.c include this header before the text that uses these
- * functions (rows.h, attention.h, the GEMMs); the backend uses them only on CPUs with AVX2, FMA and
- * F16C. Worker threads call them. They have no state, except that v_flush_begin changes the calling
- * thread's floating-point mode until v_flush_end. */
+ * function does. isa_avx2.c and gemm_avx2.c include this header before the code that calls its
+ * functions (rows.h, attention.h, the GEMMs); the backend runs that code only on CPUs with AVX2,
+ * FMA and F16C. Any thread may call the functions. They have no state, except that v_flush_begin
+ * changes the calling thread's floating-point mode until v_flush_end. */
 #ifndef COMPUTE_CPU_VECTOR_AVX2_H
 #define COMPUTE_CPU_VECTOR_AVX2_H
 
@@ -18,16 +18,16 @@ typedef struct {
     __m256i low, high;
 } ivec;
 
-/* A vec is in registers: rows.h then unrolls loops over vectors. */
+/* Says that a vec is in registers, so rows.h unrolls its loops over vectors. */
 #define VECTOR_REGISTERS
 
 /* Tile sizes (see vector_portable.h) for 16 registers. */
-#define QK_ROWS        3
-#define QK_WIDE        1
-#define PV_ROWS        3
-#define PV_WIDE        1
-#define GEMM_ROWS      6
-#define GEMM_WIDE_ROWS 2
+#define QK_ROWS             3
+#define QK_VECTORS          1
+#define PV_ROWS             3
+#define PV_VECTORS          1
+#define GEMM_ROWS           6
+#define GEMM_TWO_PANEL_ROWS 2
 
 static inline vec v_pair(__m256 low, __m256 high)
 {
@@ -70,7 +70,8 @@ static inline vec v_load_f16_part(const uint16_t *p, uint32_t lanes)
     return v_load_f16(padded);
 }
 
-/* Load the second (high) or the first (low) number of each of 16 pairs of bfloat16. */
+/* v_load_bf16_high loads the second number of each of 16 pairs of bfloat16, v_load_bf16_low the
+ * first. */
 static inline vec v_load_bf16_high(const uint16_t *p)
 {
     __m256i mask = _mm256_set1_epi32((int)0xffff0000);
@@ -149,7 +150,7 @@ static inline vec v_fma(vec a, vec b, vec c)
     return v_pair(_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high));
 }
 
-/* v_fma for use between v_flush_begin and v_flush_end, where subnormal numbers count as 0. */
+/* a * b + c between v_flush_begin and v_flush_end: there the CPU takes subnormal numbers as 0. */
 static inline vec v_fma_flush(vec a, vec b, vec c)
 {
     return v_fma(a, b, c);

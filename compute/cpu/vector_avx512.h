@@ -1,7 +1,7 @@
 /* vector_avx512: vectors of 16 fp32 lanes in one AVX-512 register. vector_portable.h defines what
  * each function does and how threads may call it. isa_avx512.c, isa_avx512_bf16.c and gemm_avx512.c
- * include this header before the text that uses these functions (rows.h, attention.h, the GEMMs);
- * the backend uses them only on CPUs with AVX-512 F, BW, VL, DQ and VNNI. */
+ * include this header before the code that calls its functions (rows.h, attention.h, the GEMMs);
+ * the backend runs that code only on CPUs with AVX-512 F, BW, VL, DQ and VNNI. */
 #ifndef COMPUTE_CPU_VECTOR_AVX512_H
 #define COMPUTE_CPU_VECTOR_AVX512_H
 
@@ -11,17 +11,17 @@
 typedef __m512 vec;
 typedef __m512i ivec;
 
-/* A vec is in registers: rows.h then unrolls loops over vectors. */
+/* Says that a vec is in registers, so rows.h unrolls its loops over vectors. */
 #define VECTOR_REGISTERS
 
 /* Tile sizes (see vector_portable.h) for 32 registers. */
 #define QK_ROWS 6
 /* Vectors of tokens: one load per 2.4 fma, where the CPU can load once per cycle. */
-#define QK_WIDE        4
-#define PV_ROWS        6
-#define PV_WIDE        4
-#define GEMM_ROWS      6
-#define GEMM_WIDE_ROWS 6
+#define QK_VECTORS          4
+#define PV_ROWS             6
+#define PV_VECTORS          4
+#define GEMM_ROWS           6
+#define GEMM_TWO_PANEL_ROWS 6
 
 static inline __mmask16 v_mask(uint32_t lanes)
 {
@@ -58,7 +58,8 @@ static inline vec v_load_f16_part(const uint16_t *p, uint32_t lanes)
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(v_mask(lanes), p));
 }
 
-/* Load the second (high) or the first (low) number of each of 16 pairs of bfloat16. */
+/* v_load_bf16_high loads the second number of each of 16 pairs of bfloat16, v_load_bf16_low the
+ * first. */
 static inline vec v_load_bf16_high(const uint16_t *p)
 {
     __m512i mask = _mm512_set1_epi32((int)0xffff0000);

@@ -22,14 +22,15 @@ typedef struct {
     int32_t lane[16];
 } ivec;
 
-/* Tile sizes: QK and PV, of attention's products q·K and p·V, are queries (ROWS) × vectors (WIDE);
- * GEMM, of the float products, are rows. */
-#define QK_ROWS        1
-#define QK_WIDE        1
-#define PV_ROWS        1
-#define PV_WIDE        1
-#define GEMM_ROWS      1
-#define GEMM_WIDE_ROWS 0 /* Up to this many rows, both panels are computed at once. */
+/* Sizes of the tiles that are computed in registers. A tile of attention's product q·K has QK_ROWS
+ * queries × QK_VECTORS vectors, one of p·V has PV_ROWS × PV_VECTORS. A tile of the float products
+ * has GEMM_ROWS rows and one panel; with up to GEMM_TWO_PANEL_ROWS rows it has two panels. */
+#define QK_ROWS             1
+#define QK_VECTORS          1
+#define PV_ROWS             1
+#define PV_VECTORS          1
+#define GEMM_ROWS           1
+#define GEMM_TWO_PANEL_ROWS 0
 
 /* All lanes are `value`. */
 static inline vec v_set(float value)
@@ -74,7 +75,8 @@ static inline vec v_load_f16(const uint16_t *p)
     return v_load_f16_part(p, 16);
 }
 
-/* Load the second (high) or the first (low) number of each of 16 pairs of bfloat16. */
+/* v_load_bf16_high loads the second number of each of 16 pairs of bfloat16, v_load_bf16_low the
+ * first. */
 static inline vec v_load_bf16_high(const uint16_t *p)
 {
     vec v;

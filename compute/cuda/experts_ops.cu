@@ -147,13 +147,14 @@ static void part_run(struct compute *c, const struct compute_experts *e,
 }
 
 static void experts_run(struct compute *c, const struct compute_experts *e,
-                        struct compute_experts_workspace *room, const float *product,
+                        struct compute_experts_workspace *room, const float *router_product,
                         const struct compute_activations *a, uint32_t row_count, bool add, float *y)
 {
     const uint32_t rows_max = LAUNCH_PAIRS_MAX / e->o.routing.used;
     if (!cuda_enter(c))
         return;
-    cuda_experts_choose(c->stream, &e->o.routing, product, row_count, room->ids, room->weights);
+    cuda_experts_choose(c->stream, &e->o.routing, router_product, row_count, room->ids,
+                        room->weights);
     cuda_launched(c, "choice of experts");
     for (uint32_t first = 0, rows; first < row_count; first += rows) {
         rows = row_count - first < rows_max ? row_count - first : rows_max;

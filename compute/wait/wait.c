@@ -304,11 +304,12 @@ static void wait_room_close(struct compute *c, struct compute_experts_workspace 
 }
 
 static void wait_experts_run(struct compute *c, const struct compute_experts *e,
-                             struct compute_experts_workspace *room, const float *product,
+                             struct compute_experts_workspace *room, const float *router_product,
                              const struct compute_activations *a, uint32_t row_count, bool add,
                              float *y)
 {
-    (void)c, (void)e, (void)room, (void)product, (void)a, (void)row_count, (void)add, (void)y;
+    (void)c, (void)e, (void)room, (void)router_product, (void)a, (void)row_count, (void)add,
+        (void)y;
 }
 
 static void wait_row_gate(struct compute *c, const float *gates, uint32_t row_count, uint32_t cols,

@@ -1,13 +1,13 @@
 /* stage: a stage process: it computes some layers of a machine, or a slice of them (a rank). It
- * owns their weights, their KV cache and an engine. It receives batches (JOB) from the machine's
- * head (pipeline*.c) and activations from the stage before. It passes its activations to the stage
+ * owns their weights, their KV cache and an engine. It receives batches from the machine's head
+ * (pipeline*.c) and activations from the stage before. It passes its activations to the stage
  * after, or the sampled tokens to the head, and writes the KV of its layers to token machines. It
  * does not decide what a batch contains or which blocks it uses: the head does.
  *
- * The process listens, and works for the head that connects to it. When the connection to the head
- * ends, the stage forgets everything except its weights and waits for the next head; a child of the
- * head, and a rank that is in a group, stops instead. One event loop thread makes every call: that
- * of machine/process.c, or of a test. */
+ * The process listens, and works for the head that connects to it. When that connection ends, the
+ * stage forgets everything except its weights and waits for the next head. Two kinds of stage stop
+ * instead: a child process of the head, and a rank that is in a group. One event loop thread makes
+ * every call: that of machine/process.c, or of a test. */
 #ifndef MACHINE_EXECUTOR_STAGE_H
 #define MACHINE_EXECUTOR_STAGE_H
 
@@ -21,20 +21,21 @@ struct stage;
 struct stage_options {
     const struct config *config; /* Not owned; must outlive the stage. */
     const char *machine_name;    /* Name of an entry of the config. */
-    /* Index of the stage process in the machine's plan, with replicas and ranks counted. */
+    /* Index in the list of the machine's stage processes (stage_plan.h): one entry for each rank of
+     * each replica of each stage. */
     uint32_t process_index;
     const struct transport_ops *transport;
-    const struct compute_ops *compute; /* Backend; NULL = as the stage's device says. */
+    const struct compute_ops *compute; /* Backend; NULL = that of the device in the config. */
     const struct clock *clock;
     const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
     struct turns *turns;                    /* Turns on the host's cores. Not owned; NULL = none. */
-    bool is_child; /* A child of the head: it stops when the head is gone. */
+    bool is_child; /* A child process of the head: it stops when the head is gone. */
 };
 
 /* Loads the weights and allocates all memory. An error says in one line what is wrong. */
 enum status stage_open(const struct stage_options *options, struct stage **out,
                        struct error *error);
-void stage_close(struct stage *s); /* NULL is fine. Waits for the job that runs. */
+void stage_close(struct stage *s); /* NULL is fine. Waits for the batch that is computed. */
 /* Listens for the head, for the stage before, and for machines that write KV. bound_out receives
  * the address. */
 enum status stage_listen(struct stage *s, const char *address, char bound_out[LIMIT_ADDRESS_BYTES],
@@ -44,8 +45,10 @@ int stage_fd(const struct stage *s); /* See machine_fd. */
 int stage_turn(struct stage *s);     /* See machine_turn. */
 /* Replaces the cluster keys; see transport_keys_set. */
 enum status stage_keys_set(struct stage *s, const struct secret_keys *keys, struct error *error);
-/* Stops the stage at once: stage_stopped returns true after this call. */
+/* Makes stage_stopped return true. The engine and the connections stay until stage_close. */
 void stage_stop(struct stage *s);
+/* Returns true if the process must end: after stage_stop, when the head of a child or of a rank in
+ * a group is gone, or when the stage had no memory to record a machine that writes KV. */
 bool stage_stopped(const struct stage *s);
 /* Returns true for a rank whose group was made. Closing its device or waiting for its engine may
  * then never end, because other ranks may be gone: the process must end without stage_close. */

@@ -1,7 +1,7 @@
 /* partition_print: writes a plan of the partitioner as a text picture, as JSON, or as the stages of
  * a config. `cleave partition` (main.c) and `cleave plan` (print.c, config.c) call it on the main
- * thread; machine_split.c asks for the wanted KV blocks, on any thread. The functions have no
- * state. They solve nothing and write no files. */
+ * thread, and machine_split.c asks there for the wanted KV blocks. The functions have no state.
+ * They solve nothing and write no files. */
 #ifndef TOOLS_PARTITION_PRINT_H
 #define TOOLS_PARTITION_PRINT_H
 

@@ -221,7 +221,7 @@ static void others_write(const struct replay_report *report, double wall_s, FILE
 {
     struct replay_times *alone = report->options.uncontended;
     if (alone != NULL) {
-        uint64_t within = replay_times_within(alone);
+        uint64_t within = replay_times_count_within_limits(alone);
         replay_times_print_slowdowns(alone, out);
         fprintf(out,
                 "goodput    %.2f requests/s within the limits of P99 (%" PRIu64 " of %" PRIu64

@@ -27,7 +27,7 @@ struct replay_times {
     uint64_t row_count, row_room;
     bool summary; /* True: no rows, only percentiles of all requests. */
     struct replay_percentiles predicted_summary[REPLAY_TIME_COUNT];
-    uint64_t joined, alone, within;
+    uint64_t joined, unmatched, within;
     struct replay_samples measured[REPLAY_TIME_COUNT], predicted[REPLAY_TIME_COUNT];
     struct replay_samples slowdowns[REPLAY_TIME_COUNT]; /* Ratios, not milliseconds. */
 };
@@ -158,7 +158,7 @@ static bool begins_as_json(FILE *file)
     return c == '{';
 }
 
-enum status replay_times_open(const char *path, bool whole, struct replay_times **times_out,
+enum status replay_times_open(const char *path, bool rows_required, struct replay_times **times_out,
                               struct error *error)
 {
     FILE *file = fopen(path, "re");
@@ -166,7 +166,7 @@ enum status replay_times_open(const char *path, bool whole, struct replay_times 
         return error_set(error, ST_IO, "%s: %s", path, strerror(errno));
     bool json = begins_as_json(file);
     fclose(file);
-    if (json && whole)
+    if (json && rows_required)
         return error_set(error, ST_INVALID, "%s: a summary: want a CSV row per request", path);
     struct replay_times *times = calloc(1, sizeof(*times));
     if (times == NULL)
@@ -199,7 +199,7 @@ void replay_times_close(struct replay_times *times)
 
 /* ---- joining ---- */
 
-enum status replay_times_add(struct replay_times *times, uint64_t id, const double *ms,
+enum status replay_times_add(struct replay_times *times, uint64_t id, const double *times_ms,
                              bool has_tbt)
 {
     const struct row key = {.id = id};
@@ -208,28 +208,30 @@ enum status replay_times_add(struct replay_times *times, uint64_t id, const doub
                                                             sizeof(times->rows[0]), compare_rows);
     enum status status = ST_OK;
     bool within = true;
-    times->alone += row == NULL && !times->summary;
+    times->unmatched += row == NULL && !times->summary;
     if (row == NULL && !times->summary)
         return ST_OK;
     for (int t = 0; t < REPLAY_TIME_COUNT && status == ST_OK; t++) {
         if (t == REPLAY_TIME_TBT && !has_tbt)
             continue;
-        status = replay_samples_add(&times->measured[t], ms[t]);
+        status = replay_samples_add(&times->measured[t], times_ms[t]);
         if (row == NULL || status != ST_OK)
             continue;
         status = replay_samples_add(&times->predicted[t], (double)row->ms[t]);
         if (row->ms[t] > 0 && status == ST_OK) {
-            double slowdown = ms[t] / (double)row->ms[t];
+            double slowdown = times_ms[t] / (double)row->ms[t];
             status = replay_samples_add(&times->slowdowns[t], slowdown);
             within &= slowdown < slo_limits[t][QUANTILES - 1];
         }
     }
+    if (status != ST_OK)
+        return status;
     times->joined++;
     times->within += within && row != NULL;
-    return status;
+    return ST_OK;
 }
 
-uint64_t replay_times_within(const struct replay_times *times)
+uint64_t replay_times_count_within_limits(const struct replay_times *times)
 {
     return times->within;
 }
@@ -260,7 +262,7 @@ void replay_times_print_errors(struct replay_times *times, FILE *out)
         fprintf(out, "its percentiles are those of all its requests; no request was joined\n");
     else
         fprintf(out, "%llu requests joined, %llu of this run are not in the file\n",
-                (unsigned long long)times->joined, (unsigned long long)times->alone);
+                (unsigned long long)times->joined, (unsigned long long)times->unmatched);
     fprintf(out, "%-10s %12s %12s %10s\n", "ms", "measured", "predicted", "error");
     for (int t = 0; t < REPLAY_TIME_COUNT; t++) {
         struct pair pair = pair_of(times, t);
@@ -276,7 +278,7 @@ void replay_times_print_errors(struct replay_times *times, FILE *out)
 json_t *replay_times_json_errors(struct replay_times *times)
 {
     json_t *root = json_pack("{s:s, s:I, s:I}", "file", times->path, "joined",
-                             (json_int_t)times->joined, "not_in_it", (json_int_t)times->alone);
+                             (json_int_t)times->joined, "not_in_it", (json_int_t)times->unmatched);
     for (int t = 0; t < REPLAY_TIME_COUNT; t++) {
         struct pair pair = pair_of(times, t);
         json_t *of = json_object();
@@ -298,7 +300,7 @@ void replay_times_print_slowdowns(struct replay_times *times, FILE *out)
     int met = 0, of = 0;
     fprintf(out,
             "\nslowdown against %s: %llu requests joined, %llu of this run are not in the file\n",
-            times->path, (unsigned long long)times->joined, (unsigned long long)times->alone);
+            times->path, (unsigned long long)times->joined, (unsigned long long)times->unmatched);
     fprintf(out, "%-10s %10s %10s\n", "", "measured", "at most");
     for (int t = 0; t < REPLAY_TIME_COUNT; t++) {
         struct replay_percentiles p = replay_samples_percentiles(&times->slowdowns[t]);

@@ -1,8 +1,9 @@
-/* replay_times: TTFT, TBT and E2E of requests in another run, from a CSV of `cleave simulate --out`
- * or `cleave replay --out`, or from their --json. They are compared with the measured times: as the
- * error of a prediction, or as slowdowns against a run without contention. Requests are joined by
- * their ids. replay.c opens it and report.c adds the measured times, on the main thread of `cleave
- * replay`. It measures nothing. */
+/* replay_times: compares the measured TTFT, TBT and E2E of requests with those of another run: as
+ * the error of a prediction, or as slowdowns against a run without contention. The other run's
+ * times come from a file: a CSV of `cleave simulate --out` or `cleave replay --out`, or the --json
+ * of either. Requests are joined by their ids; a request that the file does not have is only
+ * counted. replay.c opens the file and report.c adds the measured times, on the main thread of
+ * `cleave replay`. It measures nothing. */
 #ifndef TOOLS_REPLAY_TIMES_H
 #define TOOLS_REPLAY_TIMES_H
 
@@ -19,30 +20,31 @@ enum replay_time { REPLAY_TIME_TTFT, REPLAY_TIME_TBT, REPLAY_TIME_E2E, REPLAY_TI
 struct replay_times;
 
 /* Reads the file. A CSV needs the columns request_id, ttft_s, tbt_s and e2e_s; with a column
- * outcome, rows that are not "done" are skipped. A file that begins with "{" is a summary with
- * percentiles only, without requests to join. whole: refuse a summary. ST_IO, ST_INVALID,
- * ST_NOT_FOUND (a column is missing), ST_NO_MEMORY. The error names file, line and column. */
-enum status replay_times_open(const char *path, bool whole, struct replay_times **times_out,
+ * outcome, rows that are not "done" are skipped. A file that begins with "{" is a summary: it has
+ * percentiles only, and no requests to join. rows_required: a summary is refused, because slowdowns
+ * need a row for each request. ST_IO, ST_INVALID, ST_NOT_FOUND (a column is missing), ST_NO_MEMORY.
+ * The error of a wrong row names file, line and column. */
+enum status replay_times_open(const char *path, bool rows_required, struct replay_times **times_out,
                               struct error *error);
 void replay_times_close(struct replay_times *times); /* NULL is fine. */
 
-/* Adds the measured times of a request that is done, in milliseconds, indexed by enum replay_time.
- * The mean TBT counts only if has_tbt is true (more than one token). ST_NO_MEMORY: the times are
- * lost. */
-enum status replay_times_add(struct replay_times *times, uint64_t id, const double *ms,
+/* Adds the measured times of a request that is done; times_ms is indexed by enum replay_time. TBT,
+ * the mean of the request, is used only if has_tbt is true (more than one token). ST_NO_MEMORY: the
+ * request is not counted, and some of its times are lost. */
+enum status replay_times_add(struct replay_times *times, uint64_t id, const double *times_ms,
                              bool has_tbt);
 
-/* Write P50, P90 and P99 as measured and as predicted, with the error: as text, or as a new JSON
- * value for the caller. */
+/* Write P50, P90 and P99 as measured and as predicted, with the error: as text, or as a JSON
+ * object, a new reference for the caller. NULL = no memory, or a path that is not UTF-8. */
 void replay_times_print_errors(struct replay_times *times, FILE *out);
 json_t *replay_times_json_errors(struct replay_times *times);
 
-/* Write the slowdowns against the other run, with their limits (tools/report/slo.h): as text, or as
- * a new JSON value for the caller. */
+/* Write P50, P90 and P99 of the slowdowns against the other run, each with the limit that the SLO
+ * sets for it (slo_limits of tools/report/slo.h): as text, or as a JSON object as above. */
 void replay_times_print_slowdowns(struct replay_times *times, FILE *out);
 json_t *replay_times_json_slowdowns(struct replay_times *times);
 
-/* Returns the number of joined requests whose slowdowns are all below the P99 limits. */
-uint64_t replay_times_within(const struct replay_times *times);
+/* Returns the number of joined requests whose slowdowns are all below the limits of P99. */
+uint64_t replay_times_count_within_limits(const struct replay_times *times);
 
 #endif

@@ -55,7 +55,8 @@ static void case_show(void *self, const struct reference_result *result)
     bool *all_same = self;
     *all_same &= result->same;
     printf("%-28s %8llu %9.1e %9.1e %9.1e %8llu %9.1f  %s\n", result->name,
-           (unsigned long long)result->requests, result->ttft_s, result->tbt_s, result->e2e_s,
+           (unsigned long long)result->requests, result->ttft_difference_s,
+           result->tbt_difference_s, result->e2e_difference_s,
            (unsigned long long)result->totals.displaced, result->wall_s * 1e3,
            result->same ? "same" : "DIFFERS");
     if (result->missing > 0)

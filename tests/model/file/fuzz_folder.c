@@ -2,8 +2,8 @@
  * to its last byte (checked by ASan), and hyper-parameters, tokenizer and chat template are read.
  * An input is a sequence of files: the number of its name, its size in 4 bytes, its bytes. */
 #include "tests/fuzz.h"
+#include "tests/model/file/file_exercise.h"
 #include "tests/model/file/folder_parts.h"
-#include "tests/model/file/fuzz_text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -95,7 +95,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum status status = model_file_open_parts("fuzz", parts, count, &file, &error);
     if (status == ST_OK) {
         read_tensors(file);
-        fuzz_text_use(file);
+        file_exercise(file);
     } else if (file != NULL || error.text[0] == 0) {
         abort();
     }

@@ -4,7 +4,7 @@
  * file. */
 #include "model/file/gguf.h"
 #include "tests/fuzz.h"
-#include "tests/model/file/fuzz_text.h"
+#include "tests/model/file/file_exercise.h"
 #include "tests/model/file/gguf_vocabulary.h"
 
 #include <stdlib.h>
@@ -74,7 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         read_all(g);
         if (model_file_open_memory(copy, size, "fuzz.gguf", &file, &error) != ST_OK)
             abort();
-        fuzz_text_use(file);
+        file_exercise(file);
         model_file_close(file);
     } else if (g != NULL || error.text[0] == 0) {
         abort();

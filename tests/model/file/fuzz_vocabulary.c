@@ -3,8 +3,8 @@
  * file, the other bytes are its content. */
 #include "tests/check.h"
 #include "tests/fuzz.h"
+#include "tests/model/file/file_exercise.h"
 #include "tests/model/file/folder_parts.h"
-#include "tests/model/file/fuzz_text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             parts[count++] = small.parts[i];
     parts[count++] = (struct folder_part){names[data[0] % 2], vocabulary, size - 1};
     if (model_file_open_parts("fuzz", parts, count, &file, &error) == ST_OK)
-        fuzz_text_use(file);
+        file_exercise(file);
     else
         CHECK(file == NULL && error.text[0] != 0);
     model_file_close(file);

@@ -1,9 +1,12 @@
-/* fake_gateway: implements gateway.h, metrics.h, tokenizer.h and chat.h for test_http.c, without a
- * cluster or a model. The loop thread of the test calls all functions of those headers and of this
- * one, and the text threads those of tokenizer.h and chat.h; the test's main thread reads the
- * counters and sets fake_ready. It checks no tokens: fake_cluster.h does. Tokens are bytes (id 256
- * ends, 257 begins, FAKE_CONTROL_TOKEN is a control token). A chat is the content of its last
- * message. The first byte of a request's prompt selects its script:
+/* fake_gateway: implements gateway.h, metrics.h, tokenizer.h and chat.h for the tests of
+ * server/http, without a cluster or a model. The server's thread calls all functions of those
+ * headers and of this one, and the text threads those of tokenizer.h and chat.h; the test's main
+ * thread reads the counters and sets the variables that change the fake's behaviour. It checks no
+ * tokens: fake_cluster.h does.
+ *
+ * Tokens are bytes; id 256 ends an answer, 257 begins a prompt, and FAKE_CONTROL_TOKEN is a control
+ * token. The prompt of a chat is the content of its last message. The first byte of a request's
+ * prompt selects its script:
  *
  *   'e'  answers with the rest of the prompt, one byte per turn, then the end token
  *   'a'  answers with output_tokens_max times 'a'

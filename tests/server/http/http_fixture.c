@@ -21,7 +21,7 @@ struct api_keys *keys;
 struct config config;
 char reply[REPLY_BYTES_MAX];
 char *reply_body;
-size_t reply_bytes;
+size_t reply_body_bytes;
 
 static int stop_fd;
 static uint16_t port;
@@ -186,7 +186,7 @@ int dial(void)
     return fd;
 }
 
-void put(int fd, const char *data, size_t bytes)
+void send_bytes(int fd, const char *data, size_t bytes)
 {
     while (bytes > 0) {
         ssize_t sent = send(fd, data, bytes, MSG_NOSIGNAL);
@@ -196,8 +196,8 @@ void put(int fd, const char *data, size_t bytes)
     }
 }
 
-void put_request(int fd, const char *method, const char *path, const char *headers,
-                 const char *body)
+void send_request(int fd, const char *method, const char *path, const char *headers,
+                  const char *body)
 {
     static char request[1 << 20];
     bool typed = body[0] == 0 || strcasestr(headers, "content-type:") != NULL;
@@ -206,10 +206,10 @@ void put_request(int fd, const char *method, const char *path, const char *heade
         snprintf(request, sizeof(request), "%s %s HTTP/1.1\r\n%s%s%sContent-Length: %zu\r\n\r\n%s",
                  method, path, named ? "" : "Host: localhost\r\n", headers,
                  typed ? "" : "Content-Type: application/json\r\n", strlen(body), body);
-    put(fd, request, (size_t)bytes);
+    send_bytes(fd, request, (size_t)bytes);
 }
 
-int get(int fd)
+int read_reply(int fd)
 {
     static char raw[REPLY_BYTES_MAX];
     size_t bytes = 0;
@@ -224,7 +224,7 @@ int get(int fd)
     size_t head = (size_t)(head_end - raw) + 4;
     memcpy(reply, raw, head);
     reply_body = reply + head;
-    reply_bytes = 0;
+    reply_body_bytes = 0;
     reply[head] = 0;
     char *length = strcasestr(reply, "content-length:");
     bool chunked = strcasestr(reply, "transfer-encoding: chunked") != NULL;
@@ -249,9 +249,9 @@ int get(int fd)
             bytes += (size_t)got;
             raw[bytes] = 0;
         }
-        memcpy(reply_body + reply_bytes, raw + at, left);
-        reply_bytes += left;
-        reply_body[reply_bytes] = 0;
+        memcpy(reply_body + reply_body_bytes, raw + at, left);
+        reply_body_bytes += left;
+        reply_body[reply_body_bytes] = 0;
         at += left;
         if (!chunked || left == 0)
             break;
@@ -262,8 +262,8 @@ int get(int fd)
 int ask(const char *method, const char *path, const char *headers, const char *body)
 {
     int fd = dial();
-    put_request(fd, method, path, headers, body);
-    int status = get(fd);
+    send_request(fd, method, path, headers, body);
+    int status = read_reply(fd);
     close(fd);
     return status;
 }
@@ -283,24 +283,24 @@ void expect_not(const char *part)
     CHECKF(strstr(reply, part) == NULL, "'%s' in:\n%s", part, reply);
 }
 
-uint32_t count_of(const char *part)
+uint32_t count_in_body(const char *part)
 {
     uint32_t count = 0;
     size_t bytes = strlen(part);
     /* Not strstr, which AddressSanitizer makes measure the whole text at each call. */
-    for (size_t i = 0; i + bytes <= reply_bytes; i++)
+    for (size_t i = 0; i + bytes <= reply_body_bytes; i++)
         count += reply_body[i] == part[0] && memcmp(reply_body + i, part, bytes) == 0;
     return count;
 }
 
-void wait_for(atomic_uint *counter, unsigned value, const char *what)
+void wait_for_counter(atomic_uint *counter, unsigned value, const char *what)
 {
     for (int i = 0; i < WAIT_S * 1000 && *counter != value; i++)
         usleep(1000);
     CHECKF(*counter == value, "%s: %u, want %u", what, *counter, value);
 }
 
-void wait_for_body(uint64_t bytes)
+void wait_for_body_bytes(uint64_t bytes)
 {
     uint64_t got = UINT64_MAX;
     for (int i = 0; i < WAIT_S * 1000 && got != bytes; i++) {

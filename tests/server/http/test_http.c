@@ -71,21 +71,21 @@ static void check_errors(void)
     int fd = dial();
     const char *large = "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
                         "Content-Type: application/json\r\nContent-Length: 99999999\r\n\r\n";
-    put(fd, large, strlen(large));
-    CHECK(get(fd) == 413);
+    send_bytes(fd, large, strlen(large));
+    CHECK(read_reply(fd) == 413);
     close(fd);
     fd = dial();
     const char *chunks = "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
                          "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
-    put(fd, chunks, strlen(chunks));
+    send_bytes(fd, chunks, strlen(chunks));
     static char chunk[70000];
     int head = snprintf(chunk, sizeof(chunk), "%x\r\n", 65536);
     memset(chunk + head, ' ', 65536);
     memcpy(chunk + head + 65536, "\r\n", 2);
     for (int i = 0; i < 3; i++)
-        put(fd, chunk, (size_t)head + 65538);
-    put(fd, "0\r\n\r\n", 5);
-    CHECK(get(fd) == 413);
+        send_bytes(fd, chunk, (size_t)head + 65538);
+    send_bytes(fd, "0\r\n\r\n", 5);
+    CHECK(read_reply(fd) == 413);
     close(fd);
 }
 
@@ -123,10 +123,10 @@ static void check_stops(void)
           200);
     expect("\"text\":\"hell\"");
     expect("\"finish_reason\":\"stop\",\"stop_reason\":\"o w\"}");
-    wait_for(&fake_stopped, before + 1, "released by a stop string");
+    wait_for_counter(&fake_stopped, before + 1, "released by a stop string");
     CHECK(post("/v1/completions",
                "{\"prompt\": \"ehello\", \"stop\": \"lox\", \"stream\": true}") == 200);
-    CHECK(count_of("\"finish_reason\":\"stop\"") == 1);
+    CHECK(count_in_body("\"finish_reason\":\"stop\"") == 1);
     expect(
         "\"text\":\"lo\",\"logprobs\":null,\"finish_reason\":\"stop\""); /* held back, then shown */
     /* The first min_tokens tokens contain no stop strings. */
@@ -179,7 +179,7 @@ static void check_best_of(void)
                "{\"prompt\": [\"a\", \"eb\"], \"n\": 1, \"best_of\": 3, \"max_tokens\": 2}") ==
           200);
     CHECK(fake_submitted == before + 6 && fake_sampling.logprobs == 0);
-    CHECK(count_of("\"index\":") == 2 && count_of("\"text\":\"aa\"") == 1);
+    CHECK(count_in_body("\"index\":") == 2 && count_in_body("\"text\":\"aa\"") == 1);
     expect("{\"index\":1,\"text\":\"b\",\"logprobs\":null");
     expect("\"completion_tokens\":12"); /* all answers were generated */
     /* The script 'l' is more likely with each request. */
@@ -199,25 +199,26 @@ static void check_shared_prompts(void)
         /* 'h' gives no token. Choices of a short prompt do not wait. */
         unsigned before = fake_submitted;
         int fd = dial();
-        put_request(fd, "POST", "/v1/completions", "",
-                    shared ? "{\"prompt\": \"h2345678901234567890\", \"n\": 3}"
-                           : "{\"prompt\": \"h\", \"n\": 3}");
-        wait_for(&fake_submitted, before + (shared ? 1 : 3), "submitted");
+        send_request(fd, "POST", "/v1/completions", "",
+                     shared ? "{\"prompt\": \"h2345678901234567890\", \"n\": 3}"
+                            : "{\"prompt\": \"h\", \"n\": 3}");
+        wait_for_counter(&fake_submitted, before + (shared ? 1 : 3), "submitted");
         CHECK(fake_open == (shared ? 1 : 3));
         close(fd);
-        wait_for(&fake_open, 0, "open");
+        wait_for_counter(&fake_open, 0, "open");
     }
     unsigned before = fake_submitted;
     CHECK(post("/v1/completions", "{\"prompt\": [\"e2345678901234567890\", \"a\"], \"n\": 3, "
                                   "\"max_tokens\": 4, \"seed\": 5}") == 200);
     CHECK(fake_submitted == before + 6);
-    CHECK(count_of("\"text\":\"2345678901234567890\"") == 3 && count_of("\"text\":\"aaaa\"") == 3);
+    CHECK(count_in_body("\"text\":\"2345678901234567890\"") == 3 &&
+          count_in_body("\"text\":\"aaaa\"") == 3);
     /* The gateway has no place for a further choice. */
     fake_submits_left = 1;
     CHECK(post("/v1/completions", "{\"prompt\": \"a2345678901234567890\", \"n\": 2, "
                                   "\"max_tokens\": 4}") == 429);
     fake_submits_left = UINT32_MAX;
-    wait_for(&fake_open, 0, "open");
+    wait_for_counter(&fake_open, 0, "open");
     fake_prompts_shared = false;
 }
 
@@ -279,22 +280,22 @@ static void check_streams(void)
     CHECK(post("/v1/completions", "{\"prompt\": \"ehi\", \"stream\": true, "
                                   "\"stream_options\": {\"include_usage\": true}}") == 200);
     expect("Content-Type: text/event-stream");
-    CHECK(count_of("data: ") == 5); /* h, i, end, usage, [DONE] */
+    CHECK(count_in_body("data: ") == 5); /* h, i, end, usage, [DONE] */
     expect("\"text\":\"h\",\"logprobs\":null,\"finish_reason\":null}],\"usage\":null}\n\n");
     expect("\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":3");
-    CHECK(strcmp(reply_body + reply_bytes - 14, "data: [DONE]\n\n") == 0);
+    CHECK(strcmp(reply_body + reply_body_bytes - 14, "data: [DONE]\n\n") == 0);
     CHECK(post("/v1/chat/completions",
                "{\"messages\": [{\"role\": \"user\", \"content\": \"ehi\"}], "
                "\"stream\": true}") == 200);
-    CHECK(count_of("\"delta\":{\"role\":\"assistant\",\"content\":\"h\"}") == 1);
-    CHECK(count_of("\"role\"") == 1 && count_of("\"delta\"") == 3);
+    CHECK(count_in_body("\"delta\":{\"role\":\"assistant\",\"content\":\"h\"}") == 1);
+    CHECK(count_in_body("\"role\"") == 1 && count_in_body("\"delta\"") == 3);
     expect("\"object\":\"chat.completion.chunk\"");
     expect_not("\"usage\"");
     /* A failure in mid-stream: two tokens, the error, [DONE]. */
     CHECK(post("/v1/completions", "{\"prompt\": \"f\", \"stream\": true}") == 200);
-    CHECK(count_of("data: ") == 4);
+    CHECK(count_in_body("data: ") == 4);
     expect("data: {\"error\":{\"message\":\"machine \\\"token-0\\\" is lost\"");
-    CHECK(strcmp(reply_body + reply_bytes - 14, "data: [DONE]\n\n") == 0);
+    CHECK(strcmp(reply_body + reply_body_bytes - 14, "data: [DONE]\n\n") == 0);
     /* A character that comes in two tokens is never split. */
     CHECK(post("/v1/completions", "{\"prompt\": \"e\xc3\xa9\", \"stream\": true}") == 200);
     expect("\"text\":\"\xc3\xa9\"");
@@ -313,8 +314,8 @@ static void check_disconnects(void)
         for (size_t i = 0; i < 4; i++) {
             unsigned gone = fake_gone, submitted = fake_submitted, choices = i == 3 ? 3 : 1;
             int fd = dial();
-            put_request(fd, "POST", "/v1/completions", "", bodies[i]);
-            wait_for(&fake_submitted, submitted + choices, "submitted");
+            send_request(fd, "POST", "/v1/completions", "", bodies[i]);
+            wait_for_counter(&fake_submitted, submitted + choices, "submitted");
             char some[64];
             if (i == 2)
                 CHECK(recv(fd, some, sizeof(some), 0) > 0);
@@ -325,20 +326,20 @@ static void check_disconnects(void)
                 shutdown(fd, SHUT_WR);
             else
                 close(fd);
-            wait_for(&fake_gone, gone + choices, "released");
+            wait_for_counter(&fake_gone, gone + choices, "released");
             if (how == 2)
                 close(fd);
         }
-    wait_for(&fake_open, 0, "open");
+    wait_for_counter(&fake_open, 0, "open");
 }
 
 static void check_slow_reader(void)
 {
     unsigned gone = fake_gone;
     int fd = dial();
-    put_request(fd, "POST", "/v1/completions", "",
-                "{\"prompt\": \"s\", \"stream\": true, \"max_tokens\": 50000}");
-    wait_for(&fake_gone, gone + 1, "a client that never reads is dropped");
+    send_request(fd, "POST", "/v1/completions", "",
+                 "{\"prompt\": \"s\", \"stream\": true, \"max_tokens\": 50000}");
+    wait_for_counter(&fake_gone, gone + 1, "a client that never reads is dropped");
     close(fd);
 }
 
@@ -393,8 +394,8 @@ static void check_keys(void)
         CHECK(complete_as(USER, bodies[i % 5]) != 429 || i % 5 == 1);
     unsigned gone = fake_gone;
     int fd = dial();
-    put_request(fd, "POST", "/v1/completions", USER, "{\"prompt\": \"h\", \"n\": 2}");
-    wait_for(&fake_open, 2, "both answers are in flight");
+    send_request(fd, "POST", "/v1/completions", USER, "{\"prompt\": \"h\", \"n\": 2}");
+    wait_for_counter(&fake_open, 2, "both answers are in flight");
     CHECK(ask("GET", "/v1/models", USER, "") == 200);
     expect("x-ratelimit-limit-requests: 2\r\nx-ratelimit-remaining-requests: 0\r\n");
     expect_not("-tokens:");
@@ -402,7 +403,7 @@ static void check_keys(void)
     expect_not("x-ratelimit");
     CHECK(complete_as(USER, "{\"prompt\": \"ehi\"}") == 429);
     close(fd);
-    wait_for(&fake_gone, gone + 2, "released");
+    wait_for_counter(&fake_gone, gone + 2, "released");
     CHECK(complete_as(USER, "{\"prompt\": \"ehi\", \"n\": 2}") == 200);
 }
 
@@ -415,9 +416,9 @@ static void check_pings(void)
     size_t bytes = 0;
     int fd = dial(), other = dial();
     unsigned before = fake_submitted;
-    put_request(fd, "POST", "/v1/completions", "", body);
-    put_request(other, "POST", "/v1/completions", "", whole);
-    wait_for(&fake_submitted, before + 2, "both are waiting");
+    send_request(fd, "POST", "/v1/completions", "", body);
+    send_request(other, "POST", "/v1/completions", "", whole);
+    wait_for_counter(&fake_submitted, before + 2, "both are waiting");
     for (uint32_t pings = 1; pings <= 3; pings++) {
         const char *at = got;
         clock_advance(15000000);
@@ -433,7 +434,7 @@ static void check_pings(void)
     }
     CHECK(strncmp(got, "HTTP/1.1 200", 12) == 0 && strstr(got, "data:") == NULL);
     fake_hold_fails = true;
-    wait_for(&fake_open, 0, "both have failed");
+    wait_for_counter(&fake_open, 0, "both have failed");
     while (strstr(got, "[DONE]") == NULL) {
         ssize_t more = recv(fd, got + bytes, sizeof(got) - 1 - bytes, 0);
         CHECKF(more > 0, "%s", got);
@@ -441,7 +442,7 @@ static void check_pings(void)
         got[bytes] = 0;
     }
     CHECKF(strstr(got, "data: {\"error\":") != NULL, "%s", got);
-    CHECK(get(other) == 503); /* without a stream there is still a status */
+    CHECK(read_reply(other) == 503); /* without a stream there is still a status */
     fake_hold_fails = false;
     close(fd);
     close(other);
@@ -455,11 +456,11 @@ static void check_connections(void)
                        "Content-Type: application/json\r\nContent-Length: "
                        "16\r\n\r\n{\"prompt\":\"ehi\"}";
     for (size_t i = 0; i < strlen(slow); i++)
-        put(fd, slow + i, 1);
-    CHECK(get(fd) == 200);
+        send_bytes(fd, slow + i, 1);
+    CHECK(read_reply(fd) == 200);
     expect("\"text\":\"hi\"");
-    put_request(fd, "POST", "/v1/completions", "", "{\"prompt\":\"ey\"}");
-    CHECK(get(fd) == 200);
+    send_request(fd, "POST", "/v1/completions", "", "{\"prompt\":\"ey\"}");
+    CHECK(read_reply(fd) == 200);
     expect("\"text\":\"y\"");
     close(fd);
     /* Many streams at once. */
@@ -470,14 +471,14 @@ static void check_connections(void)
         char body[128];
         snprintf(body, sizeof(body),
                  "{\"prompt\":\"estream %d\",\"stream\":true,\"max_tokens\":99}", i);
-        put_request(fds[i], "POST", "/v1/completions", "", body);
+        send_request(fds[i], "POST", "/v1/completions", "", body);
     }
     for (int i = 0; i < STREAMS; i++) {
-        CHECK(get(fds[i]) == 200);
+        CHECK(read_reply(fds[i]) == 200);
         char number[32];
         snprintf(number, sizeof(number), "estream %d", i);
-        CHECKF(count_of("data: ") == strlen(number) + 1, "stream %d: %u events", i,
-               count_of("data: "));
+        CHECKF(count_in_body("data: ") == strlen(number) + 1, "stream %d: %u events", i,
+               count_in_body("data: "));
         close(fds[i]);
     }
 }

@@ -52,8 +52,8 @@ static int ask_socket(const char *method, const char *path, const char *body)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     CHECK(fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0);
-    put_request(fd, method, path, "", body);
-    int status = get(fd);
+    send_request(fd, method, path, "", body);
+    int status = read_reply(fd);
     close(fd);
     return status;
 }
@@ -80,8 +80,8 @@ static void check_proxies_are_not_administrators(void)
         CHECKF(ask("GET", "/admin/state", refused[i], "") == 403, "%s", refused[i]);
     int fd = dial(); /* as nginx speaks to servers behind it */
     static const char old[] = "GET /admin/state HTTP/1.0\r\nHost: localhost\r\n\r\n";
-    put(fd, old, sizeof(old) - 1);
-    CHECK(get(fd) == 403);
+    send_bytes(fd, old, sizeof(old) - 1);
+    CHECK(read_reply(fd) == 403);
     close(fd);
     CHECK(ask("POST", "/admin/machines", "Content-Type: text/plain\r\n", "{}") == 415);
     CHECK(ask("POST", "/admin/machines", "", "{}") == 202);
@@ -99,11 +99,11 @@ static void check_right_is_checked_after_the_body(void)
     static const char head[] = "POST /admin/machines HTTP/1.1\r\nHost: localhost\r\n" ROOT
                                "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{";
     int fd = dial();
-    put(fd, head, sizeof(head) - 1);
-    wait_for_body(1);
+    send_bytes(fd, head, sizeof(head) - 1);
+    wait_for_body_bytes(1);
     keys_use("{\"keys\": [{\"name\": \"root\", \"key\": \"sk-root-0123456789\"}]}");
-    put(fd, "}", 1);
-    CHECK(get(fd) == 403);
+    send_bytes(fd, "}", 1);
+    CHECK(read_reply(fd) == 403);
     close(fd);
     keys_use(key_file);
 }

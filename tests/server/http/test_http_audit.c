@@ -116,8 +116,8 @@ static int ask_socket(const char *method, const char *path, const char *body)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     CHECK(fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0);
-    put_request(fd, method, path, "", body);
-    int status = get(fd);
+    send_request(fd, method, path, "", body);
+    int status = read_reply(fd);
     close(fd);
     return status;
 }
@@ -146,12 +146,13 @@ static void check_all(const char *headers, const char *who, int refused)
 {
     for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
         const char *method = requests[i].method, *path = requests[i].path, *body = requests[i].body;
-        if (strcmp(method, "HEAD") == 0) { /* its answer has no body, which get() would wait for */
+        if (strcmp(method, "HEAD") ==
+            0) { /* its answer has no body, which read_reply() would wait for */
             int fd = headers != NULL ? dial() : socket(AF_UNIX, SOCK_STREAM, 0);
             char some[64];
             if (headers == NULL)
                 CHECK(connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0);
-            put_request(fd, method, path, headers != NULL ? headers : "", body);
+            send_request(fd, method, path, headers != NULL ? headers : "", body);
             CHECK(recv(fd, some, sizeof(some), 0) > 0);
             close(fd);
         } else {
@@ -183,8 +184,8 @@ static void check_client_leaves(void)
     static const char head[] = "POST /admin/machines HTTP/1.1\r\nHost: localhost\r\n" ROOT
                                "Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{";
     int fd = dial();
-    put(fd, head, sizeof(head) - 1);
-    wait_for_body(1);
+    send_bytes(fd, head, sizeof(head) - 1);
+    wait_for_body_bytes(1);
     close(fd);
     check_line(&(struct want){"POST /admin/machines", "", "key root", 0, false});
 }

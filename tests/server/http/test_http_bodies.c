@@ -20,15 +20,15 @@ static int begin(const char *method, const char *path, const char *headers, size
                          "%sContent-Length: %zu\r\n\r\n",
                          method, path, headers, announced);
     memset(body, ' ', sizeof(body));
-    put(fd, head, (size_t)bytes);
-    put(fd, body, sent);
+    send_bytes(fd, head, (size_t)bytes);
+    send_bytes(fd, body, sent);
     return fd;
 }
 
 static void refused_before_body(const char *method, const char *path, const char *headers, int want)
 {
     int fd = begin(method, path, headers, LARGE, 1);
-    int status = get(fd); /* the rest of the body never arrives */
+    int status = read_reply(fd); /* the rest of the body never arrives */
     CHECKF(status == want, "%s %s: %d, want %d", method, path, status, want);
     close(fd);
 }
@@ -49,10 +49,10 @@ static void check_small_refused_body(void)
     int fd = begin("POST", "/nothing", "", 1000, 500);
     char rest[500];
     memset(rest, ' ', sizeof(rest));
-    put(fd, rest, sizeof(rest));
-    CHECK(get(fd) == 404);
-    put_request(fd, "GET", "/ping", "", "");
-    CHECK(get(fd) == 200);
+    send_bytes(fd, rest, sizeof(rest));
+    CHECK(read_reply(fd) == 404);
+    send_request(fd, "GET", "/ping", "", "");
+    CHECK(read_reply(fd) == 200);
     close(fd);
 }
 
@@ -62,9 +62,9 @@ static void finish(int fd, size_t announced, size_t sent)
     static const char prompt[] = "{\"prompt\": \"ehi\"}";
     static char blanks[LARGE];
     memset(blanks, ' ', sizeof(blanks));
-    put(fd, blanks, announced - sent - (sizeof(prompt) - 1));
-    put(fd, prompt, sizeof(prompt) - 1);
-    CHECK(get(fd) == 200);
+    send_bytes(fd, blanks, announced - sent - (sizeof(prompt) - 1));
+    send_bytes(fd, prompt, sizeof(prompt) - 1);
+    CHECK(read_reply(fd) == 200);
     close(fd);
 }
 
@@ -92,7 +92,7 @@ static void check_all_bodies_have_one_limit(void)
     int second = begin("POST", "/v1/completions", "", LARGE, LARGE - 20);
     wait_bodies(2 * (LARGE - 20));
     int third = begin("POST", "/v1/completions", "", LARGE, 1);
-    CHECK(get(third) == 503);
+    CHECK(read_reply(third) == 503);
     expect("Retry-After: 1");
     expect("http/bodies_bytes_max");
     close(third);
@@ -104,9 +104,9 @@ static void check_all_bodies_have_one_limit(void)
     char chunk[0x8000 + 8];
     memset(chunk, ' ', sizeof(chunk));
     memcpy(chunk + 0x8000, "\r\n0\r\n\r\n", 7);
-    put(third, head, sizeof(head) - 1);
-    put(third, chunk, 0x8000 + 7);
-    CHECK(get(third) == 503);
+    send_bytes(third, head, sizeof(head) - 1);
+    send_bytes(third, chunk, 0x8000 + 7);
+    CHECK(read_reply(third) == 503);
     close(third);
     /* A small body still fits. */
     char small[2000];
@@ -129,16 +129,16 @@ static void check_lower_limit_during_upload(void)
     memcpy(chunk, "8000\r\n", 6);
     memcpy(chunk + 6 + 0x8000, "\r\n", 2);
     int fd = dial();
-    put(fd, head, sizeof(head) - 1);
-    put(fd, chunk, 0x8000 + 8);
+    send_bytes(fd, head, sizeof(head) - 1);
+    send_bytes(fd, chunk, 0x8000 + 8);
     wait_bodies(0x8000);
     server_pause();
     config.http.body_bytes_max = 2000;
     server_resume();
     for (int i = 0; i < 5; i++)
-        put(fd, chunk, 0x8000 + 8);
-    put(fd, "0\r\n\r\n", 5);
-    CHECK(get(fd) == 413);
+        send_bytes(fd, chunk, 0x8000 + 8);
+    send_bytes(fd, "0\r\n\r\n", 5);
+    CHECK(read_reply(fd) == 413);
     close(fd);
 }
 

@@ -37,12 +37,12 @@ static void headers_ms_set(uint32_t ms)
 static void ask_patiently(const char *method, const char *path, const char *body)
 {
     struct pollfd answer = {.fd = dial(), .events = POLLIN};
-    put_request(answer.fd, method, path, "", body);
+    send_request(answer.fd, method, path, "", body);
     for (int i = 0; poll(&answer, 1, 10) == 0; i++) {
         CHECKF(i < 6000, "%s is not answered", path);
         clock_advance(HTTP_CLIENT_YOUNG_US);
     }
-    CHECK(get(answer.fd) == 200);
+    CHECK(read_reply(answer.fd) == 200);
     close(answer.fd);
 }
 
@@ -54,7 +54,7 @@ static void check_silent_connections_lock_nobody_out(void)
     for (int i = 0; i < 4 * PLACES; i++) {
         silent[i] = dial();
         if (i % 2)
-            put(silent[i], "POST /v1/comp", 13);
+            send_bytes(silent[i], "POST /v1/comp", 13);
     }
     ask_patiently("GET", "/health", "");
     ask_patiently("POST", "/v1/completions", "{\"prompt\": \"ehi\"}");
@@ -72,9 +72,9 @@ static void check_many_are_refused(void)
     for (int i = 0; i < 3 * PLACES; i++)
         fds[i] = dial();
     for (int i = 0; i < 3 * PLACES; i++)
-        put_request(fds[i], "POST", "/v1/completions", "", "{\"prompt\": \"h\"}");
+        send_request(fds[i], "POST", "/v1/completions", "", "{\"prompt\": \"h\"}");
     for (int i = 0; i < 3 * PLACES; i++) {
-        CHECK(get(fds[i]) == 503);
+        CHECK(read_reply(fds[i]) == 503);
         expect("http/connections_max");
         close(fds[i]);
     }
@@ -89,14 +89,14 @@ static void check_work_leaves_places(void)
         unsigned before = fake_submitted;
         unsigned codes = fake_http_codes[503];
         fds[i] = dial();
-        put_request(fds[i], "POST", "/v1/completions", "", "{\"prompt\": \"h\"}");
+        send_request(fds[i], "POST", "/v1/completions", "", "{\"prompt\": \"h\"}");
         while (fake_submitted == before && fake_http_codes[503] == codes)
             usleep(1000);
         works += fake_submitted != before;
         if (fake_submitted != before)
             continue;
         refused++;
-        CHECK(get(fds[i]) == 503);
+        CHECK(read_reply(fds[i]) == 503);
         expect("Retry-After: 1");
         expect("http/connections_max");
     }
@@ -107,7 +107,7 @@ static void check_work_leaves_places(void)
     CHECK(ask("GET", "/metrics", "", "") == 200);
     for (int i = 0; i < PLACES; i++)
         close(fds[i]);
-    wait_for(&fake_open, 0, "open");
+    wait_for_counter(&fake_open, 0, "open");
     wait_open(0);
 }
 
@@ -117,12 +117,12 @@ static void check_connections_end_in_time(void)
                                "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{";
     int silent = dial();
     int headers = dial();
-    put(headers, "GET /ping HTTP/1.1\r\n", 20);
+    send_bytes(headers, "GET /ping HTTP/1.1\r\n", 20);
     int body = dial();
-    put(body, head, sizeof(head) - 1);
+    send_bytes(body, head, sizeof(head) - 1);
     int idle = dial();
-    put_request(idle, "GET", "/ping", "", "");
-    CHECK(get(idle) == 200);
+    send_request(idle, "GET", "/ping", "", "");
+    CHECK(read_reply(idle) == 200);
     wait_open(4);
     while (http->bodies_bytes != 1) /* the three others need no more than their places */
         usleep(1000);
@@ -132,9 +132,9 @@ static void check_connections_end_in_time(void)
     wait_closed(body);
     wait_open(1);
     unsigned ended = fake_http_codes[200];
-    put_request(idle, "GET", "/ping", "", "");
-    CHECK(get(idle) == 200);
-    wait_for(&fake_http_codes[200], ended + 1, "ended");
+    send_request(idle, "GET", "/ping", "", "");
+    CHECK(read_reply(idle) == 200);
+    wait_for_counter(&fake_http_codes[200], ended + 1, "ended");
     clock_advance(121000000);
     wait_closed(idle);
     wait_open(0);

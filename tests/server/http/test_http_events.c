@@ -27,13 +27,14 @@ static int stream(const char *headers, const char *prompt, const char *more)
 static void check_wanted(void)
 {
     CHECK(stream("", "ehi", WANTED) == 200);
-    CHECK(count_of(NAMED) == 1 && count_of("event:") == 1 && count_of("[DONE]") == 1);
+    CHECK(count_in_body(NAMED) == 1 && count_in_body("event:") == 1 &&
+          count_in_body("[DONE]") == 1);
     CHECK(strstr(reply_body, "event: cleave") == reply_body); /* before the first token */
     static const char *const unwanted[] = {"", ", \"cleave\": {\"events\": false}",
                                            ", \"cleave\": {}"};
     for (size_t i = 0; i < 3; i++) {
         CHECK(stream("", "ehi", unwanted[i]) == 200);
-        CHECK(count_of("event:") == 0 && count_of("prompt-0") == 0);
+        CHECK(count_in_body("event:") == 0 && count_in_body("prompt-0") == 0);
     }
     CHECK(stream("", "ehi", ", \"cleave\": {\"events\": 1}") == 400);
     CHECK(post("/v1/completions", "{\"prompt\": \"ehi\" " WANTED "}") == 400);
@@ -48,24 +49,24 @@ static void check_errors(void)
     CHECK(stream("", "x", "") == 503);
     CHECK(stream("", "x", WANTED) == 200);
     expect("data: {\"error\":");
-    CHECK(count_of(NAMED) == 1 && count_of("[DONE]") == 1);
+    CHECK(count_in_body(NAMED) == 1 && count_in_body("[DONE]") == 1);
 }
 
 /* Two streams at a time: each has its own events only. */
 static void check_owners(void)
 {
     int first = dial();
-    put_request(first, "POST", "/v1/completions", USER,
-                "{\"prompt\": \"ehello\", \"stream\": true" WANTED "}");
+    send_request(first, "POST", "/v1/completions", USER,
+                 "{\"prompt\": \"ehello\", \"stream\": true" WANTED "}");
     CHECK(stream(USER, "ehi", "") == 200);
-    CHECK(count_of("event:") == 0 && count_of("machine") == 0);
-    CHECK(get(first) == 200 && count_of("event:") == 1);
+    CHECK(count_in_body("event:") == 0 && count_in_body("machine") == 0);
+    CHECK(read_reply(first) == 200 && count_in_body("event:") == 1);
     /* This key may not read /metrics, which has the names of machines. */
     expect("\"prompt_machine\":\"machine 1\",\"token_machine\":\"machine 2\"");
     expect_not("prompt-0");
     close(first);
     CHECK(stream(OPS, "ehi", WANTED) == 200);
-    CHECK(count_of(NAMED) == 1);
+    CHECK(count_in_body(NAMED) == 1);
     CHECK(stream("", "ehi", WANTED) == 401);
     /* No path leads to a request of another client. */
     CHECK(ask("GET", "/v1/requests/req-1/events", USER, "") == 404);
@@ -75,12 +76,12 @@ static void check_owners(void)
 static void check_bounds(void)
 {
     CHECK(stream(USER, "v", WANTED) == 200);
-    CHECK(count_of("event: cleave\n") == 256 && count_of("[DONE]") == 1);
-    CHECK(count_of("\"machine 16\"") > 0 && count_of("\"machine 17\"") == 0);
-    CHECK(count_of("\"another machine\"") > 0);
+    CHECK(count_in_body("event: cleave\n") == 256 && count_in_body("[DONE]") == 1);
+    CHECK(count_in_body("\"machine 16\"") > 0 && count_in_body("\"machine 17\"") == 0);
+    CHECK(count_in_body("\"another machine\"") > 0);
     expect_not("machine-of-others");
     CHECK(stream(OPS, "v", WANTED) == 200);
-    CHECK(count_of("event: cleave\n") == 256 && count_of("machine-of-others-3\"") > 0);
+    CHECK(count_in_body("event: cleave\n") == 256 && count_in_body("machine-of-others-3\"") > 0);
 }
 
 /* The release of one choice can cause an event of another one. */
@@ -88,11 +89,11 @@ static void check_gone(void)
 {
     int fd = dial();
     unsigned before = fake_gone;
-    put_request(fd, "POST", "/v1/completions", USER,
-                "{\"prompt\": \"hold\", \"n\": 3, \"stream\": true" WANTED "}");
-    wait_for(&fake_open, 3, "open");
+    send_request(fd, "POST", "/v1/completions", USER,
+                 "{\"prompt\": \"hold\", \"n\": 3, \"stream\": true" WANTED "}");
+    wait_for_counter(&fake_open, 3, "open");
     close(fd);
-    wait_for(&fake_gone, before + 3, "released because the client has gone");
+    wait_for_counter(&fake_gone, before + 3, "released because the client has gone");
     CHECK(stream(USER, "ehi", WANTED) == 200);
 }
 

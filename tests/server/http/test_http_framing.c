@@ -9,8 +9,8 @@
 static int ask_raw(const char *request)
 {
     int fd = dial();
-    put(fd, request, strlen(request));
-    int status = get(fd);
+    send_bytes(fd, request, strlen(request));
+    int status = read_reply(fd);
     if (status == 400)
         wait_closed(fd);
     else

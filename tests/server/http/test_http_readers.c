@@ -16,7 +16,7 @@
 static int ask_large(void)
 {
     int fd = dial();
-    put_request(fd, "GET", "/metrics", "", "");
+    send_request(fd, "GET", "/metrics", "", "");
     return fd;
 }
 
@@ -64,7 +64,7 @@ static void check_all_unread_answers_have_one_limit(void)
     for (int i = 1; i <= 2; i++) { /* each one takes the place of the one before */
         unsigned ended = fake_http_codes[200];
         int next = ask_large();
-        wait_for(&fake_http_codes[200], ended + 1, "ended");
+        wait_for_counter(&fake_http_codes[200], ended + 1, "ended");
         if (i < 2)
             slow[i] = next;
         else
@@ -96,12 +96,12 @@ static void check_waiting_stream_has_no_time_limit(void)
 {
     unsigned submitted = fake_submitted;
     int fd = dial();
-    put_request(fd, "POST", "/v1/completions", "", "{\"prompt\": \"h\", \"stream\": true}");
-    wait_for(&fake_submitted, submitted + 1, "submitted");
+    send_request(fd, "POST", "/v1/completions", "", "{\"prompt\": \"h\", \"stream\": true}");
+    wait_for_counter(&fake_submitted, submitted + 1, "submitted");
     clock_advance(3600000000ll);
     CHECK(ask("GET", "/ping", "", "") == 200 && fake_open == 1);
     close(fd);
-    wait_for(&fake_open, 0, "open");
+    wait_for_counter(&fake_open, 0, "open");
 }
 
 /* F-7: the first event of this stream alone is larger than what a slow reader may have unread. */
@@ -115,10 +115,10 @@ static void check_long_scored_prompt_is_streamed(void)
     memset(body + bytes, 'a', TOKENS);
     memcpy(body + bytes + TOKENS, "\"}", 3);
     CHECK(post("/v1/completions", body) == 200);
-    CHECKF(reply_bytes > 1 << 20, "%zu bytes", reply_bytes);
-    CHECK(count_of("{\"a\":-0.25}") == TOKENS - 1 && count_of("\"data: [DONE]") == 0);
-    CHECKF(count_of("data: ") > 5, "%u events", count_of("data: "));
-    CHECK(strcmp(reply_body + reply_bytes - 14, "data: [DONE]\n\n") == 0);
+    CHECKF(reply_body_bytes > 1 << 20, "%zu bytes", reply_body_bytes);
+    CHECK(count_in_body("{\"a\":-0.25}") == TOKENS - 1 && count_in_body("\"data: [DONE]") == 0);
+    CHECKF(count_in_body("data: ") > 5, "%u events", count_in_body("data: "));
+    CHECK(strcmp(reply_body + reply_body_bytes - 14, "data: [DONE]\n\n") == 0);
 }
 
 int main(void)

@@ -86,7 +86,7 @@ static void check_failed_submission_is_not_charged(void)
                   "{\"prompt\": [\"h2345678901234567890\", \"h2345678901234567890\","
                   " \"h2345678901234567890\"]}") == 429);
         expect("too many requests are open here");
-        wait_for(&fake_gone, gone + 2, "released");
+        wait_for_counter(&fake_gone, gone + 2, "released");
     }
     fake_submits_left = UINT32_MAX;
     const struct api_key_counts *counts = counts_of("sk-alpha-0123456789");
@@ -125,12 +125,12 @@ static void check_removed_key_is_not_charged_to_another(void)
     static const char body[] = "{\"prompt\":\"ehi\"}";
     unsigned submitted = fake_submitted;
     int fd = dial();
-    put(fd, head, sizeof(head) - 1);
-    put(fd, body, 5);
-    wait_for_body(5);
+    send_bytes(fd, head, sizeof(head) - 1);
+    send_bytes(fd, body, 5);
+    wait_for_body_bytes(5);
     keys_use("{\"keys\": [{\"name\": \"beta\", \"key\": \"sk-beta-0123456789\"}]}");
-    put(fd, body + 5, 11);
-    CHECK(get(fd) == 401);
+    send_bytes(fd, body + 5, 11);
+    CHECK(read_reply(fd) == 401);
     expect("this API key was removed");
     close(fd);
     CHECK(counts_of("sk-beta-0123456789")->requests == 0 && fake_submitted == submitted);
@@ -146,8 +146,8 @@ static int begin(const char *header, const char *body)
     int fd = dial();
     unsigned open = fake_open;
     char some[4096];
-    put_request(fd, "POST", "/v1/completions", header, body);
-    wait_for(&fake_open, open + 1, "submitted");
+    send_request(fd, "POST", "/v1/completions", header, body);
+    wait_for_counter(&fake_open, open + 1, "submitted");
     if (strstr(body, "stream") != NULL)
         CHECK(recv(fd, some, sizeof(some), MSG_PEEK) > 0);
     return fd;
@@ -171,17 +171,17 @@ static void check_revoked_key_ends_its_requests(void)
         int queued = begin(ALPHA, waiting);
         int other = begin(BETA, stream);
         int two = dial();
-        put_request(two, "POST", "/v1/completions", ALPHA, waiting_twice);
-        wait_for(&fake_open, 5, "submitted");
+        send_request(two, "POST", "/v1/completions", ALPHA, waiting_twice);
+        wait_for_counter(&fake_open, 5, "submitted");
         keys_use(later[i]);
-        CHECK(get(running) == 200);
+        CHECK(read_reply(running) == 200);
         expect("\"text\":\"a\"");
         expect("\"message\":\"this API key was removed or replaced\"");
         expect("\"code\":\"invalid_api_key\"");
-        CHECK(get(queued) == 401);
+        CHECK(read_reply(queued) == 401);
         expect("this API key was removed or replaced");
-        CHECK(get(two) == 401);
-        wait_for(&fake_gone, gone + 4, "cancelled");
+        CHECK(read_reply(two) == 401);
+        wait_for_counter(&fake_gone, gone + 4, "cancelled");
         CHECK(fake_open == 1);
         CHECK(ask("POST", "/v1/completions", ALPHA, waiting) == 401);
         char some[4096];
@@ -194,7 +194,7 @@ static void check_revoked_key_ends_its_requests(void)
         close(queued);
         close(two);
         close(other);
-        wait_for(&fake_open, 0, "the other client has left");
+        wait_for_counter(&fake_open, 0, "the other client has left");
     }
     /* The rest of a key's rules may change under its requests. */
     int fd = begin(BETA, stream);
@@ -203,7 +203,7 @@ static void check_revoked_key_ends_its_requests(void)
     CHECK(http->exchanges != NULL && !http->exchanges->key_revoked && fake_open == 1);
     server_resume();
     close(fd);
-    wait_for(&fake_open, 0, "the client has left");
+    wait_for_counter(&fake_open, 0, "the client has left");
 }
 
 /* --- the prefix cache --- */

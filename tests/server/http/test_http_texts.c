@@ -17,8 +17,8 @@
 static int begin(const char *path, const char *headers, const char *body, unsigned held)
 {
     int fd = dial();
-    put_request(fd, "POST", path, headers, body);
-    wait_for(&fake_encode_held, held, "texts that wait");
+    send_request(fd, "POST", path, headers, body);
+    wait_for_counter(&fake_encode_held, held, "texts that wait");
     return fd;
 }
 
@@ -38,7 +38,7 @@ static void release(int fd, int want)
     fake_encode_holds = false;
     if (fd < 0)
         return;
-    int status = get(fd);
+    int status = read_reply(fd);
     CHECKF(status == want, "%d, want %d:\n%s", status, want, reply);
     close(fd);
 }
@@ -51,15 +51,15 @@ static void check_clients_leave(void)
     for (unsigned i = 0; i < 2; i++)
         running[i] = begin("/v1/completions", "", WAITING, i + 1);
     int queued = dial();
-    put_request(queued, "POST", "/tokenize", "", WAITING);
-    wait_for_body(3 * strlen(WAITING));
+    send_request(queued, "POST", "/tokenize", "", WAITING);
+    wait_for_body_bytes(3 * strlen(WAITING));
     close(queued);
-    wait_for_body(2 * strlen(WAITING)); /* the threads still read two of them */
+    wait_for_body_bytes(2 * strlen(WAITING)); /* the threads still read two of them */
     close(running[0]);
     close(running[1]);
     CHECK(fake_encode_held == 2);
     release(-1, 0);
-    wait_for_body(0);
+    wait_for_body_bytes(0);
     CHECK(post("/tokenize", "{\"prompt\": \"ab\"}") == 200);
 }
 
@@ -79,10 +79,10 @@ static void check_limits(void)
         if (leave) { /* its texts count until the threads have ended */
             close(first);
             close(second);
-            wait_for(&fake_encode_held, 2, "texts that wait");
+            wait_for_counter(&fake_encode_held, 2, "texts that wait");
             CHECK(ask("POST", "/tokenize", ALPHA, "{\"prompt\": \"ab\"}") == 429);
             release(-1, 0);
-            wait_for_body(0);
+            wait_for_body_bytes(0);
         } else {
             release(first, 200);
             release(second, 200);
@@ -111,7 +111,7 @@ static void check_removed_key(void)
     CHECK(ask("POST", "/detokenize", ALPHA, "{\"tokens\": [97]}") == 401);
     release(fd, 401);
     expect("this API key was removed");
-    wait_for_body(0);
+    wait_for_body_bytes(0);
     keys_use("{\"keys\": [" KEY_BETA "]}");
 }
 
@@ -135,9 +135,9 @@ static void check_large_and_small(void)
     int large[3];
     for (int i = 0; i < 3; i++) {
         large[i] = dial();
-        put_request(large[i], "POST", "/tokenize", BETA, prompt('W', 70000));
+        send_request(large[i], "POST", "/tokenize", BETA, prompt('W', 70000));
     }
-    wait_for(&fake_encode_held, 1, "large texts that wait");
+    wait_for_counter(&fake_encode_held, 1, "large texts that wait");
     for (int i = 0; i < 10; i++)
         CHECK(ask("POST", "/v1/completions", BETA, "{\"prompt\": \"ehi\"}") == 200);
     CHECK(fake_encode_held == 1);

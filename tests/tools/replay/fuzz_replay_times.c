@@ -16,7 +16,7 @@ static void say_all(struct replay_times *times)
     CHECK(out != NULL);
     for (uint64_t id = 0; id < 4; id++)
         CHECK(replay_times_add(times, id, (double[]){100, 10, 500}, id % 2 == 0) == ST_OK);
-    CHECK(replay_times_within(times) <= 4);
+    CHECK(replay_times_count_within_limits(times) <= 4);
     replay_times_print_errors(times, out);
     replay_times_print_slowdowns(times, out);
     json_decref(replay_times_json_errors(times));

@@ -56,7 +56,7 @@ static void test_joined(void)
         CHECK(replay_times_add(times, i,
                                (double[]){1.9 * (double)(i + 1), 50, i == 7 ? 5000 : 12000},
                                i % 2 == 0) == ST_OK);
-    CHECK(replay_times_within(times) == 1);
+    CHECK(replay_times_count_within_limits(times) == 1);
 
     json_t *root = replay_times_json_errors(times);
     CHECK(json_integer_value(json_object_get(root, "joined")) == 100);

@@ -23,8 +23,9 @@ static void look(void *self, const struct reference_result *result)
     struct seen *seen = self;
     printf("%-28s %6" PRIu64 " requests, differences %.1e %.1e %.1e s, %" PRIu64
            " in one only, %" PRIu64 " displaced, %" PRIu64 " moves\n",
-           result->name, result->requests, result->ttft_s, result->tbt_s, result->e2e_s,
-           result->missing, result->totals.displaced, result->totals.moves);
+           result->name, result->requests, result->ttft_difference_s, result->tbt_difference_s,
+           result->e2e_difference_s, result->missing, result->totals.displaced,
+           result->totals.moves);
     CHECKF(!result->slo_known || result->slo_met == result->reference_slo_met, "%s: the SLO",
            result->name);
     seen->cases++;

@@ -202,9 +202,9 @@ static void request_done(void *self, const struct splitwise_result *got)
         c->result.missing++;
         return;
     }
-    widen(&c->result.ttft_s, got->ttft_s - want->ttft_s);
-    widen(&c->result.tbt_s, got->tbt_s - want->tbt_s);
-    widen(&c->result.e2e_s, got->e2e_s - want->e2e_s);
+    widen(&c->result.ttft_difference_s, got->ttft_s - want->ttft_s);
+    widen(&c->result.tbt_difference_s, got->tbt_s - want->tbt_s);
+    widen(&c->result.e2e_difference_s, got->e2e_s - want->e2e_s);
 }
 
 static enum status simulate(const struct reference *r, struct one_case *c)
@@ -240,9 +240,10 @@ static enum status case_run(const struct reference *r, struct one_case *c)
     slo_result(&c->slo, &slo);
     c->result.slo_met = slo.met;
     c->result.slo_known &= c->slo.reference != NULL;
-    c->result.same = c->result.missing == 0 && c->result.ttft_s <= REFERENCE_TOLERANCE_S &&
-                     c->result.tbt_s <= REFERENCE_TOLERANCE_S &&
-                     c->result.e2e_s <= REFERENCE_TOLERANCE_S;
+    c->result.same = c->result.missing == 0 &&
+                     c->result.ttft_difference_s <= REFERENCE_TOLERANCE_S &&
+                     c->result.tbt_difference_s <= REFERENCE_TOLERANCE_S &&
+                     c->result.e2e_difference_s <= REFERENCE_TOLERANCE_S;
     reference_expected_done(&c->expected);
     return status;
 }

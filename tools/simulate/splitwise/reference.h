@@ -1,31 +1,35 @@
-/* reference: runs the cases of a directory of reference results with the policy splitwise-compat,
- * and compares each request. The directory holds cases.json, perf_model.csv, and for each case its
- * trace under traces/ and its results next to cases.json. `cleave simulate --reference`
- * (simulate_main.c) calls it on the main thread. It prints nothing and makes no reference results:
- * the paper's simulator made them. */
+/* reference: simulates the cases of a directory of reference results with the policy
+ * splitwise-compat, and compares the times of each request. The directory holds cases.json,
+ * perf_model.csv, and for each case its trace under traces/ and its results next to cases.json.
+ * `cleave simulate --reference` (simulate_main.c) calls it on the main thread. It prints nothing,
+ * and it makes no reference results: the simulator of the Splitwise paper made them. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_REFERENCE_H
 #define TOOLS_SIMULATE_SPLITWISE_REFERENCE_H
 
 #include "tools/simulate/splitwise/splitwise.h"
 
-/* Largest difference of a time that counts as equal. */
+/* Two times count as equal if they differ by at most this. */
 #define REFERENCE_TOLERANCE_S 1e-9
 
+/* The comparison of one case. */
 struct reference_result {
-    const char *name;
-    uint64_t requests; /* Requests in the reference's results. */
-    uint64_t missing;  /* Requests that only the reference or only the simulation has. */
-    double ttft_s;     /* Largest difference of TTFT. */
-    double tbt_s;      /* Largest difference of TBT. */
-    double e2e_s;      /* Largest difference of E2E. */
-    double wall_s;  /* Time of the simulation; reading the reference's results is not included. */
-    bool slo_met;   /* This simulation meets the paper's SLO. */
-    bool slo_known; /* The case says whether the reference met the SLO. */
-    bool reference_slo_met; /* The reference met the SLO. Set if slo_said is true. */
+    const char *name;         /* Name of the case. */
+    uint64_t requests;        /* Requests in the reference's results. */
+    uint64_t missing;         /* Requests that only the reference or only the simulation has. */
+    double ttft_difference_s; /* Largest difference of TTFT. */
+    double tbt_difference_s;  /* Largest difference of TBT. */
+    double e2e_difference_s;  /* Largest difference of E2E. */
+    double wall_s; /* Wall-clock time of the simulation, without reading the reference's results. */
+    /* slo_met and reference_slo_met can be compared: the case says whether the reference met the
+     * paper's SLO, and perf_model.csv has the times of the idle machine by which the SLO is
+     * defined. */
+    bool slo_known;
+    bool slo_met;           /* This simulation meets the SLO. */
+    bool reference_slo_met; /* The reference met the SLO. */
     /* First argument of the case that this simulator does not support; NULL = none. */
     const char *unsupported_argument;
     bool same; /* No request is missing, and no difference exceeds the tolerance. */
-    struct splitwise_totals totals;
+    struct splitwise_totals totals; /* Totals of this simulation. */
 };
 
 typedef void (*reference_case_call)(void *self, const struct reference_result *result);

@@ -1,5 +1,5 @@
-/* fuzz_text: see the header. */
-#include "tests/model/file/fuzz_text.h"
+/* file_exercise: see the header. */
+#include "tests/model/file/file_exercise.h"
 
 #include "model/forward/model.h"
 #include "model/text/chat.h"
@@ -21,6 +21,8 @@ static void use_tokenizer(const struct tokenizer *t)
     struct error error = {""};
     enum status status =
         tokenizer_encode(t, text, sizeof(text) - 1, &options, &ids, &capacity, &count, &error);
+    if (status != ST_OK && error.text[0] == 0)
+        abort();
     for (size_t i = 0; i < count && status == ST_OK; i++) {
         size_t bytes = 0;
         if (tokenizer_piece(t, ids[i], &bytes) == NULL)
@@ -50,7 +52,7 @@ static void use_chat(const struct chat_template *c)
     json_decref(messages);
 }
 
-void fuzz_text_use(struct model_file *file)
+void file_exercise(struct model_file *file)
 {
     struct error error = {""};
     struct tokenizer *t = NULL;
@@ -61,8 +63,11 @@ void fuzz_text_use(struct model_file *file)
     else if (error.text[0] == 0)
         abort();
     tokenizer_close(t);
+    error.text[0] = 0;
     if (chat_template_open(file, NULL, &c, &error) == ST_OK)
         use_chat(c);
+    else if (error.text[0] == 0)
+        abort();
     chat_template_close(c);
     error.text[0] = 0;
     if (model_hyper_read(file, &hyper, &error) != ST_OK && error.text[0] == 0)

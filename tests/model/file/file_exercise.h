@@ -1,0 +1,14 @@
+/* file_exercise: how the fuzz targets of a model's files (fuzz_gguf, fuzz_folder, fuzz_vocabulary)
+ * use a file that could be opened. They call it on their one thread. It owns nothing and computes
+ * no model. */
+#ifndef TESTS_MODEL_FILE_FILE_EXERCISE_H
+#define TESTS_MODEL_FILE_FILE_EXERCISE_H
+
+#include "model/file/model_file.h"
+
+/* Encodes and decodes a text with the file's tokenizer, renders a chat with its chat template, and
+ * reads its hyper-parameters. Each may fail. Aborts if an error has no text, or if the tokenizer
+ * returns an unknown id or decodes a token to more bytes than its header promises. */
+void file_exercise(struct model_file *file);
+
+#endif
