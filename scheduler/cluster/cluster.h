@@ -329,8 +329,10 @@ bool sched_cluster_can_hand_over(const struct sched_cluster *sc, uint32_t reques
                                  uint32_t prompt_tokens, uint32_t output_tokens);
 
 /* Returns the machine that should keep a copy of the KV of the request's answer: its prompt
- * machine, which has the prompt already; otherwise the machine with the least scheduled KV memory.
- * The token machine has a link to it, and it is large enough. SCHED_NO_MACHINE = none. */
+ * machine, which has the prompt already; otherwise the machine with the least scheduled KV memory,
+ * and of equal ones the one with the lowest index. It is another machine than the token machine, is
+ * up and does not drain, the token machine has a link to it, and its memory has room for the prompt
+ * and the longest answer. SCHED_NO_MACHINE = none, or the request is not on machines. */
 uint32_t sched_cluster_copy_target(const struct sched_cluster *sc, uint32_t request);
 
 /* What the scheduler knows of one machine, for display. */
