@@ -98,6 +98,9 @@ void machine_gateway_message(struct machine *m, struct transport_peer *peer,
     case MESSAGE_ROLE:
         machine_gateway_role(m, peer, &message->role);
         return;
+    case MESSAGE_PROBE:
+        machine_send(m, peer, message);
+        return;
     case MESSAGE_SHUTDOWN:
         log_info("gateway %s asks to stop", name_of(peer));
         machine_stop(m);

@@ -394,6 +394,7 @@ static const struct message_layout layouts[MESSAGE_KIND_COUNT] = {
                            ARRAYS(embedding_arrays)},
     [MESSAGE_ABOUT] = {"ABOUT", SIZE(message_about), RULES(about_rules)},
     [MESSAGE_PROGRESS] = {"PROGRESS", SIZE(message_progress), RULES(progress_rules)},
+    [MESSAGE_PROBE] = {"PROBE", SIZE(message_probe)},
     [MESSAGE_STAGES] = {"STAGES", UP_TO(message_stages, stages), RULES(stages_rules),
                         ARRAYS(stages_arrays)},
 };

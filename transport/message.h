@@ -9,9 +9,9 @@
  *
  * Any change of a struct of this header needs a new TRANSPORT_PROTOCOL_VERSION.
  *
- *   gateway → machine   RESERVE, PREFILL, CANCEL, PEER, ROLE, SHUTDOWN
+ *   gateway → machine   RESERVE, PREFILL, CANCEL, PEER, ROLE, SHUTDOWN, PROBE
  *   machine → gateway   RESERVED, TOKENS, EMBEDDING, PREFILLED, PREEMPTED, FAILED, ABOUT, STATS,
- *                       PREFIXES, OTHERS, LINK, LOADS, PROGRESS
+ *                       PREFIXES, OTHERS, LINK, LOADS, PROGRESS, PROBE
  *   prompt  → token     KV_READY, KV_ABORTED, PROGRESS
  *   token   → prompt    STAGES, CANCEL
  *
@@ -70,6 +70,7 @@ enum message_kind {
     MESSAGE_EMBEDDING, /* The sum of a prompt's vectors; PREFILLED follows. */
     MESSAGE_ABOUT,     /* Where and with what the machine computes. Sent to each new gateway. */
     MESSAGE_PROGRESS,  /* How much of a prompt's KV is complete before the whole prompt is. */
+    MESSAGE_PROBE,     /* Asks whether the machine is alive. The machine sends it back. */
     MESSAGE_KIND_COUNT
 };
 
@@ -271,6 +272,11 @@ struct message_progress {
     uint32_t padding;
 };
 
+/* The answer to a PROBE has its number, so it was sent after the PROBE. */
+struct message_probe {
+    uint64_t number;
+};
+
 /* The client is gone, or the gateway does not need the request. A token machine frees the blocks at
  * once, unless a prompt machine may still write to them. In that case the blocks are quarantined
  * until the KV_ABORTED or KV_READY of the prompt machine arrives, or until its connections have
@@ -465,6 +471,7 @@ struct message {
         struct message_embedding embedding;
         struct message_about about;
         struct message_progress progress;
+        struct message_probe probe;
     };
 };
 

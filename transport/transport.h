@@ -31,7 +31,7 @@
 /* Raise the first number when a struct of a message changes. A new counter raises the version by
  * itself, because COUNTERS_SENT is the number of counters that messages contain. 38 was this number
  * in version 15. */
-#define TRANSPORT_PROTOCOL_VERSION (22 + COUNTERS_SENT - 38)
+#define TRANSPORT_PROTOCOL_VERSION (23 + COUNTERS_SENT - 38)
 
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
 

@@ -67,7 +67,7 @@ void gateway_machine_address_set(struct gateway *g, struct fleet_machine *machin
 
 /* Handles a crash of a local machine's process while it computed the requests `ids`; count 0 = it
  * computed none. how: text for the log, such as "signal 11, Segmentation fault". Each request
- * becomes a suspect (blame.h), or fails. */
+ * becomes a suspect (blame.h), or fails. The connection to the machine is dropped. */
 void gateway_machine_crashed(struct gateway *g, struct fleet_machine *machine, const char *how,
                              const uint64_t *ids, uint32_t count);
 

@@ -19,6 +19,7 @@ void gateway_machine_crashed(struct gateway *g, struct fleet_machine *m, const c
              count);
     snprintf(text, sizeof(text), "machine %s crashed (%s)", m->config.name, how);
     metrics_counter_add(g->options.metrics, METRICS_MACHINE_CRASHES, 1);
+    connections_drop(g->connections, m, text); /* Its end may not have been noticed yet. */
     requests_crash_handle(g->requests, m, ids, count, g->options.config->scheduler.crashes_max,
                           text);
 }

@@ -12,7 +12,6 @@
 
 #include "common/log.h"
 #include "common/pooling.h"
-#include "common/token_rules.h"
 #include "server/gateway/checkpoints.h"
 #include "server/gateway/request_events.h"
 #include "server/gateway/request_held.h"
@@ -33,6 +32,7 @@ struct requests {
     struct requests_options options;
     bool stopping;
     uint64_t resumed_count;
+    uint64_t probe_count; /* PROBEs sent so far. */
     struct requests_version versions[GATEWAY_VERSIONS];
     struct request_table table;
 };
@@ -203,7 +203,40 @@ static void generation_clear(struct requests *q, struct gateway_request *r)
     r->early_count = 0;
 }
 
-/* Queues the next generation, whose prompt includes the delivered tokens. */
+/* Asks the machine whether it is alive, and lets the request's next generation wait for the answer
+ * or for the end of the machine's connection. No effect if this gateway knows that the connection
+ * has ended. */
+static void doubt_begin(struct requests *q, struct gateway_request *r,
+                        struct fleet_machine *machine)
+{
+    if (machine == NULL || !fleet_machine_up(machine))
+        return;
+    const struct message message = {.kind = MESSAGE_PROBE, .probe = {.number = ++q->probe_count}};
+    connections_send(q->options.connections, machine, &message);
+    r->doubt = (struct gateway_doubt){.machine = machine, .probe = message.probe.number};
+}
+
+/* Ends the doubts about the machine that have a PROBE with this number or a lower one. */
+static void doubts_end(struct requests *q, const struct fleet_machine *machine, uint64_t probe)
+{
+    struct gateway_request *next;
+    for (struct gateway_request *r = q->table.lists[GATEWAY_REQUEST_DOUBTED].first; r != NULL;
+         r = next) {
+        next = r->list_next;
+        if (r->doubt.machine != machine || r->doubt.probe > probe)
+            continue;
+        r->doubt = (struct gateway_doubt){0};
+        request_table_state_set(&q->table, r, GATEWAY_REQUEST_ARRIVING);
+    }
+}
+
+void requests_machine_down(struct requests *q, const struct fleet_machine *m)
+{
+    doubts_end(q, m, UINT64_MAX);
+}
+
+/* Queues the next generation, whose prompt includes the delivered tokens. Every resumption begins
+ * here. */
 static void generation_next(struct requests *q, struct gateway_request *r,
                             enum gateway_resume resume, const char *why)
 {
@@ -213,7 +246,9 @@ static void generation_next(struct requests *q, struct gateway_request *r,
     r->delivered_before = r->delivered;
     if (r->life.state != REQUEST_RESUMING)
         request_life_state_set(&r->life, REQUEST_RESUMING, now_us(q));
-    request_table_state_set(&q->table, r, GATEWAY_REQUEST_ARRIVING);
+    request_table_state_set(&q->table, r,
+                            r->doubt.machine != NULL ? GATEWAY_REQUEST_DOUBTED
+                                                     : GATEWAY_REQUEST_ARRIVING);
     event_report(q, r, &(struct gateway_event){.kind = GATEWAY_EVENT_RESUMING, .resume = resume});
 }
 
@@ -226,7 +261,7 @@ static void generation_lose(struct requests *q, struct gateway_request *r, enum 
     generation_clear(q, r);
     if (blame_loss_add(&r->blame, cause, r->delivered > r->delivered_before, now_us(q))) {
         char text[sizeof(r->end_text)];
-        snprintf(text, sizeof(text), "lost %u times in a row, the last time because %s",
+        snprintf(text, sizeof(text), "lost %u times in a row, the last time because %.190s",
                  r->blame.losses, why);
         request_end(q, r, GATEWAY_FAILED, 0, text);
         return;
@@ -245,7 +280,8 @@ static void request_resume(struct requests *q, struct gateway_request *r, enum b
 }
 
 /* The machine reports that it has lost its link to the request's other machine, which may have
- * died. The router learns of the link before the request is routed again. */
+ * died. The router learns of the link before the request is routed again, and of the machine's
+ * death, too (gateway_doubt). */
 static void request_resume_elsewhere(struct requests *q, struct gateway_request *r,
                                      const struct fleet_machine *machine, const char *why)
 {
@@ -255,6 +291,8 @@ static void request_resume_elsewhere(struct requests *q, struct gateway_request 
     struct fleet_machine *token_machine = r->token_machine;
     request_cancel(q, r);
     request_unschedule(q, r);
+    if (gone != machine)
+        doubt_begin(q, r, gone);
     generation_lose(q, r, BLAME_LINK, gone, why);
     if (!by_prompt && prompt_machine != NULL && prompt_machine != token_machine)
         q->options.events.link_lost(q->options.self, prompt_machine, token_machine);
@@ -548,41 +586,11 @@ enum status requests_submit(struct requests *q, const struct gateway_submit *sub
         metrics_request_refused(q->options.metrics, METRICS_REFUSED_OPEN);
         return ST_NO_RESOURCE;
     }
-    uint32_t *tokens = malloc(capacity * sizeof(*tokens));
-    uint32_t *rules = submit->rule_count > 0 ? malloc(submit->rule_count * sizeof(*rules)) : NULL;
-    if (tokens == NULL || (rules == NULL && submit->rule_count > 0)) {
-        free(tokens);
-        free(rules);
-        return ST_NO_MEMORY;
-    }
-    if (rules != NULL)
-        memcpy(rules, submit->rules, submit->rule_count * sizeof(*rules));
-    memcpy(tokens, submit->prompt, submit->prompt_count * sizeof(*tokens));
-
-    struct gateway_request *r = request_table_take(&q->table);
+    struct gateway_request *r;
+    enum status status = request_table_add(&q->table, submit, &r);
+    if (status != ST_OK)
+        return status;
     r->version_index = version_index;
-    r->client = submit->client;
-    snprintf(r->client_id, sizeof(r->client_id), "%s",
-             submit->client_id != NULL ? submit->client_id : "-");
-    r->sampling = submit->sampling;
-    r->rules = rules;
-    r->rule_count = submit->rule_count;
-    r->reads_tokens = token_rules_read_context(&r->sampling, rules, r->rule_count);
-    r->constraint = submit->constraint;
-    r->constraint_bytes = submit->constraint != NULL ? submit->constraint_bytes : 0;
-    r->score_prompt = submit->score_prompt && submit->prompt_count > 1;
-    r->pooling = submit->pooling;
-    r->kv_path = submit->kv_path;
-    r->key = submit->key;
-    r->key_hash = submit->key_hash;
-    r->prefix_salt = submit->prefix_salt;
-    r->weight = submit->weight > 0 ? submit->weight : 1;
-    r->priority = submit->priority;
-    r->tokens = tokens;
-    r->prompt_count = submit->prompt_count;
-    r->scored_next = 1;
-    r->first_us = -1;
-    r->end = GATEWAY_DONE; /* the default */
     q->versions[version_index].open++;
     q->versions[version_index].total++;
     request_life_init(&r->life, submit->arrived_us > 0 ? submit->arrived_us : now_us(q));
@@ -612,22 +620,12 @@ void requests_release(struct requests *q, struct gateway_request *r, enum gatewa
     request_free(q, r);
 }
 
-/* True if the scheduler knows a suspect. */
-static bool suspect_is_out(const struct requests *q)
-{
-    for (int state = GATEWAY_REQUEST_SCHEDULED; state <= GATEWAY_REQUEST_PREFILLED; state++)
-        for (const struct gateway_request *r = q->table.lists[state].first; r != NULL;
-             r = r->list_next)
-            if (blame_is_suspect(&r->blame))
-                return true;
-    return false;
-}
-
 bool requests_pending(const struct requests *q)
 {
     return q->table.lists[GATEWAY_REQUEST_ARRIVING].count > 0 ||
            q->table.lists[GATEWAY_REQUEST_ENDING].count > 0 ||
-           (q->table.lists[GATEWAY_REQUEST_SUSPECTED].count > 0 && !suspect_is_out(q));
+           (q->table.lists[GATEWAY_REQUEST_SUSPECTED].count > 0 &&
+            !request_table_suspect_is_out(&q->table, NULL));
 }
 
 /* ---- calls by the router ---- */
@@ -638,7 +636,7 @@ static struct gateway_request *arrived_first(struct requests *q)
 {
     struct gateway_request *suspect = q->table.lists[GATEWAY_REQUEST_SUSPECTED].first;
     struct gateway_request *r = q->table.lists[GATEWAY_REQUEST_ARRIVING].first;
-    if (r != NULL || suspect == NULL || suspect_is_out(q))
+    if (r != NULL || suspect == NULL || request_table_suspect_is_out(&q->table, NULL))
         return r;
     request_table_state_set(&q->table, suspect, GATEWAY_REQUEST_ARRIVING);
     return suspect;
@@ -648,7 +646,7 @@ struct gateway_request *requests_arrived_take(struct requests *q)
 {
     struct gateway_request *r;
     while ((r = arrived_first(q)) != NULL) {
-        bool waits = blame_is_suspect(&r->blame) && suspect_is_out(q);
+        bool waits = blame_is_suspect(&r->blame) && request_table_suspect_is_out(&q->table, NULL);
         request_table_state_set(&q->table, r,
                                 waits ? GATEWAY_REQUEST_SUSPECTED : GATEWAY_REQUEST_SCHEDULED);
         if (!waits)
@@ -697,6 +695,18 @@ static bool had_request(const struct fleet_machine *m, const struct gateway_requ
            m == r->machines_before[1];
 }
 
+/* A new suspect, which lost its machine before, runs alone among suspects. If there is another one
+ * on machines, the suspect is taken back; else it goes on where it is. */
+static void suspect_take_back(struct requests *q, struct gateway_request *r, const char *how)
+{
+    if (r->state == GATEWAY_REQUEST_SCHEDULED) { /* It is on no machine: nothing is lost. */
+        request_unschedule(q, r);
+        request_table_state_set(&q->table, r, GATEWAY_REQUEST_ARRIVING);
+    } else if (r->state > GATEWAY_REQUEST_SCHEDULED) {
+        request_resume(q, r, BLAME_NONE, how);
+    }
+}
+
 void requests_crash_handle(struct requests *q, const struct fleet_machine *m, const uint64_t *ids,
                            uint32_t count, uint32_t crashes_max, const char *how)
 {
@@ -708,8 +718,8 @@ void requests_crash_handle(struct requests *q, const struct fleet_machine *m, co
         log_warn("request %s (%llx) was computed when %s; crashes in a row: %u", r->client_id,
                  (unsigned long long)r->id, how, r->blame.crashes);
         if (!over) {
-            if (r->state >= GATEWAY_REQUEST_SCHEDULED) /* requests_arrived_take lets one through. */
-                request_resume(q, r, BLAME_NONE, how);
+            if (request_table_suspect_is_out(&q->table, r))
+                suspect_take_back(q, r, how);
             continue;
         }
         char text[sizeof(r->end_text)];
@@ -745,6 +755,9 @@ bool requests_message_handle(struct requests *q, struct fleet_machine *m, struct
         return true;
     case MESSAGE_FAILED:
         failed_take(q, m, &message->failed);
+        return true;
+    case MESSAGE_PROBE:
+        doubts_end(q, m, message->probe.number);
         return true;
     default:
         return false;

@@ -77,9 +77,12 @@ void requests_expire(struct requests *q, struct gateway_request *r, const char *
  * many losses. dead: the machine whose process has ended; NULL = a link broke, or a machine fell
  * silent. */
 void requests_lose(struct requests *q, struct gateway_request *r, const struct fleet_machine *dead);
+/* Call it when a machine's connection has ended and its requests are lost (requests_lose): requests
+ * that waited for this knowledge (GATEWAY_REQUEST_DOUBTED) arrive. */
+void requests_machine_down(struct requests *q, const struct fleet_machine *m);
 /* Handles a crash (blame.h) of a machine, which says that it computed these requests. Ids of
  * requests that were not sent to the machine in their present or previous generation are ignored.
- * how: text for the log and the clients. crashes_max: see blame_crash_add. */
+ * Requires that the machine's connection has ended. how: text for the log and the clients. crashes_max: see blame_crash_add. */
 void requests_crash_handle(struct requests *q, const struct fleet_machine *m, const uint64_t *ids,
                            uint32_t count, uint32_t crashes_max, const char *how);
 /* Moves the request to another token machine; its present token machine computes the rest of the

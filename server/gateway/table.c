@@ -1,8 +1,12 @@
 /* gateway_table: see the header. */
 #include "server/gateway/table.h"
 
+#include "common/token_rules.h"
+
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* A request id has 32 bits of this gateway's tag, 19 bits of a counter and 13 bits of the slot. So
  * no gateway meets ids of another one, or of its predecessor, on a machine, and a look-up is one
@@ -19,16 +23,57 @@ void request_table_init(struct request_table *table, uint32_t id_tag)
         table->free_slots[slot] = LIMIT_CLUSTER_REQUESTS - 1 - slot;
 }
 
-struct gateway_request *request_table_take(struct request_table *table)
+static struct gateway_request *slot_take(struct request_table *table)
 {
-    if (table->open_count == LIMIT_CLUSTER_REQUESTS)
-        return NULL;
+    assert(table->open_count < LIMIT_CLUSTER_REQUESTS);
     uint32_t slot = table->free_slots[LIMIT_CLUSTER_REQUESTS - 1 - table->open_count++];
     struct gateway_request *r = &table->slots[slot];
     table->id_counter++;
     *r = (struct gateway_request){.id = table->id_tag << 32 |
                                         (table->id_counter & COUNTER_MASK) << SLOT_BITS | slot};
     return r;
+}
+
+enum status request_table_add(struct request_table *table, const struct gateway_submit *submit,
+                              struct gateway_request **out)
+{
+    uint64_t capacity = (uint64_t)submit->prompt_count + submit->sampling.output_tokens_max;
+    uint32_t *tokens = malloc(capacity * sizeof(*tokens));
+    uint32_t *rules = submit->rule_count > 0 ? malloc(submit->rule_count * sizeof(*rules)) : NULL;
+    if (tokens == NULL || (rules == NULL && submit->rule_count > 0)) {
+        free(tokens);
+        free(rules);
+        return ST_NO_MEMORY;
+    }
+    if (rules != NULL)
+        memcpy(rules, submit->rules, submit->rule_count * sizeof(*rules));
+    memcpy(tokens, submit->prompt, submit->prompt_count * sizeof(*tokens));
+
+    struct gateway_request *r = slot_take(table);
+    r->client = submit->client;
+    snprintf(r->client_id, sizeof(r->client_id), "%s",
+             submit->client_id != NULL ? submit->client_id : "-");
+    r->sampling = submit->sampling;
+    r->rules = rules;
+    r->rule_count = submit->rule_count;
+    r->reads_tokens = token_rules_read_context(&r->sampling, rules, r->rule_count);
+    r->constraint = submit->constraint;
+    r->constraint_bytes = submit->constraint != NULL ? submit->constraint_bytes : 0;
+    r->score_prompt = submit->score_prompt && submit->prompt_count > 1;
+    r->pooling = submit->pooling;
+    r->kv_path = submit->kv_path;
+    r->key = submit->key;
+    r->key_hash = submit->key_hash;
+    r->prefix_salt = submit->prefix_salt;
+    r->weight = submit->weight > 0 ? submit->weight : 1;
+    r->priority = submit->priority;
+    r->tokens = tokens;
+    r->prompt_count = submit->prompt_count;
+    r->scored_next = 1;
+    r->first_us = -1;
+    r->end = GATEWAY_DONE; /* the default */
+    *out = r;
+    return ST_OK;
 }
 
 void request_table_free(struct request_table *table, struct gateway_request *r)
@@ -86,6 +131,7 @@ static void list_remove(struct request_list *list, struct gateway_request *r)
 
 #define TO(state) (1u << GATEWAY_REQUEST_##state)
 #define TO_END    (TO(ENDING) | TO(FREE)) /* possible at any time */
+#define TO_NEXT   (TO(ARRIVING) | TO(DOUBTED))
 
 void request_table_state_set(struct request_table *table, struct gateway_request *r,
                              enum gateway_request_state to)
@@ -94,10 +140,11 @@ void request_table_state_set(struct request_table *table, struct gateway_request
         [GATEWAY_REQUEST_FREE] = TO(ARRIVING) | TO(ENDING),
         [GATEWAY_REQUEST_ARRIVING] = TO(SCHEDULED) | TO(SUSPECTED) | TO_END,
         [GATEWAY_REQUEST_SUSPECTED] = TO(ARRIVING) | TO_END,
+        [GATEWAY_REQUEST_DOUBTED] = TO(ARRIVING) | TO_END,
         [GATEWAY_REQUEST_SCHEDULED] = TO(RESERVING) | TO(PREFILLING) | TO(ARRIVING) | TO_END,
-        [GATEWAY_REQUEST_RESERVING] = TO(PREFILLING) | TO(ARRIVING) | TO_END,
-        [GATEWAY_REQUEST_PREFILLING] = TO(PREFILLED) | TO(ARRIVING) | TO_END,
-        [GATEWAY_REQUEST_PREFILLED] = TO(ARRIVING) | TO_END,
+        [GATEWAY_REQUEST_RESERVING] = TO(PREFILLING) | TO_NEXT | TO_END,
+        [GATEWAY_REQUEST_PREFILLING] = TO(PREFILLED) | TO_NEXT | TO_END,
+        [GATEWAY_REQUEST_PREFILLED] = TO_NEXT | TO_END,
         [GATEWAY_REQUEST_ENDING] = TO(FREE),
     };
     assert((legal[r->state] & 1u << to) != 0);
@@ -106,4 +153,15 @@ void request_table_state_set(struct request_table *table, struct gateway_request
     r->state = to;
     if (to != GATEWAY_REQUEST_FREE)
         list_add(&table->lists[to], r);
+}
+
+bool request_table_suspect_is_out(const struct request_table *table,
+                                  const struct gateway_request *except)
+{
+    for (int state = GATEWAY_REQUEST_SCHEDULED; state <= GATEWAY_REQUEST_PREFILLED; state++)
+        for (const struct gateway_request *r = table->lists[state].first; r != NULL;
+             r = r->list_next)
+            if (r != except && blame_is_suspect(&r->blame))
+                return true;
+    return false;
 }

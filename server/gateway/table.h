@@ -20,12 +20,14 @@
  *             v   |         +-------------------------+
  *           SUSPECTED
  *
- * from each state after ARRIVING to ARRIVING, when the machines have lost the request and its next
- * generation begins; from each state to ENDING; and from each state to FREE. */
+ * from each state after ARRIVING to ARRIVING, when the request's next generation begins; from
+ * RESERVING, PREFILLING and PREFILLED to DOUBTED, when the next generation must wait; from each
+ * state to ENDING; and from each state to FREE. */
 enum gateway_request_state {
-    GATEWAY_REQUEST_FREE,       /* No request uses the slot. */
-    GATEWAY_REQUEST_ARRIVING,   /* Will be given to the scheduler in the next iteration. */
-    GATEWAY_REQUEST_SUSPECTED,  /* Waits until no other suspect is on machines (blame.h). */
+    GATEWAY_REQUEST_FREE,      /* No request uses the slot. */
+    GATEWAY_REQUEST_ARRIVING,  /* Will be given to the scheduler in the next iteration. */
+    GATEWAY_REQUEST_SUSPECTED, /* Waits until no other suspect is on machines (blame.h). */
+    GATEWAY_REQUEST_DOUBTED, /* Waits until it is known whether a machine lives (gateway_doubt). */
     GATEWAY_REQUEST_SCHEDULED,  /* The scheduler knows the request and has not routed it. */
     GATEWAY_REQUEST_RESERVING,  /* RESERVE was sent to the token machine. */
     GATEWAY_REQUEST_PREFILLING, /* PREFILL was sent to the prompt machine. */
@@ -56,6 +58,15 @@ struct gateway_checkpoint {
     bool writing;                  /* PREFILL of the copy was sent. */
     bool partial;                  /* The next copy only adds a part. */
     int64_t paused_until_us;       /* No copy begins before this time. */
+};
+
+/* A machine that another machine has reported as gone. It may have died, and this gateway may not
+ * have noticed that yet. If the request were routed to it again, one death would cost the request
+ * two resumptions. So the request waits until the machine's connection ends, or until the machine
+ * answers a PROBE. */
+struct gateway_doubt {
+    const struct fleet_machine *machine; /* NULL = none. */
+    uint64_t probe;                      /* Number of the PROBE. */
 };
 
 struct gateway_request {
@@ -92,6 +103,7 @@ struct gateway_request {
     uint32_t preemptions;       /* Number of times that a machine preempted the request. */
     struct gateway_checkpoint checkpoint;
     struct gateway_held held; /* KV from earlier generations. */
+    struct gateway_doubt doubt;
     /* Tokens at the start of the prompt whose KV is complete on this generation's machines, while
      * the prompt is computed (PROGRESS). */
     uint32_t prompt_progress;
@@ -135,9 +147,11 @@ struct request_table {
 };
 
 void request_table_init(struct request_table *table, uint32_t id_tag);
-/* Takes a free slot and sets the request's id; all other fields are 0, and the caller sets the
- * state. Returns NULL if no slot is free. */
-struct gateway_request *request_table_take(struct request_table *table);
+/* Takes a free slot, and sets the request's id and the fields that come from *submit, whose arrays
+ * are copied; the other fields are 0, and the caller sets the state. Requires that a slot is free.
+ * Returns ST_NO_MEMORY on failure. */
+enum status request_table_add(struct request_table *table, const struct gateway_submit *submit,
+                              struct gateway_request **out);
 /* Frees the slot, with the request's tokens. */
 void request_table_free(struct request_table *table, struct gateway_request *r);
 /* Returns the open request with this id; NULL = none. */
@@ -146,6 +160,10 @@ struct gateway_request *request_table_find(struct request_table *table, uint64_t
  * further request. `r` may have been freed. */
 struct gateway_request *request_table_next(struct request_table *table,
                                            const struct gateway_request *r);
+
+/* Returns true if the scheduler knows a suspect (blame.h) other than `except`; NULL = any. */
+bool request_table_suspect_is_out(const struct request_table *table,
+                                  const struct gateway_request *except);
 
 /* Changes the request's state, and moves the request to the end of that state's list. Asserts that
  * the transition is legal: every caller has checked the state, so no message of a machine can cause

@@ -143,6 +143,7 @@ static const struct message messages[] = {
                .host = TEXT("node7"),
                .build = TEXT("0.1.0 (0123456789ab)"),
                .fell_back = true}},
+    {.kind = MESSAGE_PROBE, .probe = {.number = 0x123456789abcdef0}},
 };
 
 static const struct message_token tokens[] = {

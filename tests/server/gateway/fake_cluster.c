@@ -334,6 +334,9 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         m->home = message.role.home;
         m->home_serial = message.role.serial;
         break;
+    case MESSAGE_PROBE:
+        say(m, &message);
+        break;
     case MESSAGE_SHUTDOWN:
         m->shutdowns++;
         break;

@@ -188,7 +188,7 @@ static bool message_choose(struct machine *m, struct fuzz_input *in, struct mess
         MESSAGE_RESERVED,  MESSAGE_TOKENS,   MESSAGE_PREFILLED, MESSAGE_RESERVED, MESSAGE_TOKENS,
         MESSAGE_PREFILLED, MESSAGE_FAILED,   MESSAGE_PREEMPTED, MESSAGE_STATS,    MESSAGE_PREFIXES,
         MESSAGE_ABOUT,     MESSAGE_OTHERS,   MESSAGE_LINK,      MESSAGE_LOADS,    MESSAGE_KV_READY,
-        MESSAGE_CANCEL,    MESSAGE_PROGRESS, MESSAGE_PROGRESS};
+        MESSAGE_CANCEL,    MESSAGE_PROGRESS, MESSAGE_PROBE};
     uint32_t kind = kinds[fuzz_below(in, sizeof(kinds) / sizeof(kinds[0]))];
     union any_message any;
     struct draws draws = {.seed = fuzz_byte(in)};

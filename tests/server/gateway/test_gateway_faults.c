@@ -192,6 +192,7 @@ static void lose(struct fake_cluster *c, struct fake_client *client, enum status
         CHECK(r != NULL);
         fake_fail(t, r, status);
         fake_flush(c);
+        fake_flush(c); /* The answers to PROBE. */
     }
 }
 
@@ -220,6 +221,90 @@ static void test_lost_too_often(void)
     lose(c, &client, ST_IO, 1);
     CHECK(client.ended && client.end == GATEWAY_FAILED);
     CHECKF(strstr(client.text, "lost 8 times in a row") != NULL, "%s", client.text);
+    fake_cluster_close(c);
+}
+
+static void outbox_send(struct fake_cluster *c, struct fake_machine *m)
+{
+    while (m->outbox_count > 0)
+        fake_send_one(m);
+    fake_settle(c);
+}
+
+/* What happens to the machine that another one has reported as gone. */
+enum fate { DIES, LIVES, IS_LEFT, FATE_COUNT };
+
+/* A request's machine dies, and its other machine notices that before the gateway does. The request
+ * is not sent to the dead machine again, so that one death costs one resumption. If the machine
+ * lives, or the client leaves, nothing waits for ever. */
+static void test_told_first(bool prompt_dies, enum moment moment, enum fate fate)
+{
+    struct fake_cluster *c = fake_cluster_open(prompt_dies ? 1 : 2, prompt_dies ? 2 : 1, 0, 64, 8);
+    fake_start_all(c);
+    struct fake_client client = {0};
+    struct fake_request *r = bring(c, &client, moment);
+    struct fake_machine *dead = fake_machine(c, prompt_dies ? "p0" : "t0");
+    struct fake_machine *other = fake_machine(c, prompt_dies ? "t0" : "p0");
+    c->links_at_once = false; /* A machine that is dead answers nothing. */
+    fake_fail(other, prompt_dies ? r : fake_prompt_side(other, r->id), ST_UNREACHABLE);
+    outbox_send(c, other);
+    CHECK(client.generation == 1);
+    for (uint32_t i = 0; i < c->fleet->count; i++)
+        CHECK(fake_request_count(&c->machines[i]) == 0);
+    if (fate == IS_LEFT) {
+        gateway_release(c->gateway, client.request, GATEWAY_CLIENT_GONE);
+        fake_flush(c);
+        fake_cluster_close(c);
+        return;
+    }
+    c->links_at_once = true;
+    if (fate == DIES) {
+        fake_kill(dead);
+        fake_settle(c);
+        fake_start(dead);
+    }
+    fake_flush(c);
+    run_all(c);
+    CHECKF(client.ended && client.end == GATEWAY_DONE, "%s", client.text);
+    CHECK(client.generation == 1);
+    fake_cluster_close(c);
+}
+
+/* The answer to a PROBE says nothing about reports that came after the PROBE was sent. */
+static void test_old_answer(void)
+{
+    struct fake_cluster *c = fake_cluster_open(2, 1, 0, 64, 8);
+    fake_start_all(c);
+    struct fake_client clients[2] = {{0}};
+    struct fake_machine *t = fake_machine(c, "t0");
+    uint64_t ids[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        CHECK(fake_submit(c, &clients[i], 1000 * (i + 1), 20, 12, false) == ST_OK);
+        fake_settle(c);
+        ids[i] = t->requests[i].id;
+        fake_reserved(t, &t->requests[i]);
+        fake_flush(c);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        struct fake_machine *p = fake_machine(c, "p0");
+        struct fake_request *r = fake_prompt_side(p, ids[i]);
+        if (r == NULL) {
+            p = fake_machine(c, "p1");
+            r = fake_prompt_side(p, ids[i]);
+        }
+        fake_fail(p, r, ST_UNREACHABLE);
+        outbox_send(c, p);
+        CHECK(clients[i].generation == 1 && t->outbox_count == i + 1);
+    }
+    fake_send_one(t);
+    fake_settle(c);
+    CHECK(fake_token_side(t, ids[0]) != NULL && fake_token_side(t, ids[1]) == NULL);
+    fake_kill(t);
+    fake_settle(c);
+    fake_start(t);
+    run_all(c);
+    CHECK(clients[0].ended && clients[0].end == GATEWAY_DONE && clients[0].generation == 2);
+    CHECK(clients[1].ended && clients[1].end == GATEWAY_DONE && clients[1].generation == 1);
     fake_cluster_close(c);
 }
 
@@ -319,6 +404,37 @@ static void test_crashes(void)
     fake_cluster_close(c);
 }
 
+/* A crash costs each request one resumption, whether the gateway sees the end of the connection or
+ * the end of the process first. */
+static void test_crash_resumes_once(bool process_first)
+{
+    struct fake_cluster *c = fake_cluster_open(0, 0, 1, 64, 8);
+    fake_start_all(c);
+    struct fake_client clients[2] = {{0}};
+    struct fake_machine *m = fake_machine(c, "m0");
+    uint64_t ids[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        fake_submit(c, &clients[i], 1000 + i, 20, 8, false);
+        fake_settle(c);
+        ids[i] = m->requests[i].id;
+    }
+    if (process_first) {
+        gateway_machine_crashed(c->gateway, fake_record(m), "signal 11", ids, 2);
+        fake_settle(c);
+        fake_kill(m);
+    } else {
+        fake_kill(m);
+        fake_settle(c);
+        gateway_machine_crashed(c->gateway, fake_record(m), "signal 11", ids, 2);
+    }
+    fake_start(m);
+    run_all(c);
+    for (int i = 0; i < 2; i++)
+        CHECKF(clients[i].ended && clients[i].end == GATEWAY_DONE && clients[i].generation == 1,
+               "%d: generation %u, %s", i, clients[i].generation, clients[i].text);
+    fake_cluster_close(c);
+}
+
 /* A machine that crashes can blame only requests that were sent to it: in their present generation,
  * or in the one before. */
 static void test_crash_of_others(void)
@@ -332,6 +448,9 @@ static void test_crash_of_others(void)
     gateway_machine_crashed(c->gateway, fake_record(other), "signal 11", &id, 1);
     fake_settle(c);
     CHECK(!client.ended && fake_token_side(m, id) != NULL);
+    fake_kill(other);
+    fake_start(other);
+    fake_flush(c);
     fake_kill(m); /* The gateway sees the end of the connection first. */
     fake_settle(c);
     CHECK(!client.ended && fake_token_side(other, id) != NULL);
@@ -547,9 +666,18 @@ int main(void)
     test_preempted();
     test_given_up(AT_PROMPT);
     test_given_up(AT_FIRST_TOKEN);
+    for (int fate = DIES; fate < FATE_COUNT; fate++) {
+        test_told_first(false, AT_PROMPT, (enum fate)fate);
+        test_told_first(false, AT_FIRST_TOKEN, (enum fate)fate);
+        test_told_first(true, AT_PROMPT, (enum fate)fate);
+        test_told_first(true, AT_FIRST_TOKEN, (enum fate)fate);
+    }
+    test_old_answer();
     test_lost_too_often();
     test_killed_often();
     test_crashes();
+    test_crash_resumes_once(false);
+    test_crash_resumes_once(true);
     test_crash_of_others();
     test_gap();
     test_reconnect();

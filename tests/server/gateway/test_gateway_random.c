@@ -96,7 +96,7 @@ static void work_step(struct fake_machine *m, bool may_fail)
     if (r->id == 0 || m->outbox_count > FAKE_OUTBOX / 2)
         return;
     if (may_fail && draw(300) == 0) {
-        fake_fail(m, r, ST_IO);
+        fake_fail(m, r, draw(2) == 0 ? ST_IO : ST_UNREACHABLE);
         return;
     }
     if (r->stage == FAKE_RESERVED)
@@ -161,6 +161,7 @@ static void check_states(const struct fake_cluster *c)
         switch (r->state) {
         case GATEWAY_REQUEST_ARRIVING:
         case GATEWAY_REQUEST_SUSPECTED:
+        case GATEWAY_REQUEST_DOUBTED:
         case GATEWAY_REQUEST_SCHEDULED:
             CHECK(r->prompt_machine == NULL && r->token_machine == NULL && waits);
             break;
