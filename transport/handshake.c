@@ -24,7 +24,7 @@ struct wire_hello { /* Followed by the worker address, the packed key and the ha
     uint64_t region_bytes;
     uint64_t layer_stride_bytes;
     uint32_t block_count;
-    uint32_t padding;
+    uint32_t rope_list; /* enum transport_rope_list. */
     uint64_t region_address;
     uint64_t token;
     uint32_t worker_bytes;
@@ -53,6 +53,7 @@ size_t handshake_encode(const struct handshake *handshake, uint8_t *out, size_t 
         .region_bytes = handshake->region.bytes,
         .layer_stride_bytes = handshake->region.layer_stride_bytes,
         .block_count = handshake->region.block_count,
+        .rope_list = identity->rope_list,
         .region_address = address->region,
         .token = handshake->token,
         .worker_bytes = (uint32_t)address->worker_bytes,
@@ -135,6 +136,9 @@ enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake
                          (unsigned long long)want);
     if (!word_good(hello.kv_dtype, sizeof(hello.kv_dtype)))
         return error_set(error, ST_INVALID, "hand-shake: kv_dtype is not a word");
+    if (hello.rope_list >= TRANSPORT_ROPE_LIST_COUNT)
+        return error_set(error, ST_INVALID, "hand-shake: rope_list = %u: want 0 to %d",
+                         hello.rope_list, TRANSPORT_ROPE_LIST_COUNT - 1);
     if (hello.memory > FABRIC_MEMORY_CUDA)
         return error_set(error, ST_INVALID, "hand-shake: memory = %u: want 0 to 2", hello.memory);
     /* Only its owner writes this memory directly, so it has no key. */
@@ -149,6 +153,7 @@ enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake
     handshake.identity.block_tokens = hello.block_tokens;
     handshake.identity.block_bytes = hello.block_bytes;
     memcpy(handshake.identity.kv_dtype, hello.kv_dtype, sizeof(hello.kv_dtype));
+    handshake.identity.rope_list = hello.rope_list;
     handshake.region.bytes = hello.region_bytes;
     handshake.region.block_count = hello.block_count;
     handshake.region.layer_stride_bytes = hello.layer_stride_bytes;

@@ -158,6 +158,13 @@ void transport_peer_set_user(struct transport_peer *peer, void *user)
     peer->user = user;
 }
 
+static const char *rope_list_text(enum transport_rope_list list)
+{
+    return list == TRANSPORT_ROPE_LIST_NONE    ? "none"
+           : list == TRANSPORT_ROPE_LIST_SHORT ? "short"
+                                               : "long";
+}
+
 enum status transport_identity_check(const struct transport_identity *first,
                                      const struct transport_identity *second, struct error *error)
 {
@@ -188,6 +195,14 @@ enum status transport_identity_check(const struct transport_identity *first,
                          first->name, second->name,
                          digest_write(&first->model_hash, texts[0], sizeof(texts[0])),
                          digest_write(&second->model_hash, texts[1], sizeof(texts[1])));
+    if (machines && first->metadata_hash == second->metadata_hash &&
+        first->rope_list != second->rope_list)
+        return error_set(
+            error, ST_MISMATCH,
+            "%s and %s do not match: the list of LongRoPE's factors is %s and %s: want "
+            "one scheduler/context_tokens_max",
+            first->name, second->name, rope_list_text(first->rope_list),
+            rope_list_text(second->rope_list));
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         if (fields[i].first == fields[i].second || (fields[i].machines_only && !machines))
             continue;

@@ -35,9 +35,18 @@
 
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
 
+/* Which of LongRoPE's two lists of factors a machine computes with. The config chooses the list
+ * (scheduler/context_tokens_max), so equal model files do not mean equal KV. */
+enum transport_rope_list {
+    TRANSPORT_ROPE_LIST_NONE, /* Another rotary embedding, or a gateway. */
+    TRANSPORT_ROPE_LIST_SHORT,
+    TRANSPORT_ROPE_LIST_LONG,
+    TRANSPORT_ROPE_LIST_COUNT
+};
+
 /* What a process sends about itself in the hand-shake. Identities are compared before any message
  * is delivered. Between two machines, the protocol version and all fields from metadata_hash to
- * kv_dtype must be equal; between a gateway and a machine, only the protocol version and
+ * rope_list must be equal; between a gateway and a machine, only the protocol version and
  * metadata_hash. A mismatch ends the connection on both sides with ST_MISMATCH and a text that
  * names the field and both values. */
 struct transport_identity {
@@ -52,6 +61,7 @@ struct transport_identity {
     /* Size of one layer of a block with all KV heads, even if the process holds only some. */
     uint64_t block_bytes;
     char kv_dtype[8]; /* How K and V are stored, such as "i16", with its NUL. */
+    enum transport_rope_list rope_list;
 };
 
 /* A peer's KV region, from its hand-shake. bytes 0 = no region: gateways, and heads of machines

@@ -21,8 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (handshake.version != TRANSPORT_PROTOCOL_VERSION || size > sizeof(again))
         return 0;
     CHECK(handshake_encode(&handshake, again, sizeof(again)) == size);
-    CHECK(memcmp(again + 40, data + 40, 92) == 0);
-    CHECK(memcmp(again + 136, data + 136, size - 136) == 0);
+    CHECK(memcmp(again + 40, data + 40, size - 40) == 0);
     return 0;
 }
 
@@ -46,6 +45,7 @@ size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
                                                     .region = 0x7f0000,
                                                     .memory = FABRIC_MEMORY_CUDA};
         memcpy(handshake.identity.kv_dtype, "i16", 4);
+        handshake.identity.rope_list = TRANSPORT_ROPE_LIST_LONG;
     }
     if (index == 3) { /* The memory of a device that only its owner writes has no key. */
         handshake.region = (struct transport_region_info){4096, 1, 4096};

@@ -73,6 +73,12 @@ static void test_mismatch(void)
     other.identity.block_bytes = 24576;
     memcpy(other.identity.kv_dtype, "f32", 4);
     expect_mismatch(other, good, "kv/dtype", "f32", "i16");
+    other = net_options("p0", REGION);
+    other.identity.rope_list = TRANSPORT_ROPE_LIST_SHORT;
+    good.identity.rope_list = TRANSPORT_ROPE_LIST_LONG;
+    expect_mismatch(other, good, "the list of LongRoPE's factors", "short",
+                    "long: want one scheduler/context_tokens_max");
+    good.identity.rope_list = TRANSPORT_ROPE_LIST_NONE;
 
     /* A gateway needs only the metadata's hash, and no UCX. */
     struct net_side sides[2];
