@@ -32,6 +32,18 @@ uint32_t layer_groups_blocks(const struct layer_groups *groups, uint32_t spans, 
     return layer_groups_taken(groups, spans, 0, 0, keep);
 }
 
+uint64_t layer_groups_tokens(const struct layer_groups *groups, uint32_t block_tokens,
+                             uint64_t tokens, uint32_t keep)
+{
+    const uint32_t count = layer_groups_count(groups);
+    if (groups->windowed == 0)
+        return tokens;
+    const uint32_t spans =
+        layer_groups_spans(tokens < UINT32_MAX ? (uint32_t)tokens : UINT32_MAX, block_tokens);
+    const uint64_t slots = (uint64_t)layer_groups_blocks(groups, spans, keep) * block_tokens;
+    return slots / count + (slots % count != 0);
+}
+
 uint32_t layer_groups_spans_most(const struct layer_groups *groups, uint32_t blocks, uint32_t keep)
 {
     const uint32_t count = layer_groups_count(groups), full = count - windowed_count(groups);

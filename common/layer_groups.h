@@ -4,7 +4,7 @@
  * group, and blocks of all groups come from one pool: a block holds `block_tokens` tokens of each
  * layer of its group.
  *
- * scheduler/memory.c, for machines, the gateway and the simulator, counts blocks with these
+ * scheduler/, for machines, the gateway and the simulator, counts blocks and memory with these
  * functions. kvcache/, prompt_pool/, token_pool/, machine/executor/ and model/forward/ find the
  * group of a layer or count groups with them. Any thread; no state. They know no block ids
  * (kvcache/kv_tables.h).
@@ -69,6 +69,12 @@ uint32_t layer_groups_keep(const struct layer_groups *groups, uint32_t block_tok
  * result of layer_groups_keep. */
 uint32_t layer_groups_blocks(const struct layer_groups *groups, uint32_t spans, uint32_t keep);
 
+/* Returns the KV memory of a request with `tokens` tokens, in tokens: a token has memory in all layers.
+ * Of a model with windows, it is the memory of the request's blocks, rounded up; of a model without
+ * windows, it is `tokens`. `keep` as above. */
+uint64_t layer_groups_tokens(const struct layer_groups *groups, uint32_t block_tokens,
+                             uint64_t tokens, uint32_t keep);
+
 /* Returns how many of these blocks a request takes if it reads the first blocks in a prefix cache:
  * those of the first `held` spans, and in groups with a window all before span window_held. */
 uint32_t layer_groups_taken(const struct layer_groups *groups, uint32_t spans, uint32_t held,
@@ -82,6 +88,16 @@ uint32_t layer_groups_spans_most(const struct layer_groups *groups, uint32_t blo
  * no group has one. */
 uint32_t layer_groups_window_first(const struct layer_groups *groups, uint32_t block_tokens,
                                    uint32_t position);
+
+/* Returns the first span that is read in a group with a window after a prompt of prompt_tokens
+ * tokens: by the answer, and by a machine that takes the answer over and computes the tokens after
+ * the last full block again. 0 if no group has a window. */
+static inline uint32_t layer_groups_answer_first(const struct layer_groups *groups,
+                                                 uint32_t block_tokens, uint32_t prompt_tokens)
+{
+    return layer_groups_window_first(groups, block_tokens,
+                                     prompt_tokens - prompt_tokens % block_tokens);
+}
 
 /* Returns the number of blocks, of all groups, of the spans [first, end); in groups with a window, of
  * the spans [window_first, end). */

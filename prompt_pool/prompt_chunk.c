@@ -70,7 +70,7 @@ static void chunk_start(struct prompt_pool *pool, struct prompt_request *request
     if (request->target != NULL)
         pool->stats.transfer_held_bytes += prompt_push_bytes(
             arena, 0, arena->layer_count, request->target_held_spans,
-            request->window_first - layer_groups_window_first(&arena->groups, arena->block_tokens,
+            request->window_first - layer_groups_answer_first(&arena->groups, arena->block_tokens,
                                                               request->prompt_count));
     /* The scheduler knows how many blocks are available. */
     kv_tables_take(&request->tables, &arena->groups, pool->options.kv, request->owner, 0,

@@ -122,7 +122,7 @@ static struct sizes sizes_of(const struct prompt_pool *pool, uint32_t tokens)
     const struct kv_arena *arena = &pool->options.arena;
     struct sizes sizes = {.spans = layer_groups_spans(tokens, arena->block_tokens)};
     sizes.blocks = layer_groups_blocks(&arena->groups, sizes.spans, pool->options.kept_spans);
-    sizes.window_first = layer_groups_window_first(&arena->groups, arena->block_tokens, tokens);
+    sizes.window_first = layer_groups_answer_first(&arena->groups, arena->block_tokens, tokens);
     return sizes;
 }
 
@@ -539,7 +539,10 @@ void prompt_pool_load_add(const struct prompt_pool *pool, const struct transport
         const struct prompt_request *request = &pool->requests[i];
         if (request->state == PROMPT_FREE || request->gateway == gateway)
             continue;
-        out->kv_tokens += request->local ? 0 : request->prompt_count + 1;
+        if (!request->local)
+            out->kv_tokens +=
+                layer_groups_tokens(&pool->options.arena.groups, block_tokens,
+                                    request->prompt_count + 1, pool->options.kept_spans);
         if (request->state != PROMPT_QUEUED && request->state != PROMPT_COMPUTING)
             continue;
         out->prompts++;

@@ -114,7 +114,7 @@ void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request)
     const struct kv_arena *arena = &pool->options.arena;
     blocks_add(
         pool, request, request->prompt_count,
-        layer_groups_window_first(&arena->groups, arena->block_tokens, request->prompt_count));
+        layer_groups_answer_first(&arena->groups, arena->block_tokens, request->prompt_count));
 }
 
 void prompt_prefix_keep(struct prompt_pool *pool, struct prompt_request *request)

@@ -83,6 +83,27 @@ uint32_t sched_memory_blocks_of(const struct sched_memory_options *options, uint
                                sched_memory_kept_spans(options, chunked));
 }
 
+uint64_t sched_memory_tokens_of(const struct sched_memory_options *options, uint64_t tokens,
+                                bool chunked)
+{
+    return layer_groups_tokens(&options->groups, options->block_tokens, tokens,
+                               sched_memory_kept_spans(options, chunked));
+}
+
+struct sched_kv sched_memory_kv(const struct sched_memory_options *options)
+{
+    if (options->groups.windowed == 0)
+        return (struct sched_kv){0};
+    return (struct sched_kv){
+        .capacity_tokens = (uint64_t)options->block_count * options->block_tokens /
+                           layer_groups_count(&options->groups),
+        .groups = options->groups,
+        .block_tokens = options->block_tokens,
+        .kept_spans = {sched_memory_kept_spans(options, false),
+                       sched_memory_kept_spans(options, true)},
+    };
+}
+
 uint64_t sched_memory_tokens_most(const struct sched_memory_options *options, uint32_t blocks)
 {
     return (uint64_t)options->block_tokens *

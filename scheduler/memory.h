@@ -52,6 +52,19 @@ struct sched_memory_options {
     uint32_t preemptions_max;
 };
 
+/* How requests fill a machine's KV memory: what the cluster scheduler knows of the options above.
+ * All zeros = not known, or a model without windows: a request takes the memory of its tokens. */
+struct sched_kv {
+    /* Tokens that have room in all layers; 0 = the tokens of the longest context. */
+    uint64_t capacity_tokens;
+    struct layer_groups groups;
+    uint32_t block_tokens;
+    /* layer_groups_keep of a request: [1] if its prompt is computed on the machine, else [0]. */
+    uint32_t kept_spans[2];
+};
+
+struct sched_kv sched_memory_kv(const struct sched_memory_options *options);
+
 /* Opens a policy without requests; *options is copied. `sched` must outlive it. Returns
  * ST_NO_MEMORY on failure. */
 enum status sched_memory_open(const struct sched_memory_options *options,
@@ -113,6 +126,10 @@ uint32_t sched_memory_spans_of(const struct sched_memory_options *options, uint3
 uint32_t sched_memory_kept_spans(const struct sched_memory_options *options, bool chunked);
 /* Returns the number of blocks of a request with a context of `tokens` tokens. */
 uint32_t sched_memory_blocks_of(const struct sched_memory_options *options, uint32_t tokens,
+                                bool chunked);
+/* Returns the KV memory of a request with a context of `tokens` tokens, in tokens
+ * (layer_groups_tokens). */
+uint64_t sched_memory_tokens_of(const struct sched_memory_options *options, uint64_t tokens,
                                 bool chunked);
 /* Returns the tokens of the longest context that fits `blocks` blocks, if its prompt is computed on
  * the same machine. */

@@ -20,7 +20,7 @@ static const struct layer_groups *groups_of(const struct token_pool *pool)
 uint32_t token_blocks_window_first(const struct token_pool *pool,
                                    const struct token_request *request)
 {
-    return layer_groups_window_first(groups_of(pool), pool->options.memory.block_tokens,
+    return layer_groups_answer_first(groups_of(pool), pool->options.memory.block_tokens,
                                      request->prompt_tokens);
 }
 

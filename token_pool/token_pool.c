@@ -668,7 +668,9 @@ void token_pool_load_add(const struct token_pool *pool, const struct transport_p
         if (request->state == TOKEN_FREE || request->gateway == gateway)
             continue;
         out->decodes += request->state == TOKEN_QUARANTINED || request->copy ? 0 : 1;
-        out->kv_tokens += (uint64_t)request->prompt_tokens + request->output_limit;
+        out->kv_tokens += sched_memory_tokens_of(
+            &pool->options.memory, (uint64_t)request->prompt_tokens + request->output_limit,
+            request->local);
     }
 }
 

@@ -177,7 +177,8 @@ void token_await_end(struct token_pool *pool, const struct token_request *reques
  * token_blocks_prefix_unpin or token_blocks_leave. Returns how many blocks the request must take
  * from the block pool before its KV arrives. */
 uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *request);
-/* Returns the first span of the prompt that the answer's tokens read in layers with a window. */
+/* Returns the first span of the prompt that is read in layers with a window: by the answer's tokens,
+ * or by a machine that takes the answer over. */
 uint32_t token_blocks_window_first(const struct token_pool *pool,
                                    const struct token_request *request);
 void token_blocks_prefix_unpin(struct token_pool *pool, struct token_request *request);

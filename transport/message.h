@@ -431,7 +431,8 @@ struct message_others {
     uint8_t rank; /* The number of connected gateways with a lower name than the receiver. */
     uint8_t padding[1];
     uint64_t prompt_tokens; /* Tokens of `prompts` that are not found in the prefix cache. */
-    uint64_t kv_tokens;     /* KV tokens of all requests, including computed prompts. */
+    /* KV memory, in tokens, of all requests, including computed prompts (sched_memory_tokens_of). */
+    uint64_t kv_tokens;
     /* Serial of the ROLE that set `home`; 0 = none, the config file decides. */
     uint64_t home_serial;
     uint64_t prompt_tokens_taken; /* Prompt tokens of all PREFILLs of other gateways. */

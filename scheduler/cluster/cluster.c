@@ -108,6 +108,19 @@ static void topology_changed(struct sched_cluster *sc, bool only_more)
         cluster_pools_return_lent(sc);
 }
 
+/* Returns kv, or a model without windows if its numbers cannot be those of a machine: they may come
+ * from the file of an event log. */
+static struct sched_kv kv_checked(const struct sched_kv *kv, uint64_t kv_tokens)
+{
+    struct sched_kv checked = *kv;
+    const uint32_t count = layer_groups_count(&kv->groups);
+    if (kv->block_tokens == 0 || count > LAYER_GROUPS_MAX || kv->groups.windowed >> count != 0)
+        checked.groups = (struct layer_groups){0};
+    if (checked.groups.windowed == 0 || checked.capacity_tokens == 0)
+        checked.capacity_tokens = kv_tokens;
+    return checked;
+}
+
 static void on_machine_up(struct sched_cluster *sc, const struct sched_event *event)
 {
     struct cluster_machine *machine = machine_at(sc, event->machine);
@@ -117,6 +130,7 @@ static void on_machine_up(struct sched_cluster *sc, const struct sched_event *ev
     machine->cores = event->cores;
     machine->mixed_kv_tokens =
         event->mixed_kv_tokens > 0 ? event->mixed_kv_tokens : event->kv_tokens;
+    machine->kv = kv_checked(&event->kv, event->kv_tokens);
     machine->busy = false;
     cluster_load_others(sc, event->machine, &(struct sched_others){0});
     cluster_pool_home(sc, event->machine, event->pool);

@@ -47,6 +47,7 @@
 #include "common/limits.h"
 #include "common/pool.h"
 #include "common/status.h"
+#include "scheduler/memory.h"
 #include "scheduler/pace.h"
 #include "scheduler/rates.h"
 
@@ -95,8 +96,8 @@ struct sched_cluster_options {
     /* How many KV tokens are scheduled for an answer. true: the mean length of recent answers of
      * its API key and priority, at least 64 tokens. false: its maximum length. */
     bool answers_grow;
-    /* Bound on a machine's load, as a multiple of its kv_tokens: while its pending tokens reach the
-     * bound, it gets no more prompts; while its scheduled tokens reach it, no more answers. 0 = no
+    /* Bound on a machine's load, as a multiple of the tokens that its KV memory has room for in all
+     * layers (sched_kv): while its pending tokens reach the bound, it gets no more prompts; while its scheduled tokens reach it, no more answers. 0 = no
      * bound. */
     uint32_t machine_kv_multiple;
     /* A machine gets no more prompts or answers while its pending or scheduled tokens reach this
@@ -160,7 +161,7 @@ enum sched_event_kind {
     /* `request` is done, failed or cancelled, in any state; ignored if it is unknown. output_tokens
      * = tokens generated in this generation. */
     SCHED_ENDED,
-    /* `machine` is up: pool (its home pool), kv_tokens, mixed_kv_tokens, cores. */
+    /* `machine` is up: pool (its home pool), kv_tokens, mixed_kv_tokens, kv, cores. */
     SCHED_MACHINE_UP,
     SCHED_MACHINE_DOWN, /* `machine` is down, with its links in both directions. */
     SCHED_LINK_UP,      /* `machine` can write KV to `peer`. */
@@ -195,7 +196,7 @@ struct sched_prefix {
  * scheduler's own requests. */
 struct sched_others {
     uint64_t prompt_tokens; /* Tokens of prompts that are not computed yet. */
-    uint64_t kv_tokens;     /* KV tokens scheduled. */
+    uint64_t kv_tokens;     /* KV memory scheduled, in tokens (sched_memory_tokens_of). */
     uint32_t prompts;       /* Prompts not computed yet. */
     uint32_t decodes;       /* Requests that are or will be decoded. */
     /* Another scheduler has the machine in its mixed pool. The machine then divides its memory
@@ -234,10 +235,12 @@ struct sched_event {
     uint32_t output_tokens_per_s;
     uint32_t push_tokens_per_s; /* KV tokens sent per second of transfer time after computing. */
     struct sched_step step;
-    uint64_t kv_tokens; /* Size of the machine's KV memory. Larger requests are not routed to it. */
+    uint64_t kv_tokens; /* Longest context that fits the machine's KV memory. */
     /* Tokens of the largest request of which the machine does only one phase while it is in the
      * mixed pool; 0 = kv_tokens. */
     uint64_t mixed_kv_tokens;
+    /* SCHED_MACHINE_UP: how requests fill the memory of kv_tokens tokens. */
+    struct sched_kv kv;
     /* SCHED_MACHINE_UP: machines with the same number share cores; 0 = own cores. */
     uint32_t cores;
     struct sched_prefix prefix;
@@ -344,7 +347,7 @@ struct sched_machine_view {
     /* Tokens of prompts routed to the machine and not computed, less the tokens whose KV it already
      * holds. */
     uint64_t prompt_tokens_pending;
-    /* KV tokens of the requests routed to the machine whose KV is or will be on it. */
+    /* KV memory, in tokens, of the requests routed to the machine whose KV is or will be on it. */
     uint64_t kv_tokens_scheduled;
     uint64_t others_prompt_tokens; /* prompt_tokens of the latest SCHED_MACHINE_LOAD. */
     uint64_t others_kv_tokens;     /* kv_tokens of the latest SCHED_MACHINE_LOAD. */

@@ -38,12 +38,18 @@ static void ranks_update(struct sched_cluster *sc, uint32_t i)
 
 /* ---- loads ---- */
 
-/* Tokens of KV memory that the prompt takes on its prompt machine, with room for the first token. 0
- * if the same machine decodes the request, because the memory is counted there. */
-static uint64_t prompt_memory(const struct cluster_request *request)
+/* Sets the KV memory that the request takes on its machines: on the prompt machine that of the prompt,
+ * with room for the first token. A machine that does both phases has it only once. */
+static void memory_set(const struct sched_cluster *sc, struct cluster_request *request)
 {
-    return request->prompt_machine == request->token_machine ? 0
-                                                             : (uint64_t)request->prompt_tokens + 1;
+    const bool alone = request->prompt_machine == request->token_machine;
+    request->prompt_memory = alone ? 0
+                                   : machine_kv_tokens(&sc->machines[request->prompt_machine],
+                                                       (uint64_t)request->prompt_tokens + 1, true);
+    request->token_memory =
+        request->token_machine == SCHED_NO_MACHINE
+            ? 0
+            : request_scheduled_tokens(request, &sc->machines[request->token_machine], alone);
 }
 
 /* Counts requests that are too large for a mixed machine's share of memory. Two mixed machines with
@@ -74,16 +80,17 @@ static void drop_large(struct sched_cluster *sc, const struct cluster_request *r
 void cluster_load_route(struct sched_cluster *sc, struct cluster_request *request)
 {
     struct cluster_machine *prompt = &sc->machines[request->prompt_machine];
+    memory_set(sc, request);
     prompt->prompts++;
     prompt->prompts_pending++;
     prompt->prompt_tokens_pending += request->prompt_tokens - request->saved_tokens;
-    prompt->memory_tokens += prompt_memory(request);
+    prompt->memory_tokens += request->prompt_memory;
     request->computed = request->prefilled = false;
     count_large(sc, request);
     if (request->token_machine != SCHED_NO_MACHINE) {
         struct cluster_machine *token = &sc->machines[request->token_machine];
         token->decodes++;
-        token->memory_tokens += request_scheduled_tokens(request);
+        token->memory_tokens += request->token_memory;
         ranks_update(sc, request->token_machine);
     }
     ranks_update(sc, request->prompt_machine);
@@ -108,7 +115,7 @@ static void drop_prompt(struct sched_cluster *sc, struct cluster_request *reques
     request->prefilled = true;
     drop_large(sc, request);
     prompt->prompts--;
-    prompt->memory_tokens -= prompt_memory(request);
+    prompt->memory_tokens -= request->prompt_memory;
 }
 
 static void pool_settle(struct sched_cluster *sc, uint32_t i);
@@ -132,7 +139,7 @@ void cluster_load_end(struct sched_cluster *sc, struct cluster_request *request)
     if (request->token_machine != SCHED_NO_MACHINE) {
         struct cluster_machine *token = &sc->machines[request->token_machine];
         token->decodes--;
-        token->memory_tokens -= request_scheduled_tokens(request);
+        token->memory_tokens -= request->token_memory;
         ranks_update(sc, request->token_machine);
     }
     ranks_update(sc, request->prompt_machine);
@@ -304,10 +311,13 @@ void cluster_pool_sizes(struct sched_cluster *sc)
     uint64_t prompt_most = 0;
     uint64_t token_most = 0;
     uint64_t alone[2] = {0};
+    sc->capacity_most = 0;
     for (uint32_t i = 0; i < sc->options.machine_count; i++) {
         const struct cluster_machine *machine = &sc->machines[i];
         if (!machine->was_up)
             continue;
+        if (machine->kv.capacity_tokens > sc->capacity_most)
+            sc->capacity_most = machine->kv.capacity_tokens;
         uint64_t most = machine->home == POOL_MIXED ? machine->mixed_kv_tokens : machine->kv_tokens;
         alone[1] = most > alone[1] ? most : alone[1];
         if (pool_serves_phase(machine->pool, POOL_PROMPT)) {

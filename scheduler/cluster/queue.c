@@ -425,9 +425,10 @@ bool sched_cluster_can_hand_over(const struct sched_cluster *sc, uint32_t id,
     if (cluster_route_find(sc, &next, &route) != ROUTE_FOUND || route.prompt_machine != from)
         return false;
     /* If it would have to wait for memory on the other machine, it stays where it is. */
+    const struct cluster_machine *to = &sc->machines[route.token_machine];
     return sc->ranks[MEASURE_MEMORY][route.token_machine].tokens +
-               request_scheduled_tokens(&next) <=
-           sc->machines[route.token_machine].kv_tokens;
+               request_scheduled_tokens(&next, to, false) <=
+           to->kv.capacity_tokens;
 }
 
 uint32_t sched_cluster_copy_target(const struct sched_cluster *sc, uint32_t id)
@@ -441,7 +442,8 @@ uint32_t sched_cluster_copy_target(const struct sched_cluster *sc, uint32_t id)
         const struct cluster_machine *machine = &sc->machines[i];
         uint64_t scheduled = sc->ranks[MEASURE_MEMORY][i].tokens;
         if (i == from || !set_has(&sc->routable, i) || !set_has(&sc->machines[from].links, i) ||
-            scheduled + request_tokens(request) > machine->kv_tokens)
+            scheduled + machine_kv_tokens(machine, request_tokens(request), false) >
+                machine->kv.capacity_tokens)
             continue;
         if (i == request->prompt_machine)
             return i;

@@ -19,7 +19,7 @@ static uint64_t bound_of(const struct seek *s, uint32_t i, enum measure measure)
     uint64_t bound = options->machine_tokens_max == 0 ? UINT64_MAX : options->machine_tokens_max;
     if (s->assume_idle)
         return UINT64_MAX;
-    uint64_t most = machine->kv_tokens * options->machine_kv_multiple;
+    uint64_t most = machine->kv.capacity_tokens * options->machine_kv_multiple;
     if (options->machine_kv_multiple > 0 && most < bound)
         bound = most;
     if (measure == MEASURE_MEMORY || options->machine_us_max == 0 ||
@@ -69,10 +69,17 @@ bool seek_token_fits(const void *self, uint32_t i)
 }
 
 /* Tokens that the request adds to a machine. */
-static uint64_t added_tokens(const struct seek *s, enum measure measure)
+static uint64_t added_tokens(const struct seek *s, enum measure measure, uint32_t i)
 {
-    return measure == MEASURE_PENDING ? s->request->prompt_tokens
-                                      : request_scheduled_tokens(s->request);
+    return measure == MEASURE_PENDING
+               ? s->request->prompt_tokens
+               : request_scheduled_tokens(s->request, &s->sc->machines[i], false);
+}
+
+/* Returns the time in which the machine has done its work and the request. */
+static uint64_t work_us_with(const struct seek *s, enum measure measure, uint32_t i)
+{
+    return cluster_work_us(s->sc, i, measure, added_tokens(s, measure, i));
 }
 
 /* True if the machine is better than `best`, which may be SCHED_NO_MACHINE. */
@@ -81,9 +88,8 @@ static bool better(const struct seek *s, enum measure measure, uint32_t machine,
     const struct cluster_rank *ranks = s->sc->ranks[measure];
     if (best == SCHED_NO_MACHINE)
         return true;
-    uint64_t more = added_tokens(s, measure);
-    uint64_t us = cluster_work_us(s->sc, machine, measure, more);
-    uint64_t best_us = cluster_work_us(s->sc, best, measure, more);
+    uint64_t us = work_us_with(s, measure, machine);
+    uint64_t best_us = work_us_with(s, measure, best);
     return us != best_us ? us < best_us : cluster_rank_before(ranks, machine, best);
 }
 
@@ -103,9 +109,8 @@ static uint32_t find_soonest(const struct seek *s, enum measure measure, enum po
 static bool less_work(const struct seek *s, enum measure measure, uint32_t b, uint32_t a)
 {
     const struct cluster_rank *ranks = s->sc->ranks[measure];
-    uint64_t more = added_tokens(s, measure);
     if (s->sc->unequal[measure])
-        return cluster_work_us(s->sc, b, measure, more) < cluster_work_us(s->sc, a, measure, more);
+        return work_us_with(s, measure, b) < work_us_with(s, measure, a);
     return ranks[b].tokens < ranks[a].tokens;
 }
 
@@ -201,7 +206,7 @@ bool seek_prompt_over_threshold(const struct seek *s, uint32_t i)
                 options->prompt_queue_threshold_us);
 }
 
-/* Returns the tokens of the machine's KV memory that its requests and this one may fill: what the
+/* Returns how much of the machine's KV memory, in tokens, its requests and this one may fill: what the
  * machine keeps for answers that grow, and in the mixed pool for prompts that are decoded
  * elsewhere, is left free (scheduler/memory.h). both = the machine does both phases of this
  * request. */
@@ -210,18 +215,20 @@ static uint64_t memory_usable(const struct seek *s, uint32_t i, bool both)
     const struct sched_cluster_options *options = &s->sc->options;
     const struct cluster_machine *machine = &s->sc->machines[i];
     uint64_t answers = (uint64_t)machine->decodes + machine->others.decodes;
-    uint64_t kept = sched_memory_growth_reserve(machine->kv_tokens, options->growth_reserve_percent,
+    uint64_t capacity = machine->kv.capacity_tokens;
+    uint64_t kept = sched_memory_growth_reserve(capacity, options->growth_reserve_percent,
                                                 answers * options->growth_reserve_tokens);
     if (shares(s, i) && !both && machine->mixed_kv_tokens < machine->kv_tokens)
-        kept += machine->mixed_kv_tokens;
-    return machine->kv_tokens > kept ? machine->kv_tokens - kept : 0;
+        kept += machine_kv_tokens(machine, machine->mixed_kv_tokens, true);
+    return capacity > kept ? capacity - kept : 0;
 }
 
 bool seek_token_over_threshold(const struct seek *s, uint32_t i, bool both)
 {
     uint64_t scheduled = s->sc->ranks[MEASURE_MEMORY][i].tokens;
     return s->thresholds && s->sc->options.token_memory_threshold && scheduled > 0 &&
-           scheduled + request_scheduled_tokens(s->request) > memory_usable(s, i, both);
+           scheduled + request_scheduled_tokens(s->request, &s->sc->machines[i], both) >
+               memory_usable(s, i, both);
 }
 
 static bool lent_home_fits(const void *self, uint32_t i)
@@ -237,8 +244,8 @@ static uint32_t prompt_of_home(const struct seek *s)
 {
     const struct sched_cluster *sc = s->sc;
     uint32_t found = seek_least_loaded(s, MEASURE_PENDING, POOL_PROMPT, prompt_fits);
-    if (found == SCHED_NO_MACHINE || sc->lent_count == 0 || sc->options.homing != SCHED_HOMING_DONE ||
-        !has_prompts(s, found))
+    if (found == SCHED_NO_MACHINE || sc->lent_count == 0 ||
+        sc->options.homing != SCHED_HOMING_DONE || !has_prompts(s, found))
         return found;
     uint32_t lent = seek_least_loaded(s, MEASURE_PENDING, POOL_MIXED, lent_home_fits);
     return lent != SCHED_NO_MACHINE && less_work(s, MEASURE_PENDING, lent, found) ? lent : found;
@@ -441,8 +448,9 @@ static uint64_t bound_of_all(const struct sched_cluster *sc)
 {
     const struct sched_cluster_options *options = &sc->options;
     uint64_t bound = options->machine_tokens_max == 0 ? UINT64_MAX : options->machine_tokens_max;
-    if (options->machine_kv_multiple > 0 && sc->tokens_most < bound / options->machine_kv_multiple)
-        bound = sc->tokens_most * options->machine_kv_multiple;
+    if (options->machine_kv_multiple > 0 &&
+        sc->capacity_most < bound / options->machine_kv_multiple)
+        bound = sc->capacity_most * options->machine_kv_multiple;
     return bound;
 }
 

@@ -38,6 +38,8 @@ struct cluster_request {
     int32_t priority;
     uint32_t answer_charged; /* Tokens of its answer that its key was charged for in advance. */
     uint32_t answer_memory;  /* Tokens of its answer that are scheduled on its token machine. */
+    uint64_t prompt_memory;  /* KV memory scheduled on its prompt machine, in tokens. */
+    uint64_t token_memory;   /* KV memory scheduled on its token machine, in tokens. */
     uint32_t held;           /* 1 + the machine that had its KV; 0 = none. */
     uint32_t held_tokens;    /* See struct sched_event. */
     uint32_t next;           /* Next in the list `lost`. */
@@ -77,9 +79,10 @@ struct cluster_machine {
     enum pool pool;          /* Current pool. */
     uint64_t kv_tokens;
     uint64_t mixed_kv_tokens;
+    struct sched_kv kv;             /* capacity_tokens > 0 if kv_tokens > 0. */
     uint32_t cores;                 /* Machines with the same number share cores; 0 = own cores. */
     uint64_t prompt_tokens_pending; /* See struct sched_machine_view. */
-    uint64_t memory_tokens;         /* KV tokens scheduled on the machine. */
+    uint64_t memory_tokens;         /* KV memory scheduled on the machine, in tokens. */
     uint32_t prompts;               /* Prompts routed to the machine, until SCHED_PREFILLED. */
     uint32_t prompts_pending;       /* Prompts routed to the machine, until SCHED_COMPUTED. */
     uint32_t decodes;               /* Answers routed to the machine, until SCHED_ENDED. */
@@ -132,6 +135,7 @@ struct sched_cluster {
     uint64_t token_tokens_most;
     /* KV tokens of the largest known machine; UINT64_MAX = none. */
     uint64_t tokens_most;
+    uint64_t capacity_most; /* Most kv.capacity_tokens of a known machine. */
     /* Tokens of the largest prompt without an answer: [0] on machines of the prompt and mixed pool,
      * [1] on any machine; UINT64_MAX = no machine is known. */
     uint64_t prompt_only_tokens_most[2];
@@ -186,11 +190,23 @@ static inline uint64_t request_tokens(const struct cluster_request *request)
     return (uint64_t)request->prompt_tokens + request->output_tokens;
 }
 
-/* Returns the KV tokens with which the request is scheduled on its token machine; request_tokens is
- * the largest number that it may need. */
-static inline uint64_t request_scheduled_tokens(const struct cluster_request *request)
+/* Returns the KV memory, in tokens, of a context of `tokens` tokens on the machine. has_prompt = the
+ * machine also computes the prompt. */
+static inline uint64_t machine_kv_tokens(const struct cluster_machine *machine, uint64_t tokens,
+                                         bool has_prompt)
 {
-    return (uint64_t)request->prompt_tokens + request->answer_memory;
+    const struct sched_kv *kv = &machine->kv;
+    return layer_groups_tokens(&kv->groups, kv->block_tokens, tokens, kv->kept_spans[has_prompt]);
+}
+
+/* Returns the KV memory, in tokens, with which the request is scheduled on the machine if it
+ * generates the answer there. The request may need more: the memory of request_tokens tokens. */
+static inline uint64_t request_scheduled_tokens(const struct cluster_request *request,
+                                                const struct cluster_machine *machine,
+                                                bool has_prompt)
+{
+    return machine_kv_tokens(machine, (uint64_t)request->prompt_tokens + request->answer_memory,
+                             has_prompt);
 }
 
 /* ---- queue.c ---- */

@@ -102,6 +102,7 @@ static void on_up(void *self, struct fleet_machine *m, const struct transport_id
         .machine = m->index,
         .pool = m->home,
         .kv_tokens = m->kv_tokens,
+        .kv = sched_memory_kv(&memory),
         .cores = cores_shared(g, m),
         /* The largest request of which a mixed machine does one phase. */
         .mixed_kv_tokens = sched_memory_tokens_most(&memory, sched_memory_prompt_share(&memory))};

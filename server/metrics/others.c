@@ -52,8 +52,8 @@ static const struct others_family families[] = {
     {"cleave_machine_others_prompt_tokens", "Tokens of other gateways' prompts, not yet computed.",
      prompt_tokens},
     {"cleave_machine_others_decodes", "Other gateways' answers, running or to come.", decodes},
-    {"cleave_machine_others_kv_tokens", "KV tokens that other gateways' requests may fill.",
-     kv_tokens},
+    {"cleave_machine_others_kv_tokens",
+     "KV memory, in tokens, that other gateways' requests may fill.", kv_tokens},
 };
 
 void metrics_others_render(struct text *out, const struct metrics *m)

@@ -133,6 +133,11 @@ static void test_text(void)
         event.weight = 3;
         event.priority = (int32_t)(i % 5) - 2;
         event.kv_tokens = random_at(seed, 8 * i + 5) >> 1;
+        event.kv =
+            (struct sched_kv){.capacity_tokens = i,
+                              .groups = {.count = i % 16, .windowed = 3, .window_tokens = 40},
+                              .block_tokens = 16,
+                              .kept_spans = {4, 5}};
         event.resumed = i % 7 == 0;
         uint64_t hashes[2] = {random_at(seed, 8 * i + 6), random_at(seed, 8 * i + 7)};
         uint32_t hash_count = (uint32_t)(i % 3);

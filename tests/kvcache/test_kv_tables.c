@@ -117,7 +117,7 @@ static void copy(const struct shape *s, const struct machine *from, struct machi
 {
     static kv_block_id source[POOL_BLOCKS], target[POOL_BLOCKS];
     const uint32_t spans = layer_groups_spans(tokens, s->block_tokens);
-    const uint32_t window_first = layer_groups_window_first(&s->groups, s->block_tokens, tokens);
+    const uint32_t window_first = layer_groups_answer_first(&s->groups, s->block_tokens, tokens);
     uint32_t count = kv_tables_list(&from->tables, &s->groups, 0, spans, window_first, source);
     CHECK(count == kv_tables_list(&to->tables, &s->groups, 0, spans, window_first, target));
     CHECK(count == layer_groups_between(&s->groups, 0, spans, window_first));

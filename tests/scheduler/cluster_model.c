@@ -19,6 +19,27 @@ uint64_t model_pending(const struct model *m, uint32_t machine)
     return tokens;
 }
 
+/* Counts the block slots of each group: all, or those that a group with a window keeps. */
+uint64_t model_kv_tokens(const struct model_machine *machine, uint64_t tokens, bool has_prompt)
+{
+    const struct sched_kv *kv = &machine->kv;
+    uint64_t slots = 0;
+    if (kv->groups.windowed == 0)
+        return tokens;
+    for (uint32_t g = 0; g < kv->groups.count; g++) {
+        uint64_t spans = (tokens + kv->block_tokens - 1) / kv->block_tokens;
+        if ((kv->groups.windowed >> g & 1) != 0 && spans > kv->kept_spans[has_prompt])
+            spans = kv->kept_spans[has_prompt];
+        slots += spans * kv->block_tokens;
+    }
+    return (slots + kv->groups.count - 1) / kv->groups.count;
+}
+
+uint64_t model_capacity(const struct model_machine *machine)
+{
+    return machine->kv.groups.windowed != 0 ? machine->kv.capacity_tokens : machine->kv_tokens;
+}
+
 uint64_t model_memory(const struct model *m, uint32_t machine)
 {
     uint64_t tokens = 0;
@@ -26,10 +47,12 @@ uint64_t model_memory(const struct model *m, uint32_t machine)
         const struct model_request *r = &m->requests[i];
         if (r->place != MODEL_ROUTED)
             continue;
+        const struct model_machine *at = &m->machines[machine];
         if (r->token_machine == machine)
-            tokens += r->prompt_tokens + r->answer_memory;
+            tokens += model_kv_tokens(at, r->prompt_tokens + r->answer_memory,
+                                      r->prompt_machine == machine);
         else if (r->prompt_machine == machine && !r->prefilled)
-            tokens += r->prompt_tokens + 1;
+            tokens += model_kv_tokens(at, r->prompt_tokens + 1, true);
     }
     return tokens;
 }
@@ -376,6 +399,7 @@ static void on_machine(struct model *m, const struct sched_event *event)
         machine->busy = false;
         machine->others = (struct sched_others){0};
         machine->kv_tokens = event->kv_tokens;
+        machine->kv = event->kv;
         machine->cores = event->cores;
         machine->mixed_kv_tokens =
             event->mixed_kv_tokens > 0 ? event->mixed_kv_tokens : event->kv_tokens;

@@ -41,6 +41,7 @@ struct model_machine {
     uint64_t order; /* Order of its last move; 0 = none. */
     uint64_t kv_tokens;
     uint64_t mixed_kv_tokens;
+    struct sched_kv kv;
     uint32_t cores;
     uint32_t prompt_rate;
     uint32_t output_rate;
@@ -77,6 +78,10 @@ void model_configure(struct model *m, const struct sched_cluster_options *option
  * and model_ready what sched_cluster_ready must return. */
 uint64_t model_pending(const struct model *m, uint32_t machine);
 uint64_t model_memory(const struct model *m, uint32_t machine);
+/* Returns the KV memory of a context of `tokens` tokens on the machine, and of all its blocks, in
+ * tokens. has_prompt = the machine also computes the prompt. */
+uint64_t model_kv_tokens(const struct model_machine *machine, uint64_t tokens, bool has_prompt);
+uint64_t model_capacity(const struct model_machine *machine);
 uint32_t model_prompts(const struct model *m, uint32_t machine);
 uint32_t model_decodes(const struct model *m, uint32_t machine);
 uint32_t model_waiting(const struct model *m);

@@ -53,7 +53,9 @@ static uint64_t load(const struct model_search *l, uint32_t i, enum by by)
     uint64_t mean, rate = known_rate(&l->m->machines[i], by);
     if (!by_time(l->m, by, &mean))
         return model_rank(l->m, i, by);
-    uint64_t more = l->r->prompt_tokens + (by == MEMORY ? l->r->answer_memory : 0);
+    uint64_t more = l->r->prompt_tokens;
+    if (by == MEMORY)
+        more = model_kv_tokens(&l->m->machines[i], more + l->r->answer_memory, false);
     return (model_rank(l->m, i, by) + more) * 1000000 / (rate > 0 ? rate : mean);
 }
 
@@ -78,7 +80,7 @@ bool model_takes(const struct model_search *l, uint32_t i, enum by by, uint64_t 
         return true;
     uint64_t load = model_rank(l->m, i, by);
     if (options->machine_kv_multiple > 0 &&
-        load >= machine->kv_tokens * options->machine_kv_multiple)
+        load >= model_capacity(machine) * options->machine_kv_multiple)
         return false;
     if (by == PENDING && options->machine_us_max > 0 && machine->prompt_rate > 0 &&
         load > (uint64_t)options->machine_us_max * machine->prompt_rate / 1000000)
@@ -188,15 +190,16 @@ static bool memory_over(const struct model_search *l, uint32_t t, bool both, boo
     const struct model_machine *machine = &l->m->machines[t];
     uint64_t answers = (uint64_t)model_decodes(l->m, t) + machine->others.decodes;
     uint64_t scheduled = model_rank(l->m, t, MEMORY);
-    uint64_t percent = machine->kv_tokens * options->growth_reserve_percent / 100;
+    uint64_t percent = model_capacity(machine) * options->growth_reserve_percent / 100;
     uint64_t each = answers * options->growth_reserve_tokens;
-    uint64_t needed = scheduled + l->r->prompt_tokens + l->r->answer_memory;
+    uint64_t needed =
+        scheduled + model_kv_tokens(machine, l->r->prompt_tokens + l->r->answer_memory, both);
     if (each > 0)
         needed += percent > each ? percent : each;
     if (shares(l, t, alone) && !both && machine->mixed_kv_tokens < machine->kv_tokens)
-        needed += machine->mixed_kv_tokens;
+        needed += model_kv_tokens(machine, machine->mixed_kv_tokens, true);
     return l->thresholds && options->token_memory_threshold && scheduled > 0 &&
-           needed > machine->kv_tokens;
+           needed > model_capacity(machine);
 }
 
 bool model_token_over(const struct model_search *l, uint32_t t, bool both)

@@ -57,6 +57,21 @@ static void machine_event_draw(struct sched_event *event)
                                               .mixed = draw(3) == 0};
 }
 
+/* A machine whose model has windows: its memory is as large as its longest context needs. */
+static void kv_draw(struct sched_event *event)
+{
+    struct sched_memory_options memory = {
+        .block_tokens = 4,
+        .groups = {.count = 2 + draw(4), .window_tokens = 1 + draw(40)},
+        .chunk_tokens = 1 + draw(60),
+    };
+    memory.groups.windowed = 1 + draw((1u << memory.groups.count) - 2); /* Not all of them. */
+    memory.block_count = sched_memory_blocks_of(&memory, (uint32_t)event->kv_tokens, true);
+    event->kv = sched_memory_kv(&memory);
+    event->kv_tokens = sched_memory_tokens_most(&memory, memory.block_count);
+    event->mixed_kv_tokens = sched_memory_tokens_most(&memory, memory.block_count / 2);
+}
+
 static bool event_draw(struct sched_event *event)
 {
     uint32_t id = draw(MODEL_REQUESTS);
@@ -68,12 +83,17 @@ static bool event_draw(struct sched_event *event)
                                   .kv_tokens = 100 + draw(400)};
     event->mixed_kv_tokens = draw(2) == 0 ? 0 : event->kv_tokens / 2;
     event->cores = draw(3);
+    if (draw(3) == 0)
+        kv_draw(event);
     switch (draw(12)) {
     case 0:
         event->kind = SCHED_MACHINE_UP;
         return !model.machines[event->machine].up;
     case 1:
         machine_event_draw(event);
+        /* A machine that is up keeps its model. */
+        if (model.machines[event->machine].up)
+            event->kv = model.machines[event->machine].kv;
         return true;
     case 2:
     case 3:

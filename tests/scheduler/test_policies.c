@@ -557,6 +557,50 @@ static void test_lent_computes_prompts(void)
     sched_cluster_close(sc);
 }
 
+/* A machine's model has six layer groups, five with a window of 40 tokens, and memory for 600
+ * blocks: 1,600 tokens in all layers, or one context of 8,960. Short requests have no tokens outside
+ * their windows, so as many fit as without windows. Of a long request, five groups keep four blocks
+ * each. */
+static void test_windows_memory(void)
+{
+    const struct sched_cluster_options options = {.request_count = REQUESTS,
+                                                  .machine_count = MACHINES,
+                                                  .queue_requests_max = REQUESTS,
+                                                  .machine_kv_multiple = 1};
+    const struct sched_memory_options memory = {
+        .block_count = 600,
+        .block_tokens = 16,
+        .groups = {.count = 6, .windowed = 0x1f, .window_tokens = 40},
+        .chunk_tokens = 64,
+    };
+    struct sched_machine_view view;
+    CHECK(sched_cluster_open(&options, &sc) == ST_OK);
+    now_us = 0;
+    for (uint32_t i = 0; i < 2; i++)
+        tell((struct sched_event){.kind = SCHED_MACHINE_UP,
+                                  .machine = i,
+                                  .pool = i == 0 ? POOL_PROMPT : POOL_TOKEN,
+                                  .kv_tokens = sched_memory_tokens_most(&memory, 600),
+                                  .kv = sched_memory_kv(&memory)});
+    tell((struct sched_event){.kind = SCHED_LINK_UP, .machine = 0, .peer = 1});
+    for (uint32_t i = 0; i < 26; i++) {
+        tell((struct sched_event){
+            .kind = SCHED_ARRIVED, .request = i, .prompt_tokens = 50, .output_tokens = 14});
+        CHECKF((actions.count == 1) == (i < 25), "request %u", i);
+        tell((struct sched_event){.kind = SCHED_PREFILLED, .request = i});
+    }
+    sched_cluster_view(sc, 1, &view);
+    CHECK(view.kv_tokens_scheduled == 25 * 24 * 16 / 6 && view.decodes == 25);
+    for (uint32_t i = 0; i < 26; i++)
+        tell((struct sched_event){.kind = SCHED_ENDED, .request = i, .output_tokens = 14});
+    tell((struct sched_event){
+        .kind = SCHED_ARRIVED, .request = 0, .prompt_tokens = 4000, .output_tokens = 96});
+    CHECK(actions.count == 1 && actions.items[0].kind == SCHED_ROUTE);
+    sched_cluster_view(sc, 1, &view);
+    CHECK(view.kv_tokens_scheduled == ((256 + 5 * 4) * 16 + 5) / 6);
+    sched_cluster_close(sc);
+}
+
 int main(void)
 {
     uint64_t seed = test_seed();
@@ -573,5 +617,6 @@ int main(void)
     test_lent_computes_prompts();
     test_keys();
     test_one_token_uses_whole_memory();
+    test_windows_memory();
     return 0;
 }

@@ -131,7 +131,7 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
     CHECK(talk->told_count ==
           layer_groups_between(&groups, talk->held, spans_of(talk->count), talk->window_first));
     if (groups.windowed != 0 && !talk->local) {
-        const uint32_t least = first_seen(1, talk->count);
+        const uint32_t least = first_seen(1, talk->count / BLOCK_TOKENS * BLOCK_TOKENS);
         CHECK(talk->window_first >= least && talk->window_first <= spans_of(talk->count));
         window_found += talk->window_first - least;
     }
