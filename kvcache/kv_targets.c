@@ -1,6 +1,8 @@
 /* kv_targets: a target has one entry for each of its processes that holds some of our layers and
- * heads. Each of our heads of each of our layers must be in exactly one process of each path. This
- * is checked before any connection is made, so nothing that is written is lost or counted twice. */
+ * heads. Each of our heads of each of our layers must be in exactly one process of each path, unless
+ * ranks have copies. This is checked before any connection is made, so nothing that is written is
+ * lost or counted twice. A process of ours that has no copy to write still connects to one process
+ * of each stage, so that the target has a connection to flush. */
 #include "kvcache/kv_targets.h"
 
 #include "transport/peer_user.h"
@@ -17,7 +19,8 @@ struct target_process {
     struct message_stage stage;
     struct kv_arena arena; /* Layout of its region, set when the whole target is up. */
     struct transport_peer *peer;
-    bool ours; /* We made the connection. Else it is the user's connection to the machine. */
+    bool ours;   /* We made the connection. Else it is the user's connection to the machine. */
+    bool writes; /* We write its KV; false: another process of ours writes its copy. */
     bool up;
 };
 
@@ -110,7 +113,42 @@ static bool overlaps(const struct kv_targets *t, const struct message_stage *sta
            stage->last_head > arena->head_first;
 }
 
-/* Checks that each of our heads of `layer` is in exactly one process of `path`. */
+/* Numbers the ranks of the target's stages that hold copies: the processes with the same layers and
+ * paths as process `i`. Stores how many they are, and returns the number of process `i`. */
+static uint32_t copy_number(const struct message_stages *stages, uint32_t i, uint32_t *copies_out)
+{
+    const struct message_stage *stage = &stages->stages[i];
+    uint32_t number = 0, copies = 0;
+    for (uint32_t j = 0; j < stages->count; j++) {
+        const struct message_stage *other = &stages->stages[j];
+        if (other->paths != stage->paths || other->first_layer != stage->first_layer ||
+            other->last_layer != stage->last_layer)
+            continue;
+        number += j < i ? 1 : 0;
+        copies++;
+    }
+    *copies_out = copies;
+    return number;
+}
+
+/* Returns true if we connect to process `i` of the target. *writes_out: we write to it. */
+static bool process_wanted(const struct kv_targets *t, const struct message_stages *stages,
+                           uint32_t i, bool *writes_out)
+{
+    const struct kv_arena *own = &t->options.arena;
+    *writes_out = true;
+    if (!overlaps(t, &stages->stages[i]))
+        return false;
+    if (own->copies <= 1)
+        return true;
+    uint32_t copies;
+    const uint32_t number = copy_number(stages, i, &copies);
+    *writes_out = number % own->copies == own->copy;
+    return *writes_out || (own->copy >= copies && number == own->copy % copies);
+}
+
+/* Checks that each of our heads of `layer` is in exactly one process of `path`, or in any number of
+ * copies. */
 static enum status layer_check(const struct kv_arena *arena, const struct message_stages *stages,
                                uint32_t path, uint32_t layer, struct error *error)
 {
@@ -122,7 +160,7 @@ static enum status layer_check(const struct kv_arena *arena, const struct messag
                 head < stage->last_head)
                 found++;
         }
-        if (found != 1)
+        if (found != 1 && (found == 0 || arena->copies == 0))
             return error_set(error, ST_MISMATCH, "KV head %u of layer %u on path %u is at %s", head,
                              layer, path, found == 0 ? "none of them" : "more than one of them");
     }
@@ -241,10 +279,12 @@ void kv_targets_set(struct kv_targets *t, uint32_t target, const char *name,
         target_fail(t, target, "out of memory");
         return;
     }
-    for (uint32_t i = 0; i < stages->count; i++)
-        if (overlaps(t, &stages->stages[i]))
-            entry->processes[entry->count++] =
-                (struct target_process){.target = target, .stage = stages->stages[i]};
+    for (uint32_t i = 0; i < stages->count; i++) {
+        bool writes;
+        if (process_wanted(t, stages, i, &writes))
+            entry->processes[entry->count++] = (struct target_process){
+                .target = target, .stage = stages->stages[i], .writes = writes};
+    }
     for (uint32_t i = 0; i < entry->count; i++)
         entry->processes[i].user = (struct peer_user){PEER_TARGET, &entry->processes[i]};
     if (entry->count == 0) {
@@ -296,7 +336,8 @@ static enum status layer_write(struct kv_targets *t, const struct kv_push *push)
     const struct target *entry = &t->targets[push->target];
     enum status status = ST_OK;
     for (uint32_t i = 0; i < entry->count && status >= 0; i++)
-        if (has_layer(&entry->processes[i].stage, push->path, push->layer))
+        if (entry->processes[i].writes &&
+            has_layer(&entry->processes[i].stage, push->path, push->layer))
             status = process_write(t, &entry->processes[i], push);
     return status;
 }

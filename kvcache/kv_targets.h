@@ -2,7 +2,9 @@
  * it has the target's processes that store this process's layers and KV heads, the connections to
  * them, and the flushes that have not ended. A token machine without stages is one process. A
  * machine with stages has several: each head of each layer is written directly to the process that
- * stores it, however the two machines are split into stages and ranks.
+ * stores it, however the two machines are split into stages and ranks. If every rank of a stage has
+ * all KV (kv_arena.copies), each rank of the target gets it from one rank of ours: its copy number
+ * modulo the number of our copies.
  *
  * Its callers are machine/executor/local.c in a machine without stages (for prompt_pool/), and
  * machine/executor/stage*.c in a stage process, on the event loop thread. The caller numbers the
@@ -42,7 +44,7 @@ void kv_targets_close(struct kv_targets *t);
  * stores some of our layers and heads. A process without an address is reached over `peer`, the
  * caller's connection to the machine (NULL = none). `link_changed` reports the result, during this
  * call or later. The target fails if the processes do not store each of our heads of each of our
- * layers exactly once on each path. `name` and `stages` are copied. */
+ * layers exactly once on each path, or at least once if it has copies. `name` and `stages` are copied. */
 void kv_targets_set(struct kv_targets *t, uint32_t target, const char *name,
                     struct transport_peer *peer, const struct message_stages *stages);
 /* Ends the connections that kv_targets made to the target, and forgets its flushes. Calls neither

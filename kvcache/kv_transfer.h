@@ -25,7 +25,11 @@ struct kv_arena {
     uint32_t layer_count;
     uint32_t head_first; /* KV heads head_first to head_first + head_count - 1 of each layer. */
     uint32_t head_count;
-    uint32_t head_total;         /* KV heads of a layer of the model. */
+    uint32_t head_total; /* KV heads of a layer of the model. */
+    /* Number of processes (the ranks of a stage) that hold copies of the same heads, and the number
+     * of this process among them; 0 = the heads are divided among the ranks. */
+    uint32_t copies;
+    uint32_t copy;
     uint32_t block_count;        /* Blocks of each layer. */
     uint32_t block_tokens;       /* Tokens of a block. */
     uint64_t block_bytes;        /* Bytes of one layer of a block, with these heads only. */

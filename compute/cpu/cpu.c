@@ -246,6 +246,7 @@ static const struct compute_group_ops cpu_group = {
     .join = cpu_group_join,
     .sum = cpu_group_sum,
     .sum_add = cpu_group_add,
+    .norm = cpu_group_norm,
     .gather = cpu_group_gather,
 };
 

@@ -257,6 +257,8 @@ enum status cpu_group_join(struct compute *c, const uint8_t id[COMPUTE_GROUP_ID_
                            uint32_t rank, uint32_t ranks, uint32_t timeout_ms, struct error *error);
 void cpu_group_sum(struct compute *c, size_t count, float *y);
 void cpu_group_add(struct compute *c, size_t count, float *y, float *x);
+void cpu_group_norm(struct compute *c, const struct compute_group_norm *norms, uint32_t count,
+                    float epsilon, uint32_t row_count);
 void cpu_group_gather(struct compute *c, uint32_t row_count, const float *part,
                       const uint32_t *counts, float *all);
 enum status cpu_check(struct compute *c, struct error *error);

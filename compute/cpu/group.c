@@ -7,6 +7,7 @@
 #include "compute/meeting.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 /* Work items of a piece. For less than SHARED_FLOATS, waking the workers takes longer than the
@@ -116,6 +117,72 @@ void cpu_group_sum(struct compute *c, size_t count, float *y)
 void cpu_group_add(struct compute *c, size_t count, float *y, float *x)
 {
     sum(c, count, y, x, true);
+}
+
+struct norm_job {
+    struct compute *c;
+    const struct compute_group_norm *norms;
+    uint32_t count; /* Arrays of rows. */
+    float epsilon;
+    uint32_t first_row, row_count; /* Rows of the exchange. */
+    float *own;                    /* In shared memory: [row_count][count] sums of squares. */
+};
+
+static float *norm_row(const struct norm_job *job, uint32_t row, uint32_t i)
+{
+    return job->norms[i].x + (size_t)(job->first_row + row) * job->norms[i].cols;
+}
+
+static void squares_item(void *context, uint32_t row, uint32_t thread)
+{
+    (void)thread;
+    const struct norm_job *job = context;
+    for (uint32_t i = 0; i < job->count; i++)
+        job->own[(size_t)row * job->count + i] =
+            job->c->kernels->squares(norm_row(job, row, i), job->norms[i].cols);
+}
+
+static void weigh_item(void *context, uint32_t row, uint32_t thread)
+{
+    (void)thread;
+    const struct norm_job *job = context;
+    const struct meeting *meeting = job->c->meeting;
+    for (uint32_t i = 0; i < job->count; i++) {
+        const struct compute_group_norm *norm = &job->norms[i];
+        const size_t at = (size_t)row * job->count + i;
+        float *x = norm_row(job, row, i);
+        float sum = meeting_piece(meeting, 0)[at];
+        for (uint32_t rank = 1; rank < meeting_ranks(meeting); rank++)
+            sum += meeting_piece(meeting, rank)[at];
+        const float mean = sum / (float)norm->cols_all;
+        job->c->kernels->weigh(x, norm->cols, norm->weight, 1.0f / sqrtf(mean + job->epsilon), x);
+    }
+}
+
+static void rows_run(struct norm_job *job, workers_fn fn)
+{
+    if ((size_t)job->row_count * job->norms[0].cols >= SHARED_FLOATS)
+        workers_run(job->c->workers, fn, job, job->row_count);
+    else
+        for (uint32_t row = 0; row < job->row_count; row++)
+            fn(job, row, 0);
+}
+
+void cpu_group_norm(struct compute *c, const struct compute_group_norm *norms, uint32_t count,
+                    float epsilon, uint32_t row_count)
+{
+    assert(c->meeting != NULL && count > 0 && count <= COMPUTE_GROUP_NORMS_MAX);
+    const uint32_t rows_most = MEETING_PIECE_FLOATS / count;
+    struct norm_job job = {.c = c, .norms = norms, .count = count, .epsilon = epsilon};
+    for (; job.first_row < row_count; job.first_row += job.row_count) {
+        const uint32_t left = row_count - job.first_row;
+        job.row_count = left < rows_most ? left : rows_most;
+        job.own = meeting_own_piece(c->meeting);
+        rows_run(&job, squares_item);
+        if (!meeting_exchange(c->meeting))
+            return; /* `check` reports it. */
+        rows_run(&job, weigh_item);
+    }
 }
 
 struct columns { /* A rank's columns in `all`. */

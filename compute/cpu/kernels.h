@@ -204,6 +204,9 @@ struct kernels {
     void (*norm)(const float *x, uint32_t cols, const float *weight, float epsilon, float *out);
     void (*layer_norm)(const float *x, uint32_t cols, const float *weight, const float *bias,
                        float epsilon, float *out);
+    /* The two halves of `norm`: returns the sum of x²; out = x * scale * weight. */
+    float (*squares)(const float *x, uint32_t cols);
+    void (*weigh)(const float *x, uint32_t cols, const float *weight, float scale, float *out);
     void (*silu_mul)(const float *gate, const float *up, uint32_t cols, float *out);
     void (*gelu_mul)(const float *gate, const float *up, uint32_t cols, float *out);
     void (*gelu_erf_mul)(const float *gate, const float *up, uint32_t cols, float *out);

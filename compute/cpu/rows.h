@@ -169,7 +169,7 @@ static void rows_quantise(const float *x, uint32_t count, struct kernels_block *
     }
 }
 
-static void rows_norm(const float *x, uint32_t cols, const float *weight, float epsilon, float *out)
+static float rows_squares(const float *x, uint32_t cols)
 {
     vec sum = v_zero();
     uint32_t i, whole = cols / VECTOR_LANES * VECTOR_LANES;
@@ -181,14 +181,25 @@ static void rows_norm(const float *x, uint32_t cols, const float *weight, float 
         vec a = v_load_part(x + i, cols - i);
         sum = v_fma(a, a, sum);
     }
-    float mean = v_fold_add(sum) / (float)cols;
-    vec scale = v_set(1.0f / sqrtf(mean + epsilon));
+    return v_fold_add(sum);
+}
+
+static void rows_weigh(const float *x, uint32_t cols, const float *weight, float factor, float *out)
+{
+    const vec scale = v_set(factor);
+    uint32_t i, whole = cols / VECTOR_LANES * VECTOR_LANES;
     for (i = 0; i < whole; i += VECTOR_LANES)
         v_store(out + i, v_mul(v_mul(v_load(x + i), scale), v_load(weight + i)));
     if (i < cols) {
         vec a = v_mul(v_load_part(x + i, cols - i), scale);
         v_store_part(out + i, v_mul(a, v_load_part(weight + i, cols - i)), cols - i);
     }
+}
+
+static void rows_norm(const float *x, uint32_t cols, const float *weight, float epsilon, float *out)
+{
+    const float mean = rows_squares(x, cols) / (float)cols;
+    rows_weigh(x, cols, weight, 1.0f / sqrtf(mean + epsilon), out);
 }
 
 static void rows_layer_norm(const float *x, uint32_t cols, const float *weight, const float *bias,

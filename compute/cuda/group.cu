@@ -63,6 +63,40 @@ __global__ void __launch_bounds__(THREADS) add_f32(const float *y, size_t count,
         x[i] += y[i];
 }
 
+/* sums[row * count] = the sum of x² of the row; one block per row, in an order that depends only on
+ * the number of columns. */
+__global__ void __launch_bounds__(THREADS)
+    row_squares(const float *x, uint32_t cols, uint32_t count, float *sums)
+{
+    __shared__ float parts[THREADS / 32];
+    const float *row = x + (size_t)blockIdx.x * cols;
+    float sum = 0;
+    for (uint32_t i = threadIdx.x; i < cols; i += THREADS)
+        sum += row[i] * row[i];
+    for (int width = 16; width > 0; width /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, width);
+    if (threadIdx.x % 32 == 0)
+        parts[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x > 0)
+        return;
+    for (uint32_t i = 1; i < THREADS / 32; i++)
+        sum += parts[i];
+    sums[(size_t)blockIdx.x * count] = sum;
+}
+
+/* RMSNorm of a row from the sum of its squares on all ranks; one block per row. */
+__global__ void __launch_bounds__(THREADS)
+    row_weigh(const float *sums, uint32_t count, const float *weight, float epsilon, uint32_t cols,
+              uint32_t cols_all, float *x)
+{
+    float *row = x + (size_t)blockIdx.x * cols;
+    const float mean = sums[(size_t)blockIdx.x * count] / (float)cols_all;
+    const float factor = 1.0f / sqrtf(mean + epsilon);
+    for (uint32_t i = threadIdx.x; i < cols; i += THREADS)
+        row[i] = row[i] * factor * weight[i];
+}
+
 /* Copies part [rows × cols] to columns [first, first + cols) of `all`; one block per row and 1024
  * columns. */
 __global__ void __launch_bounds__(THREADS)
@@ -279,6 +313,27 @@ static void group_add(struct compute *c, size_t count, float *y, float *x)
     cuda_launched(c, "a sum over ranks");
 }
 
+static void group_norm(struct compute *c, const struct compute_group_norm *norms, uint32_t count,
+                       float epsilon, uint32_t row_count)
+{
+    struct cuda_group *group = c->group;
+    if (!enter(c) ||
+        !cuda_grow(c, &group->scratch, &group->scratch_bytes,
+                   (size_t)row_count * count * sizeof(float), "a norm over ranks"))
+        return;
+    float *sums = (float *)group->scratch;
+    for (uint32_t i = 0; i < count; i++)
+        CUDA_LAUNCH(row_squares, dim3(row_count), dim3(THREADS), 0, c->stream, norms[i].x,
+                    norms[i].cols, count, sums + i);
+    if (!cuda_launched(c, "a norm over ranks") ||
+        !sum(c, sums, (size_t)row_count * count, NCCL_FLOAT32))
+        return;
+    for (uint32_t i = 0; i < count; i++)
+        CUDA_LAUNCH(row_weigh, dim3(row_count), dim3(THREADS), 0, c->stream, sums + i, count,
+                    norms[i].weight, epsilon, norms[i].cols, norms[i].cols_all, norms[i].x);
+    cuda_launched(c, "a norm over ranks");
+}
+
 static void columns_put(struct compute *c, const float *part, uint32_t rows, uint32_t cols,
                         uint32_t first, uint32_t all_cols, float *all)
 {
@@ -332,4 +387,4 @@ static void group_gather(struct compute *c, uint32_t row_count, const float *par
 }
 
 const struct compute_group_ops cuda_group_ops = {group_make, group_join, group_sum, group_add,
-                                                 group_gather};
+                                                 group_norm, group_gather};

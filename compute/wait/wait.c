@@ -351,6 +351,12 @@ static void wait_group_add(struct compute *c, size_t count, float *y, float *x)
     (void)c, (void)count, (void)y, (void)x;
 }
 
+static void wait_group_norm(struct compute *c, const struct compute_group_norm *norms,
+                            uint32_t count, float epsilon, uint32_t row_count)
+{
+    (void)c, (void)norms, (void)count, (void)epsilon, (void)row_count;
+}
+
 /* Writes what a single rank would have written. */
 static void wait_group_gather(struct compute *c, uint32_t row_count, const float *part,
                               const uint32_t *counts, float *all)
@@ -375,6 +381,7 @@ static const struct compute_group_ops wait_group = {
     .join = wait_group_join,
     .sum = wait_group_sum,
     .sum_add = wait_group_add,
+    .norm = wait_group_norm,
     .gather = wait_group_gather,
 };
 

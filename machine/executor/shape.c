@@ -54,6 +54,18 @@ enum status machine_shape_memory_check(const struct config_machine *entry, struc
                      (unsigned long long)physical_bytes);
 }
 
+/* Returns how many times the KV of a token is in the machine's memory: with latent attention, each
+ * rank of a stage has all of it. */
+static uint32_t copies_most(const struct machine_shape *shape)
+{
+    uint32_t most = 1;
+    for (uint32_t i = 0; i < shape->plan.process_count && shape->hyper.latent.rank != 0; i++) {
+        const uint32_t ranks = shape->plan.processes[i].shard.ranks;
+        most = ranks > most ? ranks : most;
+    }
+    return most;
+}
+
 /* As many blocks as the memory holds, each with its share of every layer. A machine's stage
  * processes share the numbering: a block has one id on all of them. */
 static enum status plan_memory(const struct config *config, const struct config_machine *entry,
@@ -68,12 +80,13 @@ static enum status plan_memory(const struct config *config, const struct config_
                          config_kv_dtype(config), hyper->head_dim);
     const struct layer_groups groups = model_layer_groups(hyper);
     const uint32_t rows = layer_groups_rows(&groups, 0, hyper->layer_count);
-    uint64_t blocks = entry->kv_memory_bytes / (block_bytes * rows);
+    const uint64_t bytes = (uint64_t)block_bytes * rows * copies_most(out);
+    uint64_t blocks = entry->kv_memory_bytes / bytes;
     if (blocks == 0 || blocks >= KV_BLOCK_NONE)
         return error_set(error, ST_INVALID,
                          "machine %s: kv_memory of %llu bytes: one block of %u tokens takes %llu",
                          entry->name, (unsigned long long)entry->kv_memory_bytes,
-                         config->kv.block_tokens, (unsigned long long)(block_bytes * rows));
+                         config->kv.block_tokens, (unsigned long long)bytes);
     enum status status = ST_OK;
     if (!device_name_gpu(entry->device, NULL)) /* a GPU reports its memory size itself */
         status = machine_shape_memory_check(entry, error);
@@ -84,6 +97,7 @@ static enum status plan_memory(const struct config *config, const struct config_
         .layer_count = hyper->layer_count,
         .head_count = hyper->kv_head_count,
         .head_total = hyper->kv_head_count,
+        .copies = hyper->latent.rank != 0 ? 1 : 0,
         .block_count = (uint32_t)blocks,
         .block_tokens = config->kv.block_tokens,
         .block_bytes = block_bytes,
@@ -124,13 +138,27 @@ struct kv_arena machine_shape_arena(const struct machine_shape *shape,
                                     const struct stage_plan_process *process)
 {
     const struct model_shard *shard = &process->shard;
-    return kv_arena_slice(&shape->arena, process->first_layer, process->last_layer,
-                          shard->kv_head_first, shard->kv_head_first + shard->kv_head_count);
+    struct kv_arena arena =
+        kv_arena_slice(&shape->arena, process->first_layer, process->last_layer,
+                       shard->kv_head_first, shard->kv_head_first + shard->kv_head_count);
+    if (arena.copies > 0) {
+        arena.copies = shard->ranks;
+        arena.copy = shard->rank;
+    }
+    return arena;
 }
 
 static const char *value_or_null(const char *value)
 {
     return value[0] != 0 ? value : NULL;
+}
+
+static enum transport_rope_list rope_list_of(const struct machine_shape *shape)
+{
+    if (shape->hyper.rope_scaling.kind != MODEL_ROPE_LONG)
+        return TRANSPORT_ROPE_LIST_NONE;
+    return model_rope_is_long(&shape->hyper, shape->context_tokens) ? TRANSPORT_ROPE_LIST_LONG
+                                                                    : TRANSPORT_ROPE_LIST_SHORT;
 }
 
 struct transport_options machine_shape_transport_options(const struct config *config,
@@ -149,6 +177,7 @@ struct transport_options machine_shape_transport_options(const struct config *co
                 .layer_count = shape->arena.layer_count,
                 .block_tokens = shape->arena.block_tokens,
                 .block_bytes = shape->arena.block_bytes,
+                .rope_list = rope_list_of(shape),
             },
         .block_count = shape->arena.block_count,
         .layer_stride_bytes = shape->arena.layer_stride_bytes,

@@ -1,6 +1,7 @@
 /* forward_group: the sums over ranks and the gathering that join the slices of a model (tensor
  * parallelism; shard.h). A layer has two sums of rows × hidden: after the attention's output
- * matrix, whose columns are the rank's heads, and after down. The rest of a layer needs no other
+ * matrix, whose columns are the rank's heads, and after down. Families that normalise all heads of q
+ * or k as one vector have a third sum, of two numbers a row. The rest of a layer needs no other
  * rank. The embedding's rows are divided too: a rank that does not have a token's row adds zeros.
  */
 #include "model/forward/forward_state.h"
@@ -46,6 +47,18 @@ void forward_group_add(const struct forward *f, struct compute *c, uint32_t row_
         ops->scale_add(c, h->residual_scale, count, y, x);
     else
         ops->norm_add(c, y, row_count, h->hidden, post_norm, h->norm_epsilon, x);
+}
+
+void forward_group_qk_norm(const struct forward *f, struct compute *c, const struct model_layer *w,
+                           uint32_t row_count, float *q, float *k)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    const struct model_shard *own = &f->m->shard;
+    const struct compute_group_norm norms[] = {
+        {w->q_norm, own->head_count * h->head_dim, h->head_count * h->head_dim, q},
+        {w->k_norm, own->kv_head_count * h->head_dim, h->kv_head_count * h->head_dim, k},
+    };
+    f->m->ops->group->norm(c, norms, 2, h->norm_epsilon, row_count);
 }
 
 void forward_group_logits(const struct forward *f, struct compute *c, uint32_t row_count,

@@ -131,15 +131,26 @@ static void lane_norm(const struct forward *f, const struct forward_lane *lane, 
                         lane->hidden);
 }
 
-/* Normalises q or k: each head, or all heads as one vector. */
-static void qk_norm(const struct forward *f, const struct forward_lane *lane, const float *weight,
-                    uint32_t row_count, uint32_t heads, float *x)
+/* Normalises q and k: each head, or all heads as one vector. */
+static void qk_norm(const struct forward *f, const struct forward_lane *lane,
+                    const struct model_layer *w, uint32_t row_count, float *q, float *k)
 {
     const struct model_hyper *h = &f->m->hyper;
+    const struct model_shard *own = &f->m->shard;
+    const struct compute_ops *ops = f->m->ops;
     const bool whole = h->qk_norms == FAMILY_QK_WHOLE;
-    if (weight != NULL)
-        f->m->ops->head_norm(lane->compute, weight, h->norm_epsilon, row_count, whole ? 1 : heads,
-                             whole ? heads * h->head_dim : h->head_dim, x);
+    if (h->qk_norms == FAMILY_QK_NONE)
+        return;
+    if (whole && forward_in_group(f)) {
+        forward_group_qk_norm(f, lane->compute, w, row_count, q, k);
+        return;
+    }
+    const uint32_t q_dim = (whole ? own->head_count : 1) * h->head_dim;
+    const uint32_t k_dim = (whole ? own->kv_head_count : 1) * h->head_dim;
+    ops->head_norm(lane->compute, w->q_norm, h->norm_epsilon, row_count,
+                   whole ? 1 : own->head_count, q_dim, q);
+    ops->head_norm(lane->compute, w->k_norm, h->norm_epsilon, row_count,
+                   whole ? 1 : own->kv_head_count, k_dim, k);
 }
 
 void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
@@ -151,7 +162,7 @@ void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
     const struct model_layer *w = layer->weights;
     const struct compute_matrix *const matrices[] = {w->q, w->k, w->v};
     const float *const biases[] = {w->q_bias, w->k_bias, w->v_bias};
-    const uint32_t heads = f->m->shard.head_count, kv_heads = f->m->shard.kv_head_count;
+    const uint32_t heads = f->m->shard.head_count;
     const float *lane_x = f->residual + (size_t)lane->first_row * h->hidden;
     float *lane_q = f->q + (size_t)lane->first_row * forward_q_width(f->m);
     const struct compute_batch batch = layer_batch(f, lane, layer);
@@ -172,8 +183,7 @@ void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
         for (int i = 0; i < 3; i++)
             adapters_add(f, lane, w, (enum adapter_matrix)(ADAPTER_Q + i), &part, lane->hidden,
                          results[i]);
-        qk_norm(f, lane, w->q_norm, count, heads, q);
-        qk_norm(f, lane, w->k_norm, count, kv_heads, lane->k);
+        qk_norm(f, lane, w, count, q, lane->k);
         ops->rope_store(c, layer_rope(f->m, layer), &part, &layer->kv, heads, q, lane->k, lane->v);
     }
 }

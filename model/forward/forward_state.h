@@ -216,6 +216,9 @@ const uint32_t *forward_group_ids(struct forward *f, const struct forward_batch 
  * is overwritten. */
 void forward_group_add(const struct forward *f, struct compute *c, uint32_t row_count,
                        const float *post_norm, float *y, float *x);
+/* Normalises q and k, whose heads are divided among the ranks, as one vector of all heads each. */
+void forward_group_qk_norm(const struct forward *f, struct compute *c, const struct model_layer *w,
+                           uint32_t row_count, float *q, float *k);
 /* Collects the ranks' parts of the logits in rank 0's `logits`. */
 void forward_group_logits(const struct forward *f, struct compute *c, uint32_t row_count,
                           const float *part, float *logits);

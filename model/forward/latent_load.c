@@ -58,29 +58,31 @@ static enum status open_floats(const struct loader *l, uint32_t rows, uint32_t c
     return ST_OK;
 }
 
-/* Loads one of the two matrices of newer GGUF files. */
+/* Loads one of the two matrices of newer GGUF files: those of the rank's heads. */
 static enum status load_apart(const struct loader *l, enum model_role role, uint32_t layer,
                               uint32_t cols, uint32_t rows, struct compute_matrix **out)
 {
-    const uint32_t heads = l->m->hyper.head_count;
+    const struct model_shard *own = &l->m->shard;
     float *values;
-    enum status status = load_floats(l, role, layer, cols, rows, heads, &values);
+    enum status status = load_floats(l, role, layer, cols, rows, l->m->hyper.head_count, &values);
     if (status != ST_OK)
         return status;
-    status = open_floats(l, heads * rows, cols, values, out);
+    status = open_floats(l, own->head_count * rows, cols,
+                         values + (size_t)own->head_first * rows * cols, out);
     free(values);
     return status;
 }
 
-/* Divides the matrix of keys and values, [head][plain, then value][rank]. */
+/* Divides the matrix of keys and values, [head][plain, then value][rank], for the rank's heads. */
 static enum status load_heads(const struct loader *l, uint32_t layer,
                               struct model_latent_layer *into)
 {
     const struct model_latent *h = &l->m->hyper.latent;
-    const uint32_t heads = l->m->hyper.head_count, each = h->plain + h->value;
+    const uint32_t heads = l->m->shard.head_count, each = h->plain + h->value;
     float *all = NULL, *absorb = malloc((size_t)heads * h->rank * h->plain * sizeof(float));
     float *expand = malloc((size_t)heads * h->rank * h->value * sizeof(float));
-    enum status status = load_floats(l, ROLE_KV_B, layer, h->rank, heads * each, 0, &all);
+    enum status status =
+        load_floats(l, ROLE_KV_B, layer, h->rank, l->m->hyper.head_count * each, 0, &all);
     if (status == ST_OK && (absorb == NULL || expand == NULL)) {
         free(all);
         status = error_set(l->error, ST_NO_MEMORY, "no memory for latent attention");
@@ -91,7 +93,7 @@ static enum status load_heads(const struct loader *l, uint32_t layer,
         return status;
     }
     for (uint32_t head = 0; head < heads; head++) {
-        const float *from = all + (size_t)head * each * h->rank;
+        const float *from = all + (size_t)(l->m->shard.head_first + head) * each * h->rank;
         for (uint32_t i = 0; i < h->plain; i++, from += h->rank)
             for (uint32_t j = 0; j < h->rank; j++)
                 absorb[((size_t)head * h->rank + j) * h->plain + i] = from[j];
@@ -112,7 +114,7 @@ static enum status load_query(const struct loader *l, uint32_t layer, struct mod
     const struct model_hyper *h = &l->m->hyper;
     const uint32_t rank = h->latent.q_rank;
     const struct load_part hidden = load_whole(h->hidden), low = load_whole(rank);
-    const struct load_part q = load_whole(h->head_count * (h->latent.plain + h->latent.rotated));
+    const struct load_part q = load_heads_part(l->m, h->latent.plain + h->latent.rotated);
     if (rank == 0)
         return load_matrix(l, ROLE_Q, layer, hidden, q, &into->q);
     enum status status = load_matrix(l, ROLE_Q_A, layer, hidden, low, &into->latent.q_a);

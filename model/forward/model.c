@@ -62,17 +62,23 @@ static enum status check_known(const struct loader *l)
     return ST_OK;
 }
 
-static enum status load_norm(const struct loader *l, enum model_role role, uint32_t layer,
-                             uint32_t count, const float **out)
+static enum status load_norm_part(const struct loader *l, enum model_role role, uint32_t layer,
+                                  struct load_part part, const float **out)
 {
-    enum status status = load_vector(l, role, layer, count);
+    enum status status = load_vector(l, role, layer, part.total);
     if (status != ST_OK)
         return status;
     const float factor = role == ROLE_OUTPUT_NORM ? l->m->hyper.logit_scale : 1;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < part.total; i++)
         l->host_vector[i] = (l->host_vector[i] + l->m->hyper.norm_offset) * factor;
-    *out = load_vector_copy(l, load_whole(count));
+    *out = load_vector_copy(l, part);
     return ST_OK;
+}
+
+static enum status load_norm(const struct loader *l, enum model_role role, uint32_t layer,
+                             uint32_t count, const float **out)
+{
+    return load_norm_part(l, role, layer, load_whole(count), out);
 }
 
 /* Loads a bias, if the file has it or `required`. */
@@ -117,18 +123,31 @@ static enum status load_sum_bias(const struct loader *l, enum model_role role, u
                : load_bias(l, role, layer, false, load_whole(l->m->hyper.hidden), out);
 }
 
+/* The rank's rows of q, and of k or v. */
+static struct load_part part_of_q(const struct model *m)
+{
+    return load_heads_part(m, m->hyper.head_dim);
+}
+
+static struct load_part part_of_kv(const struct model *m)
+{
+    const uint32_t dim = m->hyper.head_dim;
+    return (struct load_part){m->shard.kv_head_first * dim, m->shard.kv_head_count * dim,
+                              m->hyper.kv_head_count * dim};
+}
+
 /* Loads the norms that only some families have. */
 static enum status load_extra_norms(const struct loader *l, uint32_t i, struct model_layer *into)
 {
     const struct model_hyper *h = &l->m->hyper;
     const bool whole = h->qk_norms == FAMILY_QK_WHOLE;
-    const uint32_t q = whole ? h->head_count * h->head_dim : h->head_dim;
-    const uint32_t k = whole ? h->kv_head_count * h->head_dim : h->head_dim;
+    const struct load_part q = whole ? part_of_q(l->m) : load_whole(h->head_dim);
+    const struct load_part k = whole ? part_of_kv(l->m) : load_whole(h->head_dim);
     enum status status = ST_OK;
     if (h->qk_norms != FAMILY_QK_NONE)
-        status = load_norm(l, ROLE_Q_NORM, i, q, &into->q_norm);
+        status = load_norm_part(l, ROLE_Q_NORM, i, q, &into->q_norm);
     if (h->qk_norms != FAMILY_QK_NONE && status == ST_OK)
-        status = load_norm(l, ROLE_K_NORM, i, k, &into->k_norm);
+        status = load_norm_part(l, ROLE_K_NORM, i, k, &into->k_norm);
     if (h->post_norms && status == ST_OK)
         status = load_norm(l, ROLE_ATTENTION_POST_NORM, i, h->hidden, &into->attention_post_norm);
     if (h->post_norms && status == ST_OK)
@@ -147,21 +166,6 @@ static enum status load_sinks(const struct loader *l, uint32_t i, struct model_l
         into->sinks =
             load_vector_copy(l, (struct load_part){own->head_first, own->head_count, heads});
     return status;
-}
-
-/* The rank's rows of q, and of k or v. */
-static struct load_part part_of_q(const struct model *m)
-{
-    const uint32_t dim = m->hyper.head_dim;
-    return (struct load_part){m->shard.head_first * dim, m->shard.head_count * dim,
-                              m->hyper.head_count * dim};
-}
-
-static struct load_part part_of_kv(const struct model *m)
-{
-    const uint32_t dim = m->hyper.head_dim;
-    return (struct load_part){m->shard.kv_head_first * dim, m->shard.kv_head_count * dim,
-                              m->hyper.kv_head_count * dim};
 }
 
 static enum status load_qkv(const struct loader *l, uint32_t i, struct model_layer *into)
@@ -217,7 +221,7 @@ static enum status load_attention(const struct loader *l, uint32_t i, struct mod
     const struct model_hyper *h = &l->m->hyper;
     const struct load_part hidden = load_whole(h->hidden);
     const struct load_part q =
-        h->latent.rank != 0 ? load_whole(h->head_count * h->latent.value) : part_of_q(l->m);
+        h->latent.rank != 0 ? load_heads_part(l->m, h->latent.value) : part_of_q(l->m);
     enum status status = ST_OK;
     if (h->pre_norms)
         status = load_norm(l, ROLE_ATTENTION_NORM, i, h->hidden, &into->attention_norm);
@@ -405,10 +409,6 @@ enum status model_open(const struct model_file *file, const struct model_options
     if (hyper.experts.count > 0 && options->ops->experts == NULL)
         return error_set(error, ST_UNSUPPORTED, "devices of %s compute no models with experts",
                          options->ops->name);
-    if (!model_shard_is_whole(&shard) && hyper.qk_norms == FAMILY_QK_WHOLE)
-        return error_set(error, ST_UNSUPPORTED,
-                         "models of %s normalise all heads together, want one rank per stage",
-                         hyper.architecture);
     struct model *m = calloc(1, sizeof(*m));
     if (m == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for a model");

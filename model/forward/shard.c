@@ -72,11 +72,13 @@ static enum status check(const struct model_hyper *hyper, uint32_t rank, uint32_
                          "rank %" PRIu32 " of %" PRIu32 ", want 0 and more below as many ranks, "
                          "up to %d of them",
                          rank, ranks, MODEL_RANKS_MAX);
-    if (ranks > hyper->kv_head_count)
+    const bool latent = hyper->latent.rank != 0;
+    const uint32_t heads = latent ? hyper->head_count : hyper->kv_head_count;
+    if (ranks > heads)
         return error_set(error, ST_INVALID,
                          "tensor parallelism of %" PRIu32 " ranks: the model has %" PRIu32
-                         " KV heads, want up to as many ranks",
-                         ranks, hyper->kv_head_count);
+                         " %sheads, want up to as many ranks",
+                         ranks, heads, latent ? "" : "KV ");
     if (ranks > hyper->vocab)
         return error_set(error, ST_INVALID,
                          "tensor parallelism of %" PRIu32 " ranks: the model has %" PRIu32
@@ -96,9 +98,10 @@ enum status model_shard_of(const struct model_hyper *hyper, uint32_t rank, uint3
         if (status != ST_OK)
             return status;
     }
-    const uint32_t group = hyper->head_count / hyper->kv_head_count;
+    const bool latent = hyper->latent.rank != 0;
+    const uint32_t group = latent ? 1 : hyper->head_count / hyper->kv_head_count;
     const uint32_t vocab_unit = hyper->vocab / VOCAB_UNIT >= ranks ? VOCAB_UNIT : 1;
-    const struct share kv = share_of(hyper->kv_head_count, 1, rank, ranks);
+    const struct share heads = share_of(hyper->head_count / group, 1, rank, ranks);
     const struct model_experts *e = &hyper->experts;
     const struct share ffn = ffn_share(hyper->ffn, hyper->ffn_block, rank, ranks);
     const struct share shared = ffn_share(e->shared_ffn, e->shared_block, rank, ranks);
@@ -107,10 +110,10 @@ enum status model_shard_of(const struct model_hyper *hyper, uint32_t rank, uint3
     *out = (struct model_shard){
         .rank = rank,
         .ranks = ranks,
-        .kv_head_first = kv.first,
-        .kv_head_count = kv.count,
-        .head_first = kv.first * group,
-        .head_count = kv.count * group,
+        .kv_head_first = latent ? 0 : heads.first,
+        .kv_head_count = latent ? hyper->kv_head_count : heads.count,
+        .head_first = heads.first * group,
+        .head_count = heads.count * group,
         .ffn_first = ffn.first,
         .ffn_count = ffn.count,
         .shared_first = shared.first,

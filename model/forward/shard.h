@@ -19,6 +19,7 @@ struct model_hyper;
 /* One rank's slice of every layer. If a count does not divide evenly, the first ranks have more. */
 struct model_shard {
     uint32_t rank, ranks; /* Rank 0 of 1 has the whole layer. */
+    /* With latent attention, every rank has the one KV head: all heads read it. */
     uint32_t kv_head_first, kv_head_count;
     uint32_t head_first, head_count; /* Query heads that read these KV heads. */
     /* The range starts at a multiple of the weights' quantisation block. */
@@ -30,7 +31,7 @@ struct model_shard {
 
 /* Computes the slice of `rank` (0 to ranks - 1). Rank 0 of 0 or 1 has whole layers. Returns
  * ST_INVALID for a rank out of range, or if a range of some rank would be empty: there are more
- * ranks than KV heads, than blocks of the feed-forward, than experts, or than tokens in the
+ * ranks than KV heads (with latent attention, than heads), than blocks of the feed-forward, than experts, or than tokens in the
  * vocabulary. */
 enum status model_shard_of(const struct model_hyper *hyper, uint32_t rank, uint32_t ranks,
                            struct model_shard *out, struct error *error);

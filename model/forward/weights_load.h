@@ -26,6 +26,13 @@ static inline struct load_part load_whole(uint32_t count)
     return (struct load_part){0, count, count};
 }
 
+/* Returns the rows, or columns, of the rank's query heads in a matrix that has `each` for a head. */
+static inline struct load_part load_heads_part(const struct model *m, uint32_t each)
+{
+    return (struct load_part){m->shard.head_first * each, m->shard.head_count * each,
+                              m->hyper.head_count * each};
+}
+
 /* Returns true if the model's files have this tensor. */
 bool tensor_is_there(const struct loader *l, enum model_role role, uint32_t layer);
 

@@ -1,5 +1,5 @@
 /* Goal: the ranks of a group on one host compute the same sums to the bit, in the order of ranks,
- * for any number of values. A rank that dies, leaves or never joins ends the other ranks' waits
+ * for any number of values, and norms of rows that they share. A rank that dies, leaves or never joins ends the other ranks' waits
  * with an error that names it. Waiting ranks sleep, and nothing is left behind. Method: two to five
  * processes with a CPU device each, compared with sums computed by hand from numbers whose sum
  * depends on the order. */
@@ -177,11 +177,76 @@ static void check_gather(struct compute *c, uint32_t rank, uint32_t ranks, uint3
     free(part);
 }
 
+/* Column `col` of the row's columns on rank `rank`. */
+static float norm_number(uint32_t rank, uint32_t row, uint32_t col)
+{
+    return (float)(random_at(seed + 100 + rank, (uint64_t)row * 1000 + col) % 2001) / 1000 - 1;
+}
+
+static uint32_t norm_cols(uint32_t rank, uint32_t i)
+{
+    return 5 + 16 * i + 3 * rank;
+}
+
+static void check_norm_row(const float *x, uint32_t rank, uint32_t ranks, uint32_t i, uint32_t row)
+{
+    double sum = 0, cols = 0;
+    for (uint32_t r = 0; r < ranks; r++)
+        for (uint32_t col = 0; col < norm_cols(r, i); col++, cols++)
+            sum += pow((double)norm_number(r, row, col), 2);
+    for (uint32_t col = 0; col < norm_cols(rank, i); col++) {
+        const double want = (double)norm_number(rank, row, col) / sqrt(sum / cols + 1e-3) * 2;
+        CHECKF(fabs((double)x[col] - want) < 1e-5, "row %u, column %u of rank %u: %g, want %g", row,
+               col, rank, (double)x[col], want);
+    }
+}
+
+/* Normalises two arrays of rows, all at once and row by row: the bits are equal. */
+static void check_norms(struct compute *c, uint32_t rank, uint32_t ranks, uint32_t rows)
+{
+    struct compute_group_norm norms[2], alone[2];
+    float weights[64];
+    for (uint32_t i = 0; i < 64; i++)
+        weights[i] = 2;
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t cols = norm_cols(rank, i);
+        norms[i] = (struct compute_group_norm){
+            .weight = weights, .cols = cols, .x = malloc((size_t)rows * cols * sizeof(float))};
+        alone[i] = norms[i];
+        alone[i].x = malloc(cols * sizeof(float));
+        for (uint32_t r = 0; r < ranks; r++)
+            norms[i].cols_all += norm_cols(r, i);
+        alone[i].cols_all = norms[i].cols_all;
+        for (uint32_t row = 0; row < rows; row++)
+            for (uint32_t col = 0; col < cols; col++)
+                norms[i].x[(size_t)row * cols + col] = norm_number(rank, row, col);
+    }
+    ops->group->norm(c, norms, 2, 1e-3f, rows);
+    for (uint32_t row = 0; row < rows; row += 1 + rows / 7) {
+        for (uint32_t i = 0; i < 2; i++)
+            for (uint32_t col = 0; col < norms[i].cols; col++)
+                alone[i].x[col] = norm_number(rank, row, col);
+        ops->group->norm(c, alone, 2, 1e-3f, 1);
+        for (uint32_t i = 0; i < 2; i++) {
+            const float *x = norms[i].x + (size_t)row * norms[i].cols;
+            check_norm_row(x, rank, ranks, i, row);
+            CHECK(memcmp(x, alone[i].x, norms[i].cols * sizeof(float)) == 0);
+        }
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        free(norms[i].x);
+        free(alone[i].x);
+    }
+}
+
 static void test_sums(struct compute *c, uint32_t rank, uint32_t ranks)
 {
     struct error error = {0};
     joined(c, rank, ranks);
     check_sums(c, rank, ranks);
+    check_norms(c, rank, ranks, 1);
+    check_norms(c, rank, ranks, 9);
+    check_norms(c, rank, ranks, 33333); /* More sums than one exchange takes. */
     check_gather(c, rank, ranks, 1, 1);
     check_gather(c, rank, ranks, 9, 33);
     check_gather(c, rank, ranks, 3, 50001);

@@ -1,6 +1,6 @@
 /* Goal: between two machines, each with any tensor parallelism and any stages, every byte of every
- * KV head of every layer of a prompt's blocks reaches the process that needs it, once; data without
- * a destination is reported, not lost. Method: all processes of both machines over the loopback
+ * KV head of every layer of a prompt's blocks reaches each process that needs it, once, whether the
+ * ranks of a stage divide the heads or have copies of them; data without a destination is reported, not lost. Method: all processes of both machines over the loopback
  * transport, with source bytes that identify themselves; then processes that do not fit, with the
  * name of what is missing. */
 #include "tests/check.h"
@@ -49,6 +49,8 @@ struct machine {
 };
 
 static uint32_t heads; /* KV heads of the model. */
+static bool copied;    /* Every rank of a stage has all heads. */
+static uint32_t source_ranks, target_ranks;
 static struct machine source, target;
 static kv_block_id source_blocks[BLOCKS], target_blocks[BLOCKS];
 
@@ -173,8 +175,14 @@ static void machine_open(struct machine *m, const char *name, uint32_t ranks, bo
                                             .last_layer = end};
             stage->first_head = rank * few + (rank < more ? rank : more);
             stage->last_head = stage->first_head + few + (rank < more ? 1 : 0);
+            if (copied) {
+                stage->first_head = 0;
+                stage->last_head = heads;
+            }
             process_open(&m->processes[m->count], name, m->count, stage);
             memcpy(stage->address, m->processes[m->count].name, LIMIT_NAME_BYTES);
+            m->processes[m->count].arena.copies = copied ? ranks : 0;
+            m->processes[m->count].arena.copy = copied ? rank : 0;
             m->count++;
         }
         layer = end;
@@ -255,16 +263,18 @@ static void target_check(uint32_t path, uint32_t first, uint32_t count)
                                "%s: layer %u, head %u, block %u", p->name, layer, head, index);
                 }
     }
-    /* Each byte was written exactly once. The pool counts the same bytes: a process counts the
+    /* Each byte was written exactly once to each copy. The pool counts the same bytes: a process counts the
      * bytes of its arena's blocks, a head with stages those of all stage processes. */
-    CHECK(landed == (uint64_t)count * heads * HEAD_BYTES * LAYERS);
+    const uint64_t once = (uint64_t)count * heads * HEAD_BYTES * LAYERS;
+    CHECK(landed == once * (copied ? target_ranks : 1));
     uint64_t counted = 0;
     for (uint32_t i = 0; i < source.count; i++)
         /* Of the replicas, only the one on the request's path pushes. */
         if (source.stages[i].paths & 1)
             counted += count * source.processes[i].arena.block_bytes *
                        source.processes[i].arena.layer_count;
-    CHECK(counted == landed && counted == count * whole().block_bytes * LAYERS);
+    CHECK(counted == once * (copied ? source_ranks : 1) &&
+          once == count * whole().block_bytes * LAYERS);
 }
 
 static uint32_t link_all(void)
@@ -297,7 +307,7 @@ static enum status write_layer(struct kv_targets *targets, uint32_t number, uint
     return status;
 }
 
-static void test_move(uint32_t source_ranks, uint32_t target_ranks)
+static void test_move(void)
 {
     uint32_t path = draw(PATHS), first = draw(BLOCKS), count = 1 + draw(BLOCKS - first);
     machine_open(&source, "p0", source_ranks, false);
@@ -519,11 +529,17 @@ int main(void)
     seed = test_seed();
     for (uint32_t round = 0; round < 4; round++)
         for (size_t m = 0; m < sizeof(models) / sizeof(models[0]); m++)
-            for (uint32_t s = 1; s <= RANKS_MAX && s <= models[m]; s++)
-                for (uint32_t t = 1; t <= RANKS_MAX && t <= models[m]; t++) {
-                    heads = models[m]; /* One of the models has 3 heads over 2 ranks. */
-                    test_move(s, t);
-                }
+            for (uint32_t ranks = 0; ranks < RANKS_MAX * RANKS_MAX; ranks++) {
+                heads = models[m]; /* One of the models has 3 heads over 2 ranks. */
+                source_ranks = 1 + ranks / RANKS_MAX;
+                target_ranks = 1 + ranks % RANKS_MAX;
+                if (source_ranks <= heads && target_ranks <= heads)
+                    test_move();
+                heads = 1;
+                copied = true;
+                test_move();
+                copied = false;
+            }
     test_refused();
     test_regions();
     for (uint32_t rank = 0; rank < 3; rank++)

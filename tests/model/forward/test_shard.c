@@ -86,6 +86,27 @@ static void refused(const struct model_hyper *h, uint32_t rank, uint32_t ranks, 
     CHECKF(strstr(error.text, said) != NULL, "\"%s\" lacks \"%s\"", error.text, said);
 }
 
+/* With latent attention, heads are divided, and every rank has the KV. */
+static void test_latent(void)
+{
+    struct model_hyper h = shapes[0].hyper;
+    struct error error = {0};
+    h.latent.rank = 512;
+    h.head_count = 10;
+    h.kv_head_count = 1;
+    for (uint32_t ranks = 1; ranks <= h.head_count; ranks++) {
+        struct cover heads = {.unit_max = 1};
+        for (uint32_t rank = 0; rank < ranks; rank++) {
+            struct model_shard s;
+            CHECKF(model_shard_of(&h, rank, ranks, &s, &error) == ST_OK, "%s", error.text);
+            CHECK(s.kv_head_first == 0 && s.kv_head_count == 1);
+            cover_next(&heads, s.head_first, s.head_count);
+        }
+        CHECK(heads.end == h.head_count);
+    }
+    refused(&h, 0, 11, "11 ranks: the model has 10 heads");
+}
+
 static void test_refused(void)
 {
     struct model_hyper h = shapes[0].hyper;
@@ -122,6 +143,7 @@ int main(void)
             test_cover(&experts, ranks);
         printf("%s: up to %u ranks\n", shapes[i].name, h->kv_head_count);
     }
+    test_latent();
     test_refused();
     return 0;
 }
