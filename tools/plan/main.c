@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/cores.h"
+#include "tools/plan/failures.h"
 #include "tools/plan/picture.h"
 #include "tools/plan/print.h"
 #include "tools/plan/setup.h"
@@ -92,6 +93,8 @@ static enum status plan_run(const struct plan_options *options, int argc, char *
         fprintf(stderr, "cleave plan: %llu simulations from %s\n",
                 (unsigned long long)memo.entries_read, options->journal);
     status = plan_search_run(&search, error);
+    if (status == ST_OK && options->mtbf > 0)
+        status = plan_failures_run(&search, options->mtbf, options->repair, error);
     if (status == ST_OK)
         fprintf(stderr, "cleave plan: %llu simulations, %.1f s, %.1f s of CPU\n",
                 (unsigned long long)search.runs,

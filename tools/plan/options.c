@@ -21,6 +21,8 @@ static const struct option_entry entries[] = {
     {"clusters", "KINDS", OPTION_TEXTS, FIELD(clusters), 0, PLAN_TEXTS_MAX, {NULL}, NULL, "PROMPT+TOKEN: kinds of the two pools; KIND: one mixed pool; paper: the paper's six; may be repeated (default: all)"},
     {"least", "WHAT", OPTION_TEXT, FIELD(minimize), 0, 0, {NULL}, "cost", "what to minimize at a fixed rate: cost, power or machines"},
     {"slo", "LIMITS", OPTION_TEXT, FIELD(slo), 0, 0, {NULL}, NULL, "slowdowns at P50/P90/P99 of TTFT, TBT and E2E (default: 2/3/6,1.25/1.5/5,1.25/1.5/5)"},
+    {"mtbf", "S", OPTION_REAL, FIELD(mtbf), 0, 1e12, {NULL}, "0", "with --profile: also simulate the plans with machines that fail every S seconds on average, with and without kv/checkpoint; 0: not"},
+    {"repair", "S", OPTION_REAL, FIELD(repair), 0, 1e9, {NULL}, "60", "seconds until a failed machine is back"},
     {"step", "X", OPTION_REAL, FIELD(step), 0.001, 1e6, {NULL}, "5", "rates are multiples of X requests per second"},
     {"rate-most", "X", OPTION_REAL, FIELD(rate_max), 0.001, 1e6, {NULL}, "300", "highest rate to try"},
     {"machines-most", "N", OPTION_WHOLE, FIELD(machines_max), 1, 1000, {NULL}, "100", "largest number of machines of a plan"},
@@ -49,6 +51,8 @@ static enum status check(void *out, struct error *error)
         return error_set(error, ST_USAGE, "--model: --table FILE is missing");
     if (o->cores > 0 && o->profile == NULL)
         return error_set(error, ST_USAGE, "--cores: --profile FILE is missing");
+    if (o->mtbf > 0 && o->profile == NULL)
+        return error_set(error, ST_USAGE, "--mtbf: --profile FILE is missing");
     if (o->budgets.count == 0)
         return error_set(error, ST_USAGE,
                          "--fixed is missing: want cost=X, power=X, machines=N or rate=X");

@@ -23,11 +23,13 @@ struct plan_options {
     struct option_texts clusters; /* "PROMPT+TOKEN" or "KIND"; none = all. */
     struct option_texts budgets;  /* Budgets, such as "cost=100" or "rate=50". */
     const char *minimize;         /* What to minimize if the rate is fixed. */
-    const char *slo;              /* NULL = the SLO of the Splitwise paper. */
-    double step;                  /* Rates are multiples of this, in requests per second. */
-    double rate_max;              /* Highest rate to try, in requests per second. */
-    uint64_t machines_max;        /* Most machines of a plan. */
-    double duration;              /* Seconds of arrivals. */
+    double mtbf;   /* Mean seconds until a machine fails; 0 = goodput with failures is not asked. */
+    double repair; /* Seconds until a failed machine is back. */
+    const char *slo;       /* NULL = the SLO of the Splitwise paper. */
+    double step;           /* Rates are multiples of this, in requests per second. */
+    double rate_max;       /* Highest rate to try, in requests per second. */
+    uint64_t machines_max; /* Most machines of a plan. */
+    double duration;       /* Seconds of arrivals. */
     uint64_t seed;
     uint64_t workers;    /* Threads of the search; 0 = one per core. */
     bool all_boundaries; /* Find the boundary of every split (search.h). */

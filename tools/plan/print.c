@@ -100,6 +100,40 @@ static void splits_print(const struct plan_search *search, FILE *out)
     }
 }
 
+/* ---- failures ---- */
+
+static void goodput_print(const struct plan_cell *cell, const char *mix, const char *failures,
+                          const char *checkpoint, const struct plan_goodput *g, FILE *out)
+{
+    fprintf(out, "%-18s %-24s %8s %10s %8.3g %9llu %9llu %8.0f/%-8.0f %12llu %10.1f\n", cell->name,
+            mix, failures, checkpoint, g->good_per_s, (unsigned long long)g->failures,
+            (unsigned long long)g->affected, 1e3 * g->pause_s_p50, 1e3 * g->pause_s_p99,
+            (unsigned long long)g->recomputed_tokens, (double)g->copied_bytes / 1e6);
+}
+
+/* What failures cost the plans, and what checkpoints save. */
+static void failures_print(const struct plan_search *search, FILE *out)
+{
+    bool first = true;
+    for (uint32_t c = 0; c < search->cell_count; c++) {
+        const struct plan_cell *cell = &search->cells[c];
+        char text[96];
+        if (!cell->found || !cell->goodput[PLAN_GOODPUT_FAILS].known)
+            continue;
+        if (first)
+            fprintf(out, "\n%-18s %-24s %8s %10s %8s %9s %9s %17s %12s %10s\n", "cluster",
+                    "machines", "failures", "checkpoint", "good/s", "deaths", "affected",
+                    "pause ms P50/P99", "recomputed", "MB copied");
+        first = false;
+        mix_text(search->inputs, &cell->best, text);
+        goodput_print(cell, text, "no", "off", &cell->goodput[PLAN_GOODPUT_WHOLE], out);
+        goodput_print(cell, text, "yes", "off", &cell->goodput[PLAN_GOODPUT_FAILS], out);
+        goodput_print(cell, text, "yes", "idle", &cell->goodput[PLAN_GOODPUT_COPIES], out);
+    }
+    if (!first)
+        fprintf(out, "good: requests whose three ratios are all below their limits of P99.\n");
+}
+
 void plan_print(const struct plan_search *search, FILE *out)
 {
     for (uint32_t c = 0; c < search->cell_count; c++) {
@@ -115,6 +149,7 @@ void plan_print(const struct plan_search *search, FILE *out)
         if (search->cells[c].machines_cut)
             fprintf(out, "%s, %s: has room for more machines than --machines-most %u.\n",
                     search->cells[c].budget, search->cells[c].name, search->machines_max);
+    failures_print(search, out);
     splits_print(search, out);
 }
 
@@ -151,6 +186,14 @@ static json_t *mix_json(const struct plan_inputs *inputs, const struct plan_mix 
                         json_string(inputs->kinds[mix->token_kind].hardware.name));
     json_object_set_new(json, "token_machines", json_integer(mix->tokens));
     return json;
+}
+
+static json_t *goodput_json(const struct plan_goodput *g)
+{
+    return json_pack("{s:f, s:I, s:I, s:f, s:f, s:I, s:I}", "good_per_s", g->good_per_s, "failures",
+                     (json_int_t)g->failures, "affected", (json_int_t)g->affected, "pause_s_p50",
+                     g->pause_s_p50, "pause_s_p99", g->pause_s_p99, "recomputed_tokens",
+                     (json_int_t)g->recomputed_tokens, "copied_bytes", (json_int_t)g->copied_bytes);
 }
 
 /* Lists the boundary of each solved split: prompt machines, token machines, rate. */
@@ -195,6 +238,13 @@ static json_t *cell_json(const struct plan_search *search, const struct plan_cel
     json_object_set_new(plan, "ms", nine_json(cell->outcome.ms));
     json_object_set_new(plan, "slowdown", nine_json(cell->outcome.slo.slowdowns));
     json_object_set_new(plan, "worst_of_limit", json_real(cell->outcome.worst_ratio));
+    if (cell->goodput[PLAN_GOODPUT_FAILS].known)
+        json_object_set_new(plan, "goodput",
+                            json_pack("{s:o, s:o, s:o}", "no_failures",
+                                      goodput_json(&cell->goodput[PLAN_GOODPUT_WHOLE]), "failures",
+                                      goodput_json(&cell->goodput[PLAN_GOODPUT_FAILS]),
+                                      "failures_checkpoint_idle",
+                                      goodput_json(&cell->goodput[PLAN_GOODPUT_COPIES])));
     json_object_set_new(json, "plan", plan);
     return json;
 }

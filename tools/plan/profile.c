@@ -69,7 +69,8 @@ static enum status machines_add(struct workplace *w, const struct plan_inputs *i
 }
 
 static enum status run(struct workplace *w, const struct plan_inputs *inputs,
-                       const struct plan_mix *mix, double rate_per_s, struct sim_usage *usage,
+                       const struct plan_mix *mix, double rate_per_s,
+                       const struct plan_failures *failures, struct sim_usage *usage,
                        struct error *error)
 {
     struct sim_trace trace;
@@ -77,9 +78,12 @@ static enum status run(struct workplace *w, const struct plan_inputs *inputs,
                                             .config = &w->config,
                                             .message_s = MESSAGE_S,
                                             .cores = inputs->cores,
-                                            .seed = 1,
+                                            .failure_s = failures->mtbf_s,
+                                            .repair_s = failures->repair_s,
+                                            .seed = failures->seed,
                                             .usage = usage};
     plan_profile_config(&w->config);
+    snprintf(w->config.kv.checkpoint, sizeof(w->config.kv.checkpoint), "%s", failures->checkpoint);
     w->hosts.profile = inputs->profile;
     enum status status = machines_add(w, inputs, mix, false, error);
     if (status == ST_OK)
@@ -99,6 +103,7 @@ enum status plan_profile_run(const struct plan_inputs *inputs, const struct plan
                              struct quantiles seconds_out[SLO_MEASURES], struct sim_usage *usage,
                              struct splitwise_totals *totals, struct error *error)
 {
+    const struct plan_failures none = {.checkpoint = "off", .seed = 1};
     struct workplace *w = calloc(1, sizeof(*w));
     *totals = (struct splitwise_totals){.requests = 0};
     if (w == NULL)
@@ -106,7 +111,7 @@ enum status plan_profile_run(const struct plan_inputs *inputs, const struct plan
     enum status status = sim_report_open(&w->report, NULL, true, error);
     w->report.slo.reference = &inputs->slo_curve;
     if (status == ST_OK)
-        status = run(w, inputs, mix, rate_per_s, usage, error);
+        status = run(w, inputs, mix, rate_per_s, &none, usage, error);
     *slo = w->report.slo;
     seconds_out[SLO_TTFT] = w->report.ttft;
     seconds_out[SLO_TBT] = w->report.tbt;
@@ -115,5 +120,30 @@ enum status plan_profile_run(const struct plan_inputs *inputs, const struct plan
     totals->unended = (uint32_t)(w->report.outcomes[SIM_REFUSED] + w->report.outcomes[SIM_FAILED]);
     totals->last_s = w->totals.last_s;
     free(w); /* The profile belongs to the inputs, so the hosts are not closed. */
+    return status;
+}
+
+enum status plan_profile_goodput(const struct plan_inputs *inputs, const struct plan_mix *mix,
+                                 double rate_per_s, const struct plan_failures *failures,
+                                 struct plan_goodput *out, struct quantiles *pauses,
+                                 struct error *error)
+{
+    struct workplace *w = calloc(1, sizeof(*w));
+    if (w == NULL)
+        return error_set(error, ST_NO_MEMORY, "out of memory");
+    enum status status = sim_report_open(&w->report, NULL, false, error);
+    w->report.slo.reference = &inputs->slo_curve;
+    for (int measure = 0; measure < SLO_MEASURES; measure++)
+        w->report.good_below[measure] = inputs->limits[measure][SLO_QUANTILES - 1];
+    if (status == ST_OK)
+        status = run(w, inputs, mix, rate_per_s, failures, NULL, error);
+    out->good += w->report.good;
+    for (uint32_t i = 0; i < w->hosts.count; i++)
+        out->failures += w->totals.hosts[i].failures;
+    out->affected += w->report.affected;
+    out->recomputed_tokens += w->report.recomputed_tokens;
+    out->copied_bytes += w->totals.copied_bytes;
+    quantiles_merge(pauses, &w->report.pause);
+    free(w);
     return status;
 }

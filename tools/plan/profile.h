@@ -1,8 +1,8 @@
 /* plan_profile: simulates a mix of machines with times from a profile (profile/profile.h), with the
  * gateway's scheduler and the machines' own schedulers (sim_run.h) and with the config's defaults.
  * try.c calls plan_profile_run on any worker thread of a search: every call works on its own
- * memory. setup.c and splits.c call the other functions on the main thread. It does not judge
- * whether the SLO is met: try.c does. */
+ * memory. setup.c, splits.c and failures.c call the other functions on the main thread. It does not
+ * judge whether the SLO is met: try.c does. */
 #ifndef TOOLS_PLAN_PROFILE_H
 #define TOOLS_PLAN_PROFILE_H
 
@@ -30,5 +30,20 @@ enum status plan_profile_run(const struct plan_inputs *inputs, const struct plan
                              double rate_per_s, struct slo *slo,
                              struct quantiles seconds_out[SLO_MEASURES], struct sim_usage *usage,
                              struct splitwise_totals *totals, struct error *error);
+
+/* How machines fail in a simulation. */
+struct plan_failures {
+    double mtbf_s;          /* Mean time until a machine fails; 0 = none fails. */
+    double repair_s;        /* Time until it is up again. */
+    const char *checkpoint; /* Value of kv/checkpoint. */
+    uint64_t seed;          /* Seed of the failures. */
+};
+
+/* Simulates the whole trace with failures. Adds to the counts of *out, and to `pauses` the longest
+ * gap of each request that lost a machine. */
+enum status plan_profile_goodput(const struct plan_inputs *inputs, const struct plan_mix *mix,
+                                 double rate_per_s, const struct plan_failures *failures,
+                                 struct plan_goodput *out, struct quantiles *pauses,
+                                 struct error *error);
 
 #endif

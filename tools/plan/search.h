@@ -68,6 +68,7 @@ struct plan_cell {
     struct plan_mix best;
     double best_rate_per_s;      /* Highest rate of the best mix, or the fixed rate. */
     struct plan_outcome outcome; /* Outcome of the best mix at its rate. */
+    struct plan_goodput goodput[PLAN_GOODPUTS]; /* Filled by plan_failures_run. */
 };
 
 struct plan_search {

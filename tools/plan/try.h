@@ -64,6 +64,29 @@ static inline const struct machine_split *plan_mix_split(const struct plan_input
     return prompts ? kind->prompt_split : kind->token_split;
 }
 
+/* The simulations of plan_failures. */
+enum {
+    PLAN_GOODPUT_WHOLE,  /* No machine fails. */
+    PLAN_GOODPUT_FAILS,  /* Machines fail. */
+    PLAN_GOODPUT_COPIES, /* Machines fail, and answers have checkpoints (kv/checkpoint "idle"). */
+    PLAN_GOODPUTS
+};
+
+/* What a mix serves if its machines fail. A good request is done, and none of its three slowdowns
+ * reaches the SLO's limit at P99. */
+struct plan_goodput {
+    bool known;        /* False: not simulated. */
+    uint64_t good;     /* Good requests. */
+    double good_per_s; /* Good requests per second of arrivals. */
+    uint64_t failures;
+    uint64_t affected;          /* Requests that lost a machine. */
+    uint64_t recomputed_tokens; /* Tokens that these computed again. */
+    uint64_t copied_bytes;
+    /* Longest gap between two tokens of each affected request, in seconds. */
+    double pause_s_p50;
+    double pause_s_p99;
+};
+
 /* What a simulation of a mix found. */
 struct plan_outcome {
     bool met; /* The SLO is met. */

@@ -16,6 +16,15 @@ void quantiles_add(struct quantiles *values, double value)
     values->buckets[bucket]++;
 }
 
+void quantiles_merge(struct quantiles *into, const struct quantiles *from)
+{
+    into->count += from->count;
+    into->sum += from->sum;
+    into->most = from->most > into->most ? from->most : into->most;
+    for (uint32_t i = 0; i < QUANTILES_BUCKETS; i++)
+        into->buckets[i] += from->buckets[i];
+}
+
 double quantiles_at(const struct quantiles *values, double q)
 {
     double before = 0;

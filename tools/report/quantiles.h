@@ -18,6 +18,8 @@ struct quantiles { /* All 0 = no values. */
 
 /* Adds a value ≥ 0. For quantiles_at, values below 1e-6 count as 0. */
 void quantiles_add(struct quantiles *values, double value);
+/* Adds all values of `from` to `into`. */
+void quantiles_merge(struct quantiles *into, const struct quantiles *from);
 /* Returns the value below which a share q (0 to 1) of all values lies, exact to 0.2 %; 0 = no
  * values. */
 double quantiles_at(const struct quantiles *values, double q);

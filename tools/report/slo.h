@@ -34,6 +34,11 @@ extern const double slo_limits[SLO_MEASURES][SLO_QUANTILES];
 /* Adds a request that is done. tbt_s: mean time between its tokens. */
 void slo_request_add(struct slo *slo, uint32_t prompt_tokens, uint32_t output_tokens, double ttft_s,
                      double tbt_s, double e2e_s);
+/* Returns true if each slowdown of a request that is done is below its limit. Requires
+ * slo->reference. */
+bool slo_request_is_below(const struct slo *slo, uint32_t prompt_tokens, uint32_t output_tokens,
+                          double ttft_s, double tbt_s, double e2e_s,
+                          const double limits[SLO_MEASURES]);
 /* Computes the slowdowns so far and compares them with slo_limits. */
 void slo_result(const struct slo *slo, struct slo_result *out);
 

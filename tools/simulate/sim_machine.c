@@ -50,13 +50,15 @@ enum status sim_machine_open(const struct sim_machine_options *options, struct s
     m->options = *options;
     m->block_tokens = config->kv.block_tokens;
     uint64_t blocks = options->host->kv_tokens / m->block_tokens;
-    m->blocks = m->blocks_free = blocks < BLOCKS_MAX ? (uint32_t)blocks : BLOCKS_MAX;
+    m->blocks = blocks < BLOCKS_MAX ? (uint32_t)blocks : BLOCKS_MAX;
     for (uint32_t i = 0; i < HALF; i++) {
         m->free_slots[0][i] = HALF - 1 - i;
         m->free_slots[1][i] = SLOTS - 1 - i;
     }
     m->free_counts[0] = m->free_counts[1] = HALF;
-    enum status status = paths_open(m);
+    enum status status = sim_cache_open(&m->cache, m->blocks);
+    if (status == ST_OK)
+        status = paths_open(m);
     if (status == ST_OK)
         status = sched_open(m);
     if (status == ST_OK) {
@@ -80,6 +82,7 @@ void sim_machine_close(struct sim_machine *m)
     sched_memory_close(m->memory);
     sched_machine_close(m->sched);
     free(m->flights);
+    sim_cache_close(&m->cache);
     free(m);
 }
 
@@ -142,25 +145,45 @@ static enum status task_add(struct sim_machine *m, const struct sim_task *task,
     return ST_OK;
 }
 
+/* Takes `count` free blocks, first those of the run `from`. Requires that there are as many. */
+static void blocks_take(struct sim_machine *m, sim_cache_id from, uint32_t count)
+{
+    uint32_t own = sim_cache_take_run(&m->cache, from);
+    if (own > count)
+        sim_cache_add(&m->cache, own - count);
+    else
+        sim_cache_take(&m->cache, count - own);
+}
+
 void sim_task_begin(struct sim_machine *m, struct sim_task *task)
 {
     task_state_set(task, TASK_BEGUN);
-    assert(task->blocks <= m->blocks_free);
-    m->blocks_free -= task->blocks;
+    blocks_take(m, task->from, task->blocks);
     m->prompt_holders += task->blocks > 0;
 }
 
+static uint32_t blocks_held(const struct sim_machine *m, sched_slot slot)
+{
+    const struct sim_task *task = &m->tasks[slot];
+    if (task->kind == TASK_PROMPT)
+        return task->state > TASK_WAITING ? task->blocks : 0;
+    const struct sched_memory_blocks *blocks = sched_memory_blocks(m->memory, slot);
+    return blocks->granted ? blocks->count : 0;
+}
+
+/* The blocks whose KV is kept are used again after the others. */
 void sim_task_end(struct sim_machine *m, sched_slot slot)
 {
     struct sim_task *task = &m->tasks[slot];
     int half = task->kind == TASK_RESERVE;
+    uint32_t blocks = blocks_held(m, slot);
+    uint32_t kept = task->into_blocks < blocks ? task->into_blocks : blocks;
+    sim_cache_add(&m->cache, blocks - kept);
+    if (task->into != 0)
+        sim_cache_fill(&m->cache, task->into, kept);
     if (task->kind == TASK_RESERVE) {
-        const struct sched_memory_blocks *blocks = sched_memory_blocks(m->memory, slot);
-        m->blocks_free += blocks->granted ? blocks->count : 0;
         sched_memory_remove(m->memory, slot);
     } else {
-        uint32_t blocks = task->state > TASK_WAITING ? task->blocks : 0;
-        m->blocks_free += blocks;
         m->prompt_holders -= blocks > 0;
         sched_machine_remove(m->sched, slot);
     }
@@ -174,7 +197,8 @@ enum status sim_machine_reserve(struct sim_machine *m, const struct sim_reserve 
     struct sim_task task = {.kind = TASK_RESERVE,
                             .request = r->request,
                             .tokens = r->prompt_tokens,
-                            .path = sched_paths_next(&m->paths)};
+                            .path = sched_paths_next(&m->paths),
+                            .from = r->kept};
     enum status status = task_add(m, &task, slot_out);
     if (status == ST_OK)
         sched_memory_reserve(m->memory, *slot_out,
@@ -187,19 +211,25 @@ enum status sim_machine_reserve(struct sim_machine *m, const struct sim_reserve 
     return status;
 }
 
-enum status sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t tokens,
-                               sched_slot reserved, const struct sched_rank *rank,
+/* The blocks of the cached tokens count too: they are no longer free while the prompt reads them. */
+enum status sim_machine_prompt(struct sim_machine *m, const struct sim_prompt *p,
                                sched_slot *slot_out)
 {
-    bool local = reserved != SCHED_NO_SLOT;
+    bool local = p->reserved != SCHED_NO_SLOT;
     const struct sched_memory_options *memory = sched_memory_options(m->memory);
-    struct sim_task task = {.kind = TASK_PROMPT,
-                            .request = request,
-                            .blocks = local ? 0 : sched_memory_blocks_of(memory, tokens, true),
-                            .path = local ? m->tasks[reserved].path : sched_paths_next(&m->paths)};
+    assert(p->cached < p->tokens);
+    struct sim_task task = {
+        .kind = TASK_PROMPT,
+        .request = p->request,
+        .tokens = p->cached,
+        .from = local ? 0 : p->kept,
+        .blocks = local ? 0 : sched_memory_blocks_of(memory, p->tokens, true),
+        .path = local ? m->tasks[p->reserved].path : sched_paths_next(&m->paths),
+    };
     enum status status = task_add(m, &task, slot_out);
     if (status == ST_OK)
-        sched_machine_prompt_add(m->sched, *slot_out, task.path, tokens, task.blocks, rank);
+        sched_machine_prompt_add(m->sched, *slot_out, task.path, p->tokens - p->cached, task.blocks,
+                                 &p->rank);
     return status;
 }
 
@@ -221,6 +251,53 @@ void sim_machine_remove(struct sim_machine *m, sched_slot slot)
         sched_machine_stop(m->sched, slot);
 }
 
+/* ---- KV that stays in the prefix cache ---- */
+
+struct sim_kept sim_machine_keep(struct sim_machine *m, sched_slot slot, uint32_t tokens)
+{
+    struct sim_task *task = &m->tasks[slot];
+    const struct layer_groups *groups = &sched_memory_options(m->memory)->groups;
+    uint32_t spans = tokens / m->block_tokens;
+    if (blocks_held(m, slot) == 0 || spans == 0 || task->into != 0)
+        return (struct sim_kept){.tokens = 0};
+    task->into = sim_cache_begin(&m->cache);
+    task->into_blocks = task->into != 0 ? spans * layer_groups_count(groups) : 0;
+    return (struct sim_kept){.tokens = task->into != 0 ? spans * m->block_tokens : 0,
+                             .id = task->into};
+}
+
+uint32_t sim_machine_kept_tokens(const struct sim_machine *m, const struct sim_kept *kept)
+{
+    const struct layer_groups *groups = &sched_memory_options(m->memory)->groups;
+    uint64_t spans = sim_cache_count(&m->cache, kept->id) / layer_groups_count(groups);
+    uint64_t tokens = spans * m->block_tokens;
+    return tokens < kept->tokens ? (uint32_t)tokens : kept->tokens;
+}
+
+void sim_machine_forget(struct sim_machine *m, const struct sim_kept *kept)
+{
+    sim_cache_forget(&m->cache, kept->id);
+}
+
+bool sim_machine_copy(struct sim_machine *m, uint32_t request, uint32_t tokens,
+                      const struct sim_kept *kept, sched_slot *slot_out)
+{
+    struct sim_task task = {.kind = TASK_RESERVE, .request = request, .tokens = tokens};
+    sim_cache_id from = kept != NULL ? kept->id : 0;
+    if (task_add(m, &task, slot_out) != ST_OK)
+        return false;
+    sched_memory_copy_add(m->memory, *slot_out, tokens);
+    uint32_t blocks = sched_memory_blocks(m->memory, *slot_out)->count;
+    uint32_t own = sim_cache_count(&m->cache, from);
+    own = own < blocks ? own : blocks;
+    if (!sched_memory_copy_grant(m->memory, *slot_out, blocks - own, m->cache.blocks - own)) {
+        sim_task_end(m, *slot_out);
+        return false;
+    }
+    blocks_take(m, from, blocks);
+    return true;
+}
+
 /* ---- memory: the decisions of sched_memory ---- */
 
 /* Frees the request's blocks and reports that it lost them. */
@@ -235,11 +312,11 @@ void sim_machine_grow(struct sim_machine *m)
 {
     sched_slot slot;
     for (;;) {
-        switch (sched_memory_grow(m->memory, m->blocks_free, &slot)) {
+        switch (sched_memory_grow(m->memory, m->cache.blocks, &slot)) {
         case SCHED_GROWTH_DONE:
             return;
         case SCHED_GROWTH_SPAN:
-            m->blocks_free -= sched_memory_blocks(m->memory, slot)->growth_blocks;
+            blocks_take(m, 0, sched_memory_blocks(m->memory, slot)->growth_blocks);
             break;
         case SCHED_GROWTH_PREEMPT:
             request_preempt(m, slot, true);
@@ -255,9 +332,9 @@ void sim_machine_grant(struct sim_machine *m, double now_s)
     sim_machine_grow(m);
     while (sched_memory_candidate_find(m->memory, &slot)) {
         uint32_t needed = sched_memory_blocks(m->memory, slot)->count;
-        if (!sched_memory_grant(m->memory, slot, needed, m->blocks_free))
+        if (!sched_memory_grant(m->memory, slot, needed, m->cache.blocks))
             return;
-        m->blocks_free -= needed;
+        blocks_take(m, m->tasks[slot].from, needed);
         m->options.calls->reserved(m->options.self, m->options.index, m->tasks[slot].request);
     }
 }
@@ -265,6 +342,6 @@ void sim_machine_grant(struct sim_machine *m, double now_s)
 void sim_machine_deadlock_break(struct sim_machine *m)
 {
     sched_slot slot;
-    if (sched_memory_deadlock_victim(m->memory, m->blocks_free, m->prompt_holders, &slot))
+    if (sched_memory_deadlock_victim(m->memory, m->cache.blocks, m->prompt_holders, &slot))
         request_preempt(m, slot, false);
 }

@@ -4,12 +4,13 @@
  * simulation (sim_run*.c) calls it on its one thread and passes the virtual time. Events are
  * reported through callbacks; a callback may remove tasks and call sim_machine_mixed_set, but no
  * other function of the machine. Not simulated here: quarantine (a request that ends frees its
- * blocks at once), transfers of KV (sim_run_requests.c), and shared cores (sim_cores.h). */
+ * blocks at once), transfers of KV (sim_run_kv.c), and shared cores (sim_cores.h). */
 #ifndef TOOLS_SIMULATE_SIM_MACHINE_H
 #define TOOLS_SIMULATE_SIM_MACHINE_H
 
 #include "scheduler/machine/machine.h"
 #include "scheduler/rates.h"
+#include "tools/simulate/sim_cache.h"
 #include "tools/simulate/sim_cores.h"
 #include "tools/simulate/sim_host.h"
 
@@ -18,6 +19,7 @@ struct sim_machine;
 /* A chunk of a prompt that ran from begin_s to end_s. */
 struct sim_chunk {
     uint32_t request;
+    uint32_t first_token; /* Position of the chunk in the prompt. */
     uint32_t tokens;
     bool ends; /* The prompt's last chunk. */
     double begin_s;
@@ -68,20 +70,52 @@ struct sim_reserve {
     struct sched_rank rank;
     bool local;           /* The request's prompt runs here too. */
     uint32_t preemptions; /* Number of times that the request was preempted while it decoded. */
+    sim_cache_id kept;    /* What the machine has kept of the prompt (struct sim_kept). */
 };
 
 /* Adds a reservation to the queue. ST_NO_RESOURCE: the table of reservations is full. */
 enum status sim_machine_reserve(struct sim_machine *m, const struct sim_reserve *reserve,
                                 sched_slot *slot_out);
-/* Adds a prompt to the queue. reserved: the slot of its reservation, if the request decodes here
- * too; else SCHED_NO_SLOT. ST_NO_RESOURCE: the table of prompts is full. */
-enum status sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t tokens,
-                               sched_slot reserved, const struct sched_rank *rank,
+/* A prompt that is computed on the machine. */
+struct sim_prompt {
+    uint32_t request;
+    uint32_t tokens;   /* Prompt, with the answer's tokens of earlier attempts. */
+    uint32_t cached;   /* The first tokens, whose KV the machine has kept; < tokens. */
+    sim_cache_id kept; /* Their blocks (struct sim_kept); not used with `reserved`. */
+    /* Slot of its reservation if the request decodes here too; SCHED_NO_SLOT = it does not. */
+    sched_slot reserved;
+    struct sched_rank rank;
+};
+
+/* Adds a prompt to the queue. ST_NO_RESOURCE: the table of prompts is full. */
+enum status sim_machine_prompt(struct sim_machine *m, const struct sim_prompt *prompt,
                                sched_slot *slot_out);
 /* Begins to decode. Requires that the KV of the reservation has arrived. */
 void sim_machine_decode(struct sim_machine *m, sched_slot slot, uint32_t tokens_left);
 /* Removes the task, now or when its batches in flight have ended; then its slot is free. */
 void sim_machine_remove(struct sim_machine *m, sched_slot slot);
+
+/* ---- KV that stays in the prefix cache ---- */
+
+/* KV of a request's first tokens that the machine keeps after the request has left, until other
+ * requests have used its blocks, the last ones first. */
+struct sim_kept {
+    uint32_t tokens; /* Tokens in full blocks when the request left; 0 = none. */
+    sim_cache_id id;
+};
+
+/* Call it before sim_machine_remove for a task that has blocks: lets the machine keep the KV of the
+ * request's first `tokens` tokens. No tokens are kept if the task has no blocks. */
+struct sim_kept sim_machine_keep(struct sim_machine *m, sched_slot slot, uint32_t tokens);
+/* Returns how many of the tokens are still there. */
+uint32_t sim_machine_kept_tokens(const struct sim_machine *m, const struct sim_kept *kept);
+/* Tells the machine that the request will not come back. */
+void sim_machine_forget(struct sim_machine *m, const struct sim_kept *kept);
+/* Takes the blocks for a copy of `tokens` tokens of KV. The machine has `kept` of them already, NULL
+ * = none. sim_machine_remove frees the blocks. Returns false, with nothing changed, if the machine
+ * refuses copies now (sched_memory_copy_grant), or if its table is full. */
+bool sim_machine_copy(struct sim_machine *m, uint32_t request, uint32_t tokens,
+                      const struct sim_kept *kept, sched_slot *slot_out);
 
 /* After an event the caller calls sim_machine_grant, then sim_machine_start until it returns false,
  * then sim_machine_deadlock_break. */

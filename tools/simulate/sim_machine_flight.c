@@ -29,7 +29,7 @@ static void flight_begin(struct sim_machine *m, struct sim_flight *flight, struc
             continue;
         }
         tokens[prompts] = item->token_count;
-        contexts[prompts++] = item->first_token;
+        contexts[prompts++] = task->tokens + item->first_token;
         work->prompt_tokens += item->token_count;
         work->prompts_ending += item->is_last_chunk;
     }
@@ -92,7 +92,7 @@ bool sim_machine_start(struct sim_machine *m, double now_s, double steps_s,
     uint32_t path = 0;
     pace_prompts(m, now_s);
     while (path < m->paths.path_count &&
-           !sched_machine_batch_next(m->sched, path, m->blocks_free, &batch))
+           !sched_machine_batch_next(m->sched, path, m->cache.blocks, &batch))
         path++;
     if (path == m->paths.path_count)
         return false;
@@ -147,6 +147,7 @@ static void item_end(struct sim_machine *m, const struct sched_batch_item *item,
     } else if (item->is_prompt) {
         calls->chunk_done(m->options.self, m->options.index,
                           &(struct sim_chunk){.request = task->request,
+                                              .first_token = task->tokens + item->first_token,
                                               .tokens = item->token_count,
                                               .ends = item->is_last_chunk,
                                               .begin_s = begin_s,

@@ -39,8 +39,12 @@ struct sim_task {
     uint32_t in_flight; /* Batches in flight that contain the task. */
     /* Prompts: blocks that the prompt takes when it begins; 0 = reserved already. */
     uint32_t blocks;
-    uint32_t tokens; /* Reservations: tokens in the KV cache. */
-    uint32_t path;   /* Index of the path that its batches go through. */
+    uint32_t
+        tokens;    /* Reservations: tokens in the KV cache. Prompts: tokens cached at the start. */
+    uint32_t path; /* Index of the path that its batches go through. */
+    sim_cache_id from;    /* Kept blocks that it takes first; 0 = none. */
+    sim_cache_id into;    /* Where its blocks are kept when it leaves; 0 = nowhere. */
+    uint32_t into_blocks; /* Number of these blocks. */
 };
 
 /* A batch in flight. */
@@ -66,7 +70,7 @@ struct sim_machine {
     struct sched_memory *memory; /* Policy for the blocks of reservations. */
     uint32_t block_tokens;
     uint32_t blocks;
-    uint32_t blocks_free;
+    struct sim_cache cache;  /* The free blocks, and the KV in them. */
     uint32_t prompt_holders; /* Prompts that hold blocks. */
     struct sched_paths paths;
     double free_s[LIMIT_STAGE_PROCESSES]; /* When each replica of each stage is free. */

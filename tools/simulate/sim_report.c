@@ -25,7 +25,7 @@ enum status sim_report_open(struct sim_report *report, const char *path, bool br
     fputs("request_id,ttft_s,tbt_s,e2e_s", report->rows);
     if (!brief)
         fputs(",arrival_s,prompt_tokens,output_tokens,outcome,queue_s,transfer_s,prompt_machine,"
-              "token_machine,preempted,restarted",
+              "token_machine,preempted,restarted,gap_s,recomputed_tokens",
               report->rows);
     fputc('\n', report->rows);
     return ST_OK;
@@ -106,6 +106,8 @@ static void row_write(FILE *file, bool brief, const struct sim_result *r)
         at = put_machine(at, r->token_machine);
         at = put_count(at, r->preempted);
         at = put_count(at, r->restarted);
+        at = put_seconds(at, r->gap_s);
+        at = put_count(at, r->recomputed_tokens);
     }
     *at++ = '\n';
     fwrite(line, 1, (size_t)(at - line), file);
@@ -118,6 +120,10 @@ void sim_report_add(struct sim_report *report, const struct sim_result *r)
     report->outcomes[r->outcome]++;
     report->preempted += r->preempted;
     report->restarted += r->restarted;
+    report->affected += r->restarted > 0;
+    report->recomputed_tokens += r->recomputed_tokens;
+    report->reused_tokens += r->reused_tokens;
+    report->checkpoint_tokens += r->checkpoint_tokens;
     if (report->rows != NULL)
         row_write(report->rows, report->four_columns, r);
     if (r->outcome != SIM_DONE)
@@ -131,12 +137,20 @@ void sim_report_add(struct sim_report *report, const struct sim_result *r)
         quantiles_add(&report->tbt, r->tbt_s);
     slo_request_add(&report->slo, r->arrival->prompt_tokens, r->arrival->output_tokens, r->ttft_s,
                     r->tbt_s, r->e2e_s);
+    if (report->slo.reference != NULL && report->good_below[SLO_TTFT] > 0)
+        report->good +=
+            slo_request_is_below(&report->slo, r->arrival->prompt_tokens, r->arrival->output_tokens,
+                                 r->ttft_s, r->tbt_s, r->e2e_s, report->good_below);
     quantiles_add(&report->e2e, r->e2e_s);
     if (report->four_columns)
         return;
     quantiles_add(&report->queue, r->queue_s);
     if (r->prompt_machine != r->token_machine && r->token_machine != UINT32_MAX)
         quantiles_add(&report->transfer, r->transfer_s);
+    if (r->arrival->output_tokens > 1)
+        quantiles_add(&report->gap, r->gap_s);
+    if (r->arrival->output_tokens > 1 && r->restarted > 0)
+        quantiles_add(&report->pause, r->gap_s);
 }
 
 static const struct {
@@ -148,6 +162,8 @@ static const struct {
     {"e2e", offsetof(struct sim_report, e2e)},
     {"queue", offsetof(struct sim_report, queue)},
     {"transfer", offsetof(struct sim_report, transfer)},
+    {"gap", offsetof(struct sim_report, gap)},
+    {"pause", offsetof(struct sim_report, pause)},
 };
 
 #define MEASURES (sizeof(measures) / sizeof(measures[0]))
@@ -213,6 +229,14 @@ void sim_report_print(const struct sim_report *report, FILE *out)
                     quantiles_at(values, 0.9) * 1e3, quantiles_at(values, 0.99) * 1e3,
                     values->most * 1e3);
     }
+    if (report->restarted > 0)
+        fprintf(
+            out,
+            "%llu requests lost a machine; after that %llu tokens computed again, %llu found in "
+            "caches, %llu of them in checkpoints\n",
+            (unsigned long long)report->affected, (unsigned long long)report->recomputed_tokens,
+            (unsigned long long)report->reused_tokens,
+            (unsigned long long)report->checkpoint_tokens);
     slo_print(&report->slo, out);
 }
 
@@ -220,11 +244,16 @@ void sim_report_json(const struct sim_report *report, FILE *out)
 {
     fprintf(out,
             "{\"done\":%llu,\"refused\":%llu,\"failed\":%llu,\"preempted\":%llu,"
-            "\"restarted\":%llu,\"span_s\":%.9g,\"prompt_tokens\":%llu,\"output_tokens\":%llu",
+            "\"restarted\":%llu,\"affected\":%llu,\"recomputed_tokens\":%llu,"
+            "\"reused_tokens\":%llu,\"checkpoint_tokens\":%llu,\"span_s\":%.9g,\"prompt_tokens\":%"
+            "llu,\"output_tokens\":%llu",
             (unsigned long long)report->outcomes[SIM_DONE],
             (unsigned long long)report->outcomes[SIM_REFUSED],
             (unsigned long long)report->outcomes[SIM_FAILED], (unsigned long long)report->preempted,
-            (unsigned long long)report->restarted, report->last_s,
+            (unsigned long long)report->restarted, (unsigned long long)report->affected,
+            (unsigned long long)report->recomputed_tokens,
+            (unsigned long long)report->reused_tokens,
+            (unsigned long long)report->checkpoint_tokens, report->last_s,
             (unsigned long long)report->prompt_tokens, (unsigned long long)report->output_tokens);
     for (size_t i = 0; i < MEASURES; i++) {
         const struct quantiles *values = measure(report, i);

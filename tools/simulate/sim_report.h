@@ -28,6 +28,12 @@ struct sim_result {
     uint32_t token_machine;  /* Machine that decoded in the last attempt; UINT32_MAX = none. */
     uint32_t preempted;      /* Number of preemptions of the request. */
     uint32_t restarted;      /* Number of restarts after a machine failed. */
+    double gap_s;            /* Longest time between two of its tokens; set if it is done. */
+    /* After restarts and preemptions, until its next token: tokens of prompt and answer that were
+     * computed again, and that a machine still had. */
+    uint64_t recomputed_tokens;
+    uint64_t reused_tokens;
+    uint64_t checkpoint_tokens; /* Of the reused ones, those of requests with a checkpoint. */
 };
 
 struct sim_report {
@@ -36,16 +42,26 @@ struct sim_report {
      * are not counted. */
     bool four_columns;
     uint64_t outcomes[SIM_OUTCOMES];
-    uint64_t prompt_tokens; /* Sum over the requests that are done. */
-    uint64_t output_tokens; /* Sum over the requests that are done. */
-    uint64_t preempted;     /* Preemptions of all requests. */
-    uint64_t restarted;     /* Restarts of all requests. */
-    double last_s;          /* End of the last request that is done. */
+    uint64_t prompt_tokens;     /* Sum over the requests that are done. */
+    uint64_t output_tokens;     /* Sum over the requests that are done. */
+    uint64_t preempted;         /* Preemptions of all requests. */
+    uint64_t restarted;         /* Restarts of all requests. */
+    uint64_t affected;          /* Requests that were restarted. */
+    uint64_t recomputed_tokens; /* These three: sums over all requests. */
+    uint64_t reused_tokens;
+    uint64_t checkpoint_tokens;
+    double last_s; /* End of the last request that is done. */
     struct quantiles ttft;
     struct quantiles tbt;
     struct quantiles e2e;
     struct quantiles queue;
     struct quantiles transfer;
+    struct quantiles gap;   /* Longest gap of each answer with more than one token. */
+    struct quantiles pause; /* The gap, only of requests that were restarted. */
+    /* The caller may set these limits of the three slowdowns after opening, if slo.reference is set:
+     * requests below all of them are good; 0 = none is. */
+    double good_below[SLO_MEASURES];
+    uint64_t good;  /* Requests that are good. */
     struct slo slo; /* The caller may set slo.reference after opening; else nothing is counted. */
 };
 

@@ -109,7 +109,7 @@ static void batch_ends(struct run *r, uint32_t i)
 /* True if the event is the end of a batch, or a step of a request. */
 static bool is_work(const struct run *r, uint32_t id)
 {
-    return id < r->options.hosts->count || id >= event_of_slot(r, 0);
+    return id < r->options.hosts->count || (id >= event_of_slot(r, 0) && id < event_of_copy(r, 0));
 }
 
 static void event_happens(struct run *r, uint32_t id)
@@ -126,8 +126,14 @@ static void event_happens(struct run *r, uint32_t id)
         run_tick(r);
     else if (id == event_rates(r))
         run_rates_report(r);
-    else
+    else if (id == event_kill(r))
+        run_kill(r);
+    else if (id == event_copies(r))
+        run_copies_check(r);
+    else if (id < event_of_copy(r, 0))
         run_request_step_end(r, id - event_of_slot(r, 0));
+    else
+        run_copy_step_end(r, id - event_of_copy(r, 0));
 }
 
 static void pending_begin(struct run *r)
@@ -169,7 +175,7 @@ static enum status run_all(struct run *r)
 
 static enum status run_open(struct run *r)
 {
-    uint32_t events = event_of_slot(r, LIMIT_CLUSTER_REQUESTS);
+    uint32_t events = event_of_copy(r, LIMIT_CLUSTER_REQUESTS);
     event_heap_init(&r->events);
     for (uint32_t i = 0; i < LIMIT_CLUSTER_REQUESTS; i++)
         r->free_slots[i] = LIMIT_CLUSTER_REQUESTS - 1 - i;

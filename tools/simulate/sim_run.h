@@ -1,15 +1,22 @@
 /* sim_run: simulates a cluster as it would serve: the gateway's scheduler (sched_cluster) with the
  * options of a gateway, machines with the machine-level scheduler (sim_machine.h), KV that is sent
  * layer by layer over links that transfers share, machines that fail, and machines that change
- * their pool. `cleave simulate` (simulate_trace.c) calls it on the main thread, `cleave plan`
+ * their pool, and checkpoints of answers. `cleave simulate` (simulate_trace.c) calls it on the main thread, `cleave plan`
  * (profile.c) on any worker thread: a run owns all its state and uses virtual time only. Not
- * simulated: HTTP and text, prefix caches, API keys (no request has a key), several gateways. */
+ * simulated: HTTP and text, prefixes that requests share, API keys (no request has a key), several
+ * gateways. */
 #ifndef TOOLS_SIMULATE_SIM_RUN_H
 #define TOOLS_SIMULATE_SIM_RUN_H
 
 #include "tools/simulate/sim_host.h"
 #include "tools/simulate/sim_report.h"
 #include "tools/simulate/sim_usage.h"
+
+/* A failure of a machine at a given time. */
+struct sim_kill {
+    double at_s;
+    uint32_t machine;
+};
 
 struct sim_run_options {
     const struct sim_hosts *hosts;
@@ -19,7 +26,11 @@ struct sim_run_options {
     uint32_t cores;   /* Cores that all machines share; 0 = each machine has its own. */
     double failure_s; /* Mean time until a machine fails; 0 = no failures. */
     double repair_s;  /* Time until a failed machine is up again. */
-    uint64_t seed;    /* Seed of the failures. */
+    /* [kill_count]: failures at given times, in ascending order. A machine that is down then stays
+     * as it is. */
+    const struct sim_kill *kills;
+    uint32_t kill_count;
+    uint64_t seed; /* Seed of the failures. */
     /* Receives the scheduler's events in the format of log/events_file; NULL = none. */
     FILE *events;
     /* Receives the use of the machines. The caller opens it for the number of machines; sim_run
@@ -36,10 +47,12 @@ struct sim_host_totals {
 };
 
 struct sim_run_totals {
-    uint64_t events;   /* Events of the simulation. */
-    uint64_t moves;    /* Moves of machines to another pool. */
-    uint32_t open_max; /* Most requests that were open at the same time. */
-    double last_s;     /* Virtual time of the end. */
+    uint64_t events;       /* Events of the simulation. */
+    uint64_t moves;        /* Moves of machines to another pool. */
+    uint32_t open_max;     /* Most requests that were open at the same time. */
+    double last_s;         /* Virtual time of the end. */
+    uint64_t copies;       /* Checkpoints that were written (kv/checkpoint). */
+    uint64_t copied_bytes; /* KV bytes of these. */
     struct sim_host_totals hosts[SCHED_MACHINES_MAX];
 };
 

@@ -197,24 +197,29 @@ static enum status machine_up(struct run *r, uint32_t i)
     return ST_OK;
 }
 
+/* As server/gateway/peers.c: only machines that may compute prompts write to machines that may
+ * decode. */
+static void link_up(struct run *r, uint32_t from, uint32_t to)
+{
+    bool adaptive = r->options.config->scheduler.adaptive_pools;
+    if (adaptive || (r->hosts[from].home != POOL_TOKEN && r->hosts[to].home != POOL_PROMPT))
+        run_event_apply(r,
+                        &(struct sched_event){.kind = SCHED_LINK_UP, .machine = from, .peer = to});
+}
+
 static void links_up(struct run *r, uint32_t i)
 {
     for (uint32_t k = 0; k < r->options.hosts->count; k++) {
         if (k == i || r->hosts[k].machine == NULL)
             continue;
-        run_event_apply(r, &(struct sched_event){.kind = SCHED_LINK_UP, .machine = i, .peer = k});
-        run_event_apply(r, &(struct sched_event){.kind = SCHED_LINK_UP, .machine = k, .peer = i});
+        link_up(r, i, k);
+        link_up(r, k, i);
     }
 }
 
-void run_failure(struct run *r, uint32_t i)
+static void machine_down(struct run *r, uint32_t i)
 {
     struct run_host *host = &r->hosts[i];
-    if (host->machine == NULL) {
-        if (machine_up(r, i) == ST_OK)
-            links_up(r, i);
-        return;
-    }
     sim_machine_close(host->machine);
     host->machine = NULL;
     host->failures++;
@@ -224,11 +229,33 @@ void run_failure(struct run *r, uint32_t i)
     run_event_apply(r, &(struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = i});
 }
 
+void run_failure(struct run *r, uint32_t i)
+{
+    if (r->hosts[i].machine != NULL)
+        machine_down(r, i);
+    else if (machine_up(r, i) == ST_OK)
+        links_up(r, i);
+}
+
+static void kill_due(struct run *r)
+{
+    if (r->next_kill < r->options.kill_count)
+        event_heap_put(&r->events, event_kill(r), r->options.kills[r->next_kill].at_s);
+}
+
+void run_kill(struct run *r)
+{
+    uint32_t machine = r->options.kills[r->next_kill++].machine;
+    kill_due(r);
+    if (r->hosts[machine].machine != NULL)
+        machine_down(r, machine);
+}
+
 enum status run_cluster_open(struct run *r)
 {
     const struct sim_hosts *hosts = r->options.hosts;
-    /* Unlike in a gateway, requests have no prefixes: the simulator has no prefix caches, and
-     * refuses the policy "prefix". A simulated cluster has one gateway, which leads. */
+    /* Unlike in a gateway, requests have no prefixes: no two simulated requests share one, and
+     * policy "prefix" is refused. A simulated cluster has one gateway, which leads. */
     const struct sched_cluster_facts facts = {.machine_count = hosts->count, .leads = true};
     r->sched_options = sched_cluster_options_make(r->options.config, &facts);
     if (sched_cluster_open(&r->sched_options, &r->sc) != ST_OK)
@@ -241,6 +268,7 @@ enum status run_cluster_open(struct run *r)
         if (machine_up(r, i) == ST_OK)
             links_up(r, i);
     }
+    kill_due(r);
     if (r->sched_options.repurpose_window_us > 0 || r->sched_options.ttft_us_max > 0)
         event_heap_put(&r->events, event_rates(r), RATES_PERIOD_S);
     return r->status;

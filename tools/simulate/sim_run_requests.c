@@ -4,7 +4,6 @@
 #include "tools/simulate/sim_run_state.h"
 
 #include <assert.h>
-#include <string.h>
 
 static bool was_resumed(const struct run_request *q)
 {
@@ -62,6 +61,8 @@ static void task_drop(struct run *r, uint32_t host, sched_slot *slot)
 
 static void slot_give(struct run *r, uint32_t slot)
 {
+    run_copy_end(r, slot);
+    run_kv_forget(r, &r->requests[slot]);
     event_heap_remove(&r->events, event_of_slot(r, slot));
     r->queued -= !r->requests[slot].prompt_began;
     state_set(&r->requests[slot], RUN_FREE);
@@ -79,7 +80,11 @@ static void request_close(struct run *r, uint32_t slot, enum sim_outcome outcome
                                 .prompt_machine = q->prompt_machine,
                                 .token_machine = q->token_machine,
                                 .preempted = q->preempted + q->given_up,
-                                .restarted = q->restarted};
+                                .restarted = q->restarted,
+                                .gap_s = q->gap_s,
+                                .recomputed_tokens = q->recomputed_tokens,
+                                .reused_tokens = q->reused_tokens,
+                                .checkpoint_tokens = q->checkpoint_tokens};
     if (outcome == SIM_DONE) {
         result.ttft_s = q->ttft_s;
         result.e2e_s = e2e_s;
@@ -115,8 +120,12 @@ static void arrive(struct run *r, uint32_t slot)
     q->answer_tokens_before = q->answer_tokens;
     q->prompt_machine = q->token_machine = SCHED_NO_MACHINE;
     q->prompt_slot = q->token_slot = SCHED_NO_SLOT;
+    q->cached_tokens = q->computed_tokens = q->sent_tokens = q->arrived_tokens = 0;
+    q->arrival_count = 0;
     run_event_apply(r, &(struct sched_event){.kind = SCHED_ARRIVED,
                                              .request = slot,
+                                             .held = q->held.tokens > 0 ? q->held.machine + 1 : 0,
+                                             .held_tokens = q->held.tokens,
                                              .resumed = was_resumed(q),
                                              .prompt_tokens = q->prompt,
                                              .output_tokens = left > 1 ? left : 0,
@@ -134,11 +143,14 @@ void run_request_arrive(struct run *r, const struct sim_arrival *arrival)
         return;
     }
     uint32_t slot = r->free_slots[--r->free_count];
-    r->requests[slot] = (struct run_request){.arrival = *arrival, .number = r->number_next++};
+    r->requests[slot] = (struct run_request){
+        .arrival = *arrival, .number = r->number_next++, .copy = {.slot = SCHED_NO_SLOT}};
+    r->slots_used = slot >= r->slots_used ? slot + 1 : r->slots_used;
     r->open++;
     r->queued++;
     r->totals->open_max = r->open > r->totals->open_max ? r->open : r->totals->open_max;
     arrive(r, slot);
+    run_copies_begin(r);
 }
 
 void run_request_not_served(struct run *r, const struct sched_action *action)
@@ -165,6 +177,8 @@ void run_requests_abandon(struct run *r)
 void run_request_lost(struct run *r, uint32_t slot)
 {
     struct run_request *q = &r->requests[slot];
+    run_kv_lost(r, q);
+    run_copy_end(r, slot);
     task_drop(r, q->prompt_machine, &q->prompt_slot);
     if (q->token_machine != SCHED_NO_MACHINE)
         task_drop(r, q->token_machine, &q->token_slot);
@@ -191,6 +205,12 @@ static void machine_full(struct run *r, uint32_t host)
                           r->options.hosts->hosts[host].name, LIMIT_MACHINE_REQUESTS / 2);
 }
 
+static sim_cache_id kept_id(const struct run *r, const struct run_request *q, uint32_t machine)
+{
+    const struct sim_kept *kept = run_kv_kept(r, q, machine);
+    return kept != NULL ? kept->id : 0;
+}
+
 static void reserve_reaches(struct run *r, uint32_t slot)
 {
     struct run_request *q = &r->requests[slot];
@@ -203,20 +223,40 @@ static void reserve_reaches(struct run *r, uint32_t slot)
         .rank = rank_of(q),
         .local = q->prompt_machine == host,
         .preemptions = q->preempted,
+        .kept = kept_id(r, q, host),
     };
+    q->sent_tokens = run_kv_kept_tokens(r, q, host); /* These are not sent. */
     if (sim_machine_reserve(r->hosts[host].machine, &reserve, &q->token_slot) != ST_OK)
         machine_full(r, host);
     run_begin_later(r, host);
 }
 
+/* Returns the first tokens that the prompt machine need not compute. */
+static uint32_t tokens_cached(const struct run *r, const struct run_request *q)
+{
+    uint32_t block_tokens = r->options.config->kv.block_tokens;
+    uint32_t most = (q->prompt - 1) / block_tokens * block_tokens;
+    /* A machine that does both phases has looked up the prompt with the reservation. */
+    uint32_t kept = q->prompt_machine == q->token_machine
+                        ? q->sent_tokens
+                        : run_kv_kept_tokens(r, q, q->prompt_machine);
+    return kept < most ? kept : most;
+}
+
 static void prompt_reaches(struct run *r, uint32_t slot)
 {
     struct run_request *q = &r->requests[slot];
-    const struct sched_rank rank = rank_of(q);
     state_set(q, RUN_PREFILLING);
-    sched_slot reserved = q->prompt_machine == q->token_machine ? q->token_slot : SCHED_NO_SLOT;
-    if (sim_machine_prompt(r->hosts[q->prompt_machine].machine, slot, q->prompt, reserved, &rank,
-                           &q->prompt_slot) != ST_OK)
+    q->cached_tokens = q->computed_tokens = tokens_cached(r, q);
+    const struct sim_prompt prompt = {
+        .request = slot,
+        .tokens = q->prompt,
+        .cached = q->cached_tokens,
+        .kept = kept_id(r, q, q->prompt_machine),
+        .reserved = q->prompt_machine == q->token_machine ? q->token_slot : SCHED_NO_SLOT,
+        .rank = rank_of(q),
+    };
+    if (sim_machine_prompt(r->hosts[q->prompt_machine].machine, &prompt, &q->prompt_slot) != ST_OK)
         machine_full(r, q->prompt_machine);
     run_begin_later(r, q->prompt_machine);
 }
@@ -230,6 +270,8 @@ static void kv_reaches(struct run *r, uint32_t slot)
         sim_machine_push_record(r->hosts[q->prompt_machine].machine, q->prompt, q->transfer_s);
     sim_machine_decode(r->hosts[q->token_machine].machine, q->token_slot, left_of(q));
     run_begin_later(r, q->token_machine);
+    if (q->prompt_machine != q->token_machine)
+        run_kv_keep(r, q, q->prompt_machine, q->prompt_slot, q->prompt);
     task_drop(r, q->prompt_machine, &q->prompt_slot);
     run_event_apply(r, &(struct sched_event){.kind = SCHED_PREFILLED, .request = slot});
 }
@@ -272,49 +314,30 @@ static void on_began(void *self, uint32_t machine, uint32_t slot)
     r->queued--;
 }
 
-static bool layerwise(const struct run *r, const struct run_request *q)
+static void token_generated(struct run *r, struct run_request *q, uint32_t machine)
 {
-    const struct config_kv *kv = &r->options.config->kv;
-    if (strcmp(kv->transfer, "auto") != 0)
-        return strcmp(kv->transfer, "layerwise") == 0;
-    return q->prompt >= kv->layerwise_threshold_tokens;
+    if (q->answer_tokens > 0 && r->now_s - q->token_s > q->gap_s)
+        q->gap_s = r->now_s - q->token_s;
+    q->token_s = r->now_s;
+    q->answer_tokens++;
+    r->totals->hosts[machine].output_tokens++;
 }
 
-/* Returns when all KV of a chunk is on the token machine. A layer is sent when it is computed and
- * the links of both machines are free. Transfers share the bandwidth in the order in which they
- * began. The last layer cannot be sent before the chunk's end. */
-static double push_s(struct run *r, const struct run_request *q, const struct sim_chunk *chunk)
+/* As resumed_report of the gateway. */
+static void resumed_count(struct run_request *q)
 {
-    const struct sim_host *host = &r->options.hosts->hosts[q->prompt_machine];
-    const struct sim_host *to_host = &r->options.hosts->hosts[q->token_machine];
-    struct run_host *from = &r->hosts[q->prompt_machine];
-    struct run_host *to = &r->hosts[q->token_machine];
-    double slower = host->link_bytes_per_s;
-    if (to_host->link_bytes_per_s > 0 && to_host->link_bytes_per_s < slower)
-        slower = to_host->link_bytes_per_s;
-    if (slower <= 0)
-        return chunk->end_s;
-    double layers = host->cost.layer_count;
-    double all_s = (double)(chunk->tokens * host->cost.kv_bytes_per_token) / slower;
-    double ready_s = chunk->end_s;
-    double last_s = all_s;
-    if (layerwise(r, q)) {
-        ready_s = chunk->begin_s + (chunk->end_s - chunk->begin_s) / layers;
-        last_s = all_s / layers;
-    }
-    double free_s = from->out_free_s > to->in_free_s ? from->out_free_s : to->in_free_s;
-    double through_s = (ready_s > free_s ? ready_s : free_s) + all_s;
-    from->out_free_s = to->in_free_s = through_s;
-    double end_s = chunk->end_s + last_s;
-    return (through_s > end_s ? through_s : end_s) + host->link_latency_s;
+    q->reused_tokens += q->cached_tokens;
+    q->recomputed_tokens += q->prompt - q->cached_tokens;
+    q->checkpoint_tokens += q->held.checkpoint ? q->cached_tokens : 0;
 }
 
 static void prompt_ends(struct run *r, uint32_t slot, double kv_s)
 {
     struct run_request *q = &r->requests[slot];
     q->prompt_end_s = r->now_s;
-    q->answer_tokens++;
-    r->totals->hosts[q->prompt_machine].output_tokens++;
+    token_generated(r, q, q->prompt_machine);
+    if (was_resumed(q))
+        resumed_count(q);
     if (q->answer_tokens == 1)
         q->ttft_s = r->now_s + r->options.message_s - q->arrival.at_s;
     run_event_apply(r, &(struct sched_event){.kind = SCHED_COMPUTED, .request = slot});
@@ -327,11 +350,9 @@ static void prompt_ends(struct run *r, uint32_t slot, double kv_s)
 static void on_chunk_done(void *self, uint32_t machine, const struct sim_chunk *chunk)
 {
     struct run *r = self;
-    const struct run_request *q = &r->requests[chunk->request];
-    double kv_s = r->now_s;
+    struct run_request *q = &r->requests[chunk->request];
     r->totals->hosts[machine].prompt_tokens += chunk->tokens;
-    if (q->token_machine != SCHED_NO_MACHINE && q->token_machine != machine)
-        kv_s = push_s(r, q, chunk);
+    double kv_s = run_kv_chunk(r, q, chunk);
     if (chunk->ends)
         prompt_ends(r, chunk->request, kv_s);
 }
@@ -340,18 +361,19 @@ static void on_decoded(void *self, uint32_t machine, uint32_t slot)
 {
     struct run *r = self;
     struct run_request *q = &r->requests[slot];
-    r->totals->hosts[machine].output_tokens++;
-    if (++q->answer_tokens == q->arrival.output_tokens)
+    token_generated(r, q, machine);
+    if (q->answer_tokens == q->arrival.output_tokens)
         request_done(r, slot);
 }
 
-/* The KV is lost, because prefix caches are not simulated. A reservation that was given up does not
+/* What the machine has of the KV is lost, because its memory is wanted at once. A reservation that was given up does not
  * count towards preemptions_max, and leaves its blocks to prompts that wait on the machine. */
 static void on_preempted(void *self, uint32_t machine, uint32_t slot, bool decoding)
 {
     struct run *r = self;
     struct run_request *q = &r->requests[slot];
     q->token_slot = SCHED_NO_SLOT;
+    run_copy_end(r, slot);
     task_drop(r, q->prompt_machine, &q->prompt_slot);
     event_heap_remove(&r->events, event_of_slot(r, slot));
     q->preempted += decoding;

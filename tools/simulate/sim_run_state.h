@@ -1,6 +1,7 @@
 /* sim_run_state: the state of one simulation, shared by the files of sim_run: sim_run.c has the
  * loop and the events of machines, sim_run_cluster.c the scheduler, its actions and the failures,
- * sim_run_requests.c the steps of a request. All run on the thread that called sim_run. No other
+ * sim_run_requests.c the steps of a request, sim_run_kv.c the transfers of KV and what machines
+ * keep of it, sim_run_copies.c the checkpoints. All run on the thread that called sim_run. No other
  * file may include it: sim_run.h is for the callers. */
 #ifndef TOOLS_SIMULATE_SIM_RUN_STATE_H
 #define TOOLS_SIMULATE_SIM_RUN_STATE_H
@@ -32,6 +33,52 @@ enum run_request_state {
     RUN_STATE_COUNT
 };
 
+/* KV of a request in the prefix cache of a machine that no longer has the request. */
+struct run_kept {
+    uint32_t machine;
+    uint32_t failures;  /* Failures of the machine before. After another one, the KV is gone. */
+    struct sim_kept kv; /* No tokens = the entry is not in use. */
+};
+
+#define RUN_KEPT_MAX 4 /* Machines per request of which this is remembered. */
+
+/* The machine that keeps the most KV of a request, as far as the gateway knows. */
+struct run_held {
+    uint32_t machine;
+    uint32_t failures;
+    uint32_t tokens; /* 0 = no machine keeps any. */
+    bool checkpoint; /* The KV is that of a checkpoint. */
+};
+
+/* A time when chunks of a prompt are on the token machine, and their end in the prompt. */
+struct run_arrival {
+    double at_s;
+    uint32_t tokens;
+};
+
+#define RUN_ARRIVALS_MAX 4
+
+enum run_copy_state {
+    RUN_COPY_NONE,         /* No copy is under way. */
+    RUN_COPY_RESERVE_SENT, /* RESERVE is on its way to the second machine. */
+    RUN_COPY_PREFILL_SENT, /* RESERVED, then PREFILL, are on their way to the token machine. */
+    RUN_COPY_WRITING,      /* The token machine writes the KV. */
+};
+
+/* The copy of a running answer's KV on a second machine (struct gateway_checkpoint). */
+struct run_copy {
+    enum run_copy_state state;
+    bool chosen;  /* `machine` and `failures` are set. */
+    bool partial; /* The next copy only adds a part. */
+    uint32_t machine;
+    uint32_t failures;   /* Failures of the machine when it was chosen. */
+    uint32_t tokens;     /* Tokens whose KV the machine has. */
+    uint32_t pending;    /* Tokens that it will have after the copy under way; 0 = none. */
+    uint32_t had_tokens; /* Of these, the tokens that it had before. */
+    sched_slot slot;     /* Its task for the copy; SCHED_NO_SLOT = none. */
+    double paused_until_s;
+};
+
 struct run_request {
     struct sim_arrival arrival;
     enum run_request_state state;
@@ -54,6 +101,22 @@ struct run_request {
     double queue_s;
     double prompt_end_s; /* When its first token was generated. */
     double transfer_s;
+    double token_s;             /* When its latest token was generated. */
+    double gap_s;               /* Longest time between two of its tokens. */
+    uint64_t recomputed_tokens; /* As in struct sim_result. */
+    uint64_t reused_tokens;
+    uint64_t checkpoint_tokens;
+
+    uint32_t cached_tokens;   /* This attempt: tokens that the prompt machine had in its cache. */
+    uint32_t computed_tokens; /* This attempt: tokens whose KV the prompt machine has. */
+    /* This attempt: tokens whose KV is on the token machine or on its way there. */
+    uint32_t sent_tokens;
+    uint32_t arrived_tokens; /* This attempt: tokens that the token machine has (PROGRESS). */
+    uint32_t arrival_count;
+    struct run_arrival arrivals[RUN_ARRIVALS_MAX]; /* The next changes of arrived_tokens. */
+    struct run_kept kept[RUN_KEPT_MAX];
+    struct run_held held;
+    struct run_copy copy;
 };
 
 /* A machine of the cluster, and its links. */
@@ -92,8 +155,11 @@ struct run {
     uint32_t lost_count;
     /* Requests reported as lost that have not arrived again yet. */
     uint32_t lost[LIMIT_CLUSTER_REQUESTS];
-    uint32_t open;   /* Requests that have arrived and not ended. */
-    uint32_t queued; /* Open requests whose prompt has not begun yet. */
+    uint32_t open;       /* Requests that have arrived and not ended. */
+    uint32_t queued;     /* Open requests whose prompt has not begun yet. */
+    bool copies_checked; /* The next check for copies that are due has its event. */
+    uint32_t next_kill;  /* First entry of options.kills that is not done. */
+    uint32_t slots_used; /* All slots from this one on have never been used. */
     uint32_t free_count;
     uint32_t free_slots[LIMIT_CLUSTER_REQUESTS];
     struct run_request requests[LIMIT_CLUSTER_REQUESTS];
@@ -102,7 +168,8 @@ struct run {
 };
 
 /* Ids of the events in the heap, in this order: the end of a batch of each machine, the failure or
- * repair of each machine, the scheduler's timer, the report of rates, the slots of requests. */
+ * repair of each machine, the scheduler's timer, the report of rates, the next kill of the list, the
+ * check for copies, the slots of requests, the copies of requests. */
 static inline uint32_t event_of_failure(const struct run *r, uint32_t host)
 {
     return r->options.hosts->count + host;
@@ -118,9 +185,24 @@ static inline uint32_t event_rates(const struct run *r)
     return 2 * r->options.hosts->count + 1;
 }
 
+static inline uint32_t event_kill(const struct run *r)
+{
+    return 2 * r->options.hosts->count + 2;
+}
+
+static inline uint32_t event_copies(const struct run *r)
+{
+    return 2 * r->options.hosts->count + 3;
+}
+
 static inline uint32_t event_of_slot(const struct run *r, uint32_t slot)
 {
-    return 2 * r->options.hosts->count + 2 + slot;
+    return 2 * r->options.hosts->count + 4 + slot;
+}
+
+static inline uint32_t event_of_copy(const struct run *r, uint32_t slot)
+{
+    return event_of_slot(r, LIMIT_CLUSTER_REQUESTS) + slot;
 }
 
 static inline int64_t run_now_us(const struct run *r)
@@ -148,6 +230,8 @@ void run_tick(struct run *r);
 void run_rates_report(struct run *r);
 /* Lets the machine fail, or brings it back. */
 void run_failure(struct run *r, uint32_t host);
+/* Lets the machine of the next kill fail, if it is up. */
+void run_kill(struct run *r);
 
 /* Record the current use of a machine, or the number of requests. Do nothing if options.usage is
  * NULL. */
@@ -171,5 +255,38 @@ void run_requests_abandon(struct run *r);
 /* Handles the loss of one of the request's machines: removes its tasks on other machines, and lets
  * the request arrive again. */
 void run_request_lost(struct run *r, uint32_t slot);
+
+/* ---- sim_run_kv.c ---- */
+
+/* Records a chunk of the prompt. Returns when all KV up to its end is on the token machine. */
+double run_kv_chunk(struct run *r, struct run_request *q, const struct sim_chunk *chunk);
+/* Uses the links of two machines for KV that is ready now. Returns when it has arrived. */
+double run_kv_copy_s(struct run *r, uint32_t from, uint32_t to, uint64_t bytes);
+/* Lets the machine keep the KV of the request's first tokens. Call it before the request's task in
+ * `slot` is removed. Does nothing if there is no task, if the machine is down, or without prefix
+ * caches. */
+void run_kv_keep(struct run *r, struct run_request *q, uint32_t machine, sched_slot slot,
+                 uint32_t tokens);
+/* Returns what the machine has kept of the request; NULL = nothing. */
+const struct sim_kept *run_kv_kept(const struct run *r, const struct run_request *q,
+                                   uint32_t machine);
+/* Returns the first tokens of the request whose KV the machine keeps. */
+uint32_t run_kv_kept_tokens(const struct run *r, const struct run_request *q, uint32_t machine);
+/* Tells the machines that the request has ended. */
+void run_kv_forget(struct run *r, struct run_request *q);
+/* Records what the machines that are up keep of a request that is lost, before its tasks are
+ * removed. */
+void run_kv_lost(struct run *r, struct run_request *q);
+
+/* ---- sim_run_copies.c ---- */
+
+/* Begins the checks, if answers are copied and no check is due. */
+void run_copies_begin(struct run *r);
+/* Starts the copies that are due. */
+void run_copies_check(struct run *r);
+/* Does the next step of the request's copy, whose event is due. */
+void run_copy_step_end(struct run *r, uint32_t slot);
+/* Cancels the request's copy, if one is under way, and forgets what was copied. */
+void run_copy_end(struct run *r, uint32_t slot);
 
 #endif

@@ -21,6 +21,7 @@ static const struct option_entry entries[] = {
     {"cores", "N", OPTION_WHOLE, FIELD(cores), 0, 1e6, {NULL}, "0", "cores that all machines share; 0: each machine has its own cores"},
     {"mtbf", "S", OPTION_REAL, FIELD(failure_s), 0, 1e12, {NULL}, "0", "mean seconds until a machine fails; 0: machines do not fail"},
     {"repair", "S", OPTION_REAL, FIELD(repair_s), 0, 1e9, {NULL}, "60", "seconds until a failed machine is back"},
+    {"kills", "FILE", OPTION_TEXT, FIELD(kills), 0, 0, {NULL}, NULL, "or: machines fail at the times of a CSV file with the columns time_s and machine (its name)"},
     {"context", "N", OPTION_WHOLE, FIELD(context), 1, 1048576, {NULL}, NULL, "tokens of the longest request (default: what fits the largest machine's memory)"},
     {"seed", "N", OPTION_WHOLE, FIELD(seed), 0, 9e15, {NULL}, "1", "seed of the random choices"},
     {"on-bad-row", "WHAT", OPTION_CHOICE, FIELD(on_bad_row), 0, 0, {"refuse", "skip"}, "refuse", "what to do with an invalid row of the trace"},
@@ -47,6 +48,8 @@ static enum status check(void *out, struct error *error)
                          "--table: wants --machines; a config's have the times of a profile");
     if (o->model != NULL && o->perf_model == NULL)
         return error_set(error, ST_USAGE, "--model: --table FILE is missing");
+    if (o->kills != NULL && o->failure_s > 0)
+        return error_set(error, ST_USAGE, "--kills and --mtbf: want one of them");
     o->model = o->model != NULL ? o->model : "bloom-176b";
     return gnuplot_option_check(o->plot, error);
 }

@@ -31,6 +31,7 @@ struct simulate_options {
     double message_us;            /* Time of a message between gateway and machine. */
     double failure_s;             /* Mean time until a machine fails; 0 = never. */
     double repair_s;              /* Time until a failed machine is up again. */
+    const char *kills;            /* File with failures at given times. */
     uint64_t cores;               /* Cores that all machines share; 0 = each machine has its own. */
     uint64_t seed;
     uint64_t context; /* Longest request in tokens; 0 = what the machines can hold. */

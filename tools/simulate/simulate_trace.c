@@ -1,6 +1,7 @@
 /* simulate_trace: see the header. */
 #include "tools/simulate/simulate_trace.h"
 
+#include "tools/simulate/sim_kills.h"
 #include "tools/simulate/sim_run.h"
 #include "tools/simulate/sim_usage_show.h"
 #include "tools/simulate/simulate_html.h"
@@ -20,6 +21,7 @@ struct simulation {
     struct sim_run_totals *totals;
     struct splitwise_totals splitwise;
     struct sim_usage usage; /* Open only if a picture is wanted. */
+    struct sim_kill *kills; /* NULL = none. */
     bool compat;
 };
 
@@ -42,10 +44,11 @@ static enum status config_read(struct simulation *s)
     const char *policy = options->policy != NULL ? options->policy : s->config->scheduler.policy;
     s->compat = strcmp(policy, "splitwise-compat") == 0;
     if (s->compat && (options->events != NULL || options->cores > 0 || options->failure_s > 0 ||
-                      options->context > 0))
-        return error_set(&s->error, ST_USAGE,
-                         "--policy splitwise-compat: --events, --cores, --mtbf and --context work "
-                         "only with the gateway's policies");
+                      options->kills != NULL || options->context > 0))
+        return error_set(
+            &s->error, ST_USAGE,
+            "--policy splitwise-compat: --events, --cores, --mtbf, --kills and --context "
+            "work only with the gateway's policies");
     if (strcmp(policy, "prefix") == 0)
         return error_set(&s->error, ST_UNSUPPORTED,
                          "%s: scheduler/policy \"prefix\": prefix caches are not simulated; say "
@@ -169,6 +172,13 @@ static enum status gateway_run(struct simulation *s)
         .seed = options->seed,
         .usage = is_drawn(s) ? &s->usage : NULL,
     };
+    if (options->kills != NULL) {
+        enum status status =
+            sim_kills_read(options->kills, s->hosts, &s->kills, &run.kill_count, &s->error);
+        if (status != ST_OK)
+            return status;
+        run.kills = s->kills;
+    }
     if (options->events != NULL) {
         run.events = fopen(options->events, "w");
         if (run.events == NULL)
@@ -186,6 +196,9 @@ static void machines_print(const struct simulation *s, FILE *out)
 {
     if (s->totals->moves > 0)
         fprintf(out, "%llu moves between pools\n", (unsigned long long)s->totals->moves);
+    if (s->totals->copies > 0)
+        fprintf(out, "%llu checkpoints written, %.1f GB\n", (unsigned long long)s->totals->copies,
+                (double)s->totals->copied_bytes / 1e9);
     if (s->hosts->count > 16)
         return;
     fprintf(out, "%-20s %-7s %6s %14s %14s %9s\n", "machine", "pool", "busy", "prompt tokens",
@@ -220,7 +233,9 @@ static void json_print(const void *self, FILE *file)
     fprintf(file, ",\"skipped_rows\":%llu", (unsigned long long)sim_trace_skipped(&s->trace));
     costs_print(s->hosts, file, ",\"machine_count\":%u,\"cost_per_hour\":%.9g,\"power\":%.9g");
     if (!s->compat) {
-        fprintf(file, ",\"moves\":%llu,\"machines\":[", (unsigned long long)s->totals->moves);
+        fprintf(file, ",\"moves\":%llu,\"copies\":%llu,\"copied_bytes\":%llu,\"machines\":[",
+                (unsigned long long)s->totals->moves, (unsigned long long)s->totals->copies,
+                (unsigned long long)s->totals->copied_bytes);
         for (uint32_t i = 0; i < s->hosts->count; i++) {
             const struct sim_host_totals *t = &s->totals->hosts[i];
             fprintf(file,
@@ -332,6 +347,7 @@ int simulate_trace(const struct simulate_options *options)
     if (s.hosts != NULL)
         sim_hosts_done(s.hosts);
     sim_usage_close(&s.usage);
+    free(s.kills);
     free(s.config);
     free(s.hosts);
     free(s.report);

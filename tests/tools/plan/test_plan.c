@@ -3,6 +3,7 @@
  * for each mistake. Method: every split at every rate, simulated to the end, compared with the
  * result of the search; runs that end early compared with whole ones; a journal cut at every other
  * position; arguments with one mistake each. */
+#include "tools/plan/failures.h"
 #include "tools/plan/main.h"
 #include "tools/plan/print.h"
 #include "tools/plan/setup.h"
@@ -342,6 +343,34 @@ static void config(void)
 /* ---- times of a profile ---- */
 
 /* A small profile with two threads: prompts of 50 to 1950 tokens take 0.2 to 9 ms. */
+/* Failures cost goodput and tokens; without them there are none of their costs. */
+static void failures(struct plan *p)
+{
+    struct error error = {""};
+    CHECKF(plan_failures_run(&p->search, 0.5, 0.1, &error) == ST_OK, "%s", error.text);
+    for (uint32_t c = 0; c < 2; c++) {
+        const struct plan_cell *cell = &p->search.cells[c];
+        const struct plan_goodput *whole = &cell->goodput[PLAN_GOODPUT_WHOLE];
+        const struct plan_goodput *fails = &cell->goodput[PLAN_GOODPUT_FAILS];
+        const struct plan_goodput *copies = &cell->goodput[PLAN_GOODPUT_COPIES];
+        CHECK(whole->known && whole->failures == 0 && whole->affected == 0 &&
+              whole->recomputed_tokens == 0 && whole->copied_bytes == 0 && whole->pause_s_p99 == 0);
+        /* All nine limits are met, so 99 of 100 requests are below those of P99. */
+        CHECKF(whole->good >= 0.98 * (double)cell->outcome.totals.requests, "%llu good",
+               (unsigned long long)whole->good);
+        CHECK(fails->known && fails->failures > 0 && fails->affected > 0 &&
+              fails->recomputed_tokens > 0 && fails->copied_bytes == 0);
+        CHECKF(fails->good_per_s < whole->good_per_s, "%g and %g", fails->good_per_s,
+               whole->good_per_s);
+        CHECK(copies->known && copies->failures > 0);
+    }
+    json_t *json = plan_json(&p->search);
+    char *text = json_dumps(json, JSON_INDENT(1));
+    CHECK(strstr(text, "\"failures_checkpoint_idle\": {") != NULL);
+    free(text);
+    json_decref(json);
+}
+
 static void profile(void)
 {
     static char profile_path[400];
@@ -378,6 +407,7 @@ static void profile(void)
         CHECKF(cell->found && met(p, &cell->best, cell->best_rate_per_s), "%s", cell->name);
         CHECK(cell->best_rate_per_s == 480 || !met(p, &cell->best, cell->best_rate_per_s + 40));
     }
+    failures(p);
     /* An idle machine of the same kind is the fastest possible one. */
     const struct plan_mix one = {.prompts = 1};
     struct plan_outcome slow;
@@ -530,6 +560,7 @@ static void refusals(void)
     refused("--clusters", "paper", "--clusters \"Splitwise-HHcap\": want PROMPT+TOKEN");
     refused("--hardware", hardware_paths[0], "a second hardware named a100");
     refused("--workers", "0", "--workers = \"0\": want a whole number from 1 to 64");
+    refused("--mtbf", "600", "--mtbf: --profile FILE is missing");
     refused("--step", "20", "--rate-most 12: want at least --step 20");
     refused("--trace", "x.csv", "want --lengths FILE or --trace TRACE");
     refused("--wheels", "4", "unknown option --wheels");

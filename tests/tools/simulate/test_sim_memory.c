@@ -282,9 +282,12 @@ static void prompt_add(struct prompt_task *p, const struct request *reserved)
     p->block_count =
         p->local ? 0 : (p->tokens + config.kv.block_tokens - 1) / config.kv.block_tokens;
     sched_machine_prompt_add(sched, i, 0, p->tokens, p->block_count, &rank);
-    CHECK(sim_machine_prompt(sim, REQUESTS + i, p->tokens,
-                             reserved != NULL ? reserved->sim_slot : SCHED_NO_SLOT, &rank,
-                             &p->sim_slot) == ST_OK);
+    const struct sim_prompt prompt = {.request = REQUESTS + i,
+                                      .tokens = p->tokens,
+                                      .reserved =
+                                          reserved != NULL ? reserved->sim_slot : SCHED_NO_SLOT,
+                                      .rank = rank};
+    CHECK(sim_machine_prompt(sim, &prompt, &p->sim_slot) == ST_OK);
 }
 
 /* The prompt leaves because its KV was sent or is not needed. Requires that no batch computes the

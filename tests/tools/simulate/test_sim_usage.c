@@ -105,7 +105,7 @@ static void pipeline(void)
     m.options.use_recorded = true;
     m.flights = flights;
     m.blocks = 8;
-    m.blocks_free = 6;
+    m.cache.blocks = 6;
     const struct sim_work work = {.prompt_tokens = 10,
                                   .prompt_context = 0,
                                   .prompts_ending = 1,

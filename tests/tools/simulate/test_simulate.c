@@ -351,6 +351,7 @@ static struct cluster *cluster_draw(void)
         {"3:mixed:@a100", "1:mixed:@h100", "1:token:@h100"},
         {"1:prompt:@h100", "3:token:@h100", "2:token:@a100"},
     };
+    static const char *const checkpoints[] = {"off", "idle", "always"};
     struct cluster *c = cluster_new(some[draw(4)], 2 + draw(2));
     for (uint32_t i = 0; i < c->hosts.count; i++) {
         c->hosts.hosts[i].kv_tokens = draw(2) == 0 ? 100000 : 6900 + draw(2000);
@@ -360,6 +361,10 @@ static struct cluster *cluster_draw(void)
     c->options.cores = draw(3) == 0 ? 1 + draw(4) : 0;
     c->options.failure_s = draw(2) == 0 ? 0 : 1 + draw(30);
     c->options.repair_s = 0.1 + draw(5);
+    c->config.kv.prefix_cache = draw(4) > 0;
+    if (c->config.kv.prefix_cache)
+        snprintf(c->config.kv.checkpoint, sizeof(c->config.kv.checkpoint), "%s",
+                 checkpoints[draw(3)]);
     c->config.scheduler.adaptive_pools = draw(4) > 0;
     c->config.scheduler.preemptions_max = draw(4);
     c->config.scheduler.prompt_queue_threshold_tokens = draw(2) == 0 ? 500 : 8192;
@@ -425,6 +430,8 @@ static void random_clusters(void)
     uint64_t preempted = 0;
     uint64_t restarted = 0;
     uint64_t moves = 0;
+    uint64_t copies = 0;
+    uint64_t reused = 0;
     for (int round = 0; round < 60; round++) {
         bool seen[ROWS_MAX] = {false};
         uint32_t count = 50 + draw(300);
@@ -455,11 +462,20 @@ static void random_clusters(void)
         preempted += c->report.preempted;
         restarted += c->report.restarted;
         moves += c->totals.moves;
+        copies += c->totals.copies;
+        reused += c->report.reused_tokens;
+        CHECK(c->totals.copies == 0 || strcmp(c->config.kv.checkpoint, "off") != 0);
+        CHECK(c->report.reused_tokens == 0 || c->config.kv.prefix_cache);
+        CHECK(c->report.checkpoint_tokens <= c->report.reused_tokens);
+        CHECK(c->report.affected <= c->report.restarted);
         free(c);
     }
     printf("%" PRIu64 " done, %" PRIu64 " refused, %" PRIu64 " failed, %" PRIu64
-           " preemptions, %" PRIu64 " restarts, %" PRIu64 " moves\n",
-           ends[SIM_DONE], ends[SIM_REFUSED], ends[SIM_FAILED], preempted, restarted, moves);
+           " preemptions, %" PRIu64 " restarts, %" PRIu64 " moves, %" PRIu64 " copies, %" PRIu64
+           " tokens reused\n",
+           ends[SIM_DONE], ends[SIM_REFUSED], ends[SIM_FAILED], preempted, restarted, moves, copies,
+           reused);
+    CHECK(copies > 0 && reused > 0);
     CHECK(ends[SIM_DONE] > 0 && preempted > 0 && restarted > 0 && moves > 0);
 }
 

@@ -1,0 +1,13 @@
+/* sim_kills: reads a list of failures: a CSV file with the columns `time_s` (seconds since the start
+ * of the trace) and `machine` (its name). simulate_trace.c calls it once on the main thread. */
+#ifndef TOOLS_SIMULATE_SIM_KILLS_H
+#define TOOLS_SIMULATE_SIM_KILLS_H
+
+#include "tools/simulate/sim_run.h"
+
+/* Reads the file and sorts the failures by time. The caller frees *out with free. ST_IO, ST_INVALID
+ * or ST_NOT_FOUND, with file, line and what was wanted; ST_NO_MEMORY. */
+enum status sim_kills_read(const char *path, const struct sim_hosts *hosts, struct sim_kill **out,
+                           uint32_t *count_out, struct error *error);
+
+#endif

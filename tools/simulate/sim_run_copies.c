@@ -1,0 +1,235 @@
+/* sim_run, the checkpoints (kv/checkpoint): copies of the KV of running answers on a second machine,
+ * by the rules of the gateway (server/gateway/checkpoints.h): which copy is due, how many blocks it
+ * has, and which link is too busy for it. */
+#include "tools/simulate/sim_run_state.h"
+
+#include "scheduler/checkpoint.h"
+
+#include <assert.h>
+#include <string.h>
+
+static struct run_request *request_of(struct run *r, uint32_t slot)
+{
+    return &r->requests[slot];
+}
+
+static uint32_t block_tokens_of(const struct run *r)
+{
+    return r->options.config->kv.block_tokens;
+}
+
+static bool machine_is_known(const struct run *r, const struct run_copy *copy)
+{
+    return copy->chosen && r->hosts[copy->machine].machine != NULL &&
+           r->hosts[copy->machine].failures == copy->failures;
+}
+
+/* Returns true if answers are copied (kv/checkpoint). */
+static bool is_wanted(const struct run *r)
+{
+    const char *mode = r->options.config->kv.checkpoint;
+    return r->options.config->kv.prefix_cache &&
+           (strcmp(mode, "idle") == 0 || strcmp(mode, "always") == 0);
+}
+
+/* Checks soon which copies are due. */
+static void check_at(struct run *r, double at_s)
+{
+    event_heap_put(&r->events, event_copies(r), at_s);
+    r->copies_checked = true;
+}
+
+void run_copies_begin(struct run *r)
+{
+    if (is_wanted(r) && !r->copies_checked)
+        check_at(r, r->now_s);
+}
+
+/* ---- the end of a copy ---- */
+
+/* Ends the copy under way. The second machine keeps the KV of `tokens` tokens. */
+static void pending_end(struct run *r, uint32_t slot, uint32_t tokens)
+{
+    struct run_request *q = request_of(r, slot);
+    struct run_copy *copy = &q->copy;
+    event_heap_remove(&r->events, event_of_copy(r, slot));
+    if (copy->slot != SCHED_NO_SLOT && machine_is_known(r, copy)) {
+        run_kv_keep(r, q, copy->machine, copy->slot, tokens);
+        sim_machine_remove(r->hosts[copy->machine].machine, copy->slot);
+        run_begin_later(r, copy->machine);
+    }
+    copy->slot = SCHED_NO_SLOT;
+    copy->state = RUN_COPY_NONE;
+    copy->pending = 0;
+}
+
+void run_copy_end(struct run *r, uint32_t slot)
+{
+    struct run_copy *copy = &request_of(r, slot)->copy;
+    if (copy->state != RUN_COPY_NONE)
+        pending_end(r, slot, copy->had_tokens);
+    *copy = (struct run_copy){.slot = SCHED_NO_SLOT};
+}
+
+static void copy_failed(struct run *r, uint32_t slot)
+{
+    struct run_copy *copy = &request_of(r, slot)->copy;
+    pending_end(r, slot, copy->had_tokens);
+    copy->paused_until_s = r->now_s + SCHED_CHECKPOINT_PAUSE_US / 1e6;
+}
+
+/* The second machine has the KV of `tokens` tokens. */
+static void copy_done(struct run *r, uint32_t slot, uint32_t tokens)
+{
+    pending_end(r, slot, tokens);
+    request_of(r, slot)->copy.tokens = tokens;
+    check_at(r, r->now_s);
+}
+
+/* ---- the steps of a copy ---- */
+
+static void reserve_reaches(struct run *r, uint32_t slot)
+{
+    struct run_request *q = request_of(r, slot);
+    struct run_copy *copy = &q->copy;
+    uint32_t kept = run_kv_kept_tokens(r, q, copy->machine);
+    copy->had_tokens = kept < copy->pending ? kept : copy->pending;
+    if (!sim_machine_copy(r->hosts[copy->machine].machine, slot, copy->pending,
+                          run_kv_kept(r, q, copy->machine), &copy->slot)) {
+        copy->slot = SCHED_NO_SLOT;
+        copy_failed(r, slot);
+        return;
+    }
+    uint32_t blocks = (copy->pending - copy->had_tokens) / block_tokens_of(r);
+    if (blocks == 0 || blocks > SCHED_CHECKPOINT_BLOCKS_MAX) {
+        copy->partial = blocks > 0; /* The copy is made in several parts. */
+        copy_done(r, slot, copy->had_tokens);
+        return;
+    }
+    copy->state = RUN_COPY_PREFILL_SENT; /* RESERVED, then PREFILL. */
+    event_heap_put(&r->events, event_of_copy(r, slot), r->now_s + 2 * r->options.message_s);
+}
+
+static uint64_t bytes_pending(const struct run *r, const struct run_request *q)
+{
+    const struct sim_cost *cost = &r->options.hosts->hosts[q->token_machine].cost;
+    return (q->copy.pending - q->copy.had_tokens) * cost->kv_bytes_per_token;
+}
+
+void run_copy_step_end(struct run *r, uint32_t slot)
+{
+    struct run_request *q = request_of(r, slot);
+    struct run_copy *copy = &q->copy;
+    if (!machine_is_known(r, copy)) {
+        copy_failed(r, slot);
+        return;
+    }
+    switch (copy->state) {
+    case RUN_COPY_RESERVE_SENT:
+        reserve_reaches(r, slot);
+        break;
+    case RUN_COPY_PREFILL_SENT:
+        copy->state = RUN_COPY_WRITING;
+        event_heap_put(&r->events, event_of_copy(r, slot),
+                       run_kv_copy_s(r, q->token_machine, copy->machine, bytes_pending(r, q)));
+        break;
+    case RUN_COPY_WRITING:
+        r->totals->copies++;
+        r->totals->copied_bytes += bytes_pending(r, q);
+        copy_done(r, slot, copy->pending);
+        break;
+    default:
+        assert(false);
+    }
+}
+
+/* ---- which copies are due ---- */
+
+/* The use of a machine's links. */
+enum { BUSY_COPY = 1, BUSY_SEND = 2, BUSY_RECEIVE = 4 };
+
+static void busy_read(const struct run *r, uint8_t *busy)
+{
+    memset(busy, 0, r->options.hosts->count);
+    for (uint32_t slot = 0; slot < r->slots_used; slot++) {
+        const struct run_request *q = &r->requests[slot];
+        if (q->state == RUN_FREE)
+            continue;
+        if (q->copy.state != RUN_COPY_NONE)
+            busy[q->token_machine] |= BUSY_COPY;
+        if (q->state < RUN_PREFILL_SENT || q->state > RUN_TRANSFERRING ||
+            q->token_machine == SCHED_NO_MACHINE || q->token_machine == q->prompt_machine)
+            continue;
+        busy[q->prompt_machine] |= BUSY_SEND;
+        busy[q->token_machine] |= BUSY_RECEIVE;
+    }
+}
+
+static uint32_t tokens_complete(const struct run *r, const struct run_request *q)
+{
+    return sched_checkpoint_tokens(q->arrival.prompt_tokens, q->answer_tokens, block_tokens_of(r));
+}
+
+static bool has_stages(const struct run *r, uint32_t machine)
+{
+    return r->options.hosts->hosts[machine].cost.stage_count > 1;
+}
+
+static bool copy_is_due(const struct run *r, const struct run_request *q)
+{
+    const struct run_copy *copy = &q->copy;
+    if (q->state != RUN_DECODING || copy->state != RUN_COPY_NONE ||
+        r->now_s < copy->paused_until_s || has_stages(r, q->token_machine) ||
+        q->arrival.output_tokens - q->answer_tokens <= block_tokens_of(r))
+        return false;
+    return tokens_complete(r, q) > (machine_is_known(r, copy) ? copy->tokens : 0);
+}
+
+static bool machine_choose(struct run *r, uint32_t slot)
+{
+    struct run_copy *copy = &request_of(r, slot)->copy;
+    if (machine_is_known(r, copy))
+        return true;
+    uint32_t machine = sched_cluster_copy_target(r->sc, slot);
+    *copy = (struct run_copy){.slot = SCHED_NO_SLOT};
+    if (machine == SCHED_NO_MACHINE || has_stages(r, machine))
+        return false;
+    copy->machine = machine;
+    copy->failures = r->hosts[machine].failures;
+    copy->chosen = true;
+    return true;
+}
+
+static void copy_begin(struct run *r, uint32_t slot, uint8_t *busy)
+{
+    struct run_request *q = request_of(r, slot);
+    struct run_copy *copy = &q->copy;
+    if (!machine_choose(r, slot)) {
+        copy->paused_until_s = r->now_s + SCHED_CHECKPOINT_PAUSE_US / 1e6;
+        return;
+    }
+    if (strcmp(r->options.config->kv.checkpoint, "idle") == 0 &&
+        ((busy[q->token_machine] & (BUSY_COPY | BUSY_SEND)) != 0 ||
+         (busy[copy->machine] & BUSY_RECEIVE) != 0))
+        return;
+    uint32_t most = tokens_complete(r, q);
+    uint32_t part = copy->tokens + SCHED_CHECKPOINT_BLOCKS_MAX * block_tokens_of(r);
+    copy->pending = copy->partial && part < most ? part : most;
+    copy->partial = false;
+    copy->state = RUN_COPY_RESERVE_SENT;
+    busy[q->token_machine] |= BUSY_COPY;
+    event_heap_put(&r->events, event_of_copy(r, slot), r->now_s + r->options.message_s);
+}
+
+void run_copies_check(struct run *r)
+{
+    uint8_t busy[SCHED_MACHINES_MAX];
+    r->copies_checked = false;
+    if (r->open == 0)
+        return;
+    busy_read(r, busy);
+    for (uint32_t slot = 0; slot < r->slots_used; slot++)
+        if (copy_is_due(r, &r->requests[slot]))
+            copy_begin(r, slot, busy);
+    check_at(r, r->now_s + SCHED_CHECKPOINT_CHECK_US / 1e6);
+}

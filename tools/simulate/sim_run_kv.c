@@ -1,0 +1,231 @@
+/* sim_run, the KV: its way from the prompt machine to the token machine, and what machines keep of
+ * it in their prefix caches when a request loses one of its machines. The rules are those of the
+ * gateway (server/gateway/request_held.h) and of the machines (PROGRESS in prompt_pool/prompt_push.c
+ * and token_pool/token_blocks.c). */
+#include "tools/simulate/sim_run_state.h"
+
+#include <string.h>
+
+/* ---- links ---- */
+
+/* Returns the bytes per second between two machines; 0 = KV takes no time. */
+static double link_rate(const struct run *r, uint32_t from, uint32_t to)
+{
+    double slower = r->options.hosts->hosts[from].link_bytes_per_s;
+    double other = r->options.hosts->hosts[to].link_bytes_per_s;
+    if (other > 0 && other < slower)
+        slower = other;
+    return slower > 0 ? slower : 0;
+}
+
+/* Transfers share the bandwidth of both links in the order in which they began. Returns when the
+ * last byte of a transfer that takes `all_s` has left. */
+static double link_use(struct run *r, uint32_t from, uint32_t to, double ready_s, double all_s)
+{
+    double *out_free_s = &r->hosts[from].out_free_s;
+    double *in_free_s = &r->hosts[to].in_free_s;
+    double free_s = *out_free_s > *in_free_s ? *out_free_s : *in_free_s;
+    double through_s = (ready_s > free_s ? ready_s : free_s) + all_s;
+    *out_free_s = *in_free_s = through_s;
+    return through_s;
+}
+
+double run_kv_copy_s(struct run *r, uint32_t from, uint32_t to, uint64_t bytes)
+{
+    double rate = link_rate(r, from, to);
+    if (rate <= 0)
+        return r->now_s;
+    return link_use(r, from, to, r->now_s, (double)bytes / rate) +
+           r->options.hosts->hosts[from].link_latency_s;
+}
+
+/* ---- chunks ---- */
+
+static bool layerwise(const struct run *r, const struct run_request *q)
+{
+    const struct config_kv *kv = &r->options.config->kv;
+    if (strcmp(kv->transfer, "auto") != 0)
+        return strcmp(kv->transfer, "layerwise") == 0;
+    return q->prompt >= kv->layerwise_threshold_tokens;
+}
+
+/* Returns when all KV of the prompt's tokens up to the chunk's end is on the token machine. A layer
+ * is sent when it is computed and the links of both machines are free. The last layer cannot be sent
+ * before the chunk's end. */
+static double push_s(struct run *r, const struct run_request *q, const struct sim_chunk *chunk,
+                     uint32_t tokens)
+{
+    const struct sim_host *host = &r->options.hosts->hosts[q->prompt_machine];
+    double rate = link_rate(r, q->prompt_machine, q->token_machine);
+    if (rate <= 0)
+        return chunk->end_s;
+    double layers = host->cost.layer_count;
+    double all_s = (double)(tokens * host->cost.kv_bytes_per_token) / rate;
+    double ready_s = chunk->end_s;
+    double last_s = all_s;
+    if (layerwise(r, q)) {
+        ready_s = chunk->begin_s + (chunk->end_s - chunk->begin_s) / layers;
+        last_s = all_s / layers;
+    }
+    double through_s = link_use(r, q->prompt_machine, q->token_machine, ready_s, all_s);
+    double end_s = chunk->end_s + last_s;
+    return (through_s > end_s ? through_s : end_s) + host->link_latency_s;
+}
+
+/* The prompt machine reports what has arrived only if it sends layer by layer and has no stages. */
+static bool progress_reported(const struct run *r, const struct run_request *q)
+{
+    return r->options.config->kv.prefix_cache && layerwise(r, q) &&
+           r->options.hosts->hosts[q->prompt_machine].cost.stage_count == 1;
+}
+
+static void arrivals_past(const struct run *r, struct run_request *q)
+{
+    uint32_t past = 0;
+    while (past < q->arrival_count && q->arrivals[past].at_s <= r->now_s)
+        q->arrived_tokens = q->arrivals[past++].tokens;
+    q->arrival_count -= past;
+    memmove(q->arrivals, q->arrivals + past, q->arrival_count * sizeof(q->arrivals[0]));
+}
+
+static void arrival_add(const struct run *r, struct run_request *q, double at_s, uint32_t tokens)
+{
+    arrivals_past(r, q);
+    if (!progress_reported(r, q))
+        return;
+    if (q->arrival_count == RUN_ARRIVALS_MAX) /* The machine flushes once for both chunks. */
+        q->arrival_count--;
+    q->arrivals[q->arrival_count++] = (struct run_arrival){.at_s = at_s, .tokens = tokens};
+}
+
+double run_kv_chunk(struct run *r, struct run_request *q, const struct sim_chunk *chunk)
+{
+    uint32_t end = chunk->first_token + chunk->tokens;
+    q->computed_tokens = end;
+    if (q->token_machine == SCHED_NO_MACHINE || q->token_machine == q->prompt_machine)
+        return r->now_s;
+    uint32_t tokens = end > q->sent_tokens ? end - q->sent_tokens : 0;
+    q->sent_tokens += tokens;
+    double at_s = push_s(r, q, chunk, tokens);
+    if (!chunk->ends)
+        arrival_add(r, q, at_s, end);
+    return at_s;
+}
+
+/* ---- what machines keep ---- */
+
+static bool same_life(const struct run *r, uint32_t machine, uint32_t failures)
+{
+    return r->hosts[machine].machine != NULL && r->hosts[machine].failures == failures;
+}
+
+static uint32_t full_blocks(const struct run *r, uint32_t tokens)
+{
+    uint32_t block_tokens = r->options.config->kv.block_tokens;
+    return tokens / block_tokens * block_tokens;
+}
+
+/* Returns the entry of the machine; if it has none, one that is not in use, or the shortest one. */
+static struct run_kept *kept_entry(const struct run *r, struct run_request *q, uint32_t machine)
+{
+    struct run_kept *out = &q->kept[0];
+    for (uint32_t i = 0; i < RUN_KEPT_MAX; i++) {
+        struct run_kept *kept = &q->kept[i];
+        if (kept->kv.tokens > 0 && !same_life(r, kept->machine, kept->failures))
+            *kept = (struct run_kept){.kv = {.tokens = 0}};
+        if (kept->kv.tokens > 0 && kept->machine == machine)
+            return kept;
+        if (kept->kv.tokens < out->kv.tokens)
+            out = kept;
+    }
+    return out;
+}
+
+void run_kv_keep(struct run *r, struct run_request *q, uint32_t machine, sched_slot slot,
+                 uint32_t tokens)
+{
+    if (slot == SCHED_NO_SLOT || r->hosts[machine].machine == NULL ||
+        !r->options.config->kv.prefix_cache)
+        return;
+    const struct sim_kept kv = sim_machine_keep(r->hosts[machine].machine, slot, tokens);
+    if (kv.tokens == 0)
+        return;
+    struct run_kept *entry = kept_entry(r, q, machine);
+    if (entry->kv.tokens > 0)
+        sim_machine_forget(r->hosts[entry->machine].machine, &entry->kv);
+    *entry =
+        (struct run_kept){.machine = machine, .failures = r->hosts[machine].failures, .kv = kv};
+}
+
+const struct sim_kept *run_kv_kept(const struct run *r, const struct run_request *q,
+                                   uint32_t machine)
+{
+    for (uint32_t i = 0; i < RUN_KEPT_MAX; i++)
+        if (q->kept[i].kv.tokens > 0 && q->kept[i].machine == machine &&
+            same_life(r, machine, q->kept[i].failures))
+            return &q->kept[i].kv;
+    return NULL;
+}
+
+uint32_t run_kv_kept_tokens(const struct run *r, const struct run_request *q, uint32_t machine)
+{
+    const struct sim_kept *kept = run_kv_kept(r, q, machine);
+    return kept != NULL ? sim_machine_kept_tokens(r->hosts[machine].machine, kept) : 0;
+}
+
+void run_kv_forget(struct run *r, struct run_request *q)
+{
+    for (uint32_t i = 0; i < RUN_KEPT_MAX; i++)
+        if (q->kept[i].kv.tokens > 0 && same_life(r, q->kept[i].machine, q->kept[i].failures))
+            sim_machine_forget(r->hosts[q->kept[i].machine].machine, &q->kept[i].kv);
+}
+
+/* ---- what the gateway knows of it ---- */
+
+static void held_add(const struct run *r, struct run_request *q, uint32_t machine, uint32_t tokens)
+{
+    if (machine != SCHED_NO_MACHINE && r->hosts[machine].machine != NULL && tokens > q->held.tokens)
+        q->held = (struct run_held){
+            .machine = machine, .failures = r->hosts[machine].failures, .tokens = tokens};
+}
+
+/* As request_held_update of the gateway. */
+static void held_update(const struct run *r, struct run_request *q)
+{
+    if (q->held.tokens > 0 && !same_life(r, q->held.machine, q->held.failures))
+        q->held = (struct run_held){.tokens = 0};
+    bool computed = q->state == RUN_TRANSFERRING || q->state == RUN_DECODING;
+    if (q->prompt_machine != q->token_machine)
+        held_add(r, q, q->prompt_machine,
+                 computed ? q->prompt : full_blocks(r, q->computed_tokens));
+    held_add(r, q, q->token_machine, full_blocks(r, q->arrived_tokens));
+    const struct run_copy *copy = &q->copy;
+    if (copy->tokens > q->held.tokens && same_life(r, copy->machine, copy->failures)) {
+        held_add(r, q, copy->machine, copy->tokens);
+        q->held.checkpoint = true;
+    }
+}
+
+void run_kv_lost(struct run *r, struct run_request *q)
+{
+    if (!r->options.config->kv.prefix_cache)
+        return;
+    arrivals_past(r, q);
+    held_update(r, q);
+    switch (q->state) {
+    case RUN_PREFILLING:
+        run_kv_keep(r, q, q->prompt_machine, q->prompt_slot, q->computed_tokens);
+        run_kv_keep(r, q, q->token_machine, q->token_slot, q->arrived_tokens);
+        break;
+    case RUN_TRANSFERRING:
+        run_kv_keep(r, q, q->prompt_machine, q->prompt_slot, q->prompt);
+        run_kv_keep(r, q, q->token_machine, q->token_slot, q->arrived_tokens);
+        break;
+    case RUN_DECODING:
+        run_kv_keep(r, q, q->token_machine, q->token_slot,
+                    q->arrival.prompt_tokens + q->answer_tokens - 1);
+        break;
+    default:
+        break;
+    }
+}
