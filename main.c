@@ -29,6 +29,8 @@ static const struct command commands[] = {
     {"status", status_main, "show running gateways: machines, links, requests"},
     {"top", top_main, "the same as a live screen, with rates, latencies and phases"},
     {"machines", machines_main, "list, add or remove machines of running gateways"},
+    {"requests", requests_main, "list the latest requests of running gateways, or show the life of one"},
+    {"bundle", bundle_main, "collect what a bug report needs into a tar file, without secrets"},
     {"drain", drain_main, "give a machine no new requests, before maintenance"},
     {"undrain", undrain_main, "use a drained machine again"},
     {"reload", reload_main, "make gateways read their config again"},

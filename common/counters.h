@@ -135,6 +135,12 @@
     X(PROMPT_TOKENS, COUNTER, REQUESTS, "vllm:prompt_tokens_total",                                \
       "Tokens of prompts, computed or cached.")                                                    \
     X(GENERATED_TOKENS, COUNTER, REQUESTS, "vllm:generation_tokens_total", "Generated tokens.")    \
+    X(ACCESS_DROPPED, COUNTER, REQUESTS, "cleave_access_lines_dropped_total",                      \
+      "Lines missing from log/access_file: its disk was full or too slow.")                        \
+    X(LEDGER_WAITING, GAUGE, REQUESTS, "cleave_ledger_lines_waiting",                              \
+      "Answers that ended and whose lines are not in log/ledger_file yet.")                        \
+    X(LEDGER_LOST, COUNTER, REQUESTS, "cleave_ledger_answers_lost_total",                          \
+      "Answers without a line in log/ledger_file: too many were waiting for its disk.")            \
     X(UNKNOWN_FIELDS, COUNTER, REQUESTS, "cleave_unknown_fields_total",                            \
       "Fields of requests that this server does not know (docs/api.md); they had no effect.")      \
     X(READY, GAUGE, ROUTING, "cleave_ready",                                                       \

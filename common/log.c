@@ -3,12 +3,16 @@
  * cannot stop an event loop. */
 #include "common/log.h"
 
+#include "common/line_ring.h"
+#include "common/text.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +22,9 @@
 #include <unistd.h>
 
 enum {
-    LINE_BYTES = 1024,
+    TEXT_BYTES = 1024,
+    LINE_BYTES = 4096, /* Less than PIPE_BUF: lines of several processes do not mix. */
+    TAIL_BYTES = 160,  /* Counts of withheld and lost lines. */
     /* What one cause (one format string) may write: LINES_AT_ONCE lines at once, and
      * LINES_PER_SECOND on average. Strangers can cause some lines as often as they like. */
     LINES_AT_ONCE = 1000,
@@ -32,7 +38,8 @@ struct cause {
 };
 
 static char process[32] = "cleave";
-static enum log_level level_min = LOG_INFO;
+static atomic_int level_min = LOG_INFO;
+static atomic_int format_now = LOG_TEXT;
 
 /* Guards everything below. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -41,6 +48,8 @@ static uint64_t lost; /* Lines that stderr did not take since the last one that 
 /* A descriptor of its own for a stderr that is a pipe or a terminal: it can be made non-blocking
  * without changing what other processes that share stderr see. -1 = use stderr itself. */
 static int own_fd = -1;
+
+static struct line_ring *kept; /* NULL = lines are not kept. */
 
 static const char *const names[] = {LOG_LEVEL_NAMES};
 
@@ -59,7 +68,10 @@ void log_open(const char *process_name, enum log_level minimum)
 {
     struct stat stat;
     snprintf(process, sizeof(process), "%s", process_name);
-    level_min = minimum;
+    for (char *at = process; *at != 0; at++) /* It stands in JSON, too. */
+        if ((unsigned char)*at < ' ' || *at == '"' || *at == '\\')
+            *at = '?';
+    level_min = (int)minimum;
     if (own_fd >= 0)
         close(own_fd);
     own_fd = -1;
@@ -124,43 +136,131 @@ static size_t text_escape(const char *text, char *out, size_t capacity)
     return used;
 }
 
-static void line_log(enum log_level level, bool limited, const char *format, va_list args)
+/* Copies `text` as the inside of a JSON string: control characters are written as \u00NN, and each
+ * byte that is not UTF-8 as \ufffd. Returns the bytes written. */
+static size_t json_escape(const char *text, char *out, size_t capacity)
 {
-    struct timespec now, since_start;
+    size_t used = 0, left = strlen(text);
+    const unsigned char *at = (const unsigned char *)text;
+    while (left > 0) {
+        size_t bytes = *at < 0x80 ? 1 : *at < 0xe0 ? 2 : *at < 0xf0 ? 3 : 4;
+        bool good = bytes <= left && text_utf8_check((const char *)at, bytes) == bytes;
+        bool c1 = good && *at == 0xc2 && at[1] < 0xa0;
+        unsigned code = !good ? 0xfffd : c1 ? at[1] : *at;
+        bool plain = good && !c1 && *at >= 0x20 && *at != 0x7f && *at != '"' && *at != '\\';
+        if (used + (plain ? bytes : 6) >= capacity)
+            break;
+        if (plain)
+            memcpy(out + used, at, bytes);
+        else
+            snprintf(out + used, capacity - used, "\\u%04x", code);
+        used += plain ? bytes : 6;
+        at += good ? bytes : 1;
+        left -= good ? bytes : 1;
+    }
+    out[used] = 0;
+    return used;
+}
+
+/* Writes date, level and process. Returns the bytes written. */
+static size_t head_write(enum log_level level, enum log_format form, char *line, size_t capacity)
+{
+    static const char *const heads[] = {
+        [LOG_TEXT] = "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ %-5s %s: ",
+        [LOG_JSON] = "{\"time\":\"%04d-%02d-%02dT%02d:%02d:%02d.%03dZ\",\"level\":\"%s\","
+                     "\"process\":\"%s\",\""};
+    struct timespec now;
     struct tm utc;
     clock_gettime(CLOCK_REALTIME, &now);
-    clock_gettime(CLOCK_MONOTONIC, &since_start);
     gmtime_r(&now.tv_sec, &utc);
-    char text[LINE_BYTES], line[LINE_BYTES + 128];
-    vsnprintf(text, sizeof(text), format, args);
-    int head = snprintf(line, sizeof(line),
-                        "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ %-5s %s: ", utc.tm_year + 1900,
-                        utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
-                        (int)(now.tv_nsec / 1000000), names[level], process);
-    size_t length = (size_t)head;
-    length += text_escape(text, line + length, LINE_BYTES - length);
+    return (size_t)snprintf(line, capacity, heads[form], utc.tm_year + 1900, utc.tm_mon + 1,
+                            utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
+                            (int)(now.tv_nsec / 1000000), names[level], process);
+}
 
+/* Writes a line that has everything except its end. cause: identifies the budget; NULL = none. The
+ * line has room for TAIL_BYTES more. */
+static void line_finish(char *line, size_t length, const char *cause, enum log_format form)
+{
+    struct timespec since_start;
+    bool json = form == LOG_JSON;
+    clock_gettime(CLOCK_MONOTONIC, &since_start);
     pthread_mutex_lock(&lock);
     int64_t withheld = 0;
-    if (limited)
+    if (cause != NULL)
         withheld =
-            cause_take(format, (int64_t)since_start.tv_sec * 1000000 + since_start.tv_nsec / 1000);
+            cause_take(cause, (int64_t)since_start.tv_sec * 1000000 + since_start.tv_nsec / 1000);
     if (withheld >= 0) {
         if (withheld > 0)
-            length += (size_t)snprintf(line + length, sizeof(line) - length,
-                                       " (%" PRId64 " such lines not logged)", withheld);
+            length += (size_t)snprintf(line + length, TAIL_BYTES / 2,
+                                       json ? ",\"not_logged\":%" PRId64
+                                            : " (%" PRId64 " such lines not logged)",
+                                       withheld);
         if (lost > 0)
-            length += (size_t)snprintf(line + length, sizeof(line) - length,
-                                       " (%" PRIu64 " lines lost, stderr was full)", lost);
+            length += (size_t)snprintf(line + length, TAIL_BYTES / 2,
+                                       json ? ",\"lines_lost\":%" PRIu64
+                                            : " (%" PRIu64 " lines lost, stderr was full)",
+                                       lost);
+        if (json)
+            line[length++] = '}';
+        if (kept != NULL)
+            line_ring_add(kept, line, length);
         line[length++] = '\n';
         lost = line_write(line, length) ? 0 : lost + 1;
     }
     pthread_mutex_unlock(&lock);
 }
 
+static void line_log(enum log_level level, bool limited, const char *format, va_list args)
+{
+    char text[TEXT_BYTES], line[LINE_BYTES];
+    enum log_format form = (enum log_format)format_now;
+    vsnprintf(text, sizeof(text), format, args);
+    size_t length = head_write(level, form, line, sizeof(line));
+    if (form == LOG_JSON) {
+        length += (size_t)snprintf(line + length, sizeof(line) - length, "text\":\"");
+        length += json_escape(text, line + length, LINE_BYTES - TAIL_BYTES - length);
+        line[length++] = '"';
+    } else {
+        length += text_escape(text, line + length, TEXT_BYTES - length);
+    }
+    line_finish(line, length, limited ? format : NULL, form);
+}
+
+void log_keep(size_t bytes)
+{
+    if (kept == NULL)
+        (void)line_ring_open(bytes, &kept);
+}
+
+void log_kept_write(struct text *out)
+{
+    pthread_mutex_lock(&lock);
+    if (kept != NULL && line_ring_lines(kept) > 0) {
+        line_ring_write(kept, "\n", out);
+        text_adds(out, "\n");
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void log_level_set(enum log_level minimum)
+{
+    level_min = (int)minimum;
+}
+
+void log_format_set(enum log_format format)
+{
+    format_now = (int)format;
+}
+
+enum log_level log_level_now(void)
+{
+    return (enum log_level)level_min;
+}
+
 void log_line(enum log_level level, const char *format, ...)
 {
-    if (level < level_min)
+    if ((int)level < level_min)
         return;
     va_list args;
     va_start(args, format);
@@ -174,4 +274,21 @@ void log_audit(const char *format, ...)
     va_start(args, format);
     line_log(LOG_INFO, false, format, args);
     va_end(args);
+}
+
+void log_object(enum log_level level, bool limited, const char *name, const char *json,
+                size_t bytes)
+{
+    char line[LINE_BYTES];
+    enum log_format form = (enum log_format)format_now;
+    if (limited && (int)level < level_min)
+        return;
+    if (bytes > LOG_OBJECT_BYTES) {
+        json = "{}";
+        bytes = 2;
+    }
+    size_t length = head_write(level, form, line, sizeof(line));
+    length += (size_t)snprintf(line + length, sizeof(line) - length,
+                               form == LOG_JSON ? "%s\":%.*s" : "%s: %.*s", name, (int)bytes, json);
+    line_finish(line, length, limited ? name : NULL, form);
 }

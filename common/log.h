@@ -1,17 +1,22 @@
-/* log: writes one line per event to stderr: date and time (UTC), level, process, text (`request 42
- * machine prompt-0 died, resumes at token 17`). Only machine/ and server/ call it, on any thread;
- * the other folders return a status instead. It opens no log files and rotates nothing.
+/* log: writes one line per event to stderr: date and time (UTC, RFC 3339), level, process, text
+ * (`request 42 machine prompt-0 died, resumes at token 17`). Only machine/ and server/ call it, on
+ * any thread; the other folders return a status instead. It opens no log files and rotates nothing.
+ * With the format LOG_JSON, each line is a JSON object:
+ *
+ *   {"time":"2026-11-26T10:00:00.123Z","level":"info","process":"prompt-0","text":"…"}
+ *   {"time":…,"level":…,"process":…,"audit":{…}}                       (log_object)
  *
  * A line is written as a whole or not at all, without waiting. If stderr does not take a line at
  * once, the line is lost, and the next line that stderr takes reports the number of lost lines. All
  * lines with the same format string have one budget: at most 1,000 lines at once, and 100 a second
  * on average. Further lines are not logged, and the next line within the budget reports their
- * number. Lines of log_audit have no budget. A line is cut after about 1,000 bytes. Control
- * characters are written as \xNN. */
+ * number. Lines of log_audit have no budget. A text is cut after about 1,000 bytes. Control
+ * characters are written as \xNN, in JSON as \u00NN. */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 /* The names of the levels, in their order. */
@@ -21,18 +26,42 @@ enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
  * stores nothing, for any other text. */
 bool log_level_parse(const char *text, enum log_level *out);
 
+enum log_format { LOG_TEXT, LOG_JSON };
+
 /* Sets the process name that each line contains ("gateway", "prompt-0"; copied, cut after 31
  * bytes), and the lowest level that is written (`minimum`). Requires that no other thread exists.
  */
 void log_open(const char *process_name, enum log_level minimum);
+
+/* Change the lowest level that is written, and the form of the lines (at first LOG_TEXT). Any
+ * thread may call them at any time. */
+void log_level_set(enum log_level minimum);
+void log_format_set(enum log_format format);
+enum log_level log_level_now(void);
+
+/* Keeps the latest lines in memory, up to `bytes` bytes, for log_kept_write. Without memory, none
+ * are kept. Call it once, while no other thread exists. */
+void log_keep(size_t bytes);
+struct text;
+/* Appends the kept lines, each with its line feed. */
+void log_kept_write(struct text *out);
 
 /* Writes one line, unless its level is too low, stderr does not take it at once, or the budget of
  * its format string is used up. Errors are not reported to the caller. */
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Writes one line with the level "info", also if the lowest level is higher, and without a budget.
- * Only for acts of administrators, which other clients cannot cause. */
+ * Only for acts of administrators, which other clients cannot cause, and for lines that the config
+ * asks for, one per answer. */
 void log_audit(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Writes a line whose content is a JSON object: `NAME: {…}`, or with LOG_JSON the member NAME. It
+ * is not cut: an object of more than LOG_OBJECT_BYTES is replaced by `{}`. limited: the line has a
+ * budget and a level; otherwise it is written as log_audit writes. `name` is a constant; json is
+ * valid JSON without line feeds. */
+#define LOG_OBJECT_BYTES 3600
+void log_object(enum log_level level, bool limited, const char *name, const char *json,
+                size_t bytes);
 
 #define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)
 #define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)

@@ -119,7 +119,13 @@ struct config {
         bool sandbox;
     } cluster;
     struct {
+        char level[8];                      /* "debug", "info", "warn" or "error". */
+        char format[8];                     /* "text" or "json". */
         char events_file[LIMIT_PATH_BYTES]; /* Empty = no event log. */
+        char access_file[LIMIT_PATH_BYTES]; /* Empty = no access log; "-" = standard error. */
+        char ledger_file[LIMIT_PATH_BYTES]; /* Empty = no usage ledger. */
+        uint32_t slow_s;                    /* 0 = slow requests are not logged. */
+        uint32_t requests_kept;
     } log;
     struct {
         uint32_t prompt_batch_tokens;

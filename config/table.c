@@ -146,6 +146,27 @@ const struct config_key config_keys[] = {
      .help = "true: HTTP may listen for other hosts without API keys and TLS (behind a proxy, or "
              "in a private network)."},
 
+    {"log/level", CONFIG_CHOICE, FIELD(log.level), .maximum = 7, .choices = "debug info warn error",
+     .default_text = "info", .reload = CONFIG_RELOAD_YES,
+     .help = "Least level of log lines; the option --log-level overrides it. A reload changes it "
+             "in the gateway and in its local machines, `kill -USR2` in a single machine."},
+    {"log/format", CONFIG_CHOICE, FIELD(log.format), .maximum = 7, .choices = "text json",
+     .default_text = "text", .reload = CONFIG_RELOAD_YES,
+     .help = "Form of log lines and of the access log. Machines use it from their start."},
+    {"log/access_file", CONFIG_STRING, FIELD(log.access_file), 0, LIMIT_PATH_BYTES - 1,
+     .default_text = "", .reload = CONFIG_RELOAD_YES,
+     .help = "Access log (operation.md): a line for each answer. \"-\": with the other log lines. "
+             "Empty: none."},
+    {"log/slow_s", CONFIG_WHOLE, FIELD(log.slow_s), 0, 86400, .default_text = "0",
+     .reload = CONFIG_RELOAD_YES,
+     .help = "Requests that take at least this many seconds are logged. 0 = none."},
+    {"log/ledger_file", CONFIG_STRING, FIELD(log.ledger_file), 0, LIMIT_PATH_BYTES - 1,
+     .default_text = "",
+     .help = "Usage ledger (operation.md): a JSON line for each answer, with its tokens. Empty: "
+             "none."},
+    {"log/requests_kept", CONFIG_WHOLE, FIELD(log.requests_kept), 16, 16384,
+     .default_text = "1024",
+     .help = "Latest requests that the gateway remembers for `cleave requests`, 1.7 KiB each."},
     {"log/events_file", CONFIG_STRING, FIELD(log.events_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "", .reload = CONFIG_RELOAD_YES,
      .help = "Event log (operation.md): events and decisions of the cluster scheduler, one JSON "

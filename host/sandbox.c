@@ -227,6 +227,9 @@ void sandbox_gateway_enter(const struct config *config, char text_out[SANDBOX_TE
         add_all(writes, system_writes, COUNT(system_writes));
         add_gpus(writes); /* a reload may add a machine with a GPU */
         add_named(writes, config, config->log.events_file);
+        add_named(writes, config, config->log.ledger_file);
+        if (strcmp(config->log.access_file, "-") != 0)
+            add_named(writes, config, config->log.access_file);
         add_named(writes, config, config->http.admin_socket);
     }
     struct sandbox_files files = {.writable = writes, .may_start_self = true};

@@ -141,10 +141,12 @@ static int open_signals(void)
 {
     sigset_t signals;
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN); /* For gateways: `pkill -USR1 cleave` must end no machine. */
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGHUP);
+    sigaddset(&signals, SIGUSR2);
     sigprocmask(SIG_BLOCK, &signals, NULL);
     return signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
 }
@@ -180,6 +182,7 @@ static enum status run(struct arguments *arguments, struct config *config, int *
         status = config_check(config, config->source, error);
     if (status != ST_OK)
         return status;
+    machine_process_log_configure(&process);
     if (!config->cluster.core_dumps)
         secret_core_dumps_stop();
     if (config->renamed_warning[0] != 0)

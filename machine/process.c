@@ -16,6 +16,21 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+static enum log_level start_level(const struct machine_process *process)
+{
+    enum log_level level = LOG_INFO;
+    (void)log_level_parse(process->log_level != NULL ? process->log_level
+                                                     : process->config->log.level,
+                          &level);
+    return level;
+}
+
+void machine_process_log_configure(const struct machine_process *process)
+{
+    log_level_set(start_level(process));
+    log_format_set(strcmp(process->config->log.format, "json") == 0 ? LOG_JSON : LOG_TEXT);
+}
+
 static enum status say_ready(int *ready_fd, const char *address, struct error *error)
 {
     const int fd = *ready_fd;
@@ -58,6 +73,20 @@ static void keys_change(const struct runner *runner, const struct secret_keys *n
         log_error("cluster keys: nothing is changed: %s", error.text);
 }
 
+/* SIGUSR2: the gateway that started the machine sends the new level with the signal (sigqueue). From
+ * `kill`, it changes between debug and the level of the start. */
+static void level_change(const struct machine_process *process, const struct signalfd_siginfo *info)
+{
+    static const char *const names[] = {LOG_LEVEL_NAMES};
+    enum log_level level = LOG_DEBUG;
+    if (info->ssi_code == SI_QUEUE && info->ssi_int >= LOG_DEBUG && info->ssi_int <= LOG_ERROR)
+        level = (enum log_level)info->ssi_int;
+    else if (log_level_now() == LOG_DEBUG)
+        level = start_level(process);
+    log_level_set(level);
+    log_audit("SIGUSR2: the log level is %s now", names[level]);
+}
+
 /* Returns true if a signal that ends the process has arrived. */
 static bool signal_take(const struct runner *runner)
 {
@@ -65,6 +94,10 @@ static bool signal_take(const struct runner *runner)
     struct secret_keys next;
     if (read(runner->process->signal_fd, &info, sizeof(info)) <= 0)
         return false;
+    if (info.ssi_signo == SIGUSR2) {
+        level_change(runner->process, &info);
+        return false;
+    }
     if (info.ssi_signo != SIGHUP) {
         log_info("%s, stops", strsignal((int)info.ssi_signo));
         notify_stopping(&runner->process->notify, "stops");

@@ -3,7 +3,8 @@
  * thread, which becomes the event loop thread. It opens the machine or the stage, listens,
  * registers a machine in etcd (member.h), and reports the address to the parent process (the ready
  * line). Then it runs the event loop until a signal, a SHUTDOWN message, the end of a stage's head,
- * or an error ends it. SIGHUP makes it read the cluster keys again. It parses no options, and
+ * or an error ends it. SIGHUP makes it read the cluster keys again, SIGUSR2
+ * changes the log level. It parses no options, and
  * starts no stage processes (the head's executor does). */
 #ifndef MACHINE_PROCESS_H
 #define MACHINE_PROCESS_H
@@ -30,11 +31,13 @@ struct machine_process {
      * process crashed or was killed. Set by machine_process_run_machine; 0 = none of these. */
     int exit_status;
     struct notify notify; /* The service manager. */
-    int signal_fd;        /* signalfd: SIGHUP, and the signals that end the process. */
-    /* --log-level for stage processes that the machine starts; NULL = the default. */
+    int signal_fd;        /* signalfd: SIGHUP, SIGUSR2, and the signals that end the process. */
+    /* --log-level, also for stage processes that the machine starts; NULL = as the config says. */
     const char *log_level;
 };
 
+/* Sets level and format of the log, as the config and the command line say. */
+void machine_process_log_configure(const struct machine_process *process);
 /* Opens process->turns if this process takes turns on the cores. The caller closes them. */
 enum status machine_process_turns_open(struct machine_process *process, struct error *error);
 /* Run the machine or the stage process, and return when the process must end; main.c prints the

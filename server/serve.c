@@ -29,6 +29,8 @@
 #define FILES_BASE        24
 #define FILES_PER_MACHINE 6
 #define MODELS            2 /* at a time, during an update */
+/* The latest lines of the log, for `cleave bundle`. */
+#define LOG_KEPT_BYTES (64u << 10)
 /* the ready line waits this long for machines that are not needed yet */
 #define ALL_UP_US 2000000
 
@@ -87,6 +89,7 @@ static enum status signals_open(struct serve *s, struct error *error)
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGUSR1);
     signal(SIGPIPE, SIG_IGN);
     sigprocmask(SIG_BLOCK, &set, NULL);
     s->signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
@@ -199,13 +202,22 @@ static enum status http_start(struct serve *s, struct error *error)
         .model = s->current.served,
         .metrics = s->metrics,
         .keys = s->keys,
+        .ledger = s->ledger,
         .clock = &clock_system,
         .tls = s->tls,
         .admin = serve_admin_actions(s),
         .listen_fd = s->listen_fd,
         .admin_fd = s->admin_fd,
     };
-    enum status status = http_open(&options, &s->http, error);
+    struct event_log *access;
+    enum status status = serve_access_open(s->config, &access, error);
+    if (status != ST_OK)
+        return status;
+    status = http_open(&options, &s->http, error);
+    if (status != ST_OK)
+        event_log_close(access);
+    else
+        serve_access_use(s, access);
     if (status == ST_OK)
         s->listen_fd = s->admin_fd = -1; /* http_close closes them */
     return status;
@@ -271,6 +283,8 @@ static enum status serve_open(struct serve *s, struct error *error)
     if (status == ST_OK)
         status = serve_members_open(s, error);
     if (status == ST_OK)
+        status = serve_ledger_open(s, error);
+    if (status == ST_OK)
         status = http_start(s, error);
     model_file_close(s->file); /* all needed parts have been copied */
     s->file = NULL;
@@ -291,6 +305,9 @@ static void serve_close(struct serve *s)
     serve_members_close(s);
     gateway_close(s->gateway);
     event_log_close(s->events);
+    event_log_close(s->access);
+    ledger_close(s->ledger);
+    serve_dump_end(s);
     metrics_close(s->metrics);
     fleet_close(s->fleet);
     api_keys_close(s->keys);
@@ -394,6 +411,7 @@ static void loop(struct serve *s)
         timeout_ms = sooner(timeout_ms, http_turn(s->http));
         timeout_ms = sooner(timeout_ms, serve_members_turn(s));
         serve_machines_turn(s);
+        timeout_ms = sooner(timeout_ms, serve_dump_turn(s));
         timeout_ms = sooner(timeout_ms, serve_update_turn(s));
         timeout_ms = sooner(timeout_ms, notify_turn(&s->notify, serve_now_us()));
         if (serve_stop_turn(s, &timeout_ms))
@@ -448,6 +466,8 @@ int serve_main(int argc, char **argv)
     *from_file = *config;
     s->is_loopback = config_is_loopback(config);
     log_open("gateway", s->options.log_level);
+    log_keep(LOG_KEPT_BYTES);
+    serve_log_configure(s);
     notify_open(&s->notify);
     if (config->renamed_warning[0] != 0)
         log_warn("%s: %s", config->source, config->renamed_warning);

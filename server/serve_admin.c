@@ -2,6 +2,8 @@
 #include "server/serve_internal.h"
 
 #include "common/build_info.h"
+#include "common/log.h"
+#include "server/gateway/history.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,7 +200,52 @@ static void state(void *self, struct text *answer)
     text_adds(answer, "}");
 }
 
+/* The config has paths of files with secrets, but no secrets. */
+static void config_view(const struct serve *s, struct text *answer)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    struct config *config = malloc(sizeof(*config));
+    FILE *file = open_memstream(&text, &bytes);
+    if (config != NULL && file != NULL) {
+        *config = *s->config;
+        fleet_config_write(s->fleet, config);
+        if (strchr(config->cluster.etcd_endpoints, '@') != NULL) /* http://USER:PASSWORD@… */
+            snprintf(config->cluster.etcd_endpoints, sizeof(config->cluster.etcd_endpoints),
+                     "(hidden)");
+        answer->broken |= config_write(config, file) != ST_OK;
+    }
+    answer->broken |= config == NULL || file == NULL || fclose(file) != 0;
+    if (!answer->broken)
+        text_add(answer, text, bytes);
+    free(text);
+    free(config);
+}
+
+static void view(void *self, const struct http_admin_view *view, struct text *answer)
+{
+    const struct serve *s = self;
+    if (view->what == HTTP_ADMIN_CONFIG) {
+        config_view(s, answer);
+    } else if (view->what == HTTP_ADMIN_LOG) {
+        log_kept_write(answer);
+    } else if (view->what == HTTP_ADMIN_DECISIONS) {
+        text_adds(answer, "{");
+        gateway_decisions_write(s->gateway, answer);
+        text_adds(answer, "}");
+    } else {
+        const struct history_query query = {.id = view->id,
+                                            .count = view->count,
+                                            .events = view->events,
+                                            .separator = ",\n"};
+        text_adds(answer, "{");
+        gateway_requests_write(s->gateway, &query, answer);
+        text_adds(answer, "}");
+    }
+}
+
 struct http_admin serve_admin_actions(struct serve *s)
 {
-    return (struct http_admin){.state = state, .reload = reload, .machine = on_machine, .self = s};
+    return (struct http_admin){
+        .state = state, .view = view, .reload = reload, .machine = on_machine, .self = s};
 }

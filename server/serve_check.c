@@ -182,5 +182,8 @@ void serve_check(const struct config *config, bool deep, const struct check_repo
     writable_check(config, "http/admin_socket", config->http.admin_socket,
                    sizeof(((struct sockaddr_un *)0)->sun_path) - 1, report);
     writable_check(config, "log/events_file", config->log.events_file, 0, report);
+    writable_check(config, "log/ledger_file", config->log.ledger_file, 0, report);
+    if (strcmp(config->log.access_file, "-") != 0)
+        writable_check(config, "log/access_file", config->log.access_file, 0, report);
     files_check(config, report);
 }

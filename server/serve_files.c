@@ -46,15 +46,72 @@ enum status serve_certificate_read(const struct config *config, struct http_cert
     return status;
 }
 
-enum status serve_events_open(const struct config *config, struct event_log **out,
+/* Opens a file of lines that the config names; `file` "" = none. */
+static enum status lines_open(const struct config *config, const char *file, struct event_log **out,
                               struct error *error)
 {
     char path[LIMIT_PATH_BYTES];
     *out = NULL;
-    if (config->log.events_file[0] == 0)
+    if (file[0] == 0)
         return ST_OK;
-    enum status status = config_file_path(config, config->log.events_file, path, error);
+    enum status status = config_file_path(config, file, path, error);
     return status == ST_OK ? event_log_open(path, out, error) : status;
+}
+
+enum status serve_events_open(const struct config *config, struct event_log **out,
+                              struct error *error)
+{
+    return lines_open(config, config->log.events_file, out, error);
+}
+
+static bool access_to_stderr(const struct config *config)
+{
+    return strcmp(config->log.access_file, "-") == 0;
+}
+
+enum status serve_access_open(const struct config *config, struct event_log **out,
+                              struct error *error)
+{
+    return lines_open(config, access_to_stderr(config) ? "" : config->log.access_file, out, error);
+}
+
+enum status serve_ledger_open(struct serve *s, struct error *error)
+{
+    char path[LIMIT_PATH_BYTES];
+    if (s->config->log.ledger_file[0] == 0)
+        return ST_OK;
+    enum status status = config_file_path(s->config, s->config->log.ledger_file, path, error);
+    if (status == ST_OK)
+        status = ledger_open(path, &s->ledger, error);
+    if (status != ST_OK)
+        return status;
+    struct ledger_counts counts = ledger_counts(s->ledger);
+    if (counts.torn > 0)
+        log_warn("log/ledger_file: its last line was torn (%llu bytes), and is marked",
+                 (unsigned long long)counts.torn);
+    if (counts.found > 0)
+        log_warn("log/ledger_file: %u answers of a process that was killed get their lines now",
+                 counts.found);
+    return ST_OK;
+}
+
+void serve_access_use(struct serve *s, struct event_log *log)
+{
+    struct event_log *before = s->access;
+    s->access = log;
+    http_access_log_set(s->http, log, access_to_stderr(s->config));
+    event_log_close(before); /* It first writes what it still holds. */
+}
+
+void serve_log_configure(const struct serve *s)
+{
+    enum log_level level = s->options.log_level;
+    if (s->options.log_level_name == NULL)
+        (void)log_level_parse(s->config->log.level, &level);
+    if (s->launcher != NULL && level != log_level_now())
+        launcher_log_level_send(s->launcher, level);
+    log_level_set(level);
+    log_format_set(strcmp(s->config->log.format, "json") == 0 ? LOG_JSON : LOG_TEXT);
 }
 
 enum status serve_cluster_keys_find(struct serve *s, struct error *error)

@@ -95,6 +95,8 @@ struct serve {
     struct api_keys *keys;
     struct metrics *metrics;
     struct event_log *events; /* NULL = none. */
+    struct ledger *ledger;    /* NULL = none. */
+    struct event_log *access; /* The file of the access log; NULL = none. */
     struct fleet *fleet;
     struct launcher *launcher;
     struct gateway *gateway;
@@ -103,6 +105,9 @@ struct serve {
     /* The machines in etcd were reported again for the present update (watch_report_again), because
      * a machine that did not fit the old model may fit the new one. */
     bool members_checked_again;
+    /* Lines that serve_dump.c is writing to the log, and the bytes that are written. */
+    struct text dump_requests, dump_events;
+    size_t dump_requests_at, dump_events_at;
     int64_t servable_us; /* When both phases could be served for the first time; -1 = not yet. */
     bool announced;      /* The line that says that the server is ready was printed. */
     /* Time at which the requests that still run are ended; -1 = the server does not drain. */
@@ -135,6 +140,14 @@ enum status serve_certificate_read(const struct config *config, struct http_cert
                                    struct error *error);
 enum status serve_events_open(const struct config *config, struct event_log **out,
                               struct error *error);
+enum status serve_access_open(const struct config *config, struct event_log **out,
+                              struct error *error);
+/* Opens s->ledger, if the config names one. */
+enum status serve_ledger_open(struct serve *s, struct error *error);
+/* Replaces the file of the access log (NULL = none), and closes the one before. */
+void serve_access_use(struct serve *s, struct event_log *log);
+/* Sets level and format of the log, as the config and the command line say. */
+void serve_log_configure(const struct serve *s);
 /* Listens at http/admin_socket, if the config names one. */
 enum status serve_admin_socket_open(struct serve *s, struct error *error);
 /* Removes the file of the socket, which http_close closes. */
@@ -239,10 +252,18 @@ struct http_admin serve_admin_actions(struct serve *s);
 /* Returns the HTTP status that answers an act of an administrator. */
 unsigned serve_admin_status(enum status status);
 
+/* --- serve_dump.c --- */
+
+/* Begins to write the latest requests and decisions to the log. */
+void serve_dump_begin(struct serve *s);
+/* Writes some of the lines. Returns the milliseconds until the next call; -1 = none. */
+int serve_dump_turn(struct serve *s);
+void serve_dump_end(struct serve *s); /* Frees what is left. */
+
 /* --- serve_stop.c --- */
 
 /* Handles signals. SIGTERM and SIGINT: the first lets requests finish, the second stops now, the
- * third kills the machines. SIGHUP reloads. */
+ * third kills the machines. SIGHUP reloads, SIGUSR1 writes the latest requests to the log. */
 void serve_signals_turn(struct serve *s);
 /* Continues the stop. Returns true when everything has ended. */
 bool serve_stop_turn(struct serve *s, int *timeout_ms);

@@ -18,6 +18,7 @@ struct reload {
     struct api_key_set *keys;
     struct http_certificate *certificate;
     struct event_log *events;
+    struct event_log *access;
     struct secret_keys cluster_keys; /* count 0 = as before. */
     enum serve_update_plan plan;
     struct serve_version version; /* Version to begin (SERVE_PLAN_BEGIN). */
@@ -90,6 +91,10 @@ static enum status reload_read(struct reload *r, struct error *error)
         status = serve_cluster_keys_read(s, &r->cluster_keys, error);
     if (status == ST_OK)
         status = serve_events_open(r->next, &r->events, error);
+    if (status == ST_OK)
+        status = serve_access_open(r->next, &r->access, error);
+    if (status == ST_OK && s->ledger != NULL)
+        status = ledger_reopen(s->ledger, error); /* It may have been moved. */
     return status;
 }
 
@@ -169,8 +174,8 @@ static void cluster_keys_change(struct reload *r)
     audit_write(r->actor, "cluster keys changed", ids, 200);
 }
 
-/* Opens the event log again even if its name is the same, because it may have been moved
- * (logrotate). The old log first writes what it still holds. */
+/* Opens the event log and the access log again even if their names are the same, because they may
+ * have been moved (logrotate). The old logs first write what they still hold. */
 static void events_change(struct reload *r)
 {
     struct serve *s = r->s;
@@ -178,6 +183,8 @@ static void events_change(struct reload *r)
     gateway_events_set(s->gateway, r->events, false);
     s->events = r->events;
     r->events = NULL;
+    serve_access_use(s, r->access);
+    r->access = NULL;
 }
 
 /* `local` cannot change: it decides which process starts the machine. */
@@ -281,6 +288,7 @@ static void reload_apply(struct reload *r)
     memcpy(s->file_config->machines, r->read->machines, sizeof(s->file_config->machines));
     s->file_config->machine_count = r->read->machine_count;
     gateway_configure(s->gateway);
+    serve_log_configure(s);
     if (opened && s->watch != NULL)
         watch_report_again(s->watch); /* machines of etcd that were refused may be usable now */
     events_change(r);
@@ -325,6 +333,7 @@ enum status serve_reload(struct serve *s, const struct audit_actor *actor, struc
     api_key_set_free(r.keys);
     http_certificate_free(r.certificate);
     event_log_close(r.events);
+    event_log_close(r.access);
     secret_wipe(&r.cluster_keys, sizeof(r.cluster_keys));
     serve_version_done(&r.version);
     free(r.read);

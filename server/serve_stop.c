@@ -74,6 +74,11 @@ void serve_signals_turn(struct serve *s)
     while (read(s->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         unsigned status = 200;
         signal_actor(&info, &actor);
+        if (info.ssi_signo == SIGUSR1) {
+            serve_dump_begin(s);
+            audit_write(&actor, "requests logged", "", 200);
+            continue;
+        }
         if (info.ssi_signo == SIGHUP) {
             status = reload_on_hangup(s, &actor);
         } else if (s->stop_deadline_us >= 0) {

@@ -22,11 +22,8 @@ void audit_write(const struct audit_actor *actor, const char *act, const char *t
     member_add(&line, "who", actor->name);
     member_add(&line, "from", actor->address);
     text_adds(&line, "}");
-    int bytes = line.broken ? 0 : (int)line.bytes;
-    const char *text = bytes > 0 ? line.data : "";
-    if (actor->is_administrator)
-        log_audit("audit: %.*s", bytes, text);
-    else
-        log_warn("audit: %.*s", bytes, text);
+    if (!line.broken)
+        log_object(actor->is_administrator ? LOG_INFO : LOG_WARN, !actor->is_administrator, "audit",
+                   line.data, line.bytes);
     text_done(&line);
 }

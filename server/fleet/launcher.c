@@ -347,6 +347,15 @@ void launcher_keys_send(struct launcher *l)
                      strerror(errno));
 }
 
+void launcher_log_level_send(struct launcher *l, int level)
+{
+    for (const struct fleet_machine *m = fleet_next(l->options.fleet, NULL); m != NULL;
+         m = fleet_next(l->options.fleet, m))
+        /* Before the process was ready, the signal could end it. */
+        if (m->process.pid != 0 && m->process.ready_fd < 0)
+            sigqueue(m->process.pid, SIGUSR2, (union sigval){.sival_int = level});
+}
+
 void launcher_stop(struct launcher *l)
 {
     l->stopping = true;

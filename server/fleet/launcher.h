@@ -81,6 +81,10 @@ void launcher_machine_stop(struct launcher *l, struct fleet_machine *machine);
  * changed. */
 void launcher_keys_send(struct launcher *l);
 
+/* Tells the machines that run, and are ready, the level of their log (enum log_level). Machines that
+ * start later have that of their config. */
+void launcher_log_level_send(struct launcher *l, int level);
+
 /* Asks all machines to end (SIGTERM); no machine is started after that. */
 void launcher_stop(struct launcher *l);
 /* Kills all machines that still run (SIGKILL); no machine is started after that. */

@@ -1,33 +1,32 @@
 /* gateway_events: writes the cluster scheduler's events and actions to the event log, if there is
- * one. */
+ * one, and those that say what happened to requests and machines to a ring in memory. */
 #include "server/gateway/internal.h"
 
 #include "events/event_text.h"
 
-static void line_end(struct gateway *g)
+/* keep: the line goes to the ring, too. */
+static void line_end(struct gateway *g, bool keep)
 {
     struct text *line = &g->event_line;
-    if (!line->broken)
+    if (!line->broken && g->event_log != NULL)
         event_log_add(g->event_log, line->data, line->bytes);
+    if (!line->broken && keep)
+        line_ring_add(g->event_ring, line->data, line->bytes);
     text_clear(line);
     line->broken = false;
 }
 
 void gateway_event_machine(struct gateway *g, const struct fleet_machine *m)
 {
-    if (g->event_log == NULL)
-        return;
     event_text_machine(&g->event_line, m->index, m->config.name);
-    line_end(g);
+    line_end(g, true);
 }
 
 void gateway_event_request(struct gateway *g, const struct gateway_version *version,
                            const struct gateway_request *r)
 {
-    if (g->event_log == NULL)
-        return;
     event_text_request(&g->event_line, version->number, request_slot(r), r->client_id);
-    line_end(g);
+    line_end(g, true);
 }
 
 void gateway_event_begin(struct gateway *g, bool whole, const struct sched_cluster_options *options)
@@ -35,7 +34,7 @@ void gateway_event_begin(struct gateway *g, bool whole, const struct sched_clust
     if (g->event_log == NULL)
         return;
     event_text_begin(&g->event_line, whole, options);
-    line_end(g);
+    line_end(g, false);
 }
 
 void gateway_event_version(struct gateway *g, const struct gateway_version *version,
@@ -44,34 +43,40 @@ void gateway_event_version(struct gateway *g, const struct gateway_version *vers
     if (g->event_log == NULL)
         return;
     event_text_version(&g->event_line, version->number, options);
-    line_end(g);
+    line_end(g, false);
 }
 
 void gateway_event_version_gone(struct gateway *g, const struct gateway_version *version)
 {
-    if (g->event_log == NULL)
-        return;
     event_text_version_gone(&g->event_line, version->number);
-    line_end(g);
+    line_end(g, true);
+}
+
+/* True if the event says what happened to requests or machines. The rest, such as measured speeds
+ * and entries of prefix caches, occurs so often that it would displace everything else. */
+static bool event_tells(const struct sched_event *event, const struct sched_actions *actions)
+{
+    if (actions->count > 0 || event == NULL)
+        return actions->count > 0;
+    return event->kind <= SCHED_MACHINE_HOME; /* Those after it are measurements and time. */
 }
 
 void gateway_event(struct gateway *g, const struct gateway_version *version, int64_t now_us,
                    const struct sched_event *event, const struct sched_actions *actions)
 {
-    if (g->event_log == NULL)
+    bool keep = event_tells(event, actions);
+    if (!keep && g->event_log == NULL)
         return;
     event_text_event(&g->event_line, version->number, now_us, event, actions);
-    line_end(g);
+    line_end(g, keep);
 }
 
 void gateway_event_configure(struct gateway *g, const struct gateway_version *version,
                              int64_t now_us, const struct sched_cluster_options *options,
                              const struct sched_actions *actions)
 {
-    if (g->event_log == NULL)
-        return;
     event_text_configure(&g->event_line, version->number, now_us, options, actions);
-    line_end(g);
+    line_end(g, true);
 }
 
 void gateway_events_turn(struct gateway *g)

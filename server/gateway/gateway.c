@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
+#define RING_BYTES (256u << 10) /* Of the scheduler's latest events, about 200 bytes each. */
+
 /* ---- opening and closing ---- */
 
 static enum status parts_open(struct gateway *g, uint32_t tag, struct error *error)
@@ -28,9 +30,16 @@ static enum status parts_open(struct gateway *g, uint32_t tag, struct error *err
     status = connections_open(&connections, &g->connections, error);
     if (status != ST_OK)
         return status;
+    const uint32_t kept = options->config->log.requests_kept;
+    status = history_open(kept > 0 ? kept : 1, &g->history);
+    if (status == ST_OK)
+        status = line_ring_open(RING_BYTES, &g->event_ring);
+    if (status != ST_OK)
+        return error_set(error, status, "gateway: out of memory");
     const struct requests_options requests = {.clock = options->clock,
                                               .metrics = options->metrics,
                                               .connections = g->connections,
+                                              .history = g->history,
                                               .id_tag = tag,
                                               .events = gateway_requests_events,
                                               .self = g};
@@ -44,6 +53,8 @@ static void parts_close(struct gateway *g)
     requests_close(g->requests);
     gateway_versions_close(g);
     text_done(&g->event_line);
+    line_ring_close(g->event_ring);
+    history_close(g->history);
     free(g);
 }
 

@@ -141,6 +141,19 @@ struct gateway_share gateway_share(struct gateway *g);
 /* Sets the log for the schedulers' events and actions (not owned; NULL = none). from_start: the
  * gateway was just opened, so the log will have all events. */
 void gateway_events_set(struct gateway *g, struct event_log *log, bool from_start);
+/* Appends members of a JSON object, without the braces: the latest requests (`requests`), and the
+ * time now by the clock of the events and in Unix time. */
+struct history_query; /* See server/gateway/history.h. */
+void gateway_requests_write(const struct gateway *g, const struct history_query *query,
+                            struct text *out);
+/* Appends the members `machines` and `events`: the latest events and actions of the schedulers, as
+ * in the event log. */
+void gateway_decisions_write(const struct gateway *g, struct text *out);
+/* Appends the latest events and actions as lines, without a line feed after the last one. */
+void gateway_decisions_lines(const struct gateway *g, struct text *out);
+/* Appends the latest requests only. */
+void gateway_requests_list(const struct gateway *g, const struct history_query *query,
+                           struct text *out);
 /* Appends members of a JSON object, without the braces: the gateway and its health, machines,
  * links, requests. */
 void gateway_state_write(const struct gateway *g, struct text *out);

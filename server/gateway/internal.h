@@ -21,6 +21,7 @@
 #ifndef SERVER_GATEWAY_INTERNAL_H
 #define SERVER_GATEWAY_INTERNAL_H
 
+#include "common/line_ring.h"
 #include "common/log.h"
 #include "events/event_text.h"
 #include "scheduler/cluster/cluster.h"
@@ -49,6 +50,8 @@ struct gateway {
     struct gateway_version versions[GATEWAY_VERSIONS];
     struct gateway_version *current; /* Version of new requests. */
     struct event_log *event_log;     /* NULL = none. */
+    struct line_ring *event_ring;   /* The latest events that changed something. */
+    struct history *history;         /* The latest requests. */
     struct text event_line;          /* The line of the event log that is being written. */
     bool events_warned;              /* The log was warned about lost lines. */
     char note[256];                  /* Set by gateway_note_set. */
@@ -172,8 +175,8 @@ void gateway_machine_links_forget(struct gateway *g, const struct fleet_machine 
 
 /* ---- events.c ---- */
 
-/* These functions add lines to the event log (events/event_text.h); without an event log they do
- * nothing. event NULL = the actions are further actions of the previous event. */
+/* These functions add lines to the event log (events/event_text.h), if there is one, and
+ * gateway_event* also to the ring of the latest events. event NULL = the actions are further actions of the previous event. */
 void gateway_event(struct gateway *g, const struct gateway_version *version, int64_t now_us,
                    const struct sched_event *event, const struct sched_actions *actions);
 void gateway_event_configure(struct gateway *g, const struct gateway_version *version,

@@ -1,11 +1,11 @@
 /* gateway_request_events: see the header. */
 #include "server/gateway/request_events.h"
 
-void request_event_report(const struct gateway_request *r, int64_t now_us,
-                          const struct gateway_event *event)
+#include "server/gateway/request_summary.h"
+
+void request_event_report(struct history *history, struct gateway_request *r,
+                          int64_t now_us, const struct gateway_event *event)
 {
-    if (r->client.event == NULL)
-        return;
     struct gateway_event copy = *event;
     int64_t after_us = now_us - r->life.entered_us[REQUEST_QUEUED];
     copy.after_us = after_us < 0 ? 0 : after_us < UINT32_MAX ? (uint32_t)after_us : UINT32_MAX;
@@ -13,5 +13,17 @@ void request_event_report(const struct gateway_request *r, int64_t now_us,
     copy.delivered = r->delivered;
     copy.prompt_machine = r->prompt_machine != NULL ? r->prompt_machine->config.name : NULL;
     copy.token_machine = r->token_machine != NULL ? r->token_machine->config.name : NULL;
-    r->client.event(r->client.self, &copy);
+    request_summary_event(r, &copy, now_us);
+    history_event(history, r, &copy);
+    if (r->client.event != NULL)
+        r->client.event(r->client.self, &copy);
+}
+
+void request_end_report(struct history *history, struct gateway_request *r, enum history_end end,
+                        const char *text, int64_t now_us)
+{
+    request_summary_end(r, now_us);
+    history_end(history, r, end, text, now_us);
+    if (r->client.over != NULL)
+        r->client.over(r->client.self, &r->summary);
 }

@@ -90,6 +90,7 @@ static void request_end(struct requests *q, struct gateway_request *r, enum gate
                         uint32_t retry_after_s, const char *text)
 {
     bool done = end == GATEWAY_DONE;
+    request_end_report(q->options.history, r, history_end_of(end), text, now_us(q));
     request_life_state_set(&r->life, done ? REQUEST_DONE : REQUEST_FAILED, now_us(q));
     if (end != GATEWAY_REFUSED)
         request_ended_report(q->options.metrics, r, now_us(q),
@@ -134,10 +135,10 @@ static struct gateway_request *request_named(struct requests *q,
     return machine == r->prompt_machine || machine == r->token_machine ? r : NULL;
 }
 
-static void event_report(const struct requests *q, const struct gateway_request *r,
+static void event_report(const struct requests *q, struct gateway_request *r,
                          const struct gateway_event *event)
 {
-    request_event_report(r, now_us(q), event);
+    request_event_report(q->options.history, r, now_us(q), event);
 }
 
 static void prefill_send(struct requests *q, struct gateway_request *r,
@@ -602,6 +603,7 @@ enum status requests_submit(struct requests *q, const struct gateway_submit *sub
     request_table_state_set(&q->table, r,
                             nothing_to_do || q->stopping ? GATEWAY_REQUEST_ENDING
                                                          : GATEWAY_REQUEST_ARRIVING);
+    r->history_number = history_begin(q->options.history, r, submit, now_us(q));
     *out = r;
     return ST_OK;
 }
@@ -611,6 +613,8 @@ void requests_release(struct requests *q, struct gateway_request *r, enum gatewa
     assert(r->id != 0);
     if (r->state != GATEWAY_REQUEST_ENDING) { /* otherwise it was reported when it ended */
         bool stopped = why == GATEWAY_STOPPED && request_state_legal(r->life.state, REQUEST_DONE);
+        request_end_report(q->options.history, r, stopped ? HISTORY_STOPPED : HISTORY_LEFT, "",
+                           now_us(q));
         request_cancel(q, r);
         request_life_state_set(&r->life, stopped ? REQUEST_DONE : REQUEST_CANCELLED, now_us(q));
         request_ended_report(q->options.metrics, r, now_us(q),

@@ -10,6 +10,7 @@
 #define SERVER_GATEWAY_REQUESTS_H
 
 #include "server/gateway/connections.h"
+#include "server/gateway/history.h"
 #include "server/gateway/table.h"
 #include "server/metrics/metrics.h"
 
@@ -34,6 +35,7 @@ struct requests_options {
     const struct clock *clock;
     struct metrics *metrics;
     struct connections *connections;
+    struct history *history; /* NULL = none. */
     uint32_t id_tag; /* Upper 32 bits of all ids; different for each gateway. */
     struct requests_events events;
     void *self; /* First argument of the events. */

@@ -261,7 +261,8 @@ static void arrivals_schedule(struct gateway *g, int64_t now_us)
             gateway_event_request(g, version, r);
         gateway_schedule(g, version, &event);
         if (r->state == GATEWAY_REQUEST_SCHEDULED)
-            request_event_report(r, now_us, &(struct gateway_event){.kind = GATEWAY_EVENT_QUEUED});
+            request_event_report(g->history, r, now_us,
+                                 &(struct gateway_event){.kind = GATEWAY_EVENT_QUEUED});
     }
 }
 

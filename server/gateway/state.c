@@ -3,6 +3,7 @@
 #include "server/gateway/internal.h"
 
 #include <string.h>
+#include <time.h>
 
 static void name_add(struct text *out, const char *before, const char *name)
 {
@@ -162,4 +163,42 @@ void gateway_state_write(const struct gateway *g, struct text *out)
     }
     links_add(out, g);
     requests_add(out, g);
+}
+
+void gateway_requests_list(const struct gateway *g, const struct history_query *query,
+                           struct text *out)
+{
+    history_write(g->history, query, gateway_now(g), out);
+}
+
+void gateway_requests_write(const struct gateway *g, const struct history_query *query,
+                            struct text *out)
+{
+    struct timespec unix_now;
+    clock_gettime(CLOCK_REALTIME, &unix_now);
+    text_addf(out, "\"gateway\":\"%s\",\"now_us\":%lld,\"now_unix_ms\":%lld,\"requests\":[",
+              g->name, (long long)gateway_now(g),
+              (long long)unix_now.tv_sec * 1000 + unix_now.tv_nsec / 1000000);
+    gateway_requests_list(g, query, out);
+    text_adds(out, "]");
+}
+
+void gateway_decisions_lines(const struct gateway *g, struct text *out)
+{
+    line_ring_write(g->event_ring, "\n", out);
+}
+
+void gateway_decisions_write(const struct gateway *g, struct text *out)
+{
+    const char *before = "";
+    text_adds(out, "\"machines\":[");
+    for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
+         m = fleet_next(g->fleet, m)) {
+        text_adds(out, before);
+        event_text_machine(out, m->index, m->config.name);
+        before = ",";
+    }
+    text_adds(out, "],\"events\":[");
+    line_ring_write(g->event_ring, ",\n", out);
+    text_adds(out, "]");
 }

@@ -42,8 +42,24 @@ enum gateway_event_kind {
     GATEWAY_EVENT_KINDS
 };
 
+/* Returns the name of an event that clients and operators see. */
+static inline const char *gateway_event_name(enum gateway_event_kind kind)
+{
+    static const char *const names[GATEWAY_EVENT_KINDS] = {
+        "queued", "routed", "prefilling", "first_token", "transferred", "resuming"};
+    return names[kind];
+}
+
 /* Why a request is scheduled again. */
 enum gateway_resume { GATEWAY_RESUME_LOST, GATEWAY_RESUME_PREEMPTED, GATEWAY_RESUME_HANDED_OVER };
+
+static inline const char *gateway_resume_name(enum gateway_resume resume)
+{
+    static const char *const names[] = {[GATEWAY_RESUME_LOST] = "lost",
+                                        [GATEWAY_RESUME_PREEMPTED] = "preempted",
+                                        [GATEWAY_RESUME_HANDED_OVER] = "handed over"};
+    return names[resume];
+}
 
 /* One event, valid during the call. A comment in capitals names the only kind of event that uses
  * the field. */
@@ -59,6 +75,23 @@ struct gateway_event {
     const struct message_prefilled *transfer; /* TRANSFERRED */
 };
 
+/* What became of a request, and how long it took. Times in microseconds. */
+struct gateway_summary {
+    uint64_t id;          /* The request's id in messages to machines and in their logs. */
+    uint32_t resumed;     /* Times that it was scheduled again. */
+    uint32_t preemptions; /* Of these, because of memory. */
+    char prompt_machine[LIMIT_NAME_BYTES]; /* Of the latest generation; empty = never routed. */
+    char token_machine[LIMIT_NAME_BYTES];  /* Empty = none was needed, or never routed. */
+    int64_t first_us; /* When the first token was delivered, by the gateway's clock; -1 = never. */
+    /* The parts of the time from its arrival to its end, which follow one another. */
+    int64_t queue_us;   /* Until the prompt's first batch, without `reserve_us`. */
+    int64_t reserve_us; /* Wait for KV memory of the token machine. */
+    int64_t prompt_us;  /* From the prompt's first batch until the first token. */
+    int64_t transfer_us; /* From the first token until all KV was at the token machine. */
+    int64_t resume_us;   /* From losses of machines or memory until the next token. */
+    int64_t decode_us;   /* The rest, until the latest token. */
+};
+
 /* Functions of the client. */
 struct gateway_client {
     /* Receives the next token of the answer (index 0, 1, …), or the score of a prompt position
@@ -72,6 +105,9 @@ struct gateway_client {
      * because the machines of that request are then free. It must not release a request. The event
      * FIRST_TOKEN precedes its token. */
     void (*event)(void *self, const struct gateway_event *event);
+    /* Reports the request's end, before `ended`, or during gateway_release: once for every request
+     * that was not ended at once. NULL = not wanted. */
+    void (*over)(void *self, const struct gateway_summary *summary);
     /* The last call for this request, whose handle becomes invalid. Never called during
      * gateway_submit or after gateway_release. */
     void (*ended)(void *self, enum gateway_end end, const char *text, uint32_t retry_after_s);
@@ -82,6 +118,10 @@ struct gateway_submit {
     /* Version whose tokenizer made the prompt, or GATEWAY_CURRENT. */
     uint32_t version;
     const char *client_id;  /* The client's id of the request, for logs; copied. NULL = none. */
+    /* For the history of requests; copied. NULL = unknown. */
+    const char *answer_id;
+    const char *key_name;
+    const char *model_name;
     const uint32_t *prompt; /* Copied. */
     uint32_t prompt_count;  /* ≥ 1 */
     /* output_tokens_max 0 = no answer: the prompt is only scored or embedded. */

@@ -72,6 +72,7 @@ struct gateway_doubt {
 struct gateway_request {
     uint64_t id;                        /* 0 = the slot is free. table.c describes its parts. */
     char client_id[GATEWAY_NAME_BYTES]; /* The client's id, for logs; "-" = none. */
+    uint64_t history_number;            /* See history_begin. */
     enum gateway_request_state state;
     uint32_t version_index;       /* Index of the request's version in gateway.versions. */
     uint32_t generation;          /* Number of times that the request was resumed. */
@@ -120,7 +121,10 @@ struct gateway_request {
     uint32_t early_count;
 
     int64_t reserve_us; /* When RESERVE was sent. */
-    int64_t first_us;   /* When the first token was delivered; -1 = not yet. */
+    /* Its times up to now, and the machines of its latest generation. */
+    struct gateway_summary summary;
+    int64_t resuming_us; /* When its answer lost its machines; 0 = it runs. */
+    int64_t first_us;    /* When the first token was delivered; -1 = not yet. */
     int64_t last_us;    /* When the latest token was delivered. */
     uint8_t finish;     /* enum message_finish of the latest token. */
 

@@ -3,6 +3,10 @@
 #include "server/http/internal.h"
 
 #include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REQUESTS_LISTED 100 /* Unless the query says another number. */
 
 static enum MHD_Result answer(struct exchange *x, unsigned code, bool good, struct text *body,
                               const struct api_error *error)
@@ -21,6 +25,55 @@ enum MHD_Result http_answer_state(struct exchange *x)
     struct text body = {0};
     admin->state(admin->self, &body);
     return answer(x, 200, true, &body, NULL);
+}
+
+static enum MHD_Result view(struct exchange *x, const struct http_admin_view *view)
+{
+    const struct http_admin *admin = &x->http->options.admin;
+    struct text body = {0};
+    admin->view(admin->self, view, &body);
+    return answer(x, 200, true, &body, NULL);
+}
+
+/* The query's `id` chooses requests, `count` is the most that are listed, and `events=1` lists their
+ * events. */
+enum MHD_Result http_answer_requests(struct exchange *x)
+{
+    static const enum MHD_ValueKind query = MHD_GET_ARGUMENT_KIND;
+    const char *count = MHD_lookup_connection_value(x->connection, query, "count");
+    const char *events = MHD_lookup_connection_value(x->connection, query, "events");
+    struct http_admin_view requests = {
+        .what = HTTP_ADMIN_REQUESTS,
+        .id = MHD_lookup_connection_value(x->connection, query, "id"),
+        .count = REQUESTS_LISTED};
+    unsigned long wanted = count != NULL ? strtoul(count, NULL, 10) : 0;
+    if (wanted > 0)
+        requests.count = wanted < UINT32_MAX ? (uint32_t)wanted : UINT32_MAX;
+    requests.events = requests.id != NULL || (events != NULL && strcmp(events, "1") == 0);
+    return view(x, &requests);
+}
+
+enum MHD_Result http_answer_decisions(struct exchange *x)
+{
+    return view(x, &(struct http_admin_view){.what = HTTP_ADMIN_DECISIONS});
+}
+
+enum MHD_Result http_answer_config(struct exchange *x)
+{
+    return view(x, &(struct http_admin_view){.what = HTTP_ADMIN_CONFIG});
+}
+
+enum MHD_Result http_answer_log(struct exchange *x)
+{
+    const struct http_admin *admin = &x->http->options.admin;
+    struct text body = {0};
+    admin->view(admin->self, &(struct http_admin_view){.what = HTTP_ADMIN_LOG}, &body);
+    enum MHD_Result result = MHD_NO;
+    if (!body.broken)
+        result = http_answer(x, 200, "text/plain; charset=utf-8", body.bytes > 0 ? body.data : "\n",
+                             body.bytes > 0 ? body.bytes : 1);
+    text_done(&body);
+    return result;
 }
 
 enum MHD_Result http_answer_reload(struct exchange *x)

@@ -144,6 +144,7 @@ static bool is_anthropic(const struct exchange *x)
 enum MHD_Result http_answer_error(struct exchange *x, const struct api_error *error)
 {
     struct text body = {0};
+    snprintf(x->error_text, sizeof(x->error_text), "%.127s", error->message);
     if (is_anthropic(x))
         api_error_write_anthropic(error, x->request_id, &body);
     else

@@ -66,12 +66,17 @@ static void address_write(const struct sockaddr *address, char *out, size_t capa
         snprintf(out, capacity, is_ipv6 ? "[%s]:%s" : "%s:%s", host, port);
 }
 
+void http_client_address(const struct exchange *x, char *out, size_t capacity)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    address_write(info != NULL ? info->client_addr : NULL, out, capacity);
+}
+
 static void actor_from_network(const struct exchange *x, struct audit_actor *out)
 {
     const struct api_keys *keys = x->http->options.keys;
     const struct api_key_rules *rules = keys != NULL ? api_keys_rules(keys, x->key) : NULL;
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     if (rules != NULL)
         snprintf(out->name, sizeof(out->name), "key %s", rules->name);
     else if (keys != NULL && api_keys_configured(keys))
@@ -79,7 +84,7 @@ static void actor_from_network(const struct exchange *x, struct audit_actor *out
     else
         snprintf(out->name, sizeof(out->name), "%s client",
                  http_peer_is_loopback(x) ? "loopback" : "unknown");
-    address_write(info != NULL ? info->client_addr : NULL, out->address, sizeof(out->address));
+    http_client_address(x, out->address, sizeof(out->address));
 }
 
 void http_audit_actor(const struct exchange *x, struct audit_actor *out)

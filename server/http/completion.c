@@ -63,11 +63,60 @@ static bool check_ends(const struct completion *c, struct api_error *error)
 
 /* --- tokens and ends --- */
 
+void choice_prompt_count(struct choice *choice, uint32_t cached)
+{
+    struct completion *c = choice->completion;
+    struct token_prompt *prompt = &c->prompts[choice->prompt - c->prompts];
+    if (prompt->computed)
+        return;
+    prompt->computed = true;
+    c->prompt_tokens_computed += prompt->count;
+    if (c->ledger_entry == NULL)
+        return;
+    c->ledger_entry->prompt_tokens = c->prompt_tokens_computed;
+    c->ledger_entry->cached_tokens += cached;
+}
+
+static const char *finish_name(const struct completion *c)
+{
+    static const char *const names[] = {"left", "stop", "length"};
+    const struct choice *first = c->choices;
+    if (c->error.status != 0)
+        return "error";
+    if (!c->finished)
+        return "left";
+    return first->finish == CHOICE_STOP && first->call_count > 0 ? "tool_calls"
+                                                                 : names[first->finish];
+}
+
+/* Ends the answer in the ledger, before the client can see its end. An answer for which nothing was
+ * computed gets no line. */
+static void ledger_settle(struct completion *c)
+{
+    const struct completion_usage usage = completion_usage(c);
+    struct ledger_entry *entry = c->ledger_entry;
+    c->ledger_entry = NULL;
+    if (entry == NULL)
+        return;
+    bool good = c->finished && c->error.status == 0;
+    if (!good && c->prompt_tokens_computed == 0) {
+        ledger_drop(c->server->ledger, entry);
+        return;
+    }
+    entry->prompt_tokens = good ? usage.prompt : c->prompt_tokens_computed;
+    entry->cached_tokens = usage.cached;
+    entry->answer_tokens = usage.generated;
+    bool begun = c->request.stream && c->output_begun;
+    ledger_end(c->server->ledger, entry,
+               good || begun ? 200 : c->error.status, finish_name(c));
+}
+
 static void complete(struct completion *c)
 {
     if (c->finished)
         return;
     c->finished = true;
+    ledger_settle(c);
     if (c->request.stream && c->output_begun)
         completion_write_stream_end(c);
     else if (c->error.status == 0) {
@@ -176,6 +225,15 @@ static void feed_token(struct choice *choice, const struct message_token *token)
     choice->reasoning_tokens += reasoning || choice_is_reasoning(choice);
 }
 
+static void on_over(void *self, const struct gateway_summary *summary)
+{
+    struct choice *choice = self;
+    struct completion_facts *facts = choice->completion->facts;
+    facts->resumed += summary->resumed;
+    facts->last = *summary;
+    facts->summarised = true;
+}
+
 static bool is_stop_token(const struct completion *c, uint32_t id)
 {
     for (uint32_t i = 0; i < c->request.sampling.end_count; i++)
@@ -193,6 +251,7 @@ static void on_token(void *self, const struct message_token *token)
     c->output_begun = true;
     if (token->scored) {
         uint32_t id = token->index < choice->prompt->count ? choice->prompt->ids[token->index] : 0;
+        choice_prompt_count(choice, 0);
         if (token->index < choice->prompt->count && c->request.prompt_logprobs >= 0)
             choice_add_prompt_logprob(choice, id, token);
         if (token->index < choice->prompt->count && c->request.echo &&
@@ -205,8 +264,12 @@ static void on_token(void *self, const struct message_token *token)
         }
         return;
     }
-    if (choice->tokens++ == 0)
+    if (choice->tokens++ == 0) {
         choice->cached_tokens = token->cached_tokens;
+        choice_prompt_count(choice, token->cached_tokens);
+    }
+    if (c->ledger_entry != NULL)
+        c->ledger_entry->answer_tokens++;
     api_keys_tokens_charge(c->server->keys, c->key, 1);
     text_addf(&choice->ids, choice->ids.bytes > 0 ? ",%u" : "%u", token->id);
     if (c->request.sampling.logprobs >= 0)
@@ -379,6 +442,9 @@ static bool submit_choice(struct completion *c, struct choice *choice, struct ap
     struct gateway_submit submit = {
         .version = c->model->version,
         .client_id = c->request_id,
+        .answer_id = c->id,
+        .key_name = rules != NULL ? rules->name : NULL,
+        .model_name = c->facts->model,
         .prompt = choice->prompt->ids,
         .prompt_count = choice->prompt->count,
         .rules = c->rules.words,
@@ -397,6 +463,7 @@ static bool submit_choice(struct completion *c, struct choice *choice, struct ap
         .client = {.token = on_token,
                    .event = c->request.life_events ? completion_on_event : NULL,
                    .embedding = completion_on_embedding,
+                   .over = on_over,
                    .ended = on_ended,
                    .self = choice},
     };
@@ -524,30 +591,56 @@ static void defaults_apply(struct api_request *request, const struct sampling_de
         sampling->repetition_penalty = defaults->repetition_penalty;
 }
 
-/* As in vLLM, the answer's id contains the request's id if the client has chosen it. */
-static void id_set(struct completion *c, const char *name, bool is_given)
+/* The answer's id contains the request's id, so that either finds the other. */
+static void id_set(struct completion *c, const char *name)
 {
-    const char *kind = c->request.kind == API_CHAT ? "chatcmpl" : "cmpl";
-    uint64_t id[2];
     snprintf(c->request_id, sizeof(c->request_id), "%s", name);
-    if (c->form != NULL) {
-        completion_form_id(c, is_given ? name : NULL);
-        return;
-    }
-    if (is_given) {
-        snprintf(c->id, sizeof(c->id), "%s-%s", kind, c->request_id);
-        return;
-    }
-    completion_id_draw(c->server, id);
-    snprintf(c->id, sizeof(c->id), "%s-%016llx%08llx", kind, (unsigned long long)id[0],
-             (unsigned long long)(id[1] & 0xffffffffu));
+    if (c->form != NULL)
+        completion_form_id(c);
+    else
+        snprintf(c->id, sizeof(c->id), "%s-%s", c->request.kind == API_CHAT ? "chatcmpl" : "cmpl",
+                 c->request_id);
 }
 
-bool completion_open(struct completion_server *server, struct served_model *model,
-                     struct completion_input *input, const char *name, bool is_given, uint32_t key,
-                     int64_t arrived_us, void (*changed)(void *self), void *self,
+static void facts_begin(struct completion *c)
+{
+    struct completion_facts *facts = c->facts;
+    uint32_t adapter = c->request.sampling.adapter;
+    *facts = (struct completion_facts){.is_adapter = adapter > 0,
+                                       .streams = c->request.stream,
+                                       .choices = c->choice_count};
+    snprintf(facts->answer_id, sizeof(facts->answer_id), "%s", c->id);
+    snprintf(facts->model, sizeof(facts->model), "%s", served_model_name(c->model, adapter));
+}
+
+/* Begins the answer in the ledger. */
+static void ledger_enter(struct completion *c)
+{
+    const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->key);
+    if (c->server->ledger != NULL)
+        c->ledger_entry = ledger_begin(c->server->ledger, c->request_id, c->id,
+                                       rules != NULL ? rules->name : "", c->facts->model);
+}
+
+/* Fills in what is known when no more tokens follow. */
+static void facts_end(const struct completion *c)
+{
+    struct completion_facts *facts = c->facts;
+    const struct completion_usage usage = completion_usage(c);
+    bool good = c->finished && c->error.status == 0;
+    facts->prompt_tokens = good ? usage.prompt : c->prompt_tokens_computed;
+    facts->cached_tokens = usage.cached;
+    facts->answer_tokens = usage.generated;
+    if (c->error.status != 0)
+        snprintf(facts->error, sizeof(facts->error), "%.127s", c->error.message);
+    facts->finish = finish_name(c);
+}
+
+bool completion_open(struct completion_server *server, const struct completion_start *start,
                      struct completion **out, struct api_error *error)
 {
+    struct completion_input *input = start->input;
+    struct served_model *model = start->model;
     struct completion *c = calloc(1, sizeof(*c));
     if (c == NULL) {
         completion_input_free(input);
@@ -562,19 +655,23 @@ bool completion_open(struct completion_server *server, struct served_model *mode
     c->format = input->format;
     c->begin = input->begin;
     free(input); /* the completion has its contents */
-    c->key = key;
-    c->arrived_us = arrived_us;
+    c->key = start->key;
+    c->arrived_us = start->arrived_us;
+    c->facts = start->facts;
     c->created = (int64_t)time(NULL); /* shown to the client only */
     c->changed = unchanged; /* choices that end at once must not call back before *out is set */
     bool good = completion_form_open(c);
     if (good)
-        id_set(c, name, is_given);
+        id_set(c, start->request_id);
     if (strcmp(server->config->server.sampling_defaults, "model") == 0)
         defaults_apply(&c->request, &model->defaults);
     c->choice_count = c->prompt_count * c->request.best_of;
     c->open_choices = c->choice_count;
     c->choices = calloc(c->choice_count, sizeof(*c->choices));
     good = good && c->choices != NULL && completion_events_begin(c);
+    facts_begin(c);
+    if (good)
+        ledger_enter(c);
     if (!good)
         api_error_set(error, 503, NULL, "out of memory");
     good = good && (c->request.kind != API_EMBEDDINGS || completion_pooling(c, &c->pooling, error));
@@ -584,8 +681,8 @@ bool completion_open(struct completion_server *server, struct served_model *mode
         completion_close(c);
         return false;
     }
-    c->changed = changed;
-    c->self = self;
+    c->changed = start->changed;
+    c->self = start->self;
     *out = c;
     return true;
 }
@@ -609,6 +706,10 @@ void completion_close(struct completion *c)
     if (c == NULL)
         return;
     completion_events_end(c); /* a release below can cause an event of another choice */
+    if (c->choices != NULL) {
+        ledger_settle(c);
+        facts_end(c);
+    }
     for (uint32_t i = 0; c->choices != NULL && i < c->choice_count; i++) {
         struct choice *choice = &c->choices[i];
         if (choice->request != NULL)

@@ -10,6 +10,7 @@
 #include "common/secret.h"
 #include "common/text.h"
 #include "config/config.h"
+#include "events/ledger.h"
 #include "server/api/encode.h"
 #include "server/api/keys.h"
 #include "server/api/request.h"
@@ -24,6 +25,7 @@ struct completion_server {
     struct served_model *model; /* Model of the completions that are opened from now on. */
     struct api_keys *keys;
     const struct config *config;
+    struct ledger *ledger; /* NULL = none. */
     /* Two different secrets, so that an id, which clients see, does not reveal a seed. */
     uint8_t id_secret[SECRET_HASH_BYTES];
     uint8_t seed_secret[SECRET_HASH_BYTES];
@@ -53,15 +55,40 @@ void completion_input_free(struct completion_input *input); /* NULL is fine. */
  * llama-server) know. */
 uint32_t completion_input_unknown_fields(const struct completion_input *input);
 
-/* Opens a completion at `model`, for which the input was read, and submits its requests. Takes over
- * `input`. name: the id of the request, for logs; is_given: the client chose this id, so it becomes
- * a part of the answer's id. key: API_KEY_NONE = none. arrived_us: when the last byte of the
- * request arrived. The function `changed` is called (from inside calls of the gateway) when there
- * is new output, or when the completion has finished. Returns false, with the HTTP error in *error
- * and no request submitted, on failure. */
-bool completion_open(struct completion_server *server, struct served_model *model,
-                     struct completion_input *input, const char *name, bool is_given, uint32_t key,
-                     int64_t arrived_us, void (*changed)(void *self), void *self,
+/* What logs say about a completion. It is complete when completion_close has returned. */
+struct completion_facts {
+    char answer_id[GATEWAY_NAME_BYTES + 16]; /* Id in the answer's body; empty = never opened. */
+    char model[64];                          /* Name of the model, or of its adapter. */
+    bool is_adapter;
+    bool streams;
+    uint32_t choices; /* Answers: one request at the gateway each. */
+    /* As in the answer's `usage`, but without prompts that no machine has computed. */
+    uint64_t prompt_tokens, cached_tokens, answer_tokens;
+    const char *finish;          /* A constant: "stop", "length", "tool_calls", "error", "left". */
+    char error[128];             /* Message of the error that ended it; empty = none. */
+    bool summarised;             /* `last` is known. */
+    struct gateway_summary last; /* Of the choice that ended last. */
+    uint32_t resumed;            /* Resumptions of all choices. */
+};
+
+/* How to open a completion. */
+struct completion_start {
+    struct served_model *model;     /* The model for which the input was read. */
+    struct completion_input *input; /* completion_open takes it over. */
+    const char *request_id;         /* Id of the request, a part of the answer's id; copied. */
+    uint32_t key;                   /* API_KEY_NONE = none. */
+    int64_t arrived_us;             /* When the last byte of the request arrived. */
+    /* Receives what logs say. Not owned; must outlive the completion. */
+    struct completion_facts *facts;
+    /* Called (from inside calls of the gateway) when there is new output, or when the completion
+     * has finished. */
+    void (*changed)(void *self);
+    void *self; /* First argument of the function. */
+};
+
+/* Opens a completion and submits its requests. Returns false, with the HTTP error in *error and no
+ * request submitted, on failure. */
+bool completion_open(struct completion_server *server, const struct completion_start *start,
                      struct completion **out, struct api_error *error);
 
 /* Releases the gateway requests that still run, because the client has gone, and frees the

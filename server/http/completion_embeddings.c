@@ -37,6 +37,7 @@ void completion_on_embedding(void *self, const int64_t *values, uint32_t count)
         return;
     if (wanted == 0 || wanted > count)
         wanted = count;
+    choice_prompt_count(choice, 0);
     free(choice->vector);
     choice->vector = malloc(wanted * sizeof(float));
     choice->vector_count = count;

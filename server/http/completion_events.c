@@ -82,13 +82,10 @@ static void write_transfer(struct text *out, const struct message_prefilled *m)
 static void write_details(struct text *out, struct event_writer *life,
                           const struct gateway_event *event)
 {
-    static const char *const reasons[] = {[GATEWAY_RESUME_LOST] = "lost",
-                                          [GATEWAY_RESUME_PREEMPTED] = "preempted",
-                                          [GATEWAY_RESUME_HANDED_OVER] = "handed over"};
     write_machine(out, life, "prompt_machine", event->prompt_machine);
     write_machine(out, life, "token_machine", event->token_machine);
     if (event->kind == GATEWAY_EVENT_RESUMING)
-        text_addf(out, ",\"reason\":\"%s\"", reasons[event->resume]);
+        text_addf(out, ",\"reason\":\"%s\"", gateway_resume_name(event->resume));
     if (event->kind == GATEWAY_EVENT_FIRST_TOKEN)
         text_addf(out, ",\"wait_us\":%u,\"run_us\":%u,\"cached_tokens\":%u", event->token->wait_us,
                   event->token->run_us, event->token->cached_tokens);
@@ -98,8 +95,6 @@ static void write_details(struct text *out, struct event_writer *life,
 
 void completion_on_event(void *self, const struct gateway_event *event)
 {
-    static const char *const types[GATEWAY_EVENT_KINDS] = {
-        "queued", "routed", "prefilling", "first_token", "transferred", "resuming"};
     struct choice *choice = self;
     struct completion *c = choice->completion;
     if (choice->ended || c->finished || c->event_writer == NULL ||
@@ -110,7 +105,7 @@ void completion_on_event(void *self, const struct gateway_event *event)
     text_addf(&c->output,
               "event: cleave\ndata: {\"type\":\"%s\",\"choice\":%u,\"after_us\":%u,"
               "\"generation\":%u,\"tokens\":%u",
-              types[event->kind], choice->index, event->after_us, event->generation,
+              gateway_event_name(event->kind), choice->index, event->after_us, event->generation,
               event->delivered);
     write_details(&c->output, c->event_writer, event);
     text_adds(&c->output, "}\n\n");

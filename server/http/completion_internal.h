@@ -14,6 +14,7 @@
 struct token_prompt {
     uint32_t *ids;
     uint32_t count;
+    bool computed; /* A machine has computed it: it counts as used. */
 };
 
 struct completion_input {
@@ -96,6 +97,7 @@ struct completion {
     uint32_t key; /* API key index, or API_KEY_NONE. */
     void (*changed)(void *self);
     void *self;
+    struct completion_facts *facts;      /* See struct completion_start. */
     char request_id[GATEWAY_NAME_BYTES]; /* Id of the request (x-request-id). */
     char id[GATEWAY_NAME_BYTES + 16];
     int64_t created;
@@ -113,6 +115,8 @@ struct completion {
     uint32_t open_choices;
     uint64_t seed; /* Seed of the first choice; each further choice has the next number. */
     bool output_begun;
+    uint64_t prompt_tokens_computed; /* Tokens of the prompts that are `computed`. */
+    struct ledger_entry *ledger_entry; /* NULL = no ledger, or the answer is settled in it. */
     bool finished;
     struct api_error error; /* status 0 = none. */
     struct text output;
@@ -120,6 +124,12 @@ struct completion {
     size_t handed_bytes;    /* Bytes of `output` that were handed to HTTP. */
     uint64_t removed_bytes; /* Bytes that were handed to HTTP and removed from `output`. */
 };
+
+/* --- completion.c --- */
+
+/* Counts the choice's prompt as used, when the first result of a machine arrives. cached: tokens of
+ * it that were found in a prefix cache. */
+void choice_prompt_count(struct choice *choice, uint32_t cached);
 
 /* --- completion_embeddings.c: POST /v1/embeddings --- */
 
@@ -162,7 +172,7 @@ void choice_call_id(struct completion *c, char *out, size_t bytes);
 /* Opens c->form if the request is for one of these APIs. Returns false if there is no memory. */
 bool completion_form_open(struct completion *c);
 void completion_form_close(struct completion *c); /* No effect without a form. */
-/* The next five functions require c->form. completion_form_part adds a piece of the answer. */
+/* The next functions require c->form. completion_form_part adds a piece of the answer. */
 void completion_form_part(struct completion *c, enum answer_part part, const char *text,
                           size_t bytes);
 /* Writes events for the parts that were added since the last call. At the answer's end, ends the
@@ -171,8 +181,8 @@ void completion_form_step(struct completion *c);
 /* Do what completion_write_stream_end and completion_write_body do. */
 void completion_form_end(struct completion *c);
 void completion_form_body(struct completion *c);
-/* Sets c->id, from the id that the client gave; NULL = it gave none. */
-void completion_form_id(struct completion *c, const char *name);
+/* Sets c->id. */
+void completion_form_id(struct completion *c);
 
 /* --- completion_write.c --- */
 

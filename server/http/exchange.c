@@ -138,8 +138,16 @@ enum MHD_Result http_completion_begin(struct exchange *x, struct served_model *m
     struct api_error error = {0};
     metrics_counter_add(h->options.metrics, METRICS_UNKNOWN_FIELDS,
                         completion_input_unknown_fields(input));
-    if (!completion_open(&h->completions, model, input, x->request_id, x->request_id_given, x->key,
-                         x->arrived_us, exchange_changed, x, &x->completion, &error))
+    const struct completion_start start = {.model = model,
+                                           .input = input,
+                                           .request_id = x->request_id,
+                                           .key = x->key,
+                                           .arrived_us = x->arrived_us,
+                                           .facts = &x->facts,
+                                           .changed = exchange_changed,
+                                           .self = x};
+    x->opened_us = clock_now_us(h->options.clock);
+    if (!completion_open(&h->completions, &start, &x->completion, &error))
         return http_answer_error(x, &error);
     if (completion_is_stream(x->completion))
         http_stream_begin(x);
@@ -152,21 +160,42 @@ enum MHD_Result http_completion_begin(struct exchange *x, struct served_model *m
 
 /* --- the daemon's callbacks --- */
 
+/* Takes the client's id if it can stand in every log line, URL and table as it is: no quotation
+ * marks, spaces or control characters. Otherwise draws an id. */
 static void request_id_set(struct exchange *x)
 {
+    static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                               "-_.~:@+/=";
     const char *given = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "x-request-id");
-    size_t length = given != NULL ? strlen(given) : 0;
-    bool good = length > 0 && length < GATEWAY_NAME_BYTES;
-    for (size_t i = 0; good && i < length; i++)
-        good = given[i] > ' ' && given[i] < 127;
-    if (good)
-        snprintf(x->request_id, sizeof(x->request_id), "%s", given);
-    x->request_id_given = good;
-    if (good)
-        return;
+    size_t length = given != NULL ? strspn(given, good) : 0;
     uint64_t id[2];
+    if (length > 0 && length < GATEWAY_NAME_BYTES && given[length] == 0) {
+        snprintf(x->request_id, sizeof(x->request_id), "%s", given);
+        return;
+    }
     completion_id_draw(&x->http->completions, id);
-    snprintf(x->request_id, sizeof(x->request_id), "req-%016llx", (unsigned long long)id[0]);
+    snprintf(x->request_id, sizeof(x->request_id), "%016llx%08llx", (unsigned long long)id[0],
+             (unsigned long long)(id[1] & 0xffffffffu));
+}
+
+/* True if the text begins with this many hexadecimal digits in lower case that are not all zeros, and
+ * then `end`. */
+static bool is_trace_part(const char *text, size_t digits, char end)
+{
+    return strspn(text, "0123456789abcdef") == digits && strspn(text, "0") < digits &&
+           text[digits] == end;
+}
+
+/* VERSION-TRACE-PARENT-FLAGS, where higher versions may have more after the flags. */
+static void trace_set(struct exchange *x)
+{
+    const char *at = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "traceparent");
+    if (at == NULL || strlen(at) < 55 || strspn(at, "0123456789abcdef") != 2 || at[2] != '-' ||
+        strncmp(at, "ff", 2) == 0 || !is_trace_part(at + 3, 32, '-') ||
+        !is_trace_part(at + 36, 16, '-'))
+        return;
+    snprintf(x->trace_id, sizeof(x->trace_id), "%.32s", at + 3);
+    snprintf(x->trace_parent, sizeof(x->trace_parent), "%.16s", at + 36);
 }
 
 /* Refuses a request whose body is still arriving: what is there is freed, and the rest is
@@ -194,6 +223,7 @@ static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *conn
     x->connection = connection;
     x->fd = -1;
     x->key = API_KEY_NONE;
+    x->began_us = clock_now_us(h->options.clock);
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     x->client = info != NULL ? info->socket_context : NULL;
@@ -209,6 +239,7 @@ static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *conn
         x->next->previous = x;
     h->exchanges = x;
     request_id_set(x);
+    trace_set(x);
     *out = x;
     struct api_error error = {0};
     bool good = http_headers_check(x, url, method, &error);
@@ -293,6 +324,7 @@ void http_on_completed(void *self, struct MHD_Connection *connection, void **sta
     if (x->next != NULL)
         x->next->previous = x->previous;
     drop_completion(x);
+    http_record_write(x);
     http_exchange_enter(x, HTTP_CLIENT_IDLE);
     if (x->client != NULL)
         http_client_request_set(x->client, NULL);

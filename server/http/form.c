@@ -142,10 +142,7 @@ void completion_form_body(struct completion *c)
     check_memory(c);
 }
 
-void completion_form_id(struct completion *c, const char *name)
+void completion_form_id(struct completion *c)
 {
-    if (name != NULL)
-        snprintf(c->id, sizeof(c->id), "%s%s", c->form->writer->id_prefix, name);
-    else
-        form_id_draw(c, c->form->writer->id_prefix, c->id, sizeof(c->id));
+    snprintf(c->id, sizeof(c->id), "%s%s", c->form->writer->id_prefix, c->request_id);
 }

@@ -211,6 +211,7 @@ enum status http_open(const struct http_options *options, struct http **out, str
         .model = served_model_ref(options->model),
         .keys = options->keys,
         .config = options->config,
+        .ledger = options->ledger,
     };
     enum status status = ST_OK;
     secret_random(h->completions.id_secret, sizeof(h->completions.id_secret));
@@ -353,6 +354,7 @@ int http_turn(struct http *h)
         if (events[i].data.ptr != NULL)
             http_exchange_gone(events[i].data.ptr);
     http_text_collect(h);
+    http_records_turn(h);
     int ping_ms = http_pings_write(h);
     take_changed(h);
     int timeout_ms = daemon_run(h->daemon);

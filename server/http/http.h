@@ -14,6 +14,8 @@
 #include "common/status.h"
 #include "common/text.h"
 #include "config/config.h"
+#include "events/event_log.h"
+#include "events/ledger.h"
 #include "server/api/audit.h"
 #include "server/api/keys.h"
 #include "server/api/served_model.h"
@@ -24,11 +26,27 @@ struct http;
 
 enum http_admin_verb { HTTP_ADMIN_DRAIN, HTTP_ADMIN_UNDRAIN, HTTP_ADMIN_ADD, HTTP_ADMIN_REMOVE };
 
+/* What an administrator reads. */
+struct http_admin_view {
+    enum {
+        HTTP_ADMIN_REQUESTS,  /* The latest requests. */
+        HTTP_ADMIN_DECISIONS, /* The latest events and actions of the schedulers. */
+        HTTP_ADMIN_CONFIG,    /* The config in effect. */
+        HTTP_ADMIN_LOG,       /* The latest lines of the log, as text. */
+    } what;
+    /* REQUESTS: see struct history_query (server/gateway/history.h). */
+    const char *id;
+    uint32_t count;
+    bool events;
+};
+
 /* The actions of the endpoints under /admin. Each fills *answer (a JSON object) and returns true,
- * or fills *error and returns false; `state` always succeeds. Called from http_turn. */
+ * or fills *error and returns false; those without *error always succeed. Called from http_turn. */
 struct http_admin {
     /* GET /admin/state */
     void (*state)(void *self, struct text *answer);
+    /* GET /admin/requests, decisions, config and log. */
+    void (*view)(void *self, const struct http_admin_view *view, struct text *answer);
     /* POST /admin/reload */
     bool (*reload)(void *self, const struct audit_actor *actor, struct text *answer,
                    struct api_error *error);
@@ -45,6 +63,7 @@ struct http_options {
     struct served_model *model; /* Model of new requests; changed by http_model_use. */
     struct metrics *metrics;
     struct api_keys *keys; /* NULL = no keys: every client may use the API. */
+    struct ledger *ledger; /* NULL = none. */
     const struct clock *clock;
     struct http_admin admin;
     bool tls;      /* Serve over TLS with the certificate of http_tls_use. */
@@ -57,6 +76,10 @@ struct http_options {
 enum status http_open(const struct http_options *options, struct http **out, struct error *error);
 /* Cancels the requests in flight and closes their connections. NULL is fine. */
 void http_close(struct http *h);
+
+/* Sets the access log's file (not owned; NULL = none). to_stderr: the lines go to the log.
+ * At first there is no access log. */
+void http_access_log_set(struct http *h, struct event_log *file, bool to_stderr);
 
 /* Sets the model of new requests, and adds a reference to it. */
 void http_model_use(struct http *h, struct served_model *model);

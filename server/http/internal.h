@@ -1,6 +1,7 @@
 /* http_internal: the structs and functions that these files share: http.c (the daemon and its
  * loop), exchange.c (one request), headers.c (checks before a body is read), answer.c (responses),
- * access.c (access checks), audit.c (audit lines), text_work.c (work for the text threads), web.c
+ * access.c (access checks), audit.c (audit lines), records.c and
+ * record_text.c (the access log), text_work.c (work for the text threads), web.c
  * (pages of other sites), pings.c (comments in streams), routes.c (endpoints), page.c (GET /) and
  * admin.c (endpoints under /admin). Only these files include it, and tests that read the counters
  * of struct http. Everything runs on the gateway's event loop thread, except the functions that
@@ -40,6 +41,12 @@ struct http {
     struct text_jobs *text_jobs;
     uint64_t unread_bytes; /* Bytes of all answers that clients have not read. */
     uint64_t bodies_bytes; /* Bytes of all bodies that have not been parsed yet. */
+    struct event_log *access_log; /* NULL = none. */
+    bool access_to_stderr;
+    uint64_t access_dropped; /* Dropped lines of `access_log` that are counted. */
+    bool access_warned;
+    uint64_t ledger_lost; /* Lost answers of the ledger that are counted. */
+    bool ledger_warned;
     bool draining;
     bool was_ready;
 };
@@ -93,7 +100,12 @@ struct exchange {
     char path_tail[LIMIT_NAME_BYTES];
     unsigned status_code; /* HTTP status of the response; 0 = none yet. */
     char request_id[GATEWAY_NAME_BYTES];
-    bool request_id_given; /* The client chose request_id. */
+    /* Of the header traceparent (W3C Trace Context); empty = none, or malformed. */
+    char trace_id[33], trace_parent[17];
+    int64_t began_us;              /* When the headers had arrived. */
+    int64_t opened_us;             /* When the completion was opened; 0 = there was none. */
+    struct completion_facts facts; /* What is known of the completion; see completion.h. */
+    char error_text[128];          /* Message of the error that was sent; empty = none. */
 };
 
 /* Which clients may use a route. */
@@ -174,6 +186,10 @@ enum MHD_Result http_answer_completion(struct exchange *exchange,
 /* --- admin.c --- */
 
 enum MHD_Result http_answer_state(struct exchange *exchange);
+enum MHD_Result http_answer_requests(struct exchange *exchange);
+enum MHD_Result http_answer_decisions(struct exchange *exchange);
+enum MHD_Result http_answer_config(struct exchange *exchange);
+enum MHD_Result http_answer_log(struct exchange *exchange);
 enum MHD_Result http_answer_reload(struct exchange *exchange);
 enum MHD_Result http_answer_drain(struct exchange *exchange);
 enum MHD_Result http_answer_undrain(struct exchange *exchange);
@@ -198,6 +214,55 @@ void http_audit_actor(const struct exchange *exchange, struct audit_actor *out);
 /* Writes the line, if it was not written yet. status 0 = the client has left before it had an
  * answer. */
 void http_audit_write(struct exchange *exchange, unsigned status);
+
+/* Writes the address of the exchange's client. */
+void http_client_address(const struct exchange *exchange, char *out, size_t capacity);
+
+/* --- records.c: the access log and the log of slow requests --- */
+
+/* The phases of a request, in the order of time. */
+enum http_phase {
+    HTTP_PHASE_READ,     /* The client sent the body. */
+    HTTP_PHASE_TEXT,     /* The body was parsed and became tokens. */
+    HTTP_PHASE_QUEUE,    /* It waited for machines. */
+    HTTP_PHASE_RESERVE,  /* It waited for KV memory of its token machine. */
+    HTTP_PHASE_PROMPT,   /* The prompt machine computed the prompt. */
+    HTTP_PHASE_TRANSFER, /* Its KV travelled, after the first token. */
+    HTTP_PHASE_RESUME,   /* Lost machines or memory held its answer up. */
+    HTTP_PHASE_DECODE,   /* The token machine generated the answer. */
+    HTTP_PHASE_SEND,     /* The client read the rest of the answer. */
+    HTTP_PHASE_COUNT
+};
+
+/* A request whose response has ended. Texts are valid during the call. */
+struct http_record {
+    const char *request_id;
+    const char *trace_id, *trace_parent; /* Empty = none. */
+    const struct completion_facts *facts; /* answer_id is empty if there was no completion. */
+    const char *path;                     /* Of the route. */
+    const char *key;                      /* Name of the API key; empty = none. */
+    const char *finish;                   /* NULL = there was no completion. */
+    const char *error;                    /* Message of the error; empty = none. */
+    char client[LIMIT_ADDRESS_BYTES];
+    unsigned status; /* 0 = the client left before it had an answer. */
+    int64_t total_us;
+    int64_t first_token_us; /* From the request's arrival; -1 = there was no token. */
+    int64_t phases_us[HTTP_PHASE_COUNT];
+};
+
+/* Writes the lines of a request that has ended. Call it when its completion is closed. */
+void http_record_write(struct exchange *exchange);
+/* Counts lines that the access log has dropped and answers that the ledger has lost, and logs one
+ * warning each. */
+void http_records_turn(struct http *h);
+
+/* --- record_text.c --- */
+
+/* Append the record as a JSON object, as a line of text, and as the sentence that says where the
+ * time of a slow request went. */
+void http_record_json(const struct http_record *record, struct text *out);
+void http_record_line(const struct http_record *record, struct text *out);
+void http_record_slow(const struct http_record *record, struct text *out);
 
 /* --- headers.c --- */
 

@@ -53,7 +53,7 @@ MAY_INCLUDE = {
     "server/metrics": {"server/fleet", "common", "config", "transport", "server/api"},
     "server/gateway": {"common", "config", "scheduler", "events", "transport", "server/fleet", "server/metrics"},
     "server/web": set(),
-    "server/http": {"common", "config", "model/answer", "model/grammar", "server/api", "server/metrics", "server/gateway", "server/web"},
+    "server/http": {"common", "config", "events", "model/answer", "model/grammar", "server/api", "server/metrics", "server/gateway", "server/web"},
     "server": {"common", "config", "host", "transport", "membership", "model/file", "server/api", "server/metrics", "server/gateway",
                "server/http", "server/fleet"},
     "tools/report": {"common"},

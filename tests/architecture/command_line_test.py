@@ -15,6 +15,8 @@ COMMANDS = {
     "machines": ("--timeout-s", "-1", []),
     "drain": ("--wait-s", "-1", ["token-0"]),
     "undrain": ("--timeout-s", "-1", ["token-0"]),
+    "requests": ("--count", "0", []),
+    "bundle": ("--timeout-s", "-1", ["/nowhere/file.tar"]),
     "reload": ("--timeout-s", "-1", []),
     "doctor": (None, None, []),
     "profile": ("--seconds", "-1", []),

@@ -2,6 +2,7 @@
  * one repeated cause cannot fill a disk; text from outside cannot end a line or control a
  * terminal. */
 #include "common/log.h"
+#include "common/text.h"
 #include "tests/check.h"
 
 #include <fcntl.h>
@@ -160,6 +161,61 @@ static void test_controls_are_escaped(void)
     close(file);
 }
 
+/* As JSON, every line is one object with the same members, whatever its text contains. */
+static void test_json(void)
+{
+    static const char *const wants[] = {
+        "\"level\":\"info\",\"process\":\"te?st\",\"text\":\"a name: x\\u000a\\u0022,\\u0022"
+        "level\\u0022:\\u001b\\u009b\\ufffd\\u005c na\xc3\xafve\"}\n",
+        "\"level\":\"info\",\"process\":\"te?st\",\"audit\":{\"a\":1}}\n",
+        "\"level\":\"info\",\"process\":\"te?st\",\"access\":{}}\n"};
+    static char large[LOG_OBJECT_BYTES + 1];
+    int file = memfd_create("log", MFD_CLOEXEC);
+    CHECK(file >= 0);
+    stderr_is(file);
+    log_open("te\"st", LOG_ERROR);
+    log_format_set(LOG_JSON);
+    log_info("below the level");
+    log_level_set(LOG_INFO);
+    log_info("a name: %s", "x\n\",\"level\":\x1b\xc2\x9b\xff\\ na\xc3\xafve");
+    log_object(LOG_INFO, true, "audit", "{\"a\":1}", 7);
+    log_object(LOG_INFO, false, "access", large, sizeof(large));
+    log_info("cut: %01500d \xc3\xaf", 7);
+    log_format_set(LOG_TEXT);
+    log_object(LOG_WARN, false, "access", "{}", 2);
+    CHECK(lseek(file, 0, SEEK_SET) == 0);
+    read_seen(file);
+    CHECK(count("\n") == 5 && count("{\"time\":\"2") == 4 && count("below the level") == 0);
+    for (size_t i = 0; i < 3; i++)
+        CHECKF(strstr(seen, wants[i]) != NULL, "want %s in %s", wants[i], seen);
+    CHECKF(strstr(seen, "Z warn  te?st: access: {}\n") != NULL, "%s", seen);
+    close(file);
+}
+
+/* The latest lines are kept as they were written, also lines that stderr did not take. */
+static void test_kept(void)
+{
+    struct text text = {0};
+    int file = memfd_create("log", MFD_CLOEXEC);
+    CHECK(file >= 0);
+    stderr_is(file);
+    log_info("before");
+    log_keep(150);
+    log_kept_write(&text);
+    CHECK(text.bytes == 0);
+    for (int i = 0; i < 9; i++)
+        log_info("line %d", i);
+    log_kept_write(&text);
+    text_add(&text, "", 1);
+    CHECK(lseek(file, 0, SEEK_SET) == 0);
+    read_seen(file);
+    CHECKF(strncmp(strstr(text.data, "Z info  test: line 6\n"), "Z info  test: line 6\n", 21) == 0 &&
+               strstr(seen, text.data) != NULL && strstr(text.data, "line 5") == NULL,
+           "%s", text.data);
+    text_done(&text);
+    close(file);
+}
+
 int main(void)
 {
     alarm(120); /* A log that waits for its reader would wait for ever. */
@@ -168,5 +224,7 @@ int main(void)
     test_one_cause_is_limited();
     test_audit_is_not_limited();
     test_controls_are_escaped();
+    test_json();
+    test_kept();
     return 0;
 }

@@ -1,5 +1,5 @@
 /* admin: the subcommands that ask running gateways: `cleave status`, `machines`, `drain`, `undrain`,
- * `reload` (change.c, status.c) and `top` (top.c). main.c calls them on the main thread. argv[0] is
+ * `reload` (change.c, status.c), `requests` (requests.c), `bundle` (bundle.c) and `top` (top.c). main.c calls them on the main thread. argv[0] is
  * the subcommand's name. They return the exit status: 0, 2 for wrong options, 1 for every other
  * failure, also if one of several gateways failed. They read no config file. */
 #ifndef TOOLS_ADMIN_ADMIN_H
@@ -10,6 +10,8 @@ int machines_main(int argc, char **argv);
 int drain_main(int argc, char **argv);
 int undrain_main(int argc, char **argv);
 int reload_main(int argc, char **argv);
+int requests_main(int argc, char **argv); /* 1 also if no gateway knows the request. */
+int bundle_main(int argc, char **argv);
 int top_main(int argc, char **argv);
 
 #endif

@@ -587,10 +587,35 @@ static void client_token(void *self, const struct message_token *token)
     }
 }
 
+/* The phases are not negative, and add up to the time until the latest token. */
+static void client_over(void *self, const struct gateway_summary *summary)
+{
+    struct fake_client *client = self;
+    CHECK(client->request != NULL && !client->ended && client->overs++ == 0);
+    int64_t now = client->cluster->now_us;
+    int64_t until = summary->first_us >= 0 ? summary->first_us : now;
+    int64_t before = summary->queue_us + summary->reserve_us + summary->prompt_us;
+    int64_t after = summary->transfer_us + summary->resume_us + summary->decode_us;
+    CHECKF(summary->queue_us >= 0 && summary->reserve_us >= 0 && summary->prompt_us >= 0 &&
+               summary->transfer_us >= 0 && summary->resume_us >= 0 && summary->decode_us >= 0,
+           "queue %lld reserve %lld prompt %lld transfer %lld resume %lld decode %lld",
+           (long long)summary->queue_us, (long long)summary->reserve_us,
+           (long long)summary->prompt_us, (long long)summary->transfer_us,
+           (long long)summary->resume_us, (long long)summary->decode_us);
+    CHECKF(before == until - client->submitted_us, "%lld of %lld", (long long)before,
+           (long long)(until - client->submitted_us));
+    CHECK(summary->first_us >= 0 ? after <= now - until : after == 0);
+    CHECK((summary->first_us >= 0) == (client->answered > 0));
+    CHECK(summary->resumed == client->generation && summary->id != 0);
+    client->summary = *summary;
+}
+
 static void client_ended(void *self, enum gateway_end end, const char *text, uint32_t retry_after_s)
 {
     struct fake_client *client = self;
     CHECK(client->request != NULL && !client->ended);
+    bool at_once = (client->output_max == 0 && !client->score) || client->events[0] == 0;
+    CHECK(client->overs == 1 || at_once);
     client->request = NULL;
     client->ended = true;
     client->end = end;
@@ -614,6 +639,7 @@ enum status fake_submit(struct fake_cluster *c, struct fake_client *client, uint
     client->cluster = c;
     client->prompt_count = prompt_count;
     client->scored_next = 1;
+    client->submitted_us = c->now_us;
     client->output_max = output_max;
     client->score = score;
     client->model = c->model != 0 ? c->model : FAKE_MODEL;
@@ -628,6 +654,7 @@ enum status fake_submit(struct fake_cluster *c, struct fake_client *client, uint
         .constraint_bytes = c->constraint != NULL ? (uint32_t)strlen(c->constraint) : 0,
         .client = {.token = client_token,
                    .event = client_event,
+                   .over = client_over,
                    .ended = client_ended,
                    .self = client},
     };

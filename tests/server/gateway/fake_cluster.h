@@ -174,6 +174,9 @@ struct fake_client {
     char events[64];
     uint32_t generation; /* Of the latest event. */
     uint32_t after_us;   /* Also of the latest event. */
+    int64_t submitted_us;
+    uint32_t overs; /* Summaries: one, before or with its end. */
+    struct gateway_summary summary;
 };
 
 /* Submits a prompt of `prompt_count` tokens that are all `key`. */

@@ -233,6 +233,58 @@ static void test_events(void)
     fake_cluster_close(c);
 }
 
+/* Each phase of a request that loses its token machine has the time that it took. */
+static void test_summary(void)
+{
+    struct fake_cluster *c = fake_cluster_open(1, 2, 0, 64, 8);
+    struct fake_machine *p = fake_machine(c, "p0"), *t = fake_machine(c, "t0");
+    struct fake_client client = {0};
+    fake_start(t);
+    fake_start(fake_machine(c, "t1"));
+    fake_flush(c);
+    CHECK(fake_submit(c, &client, 101, 50, 5, false) == ST_OK);
+    fake_flush(c);
+    c->now_us += 1000; /* It waits for a prompt machine, */
+    fake_start(p);
+    fake_flush(c);
+    if (fake_first_request(t) == NULL)
+        t = fake_machine(c, "t1");
+    uint64_t id = fake_first_request(t)->id;
+    c->now_us += 200; /* then for memory, */
+    fake_reserved(t, fake_token_side(t, id));
+    fake_flush(c);
+    c->now_us += 30; /* then for its first token, */
+    fake_sample(p, fake_prompt_side(p, id));
+    fake_flush(c);
+    CHECK(client.answered == 1);
+    fake_hand_over(p, fake_prompt_side(p, id));
+    fake_flush(c);
+    c->now_us += 4000; /* then for the second one, */
+    fake_decode(t, fake_token_side(t, id));
+    fake_flush(c);
+    fake_kill(t);
+    fake_flush(c);
+    c->now_us += 50000; /* then for another token machine. */
+    t = fake_machine(c, strcmp(t->name, "t0") == 0 ? "t1" : "t0");
+    advance_on(c, t, fake_first_request(t)->id, FAKE_HANDED);
+    struct fake_request *r = fake_first_request(t);
+    while (r->id != 0) {
+        c->now_us += 7;
+        fake_decode(t, r);
+        fake_flush(c);
+    }
+    const struct gateway_summary *s = &client.summary;
+    CHECK(client.ended && client.end == GATEWAY_DONE && client.overs == 1 && s->id == id);
+    CHECKF(s->queue_us == 1000 && s->reserve_us == 200 && s->prompt_us == 30, "%lld %lld %lld",
+           (long long)s->queue_us, (long long)s->reserve_us, (long long)s->prompt_us);
+    CHECKF(s->resume_us == 50000 && s->transfer_us + s->decode_us == 4000 + 2 * 7,
+           "%lld %lld %lld", (long long)s->resume_us, (long long)s->transfer_us,
+           (long long)s->decode_us);
+    CHECK(strcmp(s->prompt_machine, "p0") == 0 && strcmp(s->token_machine, t->name) == 0 &&
+          s->resumed == 1);
+    fake_cluster_close(c);
+}
+
 static void test_ends_at_once(void)
 {
     struct fake_cluster *c = fake_cluster_open(1, 1, 0, 64, 8);
@@ -477,6 +529,7 @@ int main(void)
     test_overtaking();
     test_short_ways();
     test_events();
+    test_summary();
     test_ends_at_once();
     test_release();
     test_refused();

@@ -36,7 +36,7 @@ atomic_uint fake_end_count, fake_model_ends = 1;
 atomic_size_t fake_metrics_bytes = 6, fake_control_bytes;
 atomic_bool fake_ready = true, fake_hold_fails, fake_prompts_shared, fake_encode_holds;
 atomic_uint fake_encode_held;
-atomic_uint fake_http_codes[600];
+atomic_uint fake_http_codes[600], fake_access_dropped;
 struct sampling fake_sampling;
 char fake_name[GATEWAY_NAME_BYTES];
 uint32_t fake_rules[LIMIT_RULE_WORDS], fake_rule_count;
@@ -118,8 +118,26 @@ static void forget(struct gateway_request *r)
     free(r);
 }
 
+/* The summary of a request that took fixed times. */
+static void over_report(const struct gateway_request *r)
+{
+    const struct gateway_client *client = &r->submit.client;
+    struct gateway_summary summary = {.id = 0xabc,
+                                      .prompt_machine = "prompt-0",
+                                      .token_machine = "token-0",
+                                      .first_us = r->sent > 0 ? r->submit.arrived_us + 6000000 : -1,
+                                      .queue_us = 1000000,
+                                      .reserve_us = 2000000,
+                                      .prompt_us = 3000000,
+                                      .transfer_us = 4000,
+                                      .decode_us = 500000};
+    if (client->over != NULL)
+        client->over(client->self, &summary);
+}
+
 void gateway_release(struct gateway *g, struct gateway_request *request, enum gateway_release why)
 {
+    over_report(request);
     if (why == GATEWAY_CLIENT_GONE)
         fake_gone++;
     else
@@ -135,6 +153,7 @@ void gateway_release(struct gateway *g, struct gateway_request *request, enum ga
 static void end(struct gateway_request *r, enum gateway_end why, const char *text, uint32_t retry)
 {
     struct gateway_client client = r->submit.client;
+    over_report(r);
     forget(r);
     client.ended(client.self, why, text, retry);
 }
@@ -256,8 +275,15 @@ void metrics_http_done(struct metrics *m, unsigned code)
 void metrics_counter_add(struct metrics *m, enum metrics_value counter, uint64_t by)
 {
     (void)m;
-    (void)counter;
-    (void)by;
+    if (counter == METRICS_ACCESS_DROPPED)
+        fake_access_dropped += (unsigned)by;
+}
+
+void metrics_value_set(struct metrics *m, enum metrics_value value, uint64_t to)
+{
+    (void)m;
+    (void)value;
+    (void)to;
 }
 
 char *metrics_render(const struct metrics *m, size_t *bytes_out)

@@ -61,6 +61,8 @@ extern char fake_name[GATEWAY_NAME_BYTES];
 extern uint32_t fake_rules[LIMIT_RULE_WORDS], fake_rule_count;
 extern atomic_uint fake_http_codes[600]; /* Answers with each HTTP status. */
 
+extern atomic_uint fake_access_dropped;  /* Lines that the access log has dropped. */
+
 /* Returns the one fake gateway of the process. */
 struct gateway *fake_gateway(void);
 void fake_gateway_turn(void); /* Runs one step of every request. */

@@ -112,6 +112,14 @@ static void admin_state(void *self, struct text *answer)
     text_adds(answer, "{}\n");
 }
 
+static void admin_view(void *self, const struct http_admin_view *view, struct text *answer)
+{
+    (void)self;
+    if (view->id != NULL)
+        text_add_json_string(answer, view->id, strlen(view->id));
+    text_addf(answer, "%u\n", view->count);
+}
+
 static bool admin_reload(void *self, const struct audit_actor *actor, struct text *answer,
                          struct api_error *error)
 {
@@ -149,7 +157,7 @@ static void server_open(void)
                                    .gateway = fake_gateway(),
                                    .clock = &clock,
                                    .model = &model,
-                                   .admin = {admin_state, admin_reload, admin_machine, NULL}};
+                                   .admin = {admin_state, admin_view, admin_reload, admin_machine, NULL}};
     struct error error = {""};
     char bound[LIMIT_ADDRESS_BYTES];
     config_make();

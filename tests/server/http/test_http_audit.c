@@ -33,6 +33,16 @@ static void admin_state(void *self, struct text *answer)
     text_adds(answer, "{\"state\":1}");
 }
 
+static void admin_view(void *self, const struct http_admin_view *view, struct text *answer)
+{
+    (void)self;
+    text_addf(answer, "{\"what\":%d,\"count\":%u,\"events\":%d,\"id\":", (int)view->what,
+              view->count, view->events);
+    text_add_json_string(answer, view->id != NULL ? view->id : "",
+                         view->id != NULL ? strlen(view->id) : 0);
+    text_adds(answer, "}");
+}
+
 static bool admin_reload(void *self, const struct audit_actor *actor, struct text *answer,
                          struct api_error *error)
 {
@@ -130,6 +140,10 @@ static const struct {
 } requests[] = {
     {"GET", "/admin/state", "", "GET /admin/state", "", 200},
     {"HEAD", "/admin/state", "", "HEAD /admin/state", "", 200},
+    {"GET", "/admin/requests?id=a%2Fb&count=7", "", "GET /admin/requests", "", 200},
+    {"GET", "/admin/decisions", "", "GET /admin/decisions", "", 200},
+    {"GET", "/admin/config", "", "GET /admin/config", "", 200},
+    {"GET", "/admin/log", "", "GET /admin/log", "", 200},
     {"POST", "/admin/reload", "", "POST /admin/reload", "", 200},
     {"POST", "/admin/machines", "{\"name\": \"token-7\"}", "POST /admin/machines", "token-7", 202},
     {"POST", "/admin/machines", "{\"name\": 7}", "POST /admin/machines", "", 202},
@@ -166,6 +180,18 @@ static void check_all(const char *headers, const char *who, int refused)
         check_line(&(struct want){requests[i].act, known ? requests[i].target : "", who,
                                   refused > 0 ? refused : requests[i].status, refused > 0});
     }
+}
+
+static void check_views(void)
+{
+    CHECK(ask_socket("GET", "/admin/requests?id=a%2Fb%22&count=7", "") == 200);
+    expect("{\"what\":0,\"count\":7,\"events\":1,\"id\":\"a/b\\\"\"}");
+    CHECK(ask_socket("GET", "/admin/requests?count=-1&events=1", "") == 200);
+    expect("{\"what\":0,\"count\":4294967295,\"events\":1,\"id\":\"\"}");
+    CHECK(ask_socket("GET", "/admin/requests?count=x", "") == 200);
+    expect("{\"what\":0,\"count\":100,\"events\":0,\"id\":\"\"}");
+    CHECK(ask_socket("GET", "/admin/log", "") == 200);
+    expect("Content-Type: text/plain");
 }
 
 static void check_no_endpoint(void)
@@ -207,13 +233,14 @@ static void check_socket(void)
     CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0);
     CHECK(listen(fd, 8) == 0);
     struct http_options options = {
-        .admin = {.state = admin_state, .reload = admin_reload, .machine = admin_machine},
+        .admin = {.state = admin_state, .view = admin_view, .reload = admin_reload, .machine = admin_machine},
         .admin_fd = fd};
     server_start(options);
     snprintf(who, sizeof(who), "admin socket uid %u", (unsigned)getuid());
     check_all(NULL, who, 0);
     keys_use(key_file);
     check_all(NULL, who, 0);
+    check_views();
     server_stop();
     CHECK(unlink(address.sun_path) == 0 && rmdir(folder) == 0);
 }
@@ -221,7 +248,7 @@ static void check_socket(void)
 int main(void)
 {
     struct http_options options = {
-        .admin = {.state = admin_state, .reload = admin_reload, .machine = admin_machine}};
+        .admin = {.state = admin_state, .view = admin_view, .reload = admin_reload, .machine = admin_machine}};
     log_capture();
     server_config_default();
     server_start(options);

@@ -322,7 +322,7 @@ static void check_errors(void)
           400);
     expect("{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"max_"
            "tokens "
-           "is missing\"},\"request_id\":\"req-");
+           "is missing\"},\"request_id\":\"");
     CHECK(post("/v1/messages", "{") == 400);
     expect("{\"type\":\"error\"");
     CHECK(post("/v1/responses", "{}") == 400);

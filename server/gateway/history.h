@@ -1,0 +1,64 @@
+/* gateway_history: the latest requests and what happened to each: its events (struct
+ * gateway_event), machines, tokens and end. Always kept, within fixed memory: a new request
+ * replaces the one that arrived first, also if that one is still open. requests.c and
+ * request_events.c report what happens; state.c, through gateway.h, writes it as JSON for operators.
+ * Everything runs on the gateway's event loop thread. It has no text of prompts and answers, decides
+ * nothing, and sends nothing. */
+#ifndef SERVER_GATEWAY_HISTORY_H
+#define SERVER_GATEWAY_HISTORY_H
+
+#include "common/text.h"
+#include "server/gateway/table.h"
+
+struct history;
+
+/* How a request has ended. */
+enum history_end {
+    HISTORY_OPEN,    /* It has not. */
+    HISTORY_DONE,    /* Everything was generated. */
+    HISTORY_STOPPED, /* A stop string was found. */
+    HISTORY_LEFT,    /* The client has gone. */
+    HISTORY_FAILED,
+    HISTORY_REFUSED,
+    HISTORY_END_COUNT
+};
+
+/* Returns how a request has ended whose client gets this end. */
+static inline enum history_end history_end_of(enum gateway_end end)
+{
+    return end == GATEWAY_DONE      ? HISTORY_DONE
+           : end == GATEWAY_REFUSED ? HISTORY_REFUSED
+                                    : HISTORY_FAILED;
+}
+
+/* Opens a history of up to `count` requests, ≥ 1. Returns ST_NO_MEMORY on failure. */
+enum status history_open(uint32_t count, struct history **out);
+void history_close(struct history *h); /* NULL is fine. */
+
+/* The next functions do nothing if `h` is NULL, or if the request was already replaced. */
+
+/* Adds a request that was submitted; it may end at once. Returns its number, for r->history_number. */
+uint64_t history_begin(struct history *h, const struct gateway_request *r,
+                   const struct gateway_submit *submit, int64_t now_us);
+/* Adds an event to the request's life. Of many, the first and the latest are kept. */
+void history_event(struct history *h, const struct gateway_request *r,
+                   const struct gateway_event *event);
+/* Records the request's end. text: the reason; "" = none. */
+void history_end(struct history *h, const struct gateway_request *r, enum history_end end,
+                 const char *text, int64_t now_us);
+
+/* Which requests are written, and how. */
+struct history_query {
+    /* Only requests with this id (the client's, the answer's, or the number in the log of a
+     * machine); NULL = all. */
+    const char *id;
+    uint32_t count;        /* Most requests. */
+    bool events;           /* With their events. */
+    const char *separator; /* Between two requests. */
+};
+
+/* Appends JSON objects, that of the latest request first, at most 4,096. */
+void history_write(const struct history *h, const struct history_query *query, int64_t now_us,
+                   struct text *out);
+
+#endif
