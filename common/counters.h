@@ -89,11 +89,9 @@
  * name, kind, group, factor, family, help) */
 #define COPY_COUNTERS(X)                                                                           \
     X(32, way, GAUGE, COPIES, 1, "cleave_kv_way",                                                  \
-      "Where KV is and how it is sent: 0 = host memory; 1 = GPU memory, directly where the peer "  \
-      "can; "                                                                                      \
-      "2 = GPU memory, through host memory; 3 = as 2, but directly between GPUs of one computer "  \
-      "(CUDA "                                                                                     \
-      "IPC).")                                                                                     \
+      "Where KV is and how it is sent: 0 = host memory; 1 = GPU memory, directly where the "       \
+      "peer can; 2 = GPU memory, through host memory; 3 = as 2, but directly between GPUs of one " \
+      "computer (CUDA IPC).")                                                                      \
     X(64, out_bytes, COUNTER, COPIES, 1, "cleave_kv_staged_out_bytes_total",                       \
       "KV bytes copied out of GPU memory to be sent.")                                             \
     X(64, out_us, COUNTER, COPIES, 1e-6, "cleave_kv_staged_out_seconds_total",                     \
