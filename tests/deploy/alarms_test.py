@@ -249,13 +249,23 @@ def promtool(*arguments):
     assert done.returncode == 0, (arguments, done.stdout, done.stderr)
 
 
-def check_promtool():
+def check_syntax(folder, expressions):
+    """promtool reads each expression, as that of a rule."""
+    path = os.path.join(folder, "dashboards.yaml")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"groups": [{"name": "all", "rules": [{"record": f"r{i}", "expr": text.replace("$", "")}
+                                                        for i, text in enumerate(expressions)]}]}, file)
+    promtool("check", "rules", path)
+
+
+def check_promtool(paths):
     with tempfile.TemporaryDirectory() as folder:
         for name in ("cleave-alarms.yaml", "prometheus.yaml"):
             shutil.copy(os.path.join(SOURCE, "deploy/prometheus", name), folder)
         with open(os.path.join(folder, "prometheus.key"), "w", encoding="utf-8") as file:
             file.write("secret")
         promtool("check", "config", os.path.join(folder, "prometheus.yaml"))
+        check_syntax(folder, [text for path in paths for _, text in dashboard_expressions(path)])
         path = os.path.join(folder, "faults.yaml")
         for fault in FAULTS:
             with open(path, "w", encoding="utf-8") as file:  # JSON is YAML.
@@ -285,8 +295,9 @@ fired = {alarm for fault in FAULTS for alarm, _ in fault[3]}
 assert fired == set(alarms), f"no fault for {set(alarms) - fired}, no alarm {fired - set(alarms)}"
 check_rows(alarms)
 dashboards = check_dashboards()
+assert len(dashboards) >= 5, dashboards
 if shutil.which("promtool"):
-    check_promtool()
+    check_promtool(dashboards)
     print(f"{len(FAULTS)} faults, {len(alarms)} alarms, {len(dashboards)} dashboards")
 else:
     print(f"{len(alarms)} alarms, {len(dashboards)} dashboards; promtool is not installed, so no alarm was fired "
