@@ -158,6 +158,12 @@ void machine_stop(struct machine *m)
     prompt_pool_gateway_gone(m->prompt_pool, NULL);
 }
 
+void machine_log_level_send(struct machine *m, int level)
+{
+    if (m->executor->ops->log_level_send != NULL)
+        m->executor->ops->log_level_send(m->executor, level);
+}
+
 enum status machine_keys_set(struct machine *m, const struct secret_keys *keys, struct error *error)
 {
     enum status status = transport_keys_set(m->transport, keys, error);

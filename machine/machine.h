@@ -72,6 +72,9 @@ enum status machine_failure(const struct machine *m, struct error *error);
 enum status machine_keys_set(struct machine *m, const struct secret_keys *keys,
                              struct error *error);
 
+/* Sends the level of the log (enum log_level) to the stage processes that the machine has started. */
+void machine_log_level_send(struct machine *m, int level);
+
 /* Refuses new requests and cancels the present ones. machine_stopped returns true when no batch is
  * in flight and no KV of a prompt is still being sent; the machine waits at most 1 s for this KV. A
  * SHUTDOWN message has the same effect as machine_stop. */

@@ -75,8 +75,9 @@ static void keys_change(const struct runner *runner, const struct secret_keys *n
 
 /* SIGUSR2: the gateway that started the machine sends the new level with the signal (sigqueue). From
  * `kill`, it changes between debug and the level of the start. */
-static void level_change(const struct machine_process *process, const struct signalfd_siginfo *info)
+static void level_change(const struct runner *runner, const struct signalfd_siginfo *info)
 {
+    const struct machine_process *process = runner->process;
     static const char *const names[] = {LOG_LEVEL_NAMES};
     enum log_level level = LOG_DEBUG;
     if (info->ssi_code == SI_QUEUE && info->ssi_int >= LOG_DEBUG && info->ssi_int <= LOG_ERROR)
@@ -84,6 +85,8 @@ static void level_change(const struct machine_process *process, const struct sig
     else if (log_level_now() == LOG_DEBUG)
         level = start_level(process);
     log_level_set(level);
+    if (runner->machine != NULL)
+        machine_log_level_send(runner->machine, (int)level);
     log_audit("SIGUSR2: the log level is %s now", names[level]);
 }
 
@@ -95,7 +98,7 @@ static bool signal_take(const struct runner *runner)
     if (read(runner->process->signal_fd, &info, sizeof(info)) <= 0)
         return false;
     if (info.ssi_signo == SIGUSR2) {
-        level_change(runner->process, &info);
+        level_change(runner, &info);
         return false;
     }
     if (info.ssi_signo != SIGHUP) {

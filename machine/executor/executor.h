@@ -92,6 +92,9 @@ struct executor_ops {
     /* Gives new cluster keys to the stage processes that the executor has started; NULL = an
      * executor without stage processes. */
     void (*keys_set)(struct executor *e, const struct secret_keys *keys);
+    /* Sends the level of the log (enum log_level) to the stage processes that this process has
+     * started. NULL = there are none. */
+    void (*log_level_send)(struct executor *e, int level);
 
     /* Handle events of the transport. peer_up and peer_down: for the peers that the executor has
      * connected to. peer_message: for peers of kind PEER_STAGE. peer_flushed: for all peers. */

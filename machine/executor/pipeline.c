@@ -208,6 +208,16 @@ static void pipeline_keys_set(struct executor *e, const struct secret_keys *keys
     }
 }
 
+static void pipeline_log_level_send(struct executor *e, int level)
+{
+    struct pipeline *p = pipeline_of(e);
+    for (uint32_t i = 0; i < p->plan->process_count; i++) {
+        const struct child_process *child = &p->processes[i].child;
+        if (child->pid != 0 && child->ready_fd < 0) /* Before that, the signal could end it. */
+            sigqueue(child->pid, SIGUSR2, (union sigval){.sival_int = level});
+    }
+}
+
 static int pipeline_fd(const struct executor *e)
 {
     return pipeline_of_const(e)->epoll_fd;
@@ -515,6 +525,7 @@ static const struct executor_ops pipeline_ops = {
     .target_flush = pipeline_target_flush,
     .kv_await = pipeline_await,
     .keys_set = pipeline_keys_set,
+    .log_level_send = pipeline_log_level_send,
     .peer_up = pipeline_peer_up,
     .peer_down = pipeline_peer_down,
     .peer_message = pipeline_peer_message,

@@ -101,6 +101,26 @@ def check_log(cluster):
     assert access[-1]["answer_tokens"] == BODY["max_tokens"] and f"request {access[-1]['request']} took" in slow[0], access
 
 
+def check_levels():
+    """A reload changes the level in all processes; SIGUSR2 from `kill` changes it in one."""
+    with Cluster({**CONFIG, "pools": {"prompt": ["p0"], "token": ["t0"]}, "machines": {"t0": {"stages": 2}},
+                  "log": {"format": "json"}}) as cluster:
+        def told(level):
+            return {line["process"] for line in log_lines(cluster) if line.get("text") == f"SIGUSR2: the log level is {level} now"}
+
+        reload(cluster, level="debug")
+        wait_until(lambda: told("debug") == {"p0", "t0", "t0/0", "t0/1"}, "all processes have the new level", cluster=cluster)
+        reload(cluster, level="warn")
+        wait_until(lambda: told("warn") == {"p0", "t0", "t0/0", "t0/1"}, "all processes have the level warn", cluster=cluster)
+        debug = len([line for line in log_lines(cluster) if line.get("text", "").endswith("the log level is debug now")])
+        os.kill(cluster.children()["p0"], signal.SIGUSR2)
+        wait_until(lambda: len([line for line in log_lines(cluster)
+                                if line.get("text", "").endswith("the log level is debug now")]) == debug + 1,
+                   "one process has the level debug", cluster=cluster)
+        os.kill(cluster.children()["p0"], signal.SIGUSR2)
+        wait_until(lambda: told("info") == {"p0"}, "it has the level of its start", cluster=cluster)
+
+
 def check_full_disk(cluster):
     reload(cluster, access_file="/dev/full", format="text")
     for _ in range(3):
@@ -203,6 +223,7 @@ with Cluster({**CONFIG, "log": LOG}, gates=True) as cluster:
     check_killed(cluster)
     check_log(cluster)
     check_full_disk(cluster)
+check_levels()
 with Cluster({**CONFIG, "http": {"listen": "127.0.0.1:0", "admin_socket": "admin.sock"},
               "server": {"api_keys_file": "keys.json"}, "cluster": {"key_file": "cluster.key"}}, gates=True, ready=False,
              files={"keys.json": KEYS, "cluster.key": CLUSTER_KEY + "\n"}) as cluster:

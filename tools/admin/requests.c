@@ -102,7 +102,9 @@ static void event_print(const json_t *event)
     view_printable(view_text(event, "event"), name, sizeof(name));
     view_printable(view_text(event, "prompt_machine"), prompt, sizeof(prompt));
     view_printable(view_text(event, "token_machine"), token, sizeof(token));
-    printf("  %10.3f s  %-12s", seconds_of(event, "after_us"), name);
+    printf("  %10.3f s  %s", seconds_of(event, "after_us"), name);
+    if (strcmp(name, "queued") != 0 && strcmp(name, "prefilling") != 0)
+        printf("%*s", 12 - (int)strlen(name), "");
     if (strcmp(name, "routed") == 0)
         printf("prompt on %s, answer on %s", prompt, token[0] != 0 ? token : "no other machine");
     else if (strcmp(name, "first_token") == 0)
