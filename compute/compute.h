@@ -5,9 +5,9 @@
  *
  * Threads: at most one thread at a time calls a `struct compute`. In a machine that is first the
  * event loop thread, which opens the device, loads the weights and prepares the device (steps.h),
- * then the engine thread. Exceptions: the functions of device_memory (see there), and
- * compute_group_ops.make and close, which the event loop thread calls while the engine computes
- * nothing. The backend has its own worker threads.
+ * then the engine thread. Exceptions: the functions of struct device_memory_ops
+ * (common/device_memory.h), and compute_group_ops.id_make and compute_ops.close, which the event
+ * loop thread calls while the engine computes nothing. The backend has its own worker threads.
  *
  * Numbers (docs/ARCHITECTURE.md, "Numbers that do not depend on placement"): on CPUs every function
  * computes a result row from its own input row only, in one accumulation order that is the same for
@@ -68,9 +68,9 @@ extern const struct compute_ops compute_wait;
 enum status compute_device_find(const char *device, const struct compute_ops **ops_out,
                                 struct compute_options *options_out, struct error *error);
 
-/* Finds the device and opens it; the caller closes *out with (*ops_out)->close. If a GPU is not
- * available (no plugin, driver or such device) and `fallback` is true, opens the CPU instead, and
- * *instead_out says why; otherwise the text of *instead_out is empty. */
+/* Finds the device and opens it; the caller closes *out with (*ops_out)->close. If a GPU cannot be
+ * opened (no plugin, no driver, no such device) and `fallback` is true, opens the CPU instead, and
+ * *instead_out says why the GPU is not used; otherwise the text of *instead_out is empty. */
 enum status compute_device_open(const char *device, bool fallback,
                                 const struct compute_options *options,
                                 const struct compute_ops **ops_out, struct compute **out,

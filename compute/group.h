@@ -32,8 +32,8 @@ struct compute_group_ops {
     enum status (*id_make)(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                            struct error *error);
     /* Joins the group `id` as rank `rank` of `ranks`. Called once per device. Blocks until all
-     * ranks have joined. Returns an error if a rank has not joined within `timeout_ms`, or has
-     * died. */
+     * ranks have joined. Returns ST_TIMED_OUT if a rank has not joined within `timeout_ms`,
+     * ST_UNREACHABLE if a rank has ended, or another error if the ranks do not fit together. */
     enum status (*join)(struct compute *c, const uint8_t id[COMPUTE_GROUP_ID_BYTES], uint32_t rank,
                         uint32_t ranks, uint32_t timeout_ms, struct error *error);
     /* Replaces the `count` floats of y by their sums over all ranks, with the same bits on every

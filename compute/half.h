@@ -1,14 +1,13 @@
-/* half: scalar conversions of 16-bit and 8-bit floats in plain C. The CPU backend, the unpacking of
- * weights (types*.c, model/file/packed.c) and cuda/weights.cu call them; in tests they are the
- * reference of every vector conversion. No state, any thread. The vectorised conversions of each
- * instruction set are elsewhere (cpu/vector_*.h). */
+/* half: scalar conversions of 16-bit and 8-bit floats in plain C, for any thread; no state. In tests
+ * they are the reference of every vector conversion. The vectorised conversions of each instruction
+ * set are elsewhere (cpu/vector_*.h). */
 #ifndef COMPUTE_HALF_H
 #define COMPUTE_HALF_H
 
 #include <stdint.h>
 #include <string.h>
 
-/* Returns the bits of a float, and the float with given bits. */
+/* Return the bits of a float, and the float with given bits. */
 static inline uint32_t half_float_bits(float value)
 {
     uint32_t bits;

@@ -1,7 +1,7 @@
 /* host: functions of struct compute_ops for backends that compute in host memory and whose
- * operations are finished when they return. cpu/ and wait/ put these functions into their tables;
- * operations.h says who calls the functions, on which threads, and what each does. They have no
- * state and start no computation. */
+ * operations are finished when they return. cpu/ and wait/ put these functions into their tables.
+ * host_X implements compute_ops.X, which operations.h describes. The functions have no state and
+ * start no computation. */
 #ifndef COMPUTE_HOST_H
 #define COMPUTE_HOST_H
 
@@ -10,6 +10,7 @@
 const struct device_memory *host_device_memory(struct compute *c); /* Returns NULL: host memory. */
 enum status host_memory_take(struct compute *c, size_t floats, float **out);
 void host_memory_free(struct compute *c, float *memory);
+/* Implements memory_write and memory_read. */
 void host_memory_copy(struct compute *c, void *to, const void *from, size_t bytes);
 void host_mark(struct compute *c, uint32_t number, void (*done)(void *self, uint32_t number),
                void *self);

@@ -10,10 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How K and V are stored. The integer forms (I16, I8) store the K, and the V, of one token and one
- * head as 14-bit or 8-bit integers (|x| ≤ 8191 or 127) with one bfloat16 scale. For the K and V of
- * real models, I16 loses as little as F16, in 2 % more memory. Attention then multiplies integers,
- * two per lane and instruction, and its sums are exact. */
+/* How K and V are stored. The integer types (I16, I8) store the K, and the V, of one token and one
+ * head as integers (|x| ≤ 8191 for I16, which is 14 bits; |x| ≤ 127 for I8) with one bfloat16
+ * scale. For the K and V of real models, I16 loses as little as F16, in up to 2 % more memory (for
+ * heads of 64 or more dimensions). Attention then multiplies integers, two per lane and
+ * instruction, and its sums are exact. */
 enum compute_kv_dtype {
     COMPUTE_KV_F16,
     COMPUTE_KV_F32,
@@ -35,7 +36,8 @@ enum compute_kv_dtype {
  * and V of one head:
  *
  *   F16, F32   [2 * head_dim][block_tokens]
- *   I16, I8    [scale of each token's first values][scale of each token's last `latent` values],
+ *   I16, I8    [scale of the values before the last `latent`, for each token]
+ *              [scale of the last `latent` values, for each token],
  *              [head_dim][block_tokens][2 dimensions] */
 struct compute_kv {
     void *base;
@@ -47,7 +49,7 @@ struct compute_kv {
     uint32_t latent; /* 0 = K and V of heads. */
 };
 
-/* Return the dimensions of a key (and of a query), and the dimensions of a value. */
+/* Return the number of dimensions of a key (and of a query), and of a value. */
 static inline uint32_t compute_kv_key_dim(const struct compute_kv *kv)
 {
     return kv->latent != 0 ? 2 * kv->head_dim : kv->head_dim;
@@ -81,7 +83,8 @@ static inline size_t compute_kv_token_bytes(uint32_t head_dim, enum compute_kv_d
     return 2 * (head_dim * compute_kv_element_bytes(dtype) + (compute_kv_fixed(dtype) ? 2 : 0));
 }
 
-/* Returns the bytes of one block of one layer: K and V of its tokens, for head_count KV heads. */
+/* Returns the bytes of one block of one layer: K and V of its tokens, for head_count KV heads.
+ * Holds for a latent cache, too (struct compute_kv). */
 static inline size_t compute_kv_block_bytes(uint32_t block_tokens, uint32_t head_count,
                                             uint32_t head_dim, enum compute_kv_dtype dtype)
 {

@@ -3,9 +3,9 @@
  * thread that computes its rows, and lanes wait for each other only at the end of `run`. Every lane
  * then reads all weights, and no result travels between cores. The results have the same bits.
  *
- * Only the CPU backend has this ability. The forward pass calls pick, and the forward pass and the
- * engine call run, on the engine thread; run calls its steps on the worker threads. A lane opens no
- * weights. */
+ * Only the CPU backend has this ability. The forward pass calls `pick`, and the forward pass and
+ * the engine call `run`, on the engine thread; `run` calls the steps on the device's threads (the
+ * caller's and the worker threads). A lane opens no weights. */
 #ifndef COMPUTE_LANES_H
 #define COMPUTE_LANES_H
 
@@ -22,8 +22,8 @@ struct compute_lanes_ops {
     /* Returns lane i, which can open activations and compute every operation on rows. It belongs to
      * c. */
     struct compute *(*lane)(struct compute *c, uint32_t i);
-    /* Calls step(context, i) for each i < count in parallel; returns when all calls have returned.
-     */
+    /* Calls step(context, i) for each i < count in parallel, in any order and on any of the
+     * device's threads; returns when all calls have returned. */
     void (*run)(struct compute *c, uint32_t count, void (*step)(void *context, uint32_t i),
                 void *context);
 };

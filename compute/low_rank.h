@@ -10,9 +10,10 @@
 
 #define COMPUTE_LOW_RANK_MAX 512 /* Largest rank. */
 
-/* Two matrices in the device's memory, whose product has a low rank. */
+/* Two matrices in the device's memory. Their product, [rows × columns], is added to a weight matrix
+ * of this size. */
 struct compute_low_rank {
-    uint32_t rank;     /* 0 = no product. */
+    uint32_t rank;     /* 0 = this adapter does not change the matrix. */
     const float *down; /* [rank × columns]: A. */
     const float *up;   /* [rank × rows]: B, transposed, times the adapter's scale. */
 };

@@ -25,12 +25,14 @@
 
 struct meeting; /* One rank's membership in a group. */
 
-/* Creates the shared memory. Requires *m = NULL. Until meeting_leave, ranks find the memory by the
- * id. */
+/* Creates the shared memory. Requires *m = NULL. Other ranks find the memory by the id until all
+ * ranks have joined or this rank has left. Returns ST_NO_MEMORY or ST_IO. */
 enum status meeting_make(struct meeting **m, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                          struct error *error);
-/* Joins a group; see compute_group_ops.join. *m is NULL or comes from meeting_make. After an error,
- * a *m that is not NULL may only be passed to meeting_leave. */
+/* Joins a group; see compute_group_ops.join. *m is NULL or comes from meeting_make. Besides the
+ * errors of compute_group_ops.join, returns ST_INVALID for an id of another kind of group or a
+ * rank out of range, ST_MISMATCH if a rank joins twice or ranks disagree about their number, and
+ * ST_NO_MEMORY. After an error, a *m that is not NULL may only be passed to meeting_leave. */
 enum status meeting_join(struct meeting **m, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
                          uint32_t rank, uint32_t ranks, uint32_t timeout_ms, struct error *error);
 /* Leaves the group and frees *m; the other ranks' calls of meeting_exchange then fail. NULL is

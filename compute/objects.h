@@ -16,14 +16,14 @@ struct compute_matrix;
  * of 32 for quantised weights, rounded to bfloat16 for BF16 weights, fp32 otherwise. On CUDA
  * devices: fp32 for fp32 weights, bfloat16 otherwise, and for E4M3 weights also E4M3 if the device
  * supports it. With compute_options.exact: always fp32. Activations have several forms if a layer
- * mixes types. norm, gate_mul and attention write them; matmul, matmul_add and
- * compute_experts_ops.run read them. Their capacity is fixed when they are opened. */
+ * mixes types. Norms, gate_mul, attention and compute_latent_ops.expand write them; products read
+ * them. Their capacity is fixed when they are opened. */
 struct compute_activations;
 struct compute_rope_table; /* Tables of cos and sin for each position. */
 
 /* Forms that activations must have to be multiplied with given matrices: the OR of
- * compute_ops.matrix_needs of these matrices. COMPUTE_REFINED may be added if norm or gate_mul
- * write the activations: blocks of 32 with an outlier then keep about 16 bits of each
+ * compute_ops.matrix_needs of these matrices. COMPUTE_REFINED may be added if only norms and
+ * gate_mul write the activations: blocks of 32 with an outlier then keep about 16 bits of each
  * value, in two planes of 8 bits. Without COMPUTE_NEEDS_Q8, COMPUTE_REFINED has no effect.
  * COMPUTE_NEEDS_F32 is added for compute_ops.low_rank. */
 enum compute_needs {

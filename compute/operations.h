@@ -1,10 +1,8 @@
 /* operations: the operations of a device: open, memory, weights, and the steps of a forward pass.
  * Every backend implements all functions of struct compute_ops, except that low_rank may be NULL.
  * Six abilities that only some backends have are tables of their own (lanes.h, latent.h, group.h,
- * experts.h, steps.h, sampling.h); NULL = the backend does not have the ability. model/forward/,
- * machine/executor/, compute/device.c, `cleave doctor`, `cleave profile` and bench/ call the
- * functions; compute.h says on which threads. The caller decides the order of the operations of a
- * layer.
+ * experts.h, steps.h, sampling.h); NULL = the backend does not have the ability. compute.h says who
+ * calls the functions, on which threads. The caller decides the order of the operations of a layer.
  *
  * A device with memory of its own (a GPU) queues operations and returns before they are finished.
  * Their results can be used after wait, memory_read or compute_sampling_ops.sample, or when a mark
@@ -120,13 +118,15 @@ struct compute_ops {
     void (*low_rank)(struct compute *c, const struct compute_low_ranks *ranks,
                      const struct compute_batch *batch, const struct compute_activations *a,
                      float *y);
-    /* Rotates q [rows × head_count * head_dim] in place and k [rows × kv.head_count * head_dim],
-     * and writes k and v of every row into its block. rope NULL = q and k are not rotated. */
+    /* Rotates q [rows × head_count * dimensions of a key] and k [rows × kv.head_count * dimensions
+     * of a key] in place, and writes k and v [as k] of every row into its block. A latent cache
+     * ignores v (kv.h). rope NULL = q and k are not rotated. */
     void (*rope_store)(struct compute *c, struct compute_rope_table *rope,
                        const struct compute_batch *batch, const struct compute_kv *kv,
                        uint32_t head_count, float *q, float *k, const float *v);
     /* Causal attention with grouped heads over the paged cache (after rope_store): softmax in fp32
-     * of scale * q·K, times V. The result goes to a [rows × head_count * dimensions of a value]. */
+     * of scale * q·K, times V. q is [rows × head_count * dimensions of a key]; the result goes to
+     * a [rows × head_count * dimensions of a value]. */
     void (*attention)(struct compute *c, const struct compute_batch *batch,
                       const struct compute_kv *kv, uint32_t head_count,
                       const struct compute_attention *parameters, const float *q,
@@ -150,7 +150,8 @@ struct compute_ops {
     void (*norm_add)(struct compute *c, const float *y, uint32_t row_count, uint32_t cols,
                      const float *weight, float epsilon, float *x);
 
-    /* Abilities; NULL = the backend does not have the ability, else every function is there. */
+    /* Abilities; NULL = the backend does not have the ability. A table that is not NULL has all its
+     * functions. */
     const struct compute_lanes_ops *lanes;
     const struct compute_latent_ops *latent;
     const struct compute_group_ops *group;

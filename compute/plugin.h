@@ -4,8 +4,9 @@
  * is never closed. compute/device.c opens plugins, on the thread that opens the device; the plugin
  * (cuda/backend.cu) includes this header for struct compute_plugin. It opens no devices.
  *
- * If the environment variable CLEAVE_CUDA_PLUGIN is set, the library is the file that this variable
- * names. Otherwise it is libcleave-cuda.so beside the executable, else in <prefix>/lib/cleave. */
+ * If the environment variable CLEAVE_CUDA_PLUGIN is set and not empty, the library is the file that
+ * this variable names. Otherwise it is libcleave-cuda.so beside the executable, or, if there is
+ * none, in <prefix>/lib/cleave. */
 #ifndef COMPUTE_PLUGIN_H
 #define COMPUTE_PLUGIN_H
 
@@ -18,8 +19,7 @@
  * the sizes in struct compute_plugin as they are. */
 #define COMPUTE_PLUGIN_ABI    4
 #define COMPUTE_PLUGIN_SYMBOL "cleave_compute_plugin"
-/* Bytes of struct compute_ops and of the tables of its abilities, except compute_latent_ops, which
- * no plugin has (operations.h). */
+/* Bytes of struct compute_ops and of the tables of its abilities. */
 #define COMPUTE_PLUGIN_OPS_BYTES                                                                   \
     (sizeof(struct compute_ops) + sizeof(struct compute_lanes_ops) +                               \
      sizeof(struct compute_latent_ops) + sizeof(struct compute_group_ops) +                        \
@@ -35,15 +35,14 @@ struct compute_plugin {
     const struct compute_ops *ops;
 };
 
-/* Opens libcleave-cuda.so. Returns ST_NOT_FOUND if the file does not exist, ST_MISMATCH if the file
- * is no plugin, was built from other headers or lacks a function, ST_UNSUPPORTED if the file cannot
- * be loaded, for example because a library that it needs is missing. *ops_out stays valid until the
- * process ends. Any thread. */
+/* Opens the library. Returns ST_NOT_FOUND if no file is found or it cannot be read, ST_MISMATCH if
+ * the file is no plugin, was built from other headers or lacks a function, ST_UNSUPPORTED if the
+ * file cannot be loaded, for example because a library that it needs is missing. *ops_out stays
+ * valid until the process ends. Any thread. */
 enum status compute_plugin_open(const struct compute_ops **ops_out, struct error *error);
 
 /* Returns true if no function is NULL in `ops` (except low_rank) and in the tables of the abilities
- * that `ops` has. Does not check the ability `latent`.
- */
+ * that `ops` has. */
 bool compute_ops_complete(const struct compute_ops *ops);
 
 #endif

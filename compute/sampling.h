@@ -35,7 +35,7 @@ struct compute_sample {
     uint32_t forced_token;
     uint32_t masked_count;              /* Number of ids in `masked`. */
     uint32_t masked[SAMPLING_ENDS_MAX]; /* Ids that must not be drawn. */
-    /* The row's edits: edits[edit_first .. edit_first + edit_count) of the call. */
+    /* The row's edits: entries [edit_first, edit_first + edit_count) of `edits` in the call. */
     uint32_t edit_first;
     uint32_t edit_count;
 };

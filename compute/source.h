@@ -38,7 +38,7 @@ enum compute_type {
     COMPUTE_IQ2_XXS,
     COMPUTE_IQ1_S,
     COMPUTE_IQ1_M,
-    COMPUTE_GGUF_COUNT, /* Number of types that GGUF files use. */
+    COMPUTE_GGUF_COUNT, /* Number of the types above, which GGUF files use. */
     /* 8-bit floats of Hugging Face folders, scaled by struct compute_scales. */
     COMPUTE_F8_E4M3 = COMPUTE_GGUF_COUNT,
     COMPUTE_TYPE_COUNT

@@ -1,11 +1,10 @@
 /* steps: an optional ability of a backend: it records the operations of a batch (as a CUDA graph)
  * and queues all of them at once for later batches of the same shape. A step is one batch with the
  * arrays that its operations share (token ids, rows, block tables). The device copies these arrays
- * to its memory once, instead of once for each operation. The forward pass
- * (model/forward/forward.c) makes every call: on the event loop thread while a machine starts
- * (`prepare`, `next_shape` and the steps of their shapes), then on the engine thread; `cleave
- * profile` wraps `begin`. Only the CUDA backend has this ability; the forward pass works without
- * it. */
+ * to its memory once, instead of once for each operation. The forward pass (model/forward/) calls
+ * these functions: on the event loop thread while a machine starts (`prepare`, `next_shape` and the
+ * steps of these shapes), then on the engine thread. `cleave profile` puts its own `begin` before
+ * the device's. Only the CUDA backend has this ability; the forward pass works without it. */
 #ifndef COMPUTE_STEPS_H
 #define COMPUTE_STEPS_H
 

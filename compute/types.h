@@ -1,9 +1,8 @@
 /* types: the quantised blocks of a GGUF file, and their common form: a group of 32 elements with
- * unsigned quants, and a scale and a minimum per 16 elements. The CPU and CUDA backends call it
- * when they repack weights (cpu/matrix.c, cuda/weights.cu), cpu/matmul.c and cpu/matrix.c call it
- * for codes and factors, and compute_dequantize (types.c) calls it too. model/file/packed.c writes
- * the blocks; other folders use source.h. Any thread. It reads rows that are in memory already and
- * checks no sizes. */
+ * unsigned quants, and a scale and a minimum per 16 elements. The backends call it to repack
+ * weights, and compute_dequantize (source.h) is made of it. model/file/packed.c writes the blocks;
+ * other folders use source.h. Any thread. It reads rows that are in memory already and checks no
+ * sizes. */
 #ifndef COMPUTE_TYPES_H
 #define COMPUTE_TYPES_H
 
@@ -12,7 +11,9 @@
 #include <assert.h>
 
 /* The blocks of each type, byte for byte as in the file. `quants`: the packed integers from which
- * elements are computed. 16-bit floats are stored as uint16_t: see compute/half.h. */
+ * elements are computed. `scale` and `min` are IEEE binary16 (compute/half.h). `scales` of types
+ * with 256 elements: packed scales, and for Q4_K, Q5_K and Q2_K minima, of the parts of a block
+ * (types_two_level_unpack). */
 struct block_q8_0 {
     uint16_t scale;
     int8_t quants[32];
@@ -197,15 +198,15 @@ struct types_two_level {
     uint8_t mins[16];
 };
 
-/* Returns true if a block of the type has a scale for all 256 elements and a scale for each part.
- */
+/* Returns true if a block of the type has 256 elements, a scale for all of them, and a scale for
+ * each part. */
 bool types_is_two_level(enum compute_type type);
 
 /* Unpacks the scales of the index-th 256 elements of a row of a type with two levels of scales. */
 void types_two_level_unpack(enum compute_type type, const void *row, uint32_t index,
                             struct types_two_level *out);
 
-/* Returns the power of two that the scales of a type with two levels of scales are multiplied by.
+/* Returns the power of two by which the scales of a type with two levels of scales are multiplied.
  */
 float types_scale_factor(enum compute_type type);
 

@@ -28,7 +28,7 @@
  * use.) */
 #define AHEAD_TOKENS 128
 
-/* Returns the bytes of an element of the cache. */
+/* Returns the bytes of an element of a float cache. */
 INLINE size_t kv_element_bytes(enum compute_kv_dtype dtype)
 {
     return dtype == COMPUTE_KV_F16 ? 2 : 4;
@@ -61,7 +61,8 @@ INLINE const uint8_t *key_column(const struct kernels_cache *cache, uint32_t tok
 
 /* The queries of one call and their scores. */
 struct scores {
-    const float *queries; /* [tile][head_dim][QK_ROWS]: one tile after the other. */
+    /* [tile][dimensions of a key][QK_ROWS]: one tile after the other. */
+    const float *queries;
     float *rows;          /* [query][stride]: the scores s, later the weights p. */
     uint32_t origin;      /* Token of the first score: a multiple of VECTOR_LANES. */
     size_t stride;

@@ -242,10 +242,10 @@ static const struct compute_lanes_ops cpu_lanes = {
 };
 
 static const struct compute_group_ops cpu_group = {
-    .id_make = cpu_group_make,
+    .id_make = cpu_group_id_make,
     .join = cpu_group_join,
     .sum = cpu_group_sum,
-    .sum_add = cpu_group_add,
+    .sum_add = cpu_group_sum_add,
     .norm = cpu_group_norm,
     .gather = cpu_group_gather,
 };

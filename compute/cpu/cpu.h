@@ -2,9 +2,10 @@
  * outside compute/cpu/ includes it, except tests. A device computes one operation at a time, for
  * one calling thread (compute.h says which); the operation hands work items to the worker threads.
  * When a batch runs in lanes (compute/lanes.h), a worker thread calls the operations of a lane,
- * which is a struct compute with one thread. A function without a comment implements the function
- * of this name in struct compute_ops or in its tables `lanes` and `group`, which describe it;
- * cpu_experts is its table `experts`. The arithmetic is in kernels.h. */
+ * which is a struct compute with one thread. A function cpu_X without a comment implements
+ * compute_ops.X; cpu_lanes_X and cpu_lane implement struct compute_lanes_ops, cpu_group_X
+ * implements struct compute_group_ops. Their headers describe these functions. The arithmetic is in
+ * kernels.h. */
 #ifndef COMPUTE_CPU_CPU_H
 #define COMPUTE_CPU_CPU_H
 
@@ -44,8 +45,7 @@ struct cpu_weights_ahead {
     uintptr_t next; /* Address of the first weight that the thread reads in the next product. */
 };
 
-/* A device, or one of its lanes. */
-/* What an environment variable says of a choice that is otherwise measured. */
+/* What an environment variable says about a choice that is otherwise measured. */
 enum cpu_choice { CPU_CHOICE_AUTO, CPU_CHOICE_NEVER, CPU_CHOICE_ALWAYS };
 
 /* Which forms are unpacked before they are multiplied with many rows. */
@@ -55,6 +55,7 @@ struct unpack_choice {
     bool pays[FORM_QUANTISED_COUNT];
 };
 
+/* A device, or one of its lanes. */
 struct compute {
     struct lanes *lanes; /* NULL = the device has one thread, or this struct is a lane. */
     /* Connects the device to the other ranks of its group; NULL = no group. */
@@ -215,12 +216,13 @@ void cpu_matmul_add(struct compute *c, const struct compute_matrix *m,
                     const struct compute_activations *a, uint32_t row_count, float *x);
 
 /* unpack_choice.c */
-/* Sets the rule: CPU_CHOICE_NEVER if the kernels cannot, or what the environment variable CLEAVE_UNPACK
- * (auto, never, always) names. */
+/* Sets c->unpack.rule: CPU_CHOICE_NEVER if the kernels cannot unpack groups, else what the
+ * environment variable CLEAVE_UNPACK (auto, never, always) names. Returns ST_INVALID for another
+ * value of the variable. */
 enum status cpu_unpack_rule(struct compute *c, struct error *error);
-/* Returns true if products of many rows with matrices of this form should unpack each group first.
- * Measures it at the first call for a form, which takes some 0.2 ms. Results have the same bits. Call it
- * from one thread. */
+/* Returns true if products of many rows with matrices of this form are faster when each group is
+ * unpacked first. The first call for a form measures it, in about 0.2 ms. The results of products
+ * have the same bits either way. Call it from one thread. */
 bool cpu_unpack_pays(struct compute *c, enum kernels_form form);
 
 /* activations.c */
@@ -251,19 +253,19 @@ void cpu_gate_mul_row(const struct compute *c, enum compute_activation activatio
                       const float *gate, const float *up, uint32_t cols, float *out);
 
 /* group.c */
-enum status cpu_group_make(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
+enum status cpu_group_id_make(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                            struct error *error);
 enum status cpu_group_join(struct compute *c, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
                            uint32_t rank, uint32_t ranks, uint32_t timeout_ms, struct error *error);
 void cpu_group_sum(struct compute *c, size_t count, float *y);
-void cpu_group_add(struct compute *c, size_t count, float *y, float *x);
+void cpu_group_sum_add(struct compute *c, size_t count, float *y, float *x);
 void cpu_group_norm(struct compute *c, const struct compute_group_norm *norms, uint32_t count,
                     float epsilon, uint32_t row_count);
 void cpu_group_gather(struct compute *c, uint32_t row_count, const float *part,
                       const uint32_t *counts, float *all);
 enum status cpu_check(struct compute *c, struct error *error);
 
-/* latent.c */
+/* latent.c: the table compute_ops.latent. */
 extern const struct compute_latent_ops cpu_latent;
 
 /* in_place.c */
@@ -279,7 +281,7 @@ void cpu_norm_add(struct compute *c, const float *y, uint32_t row_count, uint32_
 void cpu_low_rank(struct compute *c, const struct compute_low_ranks *ranks,
                   const struct compute_batch *batch, const struct compute_activations *a, float *y);
 
-/* experts.c */
+/* experts.c: the table compute_ops.experts. */
 extern const struct compute_experts_ops cpu_experts;
 
 /* sequences.c */

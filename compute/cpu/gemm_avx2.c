@@ -155,7 +155,7 @@ INLINE void sums_make(struct shape s, const uint8_t *quants, const struct kernel
 {
     const bool halves = layout_has_halves(s.form);
     const uint32_t first = halves ? part * 4 : 0, last = halves ? first + 4 : 8;
-    const int32_t offset = is_signed(s.form) ? 0 : layout_offset(s.form);
+    const int32_t offset = is_signed(s.form) ? 0 : layout_quant_offset(s.form);
 #pragma GCC unroll 3
     for (uint32_t r = 0; r < s.rows; r++)
         acc[r][0] = acc[r][1] = _mm256_setzero_si256();

@@ -132,7 +132,7 @@ INLINE vec panel_minima(struct shape s, const uint8_t *header, const uint8_t *bl
 /* The number that panel_quants adds to each weight: 0 or a power of two. */
 INLINE uint32_t quants_offset(enum kernels_form form)
 {
-    return layout_has_codes(form) ? 128 : (uint32_t)layout_offset(form);
+    return layout_has_codes(form) ? 128 : (uint32_t)layout_quant_offset(form);
 }
 
 /* -offset * Σ quants of the activations, by shifting: offsets are powers of two. */

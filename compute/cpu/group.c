@@ -16,7 +16,7 @@
 #define SHARED_FLOATS (4 * ITEM_FLOATS)
 #define ADD_FLOATS    512 /* On the stack. */
 
-enum status cpu_group_make(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
+enum status cpu_group_id_make(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                            struct error *error)
 {
     return meeting_make(&c->meeting, id_out, error);
@@ -114,7 +114,7 @@ void cpu_group_sum(struct compute *c, size_t count, float *y)
     sum(c, count, y, y, false);
 }
 
-void cpu_group_add(struct compute *c, size_t count, float *y, float *x)
+void cpu_group_sum_add(struct compute *c, size_t count, float *y, float *x)
 {
     sum(c, count, y, x, true);
 }

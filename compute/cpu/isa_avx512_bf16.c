@@ -13,7 +13,7 @@ INLINE vec dot_pairs(__m512i w, __m512i x, vec f)
 
 INLINE void dot_tile(const struct kernels_float *p, uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
 {
-    const uint8_t *weights = p->group + (size_t)p->first * layout_float_bytes(FORM_BF16);
+    const uint8_t *weights = p->group + (size_t)p->first * layout_float_column_bytes(FORM_BF16);
     const uint32_t *x = p->x; /* Pairs. */
     const size_t stride = p->x_stride;
     vec f[TILE_ROWS][2];

@@ -129,7 +129,8 @@ struct kernels_product {
     /* Second planes, one per entry of `tiles`; NULL = the activations are not refined. Read only in
      * blocks with a refined row. */
     const struct kernels_second_plane *second_planes;
-    /* The kernel unpacks each group before it multiplies it with all rows, if it knows how to. */
+    /* The kernel unpacks each group before it multiplies the group with all rows. Ignored by tables
+     * whose kernels.unpacks is false. */
     bool unpack;
     /* The kernel prefetches the weights that follow, also beyond the last group. */
     bool prefetch;
@@ -214,14 +215,15 @@ struct kernels {
     void (*cap)(float cap, uint32_t count, float *x);
     /* Rotates one head's values in place. */
     void (*rope)(const struct kernels_rope *rope, float *head);
-    /* Writes K and V of one token and one KV head. head_block: address of the KV head in the
-     * token's block; token: index in the block. f16 values are limited to ±65504. */
+    /* Writes K and V of one token and one KV head; a latent cache stores k and ignores v.
+     * head_block: address of the KV head in the token's block; token: index in the block. f16
+     * values are limited to ±65504. */
     void (*store)(const struct compute_kv *kv, uint8_t *head_block, uint32_t token, const float *k,
                   const float *v);
     /* Attention of `rows` rows at positions from first_position on, each with `heads` heads that
      * share KV head cache->kv_head. q of row r begins at q + r * q_stride. `scratch` has
      * kernels_scratch_floats() floats, for the positions from the first that a row sees, rounded
-     * down to whole vectors. Writes out[rows][heads * head_dim]. */
+     * down to whole vectors. Writes out[rows][heads * dimensions of a value]. */
     void (*attention)(const struct kernels_cache *cache, uint32_t first_position, uint32_t rows,
                       uint32_t heads, const struct compute_attention *parameters, const float *q,
                       size_t q_stride, float *scratch, float *out);
@@ -265,10 +267,10 @@ static inline size_t kernels_latent_floats(const struct compute_kv *kv, size_t q
     return ((size_t)kv->block_tokens * kv->latent + queries + 15) / 16 * 16;
 }
 
-/* Returns the floats of scratch memory for `queries` queries over `tokens` tokens. Queries are
- * padded to whole tiles. Each query takes its packed values, its scores and, for integer caches, a
- * second result with scales. Each token of an integer cache takes the scale of V; 8 tokens take
- * three pointers. */
+/* Returns the floats of scratch memory for `queries` queries over `tokens` tokens, with queries
+ * padded to whole tiles. For each query: its packed values, its scores and, over integer caches, a
+ * second result with scales. For each token of an integer cache: the scale of its V; for each 8
+ * tokens: three pointers. */
 static inline size_t kernels_scratch_floats(const struct compute_kv *kv, uint32_t queries,
                                             uint32_t tokens)
 {

@@ -1,8 +1,7 @@
 /* layout: offsets and sizes within a repacked group of weights (see enum kernels_form in
- * kernels.h). matrix.c, which writes weights, and the products, which read them (matmul.c,
- * product.h, unpack.h, gemm_float.h, gemm_<isa>.c, isa_portable.c, isa_avx512_bf16.c), call the
- * functions on any thread. No state, no access to memory. Where the form is a constant, the
- * compiler replaces the calls by constants. */
+ * kernels.h), for matrix.c, which writes weights, and for the products, which read them. Any
+ * thread. No state, no access to the weights. Where the form is a constant, the compiler replaces
+ * the calls by constants. */
 #ifndef COMPUTE_CPU_LAYOUT_H
 #define COMPUTE_CPU_LAYOUT_H
 
@@ -11,7 +10,7 @@
 /* What the forms differ in. */
 struct layout_form {
     uint8_t low_bits;  /* Bits of a quant that are stored together: 2, 4 or 8. */
-    uint8_t high_bits; /* Bits above them: 0, 1 or 2. A block has one vector for each high bit. */
+    uint8_t high_bits; /* Bits above them: 0, 1 or 2. A panel has one vector for each high bit. */
     int16_t offset;    /* The number that is subtracted from a quant: 0 or a power of two. */
     bool codes;        /* Quants are indices of kernels_product.codes. */
     /* Two levels of scales: a scale is a byte times a unit that 256 columns share. */
@@ -43,8 +42,8 @@ static inline bool layout_is_bytes(enum kernels_form form)
     return layout_forms[form].low_bits == 8;
 }
 
-/* Returns true if quants are two bits, perhaps followed by a vector of third bits; false for
- * nibbles, which higher bits may follow, and for bytes. */
+/* Returns true if the low bits of a quant are two (not a nibble or a byte). Vectors of high bits may
+ * follow. */
 static inline bool layout_two_bits(enum kernels_form form)
 {
     return layout_forms[form].low_bits == 2;
@@ -82,7 +81,7 @@ static inline bool layout_has_halves(enum kernels_form form)
     return layout_forms[form].halves;
 }
 
-static inline int32_t layout_offset(enum kernels_form form)
+static inline int32_t layout_quant_offset(enum kernels_form form)
 {
     return layout_forms[form].offset;
 }
@@ -111,8 +110,8 @@ static inline size_t layout_vector_offset(uint32_t panel, uint32_t g)
     return (size_t)g * LAYOUT_VECTOR_STRIDE + (size_t)panel * 64;
 }
 
-/* Returns the values per row in each block: 1 (the scale), or 2 (the scale, and the minimum or the
- * scale of the last 16 columns; or two bytes of a SUPER form). */
+/* Returns how many values a row has in each block beside its quants: 1 (the scale); 2 (the scale
+ * and the minimum); or 2 bytes of a SUPER form (kernels.h). */
 static inline uint32_t layout_scales_per_row(enum kernels_form form)
 {
     return layout_has_min(form) || layout_two_level(form) ? 2 : 1;
@@ -181,7 +180,7 @@ static inline size_t layout_group_bytes(enum kernels_form form, uint32_t blocks)
 }
 
 /* Returns the bytes of one column of a group of a float form. */
-static inline uint32_t layout_float_bytes(enum kernels_form form)
+static inline uint32_t layout_float_column_bytes(enum kernels_form form)
 {
     return GROUP_ROWS * (form == FORM_F32 ? 4 : 2);
 }
@@ -197,7 +196,7 @@ static inline uint32_t layout_float_step(enum kernels_form form)
 static inline size_t layout_float_group_bytes(enum kernels_form form, uint32_t cols)
 {
     uint32_t step = layout_float_step(form);
-    return (size_t)((cols + step - 1) / step * step) * layout_float_bytes(form);
+    return (size_t)((cols + step - 1) / step * step) * layout_float_column_bytes(form);
 }
 
 /* Returns the offset in a group of the value in row i and column k. In BF16 the first column of a

@@ -64,7 +64,7 @@ static void float_run(const struct matmul *job, const struct compute_matrix *m,
                       uint32_t first_row)
 {
     const struct compute_activations *a = job->a;
-    const uint32_t piece = FLOAT_PIECE_BYTES / layout_float_bytes(m->form);
+    const uint32_t piece = FLOAT_PIECE_BYTES / layout_float_column_bytes(m->form);
     const size_t stride = m->form == FORM_BF16 ? a->rounded_stride : a->cols * sizeof(float);
     const uint8_t *x =
         (m->form == FORM_BF16 ? a->rounded : (const uint8_t *)a->floats) + first_row * stride;
@@ -193,8 +193,8 @@ static void matmul_item(void *context, uint32_t item, uint32_t thread)
  */
 static uint32_t tile_bytes(const struct compute_activations *a)
 {
-    const uint32_t narrow = FLOAT_PIECE_BYTES / layout_float_bytes(FORM_F32);
-    const uint32_t half = FLOAT_PIECE_BYTES / layout_float_bytes(FORM_BF16);
+    const uint32_t narrow = FLOAT_PIECE_BYTES / layout_float_column_bytes(FORM_F32);
+    const uint32_t half = FLOAT_PIECE_BYTES / layout_float_column_bytes(FORM_BF16);
     uint32_t bytes = 0;
     if ((a->needs & COMPUTE_NEEDS_Q8) != 0)
         bytes += (uint32_t)sizeof(struct kernels_block) * (a->cols / 32);

@@ -1,7 +1,6 @@
 /* unpack: unpacks 32 weights of one matrix row from a group of repacked weights (layout.h), in
- * plain C. isa_portable.c calls unpack_row for products, and matrix.c for embedding rows. Any
- * thread; no state. It computes no products with activations. The gemm_<isa>.c files unpack the
- * same values in vectors. */
+ * plain C, for the portable products and for rows of embeddings. Any thread; no state. It computes
+ * no products with activations. The gemm_<isa>.c files unpack these values in vectors. */
 #ifndef COMPUTE_CPU_UNPACK_H
 #define COMPUTE_CPU_UNPACK_H
 
@@ -78,7 +77,7 @@ static inline void unpack_row(enum kernels_form form, const int8_t *codes, float
     for (uint32_t i = 0; i < 32; i++) {
         const uint32_t quant = unpack_quant(form, quants, row, i);
         out->values[i] =
-            layout_has_codes(form) ? codes[quant] : (int32_t)quant - layout_offset(form);
+            layout_has_codes(form) ? codes[quant] : (int32_t)quant - layout_quant_offset(form);
     }
     if (layout_two_level(form)) {
         unpack_two_level_scales(form, factor, group + layout_header_offset(form, b), scales, panel,

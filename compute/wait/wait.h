@@ -1,7 +1,6 @@
 /* wait: lets tests replace the clock of the waiting backend (compute_wait), and declares constants
- * of that backend, which tests read. Only tests call wait_time_set, before the device computes, on
- * the thread that computes. It owns nothing. The backend itself is declared in compute.h
- * (docs/profile.md). */
+ * of this backend, which tests read. Only tests call wait_time_set, before the device computes. It
+ * owns nothing. The backend itself is declared in compute.h (docs/profile.md). */
 #ifndef COMPUTE_WAIT_WAIT_H
 #define COMPUTE_WAIT_WAIT_H
 

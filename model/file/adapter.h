@@ -1,6 +1,6 @@
 /* adapter: one low-rank adapter (LoRA) in the form of the library PEFT: a folder with
- * adapter_config.json and adapter_model.safetensors. It owns the mapping of the file and finds the
- * two matrices of each product. model_file.c opens adapters, on the thread that uses the
+ * adapter_config.json and adapter_model.safetensors. It owns the mappings of both files and finds
+ * the two matrices of each product. model_file.c opens adapters, on the thread that uses the
  * model_file; model/forward/adapters.c reads them. It does not know the model's shapes. */
 #ifndef MODEL_FILE_ADAPTER_H
 #define MODEL_FILE_ADAPTER_H
@@ -39,7 +39,8 @@ const struct mapped_tensor *adapter_tensor(const struct adapter *a, uint32_t lay
                                            enum adapter_matrix matrix, bool up);
 /* Returns the factor of a product B · A · x whose matrices have this rank. */
 float adapter_scale(const struct adapter *a, uint32_t rank);
-/* Returns one more than the last layer that the adapter changes. */
+/* Returns one more than the index of the last layer that the adapter changes; 0 = it changes no
+ * layer. */
 uint32_t adapter_layers(const struct adapter *a);
 /* Appends the content of the adapter's files to a digest. */
 void adapter_digest_add(const struct adapter *a, struct digest *digest);

@@ -1,6 +1,6 @@
-/* family: the table of the families of models: how each differs from Llama. model_file.c and
- * hyper.c look families up when they open a model. Any thread; no state. It reads no files. To add
- * a family that needs no new field, add a row to the table in family.c. */
+/* family: the table of the families of models: how each differs from Llama. Other files of
+ * model/file/ look families up while a model is opened. Any thread; no state. It reads no files. To
+ * add a family that needs no new field, add a row to the table in family.c. */
 #ifndef MODEL_FILE_FAMILY_H
 #define MODEL_FILE_FAMILY_H
 
@@ -17,8 +17,8 @@ struct family {
     /* Name in GGUF files; NULL = GGUF files of the family have the name of another entry. (Those of
      * Mistral have "llama".) */
     const char *name;
-    const char *type; /* model_type in config.json. */
-    const char *architecture;
+    const char *type;         /* model_type in config.json. */
+    const char *architecture; /* Name in errors and logs (model_hyper.architecture). */
     bool hub_post_norms;  /* Folders name tensors by ROLE_NAMES_HUB_POST_NORMS. */
     bool gguf_norm_after; /* GGUF files name tensors by ROLE_NAMES_GGUF_NORM_AFTER. */
     /* RoPE in a GGUF file rotates the pairs (i, i + rope_dim/2). False for llama: the conversion
@@ -53,7 +53,8 @@ struct family {
     /* Every full_period-th layer (counted from 1) sees all tokens; the other layers have a window
      * and the local base (local_base). 0 = no such pattern: layers from KEY_WINDOW_FIRST on have
      * the window, if the model has one. A list of the layers' kinds in the file (key_layer_type)
-     * overrides the pattern, and so does a KEY_LOCAL_PERIOD that is not 0. */
+     * overrides the pattern. Without a list, KEY_LOCAL_PERIOD replaces a full_period that is not
+     * 0. */
     uint32_t full_period;
     /* Base of the rotary embedding in layers with a window (model_hyper.local_freq_base), if the
      * file does not give it; 0 = all layers have one base. FAMILY_LOCAL_SAME: rope_freq_base, but
@@ -66,7 +67,7 @@ struct family {
     /* Models of this many layers divide attention scores by the root of hidden / head_count instead
      * of the root of head_dim; 0 = none. */
     uint32_t hidden_scale_layers;
-    float rope_share; /* Default of KEY_ROPE_SHARE for folders; 0 = 1. */
+    float rope_share; /* Default of KEY_ROPE_SHARE; 0 = 1. KEY_ROPE_DIM overrides both. */
     float freq_base;  /* Default for folders whose config.json does not give it. */
     /* YaRN's limits in a GGUF file are not rounded to whole dimensions. (Folders have
      * KEY_ROPE_TRUNCATE; GGUF files have no such key.) */

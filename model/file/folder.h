@@ -21,7 +21,7 @@ enum folder_file {
     FOLDER_TOKENIZER_CONFIG,
     FOLDER_SENTENCEPIECE,  /* A vocabulary in SentencePiece's form. */
     FOLDER_TEKKEN,         /* A vocabulary in Mistral's form. */
-    FOLDER_ADDED_TOKENS,   /* Further tokens, for the two files above. */
+    FOLDER_ADDED_TOKENS,   /* Further tokens, for FOLDER_SENTENCEPIECE. */
     FOLDER_TEMPLATE,       /* The chat template. */
     FOLDER_TEMPLATE_TOOLS, /* The chat template for requests with tools. */
     FOLDER_POOLING,        /* How token vectors become an embedding. */
@@ -68,9 +68,9 @@ enum status folder_tensor_add(struct folder *f, const char *name,
                               const struct mapped_tensor *values, struct error *error);
 enum status folder_tensors_sort(struct folder *f, struct error *error);
 
-/* Return for a folder what model_file_digest, model_file_metadata_hash and model_file_bytes return
- * (model_file.h); folder_metadata_digest returns the whole digest. The folder owns the digests,
- * which are computed at the first call. */
+/* Return for a folder what model_file_digest, model_file_metadata_hash and model_file_bytes
+ * (model_file.h) return for a model without adapters; folder_metadata_digest returns the whole
+ * digest. The folder owns the digests, which are computed at the first call. */
 const struct digest *folder_digest(struct folder *f);
 const struct digest *folder_metadata_digest(struct folder *f);
 uint64_t folder_bytes(const struct folder *f);

@@ -1,9 +1,8 @@
 /* gguf: maps a GGUF file (versions 2 and 3, little-endian) and reads its metadata keys and tensors.
  * Every length and offset is checked before it is used, so a truncated or corrupt file gives an
  * error. A struct gguf owns the mapping and its tables. What the functions return is valid until
- * gguf_close. Other files of model/file/ call it (model_file.c, keys.c, vocabulary_gguf.c), on the
- * thread that uses the model_file; one thread at a time. It does not interpret the keys (hyper.c
- * does) and does not convert tensors. */
+ * gguf_close. Other files of model/file/ call it, on the thread that uses the model_file; one
+ * thread at a time. It does not interpret the keys (hyper.c does) and does not convert tensors. */
 #ifndef MODEL_FILE_GGUF_H
 #define MODEL_FILE_GGUF_H
 
@@ -18,7 +17,8 @@
 struct gguf;
 
 /* Maps the file at `path` and, if it is the first of several files of a model, the other files. The
- * caller closes *out with gguf_close. */
+ * caller closes *out with gguf_close. Returns ST_NOT_FOUND, ST_IO, ST_INVALID for a malformed file,
+ * ST_UNSUPPORTED or ST_NO_MEMORY; the error names the file. */
 enum status gguf_open(const char *path, struct gguf **out, struct error *error);
 /* Opens a GGUF file in memory (fuzzing, tests), which errors call `name`. Requires that `data` is
  * aligned to 16 bytes and stays unchanged until gguf_close. */
@@ -26,15 +26,15 @@ enum status gguf_open_memory(const void *data, size_t bytes, const char *name, s
                              struct error *error);
 void gguf_close(struct gguf *g); /* NULL is fine */
 
-/* Return for a GGUF file what model_file_digest and model_file_metadata_hash return (model_file.h);
- * gguf_metadata_digest returns the whole digest. `g` owns the digests, which are computed at the
- * first call. */
+/* Return for a GGUF file what model_file_digest and model_file_metadata_hash (model_file.h) return
+ * for a model without adapters; gguf_metadata_digest returns the whole digest. `g` owns the
+ * digests, which are computed at the first call. */
 const struct digest *gguf_digest(struct gguf *g);
 const struct digest *gguf_metadata_digest(struct gguf *g);
 
 /* Store the value of a key. They return ST_NOT_FOUND if the file does not have the key, and
- * ST_INVALID, with the key and the types, if its type does not fit. Integers of any width fit if
- * the value fits. *out is written only on success. */
+ * ST_INVALID, with the key and the types, if its type does not fit. Integers, and floats, of any
+ * width fit; an integer that *out cannot hold is ST_INVALID. *out is written only on success. */
 enum status gguf_get_u32(const struct gguf *g, const char *key, uint32_t *out, struct error *error);
 enum status gguf_get_f32(const struct gguf *g, const char *key, float *out, struct error *error);
 enum status gguf_get_bool(const struct gguf *g, const char *key, bool *out, struct error *error);

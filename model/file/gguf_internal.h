@@ -1,6 +1,6 @@
-/* gguf_internal: the struct and the functions that gguf.c (files, look-ups, hash) and gguf_parse.c
- * (parsing the bytes) share. They run on the thread that uses the struct gguf (gguf.h). Other files
- * use gguf.h. */
+/* gguf_internal: the struct and the functions that gguf.c (files, look-ups, hash), gguf_parse.c
+ * (parsing the bytes) and gguf_split.c (models in several files) share. They run on the thread that
+ * uses the struct gguf (gguf.h). Other files use gguf.h. */
 #ifndef MODEL_FILE_GGUF_INTERNAL_H
 #define MODEL_FILE_GGUF_INTERNAL_H
 

@@ -82,7 +82,7 @@ struct model_latent {
 
 struct model_hyper {
     char architecture[32]; /* Name of the family as in GGUF files, such as "qwen3" (family.c). */
-    char name[64];         /* Result of model_file_name; if that is empty, the architecture. */
+    char name[64];         /* Result of model_file_name, cut; the architecture if there is none. */
     uint32_t layer_count;
     uint32_t hidden; /* Embedding length. */
     uint32_t ffn;    /* Feed-forward length of layers without experts. */
@@ -96,13 +96,15 @@ struct model_hyper {
     uint32_t head_dim;
     struct model_latent latent;
     uint32_t vocab;          /* Tokens of the vocabulary. */
-    uint32_t context_tokens; /* Context length that the file gives. */
+    /* Longest context for which the model was made: the file's number, unless the scaling of the
+     * rotary embedding changes it. */
+    uint32_t context_tokens;
     float norm_epsilon;
     /* true: RoPE rotates the dimensions i and i + rope_dim/2 together. false: 2i and 2i + 1. */
     bool rope_neox;
     uint32_t rope_dim; /* Dimensions of a head that are rotated. */
     float rope_freq_base;
-    float rope_freq_scale; /* Factor of all frequencies. */
+    float rope_freq_scale; /* Factor of the frequencies, except with local_freq_base. */
     struct model_rope_scaling rope_scaling;
     float attention_scale; /* Factor of query times key. */
     /* Scores of attention, and logits, x become cap * tanh(x / cap); 0 = no cap. */

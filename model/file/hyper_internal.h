@@ -24,13 +24,13 @@ struct hyper_key_name {
 /* Returns the name of the key in the file, for errors. */
 struct hyper_key_name hyper_key_name(const struct hyper_reader *r, enum model_key key);
 
-/* The functions read one value. A missing key is an error if `required`; otherwise *value keeps its
- * default. hyper_u32_in accepts numbers from min to max. */
+/* The functions read one value. A missing key is ST_INVALID if `required`; otherwise *value keeps
+ * its default. hyper_u32_in accepts numbers from min to max, also as the default. */
 enum status hyper_u32_in(const struct hyper_reader *r, enum model_key key, bool required,
                          uint32_t min, uint32_t max, uint32_t *value);
 enum status hyper_f32(const struct hyper_reader *r, enum model_key key, bool required,
                       float *value);
-/* Accepts a finite number above 0. */
+/* Accepts a finite number above 0, also as the default. */
 enum status hyper_f32_positive(const struct hyper_reader *r, enum model_key key, bool required,
                                float *value);
 /* Returns ST_UNSUPPORTED; the error names the key, its value and what is supported. */
@@ -38,7 +38,7 @@ enum status hyper_refuse_text(const struct hyper_reader *r, enum model_key key,
                               struct mapped_text value, const char *supported);
 
 /* Reads the values of the rotary embedding: rope_dim, rope_freq_base, rope_freq_scale and
- * rope_scaling. */
+ * rope_scaling. The scaling may change h->context_tokens. */
 enum status hyper_read_rope(const struct hyper_reader *r, const struct family *family,
                             struct model_hyper *h);
 
@@ -53,10 +53,10 @@ enum status hyper_read_experts(const struct hyper_reader *r, bool allowed, struc
 /* Reads head_count and `latent` of a model with latent attention, and derives kv_head_count and
  * head_dim. */
 enum status hyper_read_latent(const struct hyper_reader *r, struct model_hyper *h);
-/* Changes rope_dim and attention_scale of a model with latent attention, whose other values have
- * been read; does nothing for other models. */
+/* Changes rope_dim, rope_neox and attention_scale of a model with latent attention, whose other
+ * values have been read; does nothing for other models. */
 enum status hyper_finish_latent(const struct hyper_reader *r, struct model_hyper *h);
-/* Reads window, local_freq_base and layers. Requires layer_count. */
+/* Reads window, local_freq_base and layer_bits. Requires layer_count and rope_freq_base. */
 enum status hyper_read_layers(const struct hyper_reader *r, const struct family *family,
                               struct model_hyper *h);
 

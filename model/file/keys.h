@@ -1,7 +1,7 @@
 /* keys: reads a model's hyper-parameters from a GGUF file's metadata or from a folder's
- * config.json. Tables in keys.c have the name of each key in both formats. hyper.c, hyper_rope.c,
- * hyper_experts.c and model/forward/rope.c call it, on the thread that uses the model_file; no
- * state. It does not check values (its callers do). */
+ * config.json. Tables in keys.c have the name of each key in both formats. The files hyper*.c and
+ * model/forward/rope.c call it, on the thread that uses the model_file; no state. It does not check
+ * values (its callers do). */
 #ifndef MODEL_FILE_KEYS_H
 #define MODEL_FILE_KEYS_H
 
@@ -71,9 +71,11 @@ enum model_key {
     KEY_LATENT_PLAIN,
     KEY_LATENT_ROTATED,
     KEY_LATENT_VALUE,
-    KEY_LATENT_PAIRS,     /* Whether rotated dimensions are neighbours. */
-    KEY_LATENT_KEY_OWN,   /* Newer GGUF files: dimensions of a head's query, and of its value. */
-    KEY_LATENT_VALUE_OWN, /* The older keys have the dimensions of the latent vector. */
+    KEY_LATENT_PAIRS, /* Whether rotated dimensions are neighbours. */
+    /* Newer GGUF files have these two keys: dimensions of a head's query, and of its value. In these
+     * files KEY_HEAD_DIM and KEY_LATENT_VALUE are the dimensions of the latent vector. */
+    KEY_LATENT_KEY_OWN,
+    KEY_LATENT_VALUE_OWN,
     KEY_COUNT
 };
 
@@ -95,8 +97,8 @@ enum status key_bool(const struct model_file *file, enum model_key key, bool *ou
 enum status key_text(const struct model_file *file, enum model_key key, struct mapped_text *out,
                      struct error *error);
 
-/* Reads a list of `count` numbers into out[0..count). Returns ST_NOT_FOUND as above, ST_INVALID if
- * it is another list. */
+/* Reads a list of `count` numbers of config.json into out[0..count). Returns ST_NOT_FOUND for a
+ * GGUF file or if there is no list, ST_INVALID if the list has another length or other values. */
 enum status key_f32_list(const struct model_file *file, enum model_key key, uint32_t count,
                          float *out, struct error *error);
 

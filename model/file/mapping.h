@@ -1,7 +1,7 @@
 /* mapping: read-only mappings of model files, with a list of all mappings of the process. If a file
  * becomes shorter while it is mapped, the kernel sends SIGBUS to the thread that reads the missing
- * part; the signal handler then prints the file's name and ends the process. gguf.c, folder.c and
- * adapter.c map and unmap files; the program's main.c installs the handler. Any thread may call
+ * part; the signal handler then prints the file's name and ends the process. The readers of
+ * model/file/ map and unmap files; the program's main.c installs the handler. Any thread may call
  * mapping_open and mapping_close: the list has a lock. It does not check what a file contains. */
 #ifndef MODEL_FILE_MAPPING_H
 #define MODEL_FILE_MAPPING_H

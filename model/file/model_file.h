@@ -18,7 +18,9 @@ struct gguf;
 struct model_file;
 struct vocabulary;
 
-/* Opens the GGUF file or folder at `path`. The caller closes *out with model_file_close. */
+/* Opens the GGUF file or folder at `path`. The caller closes *out with model_file_close. Returns
+ * ST_NOT_FOUND, ST_IO, ST_INVALID for malformed files, ST_UNSUPPORTED, ST_TOO_LARGE or
+ * ST_NO_MEMORY. */
 enum status model_file_open(const char *path, struct model_file **out, struct error *error);
 /* Opens a GGUF file in memory, which errors call `name`. Requires that `data` is aligned to 16
  * bytes and stays unchanged until model_file_close. */
@@ -33,7 +35,8 @@ void model_file_close(struct model_file *file); /* NULL is fine */
 #define ADAPTER_NAME_BYTES 64 /* An adapter's name, with its NUL. */
 
 /* Opens the adapter (adapter.h) in the folder `path` and adds it to the model, whose digests then
- * cover it. Call it before the digests are computed. Returns ST_TOO_LARGE beyond LIMIT_ADAPTERS. */
+ * cover it. Call it before the digests are computed. Returns ST_TOO_LARGE beyond LIMIT_ADAPTERS, or
+ * an error of adapter_open. */
 enum status model_file_adapter_add(struct model_file *file, const char *name, const char *path,
                                    struct error *error);
 /* Returns the number of adapters that were added. */

@@ -9,8 +9,8 @@
 #include "model/file/model_file.h"
 
 /* Stores how the model pools. *out is POOLING_NONE if the files do not say, or if they name a way
- * that cleave does not have (the first token's vector, a classifier). Returns ST_INVALID, with file
- * and key, if a value has a wrong type. */
+ * that cleave does not have (the first token's vector, a classifier). Returns ST_INVALID if the
+ * file of a folder is malformed, or if the key of a GGUF file has a wrong type. */
 enum status model_pooling_read(const struct model_file *file, enum pooling *out,
                                struct error *error);
 

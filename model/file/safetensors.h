@@ -13,13 +13,14 @@ struct json_t;
 
 struct safetensors {
     struct json_t *header; /* JSON document that owns the tensors' names. */
-    struct mapped_tensor *tensors;
+    struct mapped_tensor *tensors; /* [tensor_count], in the order of their data. */
     size_t tensor_count;
     size_t data_start; /* Offset of the tensor data in the file. */
 };
 
 /* Reads the header of the file data[0..bytes), which must stay mapped until safetensors_done.
- * Errors call the file `name`. *out is written only on success. */
+ * Errors call the file `name`. Returns ST_INVALID for a malformed file, ST_UNSUPPORTED for a type
+ * of elements that is not supported, ST_NO_MEMORY. *out is written only on success. */
 enum status safetensors_read(const char *name, const void *data, size_t bytes,
                              struct safetensors *out, struct error *error);
 void safetensors_done(struct safetensors *s); /* A zeroed struct is fine. */

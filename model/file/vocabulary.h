@@ -77,8 +77,8 @@ enum vocabulary_find {
 enum vocabulary_setting { VOCABULARY_UNSET, VOCABULARY_NO, VOCABULARY_YES };
 
 #define VOCABULARY_NO_TOKEN   UINT32_MAX       /* No such token. */
-#define VOCABULARY_ENDS_MAX   8                /* Tokens in `ends`. */
-#define VOCABULARY_TOKENS_MAX ((1u << 20) - 1) /* Tokens of a vocabulary. */
+#define VOCABULARY_ENDS_MAX   8                /* Most tokens in `ends`. */
+#define VOCABULARY_TOKENS_MAX ((1u << 20) - 1) /* Most tokens of a vocabulary. */
 
 struct json_t;
 
@@ -91,9 +91,9 @@ struct vocabulary {
     const uint8_t *find_flags; /* [count] OR of enum vocabulary_find; NULL = 0 for all tokens. */
     /* [count] scores; only with VOCABULARY_SCORES and VOCABULARY_UNIGRAM. */
     const float *scores;
-    /* [count] the scores of a unigram model of tokenizer.json, whose sums have 64 bits; NULL = sums
-     * of `scores` have 32 bits, as in SentencePiece. With nearly equal sums, the width decides
-     * which tokens are taken. */
+    /* Only with VOCABULARY_UNIGRAM. [count] the scores of a tokenizer.json, whose sums have 64 bits;
+     * NULL = sums of `scores` have 32 bits, as in SentencePiece. With nearly equal sums, the width
+     * decides which tokens are taken. */
     const double *long_scores;
     /* Pairs "left right"; the first pair has the highest priority. */
     const struct mapped_text *merges;

@@ -1,7 +1,7 @@
 /* vocabulary_read: the readers of vocabularies, one for each file format. model_file.c calls the
- * readers of GGUF files and of folders, and vocabulary_json.c calls the others, on the thread that
- * uses the model_file; no state. They check what they read, but build no look-ups (tokenizer_open
- * does). */
+ * readers of GGUF files and of folders; the files vocabulary_*.c call the other functions. All run
+ * on the thread that uses the model_file; no state. They check what they read, but build no look-ups
+ * (tokenizer_open does). */
 #ifndef MODEL_FILE_VOCABULARY_READ_H
 #define MODEL_FILE_VOCABULARY_READ_H
 
@@ -14,13 +14,16 @@
 enum status vocabulary_read_gguf(const struct gguf *g, struct vocabulary *out, struct error *error);
 
 /* Reads tokenizer.json and the tokenizer's other files. The vocabulary gets one token for each row
- * of `embedding`. Rows without a token in tokenizer.json become unused tokens. Returns an error,
- * which names the part, if a part of tokenizer.json is not supported. On success the caller frees
- * *out with vocabulary_done. */
+ * of `embedding`. Rows without a token in tokenizer.json become unused tokens. Returns
+ * ST_UNSUPPORTED, with the part, if a part of tokenizer.json is not supported, ST_INVALID for
+ * malformed files, ST_NO_MEMORY. On success the caller frees *out with vocabulary_done. */
 enum status vocabulary_read_json(const struct folder *f, const struct mapped_tensor *embedding,
                                  struct vocabulary *out, struct error *error);
 
-/* ---- the tokenizers of folders without tokenizer.json; require v->count ---- */
+/* The functions below fill parts of *v. They require v->count, the rows of the embedding. Also after
+ * an error, the caller frees *v with vocabulary_done. */
+
+/* ---- the tokenizers of folders without tokenizer.json ---- */
 
 /* Reads tokenizer.model, whose content is `file`. */
 enum status vocabulary_read_sentencepiece(struct mapped_text file, struct vocabulary *v,
@@ -31,21 +34,22 @@ enum status vocabulary_read_tekken(const struct json_t *root, struct vocabulary 
 
 /* ---- the parts of vocabulary_read_json; `root` is tokenizer.json ---- */
 
-/* Reads normalizer, pre_tokenizer and post_processor into kind, splitter, prefix,
- * blank_begins_word, words_first and add_bos. */
+/* Reads normalizer, pre_tokenizer and post_processor into kind, steps, splitter, expressions,
+ * prefix, blank_begins_word, unknown_fused, add_bos and bos. */
 enum status vocabulary_json_words(const struct json_t *root, struct vocabulary *v,
                                   struct error *error);
-/* Reads model.vocab and added_tokens into `tokens`, `types` and `unknown`. Requires v->count. */
+/* Reads model and added_tokens into `tokens`, `types`, `find_flags`, `long_scores`, `unknown` and
+ * `words_first`. Requires v->kind. */
 enum status vocabulary_json_tokens(const struct json_t *root, struct vocabulary *v,
                                    struct error *error);
-/* Reads model.merges. */
+/* Reads model.merges into `merges`. Requires v->kind. */
 enum status vocabulary_json_merges(const struct json_t *root, struct vocabulary *v,
                                    struct error *error);
 /* Returns the OR of enum vocabulary_find of an added token. */
 uint8_t vocabulary_json_find_flags(const struct json_t *added);
 /* Returns the pre-tokenizer that is equal to a regular expression; text NULL = none. */
 struct mapped_text vocabulary_splitter_find(const char *expression);
-/* Returns the id of the token with this text; VOCABULARY_NO_TOKEN = none. */
+/* Returns the id of the token with this text in tokenizer.json; VOCABULARY_NO_TOKEN = none. */
 uint32_t vocabulary_json_find(const struct json_t *root, const char *text);
 
 #endif

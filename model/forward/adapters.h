@@ -1,8 +1,8 @@
 /* adapters: loads a model's low-rank adapters (model/file/adapter.h) and adds their products to the
- * products of the weights, for the rows of sequences that have an adapter. model.c loads and
- * unloads them on the thread that opens the model. forward_lane.c calls adapters_add, on the engine
- * thread or, if the batch runs in lanes, on a worker thread. struct model owns the matrices. It
- * does not open the adapters' folders (model/file/model_file.h does). */
+ * products of the weights, for the rows of sequences that have an adapter. model_open and
+ * model_close load and unload the adapters. The forward pass calls adapters_add, on the engine
+ * thread or, if the batch runs in lanes, on a worker thread. struct model owns the matrices. This
+ * part does not open the adapters' folders (model/file/model_file.h does). */
 #ifndef MODEL_FORWARD_ADAPTERS_H
 #define MODEL_FORWARD_ADAPTERS_H
 
@@ -11,7 +11,9 @@
 struct forward;
 struct forward_lane;
 
-/* Loads the part of each adapter that belongs to the stage's layers and to the rank's slice. */
+/* Loads the part of each adapter that belongs to the stage's layers and to the rank's slice.
+ * Returns ST_UNSUPPORTED if the device or the model's family has no adapters, or an adapter
+ * changes what they cannot change; ST_INVALID for wrong shapes; ST_NO_MEMORY. */
 enum status adapters_load(const struct loader *l);
 void adapters_unload(struct model *m);
 

@@ -1,8 +1,9 @@
 /* forward_state: the internal state of the forward pass, for forward_open.c (workspace), forward.c
- * (order of the layers), forward_lane.c (one layer), forward_experts.c (experts), forward_group.c
- * (sums over the ranks of a stage) and pool.c (embeddings). Its functions run on the engine thread;
- * the functions of a lane also run on the device's worker threads. It does not have the weights
- * (weights.h) or the KV cache. Other folders use model.h.
+ * (order of the layers), forward_lane.c (one layer), forward_latent.c (latent attention),
+ * forward_experts.c (experts), forward_group.c (sums over the ranks of a stage) and pool.c
+ * (embeddings). Functions that open something run on the thread that opens the forward pass, the
+ * others on the engine thread; functions of a lane also run on the device's worker threads. It does
+ * not have the weights (weights.h) or the KV cache. Other folders use model.h.
  *
  * A lane is a range of consecutive rows of a batch, and the workspace in which they are computed.
  * Rows depend on each other only through K and V, so lanes wait for each other once per layer.
@@ -33,8 +34,11 @@ struct forward_lane {
     /* k, v, gate and up share memory with other arrays (lay_all in forward_open.c). */
     float *k;            /* [chunk_rows × kv width], written to the cache before the next chunk. */
     float *v;            /* [chunk_rows × kv width], written to the cache together with k. */
-    float *raw_queries;  /* [chunk_rows × raw width]: queries before they are absorbed. */
-    float *rotated_keys; /* [chunk_rows × rotated]: the rotated part of a latent cache's keys. */
+    /* Only with latent attention. [chunk_rows × forward_raw_width]: queries before
+     * compute_latent_ops.absorb. */
+    float *raw_queries;
+    /* Only with latent attention. [chunk_rows × rotated]: the rotated part of the keys. */
+    float *rotated_keys;
     float *gate; /* [chunk_rows × ffn], where ffn is the larger one of ffn and shared_ffn. */
     float *up;   /* [chunk_rows × ffn] */
     /* Normalised rows: the input of q, k and v, of gate and up, and of the vocabulary matrix. */
@@ -42,8 +46,9 @@ struct forward_lane {
     struct compute_activations *heads;  /* Attention's result: input of its output matrix. */
     struct compute_activations *ffn;    /* Input of down; NULL = the stage has only experts. */
     struct compute_activations *shared; /* Input of the shared experts' down; NULL = none. */
-    /* Only with latent attention: what queries are made from (NULL = from the residual stream), and
-     * attention's result. */
+    /* Only with latent attention. query_latent: the vectors from which queries are made; NULL =
+     * queries are made from `hidden`. value_latent: the result of attention, from which
+     * forward_latent_output makes `heads`. */
     struct compute_activations *query_latent, *value_latent;
     struct compute_experts_workspace *workspace; /* NULL = the model has no experts. */
     /* [rows_max]; the lane's sequences if it has only some of the batch's rows. */
@@ -130,8 +135,8 @@ static inline uint32_t forward_heads_width(const struct model *m)
     return m->shard.head_count * (latent != 0 ? latent : m->hyper.head_dim);
 }
 
-/* Returns the width of forward_lane.raw_queries: the width of the queries before they are absorbed,
- * or q_rank if that is larger; 0 = the model has no latent attention.
+/* Returns the width of forward_lane.raw_queries: the width of the queries before
+ * compute_latent_ops.absorb, or q_rank if q_rank is larger; 0 = the model has no latent attention.
  */
 static inline uint32_t forward_raw_width(const struct model *m)
 {
@@ -176,9 +181,9 @@ void forward_lane_embed(struct forward *f, const struct forward_lane *lane);
 /* Computes q (rotated) of the lane's rows, and writes their k and v to the cache. */
 void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
                       const struct forward_layer *layer);
-/* The two functions of forward_latent.c. forward_latent_qkv computes the absorbed q of `count` rows
- * from lane->hidden, and writes their latent vectors to the cache. forward_latent_output makes
- * lane->heads from lane->context. */
+/* The two functions of forward_latent.c. forward_latent_qkv computes q of the rows of `part` from
+ * lane->hidden, and writes the rows' latent vectors to the cache. forward_latent_output makes
+ * lane->heads from lane->value_latent. */
 void forward_latent_qkv(struct forward *f, struct forward_lane *lane,
                         const struct forward_layer *layer, struct compute_rope_table *rope,
                         const struct compute_batch *part, float *q);
@@ -194,8 +199,9 @@ void forward_lane_finish(struct forward *f, struct forward_lane *lane,
 void forward_lane_experts(struct forward *f, struct forward_lane *lane,
                           const struct model_layer *layer, uint32_t row_count, float *branch,
                           float *x);
-/* Adds a finished branch to x; with several ranks, the sum of the ranks' branches. With a post
- * norm, adds the RMSNorm of the branch or sum instead. `branch` is overwritten. */
+/* Adds a finished branch to x; with several ranks, the sum of the ranks' branches. With post_norm
+ * (NULL = none), adds the RMSNorm of the branch or sum; without, the branch or sum times
+ * residual_scale. `branch` is overwritten. */
 void forward_branch_add(const struct forward *f, struct compute *c, uint32_t row_count,
                         const float *post_norm, float *branch, float *x);
 /* Computes the logits of the lane's entries of logits_rows. */
@@ -207,13 +213,14 @@ void forward_vocabulary(const struct forward *f, const struct forward_lane *lane
 
 /* The functions of forward_group.c. Each rank of a stage has the whole residual stream. */
 
-/* Allocates the host memory that several ranks need; with one rank, does nothing. */
+/* Allocates the host memory that several ranks need, and computes vocab_counts; with one rank, does
+ * nothing. */
 enum status forward_group_open(struct forward *f, struct error *error);
 /* Returns the batch's token ids as rows of this rank's slice of the embedding. Ids outside the
  * slice become row numbers beyond its end. */
 const uint32_t *forward_group_ids(struct forward *f, const struct forward_batch *batch);
-/* Adds to x the sum of y over the ranks, or, if post_norm is not NULL, the RMSNorm of that sum. y
- * is overwritten. */
+/* Adds to x the sum of y over the ranks, times residual_scale, or, if post_norm is not NULL, the
+ * RMSNorm of the sum. y is overwritten. */
 void forward_group_add(const struct forward *f, struct compute *c, uint32_t row_count,
                        const float *post_norm, float *y, float *x);
 /* Normalises q and k, whose heads are divided among the ranks, as one vector of all heads each. */

@@ -1,6 +1,6 @@
 /* logit_edits: the part of a request's sampling rules that changes logits before a token is drawn.
- * machine/executor/engine.c calls it on the engine thread and on the device's worker threads, and
- * bench-engine on its main thread; each thread has its own struct logit_editor. It draws no tokens
+ * The part that samples (machine/executor/engine.c) calls it on the engine thread and on the
+ * device's worker threads; each thread has its own struct logit_editor. It draws no tokens
  * (sampler.h). The edits depend only on the request's rules and tokens, never on earlier calls, so
  * that a request gets the same tokens on any machine. tests/model/forward/test_logit_edits.c has a
  * plain reference.
@@ -8,7 +8,7 @@
  * The order of all sampling rules, as in vLLM:
  *   1. allowed tokens, forbidden sequences (their last token), and biases, which are added,
  *   2. repetition_penalty, frequency_penalty, presence_penalty,
- *   3. end tokens before min_tokens are masked,
+ *   3. end tokens are masked while the answer has fewer tokens than output_tokens_min,
  *   4. temperature, min_p, top_k, top_p, and the draw (sampler.h).
  * Log-probabilities are computed from the logits before all edits. */
 #ifndef MODEL_FORWARD_LOGIT_EDITS_H
@@ -23,7 +23,8 @@ struct logit_editor;
 struct logit_editor *logit_editor_open(uint32_t vocab);
 void logit_editor_close(struct logit_editor *editor); /* NULL is fine. */
 
-/* Edits of one row. The pointers are valid until the editor's next use. */
+/* Edits of one row. `edits` is valid until the editor's next use; `allowed` points into
+ * sample_context.rules. */
 struct logit_edits {
     const struct compute_edit *edits; /* Different ids, all below the vocabulary's size. */
     uint32_t count;

@@ -1,9 +1,10 @@
 /* model: the weights of a stage's layers, and the forward pass of a batch through them, for the
  * families of model/file/family.c. A `struct model` owns the weights and does not change after
- * model_open, which machine/executor/ calls while a process starts. A `struct forward` owns the
- * activations; only the engine thread (machine/executor/engine.c) calls it. The caller provides the
- * memory of the KV cache and the block ids. `cleave profile` and bench-engine use both, too. It
- * does not sample (sampler.h) and does not know requests. */
+ * model_open. A `struct forward` owns the activations. In a machine, the event loop thread opens,
+ * prepares and closes both, and the engine thread (machine/executor/engine.c) computes the batches.
+ * The caller provides the memory of the KV cache and the block ids. `cleave profile` and
+ * bench-engine use both, too. The forward pass does not sample (sampler.h) and does not know
+ * requests. */
 #ifndef MODEL_FORWARD_MODEL_H
 #define MODEL_FORWARD_MODEL_H
 
@@ -27,7 +28,8 @@ struct model_options {
     uint32_t last_layer;
     /* The rank's slice of each layer (shard.h); 0, 0 = whole layers. */
     uint32_t rank, ranks;
-    /* Longest context; 0 = the context length in the file. At most LIMIT_CONTEXT_TOKENS. */
+    /* Longest context; 0 = the context length in the file. A larger number than
+     * LIMIT_CONTEXT_TOKENS counts as LIMIT_CONTEXT_TOKENS. */
     uint32_t context_tokens_max;
     /* Called after each loaded layer. NULL = no reports. */
     void (*progress)(void *self, uint32_t done, uint32_t of);
@@ -38,7 +40,9 @@ struct model;
 
 /* Loads the weights of the stage's layers to the device. A stage with the first layer also loads
  * the embedding; a stage with the last layer also loads the final norm and the vocabulary matrix
- * (its own or the embedding). `file` is read only during the call. Errors name the tensor or
+ * (its own or the embedding). `file` is read only during the call. Returns ST_INVALID for weights,
+ * layers or ranks that do not fit together, ST_UNSUPPORTED for a model that this device cannot
+ * compute, ST_NO_MEMORY, or an error of the device. Errors about the files name the tensor or
  * key. */
 enum status model_open(const struct model_file *file, const struct model_options *options,
                        struct model **out, struct error *error);
@@ -71,13 +75,15 @@ struct forward;
  * compute_ops.check reports failures. */
 void forward_prepare(struct forward *f, const struct model_kv *kv);
 
-/* Opens a workspace for batches of at most rows_max rows and logits_max rows of logits. The other
- * functions allocate no memory. Returns ST_INVALID, ST_NO_MEMORY. */
+/* Opens a workspace for batches of at most rows_max rows and logits_max rows of logits. `m` must
+ * outlive it. Returns ST_INVALID if one of the two numbers is 0, or ST_NO_MEMORY. */
 enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logits_max,
                          struct forward **out, struct error *error);
 void forward_close(struct forward *f); /* NULL is fine */
 
-/* One batch. All arrays belong to the caller and are read during forward_run only. */
+/* One batch. All arrays belong to the caller. forward_run reads them only during the call, except
+ * that a device with a queue uses `activations` until its operations are finished
+ * (compute_ops.mark). */
 struct forward_batch {
     const uint32_t *token_ids; /* [batch.row_count] tokens; read by the stage that has layer 0. */
     /* [batch.row_count × hidden] activations in 64-byte aligned device memory. Before the call it

@@ -1,8 +1,7 @@
 /* sampler: chooses one token from one row of logits. The random draw depends only on seed and
- * position, so a request gets the same tokens on any machine. machine/executor/engine.c calls it,
- * if the device does not sample by itself, on the engine thread and on the device's worker threads;
- * bench-engine calls it on its main thread. Any thread; no state. It does not decide when an answer
- * ends (machine/answer.c does). */
+ * position, so a request gets the same tokens on any machine. machine/executor/engine.c calls it
+ * for rows that the device does not sample by itself. Any thread; no state. It does not decide when
+ * an answer ends (machine/answer.c does). */
 #ifndef MODEL_FORWARD_SAMPLER_H
 #define MODEL_FORWARD_SAMPLER_H
 
@@ -14,7 +13,8 @@
 
 /* Draws a token, and computes its log-probability and alternatives if sampling->logprobs asks for
  * them. `position` is the position that the token will have in the sequence. The ids
- * masked[0..masked_count) are not drawn. `scratch` has room for 2 × vocab floats. */
+ * masked[0..masked_count) are not drawn, unless all ids are masked. `scratch` has room for 2 × vocab
+ * floats. */
 void sampler_draw(const struct sampling *sampling, const float *logits, uint32_t vocab,
                   uint32_t position, const uint32_t *masked, uint32_t masked_count, float *scratch,
                   struct sampled *out);
@@ -23,8 +23,8 @@ void sampler_draw(const struct sampling *sampling, const float *logits, uint32_t
  * id / 32 of `allowed` is 1 if token `id` may be drawn. Requires one such token. */
 void sampler_mask(const float *logits, uint32_t vocab, const uint32_t *allowed, float *row_out);
 
-/* Computes the log-probability of token `id` and `logprobs` alternatives. Used to score a
- * prompt. */
+/* Computes the log-probability of token `id` and `logprobs` (up to LIMIT_LOGPROBS) alternatives.
+ * Used to score a prompt. */
 void sampler_score(const float *logits, uint32_t vocab, uint32_t id, int32_t logprobs,
                    struct sampled *out);
 

@@ -16,7 +16,7 @@ struct model_layer_experts {
     const float *choice_bias;      /* [experts.count]; NULL = none. */
     /* gate, up and down of each expert: three arrays of shard.expert_count matrices. */
     struct compute_matrix **matrices;
-    struct compute_experts *routed;
+    struct compute_experts *routed; /* The experts as the device has opened them. */
     /* The shared experts, as one feed-forward; NULL = none. */
     struct compute_matrix *shared_gate;   /* [shared_count × hidden] */
     struct compute_matrix *shared_up;     /* [shared_count × hidden] */
@@ -51,10 +51,12 @@ struct model_layer {
     const float *q_norm; /* [head_dim] or [head_count * head_dim]; NULL = none. */
     const float *k_norm; /* [head_dim] or [kv_head_count * head_dim]; NULL = none. */
     const float *sinks;  /* [head_count]; NULL = the model has no sinks. */
-    struct compute_matrix *attention_output; /* [hidden × head_count * head_dim] */
+    /* [hidden × head_count * dimensions of a value]: head_dim, or latent.value of model_hyper. */
+    struct compute_matrix *attention_output;
     const float *attention_output_bias;      /* [hidden]; NULL except at rank 0. */
     const float *attention_post_norm;        /* [hidden]; NULL = the model has no post norms. */
-    const float *ffn_norm;                   /* [hidden]; NULL = the model has no pre norms. */
+    /* [hidden]; attention_norm in a model with `parallel`; NULL = the model has no pre norms. */
+    const float *ffn_norm;
     const float *ffn_norm_bias;              /* [hidden] */
     const float *ffn_post_norm;              /* [hidden]; NULL = the model has no post norms. */
     /* Feed-forward without experts: [ffn × hidden]; NULL = the layer has experts, or its
@@ -63,10 +65,10 @@ struct model_layer {
     struct compute_matrix *up;   /* [ffn × hidden]; NULL = the layer has experts. */
     struct compute_matrix *down; /* [hidden × ffn]; NULL = the layer has experts. */
     struct model_layer_experts experts;
-    /* Low-rank adapters; `each` is NULL in a model without adapters. */
+    /* Low-rank adapters; by_adapter is NULL if no adapter changes the matrix. */
     struct compute_low_ranks adapters[ADAPTER_MATRIX_COUNT];
-    const float *gate_bias;
-    const float *up_bias;
+    const float *gate_bias; /* [ffn] */
+    const float *up_bias;   /* [ffn] */
     const float *down_bias; /* [hidden]; NULL except at rank 0. */
 };
 
@@ -89,7 +91,7 @@ struct model {
     const float *output_norm_bias; /* [hidden], times logit_scale; NULL = none. */
     const float *output_bias;      /* [vocab], times logit_scale; NULL = none. */
     struct compute_rope_table *rope;
-    struct compute_rope_table *local_rope; /* NULL = no layer has MODEL_LAYER_LOCAL_BASE. */
+    struct compute_rope_table *local_rope; /* NULL = model_hyper.local_freq_base is 0. */
     float *vectors;                        /* Device memory of all norm weights and biases. */
     size_t vectors_used;                   /* Floats in use. */
     size_t vectors_capacity;               /* Floats allocated. */
