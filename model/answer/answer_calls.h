@@ -1,6 +1,6 @@
 /* answer_calls: writes a constraint of the kind "format:" (model/grammar/grammar.h) for answers in
- * a model's format. Such an answer has what the request demands, in a form that answer_parser.h can
- * read: tool calls whose arguments follow their schemas, or content that follows another
+ * a model's format. Such an answer has what the request demands, written so that answer_parser.h can
+ * read it: tool calls whose arguments follow their schemas, or content that follows another
  * constraint and begins after the reasoning. server/api/answer_constraint.c calls it on the
  * gateway's text threads. Any thread; no state. It does not compile the constraint. */
 #ifndef MODEL_ANSWER_ANSWER_CALLS_H
@@ -18,7 +18,7 @@ struct answer_wanted {
     const json_t *tools; /* List of {"function": {name, parameters, strict}}; NULL = no calls. */
     uint32_t only_tool;  /* Index of the only tool that may be called; UINT32_MAX = any tool. */
     bool calls_only;     /* true: the answer has calls only. false: calls are optional. */
-    bool several_calls;  /* The answer may have more than one call. */
+    bool several_calls;  /* The answer may have more than one call. (Harmony: never.) */
     bool all_schemas;    /* Arguments follow their schemas also for tools that are not strict. */
     /* The constraint of another kind that content must follow; NULL = any text. */
     const char *content;

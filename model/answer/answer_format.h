@@ -13,7 +13,7 @@
 
 struct tokenizer; /* model/text/tokenizer.h */
 
-/* The forms of calls; docs/tools.md shows each. */
+/* How calls are written; docs/tools.md shows each way. */
 enum answer_tools {
     ANSWER_TOOLS_NONE,
     ANSWER_TOOLS_HERMES,
@@ -24,7 +24,7 @@ enum answer_tools {
     ANSWER_TOOLS_JSON,
 };
 
-/* The forms of reasoning. */
+/* How reasoning is written. */
 enum answer_reasoning {
     ANSWER_REASONING_NONE,
     ANSWER_REASONING_THINK,   /* <think>…</think> */
@@ -65,17 +65,17 @@ enum answer_marker {
 struct answer_format {
     enum answer_tools tools;
     enum answer_reasoning reasoning;
-    /* True: the second variant of the form. Mistral: each call is `name[ARGS]{…}`; false = the
-     * calls are a list of objects. DeepSeek: arguments are in a fenced block (V3, R1); false = they
-     * are not. Other forms have one variant. */
+    /* Two of enum answer_tools have variants. MISTRAL: true = each call is `name[ARGS]{…}`, false =
+     * the calls are a list of objects. DEEPSEEK: true = arguments are in a fenced block (V3, R1),
+     * false = they are not. For others the value has no meaning. */
     bool variant;
     /* Bit m is set if enum answer_marker m is a control token of the model. */
     uint32_t control_markers;
 };
 
-/* Stores the format of a model. `tools` and `reasoning` are names of forms from the config, such as
- * "none", "hermes" or "think"; "auto" = the form is found in the template's text. `tokenizer` is
- * used during the call only. */
+/* Stores the format of a model. `tools` and `reasoning` are names from the config, such as "none",
+ * "hermes" or "think"; "auto" = found in the template's text. `tokenizer` is used during the call
+ * only. */
 void answer_format_find(const char *tools, const char *reasoning, const char *template_text,
                         size_t bytes, const struct tokenizer *tokenizer, struct answer_format *out);
 

@@ -3,11 +3,11 @@
  * (server/http/completion*.c) has one parser for each choice, and makes every call on the gateway's
  * event loop thread.
  *
- * Text that begins like a call but is no call is reported as content. White space (up to 64 bytes)
- * around calls and around reasoning is left out. A call's text is held back until the call's name
- * is known. After that, the arguments are reported piece by piece as they arrive, and control
- * characters inside their strings are escaped. If the arguments are not valid JSON, the text from
- * the wrong byte on is content.
+ * Text that begins like a call but is no call is reported as content. White space around calls and
+ * around reasoning is left out (before them, up to 64 bytes). A call's text is held back until the
+ * call's name and the beginning of its arguments are known. After that, the arguments are reported
+ * piece by piece as they arrive, and control characters inside their strings are escaped. If the
+ * arguments are not valid JSON, the text from the wrong byte on is content.
  *
  * The parser does not check arguments against schemas (constraints of answer_calls.h make the model
  * follow them), and knows no tokens. */
@@ -19,7 +19,8 @@
 
 #define ANSWER_CALLS_MAX  128 /* Most calls of one answer; the text of later calls is content. */
 #define ANSWER_NAME_BYTES 65  /* Most bytes of a tool's name, with its NUL. */
-/* Most bytes of a call that are held back; if the name is not known then, the text is content. */
+/* Most bytes of a call that are held back; a longer text that still cannot be reported as a call is
+ * content. */
 #define ANSWER_HELD_BYTES 65536
 
 enum answer_part {
@@ -35,7 +36,7 @@ struct answer_options {
     bool finds_calls;        /* false: the text of calls is reported as content. */
     /* Names of the request's tools, each between two line breaks: "\nname\nname\n". Calls without a
      * marker before them (possible in the formats llama3 and json) count as calls only if they have
-     * one of these names. The text must outlive the parser. */
+     * one of these names. The text must outlive the parser. NULL = no such call counts. */
     const char *tool_names;
     /* Receives the parts in order, during answer_parser_feed and answer_parser_finish. `text` is
      * valid during the call. */

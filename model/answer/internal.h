@@ -1,7 +1,7 @@
 /* internal: the parser's struct and functions, and the interface between the parser and the
- * families. A family is the code for one form of calls (hermes.c, llama3.c, mistral.c, deepseek.c,
- * harmony.c, json.c): it finds calls in an answer's text, and writes the texts around a call's
- * arguments for a constraint. call_scan.c reads the JSON of a call. Only the files of model/answer/
+ * families. A family is the code for one enum answer_tools (hermes.c, llama3.c, mistral.c,
+ * deepseek.c, harmony.c, json.c): it finds calls in an answer's text, and writes the texts around a
+ * call's arguments for a constraint. call_scan.c reads the JSON of a call. Only model/answer/
  * include it. The functions of the parser run on the event loop thread that owns the parser
  * (answer_parser.h); functions that write constraints run on any thread. */
 #ifndef MODEL_ANSWER_INTERNAL_H
@@ -32,7 +32,7 @@ enum call_place {
 };
 
 struct answer_family {
-    const enum answer_marker *markers; /* All markers of the form, then ANSWER_MARKER_NONE. */
+    const enum answer_marker *markers; /* All markers of the family, then ANSWER_MARKER_NONE. */
     /* Makes one step: reads text from parser_text and reports parts. p->family_state belongs to the
      * family; 0 = the content begins. */
     enum step (*step)(struct answer_parser *p);

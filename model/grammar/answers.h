@@ -6,15 +6,16 @@
  * constraint and holds the request back until the compilation has ended, so that the event loop
  * never waits. The two pools keep one answer for each constrained request and add its tokens, and
  * machine/batch.c asks for the mask of the next token. All calls are made on the machine's event
- * loop thread. All constraints of a machine together use at most GRAMMAR_CACHE_BYTES. The part does
- * not sample and does not end answers. */
+ * loop thread. Memory is limited by GRAMMAR_CACHE_BYTES. The part does not sample and does not end
+ * answers. */
 #ifndef MODEL_GRAMMAR_ANSWERS_H
 #define MODEL_GRAMMAR_ANSWERS_H
 
 #include "model/grammar/grammar.h"
 
-/* Most memory for the compiled constraints of one machine. When it is used up, constraints that no
- * answer uses are freed, the least recently used first. */
+/* Memory of the compiled constraints of one machine above which no further constraint is compiled.
+ * Before that, constraints that no answer uses are freed, the least recently used first. (A
+ * constraint in use may still grow, up to GRAMMAR_BYTES_MAX.) */
 #define GRAMMAR_CACHE_BYTES (256u << 20)
 
 struct grammar_cache;
@@ -56,8 +57,8 @@ void grammar_answer_add(struct grammar_answer *answer, uint32_t token);
 /* Stores the mask of the tokens that may follow, in the form of grammar_run_mask. Tokens of `ends`
  * are in the mask if the answer may end. The mask is valid until the next call for this answer.
  * Waits for the compilation, if grammar_cache_prepare has not returned true for the constraint.
- * Returns the errors of grammar_open, grammar_run_token and grammar_run_mask; ST_NO_RESOURCE if
- * other answers used GRAMMAR_CACHE_BYTES when the answer was opened; ST_UNSUPPORTED if no token is
+ * Returns the errors of grammar_open, grammar_run_token and grammar_run_mask; ST_NO_RESOURCE if the
+ * cache had no room for the constraint when the answer was opened; ST_UNSUPPORTED if no token is
  * allowed, or if the answer has no cache. */
 enum status grammar_answer_mask(struct grammar_answer *answer, const uint32_t *ends,
                                 uint32_t end_count, const uint32_t **mask_out, struct error *error);

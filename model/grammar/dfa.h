@@ -1,6 +1,6 @@
 /* dfa: small deterministic automata over bytes, for texts that satisfy two patterns, or one pattern
- * and not another. schema_string.c and schema_object.c use them while they compile a schema, on the
- * thread that compiles, for the inside of JSON strings in SPELLING_JSON. A dfa has at most
+ * and not another. The files schema_*.c use them while they compile a schema, on the thread that
+ * compiles, for the inside of JSON strings in SPELLING_JSON. A dfa has at most
  * DFA_STATES_MAX states, and all automata of a constraint visit at most about DFA_WORK_MAX states,
  * so that compiling takes at most a fraction of a second. After an error, which the builder
  * `errors` keeps, the functions return NULL; all functions accept NULL as a dfa. */
@@ -23,8 +23,8 @@ void dfa_close(struct dfa *d);
  * functions close `a` and `b`. */
 struct dfa *dfa_and(struct builder *errors, struct dfa *a, struct dfa *b);
 struct dfa *dfa_without(struct builder *errors, struct dfa *a, struct dfa *b);
-/* Returns a dfa for the texts of `a` that have `least` to `most` characters; COUNT_UNLIMITED = no
- * upper bound. Closes `a`. */
+/* Returns a dfa for the texts of `a` that have `least` to `most` characters; most COUNT_UNLIMITED =
+ * no upper bound. Closes `a`. The error is ST_TOO_LARGE for a bound of 16384 or more characters. */
 struct dfa *dfa_with_length(struct builder *errors, struct dfa *a, uint32_t least, uint32_t most);
 struct dfa *dfa_copy(struct builder *errors, const struct dfa *d);
 

@@ -5,11 +5,10 @@
  * The state of a run depends only on the constraint and the answer's bytes. So a machine that takes
  * over an answer opens a new run and feeds it the tokens that were delivered.
  *
- * server/http/completion_input.c compiles each constraint on one of the gateway's text threads,
- * only to check it. On a machine, answers.c compiles it on a thread of its own, and follows it on
- * the event loop thread; machine/open.c opens the vocabulary. bench-grammar calls it, too. One
- * thread at a time may use a grammar and its runs. A grammar_vocabulary does not change once it is
- * open: all threads may share it.
+ * The gateway compiles each constraint on one of its text threads, only to check it. On a machine,
+ * answers.c opens the vocabulary and compiles constraints on a thread of its own, and follows them
+ * on the event loop thread. One thread at a time may use a grammar and its runs. A
+ * grammar_vocabulary does not change once it is open: all threads may share it.
  *
  * The constraint's text (GRAMMAR_TEXT_BYTES_MAX), the automaton's size and nesting, and the memory
  * of each grammar (GRAMMAR_BYTES_MAX) are limited. A constraint that exceeds a limit, or that the

@@ -5,8 +5,8 @@
  *
  * grammar.c and mask.c call it for answers, dfa.c while a constraint is compiled; one thread at a
  * time. A struct stepper owns its states. Their memory is limited: when a function returns
- * STEPPER_FULL, the caller calls stepper_compact, which keeps only the states that the caller still
- * needs, and tries again. It knows no tokens. */
+ * STEPPER_FULL, the caller can call stepper_compact, which keeps only the states that the caller
+ * still needs, and try again. It knows no tokens. */
 #ifndef MODEL_GRAMMAR_STEPPER_H
 #define MODEL_GRAMMAR_STEPPER_H
 
@@ -82,7 +82,8 @@ size_t stepper_bytes(const struct stepper *m); /* Returns the memory in use. */
 uint32_t stepper_start(struct stepper *m);
 /* Computes the successor of a state and keeps it for stepper_step. */
 uint32_t stepper_step_slow(struct stepper *m, uint32_t state, uint8_t byte);
-/* Returns the state after the innermost call of `stack` has returned. */
+/* Returns the state after the innermost call of `stack` has returned; STEPPER_DEAD for STACK_OPEN
+ * and STACK_EMPTY. */
 uint32_t stepper_return(struct stepper *m, uint32_t stack);
 /* Returns the state that has these places. Requires that all places are at a NODE_RANGE. */
 uint32_t stepper_state_of(struct stepper *m, const struct place *places, uint32_t count);

@@ -89,7 +89,7 @@ static struct value call_macro(struct run *r, const struct macro *m, const struc
     const struct node *n = m->node;
     struct scope *outer = r->scope;
     size_t used = 0;
-    r->scope = scope_push(r, m->scope);
+    r->scope = scope_new(r, m->scope);
     for (const struct node *p = n->a; p != NULL; p = p->next, used++) {
         struct value *named = a->named != NULL ? map_get(r, a->named, p->value) : NULL;
         struct value v = {.kind = UNDEFINED, .size = p->value.size, .missing = p->value.text};

@@ -57,8 +57,8 @@ enum flow exec_loop(struct run *r, const struct node *n, struct value items, uin
 struct value exec_text(struct run *r, const struct node *body);
 /* Sets a variable of the current scope (r->scope). */
 void scope_set(struct run *r, uint32_t name, struct value v);
-/* Returns a new empty scope; the caller makes it r->scope. */
-struct scope *scope_push(struct run *r, struct scope *parent);
+/* Returns a new empty scope. The caller makes the new scope the current one (r->scope). */
+struct scope *scope_new(struct run *r, struct scope *parent);
 /* Evaluates the list of argument nodes that begins with `first`; NULL = no arguments. */
 void read_arguments(struct run *r, const struct node *first, struct arguments *out);
 /* Calls a macro, function, method, loop or joiner, and returns the result. */

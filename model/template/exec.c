@@ -13,7 +13,7 @@ const struct template_limits template_limits_default = {
 
 /* ---- scopes ---- */
 
-struct scope *scope_push(struct run *r, struct scope *parent)
+struct scope *scope_new(struct run *r, struct scope *parent)
 {
     struct scope *s = run_alloc(r, sizeof(*s));
     *s = (struct scope){.parent = parent};
@@ -84,7 +84,7 @@ static struct value filtered_text(struct run *r, const struct node *filters,
     struct buffer *outer = r->out;
     struct scope *scope = r->scope;
     r->out = buffer_new(r);
-    r->scope = scope_push(r, scope);
+    r->scope = scope_new(r, scope);
     exec_body(r, body);
     r->scope = scope;
     struct value v = eval_expression(r, filters); /* N_BODY_TEXT reads r->out. */
@@ -97,7 +97,7 @@ static struct value filter_items(struct run *r, const struct node *n, struct val
     struct list items = value_items(r, from), *kept;
     struct value v = list_new(r, PLAIN, 0, &kept);
     struct scope *scope = r->scope;
-    r->scope = scope_push(r, scope);
+    r->scope = scope_new(r, scope);
     for (size_t i = 0; i < items.count; i++) {
         scope_assign(r, n->a, items.items[i]);
         if (value_true(eval_expression(r, n->c)))
@@ -114,7 +114,7 @@ enum flow exec_loop(struct run *r, const struct node *n, struct value from, uint
     if (n->c != NULL)
         from = filter_items(r, n, from);
     *l = (struct loop){.items = value_items(r, from), .depth = depth, .node = n, .scope = outer};
-    r->scope = scope_push(r, outer);
+    r->scope = scope_new(r, outer);
     for (; l->index < l->items.count; l->index++) {
         run_step(r, 1);
         r->scope->count = 0;
@@ -125,7 +125,7 @@ enum flow exec_loop(struct run *r, const struct node *n, struct value from, uint
     }
     r->scope = outer;
     if (l->items.count == 0 && n->else_body != NULL) {
-        r->scope = scope_push(r, outer);
+        r->scope = scope_new(r, outer);
         enum flow flow = exec_body(r, n->else_body);
         r->scope = outer;
         return flow;
@@ -163,7 +163,7 @@ static void exec_call_body(struct run *r, const struct node *n)
 
 static enum flow exec_scope(struct run *r, const struct node *n)
 {
-    struct scope *outer = r->scope, *inner = scope_push(r, outer);
+    struct scope *outer = r->scope, *inner = scope_new(r, outer);
     for (const struct node *pair = n->a; pair != NULL; pair = pair->next) {
         struct value v = eval_expression(r, pair->a);
         r->scope = inner;
@@ -239,7 +239,7 @@ static enum flow exec_body(struct run *r, const struct node *first)
 static void set_variables(struct run *r, const json_t *inputs, const json_t *settings)
 {
     const struct template *t = r->template;
-    r->scope = scope_push(r, NULL);
+    r->scope = scope_new(r, NULL);
     for (uint32_t i = 0; i < t->name_count; i++) {
         struct value name = t->names[i];
         bool input = true;
@@ -259,7 +259,7 @@ static void set_variables(struct run *r, const json_t *inputs, const json_t *set
         else if (function >= 0)
             scope_set(r, i, (struct value){.kind = FUNCTION, .integer = function});
     }
-    r->scope = scope_push(r, r->scope);
+    r->scope = scope_new(r, r->scope);
 }
 
 static enum status output_copy(const struct buffer *b, struct template_output *out,

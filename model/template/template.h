@@ -2,9 +2,10 @@
  * and functions that Hugging Face's transformers gives them (trim_blocks, lstrip_blocks, break and
  * continue, generation, tojson, raise_exception, strftime_now). A template is treated as hostile
  * input: steps, depth, output and memory are limited, and a template can read only its variables.
- * model/text/chat.c compiles the template when a model is opened, and renders it for each chat on
- * the gateway's text threads. A compiled template never changes, so any number of threads may
- * render it at the same time. It reads no files, and does not know chats or tokens. */
+ * model/text/chat.c compiles a template when a model is opened, or when a request brings its own,
+ * and renders it for each chat on the gateway's text threads. A compiled template never changes, so
+ * any number of threads may render it at the same time. This part reads no files, and does not know
+ * chats or tokens. */
 #ifndef MODEL_TEMPLATE_TEMPLATE_H
 #define MODEL_TEMPLATE_TEMPLATE_H
 

@@ -1,8 +1,8 @@
-/* chat: renders chat messages as the text of a prompt, with the model's own chat template, which
- * model/template/ executes. server/api/served_model.c opens one chat_template for each model; the
- * gateway's text threads render. An open chat_template does not change, so any thread may render. A
- * rendering has the limits of template_render. It does not tokenize (tokenizer.h) and does not
- * check the messages of clients (server/api/request.h). */
+/* chat: renders chat messages as the text of a prompt, with a chat template (the model's own, the
+ * operator's or the request's), which model/template/ executes. server/api/served_model.c opens one
+ * chat_template for each model; the gateway's text threads render. An open chat_template does not
+ * change, so any thread may render. A rendering has the limits template_limits_default. It does not
+ * tokenize (tokenizer.h) and does not check the messages of clients (server/api/request.h). */
 #ifndef MODEL_TEXT_CHAT_H
 #define MODEL_TEXT_CHAT_H
 
@@ -18,14 +18,14 @@
 struct chat_template;
 
 /* A conversation, as the template's variables. The caller owns all values; chat_render changes none
- * of them. NULL = the variable does not exist. */
+ * of them. `tools` and `documents` NULL = the template's variable is none (null). */
 struct chat_request {
     /* List of objects with `role` and `content`: a text, a list of parts, or null. */
     json_t *messages;
     json_t *tools;               /* List of the tools that the model may call. */
     json_t *documents;           /* List of documents, for templates that use them. */
-    json_t *variables;           /* Object with more variables. */
-    json_t *template_text;       /* A text that replaces the model's template. */
+    json_t *variables;           /* Object with more variables; NULL = none. */
+    json_t *template_text;       /* String that replaces the opened template; NULL = none. */
     bool add_generation_prompt;  /* The prompt ends with the beginning of an answer. */
     bool continue_final_message; /* The prompt ends with the text of the last message. */
     time_t now;                  /* Time for templates that write the date. */
@@ -35,9 +35,8 @@ struct chat_request {
  * model's own template, and its template "tool_use" for requests with tools, if it has one. A model
  * without a template gets ChatML if its vocabulary has <|im_start|>. If the model has no template,
  * or one that does not compile, the function nevertheless returns ST_OK, and chat_render returns
- * ST_UNSUPPORTED with the reason. If `replacement` does not compile, the function returns
- * ST_INVALID. If memory runs out, it returns ST_NO_MEMORY. *out does not use `file` after the call.
- */
+ * ST_UNSUPPORTED with the reason. Returns the errors of model_file_vocabulary; the errors of
+ * template_compile for `replacement`; ST_NO_MEMORY. *out does not use `file` after the call. */
 enum status chat_template_open(struct model_file *file, const char *replacement,
                                struct chat_template **out, struct error *error);
 void chat_template_close(struct chat_template *c); /* NULL is fine. */
@@ -64,7 +63,8 @@ struct chat_text {
  *   call.
  * - Reasoning of earlier answers is stored under all names that templates use.
  * The caller frees *out with chat_text_done. Returns ST_INVALID with the text of the template's own
- * error, ST_TOO_LARGE if a limit was exceeded, ST_UNSUPPORTED (chat_template_open). */
+ * error or if the last message cannot be continued, ST_TOO_LARGE if a limit was exceeded,
+ * ST_UNSUPPORTED (chat_template_open), ST_NO_MEMORY. */
 enum status chat_render(const struct chat_template *c, const struct chat_request *request,
                         struct chat_text *out, struct error *error);
 void chat_text_done(struct chat_text *text);

@@ -1,10 +1,10 @@
 /* tokenizer: converts text to tokens and tokens to text. It supports byte-level BPE, with the
  * pre-tokenizers of tokenizer_split.c or the regular expressions of a tokenizer.json, and
  * SentencePiece vocabularies with scores, with merges or of the unigram model. The gateway opens a
- * tokenizer for each model, encodes on its text threads and decodes on its event loop thread. A
- * machine opens a tokenizer while it starts, to get the bytes of the tokens (machine/open.c).
- * bench-tokenizer uses it too. After tokenizer_open, any thread may call the functions of a
- * tokenizer. It does not render chat templates (chat.h). */
+ * tokenizer for each model, encodes on its text threads and decodes on its event loop thread. The
+ * thread of a machine's grammar_cache (model/grammar/answers.h) opens one to get the bytes of the
+ * tokens. After tokenizer_open, any thread may call the functions of a tokenizer. It does not render
+ * chat templates (chat.h). */
 #ifndef MODEL_TEXT_TOKENIZER_H
 #define MODEL_TEXT_TOKENIZER_H
 
@@ -19,7 +19,9 @@ struct tokenizer;
 
 #define TOKENIZER_NO_TOKEN UINT32_MAX /* No such token. */
 
-/* Opens the tokenizer of a model. *out does not use `file` after the call. */
+/* Opens the tokenizer of a model. *out does not use `file` after the call. Returns the errors of
+ * model_file_vocabulary, ST_UNSUPPORTED for a pre-tokenizer that is not supported, ST_INVALID for a
+ * wrong vocabulary, ST_TOO_LARGE, ST_NO_MEMORY. */
 enum status tokenizer_open(struct model_file *file, struct tokenizer **out, struct error *error);
 void tokenizer_close(struct tokenizer *t); /* NULL is fine */
 
@@ -29,8 +31,8 @@ uint32_t tokenizer_bos(const struct tokenizer *t);
 uint32_t tokenizer_eos(const struct tokenizer *t);
 /* Returns true for control tokens and the unknown token. */
 bool tokenizer_is_special(const struct tokenizer *t, uint32_t id);
-/* Stores the ids of all tokens that end an answer (eos, eot, <|im_end|>, <|eot_id|>, <|endoftext|>
- * …). The gateway sends them to machines with each request. Returns their number. */
+/* Stores the ids of the tokens that end an answer (eos, eot, <|im_end|>, <|eot_id|>, <|endoftext|>
+ * …), at most 16. The gateway sends them to machines with each request. Returns their number. */
 uint32_t tokenizer_ends(const struct tokenizer *t, uint32_t ends_out[16]);
 
 /* A part of a text. */
@@ -51,8 +53,9 @@ struct tokenizer_encode_options {
 
 /* Encodes text[0..bytes) and stores the tokens in *ids_out and their number in *count_out. *ids_out
  * grows by realloc: the caller starts with *ids_out NULL and *capacity 0, may pass both to further
- * calls, and frees *ids_out. Returns ST_INVALID, with the byte's offset, if the text is not UTF-8;
- * ST_TOO_LARGE, ST_NO_MEMORY. The time is nearly linear in `bytes`, also without spaces. */
+ * calls, and frees *ids_out, also after an error. Returns ST_INVALID, with the byte's offset, if the
+ * text is not UTF-8; ST_TOO_LARGE, ST_NO_MEMORY. The time is nearly linear in `bytes`, also without
+ * spaces. */
 enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes,
                              const struct tokenizer_encode_options *options, uint32_t **ids_out,
                              size_t *capacity, size_t *count_out, struct error *error);

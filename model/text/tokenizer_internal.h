@@ -321,7 +321,7 @@ enum status spm_encode(const struct tokenizer *t, const char *word, size_t bytes
 enum status characters_encode(const struct tokenizer *t, const char *word, size_t bytes,
                               struct bpe_workspace *space, uint32_t *ids_out, size_t *count_out);
 
-/* Prepares what unigram_encode reads. Requires t->pieces, flags and scores. */
+/* Prepares what unigram_encode reads. Requires t->pieces, flags and long_scores. */
 void unigram_open(struct tokenizer *t);
 /* Encodes one word. ids_out has room for `bytes` ids. The only error is ST_NO_MEMORY. */
 enum status unigram_encode(const struct tokenizer *t, const char *word, size_t bytes,
@@ -335,24 +335,26 @@ struct tokenizer {
     struct texts pieces;
     uint8_t *flags;         /* FLAG_ bits, by id. */
     _Atomic uint8_t *words; /* WORD_ values, by id. Any thread that encodes may change a value. */
-    struct bpe bpe;         /* Not with scores. */
+    /* byte_ids are set for every kind; there are merges only with VOCABULARY_BYTES and
+     * VOCABULARY_CHARACTERS. */
+    struct bpe bpe;
     struct specials specials;
     struct splitter *splitter;
     size_t word_bytes_max;  /* Bytes of the longest normal token. */
     size_t token_bytes_max; /* Most bytes of a text that one token stands for. */
-    bool in_token[256];     /* A token stands for the byte, wherever the byte is in a text. */
+    bool in_token[256];     /* Encoding never leaves out the byte, wherever it is in a text. */
     uint32_t bos;
     uint32_t eos;
     bool add_bos;
     bool add_eos;
     bool words_first; /* A word that is a token is not merged from its bytes. */
-    /* SentencePiece only: scores by id; NULL = the vocabulary has merges. */
-    float *scores;
-    /* Unigram only, by first byte: bit i = a token has i + 1 bytes; bit 63 = 64 or more. */
+    float *scores; /* Only with VOCABULARY_SCORES: scores by id; NULL = another kind. */
+    /* The four fields below are set only with VOCABULARY_UNIGRAM. */
+    double *long_scores; /* Scores by id. */
+    bool short_sums;     /* Sums of scores have 32 bits. */
+    /* By first byte of tokens: bit i = a token has i + 1 bytes; bit 63 = 64 or more bytes. */
     uint64_t lengths[256];
-    double *long_scores;
-    bool short_sums; /* Sums of scores have 32 bits. */
-    double unknown_score;
+    double unknown_score; /* Score of a character without a token. */
     uint32_t unknown; /* The token for a byte without a token. */
     bool unknown_fused;
     bool user_blanks; /* User-defined tokens spell a blank as U+2581. */
