@@ -63,8 +63,8 @@ INLINE const uint8_t *key_column(const struct kernels_cache *cache, uint32_t tok
 struct scores {
     /* [tile][dimensions of a key][QK_ROWS]: one tile after the other. */
     const float *queries;
-    float *rows;          /* [query][stride]: the scores s, later the weights p. */
-    uint32_t origin;      /* Token of the first score: a multiple of VECTOR_LANES. */
+    float *rows;     /* [query][stride]: the scores s, later the weights p. */
+    uint32_t origin; /* Token of the first score: a multiple of VECTOR_LANES. */
     size_t stride;
     uint32_t count; /* Number of queries. */
 };

@@ -254,7 +254,7 @@ void cpu_gate_mul_row(const struct compute *c, enum compute_activation activatio
 
 /* group.c */
 enum status cpu_group_id_make(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
-                           struct error *error);
+                              struct error *error);
 enum status cpu_group_join(struct compute *c, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
                            uint32_t rank, uint32_t ranks, uint32_t timeout_ms, struct error *error);
 void cpu_group_sum(struct compute *c, size_t count, float *y);

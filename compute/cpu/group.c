@@ -17,7 +17,7 @@
 #define ADD_FLOATS    512 /* On the stack. */
 
 enum status cpu_group_id_make(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
-                           struct error *error)
+                              struct error *error)
 {
     return meeting_make(&c->meeting, id_out, error);
 }

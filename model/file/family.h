@@ -19,8 +19,8 @@ struct family {
     const char *name;
     const char *type;         /* model_type in config.json. */
     const char *architecture; /* Name in errors and logs (model_hyper.architecture). */
-    bool hub_post_norms;  /* Folders name tensors by ROLE_NAMES_HUB_POST_NORMS. */
-    bool gguf_norm_after; /* GGUF files name tensors by ROLE_NAMES_GGUF_NORM_AFTER. */
+    bool hub_post_norms;      /* Folders name tensors by ROLE_NAMES_HUB_POST_NORMS. */
+    bool gguf_norm_after;     /* GGUF files name tensors by ROLE_NAMES_GGUF_NORM_AFTER. */
     /* RoPE in a GGUF file rotates the pairs (i, i + rope_dim/2). False for llama: the conversion
      * permutes q and k, so that rotated pairs are neighbours. */
     bool rope_neox;

@@ -95,7 +95,7 @@ struct model_hyper {
      * and V of one KV head take as many bytes as these values. */
     uint32_t head_dim;
     struct model_latent latent;
-    uint32_t vocab;          /* Tokens of the vocabulary. */
+    uint32_t vocab; /* Tokens of the vocabulary. */
     /* Longest context for which the model was made: the file's number, unless the scaling of the
      * rotary embedding changes it. */
     uint32_t context_tokens;

@@ -25,8 +25,8 @@ struct model_file {
         struct adapter *adapter;
     } adapters[LIMIT_ADAPTERS];
     uint32_t adapter_count;
-    /* Digests of the model with its adapters; none = not computed, or no adapters. */
-    struct digest digest, metadata_digest;
+    /* Digest of the model with its adapters; none = not computed, or no adapters. */
+    struct digest digest;
 };
 
 #endif

@@ -12,7 +12,7 @@
 struct json_t;
 
 struct safetensors {
-    struct json_t *header; /* JSON document that owns the tensors' names. */
+    struct json_t *header;         /* JSON document that owns the tensors' names. */
     struct mapped_tensor *tensors; /* [tensor_count], in the order of their data. */
     size_t tensor_count;
     size_t data_start; /* Offset of the tensor data in the file. */

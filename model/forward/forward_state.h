@@ -32,8 +32,8 @@ struct forward_lane {
     struct compute *compute; /* The device, or one lane of it. */
     uint32_t chunk_rows;     /* Most rows of a chunk. */
     /* k, v, gate and up share memory with other arrays (lay_all in forward_open.c). */
-    float *k;            /* [chunk_rows × kv width], written to the cache before the next chunk. */
-    float *v;            /* [chunk_rows × kv width], written to the cache together with k. */
+    float *k; /* [chunk_rows × kv width], written to the cache before the next chunk. */
+    float *v; /* [chunk_rows × kv width], written to the cache together with k. */
     /* Only with latent attention. [chunk_rows × forward_raw_width]: queries before
      * compute_latent_ops.absorb. */
     float *raw_queries;

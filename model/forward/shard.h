@@ -31,8 +31,8 @@ struct model_shard {
 
 /* Computes the slice of `rank` (0 to ranks - 1). Rank 0 of 0 or 1 has whole layers. Returns
  * ST_INVALID for a rank out of range, or if a range of some rank would be empty: there are more
- * ranks than KV heads (with latent attention, than heads), than blocks of the feed-forward, than experts, or than tokens in the
- * vocabulary. */
+ * ranks than KV heads (with latent attention, than heads), than blocks of the feed-forward, than
+ * experts, or than tokens in the vocabulary. */
 enum status model_shard_of(const struct model_hyper *hyper, uint32_t rank, uint32_t ranks,
                            struct model_shard *out, struct error *error);
 

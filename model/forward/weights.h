@@ -53,12 +53,12 @@ struct model_layer {
     const float *sinks;  /* [head_count]; NULL = the model has no sinks. */
     /* [hidden × head_count * dimensions of a value]: head_dim, or latent.value of model_hyper. */
     struct compute_matrix *attention_output;
-    const float *attention_output_bias;      /* [hidden]; NULL except at rank 0. */
-    const float *attention_post_norm;        /* [hidden]; NULL = the model has no post norms. */
+    const float *attention_output_bias; /* [hidden]; NULL except at rank 0. */
+    const float *attention_post_norm;   /* [hidden]; NULL = the model has no post norms. */
     /* [hidden]; attention_norm in a model with `parallel`; NULL = the model has no pre norms. */
     const float *ffn_norm;
-    const float *ffn_norm_bias;              /* [hidden] */
-    const float *ffn_post_norm;              /* [hidden]; NULL = the model has no post norms. */
+    const float *ffn_norm_bias; /* [hidden] */
+    const float *ffn_post_norm; /* [hidden]; NULL = the model has no post norms. */
     /* Feed-forward without experts: [ffn × hidden]; NULL = the layer has experts, or its
      * feed-forward has no gate. */
     struct compute_matrix *gate;

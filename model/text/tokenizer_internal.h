@@ -348,14 +348,14 @@ struct tokenizer {
     bool add_bos;
     bool add_eos;
     bool words_first; /* A word that is a token is not merged from its bytes. */
-    float *scores; /* Only with VOCABULARY_SCORES: scores by id; NULL = another kind. */
+    float *scores;    /* Only with VOCABULARY_SCORES: scores by id; NULL = another kind. */
     /* The four fields below are set only with VOCABULARY_UNIGRAM. */
     double *long_scores; /* Scores by id. */
     bool short_sums;     /* Sums of scores have 32 bits. */
     /* By first byte of tokens: bit i = a token has i + 1 bytes; bit 63 = 64 or more bytes. */
     uint64_t lengths[256];
     double unknown_score; /* Score of a character without a token. */
-    uint32_t unknown; /* The token for a byte without a token. */
+    uint32_t unknown;     /* The token for a byte without a token. */
     bool unknown_fused;
     bool user_blanks; /* User-defined tokens spell a blank as U+2581. */
     bool spm_crosses; /* spm_word_crosses() is true for some token. */
