@@ -6,8 +6,8 @@
 
 #include <stdio.h>
 
-/* The output of `git describe` for the source, in the file that meson.build writes for the program.
- * Empty = the source had no git repository. */
+/* The output of `git describe` for the source; empty = the source had no git repository. Only the
+ * program has this variable, in a file that meson.build writes. */
 extern const char build_info_described[];
 
 /* `commit` is not copied and must stay valid. */

@@ -1,8 +1,6 @@
 /* cores: the number of this host's cores on which the calling thread may run (its CPU affinity).
- * The CPU backend, host/turns.c, server/gateway/machines.c, the benchmarks and the commands `cleave
- * doctor`, `plan` and `profile` call it, to choose a number of threads or to report the number of
- * cores. Any thread; no state. It does not read CPU quotas of control groups, and it pins no thread
- * to a core. */
+ * Callers choose a number of threads by it, or report it. Any thread; no state. It does not read
+ * CPU quotas of control groups, and it pins no thread to a core. */
 #ifndef COMMON_CORES_H
 #define COMMON_CORES_H
 

@@ -1,9 +1,9 @@
 /* counters: the list of all counters and gauges of /metrics, one line each.
  * docs/contributing/add-a-counter.md says how to add a line. Each list is a macro that applies the
- * macro X to every line. transport/message.h and server/api/keys.h declare the fields that hold the
- * values, server/metrics/ renders the families of /metrics, and server/gateway/state.c and
- * server/serve_admin.c write the values of /admin/state. The histograms of /metrics are not here
- * (server/metrics/render.c). Macros only: no values, no functions, no threads.
+ * macro X to every line. The headers that include this one declare the fields that hold the values;
+ * server/metrics/ renders the families of /metrics; the gateway writes the values of /admin/state.
+ * The histograms of /metrics are in server/metrics/. Macros and one constant: no functions, no
+ * threads.
  *
  * Columns; each list says which of them it has:
  *   name    The field. For the gateway: METRICS_ followed by this name.
@@ -214,7 +214,7 @@ enum {
 #define COUNTER_ADD_GAUGE(name)
 #define COUNTER_ADD_STATE(name)
 
-/* The TYPE of each kind in /metrics. */
+/* The text after "# TYPE" in /metrics, for each kind. */
 #define COUNTER_TYPE_COUNTER "counter"
 #define COUNTER_TYPE_GAUGE   "gauge"
 #define COUNTER_TYPE_STATE   "gauge"

@@ -16,7 +16,8 @@ struct digest {
 #define DIGEST_TEXT_BYTES  (2 * SECRET_HASH_BYTES + 1) /* All digits, with a NUL. */
 #define DIGEST_SHORT_BYTES 17                          /* 16 digits for messages, with a NUL. */
 
-/* digest_equal returns true if the digests are equal, digest_is_none if the digest is all zeros. */
+/* digest_equal returns true if the two digests are equal. digest_is_none returns true if the digest
+ * is all zeros. */
 static inline bool digest_equal(const struct digest *a, const struct digest *b)
 {
     return memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;

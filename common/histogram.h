@@ -1,7 +1,7 @@
 /* histogram: counts values in fixed buckets, for the gateway's page /metrics (Prometheus). It also
  * has quantiles of sorted values, for `cleave replay`. A histogram does not keep the values. Its
- * bounds do not change after histogram_init. Not thread-safe: the owner (server/metrics, on the
- * gateway's event loop thread) makes every call on one thread. quantile_of_sorted has no state. */
+ * bounds do not change after histogram_init. Not thread-safe: the owner of a histogram makes every
+ * call on one thread. quantile_of_sorted has no state. */
 #ifndef COMMON_HISTOGRAM_H
 #define COMMON_HISTOGRAM_H
 
@@ -22,8 +22,8 @@ struct histogram {
 /* Empties the histogram and sets `count` bounds (at most HISTOGRAM_BUCKETS): first, first * factor,
  * first * factor² and so on. Requires first > 0 and factor > 1. */
 void histogram_init(struct histogram *h, double first, double factor, uint32_t count);
-/* Adds a bound. A bound that is within 0.1 % of it is replaced. Requires bound > 0, an empty histogram
- * and fewer than HISTOGRAM_BUCKETS bounds. */
+/* Adds a bound, or replaces the bound that differs from `bound` by at most 0.1 %. Requires bound >
+ * 0, an empty histogram, and room for the bound. */
 void histogram_bound_add(struct histogram *h, double bound);
 /* Counts one value. */
 void histogram_add(struct histogram *h, double value);

@@ -4,9 +4,8 @@
  * group, and blocks of all groups come from one pool: a block holds `block_tokens` tokens of each
  * layer of its group.
  *
- * scheduler/, for machines, the gateway and the simulator, counts blocks and memory with these
- * functions. kvcache/, prompt_pool/, token_pool/, machine/executor/ and model/forward/ find the
- * group of a layer or count groups with them. Any thread; no state. They know no block ids
+ * Schedulers and pools count blocks with these functions; the parts that read and write KV find the
+ * group of a layer with them. Any thread; no state. The functions know no block ids
  * (kvcache/kv_tables.h).
  *
  * Span i of a request is its tokens [i * block_tokens, (i + 1) * block_tokens). A group without a
@@ -44,9 +43,9 @@ static inline bool layer_groups_windowed(const struct layer_groups *groups, uint
     return (groups->windowed >> group & 1) != 0;
 }
 
-/* Returns the most layers of [first_layer, last_layer) that a block holds. This is the number of
- * rows in the KV memory of these layers: layers of different groups with the same l / count share a
- * row. */
+/* Returns the number of rows in the KV memory of the layers [first_layer, last_layer): layer l is
+ * in row l / count, counted from the row of first_layer. A block has each row once, and uses the
+ * row if the layer of its group is one of these layers. */
 static inline uint32_t layer_groups_rows(const struct layer_groups *groups, uint32_t first_layer,
                                          uint32_t last_layer)
 {
@@ -69,14 +68,16 @@ uint32_t layer_groups_keep(const struct layer_groups *groups, uint32_t block_tok
  * result of layer_groups_keep. */
 uint32_t layer_groups_blocks(const struct layer_groups *groups, uint32_t spans, uint32_t keep);
 
-/* Returns the KV memory of a request with `tokens` tokens, in tokens: a token has memory in all layers.
- * Of a model with windows, it is the memory of the request's blocks, rounded up; of a model without
- * windows, it is `tokens`. `keep` as above. */
+/* Returns the KV memory of a request with `tokens` tokens. The unit is a token: the memory of one
+ * token in all layers. For a model without windows the result is `tokens`; for a model with windows
+ * it is the memory of the request's blocks, rounded up. `keep` is the result of
+ * layer_groups_keep. */
 uint64_t layer_groups_tokens(const struct layer_groups *groups, uint32_t block_tokens,
                              uint64_t tokens, uint32_t keep);
 
-/* Returns how many of these blocks a request takes if it reads the first blocks in a prefix cache:
- * those of the first `held` spans, and in groups with a window all before span window_held. */
+/* Returns how many of these blocks a request must take if a prefix cache already holds the others:
+ * in groups without a window the blocks of the first `held` spans, in groups with a window the
+ * blocks of all spans before window_held. */
 uint32_t layer_groups_taken(const struct layer_groups *groups, uint32_t spans, uint32_t held,
                             uint32_t window_held, uint32_t keep);
 
@@ -99,8 +100,8 @@ static inline uint32_t layer_groups_answer_first(const struct layer_groups *grou
                                      prompt_tokens - prompt_tokens % block_tokens);
 }
 
-/* Returns the number of blocks, of all groups, of the spans [first, end); in groups with a window, of
- * the spans [window_first, end). */
+/* Returns the number of blocks of all groups: in groups without a window for the spans [first,
+ * end), in groups with a window for the spans [window_first, end). */
 uint32_t layer_groups_between(const struct layer_groups *groups, uint32_t first, uint32_t end,
                               uint32_t window_first);
 

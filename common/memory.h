@@ -1,7 +1,6 @@
-/* memory: how much host memory this process may still use, and how much it uses now. Machines and
- * stage processes report the memory that they use. The gateway's model update, prefault.c, `cleave
- * check`, `cleave doctor` and `cleave profile` read the available memory. Any thread; no state. It
- * allocates and limits nothing, and does not know the memory of GPUs. */
+/* memory: how much host memory this process may still use, and how much it uses now. Any folder may
+ * call it. Any thread; no state. It allocates and limits nothing, and does not know the memory of
+ * GPUs. */
 #ifndef COMMON_MEMORY_H
 #define COMMON_MEMORY_H
 

@@ -1,9 +1,8 @@
 /* options: parses the command line of a subcommand by a table of options (name, type, field, help),
- * and prints the help from the same table. The main function of each subcommand, and of
- * bench-engine and bench-streams, calls it on the main thread; `cleave serve` reads its command
- * line again when it reloads its config. It keeps no state. It does not know the keys of the
- * config: the texts of `--set` are ordinary options, which the subcommand passes to
- * config/config.h.
+ * and prints the help from the same table. Each subcommand, and each benchmark with options, calls
+ * it on the main thread; `cleave serve` reads its command line again when it reloads its config. It
+ * keeps no state. It does not know the keys of the config: the texts of `--set` are ordinary
+ * options, which the subcommand passes to config/config.h.
  *
  * An option is `--name value`, `--name=value`, or `--name` for a flag. A value that begins with
  * "--" needs the form with "=". `--` ends the options. If an option is repeated, the last value
@@ -90,8 +89,9 @@ struct option_table {
 int options_start(const struct option_table *table, int argc, char **argv, void *out);
 
 /* Sets the fields of *out to the default values, then from argv[1] on, then calls the table's
- * check. Requires that the fields of operands are NULL. ST_USAGE: the error names the option, its
- * value and what was wanted; some fields may have been set. */
+ * check. Requires that the fields of operands are NULL and that the counts of OPTION_TEXTS and
+ * OPTION_WHOLES are 0. ST_USAGE: the error names the option, its value and what was wanted; some
+ * fields may have been set. */
 enum status options_read(const struct option_table *table, int argc, char **argv, void *out,
                          struct error *error);
 

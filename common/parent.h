@@ -1,7 +1,7 @@
 /* parent: lets the kernel signal a process when the process that started it ends (its parent). A
- * new child process calls it on its first thread: the children of `cleave doctor`, `cleave profile`
- * and bench-gateway right after fork, and a `cleave machine` that another cleave process started,
- * after exec. No state. It does not start or wait for children (host/child.h starts them). */
+ * new child process calls it on its first thread: right after fork if it runs no other program, or
+ * after exec, as a `cleave machine` that another cleave process started does. No state. It does not
+ * start or wait for children (host/child.h starts them). */
 #ifndef COMMON_PARENT_H
 #define COMMON_PARENT_H
 

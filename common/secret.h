@@ -1,7 +1,6 @@
 /* secret: functions for handling secrets: a hash, a keyed hash and a comparison in constant time
  * (from GnuTLS), random bytes (from the kernel), reading key files, erasing memory, and switching
- * core dumps off. The gateway, machines, host/, membership/, model/file/, transport/, `cleave
- * profile` and `cleave replay` call it. Any thread; no state. It keeps no keys, encrypts nothing
+ * core dumps off. Any folder may call it. Any thread; no state. It keeps no keys, encrypts nothing
  * and does no TLS (transport/ and server/http/ do). */
 #ifndef COMMON_SECRET_H
 #define COMMON_SECRET_H
@@ -57,8 +56,9 @@ enum status secret_file_open(const char *path, size_t bytes_max, int *fd_out, st
 enum status secret_file_read(const char *path, size_t bytes_max, char **text_out, size_t *bytes_out,
                              struct error *error);
 
-/* Reads an API key: the first word of a file, with the checks of secret_file_open. out: the key, at
- * most capacity - 1 bytes. ST_INVALID: the first line has no key. */
+/* Reads an API key: the first word of a file, which must be at the begin of the file, with the
+ * checks of secret_file_open. The whole file has at most capacity - 1 bytes. Returns the errors of
+ * secret_file_read, and ST_INVALID if the file does not begin with a key. */
 enum status secret_word_read(const char *path, char *out, size_t capacity, struct error *error);
 
 #endif

@@ -1,9 +1,8 @@
 /* secret_keys: the cluster keys of a process: one, or several while an operator replaces the key. A
- * process connects with the first key and accepts every key. `cleave serve`, `cleave machine` and
- * `cleave profile` read them from a key file; serve and machine read the file again while they run.
- * host/child.c passes the keys to child processes; transport/ proves and checks them; `cleave
- * doctor` makes keys for its own checks. Any thread; no state. It does not watch the file, and
- * encrypts nothing. */
+ * process connects with the first key and accepts every key. Processes read them from a key file,
+ * or get them from the process that started them (host/child.h); `cleave serve` and `cleave
+ * machine` read the file again when they reload. transport/ proves and checks the keys. Any thread;
+ * no state. It does not watch the file, and encrypts nothing. */
 #ifndef COMMON_SECRET_KEYS_H
 #define COMMON_SECRET_KEYS_H
 
@@ -28,11 +27,11 @@ struct secret_keys {
 /* Sets *out to this one key. */
 void secret_keys_set(struct secret_keys *out, const uint8_t key[SECRET_HASH_BYTES]);
 
-/* Parses the text of a key file. If its first line is a key by itself (64 or more hexadecimal
- * digits, or 44 characters of base64), each line that is not empty must be such a key, and all keys
- * must differ. Otherwise the whole text is one key: at least 32 bytes of any kind. White space at
- * the end of lines and of the text is ignored. A key is the SHA-256 of its line, or of the text.
- * Errors begin with `path`: ST_INVALID, ST_TOO_LARGE. */
+/* Parses the text of a key file. If its first line is a key by itself (64 or a higher even number
+ * of hexadecimal digits, or 44 characters of base64), each line that is not empty must be such a
+ * key, and all keys must differ. Otherwise the whole text is one key: at least 32 bytes of any
+ * kind. White space at the end of lines and of the text is ignored. A key is the SHA-256 of its
+ * line, or of the text. Errors begin with `path`: ST_INVALID, ST_TOO_LARGE. */
 enum status secret_keys_parse(const char *text, size_t bytes, const char *path,
                               struct secret_keys *out, struct error *error);
 /* Reads a key file by secret_file_read (secret.h) and parses it. */

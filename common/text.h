@@ -1,10 +1,9 @@
-/* text: a growing byte buffer with JSON escaping, and a check of UTF-8. The server builds response
- * bodies, server-sent events and the page /metrics in it; events/ and the simulator build lines of
- * the event log; model/answer/ holds the text of answers in it; the HTTP clients of tools/ collect
- * answers in it. An owner that clears and reuses a buffer allocates nothing once the buffer is
- * large enough. After a failed allocation the text is broken: further appends do nothing, so
- * callers check `broken` once, at the end. Not thread-safe: one thread at a time uses a text; the
- * owner may hand it from one thread to another. It parses no JSON and does no I/O. */
+/* text: a growing byte buffer with JSON escaping, and a check of UTF-8. It holds, for example,
+ * response bodies, the page /metrics and lines of the event log. An owner that clears and reuses a
+ * buffer allocates nothing once the buffer is large enough. After a failed allocation the text is
+ * broken: further appends do nothing, so callers check `broken` once, at the end. Not thread-safe:
+ * one thread at a time uses a text; the owner may hand it from one thread to another. It parses no
+ * JSON and does no I/O. */
 #ifndef COMMON_TEXT_H
 #define COMMON_TEXT_H
 
@@ -36,8 +35,8 @@ void text_addf(struct text *text, const char *format, ...) __attribute__((format
  * no such numbers. */
 void text_add_logprob(struct text *text, float logprob);
 /* Appends the data as a JSON string, with quotation marks and escapes. Bytes that are not UTF-8 are
- * replaced by U+FFFD. The first bytes of a character whose other bytes are missing give one U+FFFD
- * together; every other wrong byte gives one of its own. */
+ * replaced by U+FFFD. A character of which the last bytes are missing becomes one U+FFFD, and so
+ * does each other byte that is not UTF-8. */
 void text_add_json_string(struct text *text, const char *data, size_t bytes);
 
 /* Returns the offset of the first byte that is not part of valid UTF-8, or `bytes` if all data is

@@ -24,7 +24,7 @@ struct token_rules {
 };
 
 /* Checks words[0..count) and returns a view. Returns ST_INVALID if a count or a length is wrong, or
- * if a bias is not from -LIMIT_LOGIT_BIAS to LIMIT_LOGIT_BIAS. */
+ * if a bias is not from -LIMIT_LOGIT_BIAS to LIMIT_LOGIT_BIAS; *out then has no rules. */
 enum status token_rules_read(const uint32_t *words, uint32_t count, struct token_rules *out,
                              struct error *error);
 
@@ -38,8 +38,8 @@ struct token_rules_words {
 };
 
 /* Makes the words. `biases` and `forbidden` are as in struct token_rules; `allowed` may have any
- * order and repetitions, and is sorted in place. Returns ST_NO_MEMORY, or ST_TOO_LARGE above
- * LIMIT_RULE_WORDS. */
+ * order and repetitions, and is sorted in place. Returns ST_NO_MEMORY, or ST_TOO_LARGE if a count
+ * is above its limit (common/limits.h); *out then has no rules. */
 enum status token_rules_write(const uint32_t *biases, uint32_t bias_count, uint32_t *allowed,
                               uint32_t allowed_count, const uint32_t *forbidden,
                               uint32_t forbidden_words, struct token_rules_words *out);

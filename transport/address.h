@@ -1,5 +1,5 @@
-/* address: parses "host:port" texts, resolves names, and opens listening TCP sockets. The files of
- * transport/ and server/serve.c call it. No state; any thread. It connects to no address. */
+/* address: parses "host:port" texts, resolves names, and opens listening TCP sockets. Any folder
+ * above transport/ may call it, too. No state; any thread. It connects to no address. */
 #ifndef TRANSPORT_ADDRESS_H
 #define TRANSPORT_ADDRESS_H
 
@@ -36,13 +36,15 @@ struct address_found {
 bool address_numeric(const struct address *address, bool for_listening, struct address_found *out);
 
 /* Finds the socket addresses of a host. May block if the host is a name; resolver_find (resolver.h)
- * does not block. Returns ST_UNREACHABLE if the name is unknown. */
+ * does not block. Returns ST_UNREACHABLE if the look-up fails, for example because the name is
+ * unknown. */
 enum status address_resolve(const struct address *address, bool for_listening,
                             struct address_found *out, struct error *error);
 
 /* Opens a non-blocking TCP socket that listens on "host:port" (port 0 = any free port). Blocks
  * during the look-up if the host is a name. The caller closes *fd_out. bound_out receives the
- * numeric address and the port in use. Errors name the address ("listen on 127.0.0.1:7400: address
+ * numeric address and the port in use. ST_INVALID: not an address. ST_UNREACHABLE: unknown name.
+ * ST_IO: the socket cannot listen. Errors name the address ("listen on 127.0.0.1:7400: address
  * already in use"). */
 enum status address_listen(const char *text, int *fd_out, char bound_out[LIMIT_ADDRESS_BYTES],
                            struct error *error);

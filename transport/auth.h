@@ -5,12 +5,12 @@
  *   connecting ← accepting   AUTH_REPLY   my identity, a nonce, my proof
  *   connecting → accepting   AUTH_PROOF   my proof; then the hand-shake (handshake.h)
  *
- * A proof is an HMAC-SHA-256 with the cluster key that the TLS hand-shake used. It covers the
- * direction, both nonces and both identities (name and role). A proof is valid for one connection
- * and one side only: a replayed or reflected proof is refused. The frames travel inside TLS
- * (tls.h), and a proof also covers a value that only the two ends of this TLS session know
- * (tls_channel_binding). So a proof is useless on any other connection, and all later frames come
- * from the process that gave the proof.
+ * A proof is an HMAC-SHA-256 with the cluster key that the TLS hand-shake used, or later with a new
+ * key that replaces it (AUTH_RENEWED_…). It covers the direction, both nonces and both identities
+ * (name and role). A proof is valid for one connection and one side only: a replayed or reflected
+ * proof is refused. The frames travel inside TLS (tls.h), and a proof also covers a value that only
+ * the two ends of this TLS session know (tls_channel_binding). So a proof is useless on any other
+ * connection, and all later frames come from the process that gave the proof.
  *
  * This part encodes, decodes and computes proofs; ucx_greet.c sends the frames. It does no I/O.
  * Each kind of frame has a fixed size. The decoders are fuzzed. Only files of this folder and tests
@@ -36,8 +36,8 @@ struct auth_side {
 struct auth_exchange {
     struct auth_side connecting;
     struct auth_side accepting;
-    uint8_t channel_binding
-        [TLS_CHANNEL_BINDING_BYTES]; /* Value of tls_channel_binding, equal on both sides. */
+    /* Value of tls_channel_binding, equal on both sides. */
+    uint8_t channel_binding[TLS_CHANNEL_BINDING_BYTES];
 };
 
 /* Which side gives the proof, and when. RENEWED: a proof of a new key, on a connection that is

@@ -1,8 +1,8 @@
 /* doomed: a list of peers that will be disconnected, each with the reason. A peer cannot be
  * disconnected while one of its messages is being handled, because functions on the stack still use
- * it. So it is added to this list, and disconnected later. machine/peers.c,
- * machine/executor/stage_peers.c and stage_writers.c call it on the event loop thread of their
- * process; each list belongs to its caller. It disconnects no peer itself and allocates nothing. */
+ * it. So it is added to this list, and disconnected later. Each list belongs to its caller, which
+ * makes every call on the event loop thread of its process. The list disconnects no peer itself and
+ * allocates nothing. */
 #ifndef TRANSPORT_DOOMED_H
 #define TRANSPORT_DOOMED_H
 
@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-/* Most entries. If the list is full, a peer is not added; its next fault adds it. */
+/* Most entries. If the list is full, a peer is not added; the peer's next fault may add it. */
 #define DOOMED_MAX 16
 
 struct doomed_peer {

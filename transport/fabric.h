@@ -1,12 +1,13 @@
 /* fabric: the part of a transport that moves KV, by UCX or by copies between devices of one host.
  * It owns all UCX objects (with one worker), the region that peers may write, a link for each peer
  * whose region this process writes, and an inbox for each peer that writes into this region. Its
- * only callback is write_wanted: the caller asks for everything else after fabric_progress. The
- * files of transport/ call it, on the one thread that owns the transport. They handle connections,
- * frames and timers.
+ * only callback is write_wanted: the caller asks for everything else after fabric_progress. The one
+ * thread that owns the transport makes every call. It handles no connections, frames or timers
+ * (peers.h).
  *
- * A link writes in one of three ways. It writes from device to device if that is possible.
- * Otherwise the transport that UCX has chosen decides between the other two ways:
+ * A link writes in one of four ways: from device to device if that is possible; over data
+ * connections if UCX does not reach the peer; otherwise by puts or by active messages, as the
+ * transport that UCX has chosen allows:
  *
  * - Device to device (fabric_link_peer.c): both regions are memory of devices of one host, and our
  *   device can open the peer's region. Our device makes the copy, without UCX.
@@ -16,9 +17,8 @@
  *   promise their order, so each message has an epoch: the number of flushes before it. With each
  *   flush, the caller sends the peer a mark: the epoch and the number of its messages. The peer's
  *   inbox reports when all messages of an epoch and of all epochs before it have landed.
- *
- * If UCX does not reach a peer, the caller sends the link's writes over data connections
- * (ucx_data.c).
+ * - Data connections (ucx_data.c): the caller sends the pieces of the writes over TCP. The pieces
+ *   have epochs and marks as active messages do.
  *
  * The region may be a device's memory. If UCX has registered this memory, puts read and write it
  * directly. Otherwise the bytes are staged through pinned host memory (fabric_staging.c): a write
@@ -49,7 +49,8 @@ enum fabric_memory {
 #define FABRIC_PIECE_BYTES_MAX ((size_t)192 << 10)
 
 /* What a peer needs to write into a region. These fields are sent in the hand-shake. The pointers
- * are valid until fabric_close, or in a received address as long as its frame. */
+ * of our own address are valid until fabric_close, those of a received address while its frame
+ * is. */
 struct fabric_address {
     const void *worker; /* UCX worker address. */
     size_t worker_bytes;
@@ -89,7 +90,8 @@ struct fabric_options {
     void *self;
 };
 
-/* Opens UCX, unless options->ucx_tls is "none", and allocates the region. */
+/* Opens UCX and allocates the region. UCX stays closed if options->ucx_tls is "none", or if this
+ * host offers neither shared memory nor RDMA to it. Returns ST_INVALID, ST_IO or ST_NO_MEMORY. */
 enum status fabric_open(const struct fabric_options *options, struct fabric **out,
                         struct error *error);
 void fabric_close(struct fabric *fabric); /* NULL is fine. Links and inboxes become invalid. */
@@ -116,10 +118,10 @@ bool fabric_wait_prepare(struct fabric *fabric);
 /* ---- writing into a peer's region ---- */
 
 /* Opens a link to the peer's region. `token`: token of the inbox that the peer keeps for this
- * process (handshake.h). `own`: the link's writes travel over data connections, even if UCX could
- * reach the peer. */
+ * process (handshake.h). `by_data`: the link's writes travel over data connections, even if UCX
+ * could reach the peer. */
 enum status fabric_link_open(struct fabric *fabric, const struct fabric_address *peer,
-                             uint64_t token, bool own, struct fabric_link **out,
+                             uint64_t token, bool by_data, struct fabric_link **out,
                              struct error *error);
 /* Begins to prove that UCX reaches the peer over a network. The proof is needed because UCX reports
  * an endpoint as open before it has exchanged a byte. Sends a message that the peer's inbox reports
@@ -143,13 +145,13 @@ bool fabric_link_idle(const struct fabric_link *link);
 /* Makes `link` continue the epochs of `before`, which must be idle, because the peer's inbox goes
  * on counting. Call it before the first write of `link`. */
 void fabric_link_epochs_continue(struct fabric_link *link, const struct fabric_link *before);
-/* Returns why the link to a device on this host does not write from device to device; empty = it
- * does, or the peer has no device on this host. */
+/* Returns why the link to a device on this host does not write from device to device; empty = the
+ * link does, or the peer has no device on this host. */
 const char *fabric_link_indirect_reason(const struct fabric_link *link);
-/* For a link from device to device: drops the writes that wait, then waits up to FABRIC_SETTLE_US
- * for the copies that the device has begun. If the device does not finish in time, it is unknown
- * whether these writes land. Call it before other processes can learn that the link is closed. NULL
- * is fine. */
+/* For a link from device to device: drops the writes that wait, then waits up to 200 ms
+ * (FABRIC_SETTLE_US) for the copies that the device has begun. If the device does not finish in
+ * time, it is unknown whether these writes land. Call it before other processes can learn that the
+ * link is closed. NULL is fine. */
 void fabric_link_copies_await(struct fabric_link *link);
 /* Shuts the socket down for sending and closes it. The peer then knows that the writes of this
  * process have ended. -1 is fine. */
@@ -158,8 +160,8 @@ void fabric_writes_end(int fd);
  * mapped our memory, or uses RDMA. *same_host_out: true if the peer is known to be on this host. */
 bool fabric_writes_directly(const struct fabric *fabric, const struct fabric_address *peer,
                             bool *same_host_out);
-/* Returns ST_OK; ST_UNREACHABLE if UCX has reported an error on the link; ST_IO if the device
- * has. */
+/* Returns ST_OK; ST_UNREACHABLE if UCX has reported an error on the link; ST_IO if a device copy
+ * has failed. */
 enum status fabric_link_failed(const struct fabric_link *link, struct error *error);
 
 /* ---- links over data connections ---- */
@@ -195,9 +197,9 @@ void fabric_link_write(struct fabric_link *link, const void *local, size_t bytes
 bool fabric_link_flush(struct fabric_link *link, uint64_t cookie, struct fabric_mark *mark_out);
 /* Completes the flush of an epoch. Returns ST_INVALID if no flush waits for this epoch. */
 enum status fabric_link_confirm(struct fabric_link *link, uint32_t epoch);
-/* Takes the oldest flush if it is done; any = true: even if it is not done. Returns false if no
- * flush was taken. Flushes are taken in the order of the calls of fabric_link_flush. */
-bool fabric_link_flushed(struct fabric_link *link, bool any, uint64_t *cookie_out);
+/* Takes the oldest flush if it is done; with `unfinished_too`, even if it is not done. Returns
+ * false if no flush was taken. Flushes are taken in the order of the calls of fabric_link_flush. */
+bool fabric_link_flushed(struct fabric_link *link, bool unfinished_too, uint64_t *cookie_out);
 
 /* ---- what a peer writes into our region ---- */
 
@@ -215,9 +217,9 @@ void fabric_inbox_write(struct fabric_inbox *inbox, const struct fabric_piece *p
 /* Returns true if the received data that waits for the device has reached its limit: the caller
  * must not read from data connections until the fabric has made progress. */
 bool fabric_inboxes_full(const struct fabric *fabric);
-/* Waits up to FABRIC_SETTLE_US for received data to land in the device. If the device does not
- * finish in time, it is unknown whether the data lands. Until the next fabric_progress, no further
- * data of the inbox lands. NULL is fine. */
+/* Waits up to 200 ms (FABRIC_SETTLE_US) for received data to land in the device. If the device does
+ * not finish in time, it is unknown whether the data lands. Until the next fabric_progress, no
+ * further data of the inbox lands. NULL is fine. */
 void fabric_inbox_copies_await(struct fabric_inbox *inbox);
 /* Returns the number that the peer puts into each message for this inbox. */
 uint64_t fabric_inbox_token(const struct fabric_inbox *inbox);

@@ -72,15 +72,15 @@ struct fabric_slab {
 struct fabric_slot {
     struct fabric_slot *next; /* Next in the free list. */
     struct fabric *fabric;
-    uint8_t *memory; /* FABRIC_PIECE bytes */
-    size_t used;
+    uint8_t *memory;   /* FABRIC_PIECE bytes */
+    size_t used_bytes; /* Bytes of `memory` that are taken, from its start. */
     uint32_t users;
 };
 
 /* A copy that was given to the device. */
 struct fabric_copy {
-    int64_t at_us;
-    uint64_t number;
+    int64_t begun_us;         /* Time at which the device got the copy. */
+    uint64_t number;          /* The device's number of the copy. */
     struct fabric_slot *slot; /* NULL = a copy to another device. */
     uint8_t *memory;          /* The copy's place in the slot. */
     size_t bytes;
@@ -138,7 +138,7 @@ struct fabric_selection {
 struct fabric {
     ucp_context_h context; /* NULL = UCX is not open; then `worker` is NULL, too. */
     ucp_worker_h worker;
-    ucp_mem_h memory;
+    ucp_mem_h memory; /* UCX's registration of the region; NULL = not registered. */
     void *region;
     uint64_t region_bytes;
     bool encrypted;        /* Data connections are encrypted. */
@@ -293,6 +293,7 @@ void fabric_link_data_close(struct fabric_link *link); /* The link closes. */
 /* Queues a write or a flush behind the earlier writes that wait for the device. */
 void fabric_link_stage(struct fabric_link *link, const struct staged_write *write);
 bool fabric_link_pump(struct fabric_link *link); /* Begins copies until the slots are full. */
+/* Sends the data of a finished copy; `copy` NULL = the copy failed. */
 void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy);
 void fabric_link_unstage(struct fabric_link *link); /* The link closes. */
 bool fabric_link_failing(const struct fabric_link *link);
@@ -347,7 +348,7 @@ void fabric_staging_tick(struct fabric *fabric);
 /* Returns true if the received data that waits for the device has reached its limit, so that UCX
  * must not deliver more. */
 bool fabric_staging_full(const struct fabric *fabric);
-/* Removes a link or an inbox that closes from all copies. One of them may be NULL. */
+/* Removes from all copies the link or the inbox that closes. The other argument is NULL. */
 void fabric_staging_forget(struct fabric *fabric, const struct fabric_link *link,
                            const struct fabric_inbox *inbox);
 

@@ -117,7 +117,7 @@ static bool link_connect(struct fabric_link *link, const struct fabric_address *
 }
 
 enum status fabric_link_open(struct fabric *fabric, const struct fabric_address *peer,
-                             uint64_t token, bool own, struct fabric_link **out,
+                             uint64_t token, bool by_data, struct fabric_link **out,
                              struct error *error)
 {
     struct fabric_link *link = calloc(1, sizeof(*link));
@@ -135,7 +135,7 @@ enum status fabric_link_open(struct fabric *fabric, const struct fabric_address 
     }
     link->next = fabric->links;
     fabric->links = link;
-    if (own || (!fabric_link_import(link, peer) && !link_connect(link, peer)))
+    if (by_data || (!fabric_link_import(link, peer) && !link_connect(link, peer)))
         link_data(link);
     *out = link;
     return ST_OK;
@@ -566,12 +566,12 @@ enum status fabric_link_confirm(struct fabric_link *link, uint32_t epoch)
     return ST_OK;
 }
 
-bool fabric_link_flushed(struct fabric_link *link, bool any, uint64_t *cookie_out)
+bool fabric_link_flushed(struct fabric_link *link, bool unfinished_too, uint64_t *cookie_out)
 {
     if (link->count == 0)
         return false;
     const struct link_flush *flush = &link->flushes[link->first % link->capacity];
-    if (!flush->done && !any)
+    if (!flush->done && !unfinished_too)
         return false;
     *cookie_out = flush->cookie;
     link->first++;

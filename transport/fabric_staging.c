@@ -92,8 +92,8 @@ uint8_t *fabric_slot_memory(struct fabric *fabric, struct fabric_slot **slot, si
     assert(bytes <= FABRIC_PIECE);
     /* Its only user is the caller, so it can be filled again. */
     if (*slot != NULL && (*slot)->users == 1)
-        (*slot)->used = 0;
-    if (*slot == NULL || (*slot)->used + bytes > FABRIC_PIECE) {
+        (*slot)->used_bytes = 0;
+    if (*slot == NULL || (*slot)->used_bytes + bytes > FABRIC_PIECE) {
         fabric_slot_drop(*slot);
         *slot = NULL;
         if (staging->free_slots == NULL && !chunk_take(fabric))
@@ -101,10 +101,10 @@ uint8_t *fabric_slot_memory(struct fabric *fabric, struct fabric_slot **slot, si
         *slot = staging->free_slots;
         staging->free_slots = (*slot)->next;
         (*slot)->users = 1;
-        (*slot)->used = 0;
+        (*slot)->used_bytes = 0;
     }
-    uint8_t *memory = (*slot)->memory + (*slot)->used;
-    (*slot)->used += (bytes + 63) / 64 * 64;
+    uint8_t *memory = (*slot)->memory + (*slot)->used_bytes;
+    (*slot)->used_bytes += (bytes + 63) / 64 * 64;
     return memory;
 }
 
@@ -159,12 +159,12 @@ static enum status copy_queued(struct fabric *fabric, enum device_direction dire
     if (copies->count == 0)
         copies->first = number;
     assert(number == copies->first + copies->count);
-    copy.at_us = clock_now_us(&clock_system);
+    copy.begun_us = clock_now_us(&clock_system);
     copy.number = number;
     if (copy.slot != NULL)
         copy.slot->users++;
     if (copies->count++ == 0)
-        copies->busy_since_us = copy.at_us;
+        copies->busy_since_us = copy.begun_us;
     *copy_at(copies, number) = copy;
     return ST_OK;
 }
@@ -304,7 +304,7 @@ void fabric_staging_tick(struct fabric *fabric)
     for (int i = 0; i < DEVICE_DIRECTIONS; i++) {
         struct fabric_copies *copies = &staging->copies[i];
         for (uint64_t n = copies->first; n < copies->first + copies->count; n++)
-            if (copy_at(copies, n)->at_us < before_us)
+            if (copy_at(copies, n)->begun_us < before_us)
                 copy_fail(copy_at(copies, n), text);
     }
 }

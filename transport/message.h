@@ -2,10 +2,9 @@
  * encoding. The bytes of a message are a header, then the struct of its kind as it is in memory up
  * to its first pointer (little-endian, without hidden padding), then its arrays. The tables in
  * message.c hold the range of every field; one encoder and one decoder work from them
- * (message_layout.h). The decoder checks every length and range before it reads, and is fuzzed.
- * machine/ (peers.c, constraints.c), server/gateway/connections.c and bench-gateway encode and
- * decode messages; token_pool/ and prompt_pool/ build TOKENS, and server/gateway/requests.c reads
- * them. It does no I/O (transport.h) and keeps no state: any thread may call it.
+ * (message_layout.h). The decoder checks every length and range before it reads, and is fuzzed. *
+ * Machines and gateways encode and decode messages. It does no I/O (transport.h) and keeps no
+ * state: any thread may call it.
  *
  * Any change of a struct of this header needs a new TRANSPORT_PROTOCOL_VERSION.
  *
@@ -178,8 +177,9 @@ struct message_reserved {
     /* Number of first spans of the prompt (common/layer_groups.h) whose KV the machine already has
      * in layers without a window. */
     uint32_t held_span_count;
-    /* Number of ids in `blocks`: the blocks of the prompt after the first held_span_count spans, layer
-     * group after layer group; in groups with a window, those of the spans from window_first on. */
+    /* Number of ids in `blocks`: the blocks of the prompt after the first held_span_count spans,
+     * layer group after layer group; in groups with a window, those of the spans from window_first
+     * on. */
     uint32_t block_count;
     /* Path of the request through the machine's stages (struct message_stage.paths). */
     uint32_t path;
@@ -262,10 +262,11 @@ struct message_kv_ready {
     uint32_t first_token;
 };
 
-/* The KV of the prompt's first `tokens` tokens is complete. From a prompt machine to a gateway: on
- * the prompt machine. From a prompt machine to a token machine: on the token machine, in all
- * layers; the token machine then sends the message to the gateway, too. If the other machine is
- * lost, this part of the prompt is not computed again. */
+/* The KV of the prompt's first `tokens` tokens is complete. If a prompt machine sends the message
+ * to a gateway, the KV is complete on the prompt machine. If a prompt machine sends it to a token
+ * machine, the KV is complete on the token machine, in all layers; the token machine then sends the
+ * message to the gateway, too. If one of the two machines is lost, the KV on the other one need not
+ * be computed again. */
 struct message_progress {
     struct message_request request;
     uint32_t tokens; /* A multiple of the tokens of a block. */
@@ -476,8 +477,8 @@ struct message {
     };
 };
 
-/* A growing buffer for one message. Reuse it: once the buffer is large enough, encoding allocates
- * nothing. */
+/* A growing buffer for one message; all zeros = empty. Reuse it: once the buffer is large enough,
+ * encoding allocates nothing. */
 struct message_buffer {
     uint8_t *data;
     size_t bytes;
@@ -488,11 +489,13 @@ struct message_buffer {
 void message_buffer_done(struct message_buffer *buffer);
 
 /* Replaces the buffer's content with any kind of message except MESSAGE_TOKENS. Returns ST_INVALID
- * if a field is out of range, ST_NO_MEMORY if the buffer cannot grow. */
+ * if a field is out of range, ST_TOO_LARGE if the message would exceed LIMIT_MESSAGE_BYTES,
+ * ST_NO_MEMORY if the buffer cannot grow. */
 enum status message_encode(const struct message *message, struct message_buffer *buffer);
 
 /* Begin a MESSAGE_TOKENS, and add one token. message_tokens_add returns ST_TOO_LARGE if the message
- * is full: send the message and begin another one. */
+ * is full: send the message and begin another one. ST_INVALID = a field is out of range;
+ * ST_NO_MEMORY = the buffer cannot grow. */
 void message_tokens_begin(struct message_buffer *buffer);
 enum status message_tokens_add(struct message_buffer *buffer, const struct message_token *token);
 

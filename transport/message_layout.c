@@ -1,4 +1,4 @@
-/* message_layout_of_kind: the encoder, the decoder and the checker of all messages. See
+/* message_layout: the encoder, the decoder and the checker of all messages. See
  * message_layout.h. */
 #include "transport/message_layout.h"
 

@@ -1,8 +1,7 @@
-/* message_layout_of_kind: tables that describe the structs of messages, and the functions that work
- * from them. They encode all messages except TOKENS (message_tokens_add), and decode and check all
- * messages. message.c also checks messages before they are sent; stage_message.c does not.
- * message.c, stage_message.c and tests call the functions; other files use message.h and
- * stage_message.h.
+/* message_layout: tables that describe the structs of messages, and the functions that work from
+ * them. They encode all messages except TOKENS (message_tokens_add), and decode and check all
+ * messages. message.c also checks messages before they are sent; stage_message.c does not. Only
+ * these two files and tests call the functions; other files use message.h and stage_message.h.
  *
  * The bytes of a message are a struct wire_header, the struct of its kind up to the first pointer,
  * then its arrays in the order of the table. Arrays with 64-bit members come first and are
@@ -110,8 +109,8 @@ struct message_layout {
     {#name, offsetof(struct type, name), offsetof(struct type, number),                            \
      sizeof(((struct type *)0)->name[0]), (layout)}
 
-/* Initialisers for a message_layout_of_kind. SIZE = a struct without pointers; UP_TO = the part of
- * a struct before its first pointer; RULES and ARRAYS = the tables. */
+/* Initialisers for a struct message_layout. SIZE = a struct without pointers; UP_TO = the part of a
+ * struct before its first pointer; RULES and ARRAYS = the tables. */
 #define SIZE(type)         .bytes = sizeof(struct type)
 #define UP_TO(type, first) .bytes = offsetof(struct type, first)
 #define LENGTH(table)      (sizeof(table) / sizeof((table)[0]))
@@ -138,7 +137,8 @@ const void *message_take(struct message_reader *reader, size_t bytes, const char
 enum status message_range_check(const struct message_reader *reader, const char *field,
                                 int64_t value, int64_t low, int64_t high);
 
-/* Checks one struct, at `from`, by the rules of its layout. Returns ST_INVALID with the field. */
+/* Checks one struct, at `from`, by the rules of its layout. Returns ST_INVALID with an error that
+ * names the field. */
 enum status message_rules_check(struct message_reader *reader, const struct message_layout *layout,
                                 const void *from);
 
@@ -153,7 +153,7 @@ enum status message_write(const struct message_layout *layout, uint32_t kind, co
 
 /* Reads and checks a message of any kind for which `layout_of` returns a layout. Requires that
  * `data` is aligned to 8 bytes. `message` receives the struct of the kind; its arrays point into
- * `data`. Returns ST_INVALID. */
+ * `data`. Returns ST_INVALID for a message that is not valid. */
 enum status message_read(const struct message_layout *(*layout_of)(uint32_t kind),
                          const uint8_t *data, size_t bytes, void *message, struct error *error);
 

@@ -1,9 +1,8 @@
 /* peer_user: a struct that a process of a machine stores as the `user` of each of its connections
  * (transport_peer_user). It holds the kind of the peer, and the object that represents the peer.
  * The event functions of the process choose the handler by the kind; the handler finds its object.
- * The files of machine/, prompt_links.c and kv_targets.c set and read it on the event loop thread
- * that owns the transport. The gateway does not use it: it stores another struct as `user`. It owns
- * neither the peer nor the object. */
+ * Only the event loop thread that owns the transport sets and reads it. The gateway does not use
+ * it: it stores another struct as `user`. It owns neither the peer nor the object. */
 #ifndef TRANSPORT_PEER_USER_H
 #define TRANSPORT_PEER_USER_H
 

@@ -133,7 +133,7 @@ struct ucx {
     int epoll_fd, listen_fd, timer_fd, more_fd, device_fd;
     bool work_signalled; /* more_fd is readable (ucx_work_signal). */
     bool listen_paused, in_progress;
-    bool timer_runs, timer_expired; /* ticking: the timer runs. tick: the timer has expired. */
+    bool timer_runs, timer_expired; /* timer_expired: deadlines must be checked. */
     int64_t now_us;
 };
 
@@ -258,17 +258,17 @@ size_t data_connection_frame_bytes_max(void);
 /* Returns false while the data connection must not be read, because too much received data waits
  * for the device. */
 bool data_connection_may_receive(const struct peer *peer);
-void data_connection_received(
-    struct peer *peer); /* Call it when all received data has been read. */
+/* Call it when all received data has been read. */
+void data_connection_received(struct peer *peer);
 /* Sends writes that wait for a data connection. Returns true if it sent any. */
 bool data_connections_send(struct peer *peer);
 
 /* Queues a frame. On an error other than a full queue for FRAME_MESSAGE, the peer is marked as
  * failing. */
 enum status peer_send(struct peer *peer, enum frame_kind kind, const void *data, size_t bytes);
-/* Opens the link for writing to the peer. `own`: over data connections. On an error returns NULL
- * and marks the peer as failing. */
-struct fabric_link *peer_link_open(struct peer *peer, bool own);
+/* Opens the link for writing to the peer. `by_data`: over data connections. On an error returns
+ * NULL and marks the peer as failing. */
+struct fabric_link *peer_link_open(struct peer *peer, bool by_data);
 /* Returns the link for writing to the peer, opened on first use. Returns NULL if the peer is
  * failing. */
 struct fabric_link *peer_link(struct peer *peer);

@@ -38,7 +38,7 @@ enum stage_message_kind {
     STAGE_FLUSH,       /* Answer FLUSHED when all KV written for this request is at the target. */
     STAGE_FLUSHED,     /* Answer to FLUSH. */
     STAGE_WRITER,      /* A machine that writes KV has connected to this process, or is gone. */
-    STAGE_LOAD,        /* Counters of the process (PROCESS_COUNTERS). */
+    STAGE_LOAD,        /* Counters of the process (struct message_process). */
     /* The id by which the ranks of a stage find each other. Rank 0 sends it to the head, which
      * sends it to all ranks. */
     STAGE_GROUP,
@@ -101,9 +101,9 @@ struct stage_sequence {
     uint32_t adapter; /* As in struct compute_sequence. */
 };
 
-/* KV of a sequence to be written to a target: spans first_span to first_span + span_count - 1 of its table; of
- * these, in layers without a window only those from full_first on, in layers with a window only
- * those from window_first on. */
+/* KV of a sequence that is written to a target: spans first_span to first_span + span_count - 1 of
+ * the sequence's table. Spans before full_first are not written in layers without a window, spans
+ * before window_first are not written in layers with a window. */
 struct stage_push {
     uint64_t cookie;     /* Number by which the head knows the request in FLUSHED. */
     uint64_t request;    /* Id of the request, which each write names. */
@@ -176,11 +176,11 @@ struct stage_context {
 };
 
 struct stage_job {
-    uint64_t serial;
-    uint32_t slot;
-    uint32_t path;
-    uint32_t row_count;
-    uint32_t turn_us;
+    uint64_t serial;    /* Number of the job, which ACTIVATIONS, POOLED and DONE repeat. */
+    uint32_t slot;      /* Batch slot. */
+    uint32_t path;      /* Path of the batch through the stages. */
+    uint32_t row_count; /* Tokens of the batch. */
+    uint32_t turn_us;   /* See struct engine_job (machine/executor/engine.h). */
     uint32_t sequence_count;
     uint32_t push_count;
     uint32_t sample_count; /* 0 for every stage except the last. */
@@ -322,9 +322,9 @@ struct stage_message {
 enum status stage_message_encode(const struct stage_message *message,
                                  struct message_buffer *buffer);
 
-/* Decodes like message_decode. Also checks sums over the arrays of a JOB (rows and new block ids of
- * the sequences, blocks of the pushes, rows of the scores) and the index of a sequence in each
- * push. */
+/* Decodes like message_decode. Of a JOB it also checks the sums over the arrays (rows and new block
+ * ids of the sequences, blocks of the pushes, rows of the scores), the indices of sequences and
+ * rows, and that the rows of the samples ascend. */
 enum status stage_message_decode(const uint8_t *data, size_t bytes, struct stage_message *out,
                                  struct error *error);
 

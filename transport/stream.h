@@ -74,9 +74,11 @@ struct stream_parts {
  * stream_flush, so that one packet carries several small frames. */
 enum status stream_send_parts(struct stream *stream, const struct stream_parts *parts, bool later,
                               struct error *error);
+/* Returns the number of bytes that wait to be sent, encrypted if TLS is used. */
 size_t stream_queued_bytes(const struct stream *stream);
 /* Sends queued bytes. Call it after EPOLLOUT, and after stream_send_parts with `later`. */
 enum status stream_flush(struct stream *stream, struct error *error);
+/* Returns true if bytes wait to be sent. */
 bool stream_wants_write(const struct stream *stream);
 /* Returns true if the other side has begun TLS although this side has not. */
 bool stream_sees_tls(const struct stream *stream);
@@ -85,7 +87,8 @@ bool stream_sees_tls(const struct stream *stream);
  * arrived, ST_UNREACHABLE if the connection is closed or reset, ST_INVALID if the next frame has
  * more than payload_max bytes of payload, ST_NO_MEMORY. */
 enum status stream_receive(struct stream *stream, size_t payload_max, struct error *error);
-/* Returns true if the peer has closed the connection; frames may be left in the buffer. */
+/* Returns true if the peer has closed the connection, or the connection has failed; frames may be
+ * left in the buffer. */
 bool stream_ended(const struct stream *stream);
 /* Takes the next complete frame out of the buffer. Returns false if the buffer has no complete
  * frame. The payload is 8-byte aligned and valid until the next stream_receive. */

@@ -52,7 +52,7 @@ void transport_disconnect(struct transport *t, struct transport_peer *peer)
 
 void transport_metadata_hash_set(struct transport *t, uint64_t metadata_hash)
 {
-    t->ops->expect(t->impl, metadata_hash);
+    t->ops->metadata_hash_set(t->impl, metadata_hash);
 }
 
 enum status transport_keys_set(struct transport *t, const struct secret_keys *keys,

@@ -8,12 +8,10 @@
  * docs/transport.md explains why a connection has two channels. A transport without a region, such
  * as the gateway's, does not open UCX.
  *
- * Its callers: machine/ (the machine and its stage processes), kvcache/ and prompt_pool/ in a
- * machine; server/gateway/connections.c in the gateway; `cleave profile` and `cleave doctor`, which
- * measure with it; and bench-gateway, which simulates machines. One event loop thread owns a
- * transport and makes every call. Callbacks run only inside transport_progress. The transport does
- * not interpret messages (message.h does) and makes no decision about requests: a write of KV is an
- * offset and a size in a region. */
+ * Machines, stage processes and the gateway each have one. One thread, usually an event loop,
+ * owns a transport and makes every call. Callbacks run only inside transport_progress. The
+ * transport does not interpret messages (message.h does) and makes no decision about requests: a
+ * write of KV is an offset and a size in a region. */
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
 
@@ -29,8 +27,8 @@
 #include <stdint.h>
 
 /* Raise the first number when a struct of a message changes. A new counter raises the version by
- * itself, because COUNTERS_SENT is the number of counters that messages contain. 38 was this number
- * in version 15. */
+ * itself, because COUNTERS_SENT is the number of counters that messages contain. The second number,
+ * 38, never changes. */
 #define TRANSPORT_PROTOCOL_VERSION (23 + COUNTERS_SENT - 38)
 
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
@@ -170,14 +168,15 @@ struct transport_copy_counts {
 /* The memory of our region, and the copies made so far. */
 struct transport_memory {
     enum transport_memory_way way;
-    /* Why the way is not TRANSPORT_WAY_DIRECT, or why peers cannot open the region; else empty. */
+    /* For device memory: why the way is not TRANSPORT_WAY_DIRECT, or why peers cannot open the
+     * region. Otherwise empty. */
     char why[128];
     /* Indexed by enum device_direction. */
     struct transport_copy_counts copy_counts[DEVICE_DIRECTIONS];
 };
 
-/* An implementation. The functions below with the names transport_… call these functions and
- * describe them. */
+/* An implementation. Each function is described at the function transport_… of the same name
+ * below. */
 struct transport_ops {
     const char *name;
     enum status (*open)(const struct transport_options *options, void **impl_out,
@@ -195,7 +194,7 @@ struct transport_ops {
     void *(*region)(void *impl);
     int (*fd)(void *impl);
     void (*progress)(void *impl);
-    void (*expect)(void *impl, uint64_t metadata_hash);
+    void (*metadata_hash_set)(void *impl, uint64_t metadata_hash);
     void (*memory)(void *impl, struct transport_memory *out);
     bool (*writes_await)(void *impl, struct transport_peer *peer);
     enum status (*keys_set)(void *impl, const struct secret_keys *keys, struct error *error);

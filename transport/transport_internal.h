@@ -26,8 +26,8 @@ struct transport_peer {
 };
 
 /* Compares two identities. Returns ST_OK, or ST_MISMATCH with a text that names the field and both
- * values, those of `first` before those of `second`. To have the same text in both logs, one side
- * calls it and sends the text to the other side. */
+ * values, those of `first` before those of `second`. Only one side calls it, and sends the text to
+ * the other side, so that both logs have the same text. */
 enum status transport_identity_check(const struct transport_identity *first,
                                      const struct transport_identity *second, struct error *error);
 

@@ -447,7 +447,7 @@ static void ucx_progress(void *impl)
     ucx->in_progress = false;
 }
 
-static void ucx_expect(void *impl, uint64_t metadata_hash)
+static void ucx_metadata_hash_set(void *impl, uint64_t metadata_hash)
 {
     struct ucx *ucx = impl;
     ucx->options.identity.metadata_hash = metadata_hash;
@@ -473,7 +473,7 @@ const struct transport_ops transport_ucx = {
     .region = ucx_region,
     .fd = ucx_fd,
     .progress = ucx_progress,
-    .expect = ucx_expect,
+    .metadata_hash_set = ucx_metadata_hash_set,
     .memory = ucx_memory,
     .writes_await = ucx_writes_await,
     .keys_set = ucx_keys_change,

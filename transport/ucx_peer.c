@@ -343,7 +343,7 @@ void peer_socket_ready(struct peer *peer, uint32_t epoll_events)
 
 /* ---- what UCX did, time, and the end ---- */
 
-struct fabric_link *peer_link_open(struct peer *peer, bool own)
+struct fabric_link *peer_link_open(struct peer *peer, bool by_data)
 {
     struct error error;
     /* A peer that has closed this connection may have freed its memory. UCX 1.13 crashes when it
@@ -355,7 +355,7 @@ struct fabric_link *peer_link_open(struct peer *peer, bool own)
         return NULL;
     }
     enum status status = fabric_link_open(peer->ucx->fabric, &peer->hello_fields.address,
-                                          peer->hello_fields.token, own, &peer->link, &error);
+                                          peer->hello_fields.token, by_data, &peer->link, &error);
     if (status != ST_OK) {
         /* The other side may believe that the connection is up. */
         peer_refuse(peer, status, &error);

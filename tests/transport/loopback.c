@@ -526,7 +526,7 @@ uint64_t transport_loopback_landed_bytes(struct transport *t)
     return ((struct loop *)t->impl)->landed_bytes;
 }
 
-static void loop_expect(void *impl, uint64_t metadata_hash)
+static void loop_metadata_hash_set(void *impl, uint64_t metadata_hash)
 {
     struct loop *loop = impl;
     loop->options.identity.metadata_hash = metadata_hash;
@@ -563,7 +563,7 @@ const struct transport_ops transport_loopback = {
     .region = loop_region,
     .fd = loop_fd,
     .progress = loop_progress,
-    .expect = loop_expect,
+    .metadata_hash_set = loop_metadata_hash_set,
     .memory = loop_memory,
     .writes_await = loop_writes_await,
     .keys_set = loop_keys_set,
