@@ -1,10 +1,10 @@
 /* batch_record: a list of the requests that a machine is computing now. Another process can read
- * the list after the machine's process has died. The gateway's launcher creates one record for each
- * local machine that it starts (server/fleet/launcher.c) and reads the record when the process has
- * ended. The machine writes the record when a batch starts and ends (machine/batch.c), on its event
- * loop thread. The record is memory that both processes share. So it survives the machine's
- * process, and writing costs no system call. The reader trusts nothing that the machine has
- * written. Machines on other hosts have no record. */
+ * the list after the machine's process has died. The gateway's launcher (server/fleet/launcher.h)
+ * creates one record for each local machine that it starts, and reads the record when the process
+ * has ended. The machine writes the record when a batch starts and ends, on its event loop thread.
+ * The record is memory that both processes share. So it survives the machine's process, and writing
+ * costs no system call. The reader trusts nothing that the machine has written. Machines on other
+ * hosts have no record. */
 #ifndef HOST_BATCH_RECORD_H
 #define HOST_BATCH_RECORD_H
 

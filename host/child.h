@@ -1,10 +1,9 @@
-/* child: starts `cleave machine` processes: the local machines of `cleave serve`
- * (server/fleet/launcher.c) and the local stage processes of a machine
- * (machine/executor/pipeline.c). Both call it on their event loop thread. It keeps no state. The
- * child gets its config in a memory file and the cluster's keys in a pipe, in which new keys can
- * follow. On another pipe the child reports the address at which it listens ("ready ADDRESS"), or
- * why it cannot start ("failed REASON"). This part does not watch, restart or stop the process: the
- * caller does, with the pidfd. It does not end the child when the parent dies: the child does
+/* child: starts `cleave machine` processes: the local machines of `cleave serve` and the local
+ * stage processes of a machine. The parent calls it on its event loop thread. It keeps no state.
+ * The child gets its config in a memory file and the cluster's keys in a pipe, in which new keys
+ * can follow. On another pipe the child reports the address at which it listens ("ready ADDRESS"),
+ * or why it cannot start ("failed REASON"). This part does not watch, restart or stop the process:
+ * the caller does, with the pidfd. It does not end the child when the parent dies: the child does
  * (common/parent.h). */
 #ifndef HOST_CHILD_H
 #define HOST_CHILD_H
@@ -40,9 +39,10 @@ struct child_process {
     int keys_fd;  /* For child_keys_send; -1 = the child has no keys. */
 };
 
-/* Exit status of a machine whose device failed, or one of whose stage processes crashed. */
+/* Exit status of a machine if its device has failed, or if one of its stage processes has
+ * crashed. */
 #define CHILD_EXIT_CRASHED 70
-/* Exit status of a machine one of whose stage processes was killed from outside. */
+/* Exit status of a machine if one of its stage processes was killed from outside. */
 #define CHILD_EXIT_KILLED 71
 
 /* Returns true if the process ended by an error of its own: by a signal such as SIGSEGV or SIGABRT,
@@ -62,9 +62,9 @@ enum status child_start(const struct child_spec *spec, struct child_process *out
 
 /* Sends new cluster keys to the child, without waiting. Returns ST_IO on failure. */
 enum status child_keys_send(int keys_fd, const struct secret_keys *keys);
-/* For the child, which calls it on its main thread (machine/keys.c): reads keys that the parent has
- * sent. wait = wait until keys arrive. Returns ST_IN_PROGRESS if none have arrived, ST_UNREACHABLE
- * if the parent has closed the pipe, ST_IO. */
+/* For the child, which calls it on its main thread: reads keys that the parent has sent. `wait`:
+ * waits until keys arrive. Returns ST_IN_PROGRESS if none have arrived, ST_UNREACHABLE if the
+ * parent has closed the pipe, ST_IO. */
 enum status child_keys_receive(int keys_fd, bool wait, struct secret_keys *keys_out);
 
 /* Called by the child, on its main thread: reports why it ends before it listens. Does nothing if
@@ -87,7 +87,8 @@ enum child_line_kind { CHILD_NOT_YET, CHILD_READY, CHILD_FAILED, CHILD_CLOSED, C
  *   CHILD_READY     *text_out points to the address, which is in *line.
  *   CHILD_FAILED    *text_out points to the reason, which is in *line.
  *   CHILD_CLOSED    The pipe has ended before a complete line; the process has probably ended.
- *   CHILD_NONSENSE  The child sent another line, which is in line->text. */
+ *   CHILD_NONSENSE  The child sent another line, or a line that is too long; it is in line->text.
+ */
 enum child_line_kind child_line_read(int ready_fd, struct child_line *line, const char **text_out);
 
 #endif

@@ -4,11 +4,10 @@
  * caches hold the wrong machine's weights.
  *
  * The gateway's launcher calls turns_create. Each process that computes joins with turns_open, on
- * its event loop thread (machine/process.c); its engine (machine/executor/engine.c) asks for turns
- * and ends them. The state is in memory that all these processes share. There is no central
- * process: each process that asks for a turn or ends one also grants the next turns. Turns are
- * granted in the order in which they were asked for, each as soon as the machine's threads fit on
- * the free cores.
+ * its event loop thread; its engine (machine/executor/engine.h) asks for turns and ends them. The
+ * state is in memory that all these processes share. There is no central process: each process that
+ * asks for a turn or ends one also grants the next turns. Turns are granted in the order in which
+ * they were asked for, each as soon as the machine's threads fit on the free cores.
  *
  * While the machines' threads do not all fit on the cores, the thread of a machine with one thread
  * is pinned to the core of its turn. Otherwise the kernel may wake it on a busy core. This requires

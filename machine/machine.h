@@ -62,8 +62,9 @@ int machine_turn(struct machine *m);
 
 /* For a machine with stages: machine_ready returns true when all stage processes are ready; until
  * then the caller keeps calling machine_turn. machine_failure returns an error when the machine
- * cannot continue, for example because a stage process is gone. A machine without stages is always
- * ready and never lost. */
+ * cannot continue, for example because a stage process is gone. For a machine without stages,
+ * machine_ready always returns true; if its device fails, the process ends without
+ * machine_failure. */
 bool machine_ready(const struct machine *m);
 enum status machine_failure(const struct machine *m, struct error *error);
 
@@ -84,7 +85,7 @@ bool machine_stopped(const struct machine *m);
 /* Checks the bookkeeping of the block pool and of the prefix cache. Returns false, with the
  * contradiction in *error, if it is wrong. */
 bool machine_kv_check(const struct machine *m, struct error *error);
-/* The hashes that member.c registers in etcd. */
+/* Return the hashes that the machine registers in etcd (member.h). */
 uint64_t machine_metadata_hash(const struct machine *m);
 const struct digest *machine_model_hash(const struct machine *m);
 

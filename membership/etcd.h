@@ -1,8 +1,8 @@
 /* etcd: calls of etcd's JSON gateway (etcd 3.4 or newer, /v3/…) over libcurl, which the first
  * etcd_open loads. With several endpoints, a failed call makes the following calls go to the next
  * endpoint. With a user, the first call waits for a login, and calls carry its token; if etcd no
- * longer accepts the token, the client logs in again and repeats the call once. registration.c (in
- * a machine) and watch.c (in the gateway) make every call, on the event loop thread of the process.
+ * longer accepts the token, the client logs in again and repeats the call once. Only files of
+ * membership/ and tests include it; they make every call on the event loop thread of their process.
  * It never blocks and never logs. It does not repeat calls that failed for other reasons (its
  * callers do), and does not know what the keys mean. */
 #ifndef MEMBERSHIP_ETCD_H
@@ -48,9 +48,9 @@ void etcd_call_cancel(struct etcd_call *call);
 
 /* Returns a descriptor for the caller's epoll set; the client owns it. */
 int etcd_fd(const struct etcd *e);
-/* Moves all calls forward and calls their callbacks. The caller calls it when the descriptor is
- * readable, after etcd_call_begin, and when the number of milliseconds that it last returned has
- * passed; -1 = no time limit. */
+/* Moves all calls forward and calls their callbacks. Returns the number of milliseconds after which
+ * the caller calls it again; -1 = no such time. The caller also calls it after etcd_call_begin, and
+ * when the descriptor is readable. */
 int etcd_turn(struct etcd *e);
 const char *etcd_endpoint(const struct etcd *e); /* Returns the endpoint of the next call. */
 

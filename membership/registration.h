@@ -1,9 +1,9 @@
 /* registration: a machine's own entry in etcd. The entry has a lease that is kept alive while the
  * process lives; when the process dies, the entry disappears with the lease. If a machine with the
- * same name is registered at another address, registration waits until that entry is gone.
- * machine/member.c makes every call, on the machine's event loop thread. Registration repeats
- * failed calls without limit, except the removal of the entry, which it tries once. It never
- * blocks, never logs, and does not read entries under other names (see watch.h). */
+ * same name is registered at another address, registration waits until that entry is gone. Every
+ * call is made on the machine's event loop thread. Registration repeats failed calls without limit,
+ * except the removal of the entry, which it tries once. It never blocks, never logs, and does not
+ * read entries under other names (see watch.h). */
 #ifndef MEMBERSHIP_REGISTRATION_H
 #define MEMBERSHIP_REGISTRATION_H
 
@@ -35,9 +35,9 @@ void registration_close(struct registration *r);
 
 /* Returns a descriptor for the caller's epoll set; the registration owns it. */
 int registration_fd(const struct registration *r);
-/* Moves the registration forward. The caller calls it after registration_open and
- * registration_remove, when the descriptor is readable, and when the number of milliseconds that it
- * last returned has passed; -1 = no time limit. */
+/* Moves the registration forward. Returns the number of milliseconds after which the caller calls
+ * it again; -1 = no such time. The caller also calls it after registration_open, after
+ * registration_remove, and when the descriptor is readable. */
 int registration_turn(struct registration *r);
 
 /* Begins to remove the entry; nothing is registered after that. */

@@ -1,6 +1,6 @@
-/* sched_checkpoint: constants and a rule of the copies of running answers' KV on second machines
- * (kv/checkpoint), as the gateway makes them (server/gateway/checkpoints.c), for the simulator
- * (tools/simulate/sim_run_copies.c). Any thread; no state. It starts no copy. */
+/* sched_checkpoint: when and how the KV of running answers is copied to second machines
+ * (kv/checkpoint). The simulator uses these numbers; they must equal those of
+ * server/gateway/checkpoints.c. Any thread; no state. It starts no copy. */
 #ifndef SCHEDULER_CHECKPOINT_H
 #define SCHEDULER_CHECKPOINT_H
 
@@ -13,8 +13,9 @@
 /* Most blocks that one copy sends, so that no machine writes for long at a time. */
 #define SCHED_CHECKPOINT_BLOCKS_MAX 16
 
-/* Returns the tokens in full blocks whose KV the token machine of a running answer has: that of all
- * tokens of prompt and answer except the last one. Requires answer_tokens ≥ 1. */
+/* Returns the number of tokens in full blocks whose KV the token machine of a running answer has.
+ * The machine has the KV of all tokens of prompt and answer except the last one. Requires
+ * answer_tokens ≥ 1. */
 static inline uint32_t sched_checkpoint_tokens(uint32_t prompt_tokens, uint32_t answer_tokens,
                                                uint32_t block_tokens)
 {

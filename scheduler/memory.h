@@ -55,7 +55,8 @@ struct sched_memory_options {
 /* How requests fill a machine's KV memory: what the cluster scheduler knows of the options above.
  * All zeros = not known, or a model without windows: a request takes the memory of its tokens. */
 struct sched_kv {
-    /* Tokens that have room in all layers; 0 = the tokens of the longest context. */
+    /* Number of tokens for which the memory has room in all layers; 0 = that of the longest
+     * context. */
     uint64_t capacity_tokens;
     struct layer_groups groups;
     uint32_t block_tokens;
@@ -63,6 +64,7 @@ struct sched_kv {
     uint32_t kept_spans[2];
 };
 
+/* Returns how requests fill the memory of a machine with these options. */
 struct sched_kv sched_memory_kv(const struct sched_memory_options *options);
 
 /* Opens a policy without requests; *options is copied. `sched` must outlive it. Returns
@@ -76,7 +78,7 @@ const struct sched_memory_options *sched_memory_options(const struct sched_memor
 /* ---- the share of prompts ---- */
 
 /* Returns the prompts' share: the number of blocks of a mixed machine that no reservation may use
- * whose prompt runs elsewhere. It is the number of blocks of the longest prompt, at most half of
+ * whose prompt runs elsewhere. It is the number of blocks of the longest context, at most half of
  * all blocks. The gateway calls this function too; it needs no struct sched_memory.
  *
  * Without the share, reservations could fill two mixed machines while their prompts wait for blocks
@@ -85,9 +87,8 @@ const struct sched_memory_options *sched_memory_options(const struct sched_memor
 uint32_t sched_memory_prompt_share(const struct sched_memory_options *options);
 
 /* Returns how much memory new requests leave free for answers that may grow: `percent` of `total`,
- * but at least `growing` (the size of one block for each such answer); 0 if `growing` is 0. The
- * unit (blocks or tokens) is that of the arguments. The cluster scheduler calls this function
- * too. */
+ * but at least `growing` (the size of one span for each such answer); 0 if `growing` is 0. The unit
+ * (blocks or tokens) is that of the arguments. The cluster scheduler calls this function too. */
 uint64_t sched_memory_growth_reserve(uint64_t total, uint32_t percent, uint64_t growing);
 
 /* Sets whether the machine is mixed and keeps the prompts' share; false after opening. Has effect

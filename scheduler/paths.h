@@ -1,9 +1,9 @@
 /* paths: chooses which replica of each stage a request uses. A path is a list of replicas, one of
  * each stage. The requests of a machine get paths in a fixed cycle, and a request keeps its path,
- * because its KV is there. machine/executor/stage_plan.c opens the paths; prompt_pool/ and
- * token_pool/ take paths on the machine's event loop thread, and so does the simulator on its
- * thread. Not thread-safe. Pure: no I/O, no allocation. It does not know which replicas are busy: a
- * replica that is slower than its given speed delays the requests of its paths.
+ * because its KV is there. A machine opens the paths when it starts, and takes paths on its event
+ * loop thread; the simulator does so on its thread. Not thread-safe. Pure: no I/O, no allocation.
+ * It does not know which replicas are busy: a replica that is slower than its given speed delays
+ * the requests of its paths.
  *
  * Each stage chooses its replicas by smooth weighted round robin: every replica gets requests in
  * proportion to its speed, spread evenly. All stages advance by one step for each request.

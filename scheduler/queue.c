@@ -57,17 +57,18 @@ struct sched_accounts {
 
 enum status sched_accounts_open(uint32_t slot_count, struct sched_accounts **out)
 {
-    struct sched_accounts *fair = calloc(1, sizeof(*fair) + slot_count * sizeof(fair->nodes[0]));
-    if (fair == NULL)
+    struct sched_accounts *accounts =
+        calloc(1, sizeof(*accounts) + slot_count * sizeof(accounts->nodes[0]));
+    if (accounts == NULL)
         return ST_NO_MEMORY;
-    fair->slot_count = slot_count;
-    *out = fair;
+    accounts->slot_count = slot_count;
+    *out = accounts;
     return ST_OK;
 }
 
-void sched_accounts_close(struct sched_accounts *fair)
+void sched_accounts_close(struct sched_accounts *accounts)
 {
-    free(fair);
+    free(accounts);
 }
 
 void sched_queue_init(struct sched_queue *queue)
@@ -78,10 +79,10 @@ void sched_queue_init(struct sched_queue *queue)
 
 /* ---- keys ---- */
 
-static uint64_t *clock_of(struct sched_accounts *fair, int32_t class)
+static uint64_t *clock_of(struct sched_accounts *accounts, int32_t class)
 {
     assert(class >= -LIMIT_PRIORITY && class <= LIMIT_PRIORITY);
-    return &fair->clocks[class + LIMIT_PRIORITY];
+    return &accounts->clocks[class + LIMIT_PRIORITY];
 }
 
 static uint64_t set_of(uint64_t id, int32_t class)
@@ -90,30 +91,30 @@ static uint64_t set_of(uint64_t id, int32_t class)
 }
 
 /* Returns NULL if the key is not remembered. */
-static struct key *key_find(const struct sched_accounts *fair, uint64_t id, int32_t class)
+static struct key *key_find(const struct sched_accounts *accounts, uint64_t id, int32_t class)
 {
-    const struct key *set = fair->keys[set_of(id, class)];
+    const struct key *set = accounts->keys[set_of(id, class)];
     for (int i = 0; i < KEY_WAYS; i++)
         if (set[i].used && set[i].id == id && set[i].class == class)
             return (struct key *)&set[i];
     return NULL;
 }
 
-static uint64_t ahead(struct sched_accounts *fair, const struct key *key)
+static uint64_t ahead(struct sched_accounts *accounts, const struct key *key)
 {
-    uint64_t clock = *clock_of(fair, key->class);
+    uint64_t clock = *clock_of(accounts, key->class);
     return key->used && key->end > clock ? key->end - clock : 0;
 }
 
-static struct key *key_get(struct sched_accounts *fair, uint64_t id, int32_t class)
+static struct key *key_get(struct sched_accounts *accounts, uint64_t id, int32_t class)
 {
-    struct key *key = key_find(fair, id, class);
+    struct key *key = key_find(accounts, id, class);
     if (key != NULL)
         return key;
-    struct key *set = fair->keys[set_of(id, class)];
+    struct key *set = accounts->keys[set_of(id, class)];
     key = &set[0];
     for (int i = 1; i < KEY_WAYS && key->used; i++)
-        if (!set[i].used || ahead(fair, &set[i]) < ahead(fair, key))
+        if (!set[i].used || ahead(accounts, &set[i]) < ahead(accounts, key))
             key = &set[i];
     *key = (struct key){.id = id, .class = class, .used = true};
     return key;
@@ -130,13 +131,13 @@ static uint64_t ticket_length(const struct sched_ticket *ticket)
 }
 
 /* Returns the tag of the key's next request in the class, and charges the key. */
-static uint64_t tag_next(struct sched_accounts *fair, const struct sched_ticket *ticket,
+static uint64_t tag_next(struct sched_accounts *accounts, const struct sched_ticket *ticket,
                          int32_t class)
 {
-    uint64_t tag = *clock_of(fair, class);
+    uint64_t tag = *clock_of(accounts, class);
     if (ticket->resumed)
         return tag;
-    struct key *key = key_get(fair, ticket->key, class);
+    struct key *key = key_get(accounts, ticket->key, class);
     tag = key->end > tag ? key->end : tag;
     tag = key->waiting > 0 && key->last > tag ? key->last : tag;
     key->last = tag;
@@ -146,33 +147,34 @@ static uint64_t tag_next(struct sched_accounts *fair, const struct sched_ticket 
 }
 
 /* One request of the key less waits in this class. */
-static void key_left(struct sched_accounts *fair, const struct sched_ticket *ticket, int32_t class)
+static void key_left(struct sched_accounts *accounts, const struct sched_ticket *ticket,
+                     int32_t class)
 {
-    struct key *key = key_find(fair, ticket->key, class);
+    struct key *key = key_find(accounts, ticket->key, class);
     if (key != NULL && key->waiting > 0 && !ticket->resumed)
         key->waiting--;
 }
 
-static void give_back(struct sched_accounts *fair, uint64_t id, int32_t class, uint64_t length)
+static void give_back(struct sched_accounts *accounts, uint64_t id, int32_t class, uint64_t length)
 {
-    struct key *key = key_find(fair, id, class);
+    struct key *key = key_find(accounts, id, class);
     if (key != NULL)
         key->end -= length < key->end ? length : key->end;
 }
 
-uint32_t sched_accounts_answer_tokens(const struct sched_accounts *fair, uint64_t key,
+uint32_t sched_accounts_answer_tokens(const struct sched_accounts *accounts, uint64_t key,
                                       int32_t priority, uint32_t most)
 {
-    const struct key *known = key_find(fair, key, priority);
+    const struct key *known = key_find(accounts, key, priority);
     if (known == NULL || !known->answered || known->answer / ANSWER_SCALE >= most)
         return most;
     return (uint32_t)(known->answer / ANSWER_SCALE);
 }
 
-void sched_accounts_answer_ended(struct sched_accounts *fair, uint64_t key, uint32_t weight,
+void sched_accounts_answer_ended(struct sched_accounts *accounts, uint64_t key, uint32_t weight,
                                  int32_t priority, uint32_t charged, uint32_t generated)
 {
-    struct key *known = key_get(fair, key, priority);
+    struct key *known = key_get(accounts, key, priority);
     uint64_t tokens = (uint64_t)generated * ANSWER_SCALE;
     known->answer = !known->answered ? tokens
                                      : known->answer + (tokens >> ANSWER_SHIFT) -
@@ -181,15 +183,15 @@ void sched_accounts_answer_ended(struct sched_accounts *fair, uint64_t key, uint
     if (generated > charged)
         known->end += tag_length(generated - charged, weight);
     else
-        give_back(fair, key, priority, tag_length(charged - generated, weight));
+        give_back(accounts, key, priority, tag_length(charged - generated, weight));
 }
 
 /* ---- the order ---- */
 
-bool sched_queue_before(const struct sched_accounts *fair, uint32_t a, uint32_t b)
+bool sched_queue_before(const struct sched_accounts *accounts, uint32_t a, uint32_t b)
 {
-    const struct queue_node *x = &fair->nodes[a];
-    const struct queue_node *y = &fair->nodes[b];
+    const struct queue_node *x = &accounts->nodes[a];
+    const struct queue_node *y = &accounts->nodes[b];
     if (x->class != y->class)
         return x->class < y->class;
     if (x->ticket.resumed != y->ticket.resumed)
@@ -199,210 +201,212 @@ bool sched_queue_before(const struct sched_accounts *fair, uint32_t a, uint32_t 
     return x->serial < y->serial;
 }
 
-uint32_t sched_queue_next(const struct sched_accounts *fair, uint32_t slot)
+uint32_t sched_queue_next(const struct sched_accounts *accounts, uint32_t slot)
 {
-    assert(slot < fair->slot_count);
-    return fair->nodes[slot].next;
+    assert(slot < accounts->slot_count);
+    return accounts->nodes[slot].next;
 }
 
-uint32_t sched_queue_last_new(const struct sched_accounts *fair, const struct sched_queue *queue)
+uint32_t sched_queue_last_new(const struct sched_accounts *accounts,
+                              const struct sched_queue *queue)
 {
     uint32_t slot = queue->last;
-    while (slot != NONE && fair->nodes[slot].ticket.resumed)
-        slot = fair->nodes[slot].previous;
+    while (slot != NONE && accounts->nodes[slot].ticket.resumed)
+        slot = accounts->nodes[slot].previous;
     return slot;
 }
 
-static void list_insert(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot,
+static void list_insert(struct sched_accounts *accounts, struct sched_queue *queue, uint32_t slot,
                         uint32_t previous, uint32_t next)
 {
-    fair->nodes[slot].previous = previous;
-    fair->nodes[slot].next = next;
+    accounts->nodes[slot].previous = previous;
+    accounts->nodes[slot].next = next;
     if (previous == NONE)
         queue->first = slot;
     else
-        fair->nodes[previous].next = slot;
+        accounts->nodes[previous].next = slot;
     if (next == NONE)
         queue->last = slot;
     else
-        fair->nodes[next].previous = slot;
+        accounts->nodes[next].previous = slot;
 }
 
-static void list_remove(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot)
+static void list_remove(struct sched_accounts *accounts, struct sched_queue *queue, uint32_t slot)
 {
-    const struct queue_node *node = &fair->nodes[slot];
+    const struct queue_node *node = &accounts->nodes[slot];
     if (node->previous == NONE)
         queue->first = node->next;
     else
-        fair->nodes[node->previous].next = node->next;
+        accounts->nodes[node->previous].next = node->next;
     if (node->next == NONE)
         queue->last = node->previous;
     else
-        fair->nodes[node->next].previous = node->previous;
+        accounts->nodes[node->next].previous = node->previous;
 }
 
 /* Descends to where the slot's heap number belongs, and splits the subtree below into the slot's
  * two sides. On the way it finds the slot's neighbours in the order. */
-static void order_insert(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot)
+static void order_insert(struct sched_accounts *accounts, struct sched_queue *queue, uint32_t slot)
 {
-    struct queue_node *node = &fair->nodes[slot];
+    struct queue_node *node = &accounts->nodes[slot];
     uint32_t previous = NONE;
     uint32_t next = NONE;
     uint32_t *at = &queue->root;
-    while (*at != NONE && fair->nodes[*at].heap > node->heap) {
-        bool left = sched_queue_before(fair, slot, *at);
+    while (*at != NONE && accounts->nodes[*at].heap > node->heap) {
+        bool left = sched_queue_before(accounts, slot, *at);
         *(left ? &next : &previous) = *at;
-        at = left ? &fair->nodes[*at].left : &fair->nodes[*at].right;
+        at = left ? &accounts->nodes[*at].left : &accounts->nodes[*at].right;
     }
     uint32_t below = *at;
     uint32_t *left = &node->left;
     uint32_t *right = &node->right;
     *at = slot;
     while (below != NONE) {
-        if (sched_queue_before(fair, below, slot)) {
+        if (sched_queue_before(accounts, below, slot)) {
             previous = *left = below;
-            left = &fair->nodes[below].right;
+            left = &accounts->nodes[below].right;
             below = *left;
         } else {
             next = *right = below;
-            right = &fair->nodes[below].left;
+            right = &accounts->nodes[below].left;
             below = *right;
         }
     }
     *left = *right = NONE;
-    list_insert(fair, queue, slot, previous, next);
+    list_insert(accounts, queue, slot, previous, next);
     queue->count++;
 }
 
-static void order_remove(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot)
+static void order_remove(struct sched_accounts *accounts, struct sched_queue *queue, uint32_t slot)
 {
     uint32_t *at = &queue->root;
     while (*at != slot) {
         assert(*at != NONE);
-        at = sched_queue_before(fair, slot, *at) ? &fair->nodes[*at].left : &fair->nodes[*at].right;
+        at = sched_queue_before(accounts, slot, *at) ? &accounts->nodes[*at].left
+                                                     : &accounts->nodes[*at].right;
     }
-    uint32_t left = fair->nodes[slot].left;
-    uint32_t right = fair->nodes[slot].right;
+    uint32_t left = accounts->nodes[slot].left;
+    uint32_t right = accounts->nodes[slot].right;
     while (left != NONE && right != NONE) {
-        if (fair->nodes[left].heap > fair->nodes[right].heap) {
+        if (accounts->nodes[left].heap > accounts->nodes[right].heap) {
             *at = left;
-            at = &fair->nodes[left].right;
+            at = &accounts->nodes[left].right;
             left = *at;
         } else {
             *at = right;
-            at = &fair->nodes[right].left;
+            at = &accounts->nodes[right].left;
             right = *at;
         }
     }
     *at = left != NONE ? left : right;
-    list_remove(fair, queue, slot);
+    list_remove(accounts, queue, slot);
     queue->count--;
 }
 
 /* ---- ageing ---- */
 
-static void age_append(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot,
+static void age_append(struct sched_accounts *accounts, struct sched_queue *queue, uint32_t slot,
                        int64_t now_us)
 {
-    struct queue_node *node = &fair->nodes[slot];
+    struct queue_node *node = &accounts->nodes[slot];
     node->since_us = now_us;
     node->younger = NONE;
     node->older = queue->ageing_last;
     if (queue->ageing_last == NONE)
         queue->ageing_first = slot;
     else
-        fair->nodes[queue->ageing_last].younger = slot;
+        accounts->nodes[queue->ageing_last].younger = slot;
     queue->ageing_last = slot;
 }
 
-static void age_remove(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot)
+static void age_remove(struct sched_accounts *accounts, struct sched_queue *queue, uint32_t slot)
 {
-    const struct queue_node *node = &fair->nodes[slot];
+    const struct queue_node *node = &accounts->nodes[slot];
     if (node->older == NONE)
         queue->ageing_first = node->younger;
     else
-        fair->nodes[node->older].younger = node->younger;
+        accounts->nodes[node->older].younger = node->younger;
     if (node->younger == NONE)
         queue->ageing_last = node->older;
     else
-        fair->nodes[node->younger].older = node->older;
+        accounts->nodes[node->younger].older = node->older;
 }
 
 /* Returns the least urgent slot in a more urgent class than `class`. */
-static uint32_t above(const struct sched_accounts *fair, const struct sched_queue *queue,
+static uint32_t above(const struct sched_accounts *accounts, const struct sched_queue *queue,
                       int32_t class)
 {
     uint32_t found = NONE;
     for (uint32_t at = queue->root; at != NONE;) {
-        bool higher = fair->nodes[at].class < class;
+        bool higher = accounts->nodes[at].class < class;
         found = higher ? at : found;
-        at = higher ? fair->nodes[at].right : fair->nodes[at].left;
+        at = higher ? accounts->nodes[at].right : accounts->nodes[at].left;
     }
     return found;
 }
 
-static void rise(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot,
+static void rise(struct sched_accounts *accounts, struct sched_queue *queue, uint32_t slot,
                  int64_t now_us)
 {
-    struct queue_node *node = &fair->nodes[slot];
+    struct queue_node *node = &accounts->nodes[slot];
     const struct sched_ticket *ticket = &node->ticket;
-    uint32_t up = above(fair, queue, node->class);
-    age_remove(fair, queue, slot);
+    uint32_t up = above(accounts, queue, node->class);
+    age_remove(accounts, queue, slot);
     if (up != NONE) {
-        order_remove(fair, queue, slot);
-        key_left(fair, ticket, node->class);
-        give_back(fair, ticket->key, node->class, ticket_length(ticket));
-        node->class = fair->nodes[up].class;
-        node->tag = tag_next(fair, ticket, node->class);
-        order_insert(fair, queue, slot);
+        order_remove(accounts, queue, slot);
+        key_left(accounts, ticket, node->class);
+        give_back(accounts, ticket->key, node->class, ticket_length(ticket));
+        node->class = accounts->nodes[up].class;
+        node->tag = tag_next(accounts, ticket, node->class);
+        order_insert(accounts, queue, slot);
     }
-    age_append(fair, queue, slot, now_us);
+    age_append(accounts, queue, slot, now_us);
 }
 
-void sched_queue_age(struct sched_accounts *fair, struct sched_queue *queue, int64_t ageing_us,
+void sched_queue_age(struct sched_accounts *accounts, struct sched_queue *queue, int64_t ageing_us,
                      int64_t now_us)
 {
     uint32_t looks = queue->count; /* Checks each slot at most once. */
     while (ageing_us > 0 && looks-- > 0 &&
-           now_us - fair->nodes[queue->ageing_first].since_us >= ageing_us)
-        rise(fair, queue, queue->ageing_first, now_us);
+           now_us - accounts->nodes[queue->ageing_first].since_us >= ageing_us)
+        rise(accounts, queue, queue->ageing_first, now_us);
 }
 
 /* ---- in and out ---- */
 
-void sched_queue_add(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot,
+void sched_queue_add(struct sched_accounts *accounts, struct sched_queue *queue, uint32_t slot,
                      const struct sched_ticket *ticket, int64_t now_us)
 {
-    assert(slot < fair->slot_count);
-    struct queue_node *node = &fair->nodes[slot];
+    assert(slot < accounts->slot_count);
+    struct queue_node *node = &accounts->nodes[slot];
     node->ticket = *ticket;
     node->class = ticket->priority;
-    node->serial = fair->serial++;
+    node->serial = accounts->serial++;
     node->heap = random_mix(node->serial);
-    node->tag = tag_next(fair, ticket, node->class);
-    order_insert(fair, queue, slot);
-    age_append(fair, queue, slot, now_us);
+    node->tag = tag_next(accounts, ticket, node->class);
+    order_insert(accounts, queue, slot);
+    age_append(accounts, queue, slot, now_us);
 }
 
-static void queue_remove(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot)
+static void queue_remove(struct sched_accounts *accounts, struct sched_queue *queue, uint32_t slot)
 {
-    assert(slot < fair->slot_count);
-    order_remove(fair, queue, slot);
-    age_remove(fair, queue, slot);
-    key_left(fair, &fair->nodes[slot].ticket, fair->nodes[slot].class);
+    assert(slot < accounts->slot_count);
+    order_remove(accounts, queue, slot);
+    age_remove(accounts, queue, slot);
+    key_left(accounts, &accounts->nodes[slot].ticket, accounts->nodes[slot].class);
 }
 
-void sched_queue_take(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot)
+void sched_queue_take(struct sched_accounts *accounts, struct sched_queue *queue, uint32_t slot)
 {
-    queue_remove(fair, queue, slot);
-    const struct queue_node *node = &fair->nodes[slot];
-    uint64_t *clock = clock_of(fair, node->class);
+    queue_remove(accounts, queue, slot);
+    const struct queue_node *node = &accounts->nodes[slot];
+    uint64_t *clock = clock_of(accounts, node->class);
     *clock = node->tag > *clock ? node->tag : *clock;
 }
 
-void sched_queue_drop(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot)
+void sched_queue_drop(struct sched_accounts *accounts, struct sched_queue *queue, uint32_t slot)
 {
-    queue_remove(fair, queue, slot);
-    const struct queue_node *node = &fair->nodes[slot];
-    give_back(fair, node->ticket.key, node->class, ticket_length(&node->ticket));
+    queue_remove(accounts, queue, slot);
+    const struct queue_node *node = &accounts->nodes[slot];
+    give_back(accounts, node->ticket.key, node->class, ticket_length(&node->ticket));
 }

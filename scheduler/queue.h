@@ -41,7 +41,7 @@ struct sched_accounts;
 
 /* Opens the accounts. Returns ST_NO_MEMORY on failure. */
 enum status sched_accounts_open(uint32_t slot_count, struct sched_accounts **out);
-void sched_accounts_close(struct sched_accounts *fair); /* NULL is fine */
+void sched_accounts_close(struct sched_accounts *accounts); /* NULL is fine */
 
 /* One queue. Callers may read `first` and `count`. */
 struct sched_queue {
@@ -71,24 +71,25 @@ struct sched_ticket {
 };
 
 /* Adds a slot that is in no queue, and charges the key. */
-void sched_queue_add(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot,
+void sched_queue_add(struct sched_accounts *accounts, struct sched_queue *queue, uint32_t slot,
                      const struct sched_ticket *ticket, int64_t now_us);
 /* Remove the slot from the queue: sched_queue_take because the request is served, sched_queue_drop
  * because it will not be served, so its key gets the cost back. */
-void sched_queue_take(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot);
-void sched_queue_drop(struct sched_accounts *fair, struct sched_queue *queue, uint32_t slot);
+void sched_queue_take(struct sched_accounts *accounts, struct sched_queue *queue, uint32_t slot);
+void sched_queue_drop(struct sched_accounts *accounts, struct sched_queue *queue, uint32_t slot);
 
 /* Returns the slot that is served after `slot`, which must be in a queue; SCHED_QUEUE_NONE = `slot`
  * is the last. */
-uint32_t sched_queue_next(const struct sched_accounts *fair, uint32_t slot);
+uint32_t sched_queue_next(const struct sched_accounts *accounts, uint32_t slot);
 /* Returns the last slot of the queue that is not resumed; SCHED_QUEUE_NONE = none. */
-uint32_t sched_queue_last_new(const struct sched_accounts *fair, const struct sched_queue *queue);
+uint32_t sched_queue_last_new(const struct sched_accounts *accounts,
+                              const struct sched_queue *queue);
 /* Returns true if `a` is served before `b`. The slots may be in different queues. */
-bool sched_queue_before(const struct sched_accounts *fair, uint32_t a, uint32_t b);
+bool sched_queue_before(const struct sched_accounts *accounts, uint32_t a, uint32_t b);
 
 /* Applies ageing to all slots of the queue: the slots that have been in their class for ageing_us
  * at now_us join the next more urgent class that has slots. ageing_us 0 = no ageing. */
-void sched_queue_age(struct sched_accounts *fair, struct sched_queue *queue, int64_t ageing_us,
+void sched_queue_age(struct sched_accounts *accounts, struct sched_queue *queue, int64_t ageing_us,
                      int64_t now_us);
 
 /* Because the length of an answer is not known in advance, the caller charges its expected length.
@@ -96,9 +97,9 @@ void sched_queue_age(struct sched_accounts *fair, struct sched_queue *queue, int
  * priority, at most `most` tokens; `most` if no answer has ended. sched_accounts_answer_ended
  * corrects the charge when the answer has ended: `charged` tokens were part of the ticket's cost,
  * `generated` were generated. */
-uint32_t sched_accounts_answer_tokens(const struct sched_accounts *fair, uint64_t key,
+uint32_t sched_accounts_answer_tokens(const struct sched_accounts *accounts, uint64_t key,
                                       int32_t priority, uint32_t most);
-void sched_accounts_answer_ended(struct sched_accounts *fair, uint64_t key, uint32_t weight,
+void sched_accounts_answer_ended(struct sched_accounts *accounts, uint64_t key, uint32_t weight,
                                  int32_t priority, uint32_t charged, uint32_t generated);
 
 #endif

@@ -1,9 +1,8 @@
 /* rates: the speed of a machine, computed from measured times: prompt tokens per second, KV tokens
  * sent per second, and decoded tokens per second with batches as large as the wanted TBT allows.
- * The gateway (server/gateway/schedule.c, on its event loop thread) and the simulator have one
- * struct for each machine and pass the rates to the cluster scheduler. Pure: no clock and no I/O;
- * one thread owns each struct. It measures nothing: the machines do. Older measurements count less
- * (see RATES_MEMORY_US). */
+ * The gateway and the simulator have one struct for each machine and pass the rates to the cluster
+ * scheduler. Pure: no clock and no I/O; one thread owns each struct. It measures nothing: the
+ * machines do. Older measurements count less (see RATES_MEMORY_US). */
 #ifndef SCHEDULER_RATES_H
 #define SCHEDULER_RATES_H
 
@@ -38,8 +37,8 @@ struct sched_step {
     uint32_t row_ns;
 };
 
-/* Returns `measured`, but at most a multiple of `mean`, the mean of earlier measurements; 0 = there
- * are none. Because of this limit, one very long measurement, such as that of a machine that was
+/* Returns `measured`, but at most 8 × `mean`, the mean of earlier measurements (mean 0 = there are
+ * none). Because of this limit, one very long measurement, such as that of a machine that was
  * stopped for a while, does not make the machine count as slow. */
 double sched_rates_outlier_limit(double measured, double mean);
 

@@ -1,8 +1,8 @@
 /* request: the states of a request as the gateway reports them to operators, the legal transitions
- * between them, and the time at which each state was entered. server/gateway/requests.c keeps a
- * `struct request_life` for each request and makes every change, on the gateway's event loop
- * thread. A machine's request tables have states of their own (prompt_pool/prompt_state.h,
- * token_pool/token_state.h). Pure: no clock. It sends no messages and decides nothing. */
+ * between them, and the time at which each state was entered. The gateway keeps a `struct
+ * request_life` for each request and makes every change on its event loop thread. A machine's
+ * request tables have states of their own (prompt_pool/prompt_state.h, token_pool/token_state.h).
+ * Pure: no clock. It sends no messages and decides nothing. */
 #ifndef SCHEDULER_REQUEST_H
 #define SCHEDULER_REQUEST_H
 
@@ -15,7 +15,9 @@ enum request_state {
     REQUEST_PREFILLING,   /* The prompt was sent to its prompt machine. */
     REQUEST_TRANSFERRING, /* The gateway has the first token; KV is still on its way. */
     REQUEST_DECODING,     /* The token machine has the KV. */
-    REQUEST_RESUMING, /* It lost its machine or its memory; its prompt will be computed again. */
+    /* The request lost its machines or its memory, or is handed over: it waits for other
+     * machines. */
+    REQUEST_RESUMING,
     REQUEST_DONE,
     REQUEST_FAILED,
     REQUEST_CANCELLED,
@@ -34,8 +36,8 @@ static inline bool request_state_ended(enum request_state state)
 
 struct request_life {
     enum request_state state;
-    int64_t entered_us
-        [REQUEST_STATE_COUNT]; /* Time at which each state was last entered; -1 = never. */
+    /* Time at which each state was last entered; -1 = never. */
+    int64_t entered_us[REQUEST_STATE_COUNT];
 };
 
 /* Sets the state to REQUEST_QUEUED, entered at now_us. */

@@ -293,7 +293,7 @@ void fabric_link_data_close(struct fabric_link *link); /* The link closes. */
 /* Queues a write or a flush behind the earlier writes that wait for the device. */
 void fabric_link_stage(struct fabric_link *link, const struct staged_write *write);
 bool fabric_link_pump(struct fabric_link *link); /* Begins copies until the slots are full. */
-/* Sends the data of a finished copy; `copy` NULL = the copy failed. */
+/* Sends the data of a copy of this link that the device has finished. */
 void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy);
 void fabric_link_unstage(struct fabric_link *link); /* The link closes. */
 bool fabric_link_failing(const struct fabric_link *link);

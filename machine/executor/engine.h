@@ -1,6 +1,6 @@
 /* engine: owns the thread that computes a batch: forward pass, vocabulary projection, sampling. One
  * other thread makes every call, and gives the engine one job at a time: the event loop thread of a
- * machine or of a stage process (device.c, local.c, stage*.c), or a thread of `cleave profile`. The
+ * machine or of a stage process, or a thread that measures (`cleave profile`, bench-engine). The
  * engine knows no requests: rows, block tables and sampling rules go in, tokens come out. From
  * engine_start until engine_poll reports the end of the job, the engine uses the job and the memory
  * that the job points to; nothing is copied. If the device fails, the engine ends the process. */
@@ -32,7 +32,7 @@ struct engine_sample {
 struct engine_score {
     uint32_t first_row;
     uint32_t row_count;
-    const uint32_t *next_ids; /* The next token of row first_row + i is ids[i]. */
+    const uint32_t *next_ids; /* The next token of row first_row + i is next_ids[i]. */
     int32_t logprobs;         /* Alternatives to report, as in struct sampling. */
     struct sampled *results;  /* [row_count] */
 };
@@ -47,8 +47,8 @@ struct engine_pooled {
 /* One batch to compute. */
 struct engine_job {
     const uint32_t *token_ids; /* [batch.row_count]; NULL = the stage does not have layer 0. */
-    float
-        *activations; /* Activations, in and out (struct forward_batch); NULL with a whole model. */
+    /* Activations, in and out (struct forward_batch); NULL with a whole model. */
+    float *activations;
     struct compute_batch batch;
     uint32_t sample_count;
     struct engine_sample *samples; /* In ascending order of rows. */
@@ -100,7 +100,7 @@ void engine_group_join(struct engine *engine, const uint8_t id[COMPUTE_GROUP_ID_
 enum status engine_group_joined(const struct engine *engine, struct error *error);
 
 struct engine_progress {
-    /* K and V of the model's layers before this one are stored; 0 = unknown. */
+    /* K and V of the model's layers before this one are stored; 0 = of no layer, or not known. */
     uint32_t stored_layers;
     bool done; /* The job, or the joining of the group, has ended. */
 };

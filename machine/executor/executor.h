@@ -59,8 +59,8 @@ struct executor_ops {
     /* Begins to compute a batch; executor_calls.batch_done reports its end. Requires can_start. */
     void (*start)(struct executor *e, const struct executor_batch *batch);
     /* No result of the batch in this batch slot is wanted: ends it early, if that is possible.
-     * executor_calls.done follows; engine_job.abandoned says whether the batch was not finished.
-     * NULL = batches always run to their end. */
+     * executor_calls.batch_done follows; engine_job.abandoned says whether the batch was not
+     * finished. NULL = batches always run to their end. */
     void (*abandon)(struct executor *e, uint32_t slot);
 
     /* Stores the load of each stage process. Returns the number of stage processes; 0 = none. */
@@ -84,10 +84,10 @@ struct executor_ops {
     void (*target_flush)(struct executor *e, uint32_t own_path, uint32_t target, uint32_t path,
                          uint64_t cookie, bool requested);
 
-    /* Tells the stage processes of the path that a request now awaits KV of another machine or, if
-     * await->ends, no longer awaits it. The processes need this to check each write into their
-     * memory. In the first case executor_calls.kv_await_known follows. NULL = the caller checks
-     * writes itself. */
+    /* Reports to the stage processes of the path that a request now awaits KV of another machine
+     * or, if await->ends is set, no longer awaits it. The processes need this to check each write
+     * into their memory. In the first case executor_calls.kv_await_known follows. NULL = the caller
+     * checks writes itself. */
     void (*kv_await)(struct executor *e, uint32_t path, const struct stage_await *await);
     /* Gives new cluster keys to the stage processes that the executor has started; NULL = an
      * executor without stage processes. */

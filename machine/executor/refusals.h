@@ -1,8 +1,8 @@
 /* refusals: logs connections that were refused, without flooding the log. A refused peer tries
- * again every few seconds, perhaps for days. So a line is not written if a line of the last ten
- * minutes differs from it only in the peer's port. machine/peers.c and stage_peers.c call it on the
- * event loop thread of their process; each machine and each stage process has one struct. It
- * refuses no peers itself. */
+ * again every few seconds, perhaps for days. So a line is not written if one of the latest
+ * REFUSALS_KEPT different lines differs from it only in a port, and was written less than ten
+ * minutes ago. Each machine and each stage process has one struct, and calls it on its event loop
+ * thread. It refuses no peers itself. */
 #ifndef MACHINE_EXECUTOR_REFUSALS_H
 #define MACHINE_EXECUTOR_REFUSALS_H
 

@@ -1,8 +1,8 @@
 /* machine_shape: the sizes that follow from config and model file, before memory for KV and weights
  * is allocated: context, KV blocks, batch sizes, stages. A machine's own process and each of its
- * stage processes compute the same sizes. machine/open.c and stage.c read the shape while their
- * process starts; after that it is read-only. The files of machine/ call the functions on the event
- * loop thread. It allocates no KV memory and keeps no state.
+ * stage processes compute the same sizes. The shape is made while the process starts; after that it
+ * is read-only. Every call is made on the event loop thread. This part allocates no KV memory and
+ * keeps no state.
  *
  * machine_copy_counts and machine_peer_note_log do not concern sizes. They are here because a
  * machine's own process and its stage processes both call them. */
@@ -51,8 +51,8 @@ enum status machine_shape_memory_check(const struct config_machine *entry, struc
  * memory of peers. */
 struct message_staged machine_copy_counts(struct transport *transport);
 
-/* Logs the transport's note about a connected peer, if there is one: it says why KV for the peer
- * does not travel from device to device. */
+/* Logs the transport's note about a connected peer (transport_peer_note), if there is one: it says
+ * why writes to the peer do not travel in a better way. */
 void machine_peer_note_log(const struct transport_peer *peer);
 
 /* Returns the number of spans of a request whose context has context_tokens tokens. */

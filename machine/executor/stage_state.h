@@ -1,7 +1,7 @@
 /* stage_state: the structs and functions that the files of a stage process share. stage.c: opening,
  * event loop, end. stage_peers.c: connections and messages. stage_writers.c: the peers that write
- * KV. stage_group.c: the group of ranks. stage_jobs.c: batches. Only these files include it;
- * callers use stage.h. Everything runs on the event loop thread of the stage process. */
+ * KV. stage_group.c: the group of ranks. stage_jobs.c: batches. Only these files and tests include
+ * it; callers use stage.h. Everything runs on the event loop thread of the stage process. */
 #ifndef MACHINE_EXECUTOR_STAGE_STATE_H
 #define MACHINE_EXECUTOR_STAGE_STATE_H
 
@@ -51,7 +51,7 @@ struct stage_next {
     struct peer_user peer_user;  /* The `user` of its connection. */
     uint64_t paths;              /* Bit p: path p goes through both processes. */
     struct transport_peer *peer; /* NULL = the connection has ended. */
-    bool connected;              /* Connected. */
+    bool connected;              /* The connection is up. */
 };
 
 /* A request whose KV this process pushes; indexed by its cookie modulo LIMIT_MACHINE_REQUESTS. */

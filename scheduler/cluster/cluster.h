@@ -7,12 +7,13 @@
  * (scheduler/machine/machine.h) or KV blocks (scheduler/memory.h).
  *
  * The policy (Splitwise, section IV-A) with the option `adaptive`:
- * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens (tokens of
- *    prompts that are not computed yet), unless this machine has work and is over its threshold:
- *    the request would raise its pending tokens above prompt_queue_threshold_tokens, or the tokens
- *    that are pending now take longer than prompt_queue_threshold_us. If it has work, a machine
- *    that the prompt pool has lent (rule 3) and that has fewer pending tokens goes before it.
- *    Otherwise the machine of the mixed pool, by the same condition.
+ * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens, unless this
+ *    machine has work and is over its threshold. Pending tokens are the tokens of prompts that are
+ *    not computed yet, and one token for each answer on the machine. Threshold: the request would
+ *    raise the pending tokens above prompt_queue_threshold_tokens, or the tokens that are pending
+ *    now take longer than prompt_queue_threshold_us. If the machine has work, a machine that the
+ *    prompt pool has lent (rule 3) and that has fewer pending tokens goes before it. Otherwise the
+ *    machine of the mixed pool, by the same condition.
  * 2. Token machine: the machine of the token pool with the least scheduled KV memory, unless this
  *    machine has requests and the new one does not fit into its free memory. What the machine keeps
  *    for answers that grow does not count as free. Otherwise the machine of the mixed pool, by the
@@ -96,9 +97,9 @@ struct sched_cluster_options {
     /* How many KV tokens are scheduled for an answer. true: the mean length of recent answers of
      * its API key and priority, at least 64 tokens. false: its maximum length. */
     bool answers_grow;
-    /* Bound on a machine's load, as a multiple of the tokens that its KV memory has room for in all
-     * layers (sched_kv): while its pending tokens reach the bound, it gets no more prompts; while its scheduled tokens reach it, no more answers. 0 = no
-     * bound. */
+    /* Bound on a machine's load, as a multiple of sched_kv.capacity_tokens: while the machine's
+     * pending tokens reach the bound, it gets no more prompts; while its scheduled tokens reach the
+     * bound, it gets no more answers. 0 = no bound. */
     uint32_t machine_kv_multiple;
     /* A machine gets no more prompts or answers while its pending or scheduled tokens reach this
      * number; 0 = no bound. */
@@ -184,11 +185,12 @@ enum sched_event_kind {
     SCHED_TICK, /* Time has passed: see sched_cluster_due_us. */
 };
 
-/* The prefixes of a prompt. hashes[i] stands for the prompt's first (i + 1) × prefix_step_tokens
- * tokens. */
+/* Prefixes. SCHED_ARRIVED: hashes[i] stands for the prompt's first (i + 1) × prefix_step_tokens
+ * tokens; hashes after the first SCHED_PREFIX_MAX are ignored. SCHED_CACHED, SCHED_EVICTED: any
+ * prefixes of the machine. */
 struct sched_prefix {
     const uint64_t *hashes; /* Read only during the call. */
-    uint32_t count;         /* Hashes; those after the first SCHED_PREFIX_MAX are ignored. */
+    uint32_t count;         /* Number of hashes. */
 };
 
 /* The load that other schedulers (other gateways) have on a machine. It counts like this
@@ -239,7 +241,7 @@ struct sched_event {
     /* Tokens of the largest request of which the machine does only one phase while it is in the
      * mixed pool; 0 = kv_tokens. */
     uint64_t mixed_kv_tokens;
-    /* SCHED_MACHINE_UP: how requests fill the memory of kv_tokens tokens. */
+    /* SCHED_MACHINE_UP: how requests fill the machine's KV memory. */
     struct sched_kv kv;
     /* SCHED_MACHINE_UP: machines with the same number share cores; 0 = own cores. */
     uint32_t cores;
@@ -292,14 +294,15 @@ struct sched_actions {
 struct sched_cluster;
 
 /* Opens a scheduler with no machine up and no request; *options is copied. Returns ST_INVALID if
- * request_count or machine_count is 0 or too large, or if prefix_count is set without
- * prefix_step_tokens; ST_NO_MEMORY. */
+ * request_count or machine_count is 0 or too large, if prefix_count is set without
+ * prefix_step_tokens, or if `together` is set without targets; ST_NO_MEMORY. */
 enum status sched_cluster_open(const struct sched_cluster_options *options,
                                struct sched_cluster **out);
 void sched_cluster_close(struct sched_cluster *sc); /* NULL is fine */
 
 /* Changes the options, and stores the actions that follow. Returns ST_INVALID, with nothing
- * changed, if request_count, machine_count or prefix_count differ from those of opening. */
+ * changed, for options that sched_cluster_open refuses, and if request_count, machine_count or
+ * prefix_count differ from those of opening. */
 enum status sched_cluster_configure(struct sched_cluster *sc,
                                     const struct sched_cluster_options *options, int64_t now_us,
                                     struct sched_actions *out);
@@ -333,9 +336,9 @@ bool sched_cluster_can_hand_over(const struct sched_cluster *sc, uint32_t reques
 
 /* Returns the machine that should keep a copy of the KV of the request's answer: its prompt
  * machine, which has the prompt already; otherwise the machine with the least scheduled KV memory,
- * and of equal ones the one with the lowest index. It is another machine than the token machine, is
- * up and does not drain, the token machine has a link to it, and its memory has room for the prompt
- * and the longest answer. SCHED_NO_MACHINE = none, or the request is not on machines. */
+ * and among equals the machine with the lowest index. The result is not the token machine. It is up
+ * and does not drain, the token machine has a link to it, and its memory has room for the prompt
+ * and the longest answer. SCHED_NO_MACHINE = no such machine, or the request is not on machines. */
 uint32_t sched_cluster_copy_target(const struct sched_cluster *sc, uint32_t request);
 
 /* What the scheduler knows of one machine, for display. */

@@ -25,7 +25,8 @@ struct cluster_request {
     bool resumed;
     bool computed;  /* SCHED_COMPUTED, SCHED_PREFILLED or the end of the request was reported. */
     bool prefilled; /* SCHED_PREFILLED or the end of the request was reported. */
-    /* [0]: too large for the prompt machine if that were mixed; [1]: for the token machine. */
+    /* The request would be too large for its prompt machine ([0]) or its token machine ([1]) if
+     * that machine were in the mixed pool. */
     bool too_large_if_mixed[2];
     uint32_t prompt_tokens;
     uint32_t output_tokens; /* Most tokens of the answer. */
@@ -175,6 +176,7 @@ static inline void set_put(struct machine_set *set, uint32_t i, bool in)
     set->words[i / 64] = in ? set->words[i / 64] | bit : set->words[i / 64] & ~bit;
 }
 
+/* Returns the number of words of a machine_set that are in use. */
 static inline uint32_t set_words(const struct sched_cluster *sc)
 {
     return (sc->options.machine_count + 63) / 64;
@@ -190,8 +192,8 @@ static inline uint64_t request_tokens(const struct cluster_request *request)
     return (uint64_t)request->prompt_tokens + request->output_tokens;
 }
 
-/* Returns the KV memory, in tokens, of a context of `tokens` tokens on the machine. has_prompt = the
- * machine also computes the prompt. */
+/* Returns the KV memory, in tokens, of a context of `tokens` tokens on the machine. has_prompt =
+ * the machine also computes the prompt. */
 static inline uint64_t machine_kv_tokens(const struct cluster_machine *machine, uint64_t tokens,
                                          bool has_prompt)
 {
@@ -225,9 +227,9 @@ void cluster_actions_append(struct sched_cluster *sc, struct sched_actions *out,
 
 /* ---- load.c ---- */
 
-/* cluster_load_route adds the request to the load of its machines. The other functions remove from
- * that load: the pending tokens of the computed prompt (computed), all of the prompt (moved), and
- * the whole request (end). */
+/* cluster_load_route adds the request to the load of its machines. The other functions remove a
+ * part from that load: cluster_load_computed the pending tokens of the prompt,
+ * cluster_load_prefilled everything of the prompt machine, cluster_load_end the whole request. */
 void cluster_load_route(struct sched_cluster *sc, struct cluster_request *request);
 void cluster_load_computed(struct sched_cluster *sc, struct cluster_request *request);
 void cluster_load_prefilled(struct sched_cluster *sc, struct cluster_request *request);
@@ -258,7 +260,8 @@ void cluster_pool_pair(struct sched_cluster *sc);
 
 /* ---- speed.c ---- */
 
-/* Computes mean_rate and unequal. Must be called after a change of rates, `up` or the options. */
+/* Computes mean_rate, unequal and mean_step. Must be called after a change of rates, `up` or the
+ * options. */
 void cluster_speeds_refresh(struct sched_cluster *sc);
 /* Returns the machine's measured rate in tokens per second. If it is not known, returns the mean of
  * the other machines; if none is known, 1,000,000. MEASURE_PENDING: prompt tokens; MEASURE_MEMORY:
@@ -273,7 +276,8 @@ uint64_t cluster_work_us(const struct sched_cluster *sc, uint32_t machine, enum 
                          uint64_t more);
 
 /* Returns the microseconds that the machine needs to push the KV of `tokens` tokens, without the
- * part that overlaps with computing. */
+ * part that overlaps with computing. A machine without a measured rate counts as one that pushes
+ * 1,000,000 tokens a second. */
 uint64_t cluster_push_us(const struct sched_cluster *sc, uint32_t machine, uint64_t tokens);
 
 /* ---- route.c ---- */

@@ -37,8 +37,8 @@ typedef uint32_t sched_slot; /* < options.slot_count */
 
 #define SCHED_NO_SLOT UINT32_MAX /* No slot. */
 
-/* A batch that only decodes gets a turn (host/turns.h) that is longer by this factor, because a
- * decode step is short and all its answers wait for its end. */
+/* If the config sets scheduler/turn_ms, the turn (host/turns.h) of a batch that only decodes is
+ * longer by this factor, because a decode step is short and all its answers wait for its end. */
 #define SCHED_DECODE_TURNS 4
 
 struct sched_machine_options {
@@ -46,10 +46,11 @@ struct sched_machine_options {
     /* Prompts join a batch while it has fewer prompt tokens than this number; 0 = no such bound.
      * Only used with one batch in flight. */
     uint32_t prompt_fill_tokens;
-    /* Most prompt tokens of a batch without decodes; ≤ LIMIT_BATCH_TOKENS. */
+    /* Most prompt tokens of a batch without decodes, from LIMIT_CHUNK_TOKENS_MIN to
+     * LIMIT_BATCH_TOKENS. */
     uint32_t prompt_batch_tokens;
-    /* Most prompt tokens of a batch with decodes; ≤ LIMIT_BATCH_TOKENS.
-     * sched_machine_mixed_tokens_set changes it. */
+    /* Most prompt tokens of a batch with decodes, from LIMIT_CHUNK_TOKENS_MIN to
+     * LIMIT_BATCH_TOKENS. sched_machine_mixed_tokens_set changes it. */
     uint32_t mixed_prompt_tokens;
     uint32_t batch_sequences_max; /* Most requests of a batch; ≤ LIMIT_BATCH_SEQUENCES. */
     /* Waiting time after which a request joins the next more urgent priority class; 0 = never. */
@@ -142,7 +143,7 @@ void sched_machine_await_begin(struct sched_machine *sm, sched_slot slot);
  *
  * Returns true if all holders await their KV, the next prompt does not fit blocks_free, and the
  * holder with the highest number has a higher number than some prompt that waits here. This holder
- * is stored. memory.c proves that no request waits for ever. */
+ * is stored. scheduler/machine/memory.c proves that no request waits for ever. */
 bool sched_machine_deadlock_victim(const struct sched_machine *sm, uint32_t blocks_free,
                                    uint32_t holders, sched_slot *slot_out);
 
@@ -151,7 +152,7 @@ struct sched_decode {
     uint32_t tokens_left; /* Most tokens left to generate. */
     uint32_t room_tokens; /* Number of the tokens_left that the request's blocks can hold. */
     struct sched_rank rank;
-    bool pinned; /* Never a victim. Requires room >= tokens_left. */
+    bool pinned; /* Never a victim. Requires room_tokens >= tokens_left. */
 };
 
 /* Starts to decode `slot`, whose KV is complete on this machine. */
@@ -159,11 +160,11 @@ void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot,
                               const struct sched_decode *decode);
 
 /* Growth of decodes. sched_machine_short_find finds a decode whose blocks have no room for its next
- * token; such a decode joins no batch. The caller takes one more block for it and calls
- * sched_machine_decode_grow, which records room for `tokens` ≥ 1 more tokens. If no block is left,
- * the caller frees the blocks of sched_machine_victim_find and removes it; without a victim, the
- * caller tries again after the next batch. All this happens before waiting requests get memory.
- * memory.c proves that it ends. */
+ * token; such a decode joins no batch. The caller takes the blocks of one more span for it and
+ * calls sched_machine_decode_grow, which records room for `tokens` ≥ 1 more tokens. If too few
+ * blocks are left, the caller frees the blocks of the decode that sched_machine_victim_find finds,
+ * and removes this decode; without a victim, the caller tries again after the next batch. All this
+ * happens before waiting requests get memory. scheduler/machine/memory.c proves that it ends. */
 bool sched_machine_short_find(const struct sched_machine *sm, sched_slot *slot_out);
 void sched_machine_decode_grow(struct sched_machine *sm, sched_slot slot, uint32_t tokens);
 /* Finds the least urgent decode that is not pinned; among equals, the youngest. Returns false if

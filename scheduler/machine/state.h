@@ -42,7 +42,7 @@ struct slot {
     bool pinned;             /* Decode: never a victim. */
     struct sched_rank rank;  /* Decode: urgency and API key. */
     uint64_t arrival;        /* Order of arrival of a prompt or reservation. */
-    uint64_t request_number; /* Prompt or reservation: sched_rank.number of its request. */
+    uint64_t request_number; /* Prompt or reservation: sched_rank.request_number. */
 };
 
 /* A list linked through the slots. */

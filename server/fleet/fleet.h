@@ -152,6 +152,7 @@ void fleet_remove(struct fleet *f, struct fleet_machine *machine);
 /* Changes the phase of a machine. Requires a change that the drawing above has, or the present
  * phase. */
 void fleet_phase_set(struct fleet *f, struct fleet_machine *machine, enum fleet_phase phase);
+/* Records what etcd says about the machine. */
 void fleet_member_set(struct fleet *f, struct fleet_machine *machine, enum fleet_member member);
 
 /* Writes the machines into a config, each at its index; free records become empty entries. */

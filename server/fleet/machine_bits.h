@@ -13,11 +13,13 @@ struct machine_bits {
     uint64_t words[(LIMIT_MACHINES + 63) / 64];
 };
 
+/* Returns true if the machine is in the set. */
 static inline bool machine_bits_has(const struct machine_bits *bits, uint32_t machine)
 {
     return (bits->words[machine / 64] >> (machine % 64) & 1) != 0;
 }
 
+/* Adds the machine to the set (in = true) or removes it. */
 static inline void machine_bits_set(struct machine_bits *bits, uint32_t machine, bool in)
 {
     uint64_t bit = 1ull << (machine % 64);
