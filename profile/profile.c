@@ -187,6 +187,20 @@ double profile_stage_token_us(const struct profile *p, const struct profile_devi
     return us;
 }
 
+uint64_t profile_kv_block_token_bytes(const struct profile *p)
+{
+    return p->model.kv_bytes_per_token *
+           layer_groups_rows(&p->model.groups, 0, p->model.layer_count);
+}
+
+uint32_t profile_windowed_layers(const struct profile *p)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < p->model.layer_count; i++)
+        count += layer_groups_windowed(&p->model.groups, layer_groups_find(&p->model.groups, i));
+    return count;
+}
+
 uint64_t profile_stage_weight_bytes(const struct profile *p, uint32_t first, uint32_t last)
 {
     assert(first <= last && last <= p->model.layer_count);

@@ -7,6 +7,7 @@
 #ifndef PROFILE_PROFILE_H
 #define PROFILE_PROFILE_H
 
+#include "common/layer_groups.h"
 #include "common/limits.h"
 #include "common/status.h"
 
@@ -109,6 +110,7 @@ struct profile {
         uint64_t vocabulary_bytes;         /* Vocabulary matrix and final norm. */
         bool tied;                         /* The embedding is also the vocabulary matrix. */
         uint64_t kv_bytes_per_token;       /* For one layer. */
+        struct layer_groups groups;        /* Which layers have a window. */
         uint64_t boundary_bytes_per_token; /* Activations that one stage sends to the next. */
     } model;
     uint32_t device_count;
@@ -169,6 +171,12 @@ double profile_stage_prompt_us(const struct profile *p, const struct profile_dev
                                double sampled);
 double profile_stage_token_us(const struct profile *p, const struct profile_device *d,
                               uint32_t first, uint32_t last, double batch, double context);
+
+/* Returns the bytes of KV memory of one token of a block: a block has a layer of each row of its layer
+ * group (layer_groups_rows). */
+uint64_t profile_kv_block_token_bytes(const struct profile *p);
+/* Returns the number of the model's layers that have a window. */
+uint32_t profile_windowed_layers(const struct profile *p);
 
 /* Returns the bytes of the weights of a stage of the layers [first, last). If one stage has both
  * the first and the last layer, tied weights count once. */

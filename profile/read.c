@@ -432,11 +432,41 @@ static bool metadata_hash(struct reader *r, const json_t *object, struct profile
     return good;
 }
 
+/* {"count": 6, "windowed": [0, 1, 2, 3, 4], "window_tokens": 512}; missing = no layer has a window. */
+static bool layer_groups(struct reader *r, const json_t *object, struct profile *p)
+{
+    struct layer_groups *out = &p->model.groups;
+    const json_t *windowed = json_object_get(object, "windowed");
+    size_t length = path_key(r, "layer_groups");
+    if (object != NULL) {
+        uint32_t most =
+            p->model.layer_count < LAYER_GROUPS_MAX ? p->model.layer_count : LAYER_GROUPS_MAX;
+        if (!object_known(r, object, "count windowed window_tokens ") ||
+            !u32_at(r, object, "count", 1, most, &out->count) ||
+            !u32_at(r, object, "window_tokens", 1, LIMIT_CONTEXT_TOKENS, &out->window_tokens))
+            return false;
+        size_t list = path_key(r, "windowed");
+        if (!list_sized(r, windowed, 1, out->count))
+            return false;
+        for (uint32_t i = 0; i < json_array_size(windowed); i++) {
+            uint64_t group;
+            size_t inner = path_push(r, "[%u]", i);
+            if (!whole_number_read(r, json_array_get(windowed, i), 0, out->count - 1, &group))
+                return false;
+            out->windowed |= 1u << group;
+            path_pop(r, inner);
+        }
+        path_pop(r, list);
+    }
+    path_pop(r, length);
+    return true;
+}
+
 static bool model(struct reader *r, const json_t *object, struct profile *p)
 {
     static const char known[] =
         "name metadata_hash layer_count hidden vocab layer_weight_bytes embedding_bytes "
-        "vocabulary_bytes tied kv_bytes_per_token boundary_bytes_per_token ";
+        "vocabulary_bytes tied kv_bytes_per_token layer_groups boundary_bytes_per_token ";
     const uint64_t limit = (uint64_t)WEIGHTS_MAX;
     const uint64_t token = (uint64_t)TOKEN_MAX;
     size_t length = path_key(r, "model");
@@ -451,6 +481,7 @@ static bool model(struct reader *r, const json_t *object, struct profile *p)
                 whole_at(r, object, "vocabulary_bytes", 0, limit, &p->model.vocabulary_bytes) &&
                 bool_at(r, object, "tied", &p->model.tied) &&
                 whole_at(r, object, "kv_bytes_per_token", 1, token, &p->model.kv_bytes_per_token) &&
+                layer_groups(r, json_object_get(object, "layer_groups"), p) &&
                 whole_at(r, object, "boundary_bytes_per_token", 1, token,
                          &p->model.boundary_bytes_per_token);
     if (good)

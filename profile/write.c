@@ -126,6 +126,21 @@ static void layer_weights(FILE *file, const struct profile *p)
     fprintf(file, "]");
 }
 
+static void layer_groups(FILE *file, const struct layer_groups *groups)
+{
+    const char *comma = "";
+    if (groups->windowed == 0)
+        return;
+    fprintf(file, ",\n  \"layer_groups\": {\"count\": %" PRIu32 ", \"windowed\": [",
+            layer_groups_count(groups));
+    for (uint32_t i = 0; i < layer_groups_count(groups); i++)
+        if (layer_groups_windowed(groups, i)) {
+            fprintf(file, "%s%" PRIu32, comma, i);
+            comma = ", ";
+        }
+    fprintf(file, "], \"window_tokens\": %" PRIu32 "}", groups->window_tokens);
+}
+
 static void model(FILE *file, const struct profile *p)
 {
     fprintf(file, " \"model\": {");
@@ -137,10 +152,12 @@ static void model(FILE *file, const struct profile *p)
     layer_weights(file, p);
     fprintf(file,
             ",\n  \"embedding_bytes\": %" PRIu64 ", \"vocabulary_bytes\": %" PRIu64
-            ", \"tied\": %s,\n  \"kv_bytes_per_token\": %" PRIu64
-            ", \"boundary_bytes_per_token\": %" PRIu64 "}",
+            ", \"tied\": %s,\n  \"kv_bytes_per_token\": %" PRIu64,
             p->model.embedding_bytes, p->model.vocabulary_bytes, p->model.tied ? "true" : "false",
-            p->model.kv_bytes_per_token, p->model.boundary_bytes_per_token);
+            p->model.kv_bytes_per_token);
+    layer_groups(file, &p->model.groups);
+    fprintf(file, ", \"boundary_bytes_per_token\": %" PRIu64 "}",
+            p->model.boundary_bytes_per_token);
 }
 
 enum status profile_write(const struct profile *p, FILE *file, struct error *error)

@@ -235,6 +235,46 @@ static void check_refusals(void)
     check_bad("\"to\": \"b\"", "\"to\": 7", "links[1].to = 7|a text");
 }
 
+#define GROUPS "\"tied\": true, \"layer_groups\": "
+
+/* Layers with a window are counted, and their groups are read and written. */
+static void check_windows(void)
+{
+    static char text[2 * sizeof(profile_example)];
+    const char *at = strstr(profile_example, "\"tied\": true");
+    int bytes =
+        snprintf(text, sizeof(text),
+                 "%.*s" GROUPS "{\"count\": 2, \"windowed\": [1], \"window_tokens\": 32}%s",
+                 (int)(at - profile_example), profile_example, at + strlen("\"tied\": true"));
+    for (int i = 0; i < 2; i++) {
+        char *again;
+        size_t again_bytes;
+        struct error error;
+        struct profile *p = parse(text, (size_t)bytes);
+        CHECK(p->model.groups.count == 2 && p->model.groups.windowed == 2 &&
+              p->model.groups.window_tokens == 32);
+        CHECK(profile_windowed_layers(p) == 1); /* Of the layers 0, 1 and 2. */
+        CHECK(profile_kv_block_token_bytes(p) == 2 * 132);
+        FILE *file = open_memstream(&again, &again_bytes);
+        CHECK(file != NULL && profile_write(p, file, &error) == ST_OK && fclose(file) == 0);
+        CHECK(again_bytes < sizeof(text));
+        memcpy(text, again, again_bytes + 1);
+        bytes = (int)again_bytes;
+        free(again);
+        profile_close(p);
+    }
+    check_bad("\"tied\": true", GROUPS "7", "model.layer_groups = 7|an object");
+    check_bad("\"tied\": true", GROUPS "{\"count\": 4}", "model.layer_groups.count = 4|1 to 3");
+    check_bad("\"tied\": true", GROUPS "{\"count\": 2, \"window_tokens\": 0}",
+              "model.layer_groups.window_tokens = 0|from 1");
+    check_bad("\"tied\": true", GROUPS "{\"count\": 2, \"window_tokens\": 5, \"windowed\": []}",
+              "model.layer_groups.windowed = []|a list of 1 to 2");
+    check_bad("\"tied\": true", GROUPS "{\"count\": 2, \"window_tokens\": 5, \"windowed\": [2]}",
+              "model.layer_groups.windowed[0] = 2|0 to 1");
+    check_bad("\"tied\": true", GROUPS "{\"count\": 2, \"wide\": 5}",
+              "model.layer_groups.wide = 5|count windowed window_tokens");
+}
+
 static void check_files(void)
 {
     struct profile *p = NULL;
@@ -268,6 +308,7 @@ int main(void)
     check_batch_context();
     check_monotone();
     check_refusals();
+    check_windows();
     check_files();
     return 0;
 }

@@ -68,6 +68,11 @@ static struct partition_link link_of(const struct cluster_link *link, double byt
     return (struct partition_link){ns_of(busy_us), ns_of(link->latency_us + busy_us)};
 }
 
+uint64_t partition_block_bytes(const struct profile *profile)
+{
+    return PARTITION_BLOCK_TOKENS * profile_kv_block_token_bytes(profile);
+}
+
 void partition_costs_of(const struct profile *profile, const struct partition_cluster *cluster,
                         const struct partition_work *work, struct partition_costs *out)
 {
@@ -78,9 +83,13 @@ void partition_costs_of(const struct profile *profile, const struct partition_cl
         out->goal.limit_ns = ns_of(work->limit_ms * 1e3);
     out->piece_tokens = work->prompt ? (double)work->prompt_tokens / pieces : work->batch;
     out->boundary_bytes = out->piece_tokens * (double)profile->model.boundary_bytes_per_token;
-    uint64_t kv_bytes = work->blocks * PARTITION_BLOCK_TOKENS * profile->model.kv_bytes_per_token;
+    /* A block has a layer of each layer group in a row, so the last layer of a row counts for all of
+     * them, and a row that the stage's end divides counts as part of the workspace. */
+    uint64_t row_bytes = work->blocks * PARTITION_BLOCK_TOKENS * profile->model.kv_bytes_per_token;
+    uint32_t groups = layer_groups_count(&profile->model.groups);
     for (uint32_t i = 0; i < profile->model.layer_count; i++)
-        out->layer_bytes[i] = profile->model.layer_weight_bytes[i] + kv_bytes;
+        out->layer_bytes[i] =
+            profile->model.layer_weight_bytes[i] + ((i + 1) % groups == 0 ? row_bytes : 0);
     for (uint32_t k = 0; k < cluster->kind_count; k++)
         fill_kind(profile, work, &cluster->kinds[k], out->layer_ns[k], &out->kinds[k]);
     out->problem = (struct partition_problem){
@@ -89,7 +98,7 @@ void partition_costs_of(const struct profile *profile, const struct partition_cl
         .first_bytes = profile->model.embedding_bytes,
         .last_bytes = profile->model.vocabulary_bytes,
         .shared_bytes = profile->model.tied ? profile->model.vocabulary_bytes : 0,
-        .workspace_bytes = work->workspace_bytes,
+        .workspace_bytes = work->workspace_bytes + (groups > 1 ? row_bytes : 0),
         .kind_count = cluster->kind_count,
         .kinds = out->kinds,
         .host_count = cluster->host_count,

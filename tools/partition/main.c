@@ -85,8 +85,7 @@ static const struct option_table table = {
 static struct partition_work work_of(const struct options *o, const struct profile *profile,
                                      bool prompt)
 {
-    uint64_t block_bytes =
-        PARTITION_BLOCK_TOKENS * profile->model.kv_bytes_per_token * profile->model.layer_count;
+    uint64_t block_bytes = partition_block_bytes(profile);
     uint64_t blocks = o->blocks;
     if (blocks == 0 && block_bytes > 0)
         blocks = o->kv_bytes / block_bytes;

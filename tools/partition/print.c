@@ -151,7 +151,10 @@ static void print_prompt(const struct partition_result *r, FILE *out)
 
 uint64_t partition_blocks_wanted(const struct partition_result *r)
 {
-    uint64_t each = ((uint64_t)r->work->context + PARTITION_BLOCK_TOKENS) / PARTITION_BLOCK_TOKENS;
+    const struct layer_groups *groups = &r->profile->model.groups;
+    uint64_t each = layer_groups_blocks(
+        groups, layer_groups_spans(r->work->context + 1, PARTITION_BLOCK_TOKENS),
+        layer_groups_keep(groups, PARTITION_BLOCK_TOKENS, 1));
     return groups_of(r->plan) * r->work->batch * each;
 }
 

@@ -90,10 +90,7 @@ static enum status run(struct workplace *w, const struct plan_inputs *inputs,
         status = machines_add(w, inputs, mix, true, error);
     if (status != ST_OK)
         return status;
-    uint64_t most = 0;
-    for (uint32_t i = 0; i < w->hosts.count; i++)
-        most = w->hosts.hosts[i].kv_tokens > most ? w->hosts.hosts[i].kv_tokens : most;
-    w->hosts.context_tokens = (uint32_t)(most < LIMIT_CONTEXT_TOKENS ? most : LIMIT_CONTEXT_TOKENS);
+    w->hosts.context_tokens = sim_hosts_context_tokens(&w->hosts, &w->config);
     plan_requests_at(&inputs->requests, rate_per_s, &trace);
     return sim_run(&options, &trace, &w->report, &w->totals, error);
 }

@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/device_name.h"
 #include "common/memory.h"
+#include "model/file/hyper_groups.h"
 #include "tools/profile/busy.h"
 #include "tools/profile/points.h"
 
@@ -138,6 +139,7 @@ static void describe_model(const struct measuring *m, struct profile *p)
     p->model.tied = weights->tied;
     p->model.kv_bytes_per_token =
         h->kv_head_count * compute_kv_token_bytes(h->head_dim, profile_step_kv_dtype(m->step));
+    p->model.groups = model_layer_groups(h);
     p->model.boundary_bytes_per_token = h->hidden * sizeof(float);
 }
 
@@ -168,7 +170,8 @@ static enum status name_device(const struct measuring *m, const struct profile *
 static enum status describe_device(const struct measuring *m, struct profile_device *d)
 {
     const struct profile_step_weights *weights = profile_step_weights(m->step);
-    const uint32_t layers = profile_step_hyper(m->step)->layer_count;
+    const struct model_hyper *h = profile_step_hyper(m->step);
+    const uint32_t layers = h->layer_count;
     snprintf(d->kind, sizeof(d->kind), "%.31s", m->options->device);
     snprintf(d->description, sizeof(d->description), "%s", profile_step_describe(m->step));
     snprintf(d->host, sizeof(d->host), "%s", m->options->host);
@@ -176,7 +179,8 @@ static enum status describe_device(const struct measuring *m, struct profile_dev
     d->memory_bytes = profile_step_memory_bytes(m->step);
     d->layer_count = 1;
     for (uint32_t i = 1; i < layers; i++)
-        if (weights->layer_kinds[i] != weights->layer_kinds[0])
+        if (weights->layer_kinds[i] != weights->layer_kinds[0] ||
+            model_layer_window(h, i) != model_layer_window(h, 0))
             d->layer_count = layers;
     d->layers = calloc(d->layer_count, sizeof(*d->layers));
     return d->layers != NULL ? ST_OK : ST_NO_MEMORY;

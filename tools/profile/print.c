@@ -111,11 +111,15 @@ void profile_print(const struct profile *p, FILE *file)
 {
     fprintf(file,
             "%s: %" PRIu32 " layers of %.2f MB, embedding %.1f MB, vocabulary %.1f MB%s; per token "
-            "%" PRIu64 " B of KV a layer, %" PRIu64 " B between stages\n\n",
+            "%" PRIu64 " B of KV a layer, %" PRIu64 " B between stages\n",
             p->model.name, p->model.layer_count, (double)p->model.layer_weight_bytes[0] * 1e-6,
             (double)p->model.embedding_bytes * 1e-6, (double)p->model.vocabulary_bytes * 1e-6,
             p->model.tied ? " (the same)" : "", p->model.kv_bytes_per_token,
             p->model.boundary_bytes_per_token);
+    if (p->model.groups.windowed != 0)
+        fprintf(file, "%" PRIu32 " layers have a window of %" PRIu32 " tokens\n",
+                profile_windowed_layers(p), p->model.groups.window_tokens);
+    fprintf(file, "\n");
     for (uint32_t i = 0; i < p->device_count; i++)
         device_print(p, &p->devices[i], file);
     links_print(p, file);

@@ -23,8 +23,7 @@ struct machine_split_goal machine_split_goal_default(bool prompt, uint32_t micro
 static struct partition_work work_of(const struct hardware *hardware, const struct profile *profile,
                                      const struct machine_split_goal *goal)
 {
-    uint64_t block_bytes =
-        PARTITION_BLOCK_TOKENS * profile->model.kv_bytes_per_token * profile->model.layer_count;
+    uint64_t block_bytes = partition_block_bytes(profile);
     return (struct partition_work){
         .prompt = goal->prompt,
         .micro_batch = goal->micro_batch,

@@ -44,6 +44,16 @@ double sim_cost_busy_slowdown(const struct sim_cost *cost, const struct sim_work
     return beside_s > alone_s && alone_s > 0 ? beside_s / alone_s : 1;
 }
 
+uint64_t sim_cost_kv_bytes(const struct sim_cost *cost, uint32_t first, uint32_t end,
+                           uint32_t window_first)
+{
+    uint32_t window = window_first > first ? window_first : first;
+    uint64_t all = end > first ? end - first : 0;
+    uint64_t windowed = end > window ? end - window : 0;
+    return cost->kv_layer_bytes *
+           ((cost->layer_count - cost->windowed_layers) * all + cost->windowed_layers * windowed);
+}
+
 double sim_cost_between_s(const struct sim_cost *cost, const struct sim_work *work)
 {
     if (cost->stage_link == NULL || cost->profile == NULL)

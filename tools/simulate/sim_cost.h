@@ -36,7 +36,12 @@ struct sim_cost {
     /* Shares of the requests that the replicas get, indexed like `places`. */
     uint32_t speeds[LIMIT_STAGE_PROCESSES];
     uint32_t layer_count; /* ≥ 1: number of pieces in which KV is sent. */
-    uint64_t kv_bytes_per_token;
+    /* KV bytes of a token: in one layer, and in one block, which has a layer of each layer group
+     * (layer_groups_rows). */
+    uint64_t kv_layer_bytes;
+    uint64_t kv_block_token_bytes;
+    struct layer_groups groups; /* Which layers have a window. */
+    uint32_t windowed_layers;   /* Number of these layers. */
 };
 
 struct sim_work {
@@ -55,6 +60,10 @@ double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t re
 /* Returns the slowdown of the batch when other machines compute on every other core: at least 1; 1
  * if it was not measured. */
 double sim_cost_busy_slowdown(const struct sim_cost *cost, const struct sim_work *work);
+/* Returns the bytes of the KV of the tokens [first, end) in layers without a window, and of the tokens
+ * [first, end) from window_first on in the others. */
+uint64_t sim_cost_kv_bytes(const struct sim_cost *cost, uint32_t first, uint32_t end,
+                           uint32_t window_first);
 /* Returns the seconds until the next stage has the activations. */
 double sim_cost_between_s(const struct sim_cost *cost, const struct sim_work *work);
 

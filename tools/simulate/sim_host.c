@@ -8,12 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns the KV bytes of a token in all layers. */
-static uint64_t profile_kv_bytes(const struct profile *profile)
-{
-    return profile->model.kv_bytes_per_token * profile->model.layer_count;
-}
-
 static void profile_host(const struct profile *profile, const struct profile_device *device,
                          struct sim_host *out)
 {
@@ -27,7 +21,10 @@ static void profile_host(const struct profile *profile, const struct profile_dev
         .busy_device = profile_device_find_busy(profile, device),
         .speeds = {1},
         .layer_count = profile->model.layer_count,
-        .kv_bytes_per_token = profile_kv_bytes(profile),
+        .kv_layer_bytes = profile->model.kv_bytes_per_token,
+        .kv_block_token_bytes = profile_kv_block_token_bytes(profile),
+        .groups = profile->model.groups,
+        .windowed_layers = profile_windowed_layers(profile),
     };
     out->threads = device->threads;
     if (link == NULL)
@@ -139,7 +136,7 @@ static enum status machine_read(struct sim_hosts *hosts, const struct config *co
     *out = (struct sim_host){.home = machine->pool};
     snprintf(out->name, sizeof(out->name), "%s", machine->name);
     profile_host(profile, device, out);
-    out->kv_tokens = machine->kv_memory_bytes / out->cost.kv_bytes_per_token;
+    out->kv_tokens = machine->kv_memory_bytes / out->cost.kv_block_token_bytes;
     if (out->kv_tokens == 0)
         return error_set(error, ST_INVALID, "%s: machine %s: no KV memory", config->source,
                          machine->name);
@@ -182,12 +179,14 @@ static enum status table_host(struct sim_hosts *hosts, const struct hardware *ha
                         &hosts->reference, NULL) == ST_OK;
     hosts->weights_bytes = model->weights_bytes;
     hosts->kv_bytes_per_token = splitwise_kv_bytes_per_token(model);
-    out->cost = (struct sim_cost){.curve = curve,
-                                  .stage_count = 1,
-                                  .stages = {{.replica_count = 1}},
-                                  .speeds = {1},
-                                  .layer_count = (uint32_t)model->layers,
-                                  .kv_bytes_per_token = hosts->kv_bytes_per_token};
+    out->cost =
+        (struct sim_cost){.curve = curve,
+                          .stage_count = 1,
+                          .stages = {{.replica_count = 1}},
+                          .speeds = {1},
+                          .layer_count = (uint32_t)model->layers,
+                          .kv_layer_bytes = hosts->kv_bytes_per_token / (uint32_t)model->layers,
+                          .kv_block_token_bytes = hosts->kv_bytes_per_token};
     return ST_OK;
 }
 
@@ -210,7 +209,7 @@ static enum status profile_kind(struct sim_hosts *hosts, const struct hardware *
         out->threads = machine_split_threads(split);
     }
     if (hardware->memory_bytes == 0 && hardware->kv_memory_bytes == 0)
-        out->kv_tokens = config->kv.memory_bytes / out->cost.kv_bytes_per_token;
+        out->kv_tokens = config->kv.memory_bytes / out->cost.kv_block_token_bytes;
     return ST_OK;
 }
 
@@ -252,7 +251,7 @@ static enum status hosts_append(struct sim_hosts *hosts, uint32_t count, struct 
                          "its times are in a %s, those of %s are not: want machines of one model",
                          host->cost.curve != NULL ? "table" : "profile", first->hardware->name);
     if (kv > 0)
-        host->kv_tokens = kv / host->cost.kv_bytes_per_token;
+        host->kv_tokens = kv / host->cost.kv_block_token_bytes;
     if (host->kv_tokens == 0)
         return error_set(error, ST_INVALID, "no memory for KV beside the weights");
     if (hardware->link_bytes_per_s > 0)
@@ -329,6 +328,26 @@ enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char 
     if (status != ST_OK)
         error_prefix(error, "--machines %s", spec);
     return status;
+}
+
+static uint64_t context_most(const struct sim_host *host, const struct config *config)
+{
+    if (host->cost.groups.windowed == 0)
+        return host->kv_tokens;
+    uint64_t blocks = host->kv_tokens / config->kv.block_tokens;
+    const struct sched_memory_options memory =
+        sched_memory_options_make(config, &host->cost.groups, (uint32_t)blocks, 0);
+    return sched_memory_tokens_most(&memory, memory.block_count);
+}
+
+uint32_t sim_hosts_context_tokens(const struct sim_hosts *hosts, const struct config *config)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < hosts->count; i++) {
+        uint64_t tokens = context_most(&hosts->hosts[i], config);
+        most = tokens > most ? tokens : most;
+    }
+    return (uint32_t)(most < LIMIT_CONTEXT_TOKENS ? most : LIMIT_CONTEXT_TOKENS);
 }
 
 void sim_hosts_done(struct sim_hosts *hosts)

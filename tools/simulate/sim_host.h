@@ -18,7 +18,9 @@ struct sim_host {
     char name[LIMIT_NAME_BYTES];
     enum pool home;
     struct sim_cost cost;
-    uint64_t kv_tokens;      /* Tokens that the KV memory holds. */
+    /* Tokens that the blocks of the KV memory have room for. With windows, a token may have several
+     * blocks (common/layer_groups.h). */
+    uint64_t kv_tokens;
     double link_bytes_per_s; /* Rate of KV in each direction. */
     double link_latency_s;
     uint32_t threads;                /* Threads, for machines that share the cores of a host. */
@@ -63,6 +65,9 @@ enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char 
 enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum pool pool,
                                const struct hardware *hardware, const struct machine_split *split,
                                const struct config *config, struct error *error);
+
+/* Returns the tokens of the longest request that fits a machine, at most LIMIT_CONTEXT_TOKENS. */
+uint32_t sim_hosts_context_tokens(const struct sim_hosts *hosts, const struct config *config);
 
 /* Frees the splits and closes the profile. */
 void sim_hosts_done(struct sim_hosts *hosts);

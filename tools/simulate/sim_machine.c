@@ -63,7 +63,7 @@ enum status sim_machine_open(const struct sim_machine_options *options, struct s
         status = sched_open(m);
     if (status == ST_OK) {
         const struct sched_memory_options memory = sched_memory_options_make(
-            config, &(struct layer_groups){.count = 1}, m->blocks, options->context_tokens);
+            config, &options->host->cost.groups, m->blocks, options->context_tokens);
         status = sched_memory_open(&memory, m->sched, &m->memory);
     }
     if (status != ST_OK) {
@@ -94,6 +94,11 @@ void sim_machine_mixed_set(struct sim_machine *m, bool mixed)
 uint64_t sim_machine_kv_tokens(const struct sim_machine *m)
 {
     return sched_memory_tokens_most(sched_memory_options(m->memory), m->blocks);
+}
+
+struct sched_kv sim_machine_kv(const struct sim_machine *m)
+{
+    return sched_memory_kv(sched_memory_options(m->memory));
 }
 
 uint64_t sim_machine_mixed_kv_tokens(const struct sim_machine *m)
@@ -256,21 +261,25 @@ void sim_machine_remove(struct sim_machine *m, sched_slot slot)
 struct sim_kept sim_machine_keep(struct sim_machine *m, sched_slot slot, uint32_t tokens)
 {
     struct sim_task *task = &m->tasks[slot];
-    const struct layer_groups *groups = &sched_memory_options(m->memory)->groups;
+    const struct sched_memory_options *memory = sched_memory_options(m->memory);
     uint32_t spans = tokens / m->block_tokens;
     if (blocks_held(m, slot) == 0 || spans == 0 || task->into != 0)
         return (struct sim_kept){.tokens = 0};
     task->into = sim_cache_begin(&m->cache);
-    task->into_blocks = task->into != 0 ? spans * layer_groups_count(groups) : 0;
+    task->into_blocks =
+        task->into != 0 ? sched_memory_blocks_of(memory, spans * m->block_tokens, true) : 0;
     return (struct sim_kept){.tokens = task->into != 0 ? spans * m->block_tokens : 0,
+                             .blocks = task->into_blocks,
                              .id = task->into};
 }
 
 uint32_t sim_machine_kept_tokens(const struct sim_machine *m, const struct sim_kept *kept)
 {
     const struct layer_groups *groups = &sched_memory_options(m->memory)->groups;
-    uint64_t spans = sim_cache_count(&m->cache, kept->id) / layer_groups_count(groups);
-    uint64_t tokens = spans * m->block_tokens;
+    uint64_t blocks = sim_cache_count(&m->cache, kept->id);
+    if (groups->windowed != 0)
+        return blocks < kept->blocks ? 0 : kept->tokens;
+    uint64_t tokens = blocks * m->block_tokens;
     return tokens < kept->tokens ? (uint32_t)tokens : kept->tokens;
 }
 

@@ -101,13 +101,15 @@ void sim_machine_remove(struct sim_machine *m, sched_slot slot);
  * requests have used its blocks, the last ones first. */
 struct sim_kept {
     uint32_t tokens; /* Tokens in full blocks when the request left; 0 = none. */
+    uint32_t blocks; /* Blocks of these tokens. */
     sim_cache_id id;
 };
 
 /* Call it before sim_machine_remove for a task that has blocks: lets the machine keep the KV of the
  * request's first `tokens` tokens. No tokens are kept if the task has no blocks. */
 struct sim_kept sim_machine_keep(struct sim_machine *m, sched_slot slot, uint32_t tokens);
-/* Returns how many of the tokens are still there. */
+/* Returns how many of the tokens are still there. With windows, none is of use when the last block is
+ * gone. */
 uint32_t sim_machine_kept_tokens(const struct sim_machine *m, const struct sim_kept *kept);
 /* Tells the machine that the request will not come back. */
 void sim_machine_forget(struct sim_machine *m, const struct sim_kept *kept);
@@ -153,6 +155,8 @@ void sim_machine_use(const struct sim_machine *m, struct sim_machine_use *out);
  * prompts. */
 uint64_t sim_machine_kv_tokens(const struct sim_machine *m);
 uint64_t sim_machine_mixed_kv_tokens(const struct sim_machine *m);
+/* Returns what the cluster scheduler knows of the machine's KV memory. */
+struct sched_kv sim_machine_kv(const struct sim_machine *m);
 /* Records that KV of `tokens` tokens arrived at its token machine exposed_s seconds after it was
  * computed. */
 void sim_machine_push_record(struct sim_machine *m, uint64_t tokens, double exposed_s);

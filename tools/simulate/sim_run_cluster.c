@@ -191,6 +191,7 @@ static enum status machine_up(struct run *r, uint32_t i)
                                  .machine = i,
                                  .pool = host->home,
                                  .kv_tokens = sim_machine_kv_tokens(host->machine),
+                                 .kv = sim_machine_kv(host->machine),
                                  .mixed_kv_tokens = sim_machine_mixed_kv_tokens(host->machine),
                                  .cores = takes_turns ? 1 : 0});
     failure_draw(r, i);

@@ -113,7 +113,7 @@ static void reserve_reaches(struct run *r, uint32_t slot)
 static uint64_t bytes_pending(const struct run *r, const struct run_request *q)
 {
     const struct sim_cost *cost = &r->options.hosts->hosts[q->token_machine].cost;
-    return (q->copy.pending - q->copy.had_tokens) * cost->kv_bytes_per_token;
+    return sim_cost_kv_bytes(cost, q->copy.had_tokens, q->copy.pending, 0);
 }
 
 void run_copy_step_end(struct run *r, uint32_t slot)
@@ -175,11 +175,13 @@ static bool has_stages(const struct run *r, uint32_t machine)
     return r->options.hosts->hosts[machine].cost.stage_count > 1;
 }
 
+/* KV of layers with a window is not copied: the answer uses these blocks again. */
 static bool copy_is_due(const struct run *r, const struct run_request *q)
 {
     const struct run_copy *copy = &q->copy;
     if (q->state != RUN_DECODING || copy->state != RUN_COPY_NONE ||
         r->now_s < copy->paused_until_s || has_stages(r, q->token_machine) ||
+        r->options.hosts->hosts[q->token_machine].cost.groups.windowed != 0 ||
         q->arrival.output_tokens - q->answer_tokens <= block_tokens_of(r))
         return false;
     return tokens_complete(r, q) > (machine_is_known(r, copy) ? copy->tokens : 0);

@@ -49,18 +49,22 @@ static bool layerwise(const struct run *r, const struct run_request *q)
     return q->prompt >= kv->layerwise_threshold_tokens;
 }
 
-/* Returns when all KV of the prompt's tokens up to the chunk's end is on the token machine. A layer
+/* Returns when the KV of the prompt's tokens [first, end) is on the token machine, of layers with a
+ * window as far as the answer reads it. A layer
  * is sent when it is computed and the links of both machines are free. The last layer cannot be sent
  * before the chunk's end. */
 static double push_s(struct run *r, const struct run_request *q, const struct sim_chunk *chunk,
-                     uint32_t tokens)
+                     uint32_t first, uint32_t end)
 {
     const struct sim_host *host = &r->options.hosts->hosts[q->prompt_machine];
     double rate = link_rate(r, q->prompt_machine, q->token_machine);
     if (rate <= 0)
         return chunk->end_s;
     double layers = host->cost.layer_count;
-    double all_s = (double)(tokens * host->cost.kv_bytes_per_token) / rate;
+    uint32_t block_tokens = r->options.config->kv.block_tokens;
+    uint32_t window_first =
+        layer_groups_answer_first(&host->cost.groups, block_tokens, q->prompt) * block_tokens;
+    double all_s = (double)sim_cost_kv_bytes(&host->cost, first, end, window_first) / rate;
     double ready_s = chunk->end_s;
     double last_s = all_s;
     if (layerwise(r, q)) {
@@ -104,9 +108,8 @@ double run_kv_chunk(struct run *r, struct run_request *q, const struct sim_chunk
     q->computed_tokens = end;
     if (q->token_machine == SCHED_NO_MACHINE || q->token_machine == q->prompt_machine)
         return r->now_s;
-    uint32_t tokens = end > q->sent_tokens ? end - q->sent_tokens : 0;
-    q->sent_tokens += tokens;
-    double at_s = push_s(r, q, chunk, tokens);
+    double at_s = push_s(r, q, chunk, q->sent_tokens, end);
+    q->sent_tokens = end > q->sent_tokens ? end : q->sent_tokens;
     if (!chunk->ends)
         arrival_add(r, q, at_s, end);
     return at_s;
@@ -210,16 +213,20 @@ void run_kv_lost(struct run *r, struct run_request *q)
 {
     if (!r->options.config->kv.prefix_cache)
         return;
+    /* Before the window of the answer, the token machine gets no KV of layers with a window. */
+    bool windowed = r->options.hosts->hosts[0].cost.groups.windowed != 0;
     arrivals_past(r, q);
     held_update(r, q);
     switch (q->state) {
     case RUN_PREFILLING:
         run_kv_keep(r, q, q->prompt_machine, q->prompt_slot, q->computed_tokens);
-        run_kv_keep(r, q, q->token_machine, q->token_slot, q->arrived_tokens);
+        if (!windowed)
+            run_kv_keep(r, q, q->token_machine, q->token_slot, q->arrived_tokens);
         break;
     case RUN_TRANSFERRING:
         run_kv_keep(r, q, q->prompt_machine, q->prompt_slot, q->prompt);
-        run_kv_keep(r, q, q->token_machine, q->token_slot, q->arrived_tokens);
+        if (!windowed)
+            run_kv_keep(r, q, q->token_machine, q->token_slot, q->arrived_tokens);
         break;
     case RUN_DECODING:
         run_kv_keep(r, q, q->token_machine, q->token_slot,

@@ -78,18 +78,13 @@ static enum status hosts_read(struct simulation *s)
         status = sim_hosts_of_config(s->hosts, s->config, &s->error);
     if (status != ST_OK)
         return status;
-    uint64_t most = 0;
     for (uint32_t i = 0; i < s->hosts->count; i++)
         if (options->cores > 0 && s->hosts->hosts[i].cost.stage_count > 1)
             return error_set(&s->error, ST_USAGE,
                              "--cores: machine %s has stages, which cannot share cores",
                              s->hosts->hosts[i].name);
-    for (uint32_t i = 0; i < s->hosts->count; i++)
-        most = s->hosts->hosts[i].kv_tokens > most ? s->hosts->hosts[i].kv_tokens : most;
-    if (options->context > 0)
-        most = options->context;
-    s->hosts->context_tokens =
-        (uint32_t)(most < LIMIT_CONTEXT_TOKENS ? most : LIMIT_CONTEXT_TOKENS);
+    s->hosts->context_tokens = options->context > 0 ? (uint32_t)options->context
+                                                    : sim_hosts_context_tokens(s->hosts, s->config);
     return ST_OK;
 }
 

@@ -180,6 +180,39 @@ static void one_stage(void)
     CHECK(costs.goal.micro_batches == 1 && costs.boundary_bytes == 2 * 256);
 }
 
+/* Layers with a window share their memory with the others of their row: two layer groups have half the
+ * bytes, and one row more where a stage may divide one. */
+static void windows(void)
+{
+    char text[sizeof(profile_example) + 256];
+    const char *at = strstr(profile_example, "\"tied\": true");
+    uint64_t row = 3 * PARTITION_BLOCK_TOKENS * 132;
+    parse("{\"hosts\": [{\"name\": \"x\", \"devices\": [" CPU "]}]}");
+    partition_costs_of(profile, &cluster, &prompt_work, &costs);
+    CHECK(costs.layer_bytes[0] == 1000 + row && costs.layer_bytes[2] == 1500 + row);
+    CHECK(costs.problem.workspace_bytes == 50);
+    CHECK(partition_block_bytes(profile) == 3 * PARTITION_BLOCK_TOKENS * 132);
+    snprintf(text, sizeof(text),
+             "%.*s\"layer_groups\": {\"count\": 2, \"windowed\": [0], \"window_tokens\": 20}, %s",
+             (int)(at - profile_example), profile_example, at);
+    open_profile(text);
+    parse("{\"hosts\": [{\"name\": \"x\", \"devices\": [" CPU "]}]}");
+    partition_costs_of(profile, &cluster, &prompt_work, &costs);
+    CHECK(costs.layer_bytes[0] == 1000 && costs.layer_bytes[1] == 1000 + row &&
+          costs.layer_bytes[2] == 1500);
+    CHECK(costs.problem.workspace_bytes == 50 + row);
+    CHECK(partition_block_bytes(profile) == 2 * PARTITION_BLOCK_TOKENS * 132);
+    /* 100 tokens: 7 blocks of the full layers; of the windows, which keep up to 20 tokens, 3. */
+    struct partition_work work = prompt_work;
+    work.prompt = false;
+    work.context = 100;
+    const struct partition_result result = {profile, &cluster, &work, &costs, &plan};
+    solve(&work);
+    CHECKF(partition_blocks_wanted(&result) == 2 * (7 + 3), "%" PRIu64,
+           partition_blocks_wanted(&result));
+    open_profile(profile_example);
+}
+
 static void links(void)
 {
     parse("{\"hosts\": [{\"name\": \"x\", \"count\": 2, \"devices\": [" CPU ", " CPU "]}]}");
@@ -290,6 +323,7 @@ int main(int argc, char **argv)
     missing_links();
     sizes();
     one_stage();
+    windows();
     links();
     pictures();
     json();

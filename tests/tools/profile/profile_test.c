@@ -180,6 +180,47 @@ static void check_layers_differ(void)
     profile_close(p);
 }
 
+/* KV of latent attention is one vector per token and layer: rank and rotated dimensions. */
+static void check_latent(void)
+{
+    struct synthetic s = synthetic_latent();
+    const char *const arguments[] = {"--model",   model, "--out",      out, "--quick",
+                                     "--threads", "1",   "--no-links", NULL};
+    write_model(&s);
+    struct profile *p = run_and_read(arguments);
+    CHECK(p->model.kv_bytes_per_token ==
+          compute_kv_token_bytes((s.latent_rank + s.rope_dim) / 2, COMPUTE_KV_I16));
+    CHECK(p->model.groups.windowed == 0 && profile_windowed_layers(p) == 0);
+    profile_close(p);
+}
+
+/* Gemma 2: every second layer has a window, so the layers are measured one by one. With experts, the
+ * bytes of a layer are those of all experts. */
+static void check_windows_and_experts(void)
+{
+    struct synthetic s = small_model();
+    const char *const arguments[] = {"--model",   model, "--out",      out, "--quick",
+                                     "--threads", "1",   "--no-links", NULL};
+    s.architecture = "gemma2";
+    s.window = 16;
+    write_model(&s);
+    struct profile *p = run_and_read(arguments);
+    CHECK(p->model.groups.count == 2 && p->model.groups.windowed == 1 &&
+          p->model.groups.window_tokens == 16 && profile_windowed_layers(p) == 2);
+    check_device(p, &p->devices[0], false, 1);
+    CHECKF(strstr(said(), "2 layers have a window of 16 tokens") != NULL, "%s", said());
+    profile_close(p);
+    s = small_model();
+    s.architecture = "qwen3moe";
+    s.experts = 8;
+    s.experts_used = 2;
+    s.expert_ffn = 32;
+    write_model(&s);
+    p = run_and_read(arguments);
+    CHECK(p->model.layer_weight_bytes[0] > 4ull * s.hidden * 3 * s.expert_ffn * s.experts);
+    profile_close(p);
+}
+
 /* For a device that keeps no weights, the sizes in the file count. An untied model has two
  * vocabularies. */
 static void check_wait(void)
@@ -350,6 +391,8 @@ int main(int argc, char **argv)
     } else {
         check_cpu();
         check_layers_differ();
+        check_latent();
+        check_windows_and_experts();
         check_wait();
         check_added();
         check_mistakes();
