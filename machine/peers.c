@@ -392,6 +392,13 @@ static void publish(void *self, const struct message_request *request)
     token_pool_publish(m->token_pool, request);
 }
 
+static bool windows_find(void *self, const struct message_request *request, uint32_t first,
+                         uint32_t end, struct kv_tables *out)
+{
+    const struct machine *m = self;
+    return token_pool_windows_find(m->token_pool, request, first, end, out);
+}
+
 struct prompt_pool_calls machine_prompt_calls(void)
 {
     return (struct prompt_pool_calls){
@@ -401,7 +408,9 @@ struct prompt_pool_calls machine_prompt_calls(void)
         .local_ready = local_ready,
         .local_aborted = local_aborted,
         .publish = publish,
+        .windows_find = windows_find,
         .push = machine_target_push,
+        .copy = machine_target_copy,
         .flush = machine_target_flush,
     };
 }

@@ -193,6 +193,8 @@ void machine_target_awaited(void *self, uint64_t cookie);
 /* token_pool_calls.await_changed of a machine with stages. */
 void machine_target_await(void *self, const struct token_await *await, bool ends);
 enum status machine_target_push(void *self, struct kv_push *push, uint32_t layer_end);
+enum status machine_target_copy(void *self, uint32_t own_path, const struct kv_push *push,
+                                uint64_t cookie);
 void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path,
                           uint64_t cookie, bool requested);
 /* Sends a machine that writes KV the addresses of this machine's layers (STAGES). */

@@ -103,6 +103,13 @@ enum status machine_target_push(void *self, struct kv_push *push, uint32_t layer
     return m->executor->ops->target_push(m->executor, push, layer_end);
 }
 
+enum status machine_target_copy(void *self, uint32_t own_path, const struct kv_push *push,
+                                uint64_t cookie)
+{
+    struct machine *m = self;
+    return m->executor->ops->target_copy(m->executor, own_path, push, cookie);
+}
+
 void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path,
                           uint64_t cookie, bool requested)
 {

@@ -49,9 +49,15 @@ struct prompt_pool_calls {
     void (*local_aborted)(void *self, const struct message_request *request);
     /* Hands the full blocks of an answer that this machine generates to the prefix cache. */
     void (*publish)(void *self, const struct message_request *request);
+    /* Finds the window blocks of an answer that this machine generates (token_pool_windows_find). */
+    bool (*windows_find)(void *self, const struct message_request *request, uint32_t first,
+                         uint32_t end, struct kv_tables *out);
     /* Writes KV to another machine, as kv_targets_push does. Not called with
      * options.stages_push. */
     enum status (*push)(void *self, struct kv_push *push, uint32_t layer_end);
+    /* Has the stages write KV that no chunk computes, in all layers. Called only with
+     * options.stages_push. own_path, cookie: as for `flush`, which follows. */
+    enum status (*copy)(void *self, uint32_t own_path, const struct kv_push *push, uint64_t cookie);
     /* Asks for a call of prompt_pool_flushed when everything written for the request has arrived.
      * own_path: the request's path through this machine's stages; target: the token machine's
      * number in prompt_links; path: the request's path through the target's stages. stages_flush =

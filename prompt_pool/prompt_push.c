@@ -51,18 +51,25 @@ void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request
         .full_first = request->push_first_span,
         .window_first = request->push_window_first,
         .layer = request->push_first_layer};
-    if (options->stages_push || request->target == NULL || prompt_request_is_stopped(request) ||
-        push.count == 0 || push.layer >= layer_end)
+    if ((options->stages_push && !request->copy) || request->target == NULL ||
+        prompt_request_is_stopped(request) || push.count == 0 || push.layer >= layer_end)
         return;
     if (request->first_write_us < 0)
         request->first_write_us = now_us;
     if (request->write_status < 0)
         return;
     request->writes_pending = true;
-    request->write_status = options->calls.push(options->self, &push, layer_end);
+    if (!options->stages_push) {
+        request->write_status = options->calls.push(options->self, &push, layer_end);
+    } else {
+        request->write_status =
+            options->calls.copy(options->self, request->path, &push, request->owner);
+        push.layer = layer_end;
+    }
     uint32_t layers = push.layer - request->push_first_layer;
     uint64_t bytes = push_bytes(pool, request, request->push_first_layer, push.layer);
-    for (uint32_t layer = request->push_first_layer; layer < push.layer; layer++)
+    for (uint32_t layer = request->push_first_layer;
+         layer < push.layer && request->layer_us != NULL; layer++)
         request->layer_us[layer] = (uint32_t)(now_us - request->began_us);
     request->push_first_layer = push.layer;
     request->pushed_bytes += bytes;
@@ -215,6 +222,9 @@ void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status 
         prompt_request_fail(pool, request, status, error.text);
     } else if (request->state == PROMPT_STOPPED_FLUSHING) {
         prompt_request_stop(pool, request);
+    } else if (request->copy && !prompt_copy_is_good(pool, request)) {
+        prompt_request_fail(pool, request, ST_NOT_FOUND,
+                            "the answer has used blocks of its window again before they were sent");
     } else {
         deliver_kv(pool, request, now_us);
     }

@@ -44,6 +44,7 @@ enum prompt_request_state {
 
 struct prompt_request {
     struct message_request attempt; /* Id and generation. */
+    struct message_request copied;  /* `copy`: the request whose KV it is. */
     kv_owner_id owner;
     enum prompt_request_state state;
     struct transport_peer *gateway; /* NULL = its connection has ended. */
@@ -58,9 +59,11 @@ struct prompt_request {
     /* The prompt is computed in blocks that the token pool of this machine has reserved. Set to
      * false when local_ready or local_aborted has been called. */
     bool local;
-    bool wants_scores;   /* The gateway wants the scores of the prompt's tokens. */
-    uint8_t pooling;     /* enum pooling: the gateway wants the prompt's embedding. */
-    bool copy;           /* Nothing is computed: KV of the prefix cache is pushed. */
+    bool wants_scores; /* The gateway wants the scores of the prompt's tokens. */
+    uint8_t pooling;   /* enum pooling: the gateway wants the prompt's embedding. */
+    bool copy;         /* Nothing is computed: KV that this machine has is pushed. */
+    /* A copy reads window blocks of the request `copied`, which may use them again. */
+    bool reads_windows;
     bool layerwise;      /* Each layer is pushed as soon as it is computed. */
     bool answer_ended;   /* The first token ended the answer, so nothing is decoded. */
     bool writes_pending; /* A write or a flush was issued, and no flush has reported its end. */
@@ -219,6 +222,9 @@ void prompt_prefix_free(struct prompt_pool *pool, struct prompt_request *request
 enum status prompt_copy_begin(struct prompt_pool *pool, struct prompt_request *request,
                               const struct message_prefill *prefill, int64_t now_us,
                               struct error *error);
+/* Call it when a copy is flushed. Returns true if what was pushed was the KV that it should be:
+ * the request whose window blocks it read has not used them again meanwhile. */
+bool prompt_copy_is_good(const struct prompt_pool *pool, const struct prompt_request *request);
 
 /* ---- prompt_push.c ---- */
 

@@ -72,8 +72,10 @@ uint32_t sched_memory_spans_of(const struct sched_memory_options *options, uint3
 
 uint32_t sched_memory_kept_spans(const struct sched_memory_options *options, bool chunked)
 {
-    return layer_groups_keep(&options->groups, options->block_tokens,
-                             chunked && options->chunk_tokens > 0 ? options->chunk_tokens : 1);
+    uint32_t tokens = 1 + options->window_spare_tokens;
+    if (chunked && options->chunk_tokens > tokens)
+        tokens = options->chunk_tokens;
+    return layer_groups_keep(&options->groups, options->block_tokens, tokens);
 }
 
 uint32_t sched_memory_blocks_of(const struct sched_memory_options *options, uint32_t tokens,
@@ -184,12 +186,13 @@ void sched_memory_reserve(struct sched_memory *memory, sched_slot slot,
                               entry->blocks.spans * options->block_tokens, &request->rank);
 }
 
-void sched_memory_copy_add(struct sched_memory *memory, sched_slot slot, uint32_t tokens)
+void sched_memory_copy_add(struct sched_memory *memory, sched_slot slot, uint32_t tokens,
+                           bool windows)
 {
     struct entry *entry = entry_of(memory, slot);
     assert(!entry->used);
     *entry = (struct entry){.used = true, .request = {.prompt_tokens = tokens}};
-    entry->blocks.kept_spans = sched_memory_kept_spans(&memory->options, false);
+    entry->blocks.kept_spans = windows ? sched_memory_kept_spans(&memory->options, false) : 0;
     entry->blocks.spans_max = sched_memory_spans_of(&memory->options, tokens);
     spans_set(memory, entry, entry->blocks.spans_max);
 }

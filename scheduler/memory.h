@@ -41,6 +41,9 @@ struct sched_memory_options {
     struct layer_groups groups;
     uint32_t chunk_tokens;   /* Most tokens of a prompt that are computed at once. */
     uint32_t context_tokens; /* Longest context: prompt and answer of the largest request. */
+    /* In layers with a window, an answer keeps its blocks for this number of tokens longer than it
+     * reads them, so that they can be copied to another machine meanwhile (kv/checkpoint). */
+    uint32_t window_spare_tokens;
     /* Slots of the requests that are decoded here: first_slot … first_slot + slot_count - 1. */
     sched_slot first_slot;
     uint32_t slot_count;
@@ -141,8 +144,9 @@ void sched_memory_reserve(struct sched_memory *memory, sched_slot slot,
                           const struct sched_memory_request *request);
 /* Adds a request whose KV is only stored here (a copy of `tokens` tokens, in full blocks). It waits
  * in no queue: call sched_memory_copy_grant next, and sched_memory_remove if that returns false.
- * Requires an unused slot and a model without windows. */
-void sched_memory_copy_add(struct sched_memory *memory, sched_slot slot, uint32_t tokens);
+ * windows: it has blocks in layers with a window, too. Requires an unused slot. */
+void sched_memory_copy_add(struct sched_memory *memory, sched_slot slot, uint32_t tokens,
+                           bool windows);
 /* Grants the copy its blocks, of which the caller must take blocks_needed. Returns false if a
  * reservation waits for memory, or if less than half of the machine's blocks would be left free:
  * copies go after every request. */

@@ -19,6 +19,9 @@
 /* Rule 2 leaves free what machines keep for growing answers, and as much again for the error of the
  * estimate: answers that become longer than expected would otherwise make reservations wait. */
 #define GROWTH_RESERVES 2
+/* Blocks that answers keep after their window, while KV is copied (kv/checkpoint). The copy of a
+ * block has this number of blocks' tokens as its time. */
+#define WINDOW_SPARE_BLOCKS 2
 
 bool sched_policy_prefix(const struct config *config)
 {
@@ -184,12 +187,15 @@ struct sched_memory_options sched_memory_options_make(const struct config *confi
 {
     uint32_t alone = config->scheduler.prompt_batch_tokens;
     uint32_t beside_decodes = sched_mixed_tokens_most(config);
+    bool copies =
+        strcmp(config->kv.checkpoint, "idle") == 0 || strcmp(config->kv.checkpoint, "always") == 0;
     return (struct sched_memory_options){
         .block_count = block_count,
         .block_tokens = config->kv.block_tokens,
         .groups = *groups,
         .chunk_tokens = alone > beside_decodes ? alone : beside_decodes,
         .context_tokens = context_tokens,
+        .window_spare_tokens = copies ? WINDOW_SPARE_BLOCKS * config->kv.block_tokens : 0,
         .first_slot = LIMIT_MACHINE_REQUESTS / 2,
         .slot_count = LIMIT_MACHINE_REQUESTS / 2,
         .growth_tokens = config->scheduler.growth_tokens,

@@ -4,7 +4,7 @@
  * the prompt is lost), full blocks of the answer when the request ends. So the next turn of a
  * conversation finds both on this machine, whichever machine computes its prompt. Blocks of layers
  * with a window go to the cache only when the request ends, because the request uses them again for
- * later tokens.
+ * later tokens; those of a copy, which has no later tokens, go there when its KV has arrived.
  *
  * A prompt machine gets only the ids of the blocks after the cached ones, so no process writes into
  * a block that other requests read. */
@@ -147,7 +147,30 @@ void token_blocks_prompt_done(struct token_pool *pool, struct token_request *req
 {
     kv_tables_mark(&request->tables, groups_of(pool), pool->options.kv, request->owner, 0,
                    token_blocks_of(pool, request)->spans, KV_LIVE);
-    prefix_add(pool, request, request->prompt_tokens, false);
+    prefix_add(pool, request, request->prompt_tokens, request->copy && request->copy_windows);
+}
+
+/* The blocks before window_held belong to the prefix cache, which keeps them as long as the request
+ * reads them. Of the later ones, span i + keep takes the block of span i. Of a prompt that was
+ * computed elsewhere, only the spans that its answer reads were sent. */
+bool token_blocks_windows_find(const struct token_pool *pool, const struct token_request *request,
+                               uint32_t first, uint32_t end, struct kv_tables *out)
+{
+    const struct layer_groups *groups = groups_of(pool);
+    const struct kv_tables *tables = &request->tables;
+    const uint32_t block_tokens = pool->options.memory.block_tokens;
+    const uint32_t sent = request->local ? 0 : token_blocks_window_first(pool, request);
+    const uint32_t spans = token_blocks_of(pool, request)->spans;
+    const uint32_t own_first = first > tables->window_held ? first : tables->window_held;
+    const bool cached = request->reader.window_end > 0 && first >= request->reader.window_first;
+    if (first >= end || first < sent ||
+        end > (request->prompt_tokens + request->generated - 1) / block_tokens ||
+        spans > (uint64_t)own_first + tables->keep || (first < tables->window_held && !cached))
+        return false;
+    for (uint32_t group = 0; out != NULL && group < layer_groups_count(groups); group++)
+        for (uint32_t i = first; i < end && layer_groups_windowed(groups, group); i++)
+            out->ids[(size_t)group * out->stride + i] = kv_tables_id(tables, group, i);
+    return true;
 }
 
 void token_blocks_publish(struct token_pool *pool, struct token_request *request)

@@ -15,8 +15,11 @@ void token_pool_mixed_set(struct token_pool *pool, bool mixed)
  * answer reads the KV and the prefix cache does not have it. */
 static uint32_t window_awaited(const struct token_pool *pool, const struct token_request *request)
 {
+    const struct sched_memory_options *memory = &pool->options.memory;
     const uint32_t first = token_blocks_window_first(pool, request);
     const uint32_t held = request->tables.window_held;
+    if (memory->groups.windowed != 0 && request->copy && !request->copy_windows)
+        return sched_memory_spans_of(memory, request->prompt_tokens);
     return held > first ? held : first;
 }
 

@@ -141,7 +141,9 @@ static enum status tables_open(const struct token_pool *pool, struct token_reque
     const struct sched_memory_options *memory = &pool->options.memory;
     request->tables.stride =
         sched_memory_spans_of(memory, request->prompt_tokens + request->output_limit);
-    request->tables.keep = sched_memory_kept_spans(memory, request->local);
+    request->tables.keep = request->copy && !request->copy_windows
+                               ? 0
+                               : sched_memory_kept_spans(memory, request->local);
     size_t ids = (size_t)layer_groups_count(&memory->groups) * request->tables.stride;
     bool has_prompt = reserve->prompt_count > 0;
     size_t tokens = has_prompt ? (size_t)request->prompt_tokens + request->output_limit : 0;
@@ -184,9 +186,9 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
     uint32_t output_limit = reserve->copy ? 0 : output_max < output_room ? output_max : output_room;
     uint32_t tokens = reserve->prompt_tokens + output_limit;
     bool local = strcmp(reserve->prompt_machine, options->name) == 0;
-    if (reserve->copy && (options->prefix == NULL || options->memory.groups.windowed != 0 ||
-                          !reserve->prefix_cache || local || reserve->prompt_count == 0 ||
-                          reserve->prompt_tokens % options->memory.block_tokens != 0))
+    if (reserve->copy &&
+        (options->prefix == NULL || !reserve->prefix_cache || local || reserve->prompt_count == 0 ||
+         reserve->prompt_tokens % options->memory.block_tokens != 0))
         return error_set(error, ST_INVALID, "machine %s stores no copy of %u tokens of machine %s",
                          options->name, reserve->prompt_tokens, reserve->prompt_machine);
     uint32_t blocks = sched_memory_blocks_of(&options->memory, tokens, local);
@@ -211,6 +213,7 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
         .gateway = gateway,
         .local = local,
         .copy = reserve->copy,
+        .copy_windows = reserve->copy_windows,
         .sampling = reserve->sampling,
         .prompt_tokens = reserve->prompt_tokens,
         .output_limit = output_limit,
@@ -227,7 +230,7 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
     memcpy(request->prompt_machine, reserve->prompt_machine, sizeof(request->prompt_machine));
     token_request_state_set(pool, request, TOKEN_WAITING);
     if (reserve->copy) {
-        sched_memory_copy_add(pool->memory, slot, request->prompt_tokens);
+        sched_memory_copy_add(pool->memory, slot, request->prompt_tokens, request->copy_windows);
         if (token_copy_grant(pool, request, now_us))
             return ST_OK;
         token_request_forget(pool, request);
@@ -396,6 +399,14 @@ void token_pool_publish(struct token_pool *pool, const struct message_request *n
     struct token_request *request = request_find(pool, name);
     if (request != NULL && request->state == TOKEN_DECODING)
         token_blocks_publish(pool, request);
+}
+
+bool token_pool_windows_find(const struct token_pool *pool, const struct message_request *name,
+                             uint32_t first, uint32_t end, struct kv_tables *out)
+{
+    const struct token_request *request = request_find(pool, name);
+    return request != NULL && request->state == TOKEN_DECODING &&
+           token_blocks_windows_find(pool, request, first, end, out);
 }
 
 void token_pool_progress(struct token_pool *pool, const struct message_progress *progress)

@@ -114,6 +114,12 @@ void token_pool_progress(struct token_pool *pool, const struct message_progress 
 /* Hands the full blocks of an answer that is being generated to the prefix cache, so that the
  * prompt pool of this machine can copy them. No effect if the pool does not decode the request. */
 void token_pool_publish(struct token_pool *pool, const struct message_request *request);
+/* Returns true if the answer is being generated here, and in layers with a window its blocks of the
+ * spans [first, end) have the KV of these spans. Stores the blocks in *out; NULL = only checks it.
+ * The answer may use the blocks again when a later token needs them. Then this function returns
+ * false, so a reader must ask again after it has read them. */
+bool token_pool_windows_find(const struct token_pool *pool, const struct message_request *request,
+                             uint32_t first, uint32_t end, struct kv_tables *out);
 /* Handle KV_READY and KV_ABORTED of a prompt machine, or the same calls of this machine's own
  * prompt pool. */
 void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready,

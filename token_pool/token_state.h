@@ -43,6 +43,7 @@ struct token_request {
     char prompt_machine[LIMIT_NAME_BYTES]; /* The machine that writes the request's KV. */
     bool local;                            /* prompt_machine is this machine. */
     bool copy; /* Its KV goes to the prefix cache when it is complete; nothing is decoded. */
+    bool copy_windows; /* The copy has the KV of layers with a window, too. */
     struct sampling sampling;
     struct grammar_answer *answer; /* NULL = no constraint. */
     uint32_t prompt_tokens;
@@ -194,8 +195,11 @@ void token_blocks_keep(struct token_pool *pool, struct token_request *request);
  * not stopped may write into them. */
 void token_blocks_quarantine(struct token_pool *pool, const struct token_request *request);
 /* The prompt's KV is complete: marks the blocks as live, and adds the full blocks of the prompt to
- * the prefix cache, where the request reads them. */
+ * the prefix cache, where the request reads them; of layers with a window only those of a copy. */
 void token_blocks_prompt_done(struct token_pool *pool, struct token_request *request);
+/* See token_pool_windows_find. */
+bool token_blocks_windows_find(const struct token_pool *pool, const struct token_request *request,
+                               uint32_t first, uint32_t end, struct kv_tables *out);
 /* Hands the full blocks of a decoding request whose KV is complete to the prefix cache, where the
  * request reads them. */
 void token_blocks_publish(struct token_pool *pool, struct token_request *request);

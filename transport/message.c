@@ -71,6 +71,7 @@ static const struct message_rule reserve_rules[] = {
     RANGE(message_reserve, rule_count, 0, LIMIT_RULE_WORDS),
     BOOL(message_reserve, prefix_cache),
     BOOL(message_reserve, copy),
+    BOOL(message_reserve, copy_windows),
     PADDING(message_reserve, padding),
     RANGE(message_reserve, constraint_bytes, 0, LIMIT_CONSTRAINT_BYTES),
     RANGE(message_reserve, answer_count, 0, LIMIT_CONTEXT_TOKENS),

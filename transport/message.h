@@ -159,7 +159,8 @@ struct message_reserve {
      * (struct message_prefill, copied_generation). The prompt has full blocks only. The reservation
      * does not wait: it is refused with ST_NO_RESOURCE while memory is short. */
     bool copy;
-    uint8_t padding[2];
+    bool copy_windows; /* The copy has the KV of layers with a window, too. */
+    uint8_t padding[1];
     uint32_t constraint_bytes; /* Bytes of `constraint`; 0 = no constraint. */
     /* Number of tokens in `answer`. With a constraint, the prompt of a resumed request ends with
      * the tokens of the answer that were generated before; `answer` contains these tokens again.

@@ -184,6 +184,17 @@ static const struct message_rule target_link_rules[] = {
     TEXT(stage_target_link, text),
 };
 
+static const struct message_rule copy_rules[] = {
+    RANGE(stage_copy, target, 0, LIMIT_MACHINES - 1),
+    RANGE(stage_copy, path, 0, LIMIT_STAGE_PATHS - 1),
+    RANGE(stage_copy, span_count, 1, LIMIT_CONTEXT_TOKENS),
+    RANGE(stage_copy, block_count, 1, LIMIT_CONTEXT_TOKENS),
+};
+static const struct message_array copy_arrays[] = {
+    ARRAY(stage_copy, sources, block_count, NULL),
+    ARRAY(stage_copy, targets, block_count, NULL),
+};
+
 static const struct message_rule flush_rules[] = {
     RANGE(stage_flush, target, 0, LIMIT_MACHINES - 1),
     RANGE(stage_flush, path, 0, LIMIT_STAGE_PATHS - 1),
@@ -233,6 +244,8 @@ static const struct message_layout layouts[STAGE_KIND_END - STAGE_OPEN] = {
                                    RULES(target_rules), ARRAYS(target_arrays)},
     [STAGE_TARGET_LINK -
         STAGE_OPEN] = {"TARGET_LINK", SIZE(stage_target_link), RULES(target_link_rules)},
+    [STAGE_COPY -
+        STAGE_OPEN] = {"COPY", UP_TO(stage_copy, sources), RULES(copy_rules), ARRAYS(copy_arrays)},
     [STAGE_FLUSH - STAGE_OPEN] = {"FLUSH", SIZE(stage_flush), RULES(flush_rules)},
     [STAGE_FLUSHED - STAGE_OPEN] = {"FLUSHED", SIZE(stage_flushed), RULES(flushed_rules)},
     [STAGE_WRITER - STAGE_OPEN] = {"WRITER", SIZE(stage_writer), RULES(writer_rules)},

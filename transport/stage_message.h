@@ -3,7 +3,7 @@
  * Structs and arrays are sent as in message.h; tables in stage_message.c hold the range of every
  * field.
  *
- *   head  → stage   OPEN, GROUP, CONTEXT, JOB, TARGET, FLUSH, AWAIT
+ *   head  → stage   OPEN, GROUP, CONTEXT, JOB, TARGET, COPY, FLUSH, AWAIT
  *   stage → head    GROUP, STATE, POOLED, DONE, TARGET_LINK, FLUSHED, WRITER, LOAD, AWAITED
  *   stage → stage   ACTIVATIONS
  *
@@ -47,6 +47,7 @@ enum stage_message_kind {
     /* To the last stage, before the JOB: token rules and tokens of a request, for the sampler. */
     STAGE_CONTEXT,
     STAGE_POOLED, /* Sums of vectors of a job's rows, for embeddings; sent before DONE. */
+    STAGE_COPY,   /* Write KV of these blocks to a target, in all layers; FLUSH follows. */
     STAGE_KIND_END
 };
 
@@ -246,6 +247,24 @@ struct stage_target_link {
     char text[256];
 };
 
+/* KV that no job computes, to be written to a target: entry i of a group's part of `sources` to
+ * entry i of that part of `targets`. Both have `span_count` ids for each layer group. */
+struct stage_copy {
+    uint64_t cookie; /* As in struct stage_push, like the fields down to target_serial. */
+    uint64_t request;
+    uint32_t generation;
+    uint32_t target;
+    uint32_t target_serial;
+    uint32_t path; /* Path through the target's stages. */
+    uint32_t span_count;
+    /* First entry that layers without a window write; span_count = they write nothing. */
+    uint32_t full_first;
+    uint32_t window_first; /* The same for layers with a window. */
+    uint32_t block_count;  /* Number of ids in each of the two arrays. */
+    const uint32_t *sources;
+    const uint32_t *targets;
+};
+
 struct stage_flush {
     uint64_t cookie;
     uint32_t target;
@@ -304,6 +323,7 @@ struct stage_message {
         struct stage_done done;
         struct stage_target target;
         struct stage_target_link target_link;
+        struct stage_copy copy;
         struct stage_flush flush;
         struct stage_flushed flushed;
         struct stage_writer writer;

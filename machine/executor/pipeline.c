@@ -522,6 +522,7 @@ static const struct executor_ops pipeline_ops = {
     .layout = pipeline_layout,
     .target_set = pipeline_target_set,
     .target_drop = pipeline_target_drop,
+    .target_copy = pipeline_target_copy,
     .target_flush = pipeline_target_flush,
     .kv_await = pipeline_await,
     .keys_set = pipeline_keys_set,

@@ -2,6 +2,8 @@
  */
 #include "machine/executor/pipeline_state.h"
 
+#include "kvcache/kv_targets.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,6 +104,55 @@ static void flight_check(struct pipeline *p, const struct pipeline_flight *fligh
         assert(p->landed_count < LIMIT_MACHINE_REQUESTS);
         p->landed_flights[p->landed_count++] = *flight;
     }
+}
+
+/* The ids of `count` entries of each layer group, group after group. */
+static void entries_list(const kv_block_id *ids, uint32_t stride, uint32_t groups, uint32_t first,
+                         uint32_t count, uint32_t *out)
+{
+    for (uint32_t group = 0; group < groups; group++)
+        memcpy(out + (size_t)group * count, ids + (size_t)group * stride + first,
+               count * sizeof(uint32_t));
+}
+
+static uint32_t entries_before(uint32_t first, uint32_t from)
+{
+    return first > from ? first - from : 0;
+}
+
+enum status pipeline_target_copy(struct executor *e, uint32_t own_path, const struct kv_push *push,
+                                 uint64_t cookie)
+{
+    struct pipeline *p = pipeline_of(e);
+    const uint32_t groups = layer_groups_count(&p->options.shape->arena.groups);
+    const uint32_t count = groups * push->count;
+    if (count > LIMIT_CONTEXT_TOKENS)
+        return ST_TOO_LARGE;
+    uint32_t *ids = malloc(2 * (size_t)count * sizeof(*ids));
+    if (ids == NULL)
+        return ST_NO_MEMORY;
+    entries_list(push->source_blocks, push->source_stride, groups, push->first, push->count, ids);
+    entries_list(push->target_blocks, push->target_stride, groups, push->first, push->count,
+                 ids + count);
+    const struct stage_message message = {
+        .kind = STAGE_COPY,
+        .copy = {.cookie = cookie,
+                 .request = push->request.id,
+                 .generation = push->request.generation,
+                 .target = push->target,
+                 .target_serial = p->targets[push->target].serial,
+                 .path = push->path,
+                 .span_count = push->count,
+                 .full_first = entries_before(push->full_first, push->first),
+                 .window_first = entries_before(push->window_first, push->first),
+                 .block_count = count,
+                 .sources = ids,
+                 .targets = ids + count}};
+    for (uint32_t i = 0; i < p->plan->process_count; i++)
+        if ((p->path_processes[own_path] >> i & 1) != 0)
+            pipeline_send(p, &p->processes[i], &message);
+    free(ids);
+    return ST_OK;
 }
 
 void pipeline_target_flush(struct executor *e, uint32_t own_path, uint32_t target, uint32_t path,

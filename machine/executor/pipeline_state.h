@@ -168,6 +168,8 @@ void pipeline_kv_close(struct pipeline *p);
 void pipeline_target_set(struct executor *e, uint32_t target, const struct message_peer *machine,
                          struct transport_peer *peer, const struct message_stages *stages);
 void pipeline_target_drop(struct executor *e, uint32_t target);
+enum status pipeline_target_copy(struct executor *e, uint32_t own_path, const struct kv_push *push,
+                                 uint64_t cookie);
 void pipeline_target_flush(struct executor *e, uint32_t own_path, uint32_t target, uint32_t path,
                            uint64_t cookie, bool requested);
 void pipeline_target_link_take(struct pipeline *p, const struct stage_process *process,

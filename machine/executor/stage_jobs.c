@@ -381,17 +381,65 @@ void stage_flush_take(struct stage *s, const struct stage_flush *take)
         flush(s, request, take->target, take->path);
 }
 
+/* Writes layers of this process, unless an earlier write of the request has failed. target_serial:
+ * that of the TARGET which gave push->target its meaning. */
+static void push_kv(struct stage *s, struct stage_request *request, struct kv_push *push,
+                    uint32_t target_serial, uint32_t end)
+{
+    if (request->status < 0)
+        return;
+    if (target_serial != s->target_serials[push->target]) {
+        request->status = ST_UNREACHABLE; /* the target was another machine when this was sent */
+        return;
+    }
+    request->status = kv_targets_push(s->targets, push, end);
+    s->sends_queued = true;
+}
+
+/* True if this process has the source blocks of the copy that are read. */
+static bool copy_blocks_good(const struct stage *s, const struct stage_copy *copy)
+{
+    const struct layer_groups *groups = &s->arena.groups;
+    for (uint32_t i = 0; i < copy->block_count; i++) {
+        const bool windowed = layer_groups_windowed(groups, i / copy->span_count);
+        const uint32_t first = windowed ? copy->window_first : copy->full_first;
+        if (i % copy->span_count >= first && copy->sources[i] >= s->arena.block_count)
+            return false;
+    }
+    return true;
+}
+
+enum status stage_copy_take(struct stage *s, const struct stage_copy *copy, struct error *error)
+{
+    const uint64_t wanted = (uint64_t)layer_groups_count(&s->arena.groups) * copy->span_count;
+    if (!s->opened || copy->span_count > machine_shape_context_spans(&s->shape) ||
+        copy->block_count != wanted || !copy_blocks_good(s, copy))
+        return error_set(error, ST_INVALID, "COPY: %u spans in %u blocks", copy->span_count,
+                         copy->block_count);
+    struct stage_request *request = request_of(s, copy->cookie);
+    struct kv_push push = {.request = {.id = copy->request, .generation = copy->generation},
+                           .target = copy->target,
+                           .path = copy->path,
+                           .source_blocks = copy->sources,
+                           .target_blocks = copy->targets,
+                           .source_stride = copy->span_count,
+                           .target_stride = copy->span_count,
+                           .count = copy->span_count,
+                           .full_first = copy->full_first,
+                           .window_first = copy->window_first,
+                           .layer = s->process->first_layer};
+    if (request != NULL)
+        push_kv(s, request, &push, copy->target_serial, s->process->last_layer);
+    return ST_OK;
+}
+
 static void push_layers(struct stage *s, const struct stage_slot *slot,
                         const struct stage_push *push, const uint32_t *targets, uint32_t first,
                         uint32_t end)
 {
     struct stage_request *request = request_of(s, push->cookie);
-    if (request == NULL || request->status < 0 || first >= end)
+    if (request == NULL || first >= end)
         return;
-    if (push->target_serial != s->target_serials[push->target]) {
-        request->status = ST_UNREACHABLE; /* the target was another machine when the job was made */
-        return;
-    }
     const struct compute_sequence *sequence = &slot->sequences[push->sequence];
     struct kv_push writes = {
         .request = {.id = push->request, .generation = push->generation},
@@ -407,8 +455,7 @@ static void push_layers(struct stage *s, const struct stage_slot *slot,
         .window_first =
             push->window_first > push->first_span ? push->window_first - push->first_span : 0,
         .layer = first};
-    request->status = kv_targets_push(s->targets, &writes, end);
-    s->sends_queued = true;
+    push_kv(s, request, &writes, push->target_serial, end);
 }
 
 /* Pushes layers first … end - 1 of the layer-wise pushes; with `all`, also all layers of the

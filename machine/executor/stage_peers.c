@@ -269,6 +269,9 @@ static void head_message(struct stage *s, struct transport_peer *peer, const uin
         case STAGE_TARGET:
             on_target(s, &message.target);
             break;
+        case STAGE_COPY:
+            status = stage_copy_take(s, &message.copy, &error);
+            break;
         case STAGE_FLUSH:
             stage_flush_take(s, &message.flush);
             break;

@@ -185,6 +185,8 @@ void stage_jobs_close(struct stage *s);
 enum status stage_job_take(struct stage *s, const uint8_t *data, size_t bytes, struct error *error);
 enum status stage_activations_take(struct stage *s, const struct stage_activations *activations,
                                    struct error *error);
+/* Handles COPY. Returns ST_INVALID if the message is wrong. */
+enum status stage_copy_take(struct stage *s, const struct stage_copy *copy, struct error *error);
 void stage_flush_take(struct stage *s, const struct stage_flush *flush);
 /* Handles the progress of the engine's job: pushes computed layers, and finishes the batch. */
 void stage_jobs_progress(struct stage *s, struct engine_progress progress);

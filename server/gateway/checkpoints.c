@@ -11,12 +11,31 @@
 #define CHECK_US 20000
 /* Pause after a copy that a machine refused, for example because its memory is short. */
 #define PAUSE_US 500000
-/* Most blocks that one copy sends, so that no machine writes for long at a time. */
+/* Most blocks that one copy sends, so that no machine writes for long at a time. In layers with a
+ * window, the blocks of the window are not divided: they make sense together only. */
 #define COPY_BLOCKS_MAX 16
 
 static uint32_t block_tokens_of(const struct gateway *g, const struct gateway_request *r)
 {
     return gateway_request_version(g, r)->kv.block_tokens;
+}
+
+static const struct layer_groups *groups_of(const struct gateway *g,
+                                            const struct gateway_request *r)
+{
+    return &gateway_request_version(g, r)->groups;
+}
+
+static bool has_windows(const struct gateway *g, const struct gateway_request *r)
+{
+    return groups_of(g, r)->windowed != 0;
+}
+
+/* True if all layers have a window. */
+static bool has_only_windows(const struct gateway *g, const struct gateway_request *r)
+{
+    const struct layer_groups *groups = groups_of(g, r);
+    return (uint32_t)__builtin_popcount(groups->windowed) == layer_groups_count(groups);
 }
 
 static struct message_request copy_name(const struct gateway_request *r)
@@ -65,6 +84,7 @@ static void reserve_send(struct gateway *g, const struct gateway_request *r)
                                           .sampling = {.top_p = 1, .output_tokens_max = 1},
                                           .prefix_cache = true,
                                           .copy = true,
+                                          .copy_windows = c->whole && has_windows(g, r),
                                           .prompt = r->tokens}};
     snprintf(message.reserve.prompt_machine, sizeof(message.reserve.prompt_machine), "%s",
              c->source->config.name);
@@ -81,6 +101,7 @@ static void copy_send(struct gateway *g, const struct gateway_request *r,
                                           .kv_path = KV_PATH_ONE_PIECE,
                                           .path = (uint8_t)reserved->path,
                                           .held_span_count = reserved->held_span_count,
+                                          .window_first = reserved->window_first,
                                           .prefix_salt = r->prefix_salt,
                                           .rank = {.weight = 1},
                                           .sampling = {.top_p = 1, .output_tokens_max = 1},
@@ -95,6 +116,18 @@ static void copy_send(struct gateway *g, const struct gateway_request *r,
 
 /* ---- the answers of machines ---- */
 
+/* The second machine has what the copy under way was to bring. */
+static void copy_end(struct gateway *g, struct gateway_request *r)
+{
+    struct gateway_checkpoint *c = &r->checkpoint;
+    c->tokens = c->pending;
+    if (c->whole || !has_windows(g, r))
+        c->resumed = c->pending;
+    c->pending = 0;
+    c->writing = false;
+    g->checkpoint_at_us = 0; /* Other copies may wait for the end of this one. */
+}
+
 static void reserved_take(struct gateway *g, struct gateway_request *r,
                           const struct message_reserved *reserved)
 {
@@ -103,20 +136,24 @@ static void reserved_take(struct gateway *g, struct gateway_request *r,
     uint32_t spans = c->pending / block_tokens;
     if (c->writing || reserved->held_span_count > spans)
         return;
-    uint32_t left = spans - reserved->held_span_count;
-    if (left > 0 && left <= COPY_BLOCKS_MAX) {
+    uint32_t left = has_only_windows(g, r) ? 0 : spans - reserved->held_span_count;
+    if (reserved->block_count > 0 && left <= COPY_BLOCKS_MAX) {
         c->writing = true;
         copy_send(g, r, reserved);
         return;
     }
-    /* The machine has all blocks, or so few that the copy is made in several parts. */
-    const struct message_request name = copy_name(r);
-    if (left > 0)
-        cancel_send(g->connections, c->machine, &name, false);
-    c->tokens = reserved->held_span_count * block_tokens;
-    c->partial = left > 0;
-    c->pending = 0;
     g->checkpoint_at_us = 0;
+    if (reserved->block_count == 0) { /* The machine has all blocks. */
+        copy_end(g, r);
+        return;
+    }
+    /* The machine lacks so many blocks that the copy is made in several parts. */
+    const struct message_request name = copy_name(r);
+    cancel_send(g->connections, c->machine, &name, false);
+    c->tokens = reserved->held_span_count * block_tokens;
+    c->resumed = has_windows(g, r) ? 0 : c->tokens;
+    c->partial = true;
+    c->pending = 0;
 }
 
 static void copied_take(struct gateway *g, struct gateway_request *r)
@@ -124,10 +161,7 @@ static void copied_take(struct gateway *g, struct gateway_request *r)
     struct gateway_checkpoint *c = &r->checkpoint;
     if (!c->writing)
         return;
-    c->tokens = c->pending;
-    c->pending = 0;
-    c->writing = false;
-    g->checkpoint_at_us = 0; /* Other copies may wait for the end of this one. */
+    copy_end(g, r);
     metrics_counter_add(g->options.metrics, METRICS_CHECKPOINTS, 1);
     log_debug("request %s (%llx): machine %s has a checkpoint of %u tokens", r->client_id,
               (unsigned long long)r->id, c->machine->config.name, c->tokens);
@@ -220,15 +254,21 @@ static bool link_is_busy(const struct busy *busy, const struct fleet_machine *so
            machine_bits_has(&busy->receive, machine->index);
 }
 
-/* KV of layers with a window is not copied: the answer uses these blocks again. */
+/* The first token whose blocks of layers with a window are all on the token machine: the KV before
+ * the window of the answer was not sent there. */
+static uint32_t tokens_least(const struct gateway *g, const struct gateway_request *r)
+{
+    return has_windows(g, r) ? r->prompt_count + r->delivered_before : 0;
+}
+
 static bool copy_is_due(const struct gateway *g, const struct gateway_request *r, int64_t now_us)
 {
     const struct gateway_checkpoint *c = &r->checkpoint;
     if (r->state != GATEWAY_REQUEST_PREFILLED || r->token_machine == NULL || r->score_prompt ||
         r->delivered == r->delivered_before || c->pending > 0 || now_us < c->paused_until_us ||
-        request_tokens_left(r) <= block_tokens_of(g, r))
+        request_tokens_left(r) <= block_tokens_of(g, r) || tokens_complete(g, r) < tokens_least(g, r))
         return false;
-    return tokens_complete(g, r) > (machine_is_known(c) ? c->tokens : 0);
+    return tokens_complete(g, r) > (machine_is_known(c) ? c->resumed : 0);
 }
 
 /* The second machine stays the same as long as it is up, because only new blocks are then sent. */
@@ -261,7 +301,8 @@ static void copy_begin(struct gateway *g, struct gateway_request *r, struct busy
         return;
     uint32_t part = c->tokens + COPY_BLOCKS_MAX * block_tokens_of(g, r);
     c->source = r->token_machine;
-    c->pending = c->partial && part < most ? part : most;
+    c->whole = !c->partial || part >= most;
+    c->pending = c->whole ? most : part;
     c->partial = false;
     c->copies++;
     c->copies &= CHECKPOINT_GENERATION - 1;

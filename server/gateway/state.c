@@ -133,7 +133,7 @@ static void requests_add(struct text *out, const struct gateway *g)
          r = requests_next(g->requests, r)) {
         counts[r->life.state]++;
         suspects += blame_is_suspect(&r->blame) ? 1 : 0;
-        checkpoint_tokens += r->checkpoint.tokens;
+        checkpoint_tokens += r->checkpoint.resumed;
     }
     text_adds(out, "],\"requests\":{");
     for (int state = 0; state < REQUEST_STATE_COUNT; state++)

@@ -52,11 +52,14 @@ struct gateway_checkpoint {
     struct fleet_machine *machine; /* The second machine; NULL = not chosen. */
     uint64_t connection;           /* transport_peer_number of its connection. */
     struct fleet_machine *source;  /* The token machine of the copy that is under way. */
-    uint32_t tokens;               /* Tokens whose KV the second machine has. */
-    uint32_t pending;              /* Tokens of the copy that is under way; 0 = none. */
+    uint32_t tokens;  /* Tokens whose KV the second machine has in layers without a window. */
+    uint32_t resumed; /* Tokens of the latest copy from which the answer can go on. */
+    uint32_t pending; /* Tokens of the copy that is under way; 0 = none. */
+    /* The copy that is under way has all full blocks, with those of layers with a window. */
+    bool whole;
     uint32_t copies;               /* Number of copies so far. */
     bool writing;                  /* PREFILL of the copy was sent. */
-    bool partial;                  /* The next copy only adds a part. */
+    bool partial;                  /* The next copy may only add a part. */
     int64_t paused_until_us;       /* No copy begins before this time. */
 };
 

@@ -5,9 +5,10 @@ Method:
   get kill -9, or SIGSTOP for a while, one after the other. Every stream ends with the bytes of an undisturbed run; then
   all blocks are free, and the scheduler, given the recorded events again, decides the same (the event log).
 - checkpoints: as kills, and the KV of answers is copied to other machines (kv/checkpoint).
+- windows: as checkpoints, with a model whose layers have attention windows, and one machine of each pool in two stages.
 - cancels: streams that their clients drop at random moments, all at once; then all blocks are free.
 
-usage: test_storm.py kills|checkpoints [SECONDS] | cancels [STREAMS]
+usage: test_storm.py kills|checkpoints|windows [SECONDS] | cancels [STREAMS]
 kills takes at least that time, and until a machine was killed, another was stopped, and a request was resumed.
 """
 
@@ -17,11 +18,13 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
-from cluster import BINARY, Cluster, Stream, need_model, send_signal, wait_until
+from cluster import BINARY, DEFAULT_MODEL, Cluster, Stream, need_model, send_signal, wait_until
 from test_cancel import drop_one
+from tiny_model import write
 
 CLIENTS = 5
 REQUESTS = 10  # Different requests.
@@ -123,9 +126,10 @@ def check_end(cluster):
     assert status == 0 and "assert" not in log.lower() and "Sanitizer" not in log, log
 
 
-def kills(seconds, seed, checkpoint="off"):
+def kills(seconds, seed, checkpoint="off", more=None):
     bodies = [body_of(seed + i) for i in range(REQUESTS)]
-    config = {**CONFIG, "kv": {**CONFIG["kv"], "checkpoint": checkpoint}, "log": {"events_file": "events.jsonl"}}
+    config = {**CONFIG, "kv": {**CONFIG["kv"], "checkpoint": checkpoint}, "log": {"events_file": "events.jsonl"},
+              **(more or {})}
     with Cluster(config, gates=True, pace_us=PACE_US) as cluster:
         calm = [Stream(cluster, body) for body in bodies]
         for stream in calm:
@@ -147,6 +151,14 @@ def kills(seconds, seed, checkpoint="off"):
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
     print(replayed.stdout, end="")
     assert replayed.returncode == 0 and "left out" not in replayed.stdout
+
+
+def windows(seconds, seed):
+    with tempfile.TemporaryDirectory(prefix="cleave-test-") as folder:
+        model = os.path.join(folder, "windows.gguf")
+        write(DEFAULT_MODEL, model, 14, window=40, context=4096)
+        kills(seconds, seed, "always",
+              {"model": model, "machines": {"prompt-0": {"stages": 2}, "token-0": {"stages": 2}}})
 
 
 def cancels(count, seed):
@@ -171,10 +183,13 @@ def main():
     need_model()
     seed = int(os.environ.get("CLEAVE_SEED", random.randrange(1 << 30)))
     print(f"seed: CLEAVE_SEED={seed}", flush=True)
-    if sys.argv[1] in ("kills", "checkpoints"):
-        kills(float(sys.argv[2]) if len(sys.argv) > 2 else 5, seed, "always" if sys.argv[1] == "checkpoints" else "off")
+    seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 5
+    if sys.argv[1] == "windows":
+        windows(seconds, seed)
+    elif sys.argv[1] in ("kills", "checkpoints"):
+        kills(seconds, seed, "always" if sys.argv[1] == "checkpoints" else "off")
     else:
-        cancels(int(sys.argv[2]) if len(sys.argv) > 2 else 150, seed)
+        cancels(int(seconds) if len(sys.argv) > 2 else 150, seed)
 
 
 if __name__ == "__main__":

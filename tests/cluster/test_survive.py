@@ -4,10 +4,11 @@ bytes of an undisturbed run.
 Method: real processes. A prompt of six batches is held at a gate in the middle of its fourth batch, when the log says
 what the other machine has. Then one of its machines is killed. Metrics say how many tokens were found and computed.
 
-usage: test_survive.py prompt|token|again|checkpoint
+usage: test_survive.py prompt|token|again|checkpoint|stages|ranks|windows
 prompt: the prompt machine dies while it computes; token: the token machine dies, before and after the prompt is
 computed; again: the machine that computes the prompt dies; checkpoint: the token machine dies in the middle of answers
-whose KV is copied to another machine (kv/checkpoint).
+whose KV is copied to another machine (kv/checkpoint); stages, ranks: as checkpoint, on machines with stage processes, of
+which one is killed; windows: as checkpoint and stages, with a model whose layers have attention windows.
 """
 
 import json
@@ -15,8 +16,10 @@ import os
 import re
 import signal
 import sys
+import tempfile
 
-from cluster import Cluster, Stream, need_model, wait_until
+from cluster import DEFAULT_MODEL, Cluster, Stream, need_model, wait_until
+from tiny_model import write
 
 BLOCK, BATCH, BATCHES, TOKENS = 16, 64, 3, 20
 LONG = "The history of computing spans many centuries. " * 40  # 321 tokens, six batches
@@ -155,43 +158,92 @@ def known(cluster, prompt_tokens):
     return prompt_tokens + int(cluster.metric("vllm:generation_tokens_total"))
 
 
+def kill_holder(cluster, holder):
+    """Kills the machine, or the machine's stage process with the highest number."""
+    machine, _, stage = holder.partition("/")
+    stages = sorted(name for name in cluster.stages() if name.split("/")[0] == machine) if stage else []
+    os.kill(cluster.stages()[stages[-1]] if stages else cluster.children()[machine], signal.SIGKILL)
+
+
+def checkpoint_case(config, answer, tokens, want, names):
+    """The token machine dies when a second machine has all full blocks of the answer. names: the processes that may
+    compute the answer."""
+    with Cluster(config, ARGS, gates=True) as cluster:
+        wait_links(cluster)
+        stream = Stream(cluster, answer)
+        stream.wait_events(45)
+        for name in names:
+            cluster.hold(name)
+        holder = hold_batch(cluster, 1, names)
+        wait_until(lambda: checkpointed(cluster) == (known(cluster, tokens) - 1) // BLOCK * BLOCK,
+                   "a checkpoint of all full blocks", cluster=cluster)
+        had = known(cluster, tokens)
+        kill_holder(cluster, holder)
+        cluster.release()
+        what = f"{config['pools']}, {config.get('machines', '')}, {config['kv']['checkpoint']}"
+        stream.expect(want, what)
+        computed = cluster.metric("cleave_tokens_recomputed_total")
+        used = cluster.metric("cleave_checkpoint_tokens_used_total")
+        print(f"{what}: found {used:.0f} tokens, computed {computed:.0f}", flush=True)
+        assert 0 < computed <= 2 * BLOCK and used >= had - 2 * BLOCK, (computed, used, cluster.logged())
+        assert cluster.metric("cleave_checkpoints_total") > 0
+        cluster.wait_all_free()
+
+
+def check_checkpoints(cases, base, text="The history of computing. " * 12):
+    """cases: (pools, machine keys of the token machines and, if `all`, of every machine, modes). The second machine is
+    the prompt machine, or another mixed machine where one machine does both phases."""
+    answer = {**body(text), "max_tokens": 120}
+    wants = {}
+    for pools, keys, every, modes in cases:
+        plain = json.dumps(keys) if every else ""  # The number of ranks decides the bytes.
+        if plain not in wants:
+            machines_of = {name: keys for name in ("prompt-0", "token-0")} if every else {}
+            with Cluster({**base, "pools": {"prompt": 1, "token": 1}, "machines": machines_of}) as cluster:
+                result = cluster.post("/v1/completions", answer)
+                wants[plain] = result["choices"][0]["text"], result["usage"]["prompt_tokens"]
+        want, tokens = wants[plain]
+        all_names = [f"{pool}-{i}" for pool, count in pools.items() for i in range(count)]
+        names = [name for name in all_names if not name.startswith("prompt")]
+        machine_keys = {name: keys for name in (all_names if every else names)} if keys else {}
+        for mode in modes:
+            config = {**base, "pools": pools, "machines": machine_keys, "kv": {**base["kv"], "checkpoint": mode}}
+            checkpoint_case(config, answer, tokens, want, [name + "/0" if keys else name for name in names])
+
+
+BOTH = ("idle", "always")
+SPLIT, MIXED = {"prompt": 1, "token": 2}, {"mixed": 3}
+
+
 def check_checkpoint(_):
-    """The token machine dies when a second machine has all full blocks of the answer. In the first case this is the
-    prompt machine, in the second one a token machine, because one machine does both phases."""
-    answer = {**body("The history of computing. " * 12), "max_tokens": 120}
-    with Cluster(config_of(1, 1)) as cluster:
-        result = cluster.post("/v1/completions", answer)
-        want, tokens = result["choices"][0]["text"], result["usage"]["prompt_tokens"]
-    for pools in ({"prompt": 1, "token": 2}, {"mixed": 3}):
-        for mode in ("idle", "always"):
-            config = {**CONFIG, "pools": pools, "kv": {**CONFIG["kv"], "checkpoint": mode}}
-            with Cluster(config, ARGS, gates=True) as cluster:
-                wait_links(cluster)
-                names = [name for name in machines(cluster) if not name.startswith("prompt")]
-                stream = Stream(cluster, answer)
-                stream.wait_events(45)
-                for name in names:
-                    cluster.hold(name)
-                holder = hold_batch(cluster, 1, names)
-                wait_until(lambda: checkpointed(cluster) == (known(cluster, tokens) - 1) // BLOCK * BLOCK,
-                           "a checkpoint of all full blocks", cluster=cluster)
-                had = known(cluster, tokens)
-                kill(cluster, holder)
-                cluster.release()
-                stream.expect(want, f"{pools}, {mode}")
-                computed = cluster.metric("cleave_tokens_recomputed_total")
-                used = cluster.metric("cleave_checkpoint_tokens_used_total")
-                print(f"{pools}, {mode}: found {used:.0f} tokens, computed {computed:.0f}", flush=True)
-                assert 0 < computed <= 2 * BLOCK and used >= had - 2 * BLOCK, (computed, used, cluster.logged())
-                assert cluster.metric("cleave_checkpoints_total") > 0
-                cluster.wait_all_free()
+    check_checkpoints([(SPLIT, {}, False, BOTH), (MIXED, {}, False, BOTH)], CONFIG)
+
+
+def check_stages(_):
+    """From stages to a machine without stages, and to other stages."""
+    check_checkpoints([(SPLIT, {"stages": 3}, False, BOTH), ({"mixed": 2}, {"stages": 2}, False, ("idle",))], CONFIG)
+
+
+def check_ranks(_):
+    ranks = {"tensor_parallel": 2}
+    check_checkpoints([(SPLIT, ranks, True, ("idle",)), ({"mixed": 2}, ranks, True, ("always",))], CONFIG)
+
+
+def check_windows(_):
+    """The prompt is longer than the window. What is copied are the blocks that the next token reads."""
+    with tempfile.TemporaryDirectory(prefix="cleave-test-") as folder:
+        model = os.path.join(folder, "windows.gguf")
+        write(DEFAULT_MODEL, model, 14, window=40, context=4096)
+        check_checkpoints([(SPLIT, {}, False, BOTH), ({"mixed": 2}, {}, False, ("idle",)),
+                           (SPLIT, {"stages": 3}, False, ("idle",)), ({"mixed": 2}, {"stages": 2}, False, ("always",))],
+                          {**CONFIG, "model": model})
 
 
 def main():
     need_model()
-    want = undisturbed()
-    checks = {"prompt": check_prompt, "token": check_token, "again": check_again, "checkpoint": check_checkpoint}
-    checks[sys.argv[1]](want)
+    checks = {"prompt": check_prompt, "token": check_token, "again": check_again, "checkpoint": check_checkpoint,
+              "stages": check_stages, "ranks": check_ranks, "windows": check_windows}
+    checks[sys.argv[1]](undisturbed() if sys.argv[1] in ("prompt", "token", "again") else None)
 
 
 if __name__ == "__main__":

@@ -196,6 +196,7 @@ static void say_reserve(uint32_t place, struct fuzz_input *in)
     reserve->sampling = sampling_choose(in);
     reserve->prompt = prompt_choose(in, &reserve->prompt_tokens);
     reserve->copy = flags % 8 == 1;
+    reserve->copy_windows = flags % 32 == 1;
     reserve->prefix_cache = flags % 2 != 0;
     if (reserve->copy && flags % 16 == 1)
         reserve->prompt_tokens = full_blocks(reserve->prompt_tokens);

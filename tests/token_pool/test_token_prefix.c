@@ -56,7 +56,9 @@ static struct talk talks[TALKS];
 /* One group without a window, or also one with a window. */
 static struct layer_groups groups = {.count = 1};
 static uint32_t block_count = 48;
-static uint64_t window_found; /* Spans of layers with a window that were found. */
+static uint64_t window_found;                /* Spans of layers with a window that were found. */
+static uint64_t windows_asked, windows_held; /* Calls of token_pool_windows_find; found. */
+static uint32_t window_spare;                /* window_spare_tokens. */
 static uint64_t
     content[BLOCKS_MOST]; /* Key of all tokens up to the last one written into the block. */
 static int64_t now_us = 1000;
@@ -332,6 +334,7 @@ static void open_all(uint32_t preemptions_max)
                    .groups = groups,
                    .chunk_tokens = 48,
                    .context_tokens = CONTEXT,
+                   .window_spare_tokens = window_spare,
                    .first_slot = 64,
                    .slot_count = 64,
                    .growth_tokens = 1,
@@ -461,7 +464,7 @@ static void check_progress(void)
 }
 
 /* Sends RESERVE of a copy of the first `count` tokens of a conversation. */
-static void reserve_copy(struct talk *talk, const struct talk *from, uint32_t count)
+static void reserve_copy(struct talk *talk, const struct talk *from, uint32_t count, bool windows)
 {
     static uint64_t serial = 1u << 20;
     if (talk != from)
@@ -480,6 +483,7 @@ static void reserve_copy(struct talk *talk, const struct talk *from, uint32_t co
         .prefix_salt = talk->salt,
         .prefix_cache = true,
         .copy = true,
+        .copy_windows = windows,
         .sampling = {.top_p = 1, .logprobs = -1, .output_tokens_max = 1},
         .prompt = talk->tokens,
     };
@@ -489,8 +493,12 @@ static void reserve_copy(struct talk *talk, const struct talk *from, uint32_t co
 /* The copy's KV arrives. */
 static void deliver_copy(struct talk *talk)
 {
-    for (uint32_t i = 0; i < talk->told_count; i++)
-        content[talk->blocks[i]] = key_of(talk, 0, (talk->held + i + 1) * BLOCK_TOKENS);
+    const kv_block_id *told = talk->blocks;
+    for (uint32_t g = 0; g < groups.count; g++)
+        for (uint32_t i = layer_groups_windowed(&groups, g) ? talk->window_first : talk->held;
+             i < spans_of(talk->count); i++)
+            content[*told++] = key_of(talk, g, (i + 1) * BLOCK_TOKENS);
+    CHECK(told == talk->blocks + talk->told_count);
     token_pool_kv_ready(
         pool,
         &(struct message_kv_ready){.request = talk->name, .prompt_tokens = talk->prompt_count},
@@ -506,21 +514,21 @@ static void check_copies(void)
     for (uint32_t i = 0; i < CONTEXT; i++)
         talks[0].tokens[i] = 100 + draw(800);
     talks[0].salt = 7;
-    reserve_copy(&talks[1], &talks[0], 48);
+    reserve_copy(&talks[1], &talks[0], 48, false);
     CHECK(talks[1].stage == STAGE_RESERVED && talks[1].held == 0 && talks[1].told_count == 3);
     CHECK(kv_pool_count(kv, KV_RESERVED) == 3);
     deliver_copy(&talks[1]);
     CHECK(kv_pool_count(kv, KV_CACHED) == 3 && kv_pool_available(kv) == block_count);
-    reserve_copy(&talks[1], &talks[0], 96);
+    reserve_copy(&talks[1], &talks[0], 96, false);
     CHECK(talks[1].held == 3 && talks[1].told_count == 3);
     token_pool_cancel(pool, &talks[1].name, true, now_us); /* While it is written. */
     CHECK(kv_pool_count(kv, KV_QUARANTINED) == 3);
     token_pool_kv_aborted(pool, &talks[1].name, now_us);
     CHECK(kv_pool_count(kv, KV_CACHED) == 3 && kv_pool_available(kv) == block_count);
-    reserve_copy(&talks[1], &talks[0], 48); /* Nothing is missing: it ends at once. */
+    reserve_copy(&talks[1], &talks[0], 48, false); /* Nothing is missing: it ends at once. */
     CHECK(talks[1].held == 3 && talks[1].told_count == 0 && token_pool_count(pool) == 0);
     talks[1].stage = STAGE_NONE;
-    reserve_copy(&talks[1], &talks[0], 96);
+    reserve_copy(&talks[1], &talks[0], 96, false);
     deliver_copy(&talks[1]);
 
     /* The request resumes here: it finds the copy. */
@@ -541,12 +549,90 @@ static void check_copies(void)
     /* More than half of the blocks are in use: another copy would leave too little. */
     begin(3, &talks[0], 0, 200);
     refused = 0;
-    reserve_copy(&talks[1], &talks[0], 160);
+    reserve_copy(&talks[1], &talks[0], 160, false);
     CHECK(refused == 1 && kv_pool_count(kv, KV_RESERVED) > 0);
     talks[1].stage = STAGE_NONE;
     again->local = false;
     check_all();
     close_all();
+}
+
+/* Returns how many tokens of a conversation a request that is computed here finds. */
+static uint32_t found_of(const struct talk *from, uint32_t count)
+{
+    struct talk *talk = &talks[2];
+    memcpy(talk->tokens, from->tokens, count * sizeof(uint32_t));
+    talk->salt = from->salt;
+    talk->count = count;
+    talk->told = talk->local = true;
+    talk->writes = false;
+    talk->output_max = 10;
+    reserve(talk);
+    token_pool_waiting_grant(pool, now_us);
+    CHECK(talk->stage == STAGE_RESERVED);
+    const uint32_t found = talk->held * BLOCK_TOKENS;
+    deliver(talk); /* Checks what it reads. */
+    token_pool_cancel(pool, &talk->name, false, now_us);
+    talk->stage = STAGE_NONE;
+    return found;
+}
+
+/* With windows, a copy has the blocks of its last window, and those of a later copy that an earlier
+ * one had are not sent again. A part of a copy has none; a request finds nothing with it. */
+static void check_window_copies(void)
+{
+    open_all(0);
+    memset(talks, 0, sizeof(talks));
+    for (uint32_t i = 0; i < CONTEXT; i++)
+        talks[0].tokens[i] = 100 + draw(800);
+    talks[0].salt = 7;
+    const uint32_t seen = 6 - first_seen(1, 96);
+    reserve_copy(&talks[1], &talks[0], 96, false);
+    CHECK(talks[1].held == 0 && talks[1].window_first == 6 && talks[1].told_count == 6);
+    CHECK(kv_pool_count(kv, KV_RESERVED) == 6);
+    deliver_copy(&talks[1]);
+    CHECK(kv_pool_count(kv, KV_CACHED) == 6 && kv_pool_available(kv) == block_count);
+    CHECK(seen == 3);
+    reserve_copy(&talks[1], &talks[0], 96, true);
+    CHECK(talks[1].held == 6 && talks[1].told_count == seen);
+    deliver_copy(&talks[1]);
+    CHECK(kv_pool_count(kv, KV_CACHED) == 6 + seen && kv_pool_available(kv) == block_count);
+    reserve_copy(&talks[1], &talks[0], 112, true);
+    CHECK(talks[1].held == 6 && talks[1].window_first == 6 && talks[1].told_count == 2);
+    token_pool_cancel(pool, &talks[1].name, true, now_us); /* While it is written. */
+    token_pool_kv_aborted(pool, &talks[1].name, now_us);
+    CHECK(kv_pool_count(kv, KV_CACHED) == 6 + seen && kv_pool_available(kv) == block_count);
+    talks[1].stage = STAGE_NONE;
+    CHECK(found_of(&talks[0], 110) == 96);
+    reserve_copy(&talks[1], &talks[0], 112, true);
+    deliver_copy(&talks[1]);
+    CHECK(found_of(&talks[0], 120) == 112);
+    check_all();
+    close_all();
+
+    open_all(0);
+    reserve_copy(&talks[1], &talks[0], 96, false);
+    deliver_copy(&talks[1]);
+    CHECK(found_of(&talks[0], 110) == 0);
+    close_all();
+}
+
+/* What a copy would read of an answer in layers with a window is the KV of these spans, unless the
+ * pool says that the answer has used the blocks again. */
+static void check_windows_find(const struct talk *talk)
+{
+    kv_block_id ids[2 * CONTEXT / BLOCK_TOKENS];
+    struct kv_tables out = {.ids = ids, .stride = CONTEXT / BLOCK_TOKENS};
+    const uint32_t full = (talk->count - 1) / BLOCK_TOKENS;
+    const uint32_t end = full > 0 ? full - draw(full < 3 ? full : 3) : 0;
+    const uint32_t first = first_seen(1, end * BLOCK_TOKENS);
+    const bool found = token_pool_windows_find(pool, &talk->name, first, end, &out);
+    CHECK(!token_pool_windows_find(pool, &talk->name, first, full + 1, NULL));
+    CHECK(found == token_pool_windows_find(pool, &talk->name, first, end, NULL));
+    for (uint32_t i = first; i < end && found; i++)
+        CHECK(content[kv_tables_id(&out, 1, i)] == key_of(talk, 1, (i + 1) * BLOCK_TOKENS));
+    windows_asked++;
+    windows_held += found ? 1 : 0;
 }
 
 /* Begins the next request of a conversation. Most continue it, some begin a new one. */
@@ -592,6 +678,8 @@ static void random_event(void)
         step(draw(20 * calm) == 0 ? talk : NULL);
     }
     token_pool_waiting_grant(pool, now_us);
+    if (groups.windowed != 0 && talk->stage == STAGE_DECODING)
+        check_windows_find(talk);
 }
 
 static void check_random(uint32_t preemptions_max)
@@ -631,8 +719,16 @@ int main(void)
      * short as 48 without windows. */
     groups = (struct layer_groups){.count = 2, .windowed = 2, .window_tokens = 40};
     block_count = 68;
+    check_window_copies();
     check_random(0);
+    const uint64_t held = windows_held, asked = windows_asked;
+    window_spare = 2 * BLOCK_TOKENS;
     check_random(3);
+    printf("windows that can be copied: %llu of %llu; with spare blocks %llu of %llu\n",
+           (unsigned long long)held, (unsigned long long)asked,
+           (unsigned long long)(windows_held - held), (unsigned long long)(windows_asked - asked));
+    CHECK(held > 0 && held < asked &&
+          (windows_held - held) * asked > held * (windows_asked - asked));
     CHECKF(window_found > 10, "%llu spans with windows were found",
            (unsigned long long)window_found);
     return 0;

@@ -295,7 +295,7 @@ bool sim_machine_copy(struct sim_machine *m, uint32_t request, uint32_t tokens,
     sim_cache_id from = kept != NULL ? kept->id : 0;
     if (task_add(m, &task, slot_out) != ST_OK)
         return false;
-    sched_memory_copy_add(m->memory, *slot_out, tokens);
+    sched_memory_copy_add(m->memory, *slot_out, tokens, true);
     uint32_t blocks = sched_memory_blocks(m->memory, *slot_out)->count;
     uint32_t own = sim_cache_count(&m->cache, from);
     own = own < blocks ? own : blocks;

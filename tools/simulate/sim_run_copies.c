@@ -170,17 +170,12 @@ static uint32_t tokens_complete(const struct run *r, const struct run_request *q
     return sched_checkpoint_tokens(q->arrival.prompt_tokens, q->answer_tokens, block_tokens_of(r));
 }
 
-static bool has_stages(const struct run *r, uint32_t machine)
-{
-    return r->options.hosts->hosts[machine].cost.stage_count > 1;
-}
-
-/* KV of layers with a window is not copied: the answer uses these blocks again. */
+/* KV of layers with a window is not copied here. The gateway has it copied. */
 static bool copy_is_due(const struct run *r, const struct run_request *q)
 {
     const struct run_copy *copy = &q->copy;
     if (q->state != RUN_DECODING || copy->state != RUN_COPY_NONE ||
-        r->now_s < copy->paused_until_s || has_stages(r, q->token_machine) ||
+        r->now_s < copy->paused_until_s ||
         r->options.hosts->hosts[q->token_machine].cost.groups.windowed != 0 ||
         q->arrival.output_tokens - q->answer_tokens <= block_tokens_of(r))
         return false;
@@ -194,7 +189,7 @@ static bool machine_choose(struct run *r, uint32_t slot)
         return true;
     uint32_t machine = sched_cluster_copy_target(r->sc, slot);
     *copy = (struct run_copy){.slot = SCHED_NO_SLOT};
-    if (machine == SCHED_NO_MACHINE || has_stages(r, machine))
+    if (machine == SCHED_NO_MACHINE)
         return false;
     copy->machine = machine;
     copy->failures = r->hosts[machine].failures;
