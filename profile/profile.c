@@ -218,17 +218,24 @@ double profile_link_us(const struct profile_link *link, double bytes)
     return link->latency_us + bytes / link->bandwidth_bytes_per_s * 1e6;
 }
 
-const struct profile_device *profile_device_find(const struct profile *p, const char *kind,
-                                                 uint32_t threads)
+const struct profile_device *profile_device_find_on(const struct profile *p, const char *kind,
+                                                    uint32_t threads, const char *host)
 {
     const struct profile_device *found = NULL;
     for (uint32_t i = 0; i < p->device_count; i++) {
         const struct profile_device *d = &p->devices[i];
         if (strcmp(d->kind, kind) == 0 && d->threads == threads &&
+            (host[0] == 0 || strcmp(d->host, host) == 0) &&
             (found == NULL || d->busy_devices < found->busy_devices))
             found = d;
     }
     return found;
+}
+
+const struct profile_device *profile_device_find(const struct profile *p, const char *kind,
+                                                 uint32_t threads)
+{
+    return profile_device_find_on(p, kind, threads, "");
 }
 
 const struct profile_device *profile_device_find_busy(const struct profile *p,

@@ -135,6 +135,9 @@ enum status profile_write(const struct profile *p, FILE *file, struct error *err
  * several; NULL = none. */
 const struct profile_device *profile_device_find(const struct profile *p, const char *kind,
                                                  uint32_t threads);
+/* As profile_device_find, of the devices of one host; host empty = of any host. */
+const struct profile_device *profile_device_find_on(const struct profile *p, const char *kind,
+                                                    uint32_t threads, const char *host);
 /* Returns the measurement of this device beside other busy devices, with the lowest busy_devices ≥
  * 1; NULL = none. */
 const struct profile_device *profile_device_find_busy(const struct profile *p,

@@ -339,6 +339,7 @@ static uint64_t hash_of(const struct plan_inputs *inputs)
         hash = hash_bytes(hash, &hardware->kv_memory_bytes, sizeof(hardware->kv_memory_bytes));
         hash = hash_bytes(hash, hardware->device, strlen(hardware->device));
         hash = hash_bytes(hash, &hardware->threads, sizeof(hardware->threads));
+        hash = hash_bytes(hash, hardware->host, strlen(hardware->host));
         hash = hash_bytes(hash, &hardware->link_bytes_per_s, sizeof(hardware->link_bytes_per_s));
         hash = hash_split(hash, inputs->kinds[i].prompt_split);
         hash = hash_split(hash, inputs->kinds[i].token_split);

@@ -40,6 +40,7 @@ static const struct field fields[] = {
     NUMBER("tensor_parallel", FIELD_COUNT, tensor_parallel),
     TEXT("device", device),
     NUMBER("threads", FIELD_COUNT, threads),
+    TEXT("host", host),
     NUMBER("devices", FIELD_LIST, has_devices),
     NUMBER("links", FIELD_OBJECT, has_links),
     NUMBER("workspace_bytes", FIELD_WHOLE, workspace_bytes),
@@ -125,6 +126,8 @@ static enum status object_read(const char *path, json_t *object, struct hardware
         return error_set(error, ST_INVALID,
                          "%s: \"%s\" beside \"devices\": each device has its own", path,
                          out->memory_bytes > 0 ? "memory_bytes" : "threads");
+    if (out->host[0] != 0 && out->device[0] == 0)
+        return error_set(error, ST_INVALID, "%s: \"host\" without \"device\"", path);
     if (!out->has_devices && (out->has_links || out->workspace_bytes > 0))
         return error_set(error, ST_INVALID, "%s: \"%s\" without \"devices\"", path,
                          out->has_links ? "links" : "workspace_bytes");

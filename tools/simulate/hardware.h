@@ -25,6 +25,7 @@ struct hardware {
     uint32_t tensor_parallel; /* Tensor parallelism, for times from a table. */
     char device[32];  /* Kind of the profile's device; empty = a table, or several devices. */
     uint32_t threads; /* Threads of the profile's device. */
+    char host[LIMIT_ADDRESS_BYTES]; /* Host of the profile's device; empty = any. */
     /* The machine has several devices; partition_cluster_of_machine reads them. */
     bool has_devices;
     bool has_links; /* The file has the links between its devices. */

@@ -35,19 +35,33 @@ static void profile_host(const struct profile *profile, const struct profile_dev
 
 /* threads 0 is a thread per core in a config: the device with the most measured threads. */
 static const struct profile_device *device_find(const struct profile *profile, const char *kind,
-                                                uint32_t threads)
+                                                uint32_t threads, const char *host)
 {
-    const struct profile_device *device = profile_device_find(profile, kind, threads);
+    const struct profile_device *device = profile_device_find_on(profile, kind, threads, host);
     if (device == NULL)
-        device = profile_device_find(profile, kind, 0);
+        device = profile_device_find_on(profile, kind, 0, host);
     if (device != NULL || threads > 0)
         return device;
     for (uint32_t i = 0; i < profile->device_count; i++) {
         const struct profile_device *d = &profile->devices[i];
-        if (strcmp(d->kind, kind) == 0 && d->threads > threads)
+        if (strcmp(d->kind, kind) == 0 && d->threads > threads &&
+            (host[0] == 0 || strcmp(d->host, host) == 0))
             threads = d->threads;
     }
-    return profile_device_find(profile, kind, threads);
+    return profile_device_find_on(profile, kind, threads, host);
+}
+
+/* The host of a machine's address, if the profile has measured devices of that host; else "", any
+ * host. */
+static const char *host_of(const struct profile *profile, const struct config_machine *machine)
+{
+    const char *colon = strrchr(machine->address, ':');
+    size_t bytes = colon != NULL ? (size_t)(colon - machine->address) : 0;
+    for (uint32_t i = 0; i < profile->device_count && bytes > 0; i++)
+        if (strlen(profile->devices[i].host) == bytes &&
+            memcmp(profile->devices[i].host, machine->address, bytes) == 0)
+            return profile->devices[i].host;
+    return "";
 }
 
 /* Splits the layers if the config does not say how: as a machine without a profile does
@@ -109,7 +123,8 @@ static enum status stages_read(const struct profile *profile, const struct confi
                                   : 0,
                           said ? stage->last_layer : ends[i]);
         out->cost.speeds[i] = stage->speed > 0 ? stage->speed : 1;
-        out->cost.places[i] = device_find(profile, stage->device, threads);
+        out->cost.places[i] =
+            device_find(profile, stage->device, threads, host_of(profile, machine));
         if (out->cost.places[i] == NULL)
             status = error_set(error, ST_NOT_FOUND,
                                "machine %s: the profile has no device %s with %u threads",
@@ -128,7 +143,8 @@ static enum status machine_read(struct sim_hosts *hosts, const struct config *co
 {
     const struct profile *profile = hosts->profile;
     struct sim_host *out = &hosts->hosts[hosts->count];
-    const struct profile_device *device = device_find(profile, machine->device, machine->threads);
+    const struct profile_device *device =
+        device_find(profile, machine->device, machine->threads, host_of(profile, machine));
     if (device == NULL)
         return error_set(error, ST_NOT_FOUND,
                          "%s: machine %s: the profile has no device %s with %u threads",
@@ -198,11 +214,13 @@ static enum status profile_kind(struct sim_hosts *hosts, const struct hardware *
         return error_set(error, ST_USAGE, "--profile: wanted for machines of kind %s",
                          hardware->name);
     const struct profile_device *device =
-        split != NULL ? split->cluster.kinds[0].device
-                      : device_find(hosts->profile, hardware->device, hardware->threads);
+        split != NULL
+            ? split->cluster.kinds[0].device
+            : device_find(hosts->profile, hardware->device, hardware->threads, hardware->host);
     if (device == NULL)
-        return error_set(error, ST_NOT_FOUND, "the profile has no device %s with %u threads",
-                         hardware->device, hardware->threads);
+        return error_set(error, ST_NOT_FOUND, "the profile has no device %s with %u threads%s%s",
+                         hardware->device, hardware->threads,
+                         hardware->host[0] != 0 ? " on host " : "", hardware->host);
     profile_host(hosts->profile, device, out);
     if (split != NULL) {
         machine_split_cost(split, &out->cost);
@@ -254,7 +272,8 @@ static enum status hosts_append(struct sim_hosts *hosts, uint32_t count, struct 
         host->kv_tokens = kv / host->cost.kv_block_token_bytes;
     if (host->kv_tokens == 0)
         return error_set(error, ST_INVALID, "no memory for KV beside the weights");
-    if (hardware->link_bytes_per_s > 0)
+    host->link_given = hardware->link_bytes_per_s > 0;
+    if (host->link_given)
         host->link_bytes_per_s = hardware->link_bytes_per_s;
     for (uint32_t i = 0; i < count; i++) {
         snprintf(host->name, sizeof(host->name), "%.16s-%u", hardware->name, hosts->count);
@@ -328,6 +347,31 @@ enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char 
     if (status != ST_OK)
         error_prefix(error, "--machines %s", spec);
     return status;
+}
+
+/* Returns the smaller one of the rates that are not 0; 0 = both are 0. */
+static double slower_of(double a, double b)
+{
+    return a > 0 && (b <= 0 || a < b) ? a : b;
+}
+
+struct sim_link sim_hosts_link(const struct sim_hosts *hosts, uint32_t from, uint32_t to)
+{
+    const struct sim_host *a = &hosts->hosts[from];
+    const struct sim_host *b = &hosts->hosts[to];
+    const struct profile_device *device = a->cost.places[0];
+    const struct profile_device *other = b->cost.places[0];
+    const struct profile_link *link = NULL;
+    if (device != NULL && other != NULL && strcmp(device->host, other->host) != 0)
+        link = profile_link_find(hosts->profile, device->host, other->host, NULL);
+    if (link == NULL) {
+        double rate = slower_of(a->link_bytes_per_s, b->link_bytes_per_s);
+        return (struct sim_link){a->link_bytes_per_s > 0 ? rate : 0, a->link_latency_s};
+    }
+    double rate = link->bandwidth_bytes_per_s;
+    rate = a->link_given ? slower_of(rate, a->link_bytes_per_s) : rate;
+    rate = b->link_given ? slower_of(rate, b->link_bytes_per_s) : rate;
+    return (struct sim_link){rate, link->latency_us / 1e6};
 }
 
 static uint64_t context_most(const struct sim_host *host, const struct config *config)

@@ -21,9 +21,10 @@ struct sim_host {
     /* Tokens that the blocks of the KV memory have room for. With windows, a token may have several
      * blocks (common/layer_groups.h). */
     uint64_t kv_tokens;
-    double link_bytes_per_s; /* Rate of KV in each direction. */
-    double link_latency_s;
-    uint32_t threads;                /* Threads, for machines that share the cores of a host. */
+    double link_bytes_per_s; /* Rate of KV in each direction, inside the host. */
+    double link_latency_s;   /* Inside the host. */
+    bool link_given;         /* link_bytes_per_s is that of the hardware file, to any machine. */
+    uint32_t threads;        /* Threads, for machines that share the cores of a host. */
     const struct hardware *hardware; /* NULL = the machine comes from a config. */
 };
 
@@ -68,6 +69,16 @@ enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum poo
 
 /* Returns the tokens of the longest request that fits a machine, at most LIMIT_CONTEXT_TOKENS. */
 uint32_t sim_hosts_context_tokens(const struct sim_hosts *hosts, const struct config *config);
+
+/* The link over which a machine writes KV to another one. */
+struct sim_link {
+    double bytes_per_s; /* 0 = KV takes no time. */
+    double latency_s;
+};
+
+/* Returns the link between two machines: what the profile has measured between their hosts, if these
+ * differ; the slower of the machines' own links otherwise. A rate of a hardware file limits both. */
+struct sim_link sim_hosts_link(const struct sim_hosts *hosts, uint32_t from, uint32_t to);
 
 /* Frees the splits and closes the profile. */
 void sim_hosts_done(struct sim_hosts *hosts);

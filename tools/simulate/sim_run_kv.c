@@ -8,16 +8,6 @@
 
 /* ---- links ---- */
 
-/* Returns the bytes per second between two machines; 0 = KV takes no time. */
-static double link_rate(const struct run *r, uint32_t from, uint32_t to)
-{
-    double slower = r->options.hosts->hosts[from].link_bytes_per_s;
-    double other = r->options.hosts->hosts[to].link_bytes_per_s;
-    if (other > 0 && other < slower)
-        slower = other;
-    return slower > 0 ? slower : 0;
-}
-
 /* Transfers share the bandwidth of both links in the order in which they began. Returns when the
  * last byte of a transfer that takes `all_s` has left. */
 static double link_use(struct run *r, uint32_t from, uint32_t to, double ready_s, double all_s)
@@ -32,11 +22,10 @@ static double link_use(struct run *r, uint32_t from, uint32_t to, double ready_s
 
 double run_kv_copy_s(struct run *r, uint32_t from, uint32_t to, uint64_t bytes)
 {
-    double rate = link_rate(r, from, to);
-    if (rate <= 0)
+    const struct sim_link link = sim_hosts_link(r->options.hosts, from, to);
+    if (link.bytes_per_s <= 0)
         return r->now_s;
-    return link_use(r, from, to, r->now_s, (double)bytes / rate) +
-           r->options.hosts->hosts[from].link_latency_s;
+    return link_use(r, from, to, r->now_s, (double)bytes / link.bytes_per_s) + link.latency_s;
 }
 
 /* ---- chunks ---- */
@@ -57,14 +46,16 @@ static double push_s(struct run *r, const struct run_request *q, const struct si
                      uint32_t first, uint32_t end)
 {
     const struct sim_host *host = &r->options.hosts->hosts[q->prompt_machine];
-    double rate = link_rate(r, q->prompt_machine, q->token_machine);
-    if (rate <= 0)
+    const struct sim_link link =
+        sim_hosts_link(r->options.hosts, q->prompt_machine, q->token_machine);
+    if (link.bytes_per_s <= 0)
         return chunk->end_s;
     double layers = host->cost.layer_count;
     uint32_t block_tokens = r->options.config->kv.block_tokens;
     uint32_t window_first =
         layer_groups_answer_first(&host->cost.groups, block_tokens, q->prompt) * block_tokens;
-    double all_s = (double)sim_cost_kv_bytes(&host->cost, first, end, window_first) / rate;
+    double all_s =
+        (double)sim_cost_kv_bytes(&host->cost, first, end, window_first) / link.bytes_per_s;
     double ready_s = chunk->end_s;
     double last_s = all_s;
     if (layerwise(r, q)) {
@@ -73,7 +64,7 @@ static double push_s(struct run *r, const struct run_request *q, const struct si
     }
     double through_s = link_use(r, q->prompt_machine, q->token_machine, ready_s, all_s);
     double end_s = chunk->end_s + last_s;
-    return (through_s > end_s ? through_s : end_s) + host->link_latency_s;
+    return (through_s > end_s ? through_s : end_s) + link.latency_s;
 }
 
 /* The prompt machine reports what has arrived only if it sends layer by layer and has no stages. */
