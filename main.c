@@ -74,7 +74,7 @@ static int tables(void)
 
 int main(int argc, char **argv)
 {
-    mapping_faults_report();
+    mapping_fault_handler_install();
     build_info_commit_set(build_info_described);
     if (argc < 2) {
         fprintf(stderr, "cleave: no command given (cleave --help lists the commands)\n");

@@ -165,7 +165,7 @@ static struct grammar_vocabulary *vocabulary_open(const char *model, struct erro
     if (model_file_open(model, &file, error) != ST_OK)
         return NULL;
     if (tokenizer_open(file, &t, error) == ST_OK) {
-        grammar_vocabulary_open(tokenizer_vocab(t), piece_of, t, &v, error);
+        grammar_vocabulary_open(tokenizer_token_count(t), piece_of, t, &v, error);
         tokenizer_close(t);
     }
     model_file_close(file);

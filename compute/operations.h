@@ -6,7 +6,10 @@
  *
  * A device with memory of its own (a GPU) queues operations and returns before they are finished.
  * Their results can be used after wait, memory_read or compute_sampling_ops.sample, or when a mark
- * has been reported. On every other device, an operation is finished when it returns. */
+ * has been reported. On every other device, an operation is finished when it returns.
+ *
+ * A function that returns a status but takes no struct error returns ST_NO_MEMORY, ST_IO if the
+ * device has failed, or ST_UNSUPPORTED for weights that the device cannot compute with. */
 #ifndef COMPUTE_OPERATIONS_H
 #define COMPUTE_OPERATIONS_H
 

@@ -176,8 +176,8 @@ INLINE void qk_all(const struct kernels_cache *cache, enum compute_kv_dtype dtyp
         qk_columns(cache, dtype, token, 1, VECTOR_LANES, ahead_limit, scores);
 }
 
-/* Replaces the scores of tokens [first, tokens) of a row, counted from the row's begin, by exp(s -
- * max), writes zeros around them up to `padded`, and returns 1 / sum. `sink`: -infinity = none. */
+/* Replaces scores [first, tokens) of a row by exp(s - max), writes zeros before them and, up to
+ * `padded`, after them, and returns 1 / sum. cap: 0 = none. sink: -infinity = none. */
 static float softmax_row(float *row, uint32_t first, uint32_t tokens, uint32_t padded, float cap,
                          float sink)
 {

@@ -71,7 +71,7 @@ INLINE uint32_t attention_first(uint32_t position, uint32_t window)
 
 /* Addresses of 16 tokens (of 8, if blocks are not multiples of 16 tokens). */
 struct fixed_unit {
-    const uint8_t *scales; /* Scales of K. Those of V follow the block's scales of K. */
+    const uint8_t *scales; /* Scales of K. The block's scales of V follow its scales of K. */
     const uint8_t *keys;
     const uint8_t *values;
 };
@@ -83,7 +83,7 @@ struct fixed_job {
     uint32_t block_tokens;
     uint32_t first_query; /* First query of this band, counted in the whole call. */
     uint32_t queries;
-    uint32_t tokens;      /* The first tokens of the segment, up to the last that a query sees. */
+    uint32_t tokens;      /* Tokens of the segment, from its first to the last that a query sees. */
     uint32_t window;      /* See struct compute_attention. */
     uint32_t padded;      /* `tokens` rounded up to whole vectors. */
     uint32_t nan_v;       /* First token whose V has a NaN; UINT32_MAX = none. */

@@ -180,7 +180,7 @@ struct kernels_cache {
     /* Blocks of the sequence that the thread reads next, to prefetch after the last KV head; NULL =
      * none. */
     const uint32_t *next_blocks;
-    uint32_t next_tokens;
+    uint32_t next_tokens; /* Tokens of that sequence. */
 };
 
 /* The rotary embedding at one position. */

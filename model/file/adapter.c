@@ -249,8 +249,8 @@ const struct mapped_tensor *adapter_tensor(const struct adapter *a, uint32_t lay
                                            enum adapter_matrix matrix, bool up)
 {
     const struct entry wanted = {.key = key_of(layer, matrix, up)};
-    const struct entry *found = bsearch(&wanted, a->entries, a->tensors.tensor_count,
-                                        sizeof(*a->entries), compare_keys);
+    const struct entry *found =
+        bsearch(&wanted, a->entries, a->tensors.tensor_count, sizeof(*a->entries), compare_keys);
     return found != NULL ? found->tensor : NULL;
 }
 
@@ -259,7 +259,7 @@ float adapter_scale(const struct adapter *a, uint32_t rank)
     return a->alpha / (a->root_scale ? sqrtf((float)rank) : (float)rank);
 }
 
-uint32_t adapter_layers(const struct adapter *a)
+uint32_t adapter_layer_end(const struct adapter *a)
 {
     const size_t count = a->tensors.tensor_count;
     return count == 0 ? 0 : a->entries[count - 1].key / (2 * ADAPTER_MATRIX_COUNT) + 1;

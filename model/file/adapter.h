@@ -27,8 +27,8 @@ struct adapter;
  * something that is not supported, ST_NOT_FOUND or ST_IO for a file that cannot be opened or read,
  * ST_INVALID for a malformed file, ST_NO_MEMORY. The caller closes *out with adapter_close. */
 enum status adapter_open(const char *path, struct adapter **out, struct error *error);
-/* Opens an adapter whose files are in memory (fuzzing, tests). Requires that they stay unchanged
- * until adapter_close. */
+/* Opens an adapter whose two files are in memory (fuzzing, tests). Requires that the files stay
+ * unchanged until adapter_close. */
 enum status adapter_open_memory(struct mapped_text config, struct mapped_text weights,
                                 struct adapter **out, struct error *error);
 void adapter_close(struct adapter *a); /* NULL is fine. */
@@ -41,7 +41,7 @@ const struct mapped_tensor *adapter_tensor(const struct adapter *a, uint32_t lay
 float adapter_scale(const struct adapter *a, uint32_t rank);
 /* Returns one more than the index of the last layer that the adapter changes; 0 = it changes no
  * layer. */
-uint32_t adapter_layers(const struct adapter *a);
+uint32_t adapter_layer_end(const struct adapter *a);
 /* Appends the content of the adapter's files to a digest. */
 void adapter_digest_add(const struct adapter *a, struct digest *digest);
 

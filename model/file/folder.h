@@ -61,9 +61,10 @@ const struct mapped_tensor *folder_tensor_find(const struct folder *f, const cha
 /* Returns the files' tensor of any type with this name; NULL = none. */
 const struct mapped_tensor *folder_tensor_find_any(const struct folder *f, const char *name);
 
-/* Adds a tensor that no file has; `name` is copied. After the last added tensor and before the next
- * look-up, the caller calls folder_tensors_sort, which returns ST_INVALID if two tensors have the
- * same name. */
+/* Adds a tensor that takes the place of packed tensors (packed.h); `name` is copied. After the last
+ * added tensor and before the next look-up, the caller calls folder_tensors_sort. It returns
+ * ST_INVALID if two added tensors have the same name, or if a file has a tensor of floating-point
+ * numbers with this name. */
 enum status folder_tensor_add(struct folder *f, const char *name,
                               const struct mapped_tensor *values, struct error *error);
 enum status folder_tensors_sort(struct folder *f, struct error *error);

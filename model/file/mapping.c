@@ -77,7 +77,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
     raise(number);
 }
 
-void mapping_faults_report(void)
+void mapping_fault_handler_install(void)
 {
     struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
     sigaction(SIGBUS, &action, NULL);

@@ -15,6 +15,6 @@ void mapping_close(const void *data, size_t bytes);
 
 /* Installs the handler: SIGBUS in a mapping ends the process with exit status 1 and a message on
  * stderr. Elsewhere SIGBUS has its default effect. Requires that no other thread exists. */
-void mapping_faults_report(void);
+void mapping_fault_handler_install(void);
 
 #endif

@@ -76,9 +76,9 @@ enum vocabulary_find {
 /* A setting of a file. UNSET = the file does not have the setting. */
 enum vocabulary_setting { VOCABULARY_UNSET, VOCABULARY_NO, VOCABULARY_YES };
 
-#define VOCABULARY_NO_TOKEN   UINT32_MAX       /* No such token. */
-#define VOCABULARY_ENDS_MAX   8                /* Most tokens in `ends`. */
-#define VOCABULARY_TOKENS_MAX ((1u << 20) - 1) /* Most tokens of a vocabulary. */
+#define VOCABULARY_NO_TOKEN       UINT32_MAX       /* No such token. */
+#define VOCABULARY_END_TOKENS_MAX 8                /* Most tokens in `end_tokens`. */
+#define VOCABULARY_TOKENS_MAX     ((1u << 20) - 1) /* Most tokens of a vocabulary. */
 
 struct json_t;
 
@@ -124,7 +124,7 @@ struct vocabulary {
     bool unknown_fused; /* Unknown characters that follow each other become one unknown token. */
     uint32_t bos, eos, unknown; /* VOCABULARY_NO_TOKEN = none. */
     /* Other tokens that end an answer, according to the files. */
-    uint32_t ends[VOCABULARY_ENDS_MAX];
+    uint32_t end_tokens[VOCABULARY_END_TOKENS_MAX];
     uint32_t end_count;
     struct mapped_text template; /* Chat template; text NULL = none. */
     /* Chat template for requests with tools; text NULL = `template`. */

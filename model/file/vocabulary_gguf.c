@@ -98,7 +98,7 @@ static enum status read_ids(const struct gguf *g, struct vocabulary *v, struct e
         uint32_t end = VOCABULARY_NO_TOKEN;
         status = read_id(g, end_keys[i], v, &end, error);
         if (end != VOCABULARY_NO_TOKEN)
-            v->ends[v->end_count++] = end;
+            v->end_tokens[v->end_count++] = end;
     }
     return status;
 }

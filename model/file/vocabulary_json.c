@@ -56,12 +56,12 @@ static enum status add_end(struct vocabulary *v, const char *file, const json_t 
         return error_set(error, ST_INVALID, "%s: eos_token_id: want ids below %u", file, v->count);
     uint32_t end = (uint32_t)json_integer_value(id);
     for (uint32_t i = 0; i < v->end_count; i++)
-        if (v->ends[i] == end)
+        if (v->end_tokens[i] == end)
             return ST_OK;
-    if (v->end_count == VOCABULARY_ENDS_MAX)
+    if (v->end_count == VOCABULARY_END_TOKENS_MAX)
         return error_set(error, ST_UNSUPPORTED, "%s: eos_token_id: more than %d tokens", file,
-                         VOCABULARY_ENDS_MAX);
-    v->ends[v->end_count++] = end;
+                         VOCABULARY_END_TOKENS_MAX);
+    v->end_tokens[v->end_count++] = end;
     return ST_OK;
 }
 
@@ -94,7 +94,7 @@ static enum status read_ids(const struct folder *f, struct vocabulary *v, struct
     if (status != ST_OK)
         return status;
     if (v->eos == VOCABULARY_NO_TOKEN && v->end_count > 0)
-        v->eos = v->ends[0];
+        v->eos = v->end_tokens[0];
     status = json_get_bool("tokenizer_config.json", config, "add_bos_token", &add, error);
     if (status == ST_OK)
         v->add_bos = add ? VOCABULARY_YES : VOCABULARY_NO;

@@ -245,14 +245,15 @@ enum status adapters_load(const struct loader *l)
     struct model *m = l->m;
     m->adapter_count = model_file_adapter_count(l->file);
     if (m->adapter_count > 0 && m->ops->low_rank == NULL)
-        return error_set(l->error, ST_UNSUPPORTED,
-                         "devices of %s do not compute adapters", m->ops->name);
+        return error_set(l->error, ST_UNSUPPORTED, "devices of %s do not compute adapters",
+                         m->ops->name);
     for (uint32_t i = 0; i < m->adapter_count; i++)
-        if (adapter_layers(model_file_adapter(l->file, i)) > m->hyper.layer_count)
+        if (adapter_layer_end(model_file_adapter(l->file, i)) > m->hyper.layer_count)
             return error_set(l->error, ST_INVALID,
                              "adapter %s is for %" PRIu32 " layers, the model has %" PRIu32,
                              model_file_adapter_name(l->file, i),
-                             adapter_layers(model_file_adapter(l->file, i)), m->hyper.layer_count);
+                             adapter_layer_end(model_file_adapter(l->file, i)),
+                             m->hyper.layer_count);
     enum status status = ST_OK;
     if (m->adapter_count > 0)
         status = check_model(l);
@@ -267,7 +268,8 @@ void adapters_unload(struct model *m)
     for (uint32_t i = 0; m->layers != NULL && i < m->last_layer - m->first_layer; i++)
         for (int k = 0; k < ADAPTER_MATRIX_COUNT; k++)
             if (m->layers[i].adapters[k].by_adapter != NULL)
-                m->ops->memory_free(m->compute, (float *)(void *)m->layers[i].adapters[k].by_adapter);
+                m->ops->memory_free(m->compute,
+                                    (float *)(void *)m->layers[i].adapters[k].by_adapter);
 }
 
 static bool any_adapter(const struct compute_batch *batch)

@@ -44,8 +44,8 @@ void forward_lane_experts(struct forward *f, struct forward_lane *lane,
         shared_add(f, lane, e, row_count, add, target);
         add = true;
     }
-    ops->experts->run(c, e->routed, lane->workspace, f->router_product, lane->hidden, row_count,
-                      add, target);
+    ops->experts->run(c, e->routed, lane->experts_workspace, f->router_product, lane->hidden,
+                      row_count, add, target);
     if (branch != NULL)
         forward_branch_add(f, c, row_count, layer->ffn_post_norm, branch, x);
 }

@@ -209,7 +209,7 @@ static enum status open_room(struct forward *f, struct forward_lane *lane,
         .needs_gate_up = needs->experts_in | COMPUTE_REFINED,
         .needs_down = needs->experts_ffn | COMPUTE_REFINED,
     };
-    return f->m->ops->experts->workspace_open(lane->compute, &options, &lane->workspace);
+    return f->m->ops->experts->workspace_open(lane->compute, &options, &lane->experts_workspace);
 }
 
 static enum status open_activations(struct forward *f, struct forward_lane *lane,
@@ -320,8 +320,8 @@ enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logi
 static void close_lane(struct forward *f, struct forward_lane *lane)
 {
     const struct compute_ops *ops = f->m->ops;
-    if (lane->workspace != NULL)
-        ops->experts->workspace_close(lane->compute, lane->workspace);
+    if (lane->experts_workspace != NULL)
+        ops->experts->workspace_close(lane->compute, lane->experts_workspace);
     if (lane->shared != NULL)
         ops->activations_close(lane->compute, lane->shared);
     if (lane->ffn != NULL)

@@ -5,7 +5,7 @@
  * others on the engine thread; functions of a lane also run on the device's worker threads. It does
  * not have the weights (weights.h) or the KV cache. Other folders use model.h.
  *
- * A lane is a range of consecutive rows of a batch, and the workspace in which they are computed.
+ * A lane is a range of consecutive rows of a batch, and the memory in which they are computed.
  * Rows depend on each other only through K and V, so lanes wait for each other once per layer.
  * Usually there is one lane, and the device's threads share its matrices. For batches where several
  * lanes are faster (compute_lanes_ops.pick), each thread has a lane. */
@@ -50,7 +50,7 @@ struct forward_lane {
      * queries are made from `hidden`. value_latent: the result of attention, from which
      * forward_latent_output makes `heads`. */
     struct compute_activations *query_latent, *value_latent;
-    struct compute_experts_workspace *workspace; /* NULL = the model has no experts. */
+    struct compute_experts_workspace *experts_workspace; /* NULL = the model has no experts. */
     /* [rows_max]; the lane's sequences if it has only some of the batch's rows. */
     struct compute_sequence *sequences;
     /* [layer groups - 1][rows_max]; the lane's sequences with the block tables of the layer groups

@@ -44,7 +44,7 @@ struct model_layer {
     struct compute_matrix *q;         /* [head_count * head_dim × hidden] */
     struct compute_matrix *k;         /* [kv_head_count * head_dim × hidden] */
     struct compute_matrix *v;         /* [kv_head_count * head_dim × hidden] */
-    struct model_latent_layer latent; /* Instead of k and v, if the model has latent attention. */
+    struct model_latent_layer latent; /* With latent attention; k and v are then NULL. */
     const float *q_bias;
     const float *k_bias;
     const float *v_bias;

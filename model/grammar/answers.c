@@ -334,15 +334,15 @@ static enum status answer_begin(struct grammar_answer *a)
     return status;
 }
 
-/* Adds the ends where the answer may end. Returns false if no token is left. */
-static bool mask_complete(struct grammar_answer *a, uint32_t vocabulary, const uint32_t *ends,
+/* Adds the end tokens where the answer may end. Returns false if no token is left. */
+static bool mask_complete(struct grammar_answer *a, uint32_t vocabulary, const uint32_t *end_tokens,
                           uint32_t end_count)
 {
     const bool accepts = grammar_run_accepts(a->run);
     for (uint32_t i = 0; i < end_count; i++) {
-        if (ends[i] >= vocabulary)
+        if (end_tokens[i] >= vocabulary)
             continue;
-        uint32_t *word = &a->mask[ends[i] / 32], bit = 1u << ends[i] % 32;
+        uint32_t *word = &a->mask[end_tokens[i] / 32], bit = 1u << end_tokens[i] % 32;
         *word = accepts ? *word | bit : *word & ~bit;
     }
     for (uint32_t i = 0; i < GRAMMAR_MASK_WORDS(vocabulary); i++)
@@ -351,17 +351,17 @@ static bool mask_complete(struct grammar_answer *a, uint32_t vocabulary, const u
     return false;
 }
 
-enum status grammar_answer_mask(struct grammar_answer *a, const uint32_t *ends, uint32_t end_count,
-                                const uint32_t **mask_out, struct error *error)
+enum status grammar_answer_mask(struct grammar_answer *a, const uint32_t *end_tokens,
+                                uint32_t end_count, const uint32_t **mask_out, struct error *error)
 {
     if (a->status == ST_OK && a->run == NULL)
         a->status = answer_begin(a);
     if (a->status == ST_OK)
         a->status = grammar_run_mask(a->run, a->mask, &a->error);
     if (a->status == ST_OK &&
-        !mask_complete(a, grammar_vocabulary_count(a->cache->vocabulary), ends, end_count))
+        !mask_complete(a, grammar_vocabulary_count(a->cache->vocabulary), end_tokens, end_count))
         a->status = error_set(&a->error, ST_UNSUPPORTED,
-                              "no token of the model continues or ends the constrained text");
+                              "no token of the model continues or end_tokens the constrained text");
     if (a->status != ST_OK) {
         *error = a->error;
         return a->status;

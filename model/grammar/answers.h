@@ -54,13 +54,14 @@ void grammar_answer_close(struct grammar_answer *answer); /* NULL is fine. */
 /* Adds the answer's next token. An error is returned by the next grammar_answer_mask. */
 void grammar_answer_add(struct grammar_answer *answer, uint32_t token);
 
-/* Stores the mask of the tokens that may follow, in the form of grammar_run_mask. Tokens of `ends`
- * are in the mask if the answer may end. The mask is valid until the next call for this answer.
+/* Stores the mask of the tokens that may follow, in the form of grammar_run_mask. Tokens of
+ * `end_tokens` are in the mask if the answer may end. The mask is valid until the next call for
+ * this answer.
  * Waits for the compilation, if grammar_cache_prepare has not returned true for the constraint.
  * Returns the errors of grammar_open, grammar_run_token and grammar_run_mask; ST_NO_RESOURCE if the
  * cache had no room for the constraint when the answer was opened; ST_UNSUPPORTED if no token is
  * allowed, or if the answer has no cache. */
-enum status grammar_answer_mask(struct grammar_answer *answer, const uint32_t *ends,
+enum status grammar_answer_mask(struct grammar_answer *answer, const uint32_t *end_tokens,
                                 uint32_t end_count, const uint32_t **mask_out, struct error *error);
 
 #endif

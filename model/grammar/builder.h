@@ -75,7 +75,8 @@ void builder_fail(struct builder *b, enum status status, const char *format, ...
 
 /* Adds a node and returns its number. */
 uint32_t builder_node(struct builder *b, struct node node);
-/* Adds a rule and returns its number. builder_rule_define sets its body, before or after calls. */
+/* Adds a rule and returns its number. builder_rule_define sets the rule's body; fragments can call
+ * the rule before that. */
 uint32_t builder_rule_add(struct builder *b);
 void builder_rule_define(struct builder *b, uint32_t rule, struct fragment body);
 

@@ -7,7 +7,7 @@
 
 #define STEPPER_BYTES_MAX (16u << 20)
 
-enum status grammar_failure(uint32_t state, struct error *error)
+enum status grammar_stepper_error(uint32_t state, struct error *error)
 {
     if (state == STEPPER_NO_MEMORY)
         return error_set(error, ST_NO_MEMORY, "the constraint: out of memory");
@@ -220,7 +220,7 @@ enum status grammar_run_open(struct grammar *g, struct grammar_run **out, struct
             grammar_compact(g, NULL, attempt > 0) ? stepper_start(&g->stepper) : STEPPER_NO_MEMORY;
     }
     if (STEPPER_FAILED(run->state)) {
-        enum status status = grammar_failure(run->state, error);
+        enum status status = grammar_stepper_error(run->state, error);
         free(run);
         return status;
     }
@@ -257,7 +257,7 @@ enum status grammar_run_bytes(struct grammar_run *run, const char *bytes, size_t
                        ? stepper_step(&g->stepper, state, (uint8_t)bytes[i])
                        : STEPPER_NO_MEMORY;
         if (STEPPER_FAILED(next))
-            return grammar_failure(next, error);
+            return grammar_stepper_error(next, error);
         if (next == STEPPER_DEAD)
             return error_set(error, ST_INVALID, "the constraint does not allow byte %zu (0x%02x)",
                              i, (unsigned)(uint8_t)bytes[i]);

@@ -76,7 +76,7 @@ struct grammar {
  * forgotten too. Returns false if there is no memory. */
 bool grammar_compact(struct grammar *g, uint32_t *extra, bool drop_masks);
 void mask_entries_drop(struct grammar *g); /* Frees all mask entries. */
-/* Returns the status, and writes the text, for a number such as STEPPER_FULL. */
-enum status grammar_failure(uint32_t state, struct error *error);
+/* Returns the status of a failure of the stepper (such as STEPPER_FULL), and writes its text. */
+enum status grammar_stepper_error(uint32_t state, struct error *error);
 
 #endif

@@ -268,5 +268,5 @@ enum status grammar_run_mask(struct grammar_run *run, uint32_t *mask, struct err
         else
             failed = mask_fill(g, run->state, mask);
     }
-    return failed == 0 ? ST_OK : grammar_failure(failed, error);
+    return failed == 0 ? ST_OK : grammar_stepper_error(failed, error);
 }

@@ -128,7 +128,8 @@ _Noreturn void run_fail(struct run *r, enum status status, const char *format, .
 void *run_alloc(struct run *r, size_t bytes);
 /* Counts steps; fails if there are too many. */
 void run_step(struct run *r, uint64_t steps);
-/* Brackets a nested call: run_enter counts a step and fails if the calls are nested too deeply. */
+/* A nested call begins with run_enter and ends with run_leave. run_enter counts a step and fails if
+ * calls are nested too deeply. */
 void run_enter(struct run *r);
 static inline void run_leave(struct run *r)
 {
@@ -201,7 +202,8 @@ void value_want(struct run *r, struct value v, enum kind kind, const char *where
 
 /* ---- strings ---- */
 struct buffer *buffer_new(struct run *r);
-/* Append bytes with the mark `input`; bytes [at, at + bytes) of a string with their marks. */
+/* buffer_add appends bytes, all with the mark `input`. buffer_add_part appends bytes [at, at +
+ * bytes) of a string, with their marks. */
 void buffer_add(struct run *r, struct buffer *b, const char *text, size_t bytes, bool input);
 void buffer_add_part(struct run *r, struct buffer *b, struct value v, size_t at, size_t bytes);
 void buffer_add_str(struct run *r, struct buffer *b, struct value v);  /* As Python's str(). */

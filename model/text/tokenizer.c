@@ -10,7 +10,7 @@
 
 /* ---- look-ups ---- */
 
-uint32_t tokenizer_vocab(const struct tokenizer *t)
+uint32_t tokenizer_token_count(const struct tokenizer *t)
 {
     return t->pieces.count;
 }
@@ -30,9 +30,9 @@ bool tokenizer_is_special(const struct tokenizer *t, uint32_t id)
     return id < t->pieces.count && (t->flags[id] & FLAG_SPECIAL) != 0;
 }
 
-uint32_t tokenizer_ends(const struct tokenizer *t, uint32_t ends_out[16])
+uint32_t tokenizer_end_tokens(const struct tokenizer *t, uint32_t ends_out[16])
 {
-    memcpy(ends_out, t->ends, t->end_count * sizeof(*ends_out));
+    memcpy(ends_out, t->end_tokens, t->end_count * sizeof(*ends_out));
     return t->end_count;
 }
 

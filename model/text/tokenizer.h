@@ -25,7 +25,7 @@ struct tokenizer;
 enum status tokenizer_open(struct model_file *file, struct tokenizer **out, struct error *error);
 void tokenizer_close(struct tokenizer *t); /* NULL is fine */
 
-uint32_t tokenizer_vocab(const struct tokenizer *t); /* Returns the number of tokens. */
+uint32_t tokenizer_token_count(const struct tokenizer *t); /* Returns the number of tokens. */
 /* Return the id of BOS or EOS; TOKENIZER_NO_TOKEN = none. */
 uint32_t tokenizer_bos(const struct tokenizer *t);
 uint32_t tokenizer_eos(const struct tokenizer *t);
@@ -33,7 +33,7 @@ uint32_t tokenizer_eos(const struct tokenizer *t);
 bool tokenizer_is_special(const struct tokenizer *t, uint32_t id);
 /* Stores the ids of the tokens that end an answer (eos, eot, <|im_end|>, <|eot_id|>, <|endoftext|>
  * …), at most 16. The gateway sends them to machines with each request. Returns their number. */
-uint32_t tokenizer_ends(const struct tokenizer *t, uint32_t ends_out[16]);
+uint32_t tokenizer_end_tokens(const struct tokenizer *t, uint32_t ends_out[16]);
 
 /* A part of a text. */
 struct tokenizer_range {
@@ -60,9 +60,9 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
                              const struct tokenizer_encode_options *options, uint32_t **ids_out,
                              size_t *capacity, size_t *count_out, struct error *error);
 
-/* Returns a lower bound of the tokens of a text: the bytes that tokens stand for, divided by the
- * bytes of the longest token. With it, the caller can refuse a text that is much too long without
- * encoding the text. */
+/* Returns a number that the tokens of the text are not fewer than: the bytes that tokens stand for,
+ * divided by the bytes of the longest token; 0 = not known. The caller can refuse a text that is
+ * much too long without encoding the text. */
 size_t tokenizer_tokens_min(const struct tokenizer *t, const char *text, size_t bytes);
 
 /* Returns the bytes that a token stands for, or the text of a special token. NULL = the id is out

@@ -1,7 +1,7 @@
 /* tokenizer_internal: the structs and functions that the files of the tokenizer share:
  *    tokenizer.c             look-ups; encoding a whole text
  *    tokenizer_open.c        opening
- *    tokenizer_vocab.c       texts with an index; merges; the byte alphabet
+ *    tokenizer_token_count.c       texts with an index; merges; the byte alphabet
  *    tokenizer_split.c       pre-tokenizers: text into words
  *    tokenizer_bpe.c         one word into tokens (byte-level BPE)
  *    tokenizer_spm.c         one word into tokens (SentencePiece with scores)
@@ -361,7 +361,7 @@ struct tokenizer {
     bool spm_crosses; /* spm_word_crosses() is true for some token. */
     bool blank_begins_word;
     enum vocabulary_prefix prefix;
-    uint32_t ends[16]; /* Tokens that end an answer. */
+    uint32_t end_tokens[16]; /* Tokens that end an answer. */
     uint32_t end_count;
 };
 

@@ -231,10 +231,10 @@ static enum status open_merges_by_id(struct tokenizer *t, struct error *error)
 static void add_end(struct tokenizer *t, uint32_t id)
 {
     if (id == TOKENIZER_NO_TOKEN || (t->flags[id] & FLAG_END) != 0 ||
-        t->end_count == sizeof(t->ends) / sizeof(t->ends[0]))
+        t->end_count == sizeof(t->end_tokens) / sizeof(t->end_tokens[0]))
         return;
     t->flags[id] |= FLAG_END;
-    t->ends[t->end_count++] = id;
+    t->end_tokens[t->end_count++] = id;
 }
 
 /* Returns the id of the special token with this text; TOKENIZER_NO_TOKEN = none. */
@@ -266,7 +266,7 @@ static void open_ids(struct tokenizer *t, const struct vocabulary *v)
     t->add_eos = v->add_eos == VOCABULARY_YES;
     add_end(t, t->eos);
     for (uint32_t i = 0; i < v->end_count; i++)
-        add_end(t, v->ends[i]);
+        add_end(t, v->end_tokens[i]);
     add_ends_by_text(t);
 }
 

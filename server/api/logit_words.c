@@ -76,7 +76,7 @@ static bool sequences_make(const struct api_logit_rules *rules, const struct tok
 bool api_logit_rules_words(const struct api_logit_rules *rules, const struct tokenizer *tokenizer,
                            struct token_rules_words *out, struct api_error *error)
 {
-    uint32_t vocab = tokenizer_vocab(tokenizer);
+    uint32_t vocab = tokenizer_token_count(tokenizer);
     *out = (struct token_rules_words){0};
     for (uint32_t i = 0; i < rules->bias_count; i++)
         if (!id_check(rules->biases[2 * (size_t)i], vocab, "logit_bias", error))

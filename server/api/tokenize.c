@@ -108,7 +108,7 @@ bool api_detokenize(const struct api_tokenize *with, const char *body, size_t by
                     ? api_ids_parse(tokens, "tokens", &ids, &count, error)
                     : api_error_set(error, 400, "tokens", "tokens must be a list of token ids");
     struct text plain = {0};
-    uint32_t vocab = tokenizer_vocab(with->encode.tokenizer);
+    uint32_t vocab = tokenizer_token_count(with->encode.tokenizer);
     for (uint32_t i = 0; good && i < count; i++) {
         size_t piece_bytes = 0;
         if (ids[i] >= vocab) {

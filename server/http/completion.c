@@ -52,7 +52,7 @@ static bool check_context(struct completion *c, struct api_error *error)
 static bool check_ends(const struct completion *c, struct api_error *error)
 {
     uint32_t own[SAMPLING_ENDS_MAX];
-    uint32_t count = c->request.ignore_eos ? 0 : tokenizer_ends(c->model->tokenizer, own);
+    uint32_t count = c->request.ignore_eos ? 0 : tokenizer_end_tokens(c->model->tokenizer, own);
     if (count + c->request.sampling.end_count <= SAMPLING_ENDS_MAX)
         return true;
     return api_error_set(error, 400, "stop_token_ids",
@@ -363,7 +363,7 @@ static void sampling_fill(const struct completion *c, const struct choice *choic
         out->logprobs = r->prompt_logprobs;
     if (r->best_of > r->n && out->logprobs < 0)
         out->logprobs = 0;
-    out->end_count = r->ignore_eos ? 0 : tokenizer_ends(c->model->tokenizer, out->end_tokens);
+    out->end_count = r->ignore_eos ? 0 : tokenizer_end_tokens(c->model->tokenizer, out->end_tokens);
     for (uint32_t i = 0; i < r->sampling.end_count; i++)
         out->end_tokens[out->end_count++] = r->sampling.end_tokens[i];
 }

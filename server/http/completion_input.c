@@ -22,7 +22,7 @@ struct api_encode completion_encode(const struct completion_server *server,
 static bool check_ids(const struct api_encode *encode, const struct api_prompt *given,
                       struct api_error *error)
 {
-    uint32_t vocab = tokenizer_vocab(encode->tokenizer);
+    uint32_t vocab = tokenizer_token_count(encode->tokenizer);
     for (uint32_t i = 0; i < given->count; i++)
         if (given->ids[i] >= vocab)
             return api_error_set(error, 400, "prompt",

@@ -39,7 +39,7 @@ static void read_matrix(const struct mapped_tensor *t)
 static void use(const struct adapter *a)
 {
     struct digest digest = {{0}};
-    const uint32_t layers = adapter_layers(a);
+    const uint32_t layers = adapter_layer_end(a);
     for (uint32_t layer = 0; layer < layers && layer < 1000; layer++)
         for (int m = 0; m < ADAPTER_MATRIX_COUNT; m++) {
             const struct mapped_tensor *down =

@@ -51,7 +51,7 @@ static void check_found(void)
     struct adapter *a;
     struct error error = {""};
     CHECKF(open_files(&f, &a, &error) == ST_OK, "%s", error.text);
-    CHECK(adapter_layers(a) == 2);
+    CHECK(adapter_layer_end(a) == 2);
     for (uint32_t layer = 0; layer < 2; layer++)
         for (int m = 0; m < ADAPTER_MATRIX_COUNT; m++) {
             const struct mapped_tensor *down =

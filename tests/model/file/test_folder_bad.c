@@ -587,8 +587,8 @@ static void check_tokenizer(void)
     expect_ids(t, "a\nb", (const uint32_t[]){1, 3, 4, 7, 5}, 5);
     expect_ids(t, "a</s>b", (const uint32_t[]){1, 3, 4, 2, 3, 5}, 6);
     expect_ids(t, "\xc3\xa9", (const uint32_t[]){1, 3, 0}, 3);
-    CHECK(tokenizer_bos(t) == 1 && tokenizer_eos(t) == 2 && tokenizer_vocab(t) == 8);
-    CHECK(tokenizer_ends(t, ends) == 2 && ends[0] == 2 && ends[1] == 1);
+    CHECK(tokenizer_bos(t) == 1 && tokenizer_eos(t) == 2 && tokenizer_token_count(t) == 8);
+    CHECK(tokenizer_end_tokens(t, ends) == 2 && ends[0] == 2 && ends[1] == 1);
     json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "a");
     const struct chat_request request = {.messages = messages};
     struct chat_text text;

@@ -420,7 +420,7 @@ static void test_shortened_file(void)
         struct gguf *g = NULL;
         struct error error = {""};
         dup2(ends[1], STDERR_FILENO);
-        mapping_faults_report();
+        mapping_fault_handler_install();
         CHECK(gguf_open(path, &g, &error) == ST_OK && ftruncate(file, 0) == 0);
         _exit(2 + gguf_digest(g)->bytes[0] % 2);
     }

@@ -130,8 +130,8 @@ static void test_default_ids(const struct tokenizer *t)
     uint32_t ends[16];
     size_t bytes;
     struct text_ids got = {0};
-    CHECK(tokenizer_vocab(t) == 49152 && tokenizer_bos(t) == 1 && tokenizer_eos(t) == 2);
-    CHECK(tokenizer_ends(t, ends) == 2 && ends[0] == 2 && ends[1] == 0);
+    CHECK(tokenizer_token_count(t) == 49152 && tokenizer_bos(t) == 1 && tokenizer_eos(t) == 2);
+    CHECK(tokenizer_end_tokens(t, ends) == 2 && ends[0] == 2 && ends[1] == 0);
     CHECK(tokenizer_is_special(t, 16) && !tokenizer_is_special(t, 17) &&
           !tokenizer_is_special(t, UINT32_MAX));
     CHECK(tokenizer_find(t, "<|im_end|>") == 2 &&
@@ -241,7 +241,7 @@ static void test_random_tokens(const struct tokenizer *t)
         uint8_t joined[64 * 256];
         size_t joined_bytes = 0;
         for (size_t i = 0; i < 64; i++) {
-            ids[i] = (uint32_t)(random_at(seed + 7, round * 64 + i) % tokenizer_vocab(t));
+            ids[i] = (uint32_t)(random_at(seed + 7, round * 64 + i) % tokenizer_token_count(t));
             const char *piece = tokenizer_piece(t, ids[i], &bytes);
             CHECK(bytes <= 256);
             memcpy(joined + joined_bytes, piece, bytes);
@@ -523,7 +523,7 @@ static void test_specials(void)
     encode_ok(t, text, strlen(text), false, &got);
     CHECK(got.count == 14 && memcmp(got.ids, without, sizeof(without)) == 0);
     uint32_t ends[16];
-    CHECK(tokenizer_ends(t, ends) == 1 && ends[0] == 259);
+    CHECK(tokenizer_end_tokens(t, ends) == 1 && ends[0] == 259);
     CHECK(tokenizer_is_special(t, 256) && !tokenizer_is_special(t, 258));
     CHECK(encode(t, "x", 1, true, true, &got, NULL) == ST_OK && got.count == 2 && got.ids[0] == 65);
 

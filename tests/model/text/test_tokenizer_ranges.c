@@ -130,7 +130,7 @@ static void test_ends(void)
         uint8_t *file = gguf_writer_finish(w, &bytes);
         CHECK(model_file_open_memory(file, bytes, "v.gguf", &g, &error) == ST_OK);
         CHECKF(tokenizer_open(g, &t, &error) == ST_OK, "%s", error.text);
-        const uint32_t end_count = tokenizer_ends(t, ends);
+        const uint32_t end_count = tokenizer_end_tokens(t, ends);
         CHECK(count == 2 ? end_count == 1 && ends[0] == 1
                          : end_count == 2 && ends[0] == 2 && ends[1] == 3);
         tokenizer_close(t);

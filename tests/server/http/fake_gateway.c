@@ -298,7 +298,7 @@ char *metrics_render(const struct metrics *m, size_t *bytes_out)
 
 /* --- tokens are bytes --- */
 
-uint32_t tokenizer_vocab(const struct tokenizer *t)
+uint32_t tokenizer_token_count(const struct tokenizer *t)
 {
     (void)t;
     return 258;
@@ -316,7 +316,7 @@ uint32_t tokenizer_eos(const struct tokenizer *t)
     return 256;
 }
 
-uint32_t tokenizer_ends(const struct tokenizer *t, uint32_t ends_out[16])
+uint32_t tokenizer_end_tokens(const struct tokenizer *t, uint32_t ends_out[16])
 {
     (void)t;
     for (uint32_t i = 0; i < fake_model_ends; i++)
