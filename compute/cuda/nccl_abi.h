@@ -1,4 +1,4 @@
-/* nccl_abi: declares the part of NCCL's C interface that groups use (libnccl.so.2, 2.10 or later)
+/* nccl_abi: declares the part of NCCL's C interface that groups use (libnccl.so.2, 2.10.3 or later)
  * without NCCL's header, so that a plugin that was built on a host without NCCL can use groups on a
  * host with it. NCCL's types are numbers and pointers, and have not changed between versions.
  * group.cu includes it, and loads the library; tests/gpu/nccl_header.cc compares it with NCCL's
