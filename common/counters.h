@@ -135,6 +135,8 @@
     X(GENERATED_TOKENS, COUNTER, REQUESTS, "vllm:generation_tokens_total", "Generated tokens.")    \
     X(ACCESS_DROPPED, COUNTER, REQUESTS, "cleave_access_lines_dropped_total",                      \
       "Lines missing from log/access_file: its disk was full or too slow.")                        \
+    X(SPANS_DROPPED, COUNTER, REQUESTS, "cleave_spans_dropped_total",                              \
+      "Spans that the collector at log/otlp_endpoint did not take.")                               \
     X(LEDGER_WAITING, GAUGE, REQUESTS, "cleave_ledger_lines_waiting",                              \
       "Answers that ended and whose lines are not in log/ledger_file yet.")                        \
     X(LEDGER_LOST, COUNTER, REQUESTS, "cleave_ledger_answers_lost_total",                          \

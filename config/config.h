@@ -126,6 +126,7 @@ struct config {
         char ledger_file[LIMIT_PATH_BYTES]; /* Empty = no usage ledger. */
         uint32_t slow_s;                    /* 0 = slow requests are not logged. */
         uint32_t requests_kept;
+        char otlp_endpoint[LIMIT_PATH_BYTES]; /* Empty = spans are not sent. */
     } log;
     struct {
         uint32_t prompt_batch_tokens;

@@ -164,6 +164,10 @@ const struct config_key config_keys[] = {
      .default_text = "",
      .help = "Usage ledger (operation.md): a JSON line for each answer, with its tokens. Empty: "
              "none."},
+    {"log/otlp_endpoint", CONFIG_STRING, FIELD(log.otlp_endpoint), 0, LIMIT_PATH_BYTES - 1,
+     .default_text = "",
+     .help = "An OpenTelemetry collector (OTLP/HTTP, JSON) that gets the spans of each request, "
+             "such as http://127.0.0.1:4318/v1/traces. Empty: none."},
     {"log/requests_kept", CONFIG_WHOLE, FIELD(log.requests_kept), 16, 16384,
      .default_text = "1024",
      .help = "Latest requests that the gateway remembers for `cleave requests`, 1.7 KiB each."},

@@ -203,6 +203,7 @@ static enum status http_start(struct serve *s, struct error *error)
         .metrics = s->metrics,
         .keys = s->keys,
         .ledger = s->ledger,
+        .spans = s->spans,
         .clock = &clock_system,
         .tls = s->tls,
         .admin = serve_admin_actions(s),
@@ -285,6 +286,8 @@ static enum status serve_open(struct serve *s, struct error *error)
     if (status == ST_OK)
         status = serve_ledger_open(s, error);
     if (status == ST_OK)
+        status = serve_spans_open(s, error);
+    if (status == ST_OK)
         status = http_start(s, error);
     model_file_close(s->file); /* all needed parts have been copied */
     s->file = NULL;
@@ -307,6 +310,7 @@ static void serve_close(struct serve *s)
     event_log_close(s->events);
     event_log_close(s->access);
     ledger_close(s->ledger);
+    spans_close(s->spans);
     serve_dump_end(s);
     metrics_close(s->metrics);
     fleet_close(s->fleet);

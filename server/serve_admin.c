@@ -213,6 +213,8 @@ static void config_view(const struct serve *s, struct text *answer)
         if (strchr(config->cluster.etcd_endpoints, '@') != NULL) /* http://USER:PASSWORD@… */
             snprintf(config->cluster.etcd_endpoints, sizeof(config->cluster.etcd_endpoints),
                      "(hidden)");
+        if (strchr(config->log.otlp_endpoint, '@') != NULL)
+            snprintf(config->log.otlp_endpoint, sizeof(config->log.otlp_endpoint), "(hidden)");
         answer->broken |= config_write(config, file) != ST_OK;
     }
     answer->broken |= config == NULL || file == NULL || fclose(file) != 0;

@@ -95,6 +95,12 @@ enum status serve_ledger_open(struct serve *s, struct error *error)
     return ST_OK;
 }
 
+enum status serve_spans_open(struct serve *s, struct error *error)
+{
+    const char *endpoint = s->config->log.otlp_endpoint;
+    return endpoint[0] != 0 ? spans_open(endpoint, &s->spans, error) : ST_OK;
+}
+
 void serve_access_use(struct serve *s, struct event_log *log)
 {
     struct event_log *before = s->access;

@@ -96,6 +96,7 @@ struct serve {
     struct metrics *metrics;
     struct event_log *events; /* NULL = none. */
     struct ledger *ledger;    /* NULL = none. */
+    struct spans *spans;      /* NULL = none. */
     struct event_log *access; /* The file of the access log; NULL = none. */
     struct fleet *fleet;
     struct launcher *launcher;
@@ -142,7 +143,8 @@ enum status serve_events_open(const struct config *config, struct event_log **ou
                               struct error *error);
 enum status serve_access_open(const struct config *config, struct event_log **out,
                               struct error *error);
-/* Opens s->ledger, if the config names one. */
+/* Open s->spans and s->ledger, if the config names them. */
+enum status serve_spans_open(struct serve *s, struct error *error);
 enum status serve_ledger_open(struct serve *s, struct error *error);
 /* Replaces the file of the access log (NULL = none), and closes the one before. */
 void serve_access_use(struct serve *s, struct event_log *log);

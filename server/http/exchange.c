@@ -196,6 +196,7 @@ static void trace_set(struct exchange *x)
         return;
     snprintf(x->trace_id, sizeof(x->trace_id), "%.32s", at + 3);
     snprintf(x->trace_parent, sizeof(x->trace_parent), "%.16s", at + 36);
+    x->trace_unwanted = strchr("13579bdf", at[54]) == NULL; /* The lowest bit of the flags. */
 }
 
 /* Refuses a request whose body is still arriving: what is there is freed, and the rest is

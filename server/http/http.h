@@ -16,6 +16,7 @@
 #include "config/config.h"
 #include "events/event_log.h"
 #include "events/ledger.h"
+#include "events/spans.h"
 #include "server/api/audit.h"
 #include "server/api/keys.h"
 #include "server/api/served_model.h"
@@ -64,6 +65,7 @@ struct http_options {
     struct metrics *metrics;
     struct api_keys *keys; /* NULL = no keys: every client may use the API. */
     struct ledger *ledger; /* NULL = none. */
+    struct spans *spans;   /* NULL = none. */
     const struct clock *clock;
     struct http_admin admin;
     bool tls;      /* Serve over TLS with the certificate of http_tls_use. */

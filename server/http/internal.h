@@ -1,7 +1,7 @@
 /* http_internal: the structs and functions that these files share: http.c (the daemon and its
  * loop), exchange.c (one request), headers.c (checks before a body is read), answer.c (responses),
- * access.c (access checks), audit.c (audit lines), records.c and
- * record_text.c (the access log), text_work.c (work for the text threads), web.c
+ * access.c (access checks), audit.c (audit lines), records.c,
+ * record_text.c and record_spans.c (the access log, spans), text_work.c (work for the text threads), web.c
  * (pages of other sites), pings.c (comments in streams), routes.c (endpoints), page.c (GET /) and
  * admin.c (endpoints under /admin). Only these files include it, and tests that read the counters
  * of struct http. Everything runs on the gateway's event loop thread, except the functions that
@@ -47,6 +47,8 @@ struct http {
     bool access_warned;
     uint64_t ledger_lost; /* Lost answers of the ledger that are counted. */
     bool ledger_warned;
+    uint64_t spans_dropped; /* Dropped spans that are counted. */
+    bool spans_warned;
     bool draining;
     bool was_ready;
 };
@@ -102,6 +104,7 @@ struct exchange {
     char request_id[GATEWAY_NAME_BYTES];
     /* Of the header traceparent (W3C Trace Context); empty = none, or malformed. */
     char trace_id[33], trace_parent[17];
+    bool trace_unwanted; /* The header says that the trace is not recorded. */
     int64_t began_us;              /* When the headers had arrived. */
     int64_t opened_us;             /* When the completion was opened; 0 = there was none. */
     struct completion_facts facts; /* What is known of the completion; see completion.h. */
@@ -256,13 +259,20 @@ void http_record_write(struct exchange *exchange);
  * warning each. */
 void http_records_turn(struct http *h);
 
-/* --- record_text.c --- */
+/* --- record_text.c, record_spans.c --- */
+
+/* Returns the name of a phase, as in the access log. */
+const char *http_phase_name(enum http_phase phase);
 
 /* Append the record as a JSON object, as a line of text, and as the sentence that says where the
  * time of a slow request went. */
 void http_record_json(const struct http_record *record, struct text *out);
 void http_record_line(const struct http_record *record, struct text *out);
 void http_record_slow(const struct http_record *record, struct text *out);
+/* Appends the record as spans of OTLP (JSON objects, separated by commas): one of the request, and
+ * one of each phase. ids: 128 random bits. Returns the number of spans. */
+uint32_t http_record_spans(const struct http_record *record, const uint64_t ids[2],
+                           struct text *out);
 
 /* --- headers.c --- */
 

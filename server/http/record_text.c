@@ -8,6 +8,11 @@
 static const char *const phase_names[HTTP_PHASE_COUNT] = {
     "read", "text", "queue", "reserve", "prompt", "transfer", "resume", "decode", "send"};
 
+const char *http_phase_name(enum http_phase phase)
+{
+    return phase_names[phase];
+}
+
 static const char *const phase_sentences[HTTP_PHASE_COUNT] = {
     [HTTP_PHASE_READ] = "the client sent its body",
     [HTTP_PHASE_TEXT] = "its body became tokens",

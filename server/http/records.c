@@ -1,5 +1,5 @@
 /* http_records: for each request whose response has ended, the line of the access log and, if it took
- * long, a line that names where its time went. Only API endpoints have lines; without a valid key
+ * long, a line that names where its time went, and its spans for a collector. Only API endpoints have lines; without a valid key
  * there is none, so that strangers cannot fill the disk. */
 #include "server/http/internal.h"
 
@@ -35,6 +35,21 @@ static void ledger_check(struct http *h)
         h->ledger_warned = fails;
 }
 
+static void spans_check(struct http *h)
+{
+    if (h->options.spans == NULL)
+        return;
+    struct spans_counts counts = spans_counts(h->options.spans);
+    if (counts.dropped == h->spans_dropped)
+        return;
+    metrics_counter_add(h->options.metrics, METRICS_SPANS_DROPPED,
+                        counts.dropped - h->spans_dropped);
+    h->spans_dropped = counts.dropped;
+    if (!h->spans_warned)
+        log_warn("log/otlp_endpoint loses spans: %s; serving goes on", counts.failure);
+    h->spans_warned = true; /* The counter shows how many. */
+}
+
 static void access_check(struct http *h)
 {
     if (h->access_log == NULL)
@@ -54,6 +69,7 @@ void http_records_turn(struct http *h)
 {
     access_check(h);
     ledger_check(h);
+    spans_check(h);
 }
 
 static int64_t between(int64_t from_us, int64_t to_us)
@@ -99,7 +115,8 @@ void http_record_write(struct exchange *x)
     int64_t now_us = clock_now_us(h->options.clock);
     uint32_t slow_s = h->options.config->log.slow_s;
     bool slow = slow_s > 0 && between(x->began_us, now_us) >= slow_s * 1000000ll;
-    if ((h->access_log == NULL && !h->access_to_stderr && !slow) || !is_recorded(x))
+    bool traced = h->options.spans != NULL && !x->trace_unwanted;
+    if ((h->access_log == NULL && !h->access_to_stderr && !slow && !traced) || !is_recorded(x))
         return;
     const struct api_key_rules *rules =
         h->options.keys != NULL ? api_keys_rules(h->options.keys, x->key) : NULL;
@@ -122,6 +139,14 @@ void http_record_write(struct exchange *x)
         http_record_slow(&record, &line);
         if (!line.broken)
             log_warn("%.*s", (int)line.bytes, line.data);
+        text_clear(&line);
+    }
+    if (traced) {
+        uint64_t ids[2];
+        completion_id_draw(&h->completions, ids);
+        uint32_t count = http_record_spans(&record, ids, &line);
+        if (!line.broken)
+            spans_add(h->options.spans, line.data, line.bytes, count);
         text_clear(&line);
     }
     if (json)

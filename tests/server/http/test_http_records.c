@@ -1,7 +1,8 @@
 /* Goal: each answer gives one line of the access log, with the id that its headers and its body have;
  * what a client sends cannot forge a line; strangers and a full disk do no harm; a slow request is
- * logged with the phase that took long. Method: the real HTTP side with a scripted gateway, whose
- * requests take fixed times; lines are read from files and from a pipe instead of stderr. */
+ * logged with the phase that took long; spans are valid. Method: the real HTTP side with a scripted
+ * gateway, whose requests take fixed times; lines are read from files and from a pipe instead of
+ * stderr. */
 #include "tests/check.h"
 #include "tests/server/http/http_fixture.h"
 
@@ -307,6 +308,43 @@ static void check_slow(void)
     config.log.slow_s = 0;
 }
 
+/* Spans are valid JSON whatever the texts contain; phases that took no time have none. */
+static void check_spans(void)
+{
+    const uint64_t ids[2] = {0, 0};
+    struct completion_facts facts = {.model = "a\"b", .summarised = true};
+    struct http_record record = {.request_id = "r",
+                                 .trace_id = "",
+                                 .trace_parent = "",
+                                 .facts = &facts,
+                                 .path = "/v1/x",
+                                 .key = "k\"\n",
+                                 .finish = "stop",
+                                 .error = "",
+                                 .status = 503,
+                                 .total_us = 5,
+                                 .phases_us = {[HTTP_PHASE_PROMPT] = 2, [HTTP_PHASE_DECODE] = 3}};
+    struct text text = {0};
+    snprintf(facts.last.prompt_machine, sizeof(facts.last.prompt_machine), "p0");
+    text_adds(&text, "[");
+    CHECK(http_record_spans(&record, ids, &text) == 3);
+    text_adds(&text, "]");
+    json_t *spans = json_loadb(text.data, text.bytes, 0, NULL);
+    CHECKF(json_array_size(spans) == 3, "%.*s", (int)text.bytes, text.data);
+    const json_t *root = json_array_get(spans, 0), *prompt = json_array_get(spans, 1);
+    CHECK(strcmp(text_of(root, "spanId"), "0000000000000001") == 0 &&
+          strcmp(text_of(root, "traceId"), "00000000000000010000000000000000") == 0 &&
+          json_object_get(root, "parentSpanId") == NULL &&
+          number_of(json_object_get(root, "status"), "code") == 2);
+    CHECK(strcmp(text_of(prompt, "name"), "prompt") == 0 &&
+          strcmp(text_of(prompt, "parentSpanId"), text_of(root, "spanId")) == 0 &&
+          strcmp(text_of(prompt, "startTimeUnixNano"), text_of(root, "startTimeUnixNano")) == 0 &&
+          strcmp(text_of(json_array_get(spans, 2), "endTimeUnixNano"),
+                 text_of(root, "endTimeUnixNano")) == 0);
+    json_decref(spans);
+    text_done(&text);
+}
+
 static void log_capture(void)
 {
     int ends[2], real = dup(STDERR_FILENO);
@@ -335,6 +373,7 @@ int main(void)
     check_keys();
     check_full_disk();
     check_slow();
+    check_spans();
     server_stop();
     unlink(path);
     return 0;
