@@ -103,6 +103,7 @@ static const struct field action_fields[] = {
     ROW(sched_action, peer, false),          ROW(sched_action, why, false),
     ROW(sched_action, pool, false),          ROW(sched_action, home, false),
     ROW(sched_action, prefix_tokens, false), ROW(sched_action, retry_after_ms, false),
+    ROW(sched_action, pull, false),
 };
 
 static const char *const event_names[] = {

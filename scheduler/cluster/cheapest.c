@@ -8,13 +8,18 @@
  *   token machine + token machine    the first one has no memory for the answer; it computes what
  *                                    it does not hold, and pushes. It moves to the mixed pool for
  *                                    that (rule 3), unless it drains
+ *   prompt machine + token machine   a resumed request: a third machine, or the token machine,
+ *                                    sends the prompt machine the KV that it has kept; the prompt
+ *                                    machine computes the rest
  *
  * The estimated time of a pair is the sum of:
  * - the prompt machine's pending tokens and the tokens left to compute, at the rate of that
  *   machine;
  * - the tokens left to compute once more for each answer that is decoded there, because those
  *   answers wait for them;
- * - the tokens to push, at the rate at which the machine pushed lately.
+ * - the tokens to push, at the rate at which the machine pushed lately;
+ * - the tokens that the prompt machine gets first, at the rate of their sender, as far as this takes
+ *   longer than the prompt machine's pending tokens.
  *
  * An unknown compute rate counts as the mean of the known ones; an unknown push rate as that of a
  * fast link.
@@ -123,6 +128,20 @@ static uint64_t pair_us(const struct choice *c, uint32_t prompt, uint32_t token)
     return us;
 }
 
+/* The time of the pair if the machine `source` first sends the prompt machine what it holds. */
+static uint64_t pulled_us(const struct choice *c, uint32_t prompt, uint32_t token, uint32_t source)
+{
+    const struct sched_cluster *sc = c->seek->sc;
+    const uint32_t held = tokens_held(c, prompt), more = tokens_held(c, source) - held;
+    const uint64_t answers =
+        (uint64_t)sc->machines[prompt].decodes + sc->machines[prompt].others.decodes;
+    const uint64_t rate = cluster_rate(sc, prompt, MEASURE_PENDING);
+    const uint64_t pending_us = sc->ranks[MEASURE_PENDING][prompt].tokens * US_PER_S / rate;
+    const uint64_t pull_us = cluster_push_us(sc, source, more);
+    return pair_us(c, prompt, token) - more * (1 + answers) * US_PER_S / rate +
+           (pull_us > pending_us ? pull_us - pending_us : 0);
+}
+
 /* ---- which machines may take the request ---- */
 
 static bool within_slack(const struct choice *c, enum measure measure, uint32_t machine,
@@ -211,6 +230,27 @@ static void pair_try(const struct choice *c, uint32_t prompt, uint32_t token, ui
     };
 }
 
+/* Only for requests that have lost their machines: others find what they need where it is, or it is
+ * not worth a copy of its own. */
+static void pull_try(const struct choice *c, uint32_t token, uint64_t *best_us, struct route *best)
+{
+    const struct seek *s = c->seek;
+    const uint32_t prompt = c->base->prompt_machine, source = s->request->held - 1;
+    if (!s->request->resumed || s->request->held == 0 || source == prompt ||
+        hands_over(s, source) || !s->sc->machines[source].up ||
+        !set_has(&s->sc->machines[source].links, prompt) || c->base->prompt_moves ||
+        c->base->token_moves || tokens_held(c, source) <= tokens_held(c, prompt))
+        return;
+    uint64_t us = pulled_us(c, prompt, token, source);
+    if (us >= *best_us || !may_pair(c, prompt, token))
+        return;
+    *best_us = us;
+    *best = (struct route){.prompt_machine = prompt,
+                           .token_machine = token,
+                           .prefix_tokens = tokens_held(c, source),
+                           .pull = source + 1};
+}
+
 void cluster_cheapest(const struct seek *s, struct route *out)
 {
     if (s->request->held == 0 && !prefixes_known(s))
@@ -233,4 +273,7 @@ void cluster_cheapest(const struct seek *s, struct route *out)
             if (j != i)
                 pair_try(&c, holder, c.holders[j].machine, &best_us, out);
     }
+    pull_try(&c, base.token_machine, &best_us, out);
+    if (s->request->held > 0 && base.token_machine != SCHED_NO_MACHINE)
+        pull_try(&c, s->request->held - 1, &best_us, out);
 }

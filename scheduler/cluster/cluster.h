@@ -251,7 +251,8 @@ struct sched_event {
 
 enum sched_action_kind {
     /* Send `request` to `machine` (prompt) and `peer` (tokens; SCHED_NO_MACHINE = none is needed).
-     * prefix_tokens = tokens of the prompt whose KV `machine` should already hold. */
+     * prefix_tokens = tokens of the prompt whose KV `machine` should already hold. pull > 0: it does
+     * not hold them yet; the machine pull - 1 should first send it their KV. */
     SCHED_ROUTE,
     SCHED_REFUSE,  /* Refuse `request`: why, retry_after_ms (0 = never retry). */
     SCHED_EXPIRED, /* `request` has expired (wait_us_max). The scheduler has forgotten it. */
@@ -279,6 +280,7 @@ struct sched_action {
     uint32_t machine;
     uint32_t peer;
     uint32_t prefix_tokens;
+    uint32_t pull;
     uint32_t retry_after_ms;
 };
 

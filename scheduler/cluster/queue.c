@@ -178,6 +178,7 @@ static void waiting_route(struct sched_cluster *sc, uint32_t id, const struct ro
     action->machine = route->prompt_machine;
     action->peer = route->token_machine;
     action->prefix_tokens = route->prefix_tokens;
+    action->pull = route->pull;
 }
 
 /* ---- the actions that follow from the state ---- */

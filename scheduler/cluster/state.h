@@ -292,6 +292,8 @@ struct route {
     uint32_t prompt_machine;
     uint32_t token_machine; /* SCHED_NO_MACHINE = none is needed. */
     uint32_t prefix_tokens;
+    /* 1 + the machine that sends the prompt machine the KV of prefix_tokens first; 0 = none. */
+    uint32_t pull;
     bool prompt_moves; /* The prompt machine moves to the mixed pool for this request. */
     bool token_moves;  /* The token machine moves to the mixed pool for this request. */
     /* 1 + another machine that moves to the mixed pool (options.lent_stay); 0 = none. */

@@ -116,6 +116,16 @@ static void copy_send(struct gateway *g, const struct gateway_request *r,
 
 /* ---- the answers of machines ---- */
 
+static bool is_pull(const struct gateway_request *r)
+{
+    return r->state == GATEWAY_REQUEST_PULLING;
+}
+
+static void pull_end(struct gateway *g, struct gateway_request *r)
+{
+    requests_pull_end(g->requests, r, gateway_request_version(g, r)->kv.prefix_cache);
+}
+
 /* The second machine has what the copy under way was to bring. */
 static void copy_end(struct gateway *g, struct gateway_request *r)
 {
@@ -128,15 +138,51 @@ static void copy_end(struct gateway *g, struct gateway_request *r)
     g->checkpoint_at_us = 0; /* Other copies may wait for the end of this one. */
 }
 
+/* Ends the copy under way. What was copied before stays known. */
+static void copy_give_up(struct gateway *g, struct gateway_request *r)
+{
+    struct gateway_checkpoint *c = &r->checkpoint;
+    c->pending = 0;
+    c->writing = false;
+    c->paused_until_us = gateway_now(g) + PAUSE_US;
+    if (is_pull(r))
+        pull_end(g, r);
+}
+
+/* The other machine gets CANCEL. */
+static void failed_take(struct gateway *g, struct gateway_request *r, const struct fleet_machine *m,
+                        const struct message_failed *failed)
+{
+    struct gateway_checkpoint *c = &r->checkpoint;
+    const struct message_request name = copy_name(r);
+    if (c->writing && m != c->source)
+        cancel_send(g->connections, c->source, &name, false);
+    if (m != c->machine)
+        cancel_send(g->connections, c->machine, &name, c->writing);
+    log_debug("request %s (%llx): no copy of its KV: machine %s: %s", r->client_id,
+              (unsigned long long)r->id, m->config.name, failed->text);
+    copy_give_up(g, r);
+}
+
 static void reserved_take(struct gateway *g, struct gateway_request *r,
                           const struct message_reserved *reserved)
 {
     struct gateway_checkpoint *c = &r->checkpoint;
     uint32_t block_tokens = block_tokens_of(g, r);
     uint32_t spans = c->pending / block_tokens;
-    if (c->writing || reserved->held_span_count > spans)
+    if (c->writing)
         return;
-    uint32_t left = has_only_windows(g, r) ? 0 : spans - reserved->held_span_count;
+    const struct message_request name = copy_name(r);
+    if (reserved->held_span_count > spans) {
+        log_warn("machine %s says that it holds %u blocks of a copy of %u", c->machine->config.name,
+                 reserved->held_span_count, spans);
+        cancel_send(g->connections, c->machine, &name, false);
+        copy_give_up(g, r);
+        return;
+    }
+    uint32_t left = spans - reserved->held_span_count;
+    if (is_pull(r) || has_only_windows(g, r))
+        left = 0; /* It is not divided. */
     if (reserved->block_count > 0 && left <= COPY_BLOCKS_MAX) {
         c->writing = true;
         copy_send(g, r, reserved);
@@ -145,10 +191,11 @@ static void reserved_take(struct gateway *g, struct gateway_request *r,
     g->checkpoint_at_us = 0;
     if (reserved->block_count == 0) { /* The machine has all blocks. */
         copy_end(g, r);
+        if (is_pull(r))
+            pull_end(g, r);
         return;
     }
     /* The machine lacks so many blocks that the copy is made in several parts. */
-    const struct message_request name = copy_name(r);
     cancel_send(g->connections, c->machine, &name, false);
     c->tokens = reserved->held_span_count * block_tokens;
     c->resumed = has_windows(g, r) ? 0 : c->tokens;
@@ -162,26 +209,16 @@ static void copied_take(struct gateway *g, struct gateway_request *r)
     if (!c->writing)
         return;
     copy_end(g, r);
+    if (is_pull(r)) {
+        log_debug("request %s (%llx): machine %s has got the KV of %u tokens from machine %s",
+                  r->client_id, (unsigned long long)r->id, c->machine->config.name, c->tokens,
+                  c->source->config.name);
+        pull_end(g, r);
+        return;
+    }
     metrics_counter_add(g->options.metrics, METRICS_CHECKPOINTS, 1);
     log_debug("request %s (%llx): machine %s has a checkpoint of %u tokens", r->client_id,
               (unsigned long long)r->id, c->machine->config.name, c->tokens);
-}
-
-/* The other machine gets CANCEL. What was copied before stays known. */
-static void failed_take(struct gateway *g, struct gateway_request *r, const struct fleet_machine *m,
-                        const struct message_failed *failed)
-{
-    struct gateway_checkpoint *c = &r->checkpoint;
-    const struct message_request name = copy_name(r);
-    if (c->writing && m != c->source)
-        cancel_send(g->connections, c->source, &name, false);
-    if (m != c->machine)
-        cancel_send(g->connections, c->machine, &name, c->writing);
-    log_debug("request %s (%llx): no checkpoint: machine %s: %s", r->client_id,
-              (unsigned long long)r->id, m->config.name, failed->text);
-    c->pending = 0;
-    c->writing = false;
-    c->paused_until_us = gateway_now(g) + PAUSE_US;
 }
 
 bool gateway_checkpoint_message(struct gateway *g, struct fleet_machine *m,
@@ -266,7 +303,8 @@ static bool copy_is_due(const struct gateway *g, const struct gateway_request *r
     const struct gateway_checkpoint *c = &r->checkpoint;
     if (r->state != GATEWAY_REQUEST_PREFILLED || r->token_machine == NULL || r->score_prompt ||
         r->delivered == r->delivered_before || c->pending > 0 || now_us < c->paused_until_us ||
-        request_tokens_left(r) <= block_tokens_of(g, r) || tokens_complete(g, r) < tokens_least(g, r))
+        request_tokens_left(r) <= block_tokens_of(g, r) ||
+        tokens_complete(g, r) < tokens_least(g, r))
         return false;
     return tokens_complete(g, r) > (machine_is_known(c) ? c->resumed : 0);
 }
@@ -310,9 +348,57 @@ static void copy_begin(struct gateway *g, struct gateway_request *r, struct busy
     reserve_send(g, r);
 }
 
+/* ---- pulls ---- */
+
+/* Begins the pull, or sends the request to its machines if that is not possible. With windows, the
+ * prompt machine could not use it: it also needs the window's blocks, which only an answer has. */
+static void pull_begin(struct gateway *g, struct gateway_request *r)
+{
+    struct gateway_checkpoint *c = &r->checkpoint;
+    const uint32_t tokens = r->pull_tokens / block_tokens_of(g, r) * block_tokens_of(g, r);
+    if (tokens == 0 || has_windows(g, r) || request_wants_whole_prompt(r) ||
+        !fleet_machine_up(r->pull_source) || !fleet_machine_up(r->prompt_machine)) {
+        pull_end(g, r);
+        return;
+    }
+    *c = (struct gateway_checkpoint){
+        .machine = r->prompt_machine,
+        .connection = transport_peer_number(r->prompt_machine->connection.peer),
+        .source = r->pull_source,
+        .pending = tokens,
+        .copies = (c->copies + 1) & (CHECKPOINT_GENERATION - 1),
+    };
+    reserve_send(g, r);
+}
+
+static void pulls_begin(struct gateway *g)
+{
+    struct gateway_request *next;
+    for (struct gateway_request *r = requests_pulling_next(g->requests, NULL); r != NULL;
+         r = next) {
+        next = requests_pulling_next(g->requests, r);
+        if (r->checkpoint.pending == 0)
+            pull_begin(g, r);
+    }
+}
+
+void gateway_pull_machine_down(struct gateway *g, const struct fleet_machine *m)
+{
+    struct gateway_request *next;
+    for (struct gateway_request *r = requests_pulling_next(g->requests, NULL); r != NULL;
+         r = next) {
+        next = requests_pulling_next(g->requests, r);
+        if (r->pull_source != m)
+            continue;
+        request_checkpoint_end(g->connections, r);
+        pull_end(g, r);
+    }
+}
+
 int64_t gateway_checkpoint_turn(struct gateway *g, int64_t now_us)
 {
     bool any = false;
+    pulls_begin(g);
     bool wanted = mode_is(g, "idle") || mode_is(g, "always");
     if (!wanted || connections_stopping(g->connections))
         return INT64_MAX;

@@ -19,11 +19,17 @@
 
 struct gateway;
 
-/* Starts the copies that are due. Returns the time of the next call; INT64_MAX = none. */
+/* Starts the copies that are due. Returns the time of the next call; INT64_MAX = none.
+ *
+ * A *pull* is a copy for a resumed request, before it is sent to its machines
+ * (GATEWAY_REQUEST_PULLING): a machine that has kept KV of its prompt sends it to the request's
+ * prompt machine, which then computes the rest. If that fails, the prompt machine computes all. */
 int64_t gateway_checkpoint_turn(struct gateway *g, int64_t now_us);
 /* Handles a machine's message about a copy. Returns false for other messages. */
 bool gateway_checkpoint_message(struct gateway *g, struct fleet_machine *m,
                                 const struct message *message);
+/* Call it when a machine's connection has ended: pulls from this machine end. */
+void gateway_pull_machine_down(struct gateway *g, const struct fleet_machine *m);
 /* Cancels the request's copy, if one is under way, and forgets its checkpoint. */
 void request_checkpoint_end(struct connections *connections, struct gateway_request *r);
 

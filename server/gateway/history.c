@@ -236,9 +236,10 @@ static void events_add(struct text *out, const struct record *record)
 
 static const char *state_of(const struct record *record)
 {
-    static const char *const ends[HISTORY_END_COUNT] = {
-        [HISTORY_STOPPED] = "stop", [HISTORY_LEFT] = "left", [HISTORY_FAILED] = "failed",
-        [HISTORY_REFUSED] = "refused"};
+    static const char *const ends[HISTORY_END_COUNT] = {[HISTORY_STOPPED] = "stop",
+                                                        [HISTORY_LEFT] = "left",
+                                                        [HISTORY_FAILED] = "failed",
+                                                        [HISTORY_REFUSED] = "refused"};
     if (record->end == HISTORY_OPEN && record->event_count == 0)
         return "queued";
     if (record->end == HISTORY_OPEN) {
@@ -280,8 +281,8 @@ static bool matches(const struct record *record, const char *id)
 {
     char number[20];
     snprintf(number, sizeof(number), "%llx", (unsigned long long)record->id);
-    return id == NULL || strcmp(record->client_id, id) == 0 ||
-           strcmp(record->answer_id, id) == 0 || strcmp(number, id) == 0;
+    return id == NULL || strcmp(record->client_id, id) == 0 || strcmp(record->answer_id, id) == 0 ||
+           strcmp(number, id) == 0;
 }
 
 void history_write(const struct history *h, const struct history_query *query, int64_t now_us,

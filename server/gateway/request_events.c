@@ -3,8 +3,8 @@
 
 #include "server/gateway/request_summary.h"
 
-void request_event_report(struct history *history, struct gateway_request *r,
-                          int64_t now_us, const struct gateway_event *event)
+void request_event_report(struct history *history, struct gateway_request *r, int64_t now_us,
+                          const struct gateway_event *event)
 {
     struct gateway_event copy = *event;
     int64_t after_us = now_us - r->life.entered_us[REQUEST_QUEUED];

@@ -151,21 +151,48 @@ static void prefill_send(struct requests *q, struct gateway_request *r,
     event_report(q, r, &(struct gateway_event){.kind = GATEWAY_EVENT_PREFILLING});
 }
 
-void requests_route(struct requests *q, struct gateway_request *r,
-                    struct fleet_machine *prompt_machine, struct fleet_machine *token_machine,
-                    bool prefix)
+static void machines_set(const struct requests *q, struct gateway_request *r,
+                         struct fleet_machine *prompt_machine, struct fleet_machine *token_machine)
 {
     r->prompt_machine = prompt_machine;
     r->token_machine = token_machine;
     event_report(q, r, &(struct gateway_event){.kind = GATEWAY_EVENT_ROUTED});
-    if (token_machine == NULL) {
+}
+
+/* Sends RESERVE to the token machine, or PREFILL if none is needed. */
+void requests_pull_end(struct requests *q, struct gateway_request *r, bool prefix)
+{
+    if (r->token_machine == NULL) {
         prefill_send(q, r, &(struct message_reserved){0});
         return;
     }
     struct message message = request_reserve_message(r, prefix, now_us(q));
     request_table_state_set(&q->table, r, GATEWAY_REQUEST_RESERVING);
     r->reserve_us = now_us(q);
-    connections_send(q->options.connections, token_machine, &message);
+    connections_send(q->options.connections, r->token_machine, &message);
+}
+
+void requests_route(struct requests *q, struct gateway_request *r,
+                    struct fleet_machine *prompt_machine, struct fleet_machine *token_machine,
+                    bool prefix)
+{
+    machines_set(q, r, prompt_machine, token_machine);
+    requests_pull_end(q, r, prefix);
+}
+
+void requests_pull_begin(struct requests *q, struct gateway_request *r,
+                         struct fleet_machine *prompt_machine, struct fleet_machine *token_machine,
+                         struct fleet_machine *source, uint32_t tokens)
+{
+    machines_set(q, r, prompt_machine, token_machine);
+    r->pull_source = source;
+    r->pull_tokens = tokens;
+    request_table_state_set(&q->table, r, GATEWAY_REQUEST_PULLING);
+}
+
+struct gateway_request *requests_pulling_next(struct requests *q, const struct gateway_request *r)
+{
+    return r != NULL ? r->list_next : q->table.lists[GATEWAY_REQUEST_PULLING].first;
 }
 
 /* Sends CANCEL to the prompt machine, unless it has finished with the request, and to
@@ -634,29 +661,9 @@ bool requests_pending(const struct requests *q)
 
 /* ---- calls by the router ---- */
 
-/* Returns the request that has arrived first. If there is none, a suspect that waits arrives,
- * unless a suspect is on machines. NULL = none. */
-static struct gateway_request *arrived_first(struct requests *q)
-{
-    struct gateway_request *suspect = q->table.lists[GATEWAY_REQUEST_SUSPECTED].first;
-    struct gateway_request *r = q->table.lists[GATEWAY_REQUEST_ARRIVING].first;
-    if (r != NULL || suspect == NULL || request_table_suspect_is_out(&q->table, NULL))
-        return r;
-    request_table_state_set(&q->table, suspect, GATEWAY_REQUEST_ARRIVING);
-    return suspect;
-}
-
 struct gateway_request *requests_arrived_take(struct requests *q)
 {
-    struct gateway_request *r;
-    while ((r = arrived_first(q)) != NULL) {
-        bool waits = blame_is_suspect(&r->blame) && request_table_suspect_is_out(&q->table, NULL);
-        request_table_state_set(&q->table, r,
-                                waits ? GATEWAY_REQUEST_SUSPECTED : GATEWAY_REQUEST_SCHEDULED);
-        if (!waits)
-            return r;
-    }
-    return NULL;
+    return request_table_arrived_take(&q->table);
 }
 
 void requests_refuse(struct requests *q, struct gateway_request *r, enum metrics_refusal why,
@@ -692,13 +699,6 @@ void requests_lose(struct requests *q, struct gateway_request *r, const struct f
     generation_lose(q, r, cause, dead, "its machine or its link is gone");
 }
 
-/* True if the machine has, or had in the generation before this one, a part in the request. */
-static bool had_request(const struct fleet_machine *m, const struct gateway_request *r)
-{
-    return m == r->prompt_machine || m == r->token_machine || m == r->machines_before[0] ||
-           m == r->machines_before[1];
-}
-
 /* A new suspect, which lost its machine before, runs alone among suspects. If there is another one
  * on machines, the suspect is taken back; else it goes on where it is. */
 static void suspect_take_back(struct requests *q, struct gateway_request *r, const char *how)
@@ -716,7 +716,7 @@ void requests_crash_handle(struct requests *q, const struct fleet_machine *m, co
 {
     for (uint32_t i = 0; i < count; i++) {
         struct gateway_request *r = request_table_find(&q->table, ids[i]);
-        if (r == NULL || r->state == GATEWAY_REQUEST_ENDING || !had_request(m, r))
+        if (r == NULL || r->state == GATEWAY_REQUEST_ENDING || !request_had_machine(r, m))
             continue;
         bool over = blame_crash_add(&r->blame, r->delivered, crashes_max);
         log_warn("request %s (%llx) was computed when %s; crashes in a row: %u", r->client_id,

@@ -70,6 +70,17 @@ struct gateway_request *requests_arrived_take(struct requests *q);
 void requests_route(struct requests *q, struct gateway_request *r,
                     struct fleet_machine *prompt_machine, struct fleet_machine *token_machine,
                     bool prefix);
+/* As requests_route, but nothing is sent to the two machines yet: the request is in
+ * GATEWAY_REQUEST_PULLING until requests_pull_end. source: the machine that has the KV of the
+ * prompt's first `tokens` tokens. */
+void requests_pull_begin(struct requests *q, struct gateway_request *r,
+                         struct fleet_machine *prompt_machine, struct fleet_machine *token_machine,
+                         struct fleet_machine *source, uint32_t tokens);
+/* The prompt machine has got the KV, or will not get it: goes on as requests_route does. */
+void requests_pull_end(struct requests *q, struct gateway_request *r, bool prefix);
+/* Returns the request in GATEWAY_REQUEST_PULLING after `r`, or the first one; NULL = no further
+ * request. */
+struct gateway_request *requests_pulling_next(struct requests *q, const struct gateway_request *r);
 /* End a request that the scheduler has refused, or could not route in time (scheduler/wait_ms).
  * why: for the metrics; text: for the client. */
 void requests_refuse(struct requests *q, struct gateway_request *r, enum metrics_refusal why,

@@ -89,6 +89,19 @@ static void machine_moved(struct gateway *g, const struct sched_action *action)
         gateway_machine_peers_send(g, m);
 }
 
+static void request_route(struct gateway *g, struct gateway_request *r,
+                          const struct sched_action *action)
+{
+    struct fleet_machine *machines = g->fleet->machines;
+    struct fleet_machine *peer = action->peer == SCHED_NO_MACHINE ? NULL : &machines[action->peer];
+    if (action->pull > 0)
+        requests_pull_begin(g->requests, r, &machines[action->machine], peer,
+                            &machines[action->pull - 1], action->prefix_tokens);
+    else
+        requests_route(g->requests, r, &machines[action->machine], peer,
+                       gateway_request_version(g, r)->kv.prefix_cache);
+}
+
 static void action_do(struct gateway *g, const struct sched_action *action)
 {
     if (action->kind == SCHED_MOVED) {
@@ -103,9 +116,7 @@ static void action_do(struct gateway *g, const struct sched_action *action)
                                 action->peer == action->machine ? METRICS_ROUTES_TOGETHER
                                                                 : METRICS_ROUTES_SPLIT,
                                 1);
-        requests_route(g->requests, r, &g->fleet->machines[action->machine],
-                       action->peer == SCHED_NO_MACHINE ? NULL : &g->fleet->machines[action->peer],
-                       gateway_request_version(g, r)->kv.prefix_cache);
+        request_route(g, r, action);
         break;
     case SCHED_REFUSE:
         requests_refuse(g->requests, r, refusal_metric(action),

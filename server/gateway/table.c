@@ -141,7 +141,9 @@ void request_table_state_set(struct request_table *table, struct gateway_request
         [GATEWAY_REQUEST_ARRIVING] = TO(SCHEDULED) | TO(SUSPECTED) | TO_END,
         [GATEWAY_REQUEST_SUSPECTED] = TO(ARRIVING) | TO_END,
         [GATEWAY_REQUEST_DOUBTED] = TO(ARRIVING) | TO_END,
-        [GATEWAY_REQUEST_SCHEDULED] = TO(RESERVING) | TO(PREFILLING) | TO(ARRIVING) | TO_END,
+        [GATEWAY_REQUEST_SCHEDULED] =
+            TO(PULLING) | TO(RESERVING) | TO(PREFILLING) | TO(ARRIVING) | TO_END,
+        [GATEWAY_REQUEST_PULLING] = TO(RESERVING) | TO(PREFILLING) | TO(ARRIVING) | TO_END,
         [GATEWAY_REQUEST_RESERVING] = TO(PREFILLING) | TO_NEXT | TO_END,
         [GATEWAY_REQUEST_PREFILLING] = TO(PREFILLED) | TO_NEXT | TO_END,
         [GATEWAY_REQUEST_PREFILLED] = TO_NEXT | TO_END,
@@ -164,4 +166,35 @@ bool request_table_suspect_is_out(const struct request_table *table,
             if (r != except && blame_is_suspect(&r->blame))
                 return true;
     return false;
+}
+
+/* Returns the request that has arrived first. If there is none, a suspect that waits arrives,
+ * unless a suspect is on machines. NULL = none. */
+static struct gateway_request *arrived_first(struct request_table *table)
+{
+    struct gateway_request *suspect = table->lists[GATEWAY_REQUEST_SUSPECTED].first;
+    struct gateway_request *r = table->lists[GATEWAY_REQUEST_ARRIVING].first;
+    if (r != NULL || suspect == NULL || request_table_suspect_is_out(table, NULL))
+        return r;
+    request_table_state_set(table, suspect, GATEWAY_REQUEST_ARRIVING);
+    return suspect;
+}
+
+struct gateway_request *request_table_arrived_take(struct request_table *table)
+{
+    struct gateway_request *r;
+    while ((r = arrived_first(table)) != NULL) {
+        bool waits = blame_is_suspect(&r->blame) && request_table_suspect_is_out(table, NULL);
+        request_table_state_set(table, r,
+                                waits ? GATEWAY_REQUEST_SUSPECTED : GATEWAY_REQUEST_SCHEDULED);
+        if (!waits)
+            return r;
+    }
+    return NULL;
+}
+
+bool request_had_machine(const struct gateway_request *r, const struct fleet_machine *m)
+{
+    return m == r->prompt_machine || m == r->token_machine || m == r->machines_before[0] ||
+           m == r->machines_before[1];
 }

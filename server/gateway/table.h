@@ -16,9 +16,9 @@
  * request_table_state_set makes:
  *
  *   FREE -> ARRIVING -> SCHEDULED -> RESERVING -> PREFILLING -> PREFILLED
- *             |   ^         |                         ^
- *             v   |         +-------------------------+
- *           SUSPECTED
+ *             |   ^        |  |          ^            ^
+ *             v   |        |  +-> PULLING +-----------+
+ *           SUSPECTED      +--------------------------+
  *
  * from each state after ARRIVING to ARRIVING, when the request's next generation begins; from
  * RESERVING, PREFILLING and PREFILLED to DOUBTED, when the next generation must wait; from each
@@ -29,6 +29,7 @@ enum gateway_request_state {
     GATEWAY_REQUEST_SUSPECTED, /* Waits until no other suspect is on machines (blame.h). */
     GATEWAY_REQUEST_DOUBTED, /* Waits until it is known whether a machine lives (gateway_doubt). */
     GATEWAY_REQUEST_SCHEDULED,  /* The scheduler knows the request and has not routed it. */
+    GATEWAY_REQUEST_PULLING,    /* The prompt machine gets KV that another machine has kept. */
     GATEWAY_REQUEST_RESERVING,  /* RESERVE was sent to the token machine. */
     GATEWAY_REQUEST_PREFILLING, /* PREFILL was sent to the prompt machine. */
     GATEWAY_REQUEST_PREFILLED,  /* The prompt machine has finished with the request. */
@@ -57,10 +58,10 @@ struct gateway_checkpoint {
     uint32_t pending; /* Tokens of the copy that is under way; 0 = none. */
     /* The copy that is under way has all full blocks, with those of layers with a window. */
     bool whole;
-    uint32_t copies;               /* Number of copies so far. */
-    bool writing;                  /* PREFILL of the copy was sent. */
-    bool partial;                  /* The next copy may only add a part. */
-    int64_t paused_until_us;       /* No copy begins before this time. */
+    uint32_t copies;         /* Number of copies so far. */
+    bool writing;            /* PREFILL of the copy was sent. */
+    bool partial;            /* The next copy may only add a part. */
+    int64_t paused_until_us; /* No copy begins before this time. */
 };
 
 /* A machine that another machine has reported as gone. It may have died, and this gateway may not
@@ -113,6 +114,8 @@ struct gateway_request {
     uint32_t prompt_progress;
     uint32_t token_progress;
 
+    struct fleet_machine *pull_source;    /* PULLING: the machine that has the KV. */
+    uint32_t pull_tokens;                 /* PULLING: tokens whose KV it has. */
     struct fleet_machine *prompt_machine; /* NULL = not routed. */
     struct fleet_machine *token_machine;  /* NULL = not routed, or none is needed. */
     /* The prompt machine and the token machine of the generation before this one, whose connections
@@ -171,6 +174,13 @@ struct gateway_request *request_table_next(struct request_table *table,
 /* Returns true if the scheduler knows a suspect (blame.h) other than `except`; NULL = any. */
 bool request_table_suspect_is_out(const struct request_table *table,
                                   const struct gateway_request *except);
+
+/* Moves the request that arrived first to GATEWAY_REQUEST_SCHEDULED and returns it; NULL = none. If
+ * none has arrived, takes a suspect that waits. Only one suspect at a time is out. */
+struct gateway_request *request_table_arrived_take(struct request_table *table);
+/* Returns true if the machine has, or had in the generation before this one, a part in the
+ * request. */
+bool request_had_machine(const struct gateway_request *r, const struct fleet_machine *m);
 
 /* Changes the request's state, and moves the request to the end of that state's list. Asserts that
  * the transition is legal: every caller has checked the state, so no message of a machine can cause

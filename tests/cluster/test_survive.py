@@ -4,9 +4,10 @@ bytes of an undisturbed run.
 Method: real processes. A prompt of six batches is held at a gate in the middle of its fourth batch, when the log says
 what the other machine has. Then one of its machines is killed. Metrics say how many tokens were found and computed.
 
-usage: test_survive.py prompt|token|again|checkpoint|stages|ranks|windows
+usage: test_survive.py prompt|token|again|pull|checkpoint|stages|ranks|windows
 prompt: the prompt machine dies while it computes; token: the token machine dies, before and after the prompt is
-computed; again: the machine that computes the prompt dies; checkpoint: the token machine dies in the middle of answers
+computed; again: the machine that computes the prompt dies; pull: as prompt, while the token machine generates other
+answers, so that another prompt machine gets the KV from it; checkpoint: the token machine dies in the middle of answers
 whose KV is copied to another machine (kv/checkpoint); stages, ranks: as checkpoint, on machines with stage processes, of
 which one is killed; windows: as checkpoint and stages, with a model whose layers have attention windows.
 """
@@ -148,6 +149,37 @@ def check_again(want):
         cluster.wait_all_free()
 
 
+def check_pull(want):
+    """The token machine has three batches when the prompt machine dies. Batches are so slow that it costs less to send
+    this KV than to compute the rest beside the other answers. The estimates are measured, so it may take several rounds
+    until they say so; each round must have the right bytes."""
+    for attempt in range(1, 6):
+        with Cluster(config_of(2, 1), ARGS, gates=True, pace_us=50000) as cluster:
+            wait_links(cluster)
+            others = [Stream(cluster, {**body(f"Others {i}"), "max_tokens": 40}) for i in range(12)]
+            for other in others:
+                other.wait_events(2)
+            cluster.hold("token-0")
+            cluster.wait_held("token-0")
+            names = ["prompt-0", "prompt-1"]
+            for name in names:
+                cluster.hold(name, layer=15, rows=2)
+            stream = start(cluster)
+            holder = hold_batch(cluster, BATCHES + 1, names)
+            wait_until(lambda: reported(cluster, "token-0") == BATCHES * BATCH, "three batches", cluster=cluster)
+            kill(cluster, holder)
+            cluster.release()
+            stream.expect(want, "the prompt machine died")
+            check_counts(cluster, BATCHES * BATCH)
+            for other in others:
+                other.end()
+            cluster.wait_all_free()
+            if f"has got the KV of {BATCHES * BATCH} tokens from machine token-0" in cluster.logged():
+                print(f"pulled in round {attempt}", flush=True)
+                return
+    assert False, "no round pulled the KV"
+
+
 def checkpointed(cluster):
     """Returns the largest number of tokens of a checkpoint, by the gateway's log."""
     return max([int(n) for n in re.findall(r"has a checkpoint of (\d+) tokens", cluster.logged())] or [0])
@@ -241,9 +273,10 @@ def check_windows(_):
 
 def main():
     need_model()
-    checks = {"prompt": check_prompt, "token": check_token, "again": check_again, "checkpoint": check_checkpoint,
+    checks = {"prompt": check_prompt, "token": check_token, "again": check_again, "pull": check_pull,
+              "checkpoint": check_checkpoint,
               "stages": check_stages, "ranks": check_ranks, "windows": check_windows}
-    checks[sys.argv[1]](undisturbed() if sys.argv[1] in ("prompt", "token", "again") else None)
+    checks[sys.argv[1]](undisturbed() if sys.argv[1] in ("prompt", "token", "again", "pull") else None)
 
 
 if __name__ == "__main__":

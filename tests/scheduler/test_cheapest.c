@@ -272,13 +272,17 @@ static void test_hand_over(void)
 
 /* A request whose token machine has died: machine 0 has computed its prompt of 4000 tokens, and
  * keeps the KV in its prefix cache. It computes the 10 delivered tokens, unless its queue takes
- * longer than the whole prompt takes elsewhere. No policy for prefixes is needed. */
-static void test_token_machine_died(void)
+ * longer than elsewhere the whole prompt, or, if the link is up, the transfer of 200 ms. No policy
+ * for prefixes is needed. */
+static void test_token_machine_died(bool linked)
 {
     struct sched_cluster_options with = options;
     with.prefix_saves = false;
     for (uint32_t queue = 500; queue <= 4500; queue += 4000) {
+        const bool stays = queue < (linked ? 200 : 4000);
         cluster_open(&with);
+        if (!linked)
+            tell((struct sched_event){.kind = SCHED_LINK_DOWN, .machine = 0, .peer = 1});
         tell((struct sched_event){
             .kind = SCHED_ARRIVED, .prompt_tokens = queue, .output_tokens = 1});
         CHECK(route.machine == 0 && route.peer == 2);
@@ -290,12 +294,76 @@ static void test_token_machine_died(void)
                                   .output_tokens = 200,
                                   .held = 1,
                                   .held_tokens = 4000});
-        check_route(queue < 4000 ? 0 : 1, 3, queue < 4000 ? 4000 : 0);
+        check_route(stays ? 0 : 1, 3, stays || linked ? 4000 : 0);
+        CHECK(route.pull == (linked && !stays ? 1 : 0));
         struct sched_machine_view view;
         sched_cluster_view(sc, 0, &view);
-        CHECK(view.prompt_tokens_pending == queue + (queue < 4000 ? 10 : 0));
+        CHECK(view.prompt_tokens_pending == queue + (stays ? 10 : 0));
+        sched_cluster_view(sc, 1, &view);
+        CHECK(view.prompt_tokens_pending == (stays ? 0 : linked ? 10 : 4010));
         sched_cluster_close(sc);
     }
+}
+
+/* A request whose prompt machine has died: token machine 2 has kept 4000 of 4500 tokens. It
+ * computes the rest beside its `decodes` answers in 0.5 × (1 + decodes) s; prompt machine 1 gets
+ * them in 0.2 s, or while it computes its queue, and needs 0.5 s more; or it computes everything in
+ * 4.5 s. What it has to send back to machine 2 are 500 tokens, 0.025 s. */
+static void test_prompt_machine_died(void)
+{
+    static const struct {
+        uint32_t decodes, queue, push_rate;
+        uint32_t prompt, pull;
+    } cases[] = {
+        {0, 0, 20000, 2, 0},   {1, 0, 20000, 1, 3},    {8, 0, 20000, 1, 3}, {1, 400, 20000, 1, 3},
+        {1, 600, 20000, 2, 0}, {8, 3000, 20000, 1, 3}, {8, 0, 500, 2, 0},   {8, 100, 1100, 1, 3},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cluster_open(&options);
+        tell((struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = 0});
+        tell((struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = 3});
+        tell((struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = 4});
+        tell((struct sched_event){.kind = SCHED_MACHINE_RATES,
+                                  .machine = 2,
+                                  .prompt_tokens_per_s = 1000,
+                                  .push_tokens_per_s = cases[i].push_rate});
+        tell((struct sched_event){.kind = SCHED_MACHINE_LOAD,
+                                  .machine = 2,
+                                  .others = {.decodes = cases[i].decodes, .kv_tokens = 1}});
+        tell((struct sched_event){
+            .kind = SCHED_MACHINE_LOAD, .machine = 1, .others = {.prompt_tokens = cases[i].queue}});
+        route = (struct sched_action){.machine = SCHED_NO_MACHINE};
+        tell((struct sched_event){.kind = SCHED_ARRIVED,
+                                  .request = 1,
+                                  .resumed = true,
+                                  .prompt_tokens = 4500,
+                                  .output_tokens = 200,
+                                  .held = 1 + 2,
+                                  .held_tokens = 4000});
+        CHECKF(route.machine == cases[i].prompt && route.peer == 2 && route.prefix_tokens == 4000 &&
+                   route.pull == cases[i].pull,
+               "case %zu: %u and %u, %u tokens, pull %u", i, route.machine, route.peer,
+               route.prefix_tokens, route.pull);
+        sched_cluster_close(sc);
+    }
+}
+
+/* A request that was not lost, or whose KV is on its prompt machine, pulls nothing. */
+static void test_no_pull(void)
+{
+    cluster_open(&options);
+    others(2, 8, 0);
+    arrive(0, 450, 0);
+    CHECK(route.pull == 0);
+    tell((struct sched_event){.kind = SCHED_ARRIVED,
+                              .request = 1,
+                              .resumed = true,
+                              .prompt_tokens = 4500,
+                              .output_tokens = 200,
+                              .held = 1 + 1,
+                              .held_tokens = 4000});
+    CHECK(route.machine == 1 && route.pull == 0 && route.prefix_tokens == 4000);
+    sched_cluster_close(sc);
 }
 
 int main(void)
@@ -304,7 +372,10 @@ int main(void)
     test_full();
     test_slack();
     test_hand_over();
-    test_token_machine_died();
+    test_token_machine_died(true);
+    test_token_machine_died(false);
+    test_prompt_machine_died();
+    test_no_pull();
     test_rates();
     return 0;
 }

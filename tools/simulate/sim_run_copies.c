@@ -71,11 +71,21 @@ void run_copy_end(struct run *r, uint32_t slot)
     *copy = (struct run_copy){.slot = SCHED_NO_SLOT};
 }
 
+static void pull_end(struct run *r, uint32_t slot)
+{
+    struct run_copy *copy = &request_of(r, slot)->copy;
+    if (!copy->pull)
+        return;
+    copy->pull = false;
+    run_request_pulled(r, slot);
+}
+
 static void copy_failed(struct run *r, uint32_t slot)
 {
     struct run_copy *copy = &request_of(r, slot)->copy;
     pending_end(r, slot, copy->had_tokens);
     copy->paused_until_s = r->now_s + SCHED_CHECKPOINT_PAUSE_US / 1e6;
+    pull_end(r, slot);
 }
 
 /* The second machine has the KV of `tokens` tokens. */
@@ -83,7 +93,9 @@ static void copy_done(struct run *r, uint32_t slot, uint32_t tokens)
 {
     pending_end(r, slot, tokens);
     request_of(r, slot)->copy.tokens = tokens;
-    check_at(r, r->now_s);
+    if (is_wanted(r))
+        check_at(r, r->now_s);
+    pull_end(r, slot);
 }
 
 /* ---- the steps of a copy ---- */
@@ -101,7 +113,7 @@ static void reserve_reaches(struct run *r, uint32_t slot)
         return;
     }
     uint32_t blocks = (copy->pending - copy->had_tokens) / block_tokens_of(r);
-    if (blocks == 0 || blocks > SCHED_CHECKPOINT_BLOCKS_MAX) {
+    if (blocks == 0 || (blocks > SCHED_CHECKPOINT_BLOCKS_MAX && !copy->pull)) {
         copy->partial = blocks > 0; /* The copy is made in several parts. */
         copy_done(r, slot, copy->had_tokens);
         return;
@@ -112,7 +124,7 @@ static void reserve_reaches(struct run *r, uint32_t slot)
 
 static uint64_t bytes_pending(const struct run *r, const struct run_request *q)
 {
-    const struct sim_cost *cost = &r->options.hosts->hosts[q->token_machine].cost;
+    const struct sim_cost *cost = &r->options.hosts->hosts[q->copy.source].cost;
     return sim_cost_kv_bytes(cost, q->copy.had_tokens, q->copy.pending, 0);
 }
 
@@ -120,7 +132,8 @@ void run_copy_step_end(struct run *r, uint32_t slot)
 {
     struct run_request *q = request_of(r, slot);
     struct run_copy *copy = &q->copy;
-    if (!machine_is_known(r, copy)) {
+    if (!machine_is_known(r, copy) || r->hosts[copy->source].machine == NULL ||
+        r->hosts[copy->source].failures != copy->source_failures) {
         copy_failed(r, slot);
         return;
     }
@@ -131,16 +144,31 @@ void run_copy_step_end(struct run *r, uint32_t slot)
     case RUN_COPY_PREFILL_SENT:
         copy->state = RUN_COPY_WRITING;
         event_heap_put(&r->events, event_of_copy(r, slot),
-                       run_kv_copy_s(r, q->token_machine, copy->machine, bytes_pending(r, q)));
+                       run_kv_copy_s(r, copy->source, copy->machine, bytes_pending(r, q)));
         break;
     case RUN_COPY_WRITING:
-        r->totals->copies++;
-        r->totals->copied_bytes += bytes_pending(r, q);
+        r->totals->copies += copy->pull ? 0 : 1;
+        r->totals->copied_bytes += copy->pull ? 0 : bytes_pending(r, q);
         copy_done(r, slot, copy->pending);
         break;
     default:
         assert(false);
     }
+}
+
+void run_pull_begin(struct run *r, uint32_t slot, uint32_t source, uint32_t tokens)
+{
+    const uint32_t machine = request_of(r, slot)->prompt_machine;
+    request_of(r, slot)->copy = (struct run_copy){.state = RUN_COPY_RESERVE_SENT,
+                                                  .chosen = true,
+                                                  .pull = true,
+                                                  .machine = machine,
+                                                  .failures = r->hosts[machine].failures,
+                                                  .source = source,
+                                                  .source_failures = r->hosts[source].failures,
+                                                  .pending = tokens,
+                                                  .slot = SCHED_NO_SLOT};
+    event_heap_put(&r->events, event_of_copy(r, slot), r->now_s + r->options.message_s);
 }
 
 /* ---- which copies are due ---- */
@@ -156,7 +184,7 @@ static void busy_read(const struct run *r, uint8_t *busy)
         if (q->state == RUN_FREE)
             continue;
         if (q->copy.state != RUN_COPY_NONE)
-            busy[q->token_machine] |= BUSY_COPY;
+            busy[q->copy.source] |= BUSY_COPY;
         if (q->state < RUN_PREFILL_SENT || q->state > RUN_TRANSFERRING ||
             q->token_machine == SCHED_NO_MACHINE || q->token_machine == q->prompt_machine)
             continue;
@@ -213,6 +241,8 @@ static void copy_begin(struct run *r, uint32_t slot, uint8_t *busy)
     uint32_t part = copy->tokens + SCHED_CHECKPOINT_BLOCKS_MAX * block_tokens_of(r);
     copy->pending = copy->partial && part < most ? part : most;
     copy->partial = false;
+    copy->source = q->token_machine;
+    copy->source_failures = r->hosts[copy->source].failures;
     copy->state = RUN_COPY_RESERVE_SENT;
     busy[q->token_machine] |= BUSY_COPY;
     event_heap_put(&r->events, event_of_copy(r, slot), r->now_s + r->options.message_s);

@@ -29,7 +29,9 @@ static void state_set(struct run_request *q, enum run_request_state to)
     static const uint32_t ends = 1 << RUN_ARRIVED | 1 << RUN_FREE;
     static const uint32_t legal[RUN_STATE_COUNT] = {
         [RUN_FREE] = 1 << RUN_ARRIVED,
-        [RUN_ARRIVED] = 1 << RUN_RESERVE_SENT | 1 << RUN_PREFILL_SENT | 1 << RUN_FREE,
+        [RUN_ARRIVED] =
+            1 << RUN_PULLING | 1 << RUN_RESERVE_SENT | 1 << RUN_PREFILL_SENT | 1 << RUN_FREE,
+        [RUN_PULLING] = 1 << RUN_RESERVE_SENT | 1 << RUN_PREFILL_SENT | ends,
         [RUN_RESERVE_SENT] = 1 << RUN_RESERVING | ends,
         [RUN_RESERVING] = 1 << RUN_PREFILL_SENT | ends,
         [RUN_PREFILL_SENT] = 1 << RUN_PREFILLING | ends,
@@ -189,14 +191,30 @@ void run_request_lost(struct run *r, uint32_t slot)
 
 /* ---- steps of a request ---- */
 
+void run_request_pulled(struct run *r, uint32_t slot)
+{
+    state_until(r, slot,
+                r->requests[slot].token_machine == SCHED_NO_MACHINE ? RUN_PREFILL_SENT
+                                                                    : RUN_RESERVE_SENT,
+                r->now_s + r->options.message_s);
+}
+
 void run_request_route(struct run *r, const struct sched_action *action)
 {
+    const uint32_t block_tokens = r->options.config->kv.block_tokens;
+    const uint32_t pulled = action->prefix_tokens / block_tokens * block_tokens;
     uint32_t slot = action->request;
     struct run_request *q = &r->requests[slot];
     q->prompt_machine = action->machine;
     q->token_machine = action->peer;
-    state_until(r, slot, action->peer == SCHED_NO_MACHINE ? RUN_PREFILL_SENT : RUN_RESERVE_SENT,
-                r->now_s + r->options.message_s);
+    /* As in the gateway, nothing is pulled with windows. */
+    if (action->pull > 0 && pulled > 0 &&
+        r->options.hosts->hosts[action->machine].cost.groups.windowed == 0) {
+        state_set(q, RUN_PULLING);
+        run_pull_begin(r, slot, action->pull - 1, pulled);
+    } else {
+        run_request_pulled(r, slot);
+    }
 }
 
 static void machine_full(struct run *r, uint32_t host)

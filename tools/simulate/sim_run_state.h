@@ -14,9 +14,9 @@
 /* States of a request. The legal transitions, which only state_set in sim_run_requests.c makes:
  *
  *   FREE -> ARRIVED -> RESERVE_SENT -> RESERVING -> PREFILL_SENT -> PREFILLING
- *              |                                      ^                 |
- *              +--------------------------------------+                 v
- *                                                   DECODING <- TRANSFERRING
+ *             |  |         ^                           ^  ^             |
+ *             |  +-> PULLING --------------------------+  |             v
+ *             +-------------------------------------------+  DECODING <- TRANSFERRING
  *
  * from each state after ARRIVED to ARRIVED, when the request has lost its machine or its blocks,
  * and from each state to FREE, when the request ends. The event of the request's slot ends
@@ -24,6 +24,7 @@
 enum run_request_state {
     RUN_FREE,         /* No request uses the slot. */
     RUN_ARRIVED,      /* Waits until the scheduler routes it. */
+    RUN_PULLING,      /* The prompt machine gets KV that another machine has kept. */
     RUN_RESERVE_SENT, /* RESERVE is on its way to the token machine. */
     RUN_RESERVING,    /* Waits for blocks of the token machine. */
     RUN_PREFILL_SENT, /* PREFILL is on its way to the prompt machine. */
@@ -68,8 +69,11 @@ enum run_copy_state {
 /* The copy of a running answer's KV on a second machine (struct gateway_checkpoint). */
 struct run_copy {
     enum run_copy_state state;
-    bool chosen;  /* `machine` and `failures` are set. */
-    bool partial; /* The next copy only adds a part. */
+    bool chosen;              /* `machine` and `failures` are set. */
+    bool partial;             /* The next copy only adds a part. */
+    bool pull;                /* The copy under way is for RUN_PULLING. */
+    uint32_t source;          /* The machine that sends the copy under way. */
+    uint32_t source_failures; /* Failures of that machine when the copy began. */
     uint32_t machine;
     uint32_t failures;   /* Failures of the machine when it was chosen. */
     uint32_t tokens;     /* Tokens whose KV the machine has. */
@@ -286,6 +290,11 @@ void run_copies_begin(struct run *r);
 void run_copies_check(struct run *r);
 /* Does the next step of the request's copy, whose event is due. */
 void run_copy_step_end(struct run *r, uint32_t slot);
+/* Begins to copy the KV of `tokens` tokens, full blocks, from `source` to the request's prompt
+ * machine. run_request_pulled follows when the copy has ended or failed. */
+void run_pull_begin(struct run *r, uint32_t slot, uint32_t source, uint32_t tokens);
+/* Sends a request in RUN_PULLING to its machines (sim_run_requests.c). */
+void run_request_pulled(struct run *r, uint32_t slot);
 /* Cancels the request's copy, if one is under way, and forgets what was copied. */
 void run_copy_end(struct run *r, uint32_t slot);
 

@@ -228,8 +228,30 @@ static void check_constraint(const struct fake_machine *m, const char *constrain
     CHECK(bytes == strlen(want) && (bytes == 0 || memcmp(constraint, want, bytes) == 0));
 }
 
+/* A machine answers at once. */
+static void hear_copy(struct fake_machine *m, const struct message_reserve *reserve)
+{
+    static uint32_t blocks[FAKE_TOKENS / FAKE_BLOCK_TOKENS];
+    const struct message_request name = reserve->request;
+    CHECK(reserve->prompt_count == reserve->prompt_tokens &&
+          reserve->prompt_count % FAKE_BLOCK_TOKENS == 0);
+    m->copies_stored++;
+    if (m->cluster->copies_refused)
+        say(m, &(struct message){.kind = MESSAGE_FAILED,
+                                 .failed = {.request = name, .status = ST_NO_RESOURCE}});
+    else
+        say(m, &(struct message){.kind = MESSAGE_RESERVED,
+                                 .reserved = {.request = name,
+                                              .block_count = blocks_for(reserve->prompt_tokens),
+                                              .blocks = blocks}});
+}
+
 static void hear_reserve(struct fake_machine *m, const struct message_reserve *reserve)
 {
+    if (reserve->copy) {
+        hear_copy(m, reserve);
+        return;
+    }
     m->reserves++;
     CHECK(fake_token_side(m, reserve->request.id) == NULL); /* the old generation was cancelled */
     CHECK(reserve->sampling.output_tokens_max > 1);
@@ -247,6 +269,19 @@ static void hear_reserve(struct fake_machine *m, const struct message_reserve *r
 
 static void hear_prefill(struct fake_machine *m, const struct message_prefill *prefill)
 {
+    if (prefill->copied_generation > 0) {
+        CHECK(prefill->block_count == blocks_for(prefill->prompt_count));
+        m->copies_sent++;
+        if (m->cluster->copies_fail) {
+            say(m,
+                &(struct message){.kind = MESSAGE_FAILED,
+                                  .failed = {.request = prefill->request, .status = ST_NOT_FOUND}});
+            return;
+        }
+        say(m, &(struct message){.kind = MESSAGE_PREFILLED,
+                                 .prefilled = {.request = prefill->request}});
+        return;
+    }
     m->prefills++;
     CHECK(fake_prompt_side(m, prefill->request.id) == NULL);
     CHECK(prefill->prompt_count >= 1 && prefill->prompt_count < FAKE_TOKENS);
@@ -528,6 +563,12 @@ void fake_preempt(struct fake_machine *m, struct fake_request *r)
     message.preempted.generated = r->stage == FAKE_DECODING ? r->index : 0;
     say(m, &message);
     r->id = 0;
+}
+
+void fake_progress(struct fake_machine *m, const struct fake_request *r, uint32_t tokens)
+{
+    say(m, &(struct message){.kind = MESSAGE_PROGRESS,
+                             .progress = {.request = {r->id, r->generation}, .tokens = tokens}});
 }
 
 void fake_fail(struct fake_machine *m, struct fake_request *r, enum status status)

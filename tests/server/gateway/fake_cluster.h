@@ -75,6 +75,7 @@ struct fake_machine {
     bool cancel_writer; /* Writer flag of the last CANCEL. */
     uint32_t reserves;
     uint32_t prefills;
+    uint32_t copies_stored, copies_sent; /* RESERVE and PREFILL of a copy. */
     uint32_t shutdowns;
     uint8_t pool; /* Pools of the last ROLE message; also home and home_serial. */
     uint8_t home;
@@ -94,6 +95,8 @@ struct fake_cluster {
     uint32_t kv_blocks;     /* KV blocks of each machine. */
     uint64_t model;         /* Model of new requests; 0 = FAKE_MODEL. */
     bool links_at_once;     /* A machine answers each PEER with LINK up. */
+    bool copies_refused;    /* A machine answers RESERVE of a copy with FAILED. */
+    bool copies_fail;       /* A machine answers PREFILL of a copy with FAILED. */
     const char *constraint; /* Of new requests; every message must bring it. NULL = none. */
     struct fake_machine machines[FAKE_MACHINES];
 };
@@ -142,6 +145,8 @@ void fake_decode(struct fake_machine *m,
 /* Stops the decode, because its memory is needed. */
 void fake_preempt(struct fake_machine *m, struct fake_request *r);
 void fake_fail(struct fake_machine *m, struct fake_request *r, enum status status);
+/* PROGRESS: it has the KV of the prompt's first `tokens` tokens. */
+void fake_progress(struct fake_machine *m, const struct fake_request *r, uint32_t tokens);
 /* Sends any token, right or wrong, without changing the machine's record of the request. */
 void fake_token_send(struct fake_machine *m, uint64_t id, uint32_t generation, uint32_t index,
                      uint32_t token, uint8_t finish);
