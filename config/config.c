@@ -11,7 +11,7 @@
 
 #define VALUE_SHOWN_BYTES 80
 /* Models of the whole computer, for services, whose users have no home. */
-#define MODELS_FOLDER     "/var/lib/cleave/models"
+#define MODELS_FOLDER "/var/lib/cleave/models"
 
 bool config_fault_set(struct config_fault *fault, const char *path, const char *format, ...)
 {
@@ -240,7 +240,9 @@ void config_print_reference(FILE *file)
                   "is one prompt machine and one token\n"
                   "machine, both on this host. An unknown key, a key given twice, a wrong type or "
                   "a value out of range is an error that\n"
-                  "names file, line, key and value.\n"
+                  "names file, line, key and value. Comments (`//`, `/* */`) are allowed. For "
+                  "editors: `cleave check --schema` prints a\n"
+                  "JSON Schema; the key `$schema` is ignored.\n"
                   "\n"
                   "`--set http/listen=127.0.0.1:9000` overrides any key of the file and can be "
                   "repeated. `--listen`, `--model`, `--threads`\n"
@@ -285,8 +287,8 @@ void config_print_reference(FILE *file)
         if (strcmp(here, section) != 0) {
             snprintf(section, sizeof(section), "%s", here);
             fprintf(file,
-                    "\n## %s\n\n| key | value | default | reload | what it is "
-                    "|\n|---|---|---|---|---|\n",
+                    "\n## %s\n\nkey | value | default | reload | what it is\n"
+                    "---|---|---|---|---\n",
                     here);
         }
         config_value_want(key, want, sizeof(want));
@@ -296,7 +298,7 @@ void config_print_reference(FILE *file)
         size_t skip = strncmp(want, "a ", 2) == 0 ? 2 : 0;
         if (strncmp(want, whole, strlen(whole)) == 0)
             skip = strlen(whole);
-        fprintf(file, "| `%s` | %s | %s | %s | %s |\n", key->path, want + skip, standard,
+        fprintf(file, "`%s` | %s | %s | %s | %s\n", key->path, want + skip, standard,
                 reload_words[key->reload], key->help);
     }
 }

@@ -342,5 +342,7 @@ enum status config_write(const struct config *config, FILE *file);
 /* Print the table of keys: as markdown for docs/configuration.md, and as text for `--help`. */
 void config_print_reference(FILE *file);
 void config_print_help(FILE *file);
+/* Prints the table as a JSON Schema (draft 7) of config files. Returns false if that failed. */
+bool config_print_schema(FILE *file);
 
 #endif

@@ -101,6 +101,8 @@ static bool member_apply(struct reader *reader, const char *section, const char 
 {
     char path[CONFIG_KEY_BYTES];
     bool plain = path_join(section, name, path);
+    if (strcmp(path, "$schema") == 0 && json_is_string(value))
+        return true; /* For editors. */
     bool machines = plain && strcmp(path, "machines") == 0;
     bool pools = plain && strncmp(path, "pools", 5) == 0 && (path[5] == 0 || path[5] == '/');
     if ((machines ? PART_MACHINES : pools ? PART_POOLS : PART_PLAIN) != reader->part)
@@ -342,20 +344,45 @@ static bool root_apply(struct config *config, json_t *root, struct config_fault 
     return section_apply(&reader, "", root) && values_check(config, fault);
 }
 
+/* Reads the JSON of a config. *plain_out: the text without comments, which the caller frees, also
+ * after an error. */
+static enum status root_read(const char *text, size_t bytes, const char *name, char **plain_out,
+                             json_t **root_out, struct error *error)
+{
+    json_error_t json_error;
+    unsigned line;
+    *plain_out = NULL;
+    *root_out = NULL;
+    if (bytes > FILE_BYTES_MAX)
+        return error_set(error, ST_TOO_LARGE, "%s: %zu bytes: want at most %u", name, bytes,
+                         FILE_BYTES_MAX);
+    char *plain = malloc(bytes + 1);
+    if (plain == NULL)
+        return error_set(error, ST_NO_MEMORY, "%s: no memory", name);
+    memcpy(plain, text, bytes);
+    *plain_out = plain;
+    if (!config_comments_blank(plain, bytes, &line))
+        return error_set(error, ST_INVALID, "%s:%u: the comment that begins here has no end", name,
+                         line);
+    *root_out = json_loadb(plain, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &json_error);
+    if (*root_out != NULL)
+        return ST_OK;
+    error_set(error, ST_INVALID, "%s:%d: not JSON: %s", name, json_error.line, json_error.text);
+    return config_error_printable(error, ST_INVALID);
+}
+
 enum status config_parse(const char *text, size_t bytes, const char *name, struct config *out,
                          struct error *error)
 {
     struct config_fault fault;
-    json_error_t json_error;
-    enum status status = ST_NO_MEMORY;
-    if (bytes > FILE_BYTES_MAX)
-        return error_set(error, ST_TOO_LARGE, "%s: %zu bytes: want at most %u", name, bytes,
-                         FILE_BYTES_MAX);
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &json_error);
-    if (root == NULL) {
-        error_set(error, ST_INVALID, "%s:%d: not JSON: %s", name, json_error.line, json_error.text);
-        return config_error_printable(error, ST_INVALID);
+    char *plain;
+    json_t *root;
+    enum status status = root_read(text, bytes, name, &plain, &root, error);
+    if (status != ST_OK) {
+        free(plain);
+        return status;
     }
+    status = ST_NO_MEMORY;
     struct config *config = calloc(1, sizeof(*config));
     if (config == NULL) {
         error_set(error, status, "%s: no memory", name);
@@ -365,7 +392,7 @@ enum status config_parse(const char *text, size_t bytes, const char *name, struc
     bool good = plain_defaults(config, &fault);
     assert(good);
     if (!root_apply(config, root, &fault)) {
-        status = config_fault_error(&fault, name, config_locate(text, bytes, fault.path), error);
+        status = config_fault_error(&fault, name, config_locate(plain, bytes, fault.path), error);
         goto undo_config;
     }
     *out = *config;
@@ -375,6 +402,7 @@ undo_config:
     free(config);
 undo_root:
     json_decref(root);
+    free(plain);
     return status;
 }
 
@@ -448,16 +476,12 @@ static bool mistakes_find(const char *text, size_t bytes, const char *path,
 {
     struct config_fault fault;
     struct error error;
-    json_error_t json_error;
-    json_t *root =
-        bytes <= FILE_BYTES_MAX
-            ? json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &json_error)
-            : NULL;
-    bool read = false, goes_on = root != NULL;
-    if (root == NULL) { /* config_parse says why */
-        config_parse(text, bytes, path, config, &error);
+    char *plain;
+    json_t *root;
+    bool read = false;
+    bool goes_on = root_read(text, bytes, path, &plain, &root, &error) == ST_OK;
+    if (!goes_on)
         each(self, error.text);
-    }
     while (goes_on && !read) {
         memset(config, 0, sizeof(*config));
         snprintf(config->source, sizeof(config->source), "%s", path);
@@ -466,7 +490,7 @@ static bool mistakes_find(const char *text, size_t bytes, const char *path,
         read = root_apply(config, root, &fault);
         if (read)
             break;
-        config_fault_error(&fault, path, config_locate(text, bytes, fault.path), &error);
+        config_fault_error(&fault, path, config_locate(plain, bytes, fault.path), &error);
         each(self, error.text);
         if (strncmp(fault.path, "pools", 5) == 0) /* It may be about a machine's pool. */
             goes_on = key_remove(root, "pools");
@@ -474,6 +498,7 @@ static bool mistakes_find(const char *text, size_t bytes, const char *path,
             goes_on = key_remove(root, fault.path);
     }
     json_decref(root);
+    free(plain);
     return read;
 }
 

@@ -122,6 +122,12 @@ json_t *config_stages_json(const struct config_machine *machine);
 /* Checks the key `adapters`. */
 bool config_adapters_check(const struct config *config, struct config_fault *fault);
 
+/* --- comments.c --- */
+/* Replaces comments outside strings, // to the end of the line and those between / * and * /, by
+ * blanks. Lines and columns stay. Returns false if a comment has no end; *line_out is then the line
+ * (from 1) in which it begins. */
+bool config_comments_blank(char *text, size_t bytes, unsigned *line_out);
+
 /* --- locate.c --- */
 /* Returns the line (from 1) of the key `path` in valid JSON text, or of the deepest part of the
  * path that exists. */

@@ -151,6 +151,10 @@ static void test_good(void)
     CHECK(config.machines[2].local && strcmp(config.machines[2].address, "10.0.0.1:7400") == 0);
     CHECK(strcmp(config.kv.dtype, "f32") == 0);
 
+    config =
+        parsed("// \"a\n{\"$schema\": \"/* x\", /* {\n */ \"model\": \"a//b\\\"/*c*/\"} // end");
+    CHECKF(strcmp(config.model, "a//b\"/*c*/") == 0, "%s", config.model);
+
     config = parsed("{\"pools\": {\"mixed\": 2}}");
     CHECK(config.machine_count == 2 && config.machines[1].pool == POOL_MIXED);
     config = parsed("{\"source\": \"/etc/cleave.json\", \"http\": {\"listen\": \"[::1]:0\"}}");
@@ -165,6 +169,11 @@ static const struct {
     {"{\n\"a\": 1,\n\"a\": 2}", "cleave.json:3: not JSON: duplicate object key near '\"a\"'"},
     {"{} x", "cleave.json:1: not JSON: end of file expected near 'x'"},
     {"[1]", "cleave.json:1: / = [1]: want an object"},
+    {"{\n/* a\n// b", "cleave.json:2: the comment that begins here has no end"},
+    {"{ /", "cleave.json:1: not JSON: string or '}' expected near '/'"},
+    {"// a\n/* \n \" */ {\n\"xyzzy-plugh\": 1}", "cleave.json:4: /xyzzy-plugh: unknown key"},
+    {"{\"$schema\": 1}", "cleave.json:1: /$schema: unknown key"},
+    {"{\"http\": {\"$schema\": \"x\"}}", "cleave.json:1: /http/$schema: unknown key"},
     {"{\n \"kv\": {\n  \"dtype\": \"f16\",\n  \"block_tokens\": \"16k\"}}",
      "cleave.json:4: /kv/block_tokens = \"16k\": want a whole number from 8 to 256, a multiple of "
      "8"},

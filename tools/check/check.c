@@ -14,6 +14,7 @@ struct check_options {
     struct option_texts sets;
     bool deep;
     bool json;
+    bool schema;
 };
 
 #define FIELD(member) offsetof(struct check_options, member)
@@ -24,9 +25,19 @@ static const struct option_entry entries[] = {
     {"machine", "NAME", OPTION_TEXT, FIELD(machine), 0, 0, {NULL}, NULL, "check what `cleave machine CONFIG NAME` needs on this host, instead of what `cleave serve` needs"},
     {"set", "KEY=VALUE", OPTION_TEXTS, FIELD(sets), 0, OPTION_TEXTS_MAX, {NULL}, NULL, "set a key of the config; may be repeated"},
     {"deep", NULL, OPTION_FLAG, FIELD(deep), 0, 0, {NULL}, NULL, "also read the tokenizer, open the devices, and connect to other machines and to etcd"},
+    {"schema", NULL, OPTION_FLAG, FIELD(schema), 0, 0, {NULL}, NULL, "print a JSON Schema of config files, for editors, instead of checking one"},
     {"json", NULL, OPTION_FLAG, FIELD(json), 0, 0, {NULL}, NULL, "print the results as JSON"},
 };
 /* clang-format on */
+
+/* --schema needs no file. */
+static enum status operand_check(void *out, struct error *error)
+{
+    const struct check_options *options = out;
+    if (options->config != NULL || options->schema)
+        return ST_OK;
+    return error_set(error, ST_USAGE, "CONFIG is missing: cleave check CONFIG [--option value]…");
+}
 
 static const struct option_table table = {
     .command = "check",
@@ -36,7 +47,8 @@ static const struct option_table table = {
              "Exit status: 0 = no error, 1 = errors.\n",
     .entries = entries,
     .count = sizeof(entries) / sizeof(entries[0]),
-    .operands = {{"CONFIG", FIELD(config), true}}};
+    .operands = {{"CONFIG", FIELD(config), false}},
+    .check = operand_check};
 
 /* The report: lines at once, or JSON at the end. */
 struct results {
@@ -112,6 +124,8 @@ int check_main(int argc, char **argv)
     int exit_status = options_start(&table, argc, argv, &options);
     if (exit_status >= 0)
         return exit_status;
+    if (options.schema)
+        return config_print_schema(stdout) ? 0 : 1;
     struct config *config = calloc(1, sizeof(*config));
     if (config == NULL)
         return options_fail(&table, ST_NO_MEMORY, &error);
