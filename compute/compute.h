@@ -70,7 +70,8 @@ enum status compute_device_find(const char *device, const struct compute_ops **o
 
 /* Finds the device and opens it; the caller closes *out with (*ops_out)->close. If a GPU cannot be
  * opened (no plugin, no driver, no such device) and `fallback` is true, opens the CPU instead, and
- * *instead_out says why the GPU is not used; otherwise the text of *instead_out is empty. */
+ * *instead_out says why the GPU is not used; otherwise the text of *instead_out is empty. Returns
+ * the errors of compute_device_find and of compute_ops.open. */
 enum status compute_device_open(const char *device, bool fallback,
                                 const struct compute_options *options,
                                 const struct compute_ops **ops_out, struct compute **out,

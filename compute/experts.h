@@ -88,6 +88,7 @@ struct compute_experts_ops {
     enum status (*open)(struct compute *c, const struct compute_experts_options *options,
                         struct compute_experts **out);
     void (*close)(struct compute *c, struct compute_experts *e); /* NULL is fine. */
+    /* ST_NO_MEMORY; a GPU also returns ST_IO. */
     enum status (*workspace_open)(struct compute *c,
                                   const struct compute_experts_workspace_options *options,
                                   struct compute_experts_workspace **out);

@@ -28,7 +28,8 @@ struct compute_group_norm {
 #define COMPUTE_GROUP_NORMS_MAX 2
 
 struct compute_group_ops {
-    /* Makes the id of a new group. Only rank 0 calls it; the caller sends id_out to all ranks. */
+    /* Makes the id of a new group. Only rank 0 calls it; the caller sends id_out to all ranks.
+     * Errors say what the system or the library for groups refuses. */
     enum status (*id_make)(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                            struct error *error);
     /* Joins the group `id` as rank `rank` of `ranks`. Called once per device. Blocks until all

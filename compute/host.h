@@ -8,6 +8,7 @@
 #include "compute/operations.h"
 
 const struct device_memory *host_device_memory(struct compute *c); /* Returns NULL: host memory. */
+/* Returns ST_NO_MEMORY if there is no memory. */
 enum status host_memory_take(struct compute *c, size_t floats, float **out);
 void host_memory_free(struct compute *c, float *memory);
 /* Implements memory_write and memory_read. */

@@ -1,4 +1,4 @@
-/* kv: the layout of the KV cache of one layer, and the sizes that follow from it. The layout is
+/* kv: the layout of the KV-cache of one layer, and the sizes that follow from it. The layout is
  * part of the protocol: blocks travel between machines in this form, and every backend uses it.
  * Machines and `cleave profile` compute the size of their KV memory from it. No state; any thread.
  * It does not know which block belongs to which request (kvcache/kv_pool.h) or how blocks are sent

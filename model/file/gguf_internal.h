@@ -69,7 +69,8 @@ const char *gguf_name_printable(struct mapped_text name, char shown[GGUF_PRINTAB
 
 const char *gguf_value_name(enum gguf_value type);
 
-/* Maps and parses one file, without the other parts of its model. */
+/* Maps and parses one file, without the other parts of its model. Returns the errors of
+ * gguf_open. */
 enum status gguf_open_file(const char *path, struct gguf **out, struct error *error);
 /* Opens the other parts of a model whose first file is `first`, at `path`, and adds their tensors.
  * Does nothing if the model is one file. After an error, gguf_close frees what was allocated. */

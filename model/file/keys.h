@@ -21,7 +21,7 @@ enum model_key {
     KEY_KV_HEADS,
     KEY_HEAD_DIM,        /* Dimensions of a head of q and k. */
     KEY_VALUE_DIM,       /* Dimensions of a head of v. */
-    KEY_QUERY_SCALAR,    /* The root of this value divides queries times keys; default head_dim. */
+    KEY_QUERY_SCALAR,    /* The root of this value divides queries times keys. */
     KEY_ATTENTION_SCALE, /* Factor of queries times keys, instead of KEY_QUERY_SCALAR. */
     KEY_EMBEDDING_SCALE,
     KEY_RESIDUAL_SCALE, /* Factor of what a layer adds to its input. */

@@ -27,7 +27,8 @@ enum status model_file_open(const char *path, struct model_file **out, struct er
 enum status model_file_open_memory(const void *data, size_t bytes, const char *name,
                                    struct model_file **out, struct error *error);
 /* Opens a folder whose files are in memory (folder.h). Requires that `parts` and the files' data
- * stay unchanged until model_file_close. */
+ * stay unchanged until model_file_close. Both functions return the errors of model_file_open, except
+ * ST_NOT_FOUND and ST_IO. */
 enum status model_file_open_parts(const char *name, const struct folder_part *parts, size_t count,
                                   struct model_file **out, struct error *error);
 void model_file_close(struct model_file *file); /* NULL is fine */
@@ -88,7 +89,8 @@ bool model_file_is_folder(const struct model_file *file); /* false = it is a GGU
 /* Returns the name in a GGUF file, or the folder's name; text NULL = none. */
 struct mapped_text model_file_name(const struct model_file *file);
 
-/* Reads the vocabulary at the first call. `file` owns *out. */
+/* Reads the vocabulary at the first call. `file` owns *out. Returns the errors of
+ * vocabulary_read_gguf or vocabulary_read_json (vocabulary_read.h). */
 enum status model_file_vocabulary(struct model_file *file, const struct vocabulary **out,
                                   struct error *error);
 

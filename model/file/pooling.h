@@ -1,4 +1,4 @@
-/* model_pooling: how a model's files say that the vectors of its tokens become an embedding: the
+/* pooling: how a model's files say that the vectors of its tokens become an embedding: the
  * key ARCHITECTURE.pooling_type of a GGUF file, or 1_Pooling/config.json of a folder (Sentence
  * Transformers). server/api/served_model.c calls it when the gateway opens a model, on the thread
  * that uses the model_file; no state. It computes no embeddings (forward_pool does). */

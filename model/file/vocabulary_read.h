@@ -9,8 +9,8 @@
 #include "model/file/gguf.h"
 #include "model/file/vocabulary.h"
 
-/* Reads the keys tokenizer.ggml.* of a GGUF file. On success the caller frees *out with
- * vocabulary_done. */
+/* Reads the keys tokenizer.ggml.* of a GGUF file. Returns ST_INVALID or ST_UNSUPPORTED, with the
+ * key, or ST_NO_MEMORY. On success the caller frees *out with vocabulary_done. */
 enum status vocabulary_read_gguf(const struct gguf *g, struct vocabulary *out, struct error *error);
 
 /* Reads tokenizer.json and the tokenizer's other files. The vocabulary gets one token for each row
@@ -20,8 +20,9 @@ enum status vocabulary_read_gguf(const struct gguf *g, struct vocabulary *out, s
 enum status vocabulary_read_json(const struct folder *f, const struct mapped_tensor *embedding,
                                  struct vocabulary *out, struct error *error);
 
-/* The functions below fill parts of *v. They require v->count, the rows of the embedding. Also after
- * an error, the caller frees *v with vocabulary_done. */
+/* The functions below fill parts of *v. They require v->count, the rows of the embedding. They
+ * return the errors of vocabulary_read_json. Also after an error, the caller frees *v with
+ * vocabulary_done. */
 
 /* ---- the tokenizers of folders without tokenizer.json ---- */
 

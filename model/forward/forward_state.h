@@ -3,7 +3,7 @@
  * forward_experts.c (experts), forward_group.c (sums over the ranks of a stage) and pool.c
  * (embeddings). Functions that open something run on the thread that opens the forward pass, the
  * others on the engine thread; functions of a lane also run on the device's worker threads. It does
- * not have the weights (weights.h) or the KV cache. Other folders use model.h.
+ * not have the weights (weights.h) or the KV-cache. Other folders use model.h.
  *
  * A lane is a range of consecutive rows of a batch, and the memory in which they are computed.
  * Rows depend on each other only through K and V, so lanes wait for each other once per layer.
@@ -214,7 +214,7 @@ void forward_vocabulary(const struct forward *f, const struct forward_lane *lane
 /* The functions of forward_group.c. Each rank of a stage has the whole residual stream. */
 
 /* Allocates the host memory that several ranks need, and computes vocab_counts; with one rank, does
- * nothing. */
+ * nothing. Returns ST_NO_MEMORY, or an error of model_shard_of. */
 enum status forward_group_open(struct forward *f, struct error *error);
 /* Returns the batch's token ids as rows of this rank's slice of the embedding. Ids outside the
  * slice become row numbers beyond its end. */

@@ -2,7 +2,7 @@
  * families of model/file/family.c. A `struct model` owns the weights and does not change after
  * model_open. A `struct forward` owns the activations. In a machine, the event loop thread opens,
  * prepares and closes both, and the engine thread (machine/executor/engine.c) computes the batches.
- * The caller provides the memory of the KV cache and the block ids. `cleave profile` and
+ * The caller provides the memory of the KV-cache and the block ids. `cleave profile` and
  * bench-engine use both, too. The forward pass does not sample (sampler.h) and does not know
  * requests. */
 #ifndef MODEL_FORWARD_MODEL_H
@@ -54,7 +54,7 @@ const struct model_shard *model_shard_get(const struct model *m);
 /* Returns the bytes of the loaded weights on the device. */
 size_t model_weight_bytes(const struct model *m);
 
-/* The KV cache of this stage's layers, in rows: row i starts at base + i * layer_stride_bytes.
+/* The KV-cache of this stage's layers, in rows: row i starts at base + i * layer_stride_bytes.
  * struct compute_kv describes the blocks of a layer. */
 struct model_kv {
     void *base;
@@ -71,7 +71,7 @@ struct model_kv {
 struct forward;
 
 /* Prepares a GPU for its first batch: records decode steps (CUDA graphs). Does nothing on other
- * devices. Call it once, after the KV cache has been allocated; its content does not change.
+ * devices. Call it once, after the KV-cache has been allocated; its content does not change.
  * compute_ops.check reports failures. */
 void forward_prepare(struct forward *f, const struct model_kv *kv);
 
@@ -117,7 +117,7 @@ struct forward_batch {
  * With several ranks (model_options.ranks), all ranks must run the same batches in the same order
  * and make the same calls of forward_logits, with workspaces of the same sizes. Requires that the
  * devices have joined (compute_group_ops.join). Only rank 0 gets logits; the other ranks get NULL.
- * The KV cache of a rank has only the KV heads of its slice. If another rank dies, the results are
+ * The KV-cache of a rank has only the KV heads of its slice. If another rank dies, the results are
  * invalid, and compute_ops.check reports it.
  *
  * Returns false if the pass has ended early (batch->abandon): there are no logits, and the KV of the

@@ -1,7 +1,7 @@
 /* weights: struct model, which owns the repacked matrices and the vectors of one stage. Only the
  * files of model/forward/ use it: model.c builds it while a process starts, and the forward pass
  * reads it on the engine thread and the device's worker threads. It does not change after
- * model_open. It does not have the KV cache or the activations (forward_state.h). */
+ * model_open. It does not have the KV-cache or the activations (forward_state.h). */
 #ifndef MODEL_FORWARD_WEIGHTS_H
 #define MODEL_FORWARD_WEIGHTS_H
 

@@ -56,10 +56,12 @@ enum status load_f32_matrix(const struct loader *l, enum model_role role, uint32
 enum status load_check_shape(const struct loader *l, const char *name,
                              const struct mapped_tensor *t, uint32_t cols, uint32_t rows,
                              uint32_t experts);
-/* Repacks `source`, which is the tensor of this name or a part of it, for the device. */
+/* Repacks `source`, which is the tensor of this name or a part of the tensor, for the device.
+ * Returns the errors of compute_ops.matrix_open. */
 enum status load_source(const struct loader *l, const char *name,
                         const struct compute_source *source, struct compute_matrix **out);
-/* Loads the given part of tensor `t`. The rows of a stack are the rows of all its matrices. */
+/* Loads the given part of tensor `t`. The rows of a stack are the rows of all its matrices. Returns
+ * the errors of load_matrix, except that the shape is not checked. */
 enum status load_tensor_part(const struct loader *l, const struct mapped_tensor *t,
                              const char *name, struct load_part cols, struct load_part rows,
                              struct compute_matrix **out);
@@ -77,10 +79,12 @@ enum status load_vectors(const struct loader *l, enum model_role role, uint32_t 
  * until model_close. */
 const float *load_vector_copy(const struct loader *l, struct load_part part);
 
-/* experts_load.c: loads the router, the experts and the shared experts of a layer. */
+/* experts_load.c: loads the router, the experts and the shared experts of a layer. Returns the
+ * errors of load_matrix, load_vectors and compute_experts_ops.open. */
 enum status load_experts(const struct loader *l, uint32_t layer, struct model_layer *into);
 void experts_unload(struct model *m, struct model_layer_experts *experts);
-/* latent_load.c: loads the matrices of latent attention, except the output's. */
+/* latent_load.c: loads the matrices of latent attention, except the output's. Returns the errors of
+ * load_matrix and load_vector, or ST_UNSUPPORTED if the device has no latent attention. */
 enum status load_latent(const struct loader *l, uint32_t layer, struct model_layer *into);
 
 #endif

@@ -25,8 +25,8 @@ typedef enum status grammar_vocabulary_make(void *self, struct grammar_vocabular
                                             struct error *error);
 
 /* Opens an empty cache and starts its thread. On success, the thread calls `make` once, before it
- * compiles the first constraint: it takes about 0.1 s, for which a machine that starts need not
- * wait. If `make` fails, all constraints fail with its error. Returns ST_NO_MEMORY, or
+ * compiles the first constraint. (That takes about 0.1 s; a machine that starts does not wait for
+ * it.) If `make` fails, all constraints fail with its error. Returns ST_NO_MEMORY, or
  * ST_NO_RESOURCE if there is no thread or no descriptor. */
 enum status grammar_cache_open(grammar_vocabulary_make *make, void *self,
                                struct grammar_cache **out, struct error *error);

@@ -93,6 +93,7 @@ void grammar_run_close(struct grammar_run *run); /* NULL is fine. */
  * memory, ST_NO_MEMORY. After an error the run is as it was before the call. */
 enum status grammar_run_bytes(struct grammar_run *run, const char *bytes, size_t count,
                               struct error *error);
+/* Requires a vocabulary. */
 enum status grammar_run_token(struct grammar_run *run, uint32_t id, struct error *error);
 
 /* Returns true if the answer may end after the bytes so far. */

@@ -1,7 +1,7 @@
 /* tokenizer_internal: the structs and functions that the files of the tokenizer share:
  *    tokenizer.c             look-ups; encoding a whole text
  *    tokenizer_open.c        opening
- *    tokenizer_token_count.c       texts with an index; merges; the byte alphabet
+ *    tokenizer_vocab.c       texts with an index; merges; the byte alphabet
  *    tokenizer_split.c       pre-tokenizers: text into words
  *    tokenizer_bpe.c         one word into tokens (byte-level BPE)
  *    tokenizer_spm.c         one word into tokens (SentencePiece with scores)

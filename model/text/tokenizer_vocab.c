@@ -1,4 +1,4 @@
-/* tokenizer_token_count: the tables of the vocabulary. They are built once and read by all threads. Open
+/* tokenizer_vocab: the tables of the vocabulary. They are built once and read by all threads. Open
  * addressing at half load keeps a look-up at one or two cache misses. */
 #include "model/text/tokenizer_internal.h"
 
