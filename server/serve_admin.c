@@ -37,14 +37,14 @@ static bool stopping(const struct serve *s, struct api_error *error)
     return true;
 }
 
-static bool reload(void *self, const struct audit_actor *actor, struct text *answer,
+static bool reload(void *self, bool dry, const struct audit_actor *actor, struct text *answer,
                    struct api_error *error)
 {
     struct serve *s = self;
     struct error why;
     if (stopping(s, error))
         return false;
-    enum status status = serve_reload(s, actor, answer, &why);
+    enum status status = serve_reload(s, dry, actor, answer, &why);
     return status == ST_OK || fail(error, status, &why);
 }
 
@@ -236,10 +236,8 @@ static void view(void *self, const struct http_admin_view *view, struct text *an
         gateway_decisions_write(s->gateway, answer);
         text_adds(answer, "}");
     } else {
-        const struct history_query query = {.id = view->id,
-                                            .count = view->count,
-                                            .events = view->events,
-                                            .separator = ",\n"};
+        const struct history_query query = {
+            .id = view->id, .count = view->count, .events = view->events, .separator = ",\n"};
         text_adds(answer, "{");
         gateway_requests_write(s->gateway, &query, answer);
         text_adds(answer, "}");

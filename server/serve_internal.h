@@ -207,11 +207,11 @@ int serve_members_turn(struct serve *s);
 
 /* --- serve_reload.c --- */
 
-/* Reads and checks the config and its files again, then applies the changes. On an error nothing
- * has changed. *answer receives a JSON object. The audit log names `actor` for each key and machine
+/* Reads and checks the config and its files again, then applies the changes. dry: nothing changes,
+ * and the answer says what would. On an error nothing has changed. *answer receives a JSON object. The audit log names `actor` for each key and machine
  * that was added, removed or changed, and for a model update. */
-enum status serve_reload(struct serve *s, const struct audit_actor *actor, struct text *answer,
-                         struct error *error);
+enum status serve_reload(struct serve *s, bool dry, const struct audit_actor *actor,
+                         struct text *answer, struct error *error);
 
 /* --- serve_update.c --- */
 

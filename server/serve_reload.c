@@ -13,6 +13,7 @@
 
 struct reload {
     struct serve *s;
+    bool dry; /* Only say what would change. */
     const struct audit_actor *actor;
     struct config *next;
     struct api_key_set *keys;
@@ -28,10 +29,11 @@ struct reload {
     struct text restart;
 };
 
-static void line_add(struct text *list, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+static void line_add(const struct reload *r, struct text *list, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
-static void line_add(struct text *list, const char *format, ...)
+/* Adds a line to the answer and, unless the reload is dry, to the log. */
+static void line_add(const struct reload *r, struct text *list, const char *format, ...)
 {
     char line[512];
     va_list args;
@@ -40,7 +42,14 @@ static void line_add(struct text *list, const char *format, ...)
     va_end(args);
     text_adds(list, list->bytes > 0 ? "," : "");
     text_add_json_string(list, line, strlen(line));
-    log_info("reload: %s", line);
+    if (!r->dry)
+        log_info("reload: %s", line);
+}
+
+static void audit(const struct reload *r, const char *act, const char *target, unsigned status)
+{
+    if (!r->dry)
+        audit_write(r->actor, act, target, status);
 }
 
 /* ---- reading ---- */
@@ -104,13 +113,13 @@ static void on_change(void *self, const struct config_change *change)
 {
     struct reload *r = self;
     if (change->reload == CONFIG_RELOAD_YES)
-        line_add(&r->changed, "%s: %s, was %s", change->path, change->to, change->from);
+        line_add(r, &r->changed, "%s: %s, was %s", change->path, change->to, change->from);
     else if (change->reload == CONFIG_RELOAD_MACHINES)
-        line_add(&r->later, "%s: %s, was %s", change->path, change->to, change->from);
+        line_add(r, &r->later, "%s: %s, was %s", change->path, change->to, change->from);
     else
-        line_add(&r->restart, "%s: stays %s, not %s", change->path, change->from, change->to);
+        line_add(r, &r->restart, "%s: stays %s, not %s", change->path, change->from, change->to);
     if (change->reload == CONFIG_RELOAD_YES || change->reload == CONFIG_RELOAD_MACHINES)
-        audit_write(r->actor, "config changed", change->path, 200);
+        audit(r, "config changed", change->path, 200);
 }
 
 /* Changes the certificate. Whether the daemon serves with TLS cannot change. */
@@ -120,16 +129,19 @@ static void certificate_change(struct reload *r)
     if (s->tls == (r->certificate != NULL)) {
         if (!s->tls)
             return;
+        line_add(r, &r->changed, "server/tls_certificate_file: read again");
+        if (r->dry)
+            return;
         s->certificate_expires = http_certificate_expires(r->certificate);
         metrics_value_set(s->metrics, METRICS_CERTIFICATE_EXPIRES,
                           (uint64_t)s->certificate_expires);
         http_tls_use(r->certificate, serve_now_us());
         r->certificate = NULL;
-        line_add(&r->changed, "server/tls_certificate_file: read again");
-        audit_write(r->actor, "TLS certificate read again", "", 200);
+        audit(r, "TLS certificate read again", "", 200);
         return;
     }
-    line_add(&r->restart, "server/tls_certificate_file: stays %s TLS", s->tls ? "with" : "without");
+    line_add(r, &r->restart, "server/tls_certificate_file: stays %s TLS",
+             s->tls ? "with" : "without");
     memcpy(r->next->server.tls_certificate_file, s->file_config->server.tls_certificate_file,
            sizeof(r->next->server.tls_certificate_file));
     memcpy(r->next->server.tls_key_file, s->file_config->server.tls_key_file,
@@ -140,15 +152,19 @@ static void on_key_change(void *self, const char *name, const char *how)
 {
     const struct reload *r = self;
     char act[AUDIT_TEXT_BYTES];
+    if (r->dry)
+        return;
     snprintf(act, sizeof(act), "API key %s", how);
-    audit_write(r->actor, act, name, 200);
+    audit(r, act, name, 200);
 }
 
 static void keys_change(struct reload *r)
 {
     if (r->keys != NULL)
-        line_add(&r->changed, "server/api_keys_file: read again");
+        line_add(r, &r->changed, "server/api_keys_file: read again");
     api_key_set_diff(r->s->keys, r->keys, on_key_change, r);
+    if (r->dry)
+        return;
     api_keys_apply(r->s->keys, r->keys);
     r->keys = NULL;
     http_keys_changed(r->s->http);
@@ -162,16 +178,21 @@ static void cluster_keys_change(struct reload *r)
     struct error error;
     if (r->cluster_keys.count == 0)
         return;
+    if (r->dry) {
+        secret_keys_text(&r->cluster_keys, ids);
+        line_add(r, &r->changed, "cluster/key_file: keys %s", ids);
+        return;
+    }
     if (gateway_cluster_keys_set(s->gateway, &r->cluster_keys, &error) != ST_OK) {
         log_error("cluster/key_file: not read again: %s", error.text);
-        audit_write(r->actor, "cluster keys changed", "", 500);
+        audit(r, "cluster keys changed", "", 500);
         return;
     }
     s->cluster_keys = r->cluster_keys;
     launcher_keys_send(s->launcher);
     secret_keys_text(&s->cluster_keys, ids);
-    line_add(&r->changed, "cluster/key_file: keys %s", ids);
-    audit_write(r->actor, "cluster keys changed", ids, 200);
+    line_add(r, &r->changed, "cluster/key_file: keys %s", ids);
+    audit(r, "cluster keys changed", ids, 200);
 }
 
 /* Opens the event log and the access log again even if their names are the same, because they may
@@ -194,26 +215,38 @@ static void machine_change(struct reload *r, struct fleet_machine *m,
     struct serve *s = r->s;
     struct config_machine *now = &m->config;
     if (fleet_machine_leaving(m)) {
-        serve_machine_keep(s, m);
-        line_add(&r->changed, "machines/%s: stays", now->name);
-        audit_write(r->actor, "machine kept", now->name, 200);
+        if (!r->dry)
+            serve_machine_keep(s, m);
+        line_add(r, &r->changed, "machines/%s: stays", now->name);
+        audit(r, "machine kept", now->name, 200);
     }
     if (now->pool != next->pool) {
-        line_add(&r->changed, "machines/%s: pool %s, was %s", now->name, pool_name(next->pool),
+        line_add(r, &r->changed, "machines/%s: pool %s, was %s", now->name, pool_name(next->pool),
                  pool_name(now->pool));
-        audit_write(r->actor, "machine moved to another pool", now->name, 200);
-        gateway_machine_home_set(s->gateway, m, next->pool);
+        audit(r, "machine moved to another pool", now->name, 200);
+        if (!r->dry)
+            gateway_machine_home_set(s->gateway, m, next->pool);
     }
     if (now->local != next->local) {
-        line_add(&r->restart, "machines/%s/local: stays %s", now->name,
+        line_add(r, &r->restart, "machines/%s/local: stays %s", now->name,
                  now->local ? "true" : "false");
         return;
     }
     config_machine_diff(now, next, on_change, r);
+    if (r->dry)
+        return;
     bool moved = !now->local && strcmp(now->address, next->address) != 0;
     *now = *next;
     if (moved)
         gateway_machine_address_set(s->gateway, m, now->address);
+}
+
+/* Whether another version starts, or would start after a dry reload. */
+static bool version_starts(const struct reload *r)
+{
+    if (r->dry && r->plan == SERVE_PLAN_BEGIN)
+        return true;
+    return r->s->update == SERVE_UPDATE_STARTING && !(r->dry && r->plan == SERVE_PLAN_BACK);
 }
 
 /* New machines are added before others are removed, so that there is no gap. serve_update.c handles
@@ -223,26 +256,28 @@ static void machines_change(struct reload *r)
 {
     struct serve *s = r->s;
     struct error error;
-    bool starting = s->update == SERVE_UPDATE_STARTING;
+    bool starting = version_starts(r);
     uint32_t version = starting ? s->other_version.number : s->current.number;
     for (uint32_t i = 0; i < r->next->machine_count; i++) {
         const struct config_machine *next = &r->next->machines[i];
         struct fleet_machine *known = fleet_find(s->fleet, next->name);
         if (known != NULL)
             machine_change(r, known, next);
-        if (known != NULL || serve_machine_add(s, next, version, &error) == NULL)
+        if (known != NULL || (!r->dry && serve_machine_add(s, next, version, &error) == NULL))
             continue;
-        line_add(&r->changed, "machines/%s: added to pool %s", next->name, pool_name(next->pool));
-        audit_write(r->actor, "machine added", next->name, 200);
+        line_add(r, &r->changed, "machines/%s: added to pool %s", next->name,
+                 pool_name(next->pool));
+        audit(r, "machine added", next->name, 200);
     }
     for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL && !starting;
          m = fleet_next(s->fleet, m)) {
         if (fleet_machine_leaving(m) || (m->config.local && m->fixed_version != version) ||
             m->member != FLEET_MEMBER_NONE || config_machine_find(r->next, m->config.name) >= 0)
             continue;
-        line_add(&r->changed, "machines/%s: drains, then leaves", m->config.name);
-        audit_write(r->actor, "machine removed", m->config.name, 200);
-        serve_machine_remove(s, m);
+        line_add(r, &r->changed, "machines/%s: drains, then leaves", m->config.name);
+        audit(r, "machine removed", m->config.name, 200);
+        if (!r->dry)
+            serve_machine_remove(s, m);
     }
 }
 
@@ -257,16 +292,23 @@ static void model_keep(struct reload *r)
 static void model_change(struct reload *r)
 {
     struct serve *s = r->s;
-    if (r->plan == SERVE_PLAN_BACK) {
+    if (r->dry) {
+        if (r->plan == SERVE_PLAN_BACK)
+            line_add(r, &r->changed, "model: back to %s", r->next->model);
+        else if (r->plan == SERVE_PLAN_BEGIN)
+            line_add(r, &r->changed, "model: %s starts beside %s", r->next->model,
+                     s->current.config.model);
+    } else if (r->plan == SERVE_PLAN_BACK) {
         serve_update_back(s);
-        line_add(&r->changed, "model: back to %s, version %u", s->current.name, s->current.number);
-        audit_write(r->actor, "model update taken back", s->current.name, 200);
+        line_add(r, &r->changed, "model: back to %s, version %u", s->current.name,
+                 s->current.number);
+        audit(r, "model update taken back", s->current.name, 200);
     } else if (r->plan == SERVE_PLAN_BEGIN) {
-        line_add(&r->changed, "model: %s starts as version %u beside %s",
+        line_add(r, &r->changed, "model: %s starts as version %u beside %s",
                  s->other_version.config.model, s->other_version.number, s->current.config.model);
-        audit_write(r->actor, "model update begun", s->other_version.name, 200);
+        audit(r, "model update begun", s->other_version.name, 200);
     }
-    if (s->update == SERVE_UPDATE_STARTING)
+    if (version_starts(r))
         model_keep(r);
 }
 
@@ -279,6 +321,11 @@ static void reload_apply(struct reload *r)
     keys_change(r);
     cluster_keys_change(r);
     config_diff(s->file_config, r->next, on_change, r);
+    if (r->dry) {
+        if (r->plan != SERVE_PLAN_KEEP)
+            machines_change(r);
+        return;
+    }
     config_reload_copy(s->file_config, r->next);
     config_reload_copy(s->config, r->next);
     serve_model_config_get(s->config, &s->current.config);
@@ -302,10 +349,11 @@ static void list_add(struct text *answer, const char *before, const char *name,
     text_adds(answer, "]");
 }
 
-enum status serve_reload(struct serve *s, const struct audit_actor *actor, struct text *answer,
-                         struct error *error)
+enum status serve_reload(struct serve *s, bool dry, const struct audit_actor *actor,
+                         struct text *answer, struct error *error)
 {
     struct reload r = {.s = s,
+                       .dry = dry,
                        .actor = actor,
                        .next = calloc(1, sizeof(*r.next)),
                        .read = calloc(1, sizeof(*r.read))};
@@ -314,19 +362,21 @@ enum status serve_reload(struct serve *s, const struct audit_actor *actor, struc
         error_set(error, status, "out of memory");
     else
         status = reload_read(&r, error);
-    if (status == ST_OK && r.plan == SERVE_PLAN_BEGIN) /* the last step that can fail */
+    if (status == ST_OK && !dry && r.plan == SERVE_PLAN_BEGIN) /* the last step that can fail */
         status = serve_update_begin(s, &r.version, r.next->server.update_ms, error);
     if (status == ST_OK) {
         reload_apply(&r);
         list_add(answer, "{", "changed", &r.changed);
         list_add(answer, ",", "for_machines_that_start", &r.later);
         list_add(answer, ",", "needs_restart", &r.restart);
-        text_adds(answer, "}");
-        log_info("reload: done");
-    } else {
-        log_warn("reload: nothing is changed: %s", error->text);
+        text_adds(answer, dry ? ",\"dry_run\":true}" : "}");
     }
-    metrics_reload_set(s->metrics, status == ST_OK, time(NULL));
+    if (!dry && status == ST_OK)
+        log_info("reload: done");
+    else if (!dry)
+        log_warn("reload: nothing is changed: %s", error->text);
+    if (!dry)
+        metrics_reload_set(s->metrics, status == ST_OK, time(NULL));
     text_done(&r.changed);
     text_done(&r.later);
     text_done(&r.restart);

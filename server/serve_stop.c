@@ -50,7 +50,7 @@ static unsigned reload_on_hangup(struct serve *s, const struct audit_actor *acto
         log_warn("SIGHUP: the server is stopping, nothing is read again");
     } else {
         notify_reloading(&s->notify, serve_now_us());
-        status = serve_reload(s, actor, &answer, &error);
+        status = serve_reload(s, false, actor, &answer, &error);
         notify_ready(&s->notify, status == ST_OK ? "has read its config again"
                                                  : "refused a changed config: see the log");
     }

@@ -42,10 +42,10 @@ enum MHD_Result http_answer_requests(struct exchange *x)
     static const enum MHD_ValueKind query = MHD_GET_ARGUMENT_KIND;
     const char *count = MHD_lookup_connection_value(x->connection, query, "count");
     const char *events = MHD_lookup_connection_value(x->connection, query, "events");
-    struct http_admin_view requests = {
-        .what = HTTP_ADMIN_REQUESTS,
-        .id = MHD_lookup_connection_value(x->connection, query, "id"),
-        .count = REQUESTS_LISTED};
+    struct http_admin_view requests = {.what = HTTP_ADMIN_REQUESTS,
+                                       .id =
+                                           MHD_lookup_connection_value(x->connection, query, "id"),
+                                       .count = REQUESTS_LISTED};
     unsigned long wanted = count != NULL ? strtoul(count, NULL, 10) : 0;
     if (wanted > 0)
         requests.count = wanted < UINT32_MAX ? (uint32_t)wanted : UINT32_MAX;
@@ -76,15 +76,25 @@ enum MHD_Result http_answer_log(struct exchange *x)
     return result;
 }
 
-enum MHD_Result http_answer_reload(struct exchange *x)
+static enum MHD_Result answer_reload(struct exchange *x, bool dry)
 {
     const struct http_admin *admin = &x->http->options.admin;
     struct text body = {0};
     struct api_error error = {0};
     struct audit_actor actor;
     http_audit_actor(x, &actor);
-    bool good = admin->reload(admin->self, &actor, &body, &error);
+    bool good = admin->reload(admin->self, dry, &actor, &body, &error);
     return answer(x, 200, good, &body, &error);
+}
+
+enum MHD_Result http_answer_reload(struct exchange *x)
+{
+    return answer_reload(x, false);
+}
+
+enum MHD_Result http_answer_reload_dry(struct exchange *x)
+{
+    return answer_reload(x, true);
 }
 
 static enum MHD_Result answer_machine(struct exchange *x, enum http_admin_verb verb, unsigned code)

@@ -48,8 +48,8 @@ struct http_admin {
     void (*state)(void *self, struct text *answer);
     /* GET /admin/requests, decisions, config and log. */
     void (*view)(void *self, const struct http_admin_view *view, struct text *answer);
-    /* POST /admin/reload */
-    bool (*reload)(void *self, const struct audit_actor *actor, struct text *answer,
+    /* POST /admin/reload, and with `dry` POST /admin/reload/dry-run, which changes nothing. */
+    bool (*reload)(void *self, bool dry, const struct audit_actor *actor, struct text *answer,
                    struct api_error *error);
     /* Drains, undrains, adds or removes a machine. ADD uses the body; the others use the name. */
     bool (*machine)(void *self, enum http_admin_verb verb, const char *name, const char *body,

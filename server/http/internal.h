@@ -194,6 +194,7 @@ enum MHD_Result http_answer_decisions(struct exchange *exchange);
 enum MHD_Result http_answer_config(struct exchange *exchange);
 enum MHD_Result http_answer_log(struct exchange *exchange);
 enum MHD_Result http_answer_reload(struct exchange *exchange);
+enum MHD_Result http_answer_reload_dry(struct exchange *exchange);
 enum MHD_Result http_answer_drain(struct exchange *exchange);
 enum MHD_Result http_answer_undrain(struct exchange *exchange);
 enum MHD_Result http_answer_machine_add(struct exchange *exchange);

@@ -149,6 +149,7 @@ static const struct route routes[] = {
     {"/admin/config", HTTP_ADMIN, "GET, HEAD", http_answer_config},
     {"/admin/log", HTTP_ADMIN, "GET, HEAD", http_answer_log},
     {"/admin/reload", HTTP_ADMIN, "POST", http_answer_reload},
+    {"/admin/reload/dry-run", HTTP_ADMIN, "POST", http_answer_reload_dry},
     {"/admin/machines", HTTP_ADMIN, "POST", http_answer_machine_add},
     {"/admin/machines/", HTTP_ADMIN, "DELETE", http_answer_machine_remove},
     {"/admin/drain/", HTTP_ADMIN, "POST", http_answer_drain},

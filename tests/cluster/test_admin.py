@@ -63,6 +63,8 @@ def check_machines(where):
 
 def check_reload(where):
     cluster.write("config.json", {**cluster.config, "scheduler": {"queue_requests_max": 7}})
+    dry = run("reload", "--dry-run", *where)[0]
+    assert "nothing is changed" in dry and "scheduler/queue_requests_max: 7, was 1024" in dry, dry
     assert "scheduler/queue_requests_max: 7, was 1024" in run("reload", *where)[0]
     cluster.write("config.json", {**cluster.config, "scheduler": {"queue_requests_max": "many"}})
     error = run("reload", *where, status=1)[1]

@@ -172,7 +172,11 @@ def check_reload():
         assert cluster.metric("cleave_slo_limit_seconds", slo="ttft") == 0.4
         reload(["prompt-0"], ["token-0", "token-1"], http={"listen": "127.0.0.1:1"}, threads=2,
                kv={**cluster.config["kv"], "block_tokens": 32}, server={"control_tokens_in_text": "allow"})
+        dry = admin(cluster, "POST", "/admin/reload/dry-run")
+        assert dry.pop("dry_run") and "queue_requests_max: 1024, was 7" not in cluster.logged(), cluster.logged()
+        assert control_tokens(cluster, prompt) == 0
         said = admin(cluster, "POST", "/admin/reload")
+        assert dry == said, (dry, said)
         assert 'http/listen: stays "127.0.0.1:0", not "127.0.0.1:1"' in said["needs_restart"], said
         assert "kv/block_tokens: stays 16, not 32" in said["needs_restart"], said
         assert "scheduler/queue_requests_max: 1024, was 7" in said["changed"], said
@@ -181,6 +185,11 @@ def check_reload():
         check_bad_files(cluster)
         reloaded = cluster.metric("cleave_config_last_reload_success_timestamp_seconds")
         assert cluster.metric("cleave_config_last_reload_successful") == 0 and reloaded > 1e9
+        reload(["prompt-0"], ["token-1", "token-2"])
+        said = admin(cluster, "POST", "/admin/reload/dry-run")
+        assert "machines/token-2: added to pool token" in said["changed"], said
+        assert "machines/token-0: drains, then leaves" in said["changed"] and "token-2" not in cluster.logged(), said
+        assert not any(act == "machine added" and name == "token-2" for act, name, _, _ in cluster.audited())
         # Back to one token machine: the streams of the other machine continue, on either machine.
         streams = [stream] + [Stream(cluster, LONG) for _ in range(3)]
         reload(["prompt-0"], ["token-1"])
@@ -196,7 +205,10 @@ def check_reload():
         # The two machines swap their pools during a stream.
         stream = held_stream(cluster, "token-1")
         reload(["token-1"], ["prompt-0"])
+        dry, before = admin(cluster, "POST", "/admin/reload/dry-run"), up(cluster)
+        assert dry.pop("dry_run") and before == {"prompt-0": "prompt", "token-1": "token"}, before
         said = admin(cluster, "POST", "/admin/reload")
+        assert dry == said, (dry, said)
         assert "machines/prompt-0: pool token, was prompt" in said["changed"], said
         assert {("machine moved to another pool", name, "loopback client", 200) for name in ("prompt-0", "token-1")} <= set(
             cluster.audited())
@@ -221,6 +233,8 @@ def check_bad_files(cluster):
                           ({**config, "pools": {"mixed": 3}, "server": {"api_keys_file": keys}},
                            "/keys/0/key")):
         cluster.write("config.json", content)
+        said = admin(cluster, "POST", "/admin/reload/dry-run", want=400)
+        assert part in said["error"]["message"] and "reload: nothing is changed: " + part not in cluster.logged(), said
         said = admin(cluster, "POST", "/admin/reload", want=400)
         assert part in said["error"]["message"], said
     cluster.process.send_signal(signal.SIGHUP)

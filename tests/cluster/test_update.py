@@ -57,14 +57,14 @@ def update(cluster):
     return state(cluster)["update"]["state"]
 
 
-def reload(cluster, want=200, **changes):
+def reload(cluster, want=200, dry=False, **changes):
     config = {**cluster.config, **changes}
     config["kv"] = {**cluster.config["kv"], **config["kv"]}
     if cluster.gates:
         remote = {name: machine for name, machine in config["machines"].items() if "address" in machine}
         config["machines"] = gated({**config, "machines": remote})
     cluster.write("config.json", config)
-    status, _, body = cluster.request("POST", "/admin/reload")
+    status, _, body = cluster.request("POST", "/admin/reload/dry-run" if dry else "/admin/reload")
     assert status == want, (status, body, cluster.logged())
     return json.loads(body)
 
@@ -136,7 +136,12 @@ def check_update(other, old, new):
         loads = [Load(cluster) for _ in range(2)]
         for load in loads:
             load.wait_text(old[0])
+        before = state(cluster)
+        dry = reload(cluster, dry=True, model=other)["changed"]
+        assert f"model: {other} starts beside " in dry[0], dry
+        assert [m["name"] for m in state(cluster)["machines"]] == [m["name"] for m in before["machines"]]
         said = reload(cluster, model=other)
+        assert len(said["changed"]) == len(dry) and said["changed"][1:] == dry[1:], (said, dry)
         assert f"model: {other} starts as version 2 beside {MODEL}" in said["changed"], said
         assert said["needs_restart"] == [], said
         # A third model, other machines and one more machine are refused; all other changes are made.

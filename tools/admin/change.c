@@ -17,6 +17,7 @@ struct change_options {
     bool wait;           /* Until the machine is idle. */
     double wait_s;
     bool json;
+    bool dry_run;
 };
 
 #define FIELD(member) offsetof(struct change_options, member)
@@ -32,6 +33,11 @@ static const struct option_entry drain_entries[] = {
 };
 static const struct option_entry entries[] = {
     ADMIN_OPTIONS(change_options, target),
+    JSON_ENTRY,
+};
+static const struct option_entry reload_entries[] = {
+    ADMIN_OPTIONS(change_options, target),
+    {"dry-run", NULL, OPTION_FLAG, FIELD(dry_run), 0, 0, {NULL}, NULL, "change nothing, and print what a reload would change"},
     JSON_ENTRY,
 };
 /* clang-format on */
@@ -56,8 +62,8 @@ static const struct option_table reload_table = {
     .usage = "[--option value]…",
     .about = "Makes gateways read their config and its files again, and prints what changed. A "
              "mistake changes\nnothing: it is printed, and the exit status is 1.\n",
-    .entries = entries,
-    .count = sizeof(entries) / sizeof(entries[0])};
+    .entries = reload_entries,
+    .count = sizeof(reload_entries) / sizeof(reload_entries[0])};
 
 static void list_print(const json_t *answer, const char *name, const char *title)
 {
@@ -80,7 +86,9 @@ static void answer_print(const char *gateway, const json_t *answer)
                view_true(answer, "idle") ? ", idle" : "");
         return;
     }
-    printf("%s: read again\n", gateway);
+    printf("%s: %s\n", gateway,
+           view_true(answer, "dry_run") ? "nothing is changed; a reload would change:"
+                                        : "read again");
     list_print(answer, "changed", "");
     list_print(answer, "for_machines_that_start", "for machines that start: ");
     list_print(answer, "needs_restart", "needs a restart: ");
@@ -115,6 +123,8 @@ static int run(const struct option_table *table, int argc, char **argv)
     int result = options_start(table, argc, argv, &options);
     if (result >= 0)
         return result;
+    if (options.dry_run)
+        snprintf(path, sizeof(path), "/admin/reload/dry-run");
     snprintf(folder, sizeof(folder), "/admin/%s/", table->command);
     if (options.machine != NULL && !admin_machine_path(folder, options.machine, path, &error))
         return options_fail(table, ST_USAGE, &error);

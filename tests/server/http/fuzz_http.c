@@ -120,9 +120,10 @@ static void admin_view(void *self, const struct http_admin_view *view, struct te
     text_addf(answer, "%u\n", view->count);
 }
 
-static bool admin_reload(void *self, const struct audit_actor *actor, struct text *answer,
+static bool admin_reload(void *self, bool dry, const struct audit_actor *actor, struct text *answer,
                          struct api_error *error)
 {
+    (void)dry;
     (void)self, (void)actor, (void)error;
     text_adds(answer, "{}\n");
     return true;
@@ -153,11 +154,12 @@ static void config_make(void)
 static void server_open(void)
 {
     static const struct clock clock = {read_clock, NULL};
-    struct http_options options = {.config = &config,
-                                   .gateway = fake_gateway(),
-                                   .clock = &clock,
-                                   .model = &model,
-                                   .admin = {admin_state, admin_view, admin_reload, admin_machine, NULL}};
+    struct http_options options = {
+        .config = &config,
+        .gateway = fake_gateway(),
+        .clock = &clock,
+        .model = &model,
+        .admin = {admin_state, admin_view, admin_reload, admin_machine, NULL}};
     struct error error = {""};
     char bound[LIMIT_ADDRESS_BYTES];
     config_make();

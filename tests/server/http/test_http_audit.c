@@ -43,9 +43,10 @@ static void admin_view(void *self, const struct http_admin_view *view, struct te
     text_adds(answer, "}");
 }
 
-static bool admin_reload(void *self, const struct audit_actor *actor, struct text *answer,
+static bool admin_reload(void *self, bool dry, const struct audit_actor *actor, struct text *answer,
                          struct api_error *error)
 {
+    (void)dry;
     (void)self;
     (void)error;
     text_addf(answer, "{\"who\":\"%s\"}", actor->name);
@@ -232,9 +233,11 @@ static void check_socket(void)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
     CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0);
     CHECK(listen(fd, 8) == 0);
-    struct http_options options = {
-        .admin = {.state = admin_state, .view = admin_view, .reload = admin_reload, .machine = admin_machine},
-        .admin_fd = fd};
+    struct http_options options = {.admin = {.state = admin_state,
+                                             .view = admin_view,
+                                             .reload = admin_reload,
+                                             .machine = admin_machine},
+                                   .admin_fd = fd};
     server_start(options);
     snprintf(who, sizeof(who), "admin socket uid %u", (unsigned)getuid());
     check_all(NULL, who, 0);
@@ -247,8 +250,10 @@ static void check_socket(void)
 
 int main(void)
 {
-    struct http_options options = {
-        .admin = {.state = admin_state, .view = admin_view, .reload = admin_reload, .machine = admin_machine}};
+    struct http_options options = {.admin = {.state = admin_state,
+                                             .view = admin_view,
+                                             .reload = admin_reload,
+                                             .machine = admin_machine}};
     log_capture();
     server_config_default();
     server_start(options);
