@@ -1,8 +1,9 @@
 /* group: an optional ability of a backend: devices of several processes compute one stage together,
  * each with a slice of every layer (tensor parallelism). machine/executor/stage_group.c makes a
- * group (event loop thread) and lets the engine thread join it; the forward pass calls sum, sum_add,
- * norm and gather on the engine thread. When a rank dies, compute_ops.check returns an error on the
- * other ranks. A group never changes its members: after a failure, the processes of all ranks end.
+ * group (event loop thread) and lets the engine thread join it; the forward pass calls sum,
+ * sum_add, norm and gather on the engine thread. When a rank dies, compute_ops.check returns an
+ * error on the other ranks. A group never changes its members: after a failure, the processes of
+ * all ranks end.
  */
 #ifndef COMPUTE_GROUP_H
 #define COMPUTE_GROUP_H
@@ -38,15 +39,15 @@ struct compute_group_ops {
     enum status (*join)(struct compute *c, const uint8_t id[COMPUTE_GROUP_ID_BYTES], uint32_t rank,
                         uint32_t ranks, uint32_t timeout_ms, struct error *error);
     /* Replaces the `count` floats of y by their sums over all ranks, with the same bits on every
-     * rank; CPUs add in the order of the ranks. Every rank must make the same calls of sum, sum_add,
-     * norm and gather in the same order with the same counts. A GPU queues these calls like every
-     * operation. */
+     * rank; CPUs add in the order of the ranks. Every rank must make the same calls of sum,
+     * sum_add, norm and gather in the same order with the same counts. A GPU queues these calls
+     * like every operation. */
     void (*sum)(struct compute *c, size_t count, float *y);
     /* Adds to x the sums of y over all ranks; y is overwritten. A GPU may send y rounded to
      * bfloat16. */
     void (*sum_add)(struct compute *c, size_t count, float *y, float *x);
-    /* RMSNorm (compute_ops.norm) of each of `count` arrays of rows, in place: mean(x²) is that of the
-     * row's columns on all ranks. */
+    /* RMSNorm (compute_ops.norm) of each of `count` arrays of rows, in place: mean(x²) is that of
+     * the row's columns on all ranks. */
     void (*norm)(struct compute *c, const struct compute_group_norm *norms, uint32_t count,
                  float epsilon, uint32_t row_count);
     /* Joins the rows of all ranks: row r of `all` is row r of rank 0's `part` (counts[0] columns),

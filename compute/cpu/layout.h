@@ -42,8 +42,8 @@ static inline bool layout_is_bytes(enum kernels_form form)
     return layout_forms[form].low_bits == 8;
 }
 
-/* Returns true if the low bits of a quant are two (not a nibble or a byte). Vectors of high bits may
- * follow. */
+/* Returns true if the low bits of a quant are two (not a nibble or a byte). Vectors of high bits
+ * may follow. */
 static inline bool layout_two_bits(enum kernels_form form)
 {
     return layout_forms[form].low_bits == 2;

@@ -276,9 +276,9 @@ static void rows_gelu_mul(const float *gate, const float *up, uint32_t cols, flo
     }
 }
 
-/* Returns x (1 + erf(x / sqrt(2))) / 2, within about 2e-7 |x|. With a = |x| and t = 1 / (1 + 0.4 a /
- * sqrt(2)), e^(-a² / 2) t q(t) is erfc(a / sqrt(2)) / 2, and the result is max(x, 0) minus a times
- * that. The polynomial q of degree 8 has the smallest possible relative error (6e-8 before
+/* Returns x (1 + erf(x / sqrt(2))) / 2, within about 2e-7 |x|. With a = |x| and t = 1 / (1 + 0.4 a
+ * / sqrt(2)), e^(-a² / 2) t q(t) is erfc(a / sqrt(2)) / 2, and the result is max(x, 0) minus a
+ * times that. The polynomial q of degree 8 has the smallest possible relative error (6e-8 before
  * rounding). */
 INLINE vec v_gelu_erf(vec x)
 {

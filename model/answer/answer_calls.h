@@ -1,6 +1,6 @@
 /* answer_calls: writes a constraint of the kind "format:" (model/grammar/grammar.h) for answers in
- * a model's format. Such an answer has what the request demands, written so that answer_parser.h can
- * read it: tool calls whose arguments follow their schemas, or content that follows another
+ * a model's format. Such an answer has what the request demands, written so that answer_parser.h
+ * can read it: tool calls whose arguments follow their schemas, or content that follows another
  * constraint and begins after the reasoning. server/api/answer_constraint.c calls it on the
  * gateway's text threads. Any thread; no state. It does not compile the constraint. */
 #ifndef MODEL_ANSWER_ANSWER_CALLS_H

@@ -42,8 +42,8 @@ struct folder_part {
     size_t bytes;
 };
 /* Opens a folder whose files are in memory (fuzzing, tests). Requires that `parts` and the data
- * stay unchanged until folder_close. `name` is the folder's name. Returns the errors of folder_open,
- * except ST_NOT_FOUND and ST_IO. */
+ * stay unchanged until folder_close. `name` is the folder's name. Returns the errors of
+ * folder_open, except ST_NOT_FOUND and ST_IO. */
 enum status folder_open_memory(const char *name, const struct folder_part *parts, size_t count,
                                struct folder **out, struct error *error);
 void folder_close(struct folder *f); /* NULL is fine */

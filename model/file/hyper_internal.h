@@ -37,8 +37,8 @@ enum status hyper_f32_positive(const struct hyper_reader *r, enum model_key key,
 enum status hyper_refuse_text(const struct hyper_reader *r, enum model_key key,
                               struct mapped_text value, const char *supported);
 
-/* The functions below read groups of values. They return ST_INVALID or ST_UNSUPPORTED, with the key,
- * as model_hyper_read does. */
+/* The functions below read groups of values. They return ST_INVALID or ST_UNSUPPORTED, with the
+ * key, as model_hyper_read does. */
 
 /* Reads the values of the rotary embedding: rope_dim, rope_freq_base, rope_freq_scale and
  * rope_scaling. The scaling may change h->context_tokens. */

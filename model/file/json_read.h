@@ -18,9 +18,9 @@ enum status json_read(const char *file, struct mapped_text text, json_t **out, s
  * first path that exists is used. NULL = none of them exists, or the value is null. */
 const json_t *json_find(const json_t *root, const char *paths);
 
-/* Read one value. They return ST_NOT_FOUND, without an error text, if the value does not exist or is
- * null, and ST_INVALID, with `file` and the path, if its type does not fit. *out is written only on
- * success. */
+/* Read one value. They return ST_NOT_FOUND, without an error text, if the value does not exist or
+ * is null, and ST_INVALID, with `file` and the path, if its type does not fit. *out is written only
+ * on success. */
 enum status json_get_u32(const char *file, const json_t *root, const char *paths, uint32_t *out,
                          struct error *error);
 enum status json_get_f32(const char *file, const json_t *root, const char *paths, float *out,

@@ -72,8 +72,8 @@ enum model_key {
     KEY_LATENT_ROTATED,
     KEY_LATENT_VALUE,
     KEY_LATENT_PAIRS, /* Whether rotated dimensions are neighbours. */
-    /* Newer GGUF files have these two keys: dimensions of a head's query, and of its value. In these
-     * files KEY_HEAD_DIM and KEY_LATENT_VALUE are the dimensions of the latent vector. */
+    /* Newer GGUF files have these two keys: dimensions of a head's query, and of its value. In
+     * these files KEY_HEAD_DIM and KEY_LATENT_VALUE are the dimensions of the latent vector. */
     KEY_LATENT_KEY_OWN,
     KEY_LATENT_VALUE_OWN,
     KEY_COUNT

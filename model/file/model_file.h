@@ -27,8 +27,8 @@ enum status model_file_open(const char *path, struct model_file **out, struct er
 enum status model_file_open_memory(const void *data, size_t bytes, const char *name,
                                    struct model_file **out, struct error *error);
 /* Opens a folder whose files are in memory (folder.h). Requires that `parts` and the files' data
- * stay unchanged until model_file_close. Both functions return the errors of model_file_open, except
- * ST_NOT_FOUND and ST_IO. */
+ * stay unchanged until model_file_close. Both functions return the errors of model_file_open,
+ * except ST_NOT_FOUND and ST_IO. */
 enum status model_file_open_parts(const char *name, const struct folder_part *parts, size_t count,
                                   struct model_file **out, struct error *error);
 void model_file_close(struct model_file *file); /* NULL is fine */

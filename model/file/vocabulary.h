@@ -91,9 +91,9 @@ struct vocabulary {
     const uint8_t *find_flags; /* [count] OR of enum vocabulary_find; NULL = 0 for all tokens. */
     /* [count] scores; only with VOCABULARY_SCORES and VOCABULARY_UNIGRAM. */
     const float *scores;
-    /* Only with VOCABULARY_UNIGRAM. [count] the scores of a tokenizer.json, whose sums have 64 bits;
-     * NULL = sums of `scores` have 32 bits, as in SentencePiece. With nearly equal sums, the width
-     * decides which tokens are taken. */
+    /* Only with VOCABULARY_UNIGRAM. [count] the scores of a tokenizer.json, whose sums have 64
+     * bits; NULL = sums of `scores` have 32 bits, as in SentencePiece. With nearly equal sums, the
+     * width decides which tokens are taken. */
     const double *long_scores;
     /* Pairs "left right"; the first pair has the highest priority. */
     const struct mapped_text *merges;

@@ -1,7 +1,7 @@
 /* vocabulary_read: the readers of vocabularies, one for each file format. model_file.c calls the
  * readers of GGUF files and of folders; the files vocabulary_*.c call the other functions. All run
- * on the thread that uses the model_file; no state. They check what they read, but build no look-ups
- * (tokenizer_open does). */
+ * on the thread that uses the model_file; no state. They check what they read, but build no
+ * look-ups (tokenizer_open does). */
 #ifndef MODEL_FILE_VOCABULARY_READ_H
 #define MODEL_FILE_VOCABULARY_READ_H
 

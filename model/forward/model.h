@@ -104,8 +104,8 @@ struct forward_batch {
      * (compute_ops.mark). NULL = no calls. */
     void (*layer_done)(void *self, uint32_t layer);
     void *layer_done_self; /* First argument of layer_done. */
-    /* When it becomes true, the pass ends before its next layer. Any thread may set it. NULL = never.
-     * No effect on a device that records steps, and with several ranks. */
+    /* When it becomes true, the pass ends before its next layer. Any thread may set it. NULL =
+     * never. No effect on a device that records steps, and with several ranks. */
     const atomic_bool *abandon;
 };
 
@@ -120,8 +120,8 @@ struct forward_batch {
  * The KV-cache of a rank has only the KV heads of its slice. If another rank dies, the results are
  * invalid, and compute_ops.check reports it.
  *
- * Returns false if the pass has ended early (batch->abandon): there are no logits, and the KV of the
- * rows is not complete. */
+ * Returns false if the pass has ended early (batch->abandon): there are no logits, and the KV of
+ * the rows is not complete. */
 bool forward_run(struct forward *f, const struct forward_batch *batch, const struct model_kv *kv,
                  const float **logits_out);
 

@@ -13,8 +13,8 @@
 
 /* Draws a token, and computes its log-probability and alternatives if sampling->logprobs asks for
  * them. `position` is the position that the token will have in the sequence. The ids
- * masked[0..masked_count) are not drawn, unless all ids are masked. `scratch` has room for 2 × vocab
- * floats. */
+ * masked[0..masked_count) are not drawn, unless all ids are masked. `scratch` has room for 2 ×
+ * vocab floats. */
 void sampler_draw(const struct sampling *sampling, const float *logits, uint32_t vocab,
                   uint32_t position, const uint32_t *masked, uint32_t masked_count, float *scratch,
                   struct sampled *out);

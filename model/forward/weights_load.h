@@ -25,7 +25,8 @@ static inline struct load_part load_whole(uint32_t count)
     return (struct load_part){0, count, count};
 }
 
-/* Returns the rows, or columns, of the rank's query heads in a matrix that has `each` for a head. */
+/* Returns the rows, or columns, of the rank's query heads in a matrix that has `each` rows, or
+ * columns, for a head. */
 static inline struct load_part load_heads_part(const struct model *m, uint32_t each)
 {
     return (struct load_part){m->shard.head_first * each, m->shard.head_count * each,
@@ -40,9 +41,9 @@ bool tensor_is_there(const struct loader *l, enum model_role role, uint32_t laye
  * there is no copy. Returns NULL if there is no memory. */
 const void *load_aligned(const void *data, size_t bytes, void **copy_out);
 
-/* Loads the given part of a matrix of [rows.total × cols.total] to the device. Returns ST_INVALID if
- * the tensor is missing or has another shape, or if the part would cut a quantisation block, or an
- * error of model_file_source or of the device. */
+/* Loads the given part of a matrix of [rows.total × cols.total] to the device. Returns ST_INVALID
+ * if the tensor is missing or has another shape, or if the part would cut a quantisation block, or
+ * an error of model_file_source or of the device. */
 enum status load_matrix(const struct loader *l, enum model_role role, uint32_t layer,
                         struct load_part cols, struct load_part rows, struct compute_matrix **out);
 

@@ -1,6 +1,6 @@
 /* builder: an automaton while it is built. The files of model/grammar/ call it, on the thread that
- * compiles the constraint. An automaton is a set of nodes. A fragment is a part of an automaton with
- * one start and one end. A rule is a fragment that other fragments can call, also recursively.
+ * compiles the constraint. An automaton is a set of nodes. A fragment is a part of an automaton
+ * with one start and one end. A rule is a fragment that other fragments can call, also recursively.
  *
  * A struct builder owns its nodes and rules; one thread at a time may use it. It keeps the first
  * error in `status` and `error`. After an error the functions may still be called, but their

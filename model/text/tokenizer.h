@@ -3,8 +3,8 @@
  * SentencePiece vocabularies with scores, with merges or of the unigram model. The gateway opens a
  * tokenizer for each model, encodes on its text threads and decodes on its event loop thread. The
  * thread of a machine's grammar_cache (model/grammar/answers.h) opens one to get the bytes of the
- * tokens. After tokenizer_open, any thread may call the functions of a tokenizer. It does not render
- * chat templates (chat.h). */
+ * tokens. After tokenizer_open, any thread may call the functions of a tokenizer. It does not
+ * render chat templates (chat.h). */
 #ifndef MODEL_TEXT_TOKENIZER_H
 #define MODEL_TEXT_TOKENIZER_H
 
@@ -53,9 +53,9 @@ struct tokenizer_encode_options {
 
 /* Encodes text[0..bytes) and stores the tokens in *ids_out and their number in *count_out. *ids_out
  * grows by realloc: the caller starts with *ids_out NULL and *capacity 0, may pass both to further
- * calls, and frees *ids_out, also after an error. Returns ST_INVALID, with the byte's offset, if the
- * text is not UTF-8; ST_TOO_LARGE, ST_NO_MEMORY. The time is nearly linear in `bytes`, also without
- * spaces. */
+ * calls, and frees *ids_out, also after an error. Returns ST_INVALID, with the byte's offset, if
+ * the text is not UTF-8; ST_TOO_LARGE, ST_NO_MEMORY. The time is nearly linear in `bytes`, also
+ * without spaces. */
 enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes,
                              const struct tokenizer_encode_options *options, uint32_t **ids_out,
                              size_t *capacity, size_t *count_out, struct error *error);
