@@ -11,6 +11,7 @@
 #include "common/secret.h"
 #include "host/child.h"
 #include "host/sandbox.h"
+#include "machine/join.h"
 #include "machine/machine.h"
 
 #include <errno.h>
@@ -34,6 +35,9 @@ struct arguments {
     int batches_fd;
     int stage; /* Index of the stage process; -1 = the machine itself. */
     struct option_texts sets;
+    const char *join; /* NULL = there is a config. */
+    const char *pool;
+    char joined_name[LIMIT_NAME_BYTES];
     const char *log_level; /* NULL = not given. */
 };
 
@@ -46,6 +50,8 @@ static const struct option_entry entries[] = {
     /* name, value, type, field, lowest, highest (of texts: most of them), choices, default, help */
     {"listen", "ADDR:PORT", OPTION_TEXT, FIELD(listen), 0, 0, {NULL}, NULL, "listen on this address instead of the config's address"},
     {"set", "KEY=VALUE", OPTION_TEXTS, FIELD(sets), 0, OPTION_TEXTS_MAX, {NULL}, NULL, "set a key of the config (cleave serve --help lists the keys); may be repeated"},
+    {"join", "etcd://HOST:PORT", OPTION_TEXT, FIELD(join), 0, 0, {NULL}, NULL, "run without a config file: register in this etcd (etcds:// = over TLS; several HOST:PORT with commas between), listen on port 7400 of the address that faces it, and take all other keys from --set"},
+    {"pool", "POOL", OPTION_TEXT, FIELD(pool), 0, 0, {"prompt", "token", "mixed", NULL}, NULL, "with --join: the machine's pool"},
     {"stage", "N", OPTION_INT, FIELD(stage), 0, LIMIT_STAGE_PROCESSES - 1, {NULL}, NULL, "run stage process N of the machine, from 0; for a stage that the config places on this computer (host)"},
     {"ready-fd", "N", OPTION_INT, FIELD(ready_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "write \"ready ADDRESS\" to file descriptor N when the machine serves"},
     {"config-fd", "N", OPTION_INT, FIELD(config_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "read the config as JSON from file descriptor N"},
@@ -59,6 +65,19 @@ static const struct option_entry entries[] = {
 static enum status check(void *out, struct error *error)
 {
     struct arguments *arguments = out;
+    if ((arguments->join != NULL) != (arguments->pool != NULL))
+        return error_set(error, ST_USAGE, "want --join and --pool, or neither");
+    if (arguments->join != NULL) { /* The only operand is the name. */
+        if (arguments->name != NULL || arguments->config_fd >= 0 || arguments->stage >= 0)
+            return error_set(error, ST_USAGE,
+                             "--join: CONFIG, --config-fd and --stage are for machines of a file");
+        arguments->name = arguments->config;
+        arguments->config = "embedded";
+        return ST_OK;
+    }
+    if (arguments->config == NULL)
+        return error_set(error, ST_USAGE,
+                         "CONFIG is missing: cleave machine CONFIG NAME [--option value]…");
     if (arguments->name != NULL)
         return ST_OK;
     if (arguments->config_fd < 0)
@@ -72,10 +91,11 @@ static const struct option_table table = {
     .command = "machine",
     .usage = "CONFIG NAME [--option value]…",
     .about = "Runs the machine NAME of a cluster. CONFIG is a file, or \"embedded\" for the "
-             "default config. With\n--config-fd, CONFIG is left out.\n",
+             "default config. With\n--config-fd, CONFIG is left out. With --join, CONFIG is left "
+             "out, and NAME may be.\n",
     .entries = entries,
     .count = sizeof(entries) / sizeof(entries[0]),
-    .operands = {{"CONFIG", FIELD(config), true}, {"NAME", FIELD(name), false}},
+    .operands = {{"CONFIG", FIELD(config), false}, {"NAME", FIELD(name), false}},
     .check = check};
 
 static enum status read_config_fd(int fd, struct config *out, struct error *error)
@@ -104,15 +124,22 @@ static enum status read_config_fd(int fd, struct config *out, struct error *erro
     return status;
 }
 
-static enum status load_config(const struct arguments *arguments, struct config *out,
-                               struct error *error)
+static enum status load_config(struct arguments *arguments, struct config *out, struct error *error)
 {
     if (arguments->config_fd >= 0)
         return read_config_fd(arguments->config_fd, out, error);
     if (strcmp(arguments->config, "embedded") != 0)
         return config_load(arguments->config, out, error);
     config_default(out);
-    return ST_OK;
+    if (arguments->join == NULL)
+        return ST_OK;
+    const struct machine_join join = {.endpoints = arguments->join,
+                                      .pool = arguments->pool,
+                                      .name = arguments->name,
+                                      .listen = arguments->listen};
+    enum status status = machine_join_config(&join, arguments->joined_name, out, error);
+    arguments->name = arguments->joined_name;
+    return status;
 }
 
 /* The address to listen on: --listen, else that of the config, else any port on the loopback
@@ -159,6 +186,19 @@ static void step_back(uint32_t by)
         log_warn("nice %u: %s", by, strerror(errno));
 }
 
+static void log_begin(const struct arguments *arguments)
+{
+    enum log_level level = LOG_INFO;
+    char name[LIMIT_NAME_BYTES + 8];
+    if (arguments->stage >= 0)
+        snprintf(name, sizeof(name), "%s/%d", arguments->name, arguments->stage);
+    else
+        snprintf(name, sizeof(name), "%s", arguments->name != NULL ? arguments->name : "machine");
+    if (arguments->log_level != NULL)
+        log_level_parse(arguments->log_level, &level);
+    log_open(name, level);
+}
+
 /* *exit_status_out: see machine_process.exit_status. */
 static enum status run(struct arguments *arguments, struct config *config, int *exit_status_out,
                        struct error *error)
@@ -175,6 +215,8 @@ static enum status run(struct arguments *arguments, struct config *config, int *
         .notify = {.fd = -1},
     };
     enum status status = load_config(arguments, config, error);
+    if (arguments->join != NULL)
+        log_begin(arguments); /* Now the name is known. */
     for (uint32_t i = 0; i < arguments->sets.count && status == ST_OK; i++)
         if (config_set_pair(config, arguments->sets.texts[i], error) != ST_OK)
             status = ST_USAGE;
@@ -239,21 +281,13 @@ int machine_main(int argc, char **argv)
                                   .batches_fd = -1,
                                   .stage = -1};
     struct error error = {""};
-    enum log_level log_level = LOG_INFO;
-    char log_name[LIMIT_NAME_BYTES + 8];
     int exit_status = options_start(&table, argc, argv, &arguments);
     if (exit_status >= 0)
         return exit_status;
     struct config *config = calloc(1, sizeof(*config));
     if (config == NULL)
         return options_fail(&table, ST_NO_MEMORY, &error);
-    if (arguments.stage >= 0)
-        snprintf(log_name, sizeof(log_name), "%s/%d", arguments.name, arguments.stage);
-    else
-        snprintf(log_name, sizeof(log_name), "%s", arguments.name);
-    if (arguments.log_level != NULL)
-        log_level_parse(arguments.log_level, &log_level);
-    log_open(log_name, log_level);
+    log_begin(&arguments);
     int why = 0;
     enum status status = run(&arguments, config, &why, &error);
     if (status != ST_OK && arguments.ready_fd >= 0)

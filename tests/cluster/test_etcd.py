@@ -203,6 +203,43 @@ def check_lost_lease(etcd, gateway, want):
     wait_machines([gateway], ["p0", "t0"])
 
 
+def join(folder, etcd, pool, *more):
+    """Starts a machine without a config file."""
+    settings = [word for key, value in (("model", MODEL), ("threads", 1), ("kv/memory", "64MiB"), ("kv/dtype", "i16"),
+                                        ("cluster/etcd_prefix", "/test/"), ("cluster/etcd_lease_s", LEASE_S))
+                for word in ("--set", f"{key}={value}")]
+    log = open(os.path.join(folder, f"join-{time.monotonic_ns()}.log"), "w")
+    return subprocess.Popen([BINARY, "machine", "--join", f"etcd://127.0.0.1:{etcd.client}", "--pool", pool, *settings, *more],
+                            stderr=log, cwd=folder), log.name
+
+
+def check_join(folder, etcd, gateways, names):
+    """A machine without a file gets a name from its host, and its address from the way to etcd."""
+    port = free_ports(1)[0]
+    host = os.uname().nodename.split(".")[0]
+    own = f"{host[:31 - len('-token') - 1]}-token"
+    joined = [join(folder, etcd, "token", "--listen", "127.0.0.1:0"), join(folder, etcd, "prompt", "extra", "--listen", f"127.0.0.1:{port}")]
+    try:
+        wait_machines(gateways, sorted([*names, own, "extra"]))
+        assert json.loads(etcd.value("extra"))["address"] == f"127.0.0.1:{port}", etcd.value("extra")
+        assert json.loads(etcd.value(own))["pool"] == "token", etcd.value(own)
+        state = json.loads(gateways[0].request("GET", "/admin/state")[2])
+        assert {m["name"]: m["pool"] for m in state["machines"]}["extra"] == "prompt", state
+    finally:
+        for process, _ in joined:
+            process.terminate()
+    for process, log in joined:
+        assert process.wait(300) == 0, open(log).read()
+    wait_machines(gateways, names)
+    for words, part in ((["--join", "http://x:1", "--pool", "token"], "want etcd://HOST:PORT"),
+                        (["--join", "etcd://127.0.0.1:1"], "want --join and --pool"),
+                        (["--join", "etcd://127.0.0.1:1", "--pool", "token", "a", "b"], "machines of a file"),
+                        (["--join", "etcd://127.0.0.1", "--pool", "token"], "127.0.0.1"),
+                        (["--join", "etcd://127.0.0.1:1", "--pool", "token", "77"], "not only digits")):
+        done = subprocess.run([BINARY, "machine", *words], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 2 and part in done.stderr, done
+
+
 def check_all(folder):
     etcd = Etcd(folder)
     dead = free_ports(1)[0]
@@ -243,6 +280,7 @@ def check_all(folder):
         assert names == ["p0", "t0", "t1"] or time.monotonic() - killed > LEASE_S / 3, names
         wait_names(etcd, ["p0", "t0"])
         wait_machines(gateways, ["p0", "t0"])
+        check_join(folder, etcd, gateways, ["p0", "t0"])
         check_bad_entries(etcd, gateways[0], ["p0", "t0"], start)
         check_lost_lease(etcd, gateways[0], want)
         check_silence(etcd, gateways, want)
