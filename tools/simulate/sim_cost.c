@@ -47,9 +47,8 @@ double sim_cost_busy_slowdown(const struct sim_cost *cost, const struct sim_work
 uint64_t sim_cost_kv_bytes(const struct sim_cost *cost, uint32_t first, uint32_t end,
                            uint32_t window_first)
 {
-    uint32_t window = window_first > first ? window_first : first;
     uint64_t all = end > first ? end - first : 0;
-    uint64_t windowed = end > window ? end - window : 0;
+    uint64_t windowed = end > window_first ? end - window_first : 0;
     return cost->kv_layer_bytes *
            ((cost->layer_count - cost->windowed_layers) * all + cost->windowed_layers * windowed);
 }

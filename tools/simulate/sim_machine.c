@@ -263,14 +263,16 @@ struct sim_kept sim_machine_keep(struct sim_machine *m, sched_slot slot, uint32_
     struct sim_task *task = &m->tasks[slot];
     const struct sched_memory_options *memory = sched_memory_options(m->memory);
     uint32_t spans = tokens / m->block_tokens;
-    if (blocks_held(m, slot) == 0 || spans == 0 || task->into != 0)
+    uint32_t held = blocks_held(m, slot);
+    if (held == 0 || spans == 0 || task->into != 0)
         return (struct sim_kept){.tokens = 0};
     task->into = sim_cache_begin(&m->cache);
-    task->into_blocks =
-        task->into != 0 ? sched_memory_blocks_of(memory, spans * m->block_tokens, true) : 0;
-    return (struct sim_kept){.tokens = task->into != 0 ? spans * m->block_tokens : 0,
-                             .blocks = task->into_blocks,
-                             .id = task->into};
+    if (task->into == 0)
+        return (struct sim_kept){.tokens = 0};
+    uint32_t blocks = sched_memory_blocks_of(memory, spans * m->block_tokens, true);
+    task->into_blocks = blocks < held ? blocks : held;
+    return (struct sim_kept){
+        .tokens = spans * m->block_tokens, .blocks = task->into_blocks, .id = task->into};
 }
 
 uint32_t sim_machine_kept_tokens(const struct sim_machine *m, const struct sim_kept *kept)
@@ -288,14 +290,14 @@ void sim_machine_forget(struct sim_machine *m, const struct sim_kept *kept)
     sim_cache_forget(&m->cache, kept->id);
 }
 
-bool sim_machine_copy(struct sim_machine *m, uint32_t request, uint32_t tokens,
+bool sim_machine_copy(struct sim_machine *m, uint32_t request, uint32_t tokens, bool windows,
                       const struct sim_kept *kept, sched_slot *slot_out)
 {
     struct sim_task task = {.kind = TASK_RESERVE, .request = request, .tokens = tokens};
     sim_cache_id from = kept != NULL ? kept->id : 0;
     if (task_add(m, &task, slot_out) != ST_OK)
         return false;
-    sched_memory_copy_add(m->memory, *slot_out, tokens, true);
+    sched_memory_copy_add(m->memory, *slot_out, tokens, windows);
     uint32_t blocks = sched_memory_blocks(m->memory, *slot_out)->count;
     uint32_t own = sim_cache_count(&m->cache, from);
     own = own < blocks ? own : blocks;

@@ -8,6 +8,18 @@
 #include <assert.h>
 #include <string.h>
 
+static bool has_windows(const struct run *r)
+{
+    return r->options.hosts->hosts[0].cost.groups.windowed != 0;
+}
+
+/* Returns true if a layer has no window. */
+static bool has_full_layers(const struct run *r)
+{
+    const struct sim_cost *cost = &r->options.hosts->hosts[0].cost;
+    return cost->windowed_layers < cost->layer_count;
+}
+
 static struct run_request *request_of(struct run *r, uint32_t slot)
 {
     return &r->requests[slot];
@@ -47,14 +59,15 @@ void run_copies_begin(struct run *r)
 
 /* ---- the end of a copy ---- */
 
-/* Ends the copy under way. The second machine keeps the KV of `tokens` tokens. */
-static void pending_end(struct run *r, uint32_t slot, uint32_t tokens)
+/* Ends the copy under way. The second machine keeps the KV of `tokens` tokens; windows: with the blocks
+ * of layers with a window. */
+static void pending_end(struct run *r, uint32_t slot, uint32_t tokens, bool windows)
 {
     struct run_request *q = request_of(r, slot);
     struct run_copy *copy = &q->copy;
     event_heap_remove(&r->events, event_of_copy(r, slot));
     if (copy->slot != SCHED_NO_SLOT && machine_is_known(r, copy)) {
-        run_kv_keep(r, q, copy->machine, copy->slot, tokens);
+        run_kv_keep(r, q, copy->machine, copy->slot, tokens, windows);
         sim_machine_remove(r->hosts[copy->machine].machine, copy->slot);
         run_begin_later(r, copy->machine);
     }
@@ -67,7 +80,7 @@ void run_copy_end(struct run *r, uint32_t slot)
 {
     struct run_copy *copy = &request_of(r, slot)->copy;
     if (copy->state != RUN_COPY_NONE)
-        pending_end(r, slot, copy->had_tokens);
+        pending_end(r, slot, copy->had_tokens, copy->had_windows);
     *copy = (struct run_copy){.slot = SCHED_NO_SLOT};
 }
 
@@ -83,16 +96,19 @@ static void pull_end(struct run *r, uint32_t slot)
 static void copy_failed(struct run *r, uint32_t slot)
 {
     struct run_copy *copy = &request_of(r, slot)->copy;
-    pending_end(r, slot, copy->had_tokens);
+    pending_end(r, slot, copy->had_tokens, copy->had_windows);
     copy->paused_until_s = r->now_s + SCHED_CHECKPOINT_PAUSE_US / 1e6;
     pull_end(r, slot);
 }
 
-/* The second machine has the KV of `tokens` tokens. */
-static void copy_done(struct run *r, uint32_t slot, uint32_t tokens)
+/* The second machine has the KV of `tokens` tokens; windows: with that of layers with a window. */
+static void copy_done(struct run *r, uint32_t slot, uint32_t tokens, bool windows)
 {
-    pending_end(r, slot, tokens);
-    request_of(r, slot)->copy.tokens = tokens;
+    struct run_copy *copy = &request_of(r, slot)->copy;
+    pending_end(r, slot, tokens, windows);
+    copy->tokens = tokens;
+    if (windows || !has_windows(r))
+        copy->resumed = tokens;
     if (is_wanted(r))
         check_at(r, r->now_s);
     pull_end(r, slot);
@@ -104,18 +120,24 @@ static void reserve_reaches(struct run *r, uint32_t slot)
 {
     struct run_request *q = request_of(r, slot);
     struct run_copy *copy = &q->copy;
-    uint32_t kept = run_kv_kept_tokens(r, q, copy->machine);
-    copy->had_tokens = kept < copy->pending ? kept : copy->pending;
-    if (!sim_machine_copy(r->hosts[copy->machine].machine, slot, copy->pending,
-                          run_kv_kept(r, q, copy->machine), &copy->slot)) {
+    struct sim_machine *machine = r->hosts[copy->machine].machine;
+    const struct run_kept *kept = run_kv_kept(r, q, copy->machine);
+    uint32_t tokens = kept != NULL ? sim_machine_kept_tokens(machine, &kept->kv) : 0;
+    copy->had_tokens = tokens < copy->pending ? tokens : copy->pending;
+    copy->had_windows = kept != NULL && kept->windows;
+    if (!sim_machine_copy(machine, slot, copy->pending, copy->whole,
+                          kept != NULL ? &kept->kv : NULL, &copy->slot)) {
         copy->slot = SCHED_NO_SLOT;
         copy_failed(r, slot);
         return;
     }
+    /* In layers with a window, the blocks of the window are sent with each whole copy. */
     uint32_t blocks = (copy->pending - copy->had_tokens) / block_tokens_of(r);
-    if (blocks == 0 || (blocks > SCHED_CHECKPOINT_BLOCKS_MAX && !copy->pull)) {
-        copy->partial = blocks > 0; /* The copy is made in several parts. */
-        copy_done(r, slot, copy->had_tokens);
+    bool sends_windows = copy->whole && has_windows(r);
+    bool divided = blocks > SCHED_CHECKPOINT_BLOCKS_MAX && !copy->pull && has_full_layers(r);
+    if (divided || (blocks == 0 && !sends_windows)) {
+        copy->partial = divided;
+        copy_done(r, slot, copy->had_tokens, copy->had_windows && !divided);
         return;
     }
     copy->state = RUN_COPY_PREFILL_SENT; /* RESERVED, then PREFILL. */
@@ -125,7 +147,12 @@ static void reserve_reaches(struct run *r, uint32_t slot)
 static uint64_t bytes_pending(const struct run *r, const struct run_request *q)
 {
     const struct sim_cost *cost = &r->options.hosts->hosts[q->copy.source].cost;
-    return sim_cost_kv_bytes(cost, q->copy.had_tokens, q->copy.pending, 0);
+    uint32_t block_tokens = block_tokens_of(r);
+    uint32_t window_first =
+        q->copy.whole
+            ? layer_groups_window_first(&cost->groups, block_tokens, q->copy.pending) * block_tokens
+            : q->copy.pending;
+    return sim_cost_kv_bytes(cost, q->copy.had_tokens, q->copy.pending, window_first);
 }
 
 void run_copy_step_end(struct run *r, uint32_t slot)
@@ -149,7 +176,7 @@ void run_copy_step_end(struct run *r, uint32_t slot)
     case RUN_COPY_WRITING:
         r->totals->copies += copy->pull ? 0 : 1;
         r->totals->copied_bytes += copy->pull ? 0 : bytes_pending(r, q);
-        copy_done(r, slot, copy->pending);
+        copy_done(r, slot, copy->pending, copy->whole);
         break;
     default:
         assert(false);
@@ -193,21 +220,30 @@ static void busy_read(const struct run *r, uint8_t *busy)
     }
 }
 
+static bool has_replicas(const struct run *r, uint32_t machine)
+{
+    const struct sim_cost *cost = &r->options.hosts->hosts[machine].cost;
+    for (uint32_t i = 0; i < cost->stage_count; i++)
+        if (cost->stages[i].replica_count > 1)
+            return true;
+    return false;
+}
+
 static uint32_t tokens_complete(const struct run *r, const struct run_request *q)
 {
     return sched_checkpoint_tokens(q->arrival.prompt_tokens, q->answer_tokens, block_tokens_of(r));
 }
 
-/* KV of layers with a window is not copied here. The gateway has it copied. */
+/* The KV before the window of the answer was not sent to the token machine. */
 static bool copy_is_due(const struct run *r, const struct run_request *q)
 {
     const struct run_copy *copy = &q->copy;
     if (q->state != RUN_DECODING || copy->state != RUN_COPY_NONE ||
-        r->now_s < copy->paused_until_s ||
-        r->options.hosts->hosts[q->token_machine].cost.groups.windowed != 0 ||
+        r->now_s < copy->paused_until_s || has_replicas(r, q->token_machine) ||
+        (has_windows(r) && tokens_complete(r, q) < q->prompt) ||
         q->arrival.output_tokens - q->answer_tokens <= block_tokens_of(r))
         return false;
-    return tokens_complete(r, q) > (machine_is_known(r, copy) ? copy->tokens : 0);
+    return tokens_complete(r, q) > (machine_is_known(r, copy) ? copy->resumed : 0);
 }
 
 static bool machine_choose(struct run *r, uint32_t slot)
@@ -217,7 +253,7 @@ static bool machine_choose(struct run *r, uint32_t slot)
         return true;
     uint32_t machine = sched_cluster_copy_target(r->sc, slot);
     *copy = (struct run_copy){.slot = SCHED_NO_SLOT};
-    if (machine == SCHED_NO_MACHINE)
+    if (machine == SCHED_NO_MACHINE || has_replicas(r, machine))
         return false;
     copy->machine = machine;
     copy->failures = r->hosts[machine].failures;
@@ -239,7 +275,8 @@ static void copy_begin(struct run *r, uint32_t slot, uint8_t *busy)
         return;
     uint32_t most = tokens_complete(r, q);
     uint32_t part = copy->tokens + SCHED_CHECKPOINT_BLOCKS_MAX * block_tokens_of(r);
-    copy->pending = copy->partial && part < most ? part : most;
+    copy->whole = !copy->partial || part >= most;
+    copy->pending = copy->whole ? most : part;
     copy->partial = false;
     copy->source = q->token_machine;
     copy->source_failures = r->hosts[copy->source].failures;

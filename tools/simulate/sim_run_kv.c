@@ -54,6 +54,7 @@ static double push_s(struct run *r, const struct run_request *q, const struct si
     uint32_t block_tokens = r->options.config->kv.block_tokens;
     uint32_t window_first =
         layer_groups_answer_first(&host->cost.groups, block_tokens, q->prompt) * block_tokens;
+    window_first = window_first > first ? window_first : first;
     double all_s =
         (double)sim_cost_kv_bytes(&host->cost, first, end, window_first) / link.bytes_per_s;
     double ready_s = chunk->end_s;
@@ -136,7 +137,7 @@ static struct run_kept *kept_entry(const struct run *r, struct run_request *q, u
 }
 
 void run_kv_keep(struct run *r, struct run_request *q, uint32_t machine, sched_slot slot,
-                 uint32_t tokens)
+                 uint32_t tokens, bool windows)
 {
     if (slot == SCHED_NO_SLOT || r->hosts[machine].machine == NULL ||
         !r->options.config->kv.prefix_cache)
@@ -147,24 +148,27 @@ void run_kv_keep(struct run *r, struct run_request *q, uint32_t machine, sched_s
     struct run_kept *entry = kept_entry(r, q, machine);
     if (entry->kv.tokens > 0)
         sim_machine_forget(r->hosts[entry->machine].machine, &entry->kv);
-    *entry =
-        (struct run_kept){.machine = machine, .failures = r->hosts[machine].failures, .kv = kv};
+    *entry = (struct run_kept){
+        .machine = machine, .failures = r->hosts[machine].failures, .windows = windows, .kv = kv};
 }
 
-const struct sim_kept *run_kv_kept(const struct run *r, const struct run_request *q,
+const struct run_kept *run_kv_kept(const struct run *r, const struct run_request *q,
                                    uint32_t machine)
 {
     for (uint32_t i = 0; i < RUN_KEPT_MAX; i++)
         if (q->kept[i].kv.tokens > 0 && q->kept[i].machine == machine &&
             same_life(r, machine, q->kept[i].failures))
-            return &q->kept[i].kv;
+            return &q->kept[i];
     return NULL;
 }
 
 uint32_t run_kv_kept_tokens(const struct run *r, const struct run_request *q, uint32_t machine)
 {
-    const struct sim_kept *kept = run_kv_kept(r, q, machine);
-    return kept != NULL ? sim_machine_kept_tokens(r->hosts[machine].machine, kept) : 0;
+    const struct run_kept *kept = run_kv_kept(r, q, machine);
+    bool windowed = r->options.hosts->hosts[machine].cost.groups.windowed != 0;
+    return kept != NULL && (kept->windows || !windowed)
+               ? sim_machine_kept_tokens(r->hosts[machine].machine, &kept->kv)
+               : 0;
 }
 
 void run_kv_forget(struct run *r, struct run_request *q)
@@ -194,8 +198,8 @@ static void held_update(const struct run *r, struct run_request *q)
                  computed ? q->prompt : full_blocks(r, q->computed_tokens));
     held_add(r, q, q->token_machine, full_blocks(r, q->arrived_tokens));
     const struct run_copy *copy = &q->copy;
-    if (copy->tokens > q->held.tokens && same_life(r, copy->machine, copy->failures)) {
-        held_add(r, q, copy->machine, copy->tokens);
+    if (copy->resumed > q->held.tokens && same_life(r, copy->machine, copy->failures)) {
+        held_add(r, q, copy->machine, copy->resumed);
         q->held.checkpoint = true;
     }
 }
@@ -210,18 +214,18 @@ void run_kv_lost(struct run *r, struct run_request *q)
     held_update(r, q);
     switch (q->state) {
     case RUN_PREFILLING:
-        run_kv_keep(r, q, q->prompt_machine, q->prompt_slot, q->computed_tokens);
+        run_kv_keep(r, q, q->prompt_machine, q->prompt_slot, q->computed_tokens, true);
         if (!windowed)
-            run_kv_keep(r, q, q->token_machine, q->token_slot, q->arrived_tokens);
+            run_kv_keep(r, q, q->token_machine, q->token_slot, q->arrived_tokens, true);
         break;
     case RUN_TRANSFERRING:
-        run_kv_keep(r, q, q->prompt_machine, q->prompt_slot, q->prompt);
+        run_kv_keep(r, q, q->prompt_machine, q->prompt_slot, q->prompt, true);
         if (!windowed)
-            run_kv_keep(r, q, q->token_machine, q->token_slot, q->arrived_tokens);
+            run_kv_keep(r, q, q->token_machine, q->token_slot, q->arrived_tokens, true);
         break;
     case RUN_DECODING:
         run_kv_keep(r, q, q->token_machine, q->token_slot,
-                    q->arrival.prompt_tokens + q->answer_tokens - 1);
+                    q->arrival.prompt_tokens + q->answer_tokens - 1, true);
         break;
     default:
         break;

@@ -225,8 +225,8 @@ static void machine_full(struct run *r, uint32_t host)
 
 static sim_cache_id kept_id(const struct run *r, const struct run_request *q, uint32_t machine)
 {
-    const struct sim_kept *kept = run_kv_kept(r, q, machine);
-    return kept != NULL ? kept->id : 0;
+    const struct run_kept *kept = run_kv_kept(r, q, machine);
+    return kept != NULL ? kept->kv.id : 0;
 }
 
 static void reserve_reaches(struct run *r, uint32_t slot)
@@ -289,7 +289,7 @@ static void kv_reaches(struct run *r, uint32_t slot)
     sim_machine_decode(r->hosts[q->token_machine].machine, q->token_slot, left_of(q));
     run_begin_later(r, q->token_machine);
     if (q->prompt_machine != q->token_machine)
-        run_kv_keep(r, q, q->prompt_machine, q->prompt_slot, q->prompt);
+        run_kv_keep(r, q, q->prompt_machine, q->prompt_slot, q->prompt, true);
     task_drop(r, q->prompt_machine, &q->prompt_slot);
     run_event_apply(r, &(struct sched_event){.kind = SCHED_PREFILLED, .request = slot});
 }

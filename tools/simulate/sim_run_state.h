@@ -38,6 +38,7 @@ enum run_request_state {
 struct run_kept {
     uint32_t machine;
     uint32_t failures;  /* Failures of the machine before. After another one, the KV is gone. */
+    bool windows;       /* With the blocks of layers with a window, which a prompt needs. */
     struct sim_kept kv; /* No tokens = the entry is not in use. */
 };
 
@@ -71,12 +72,15 @@ struct run_copy {
     enum run_copy_state state;
     bool chosen;              /* `machine` and `failures` are set. */
     bool partial;             /* The next copy only adds a part. */
+    bool whole;               /* The copy under way has the blocks of windows, too. */
+    bool had_windows;         /* The machine had them for had_tokens. */
     bool pull;                /* The copy under way is for RUN_PULLING. */
     uint32_t source;          /* The machine that sends the copy under way. */
     uint32_t source_failures; /* Failures of that machine when the copy began. */
     uint32_t machine;
     uint32_t failures;   /* Failures of the machine when it was chosen. */
-    uint32_t tokens;     /* Tokens whose KV the machine has. */
+    uint32_t tokens;     /* Tokens whose KV the machine has, perhaps without windows. */
+    uint32_t resumed;    /* Tokens from which the answer can be resumed there. */
     uint32_t pending;    /* Tokens that it will have after the copy under way; 0 = none. */
     uint32_t had_tokens; /* Of these, the tokens that it had before. */
     sched_slot slot;     /* Its task for the copy; SCHED_NO_SLOT = none. */
@@ -267,14 +271,14 @@ double run_kv_chunk(struct run *r, struct run_request *q, const struct sim_chunk
 /* Uses the links of two machines for KV that is ready now. Returns when it has arrived. */
 double run_kv_copy_s(struct run *r, uint32_t from, uint32_t to, uint64_t bytes);
 /* Lets the machine keep the KV of the request's first tokens. Call it before the request's task in
- * `slot` is removed. Does nothing if there is no task, if the machine is down, or without prefix
- * caches. */
+ * `slot` is removed. windows: with the blocks of layers with a window. Does nothing if there is no
+ * task, if the machine is down, or without prefix caches. */
 void run_kv_keep(struct run *r, struct run_request *q, uint32_t machine, sched_slot slot,
-                 uint32_t tokens);
+                 uint32_t tokens, bool windows);
 /* Returns what the machine has kept of the request; NULL = nothing. */
-const struct sim_kept *run_kv_kept(const struct run *r, const struct run_request *q,
+const struct run_kept *run_kv_kept(const struct run *r, const struct run_request *q,
                                    uint32_t machine);
-/* Returns the first tokens of the request whose KV the machine keeps. */
+/* Returns the first tokens of the request whose KV the machine keeps, so that a prompt can use it. */
 uint32_t run_kv_kept_tokens(const struct run *r, const struct run_request *q, uint32_t machine);
 /* Tells the machines that the request has ended. */
 void run_kv_forget(struct run *r, struct run_request *q);

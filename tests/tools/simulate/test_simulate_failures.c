@@ -292,16 +292,16 @@ static void kept_kv_is_displaced(void)
     sim_machine_grant(machine, 0);
     CHECK(sim_machine_kept_tokens(machine, &kept) == 2 * BLOCK_TOKENS);
     /* A copy leaves half of the blocks free. */
-    CHECK(!sim_machine_copy(machine, 1, BLOCK_TOKENS, NULL, &copy));
+    CHECK(!sim_machine_copy(machine, 1, BLOCK_TOKENS, true, NULL, &copy));
     sim_machine_remove(machine, slots[1]);
-    CHECK(!sim_machine_copy(machine, 1, 6 * BLOCK_TOKENS, NULL, &copy));
+    CHECK(!sim_machine_copy(machine, 1, 6 * BLOCK_TOKENS, true, NULL, &copy));
     /* What is read takes the kept blocks, and no others, and can be kept again, as the latest. */
-    CHECK(sim_machine_copy(machine, 1, 2 * BLOCK_TOKENS, &kept, &copy));
+    CHECK(sim_machine_copy(machine, 1, 2 * BLOCK_TOKENS, true, &kept, &copy));
     CHECK(sim_machine_kept_tokens(machine, &kept) == 0);
     const struct sim_kept again = sim_machine_keep(machine, copy, 2 * BLOCK_TOKENS);
     sim_machine_remove(machine, copy);
     CHECK(sim_machine_kept_tokens(machine, &again) == 2 * BLOCK_TOKENS);
-    CHECK(sim_machine_copy(machine, 1, 5 * BLOCK_TOKENS, NULL, &copy));
+    CHECK(sim_machine_copy(machine, 1, 5 * BLOCK_TOKENS, true, NULL, &copy));
     CHECK(sim_machine_kept_tokens(machine, &again) == 2 * BLOCK_TOKENS);
     sim_machine_remove(machine, copy);
     sim_machine_forget(machine, &again);

@@ -21,15 +21,16 @@ static struct sim_hosts hosts;
 static struct sim_report report;
 static struct sim_run_totals totals;
 
-/* Makes a prompt machine and a token machine. groups: JSON of the profile; "" = no windows. */
+/* Makes a prompt machine and two token machines. groups: JSON of the profile; "" = no windows. */
 static void hosts_make(const char *groups)
 {
     static char text[sizeof(profile_example) + 256];
     static const char machines[] =
-        "{\"pools\": {\"prompt\": [\"p\"], \"token\": [\"t\"]}, \"kv\": {\"transfer\": "
+        "{\"pools\": {\"prompt\": [\"p\"], \"token\": [\"t\", \"u\"]}, \"kv\": {\"transfer\": "
         "\"one-piece\"}, \"scheduler\": {\"growth_tokens\": 1}, \"machines\": {"
         "\"p\": {\"threads\": 2, \"kv_memory\": \"16MiB\"}, "
-        "\"t\": {\"threads\": 2, \"kv_memory\": \"16MiB\"}}}";
+        "\"t\": {\"threads\": 2, \"kv_memory\": \"16MiB\"}, "
+        "\"u\": {\"threads\": 2, \"kv_memory\": \"16MiB\"}}}";
     struct error error = {""};
     const char *at = strstr(profile_example, "\"tied\": true");
     int bytes = snprintf(text, sizeof(text), "%.*s%s%s", (int)(at - profile_example),
@@ -46,7 +47,7 @@ static void hosts_make(const char *groups)
 
 #define WINDOWS "\"layer_groups\": {\"count\": 3, \"windowed\": [0, 1], \"window_tokens\": 32}, "
 
-static double transfer_s(uint32_t prompt_tokens)
+static void request_run(uint32_t prompt_tokens, uint32_t output_tokens, const struct sim_kill *kill)
 {
     static char path[] = "/tmp/test_simulate_windows.XXXXXX";
     struct error error = {""};
@@ -54,16 +55,27 @@ static double transfer_s(uint32_t prompt_tokens)
     int fd = mkstemp(path);
     FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
     CHECK(file != NULL);
-    fprintf(file, "arrival_timestamp,prompt_size,token_size\n0,%u,3\n", prompt_tokens);
+    fprintf(file, "arrival_timestamp,prompt_size,token_size\n0,%u,%u\n", prompt_tokens,
+            output_tokens);
     CHECK(fclose(file) == 0);
-    const struct sim_run_options options = {.hosts = &hosts, .config = &config};
+    const struct sim_run_options options = {.hosts = &hosts,
+                                            .config = &config,
+                                            .repair_s = 1000,
+                                            .kills = kill,
+                                            .kill_count = kill != NULL};
     CHECK(sim_trace_open(&trace, path, false, 0, &error) == ST_OK);
     CHECK(sim_report_open(&report, NULL, false, &error) == ST_OK);
     CHECKF(sim_run(&options, &trace, &report, &totals, &error) == ST_OK, "%s", error.text);
     sim_trace_close(&trace);
     CHECK(remove(path) == 0);
     memcpy(path + sizeof(path) - 7, "XXXXXX", 6);
-    CHECK(report.outcomes[SIM_DONE] == 1 && report.transfer.count == 1);
+    CHECK(report.outcomes[SIM_DONE] == 1);
+}
+
+static double transfer_s(uint32_t prompt_tokens)
+{
+    request_run(prompt_tokens, 3, NULL);
+    CHECK(report.transfer.count == 1);
     return report.transfer.most;
 }
 
@@ -128,9 +140,34 @@ static void memory(void)
     CHECKF(hosts.context_tokens == (blocks - 2 * chunk) * BLOCK_TOKENS, "%u", hosts.context_tokens);
 }
 
+/* A checkpoint has the KV of new blocks in the full layer, and each time that of the window, two blocks,
+ * in the others. The prompt machine has kept the prompt's full blocks. */
+static void checkpoints(void)
+{
+    const struct sim_kill kill = {.at_s = 0.3, .machine = 1};
+    hosts_make(WINDOWS);
+    snprintf(config.kv.checkpoint, sizeof(config.kv.checkpoint), "idle");
+    request_run(100, 2000, NULL);
+    CHECK(totals.copies > 3);
+    uint64_t window_bytes = totals.copies * 2 * 32 * LAYER_BYTES;
+    CHECK(totals.copied_bytes > window_bytes);
+    uint64_t tokens = (totals.copied_bytes - window_bytes) / LAYER_BYTES;
+    CHECKF((totals.copied_bytes - window_bytes) % LAYER_BYTES == 0 && tokens % BLOCK_TOKENS == 0 &&
+               tokens > 1000 && tokens <= 2100 - 96,
+           "%u copies, %u tokens", (unsigned)totals.copies, (unsigned)tokens);
+    request_run(100, 2000, &kill);
+    CHECKF(report.affected == 1 && report.checkpoint_tokens > 500 && report.recomputed_tokens < 300,
+           "%u tokens computed again, %u in the checkpoint", (unsigned)report.recomputed_tokens,
+           (unsigned)report.checkpoint_tokens);
+    snprintf(config.kv.checkpoint, sizeof(config.kv.checkpoint), "off");
+    request_run(100, 2000, &kill);
+    CHECK(report.recomputed_tokens > 800 && report.reused_tokens == 96);
+}
+
 int main(void)
 {
     bytes_sent();
+    checkpoints();
     memory();
     sim_hosts_done(&hosts);
     return 0;
