@@ -1,19 +1,12 @@
 /* gateway_checkpoints: see the header. */
 #include "server/gateway/checkpoints.h"
 
+#include "scheduler/checkpoint.h"
 #include "server/gateway/internal.h"
 #include "server/gateway/request_messages.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* Interval of the checks for answers that have grown. */
-#define CHECK_US 20000
-/* Pause after a copy that a machine refused, for example because its memory is short. */
-#define PAUSE_US 500000
-/* Most blocks that one copy sends, so that no machine writes for long at a time. In layers with a
- * window, the blocks of the window are not divided: they make sense together only. */
-#define COPY_BLOCKS_MAX 16
 
 static uint32_t block_tokens_of(const struct gateway *g, const struct gateway_request *r)
 {
@@ -144,7 +137,7 @@ static void copy_give_up(struct gateway *g, struct gateway_request *r)
     struct gateway_checkpoint *c = &r->checkpoint;
     c->pending = 0;
     c->writing = false;
-    c->paused_until_us = gateway_now(g) + PAUSE_US;
+    c->paused_until_us = gateway_now(g) + SCHED_CHECKPOINT_PAUSE_US;
     if (is_pull(r))
         pull_end(g, r);
 }
@@ -183,7 +176,7 @@ static void reserved_take(struct gateway *g, struct gateway_request *r,
     uint32_t left = spans - reserved->held_span_count;
     if (is_pull(r) || has_only_windows(g, r))
         left = 0; /* It is not divided. */
-    if (reserved->block_count > 0 && left <= COPY_BLOCKS_MAX) {
+    if (reserved->block_count > 0 && left <= SCHED_CHECKPOINT_BLOCKS_MAX) {
         c->writing = true;
         copy_send(g, r, reserved);
         return;
@@ -251,11 +244,9 @@ static bool mode_is(const struct gateway *g, const char *mode)
     return strcmp(g->options.config->kv.checkpoint, mode) == 0;
 }
 
-/* Tokens in full blocks whose KV the token machine has: that of all tokens except the last. */
 static uint32_t tokens_complete(const struct gateway *g, const struct gateway_request *r)
 {
-    uint32_t block_tokens = block_tokens_of(g, r);
-    return (r->prompt_count + r->delivered - 1) / block_tokens * block_tokens;
+    return sched_checkpoint_tokens(r->prompt_count, r->delivered, block_tokens_of(g, r));
 }
 
 /* Machines whose links are in use, by index. */
@@ -332,12 +323,12 @@ static void copy_begin(struct gateway *g, struct gateway_request *r, struct busy
     struct gateway_checkpoint *c = &r->checkpoint;
     uint32_t most = tokens_complete(g, r);
     if (!machine_choose(g, r)) {
-        c->paused_until_us = now_us + PAUSE_US;
+        c->paused_until_us = now_us + SCHED_CHECKPOINT_PAUSE_US;
         return;
     }
     if (mode_is(g, "idle") && link_is_busy(busy, r->token_machine, c->machine))
         return;
-    uint32_t part = c->tokens + COPY_BLOCKS_MAX * block_tokens_of(g, r);
+    uint32_t part = c->tokens + SCHED_CHECKPOINT_BLOCKS_MAX * block_tokens_of(g, r);
     c->source = r->token_machine;
     c->whole = !c->partial || part >= most;
     c->pending = c->whole ? most : part;
@@ -412,6 +403,6 @@ int64_t gateway_checkpoint_turn(struct gateway *g, int64_t now_us)
         if (gateway_request_version(g, r)->kv.prefix_cache && copy_is_due(g, r, now_us))
             copy_begin(g, r, &busy, now_us);
     }
-    g->checkpoint_at_us = any ? now_us + CHECK_US : 0;
+    g->checkpoint_at_us = any ? now_us + SCHED_CHECKPOINT_CHECK_US : 0;
     return any ? g->checkpoint_at_us : INT64_MAX;
 }

@@ -60,8 +60,8 @@ double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t re
 /* Returns the slowdown of the batch when other machines compute on every other core: at least 1; 1
  * if it was not measured. */
 double sim_cost_busy_slowdown(const struct sim_cost *cost, const struct sim_work *work);
-/* Returns the bytes of the KV of the tokens [first, end) in layers without a window, and of the tokens
- * [window_first, end) in the others. */
+/* Returns the bytes of the KV of the tokens [first, end) in layers without a window, and of the
+ * tokens [window_first, end) in the others. */
 uint64_t sim_cost_kv_bytes(const struct sim_cost *cost, uint32_t first, uint32_t end,
                            uint32_t window_first);
 /* Returns the seconds until the next stage has the activations. */

@@ -108,14 +108,15 @@ struct sim_kept {
 /* Call it before sim_machine_remove for a task that has blocks: lets the machine keep the KV of the
  * request's first `tokens` tokens. No tokens are kept if the task has no blocks. */
 struct sim_kept sim_machine_keep(struct sim_machine *m, sched_slot slot, uint32_t tokens);
-/* Returns how many of the tokens are still there. With windows, none is of use when the last block is
- * gone. */
+/* Returns how many of the tokens are still there. With windows, none is of use when the last block
+ * is gone. */
 uint32_t sim_machine_kept_tokens(const struct sim_machine *m, const struct sim_kept *kept);
 /* Tells the machine that the request will not come back. */
 void sim_machine_forget(struct sim_machine *m, const struct sim_kept *kept);
-/* Takes the blocks for a copy of `tokens` tokens of KV; windows: also those of layers with a window. The machine has `kept` of them already, NULL
- * = none. sim_machine_remove frees the blocks. Returns false, with nothing changed, if the machine
- * refuses copies now (sched_memory_copy_grant), or if its table is full. */
+/* Takes the blocks for a copy of `tokens` tokens of KV. windows: also those of layers with a window.
+ * The machine has `kept` of the tokens already; NULL = none. sim_machine_remove frees the blocks.
+ * Returns false, with nothing changed, if the machine refuses copies now (sched_memory_copy_grant),
+ * or if its table is full. */
 bool sim_machine_copy(struct sim_machine *m, uint32_t request, uint32_t tokens, bool windows,
                       const struct sim_kept *kept, sched_slot *slot_out);
 

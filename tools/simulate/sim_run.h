@@ -1,10 +1,10 @@
 /* sim_run: simulates a cluster as it would serve: the gateway's scheduler (sched_cluster) with the
  * options of a gateway, machines with the machine-level scheduler (sim_machine.h), KV that is sent
  * layer by layer over links that transfers share, machines that fail, and machines that change
- * their pool, and checkpoints of answers. `cleave simulate` (simulate_trace.c) calls it on the main thread, `cleave plan`
- * (profile.c) on any worker thread: a run owns all its state and uses virtual time only. Not
- * simulated: HTTP and text, prefixes that requests share, API keys (no request has a key), several
- * gateways. */
+ * their pool, and checkpoints of answers. `cleave simulate` (simulate_trace.c) calls it on the main
+ * thread, `cleave plan` (profile.c) on any worker thread: a run owns all its state and uses virtual
+ * time only. Not simulated: HTTP and text, prefixes that requests share, API keys (no request has a
+ * key), several gateways. */
 #ifndef TOOLS_SIMULATE_SIM_RUN_H
 #define TOOLS_SIMULATE_SIM_RUN_H
 
