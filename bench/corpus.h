@@ -1,7 +1,7 @@
 /* corpus: the texts that bench-tokenizer (tokenizer.c) measures with: the contents of files, or
- * generated text. The same seed gives the same text on every computer. bench-tokenizer calls it on
- * its main thread; the functions have no state. A struct corpus owns its text. It does not
- * tokenize, and corpus_read does not check that a file is UTF-8. */
+ * generated text. The same seed gives the same text on every computer. The functions have no state:
+ * any thread. A struct corpus owns its text. It does not tokenize, and corpus_read does not check
+ * that a file is UTF-8. */
 #ifndef BENCH_CORPUS_H
 #define BENCH_CORPUS_H
 

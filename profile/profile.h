@@ -1,9 +1,8 @@
 /* profile: the measured times of a model on the devices and links of a cluster, as a struct and as
  * a JSON file (docs/profile.md), and estimates for sizes that were not measured. `cleave profile`
- * writes profiles. `cleave partition`, `plan` and `simulate`, and the processes of a machine with
- * stages (machine/executor/stage_costs.c) read them. It measures nothing (tools/profile/ does), and
- * does not decide how layers are split. A loaded profile does not change: any thread may read it.
- * Times are in microseconds. */
+ * writes profiles; the commands that plan or simulate and the processes of a machine with stages
+ * read them. It measures nothing (tools/profile/ does), and does not decide how layers are split. A
+ * loaded profile does not change: any thread may read it. Times are in microseconds. */
 #ifndef PROFILE_PROFILE_H
 #define PROFILE_PROFILE_H
 

@@ -1,9 +1,9 @@
 /* engine: owns the thread that computes a batch: forward pass, vocabulary projection, sampling. One
  * other thread makes every call, and gives the engine one job at a time: the event loop thread of a
- * machine or of a stage process, or a thread that measures (`cleave profile`, bench-engine). The
- * engine knows no requests: rows, block tables and sampling rules go in, tokens come out. From
- * engine_start until engine_poll reports the end of the job, the engine uses the job and the memory
- * that the job points to; nothing is copied. If the device fails, the engine ends the process. */
+ * machine or of a stage process, or a thread of `cleave profile`. The engine knows no requests:
+ * rows, block tables and sampling rules go in, tokens come out. From engine_start until engine_poll
+ * reports the end of the job, the engine uses the job and the memory that the job points to;
+ * nothing is copied. If the device fails, the engine ends the process. */
 #ifndef MACHINE_EXECUTOR_ENGINE_H
 #define MACHINE_EXECUTOR_ENGINE_H
 

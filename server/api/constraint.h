@@ -1,8 +1,7 @@
 /* api_constraint: converts the fields of a body that constrain the answer (response_format,
  * structured_outputs, guided_json and others) to one text in the form of model/grammar/grammar.h.
- * server/api/request.c calls the parser for every body, on a text thread. It has no state, so any
- * thread may call it. It does not compile the text: server/http/completion_input.c does, to check
- * it. */
+ * The parser has no state: any thread may call it. It does not compile the text: server/http/ does,
+ * to check it. */
 #ifndef SERVER_API_CONSTRAINT_H
 #define SERVER_API_CONSTRAINT_H
 

@@ -1,8 +1,7 @@
 /* api_encode: converts the texts of requests to tokens. The config's key
  * server/control_tokens_in_text decides whether control tokens that are spelled out in a text, such
- * as <|im_start|>, are recognised or are ordinary text. server/http/completion_input.c and
- * server/api/tokenize.c call it on the text threads. Any thread; no state. It does not
- * detokenise. */
+ * as <|im_start|>, are recognised or are ordinary text. Texts are encoded on the text threads. Any
+ * thread; no state. It does not detokenise. */
 #ifndef SERVER_API_ENCODE_H
 #define SERVER_API_ENCODE_H
 

@@ -161,7 +161,7 @@ static bool convert_choice(struct form *form)
     if (strcmp(type, "tool") != 0)
         return form_type_wrong(form, "tool_choice", choice, "auto, any, tool or none");
     return form_field_string(form, choice, "tool_choice", "name", &name) &&
-           form_tool_name(form, name);
+           form_tool_choice_set(form, name);
 }
 
 /* ---- the other fields ---- */

@@ -139,7 +139,7 @@ static bool convert_choice(struct form *form)
     if (strcmp(form_type(choice), "function") != 0)
         return form_type_wrong(form, "tool_choice", choice, "\"function\"");
     return form_field_string(form, choice, "tool_choice", "name", &name) &&
-           form_tool_name(form, name);
+           form_tool_choice_set(form, name);
 }
 
 /* ---- the other fields ---- */

@@ -206,7 +206,7 @@ bool form_tools_convert(struct form *form, const char *type, bool type_optional,
     return true;
 }
 
-bool form_tool_name(struct form *form, json_t *name)
+bool form_tool_choice_set(struct form *form, json_t *name)
 {
     return form_member_set(
         form, form->chat, "tool_choice",

@@ -56,8 +56,8 @@ bool form_result_add(struct form *form, json_t *id, json_t *content, const char 
  * arguments. */
 bool form_tools_convert(struct form *form, const char *type, bool type_optional,
                         const char *schema);
-/* Sets the chat's tool_choice to one function. */
-bool form_tool_name(struct form *form, json_t *name);
+/* Sets the chat's tool_choice to the function with this name. */
+bool form_tool_choice_set(struct form *form, json_t *name);
 /* Sets the chat's response_format to a JSON schema. */
 bool form_schema_set(struct form *form, json_t *schema);
 /* Sets a variable of the chat template, unless the body has it in chat_template_kwargs. */

@@ -1,8 +1,8 @@
 /* api_request: parses the body of a request (JSON text) of any kind (kind.h) into a checked struct,
- * or returns one clear error. server/http/completion_input.c calls api_request_parse on a text
- * thread, and owns the result. Any thread; no state. A fuzz test covers it. Null and unknown fields
- * are accepted; fields that cleave knows but does not implement are refused
- * (server/api/known_fields.h). It neither tokenises nor submits anything.
+ * or returns one clear error. api_request_parse runs on a text thread; the caller owns the result.
+ * Any thread; no state. A fuzz test covers it. Null and unknown fields are accepted; fields that
+ * cleave knows but does not implement are refused (server/api/known_fields.h). It neither tokenises
+ * nor submits anything.
  *
  * The struct has copies of all values except the conversation of a chat: it holds references to
  * that part of the JSON tree until api_request_input_free. The rest of the tree, which can take 70
@@ -59,7 +59,7 @@ struct api_request {
     struct api_tools tools; /* Which tools of `chat` the answer may call. */
 
     int64_t max_tokens; /* -1 = not given. */
-    /* output_tokens_max is not set, and `ends` has only the ids of stop_token_ids. */
+    /* output_tokens_max is not set, and end_tokens has only the ids of stop_token_ids. */
     struct sampling sampling;
     bool ignore_eos;   /* The model's end tokens do not end the answer; stop_token_ids still do. */
     uint32_t defaults; /* Bits of enum api_default: fields that the body does not have. */
@@ -105,12 +105,12 @@ void api_request_input_free(struct api_request *request);
 /* Checks that ignore_eos and min_tokens do not contradict the constraint. */
 bool api_request_constraint_check(const struct api_request *request, struct api_error *error);
 
-/* Reads a JSON object of at most LIMIT_JSON_VALUES values. tokenize.c calls it too. Returns NULL,
- * with *error filled, on failure. */
+/* Parses a body, which must be a JSON object within LIMIT_JSON_VALUES and LIMIT_JSON_CONTAINERS.
+ * The caller releases the new reference. Returns NULL, with *error filled, on failure. */
 json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error);
 /* Checks the conversation of a chat or /tokenize body (`messages`, the tools and the fields of the
- * chat template), and stores references to its values in *out. The caller frees out and
- * tools->names, also after an error. */
+ * chat template), and stores references to its values in *out. The caller calls api_chat_done and
+ * frees tools->packed_names, also after an error. */
 bool api_chat_parse(json_t *root, struct chat_request *out, struct api_tools *tools,
                     struct api_error *error);
 void api_chat_done(struct chat_request *chat);

@@ -1,9 +1,9 @@
 /* stop_strings: finds the first of a request's stop strings in a text that arrives in pieces, and
- * holds back only the bytes that could begin a stop string. server/http/completion.c has one
- * stop_matcher for each choice, on the gateway's event loop thread. There is no other state. It
- * does not end requests (its caller does). Input pieces are whole UTF-8 characters. The output
- * consists of whole characters too: a stop string is valid UTF-8, so the bytes that are held back
- * begin at the start of a character. */
+ * holds back only the bytes that could begin a stop string. Each choice of a completion has one
+ * stop_matcher, on the gateway's event loop thread. There is no other state. It does not end
+ * requests (its caller does). Input pieces are whole UTF-8 characters. The output consists of whole
+ * characters too: a stop string is valid UTF-8, so the bytes that are held back begin at the start
+ * of a character. */
 #ifndef SERVER_API_STOP_STRINGS_H
 #define SERVER_API_STOP_STRINGS_H
 

@@ -1,7 +1,7 @@
 /* api_tools: parses the fields of a chat about tools: `tools`, `tool_choice`,
- * `parallel_tool_calls`, and calls in the messages. server/api/chat.c calls the parsers for every
- * chat, on the text threads. Any thread; no state. It runs no tools, and does not find calls in
- * answers (model/answer/ does). */
+ * `parallel_tool_calls`, and calls in the messages. The parsers run for every chat, on the text
+ * threads. Any thread; no state. It runs no tools, and does not find calls in answers
+ * (model/answer/ does). */
 #ifndef SERVER_API_TOOLS_H
 #define SERVER_API_TOOLS_H
 
@@ -29,7 +29,7 @@ struct api_tools {
 /* Checks `tools`, `tool_choice` and `parallel_tool_calls`. *tools_out is a new reference to the
  * list that the chat template gets; NULL = none, also for the choice "none". Returns false with a
  * 400 that names the field (503 if memory runs out); nothing is then stored. The caller frees
- * out->names. */
+ * out->packed_names. */
 bool api_tools_parse(json_t *root, struct api_tools *out, json_t **tools_out,
                      struct api_error *error);
 /* Checks the calls of an assistant's message. `place` names the message in errors. */

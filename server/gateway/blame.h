@@ -1,8 +1,7 @@
 /* gateway_blame: decides which requests are the likely cause of lost machines. It counts the losses
  * of each request (struct request_blame) and decides when the request must not be tried again.
- * requests.c makes every call except blame_is_suspect, which state.c calls, too; all on the
- * gateway's event loop thread. It knows no machines and changes no states of requests: requests.c
- * does.
+ * Every call is made on the gateway's event loop thread. It knows no machines and changes no states
+ * of requests: requests.c does.
  *
  * A local machine that *crashes* (child_crashed, host/child.h) leaves the ids of the requests in
  * its running batches (host/batch_record.h). Each of them becomes a *suspect*. Only one suspect

@@ -7,8 +7,8 @@
  *                                                            ── PREFILLED ──► gateway
  *
  * Each copy covers all full blocks of prompt and answer; blocks that the second machine has are not
- * sent again. There they are part of the prefix cache: any request that needs memory takes them. A
- * copy has a generation of its own, with the bit CHECKPOINT_GENERATION. */
+ * sent again. On the second machine the blocks are part of the prefix cache: a request that needs
+ * memory may take them. A copy has a generation of its own, with the bit CHECKPOINT_GENERATION. */
 #ifndef SERVER_GATEWAY_CHECKPOINTS_H
 #define SERVER_GATEWAY_CHECKPOINTS_H
 

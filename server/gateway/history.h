@@ -14,7 +14,7 @@ struct history;
 
 /* How a request has ended. */
 enum history_end {
-    HISTORY_OPEN,    /* It has not. */
+    HISTORY_OPEN,    /* The request has not ended. */
     HISTORY_DONE,    /* Everything was generated. */
     HISTORY_STOPPED, /* A stop string was found. */
     HISTORY_LEFT,    /* The client has gone. */
@@ -23,7 +23,7 @@ enum history_end {
     HISTORY_END_COUNT
 };
 
-/* Returns how a request has ended whose client gets this end. */
+/* Converts the end that the request's client gets. */
 static inline enum history_end history_end_of(enum gateway_end end)
 {
     return end == GATEWAY_DONE      ? HISTORY_DONE
@@ -39,7 +39,7 @@ void history_close(struct history *h); /* NULL is fine. */
 
 /* Adds a request that was submitted; it may end at once. Returns its number, for r->history_number. */
 uint64_t history_begin(struct history *h, const struct gateway_request *r,
-                   const struct gateway_submit *submit, int64_t now_us);
+                       const struct gateway_submit *submit, int64_t now_us);
 /* Adds an event to the request's life. Of many, the first and the latest are kept. */
 void history_event(struct history *h, const struct gateway_request *r,
                    const struct gateway_event *event);
@@ -53,8 +53,8 @@ struct history_query {
      * machine); NULL = all. */
     const char *id;
     uint32_t count;        /* Most requests. */
-    bool events;           /* With their events. */
-    const char *separator; /* Between two requests. */
+    bool events;           /* The events of each request are written, too. */
+    const char *separator; /* Text between two requests. */
 };
 
 /* Appends JSON objects, that of the latest request first, at most 4,096. */

@@ -50,7 +50,7 @@ struct gateway {
     struct gateway_version versions[GATEWAY_VERSIONS];
     struct gateway_version *current; /* Version of new requests. */
     struct event_log *event_log;     /* NULL = none. */
-    struct line_ring *event_ring;   /* The latest events that changed something. */
+    struct line_ring *event_ring;    /* The latest events that changed something. */
     struct history *history;         /* The latest requests. */
     struct text event_line;          /* The line of the event log that is being written. */
     bool events_warned;              /* The log was warned about lost lines. */
@@ -175,8 +175,9 @@ void gateway_machine_links_forget(struct gateway *g, const struct fleet_machine 
 
 /* ---- events.c ---- */
 
-/* These functions add lines to the event log (events/event_text.h), if there is one, and
- * gateway_event* also to the ring of the latest events. event NULL = the actions are further actions of the previous event. */
+/* These functions add lines to the event log (events/event_text.h), if there is one. Lines that say
+ * what happened to requests and machines go to the ring of the latest events, too. event NULL = the
+ * actions are further actions of the previous event. */
 void gateway_event(struct gateway *g, const struct gateway_version *version, int64_t now_us,
                    const struct sched_event *event, const struct sched_actions *actions);
 void gateway_event_configure(struct gateway *g, const struct gateway_version *version,

@@ -1,6 +1,6 @@
-/* gateway_request_held: which machine keeps most of a request's KV when a generation is lost (struct
- * gateway_held). requests.c calls it on the gateway's event loop thread. No state. The machines'
- * prefix caches decide what is really found. */
+/* gateway_request_held: which machine keeps most of a request's KV when a generation is lost
+ * (struct gateway_held). It runs on the gateway's event loop thread. No state. The machines' prefix
+ * caches decide what is really found. */
 #ifndef SERVER_GATEWAY_REQUEST_HELD_H
 #define SERVER_GATEWAY_REQUEST_HELD_H
 

@@ -36,7 +36,7 @@ struct requests_options {
     struct metrics *metrics;
     struct connections *connections;
     struct history *history; /* NULL = none. */
-    uint32_t id_tag; /* Upper 32 bits of all ids; different for each gateway. */
+    uint32_t id_tag;         /* Upper 32 bits of all ids; different for each gateway. */
     struct requests_events events;
     void *self; /* First argument of the events. */
 };
@@ -95,7 +95,8 @@ void requests_lose(struct requests *q, struct gateway_request *r, const struct f
 void requests_machine_down(struct requests *q, const struct fleet_machine *m);
 /* Handles a crash (blame.h) of a machine, which says that it computed these requests. Ids of
  * requests that were not sent to the machine in their present or previous generation are ignored.
- * Requires that the machine's connection has ended. how: text for the log and the clients. crashes_max: see blame_crash_add. */
+ * Requires that the machine's connection has ended. how: text for the log and the clients.
+ * crashes_max: see blame_crash_add. */
 void requests_crash_handle(struct requests *q, const struct fleet_machine *m, const uint64_t *ids,
                            uint32_t count, uint32_t crashes_max, const char *how);
 /* Moves the request to another token machine; its present token machine computes the rest of the

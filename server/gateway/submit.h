@@ -79,14 +79,14 @@ struct gateway_event {
 struct gateway_summary {
     uint64_t id;          /* The request's id in messages to machines and in their logs. */
     uint32_t resumed;     /* Times that it was scheduled again. */
-    uint32_t preemptions; /* Of these, because of memory. */
-    char prompt_machine[LIMIT_NAME_BYTES]; /* Of the latest generation; empty = never routed. */
+    uint32_t preemptions; /* Times that a machine preempted it. */
+    char prompt_machine[LIMIT_NAME_BYTES]; /* In the latest generation; empty = never routed. */
     char token_machine[LIMIT_NAME_BYTES];  /* Empty = none was needed, or never routed. */
     int64_t first_us; /* When the first token was delivered, by the gateway's clock; -1 = never. */
     /* The parts of the time from its arrival to its end, which follow one another. */
-    int64_t queue_us;   /* Until the prompt's first batch, without `reserve_us`. */
-    int64_t reserve_us; /* Wait for KV memory of the token machine. */
-    int64_t prompt_us;  /* From the prompt's first batch until the first token. */
+    int64_t queue_us;    /* Until the prompt's first batch, without `reserve_us`. */
+    int64_t reserve_us;  /* Wait for KV memory of the token machine. */
+    int64_t prompt_us;   /* From the prompt's first batch until the first token. */
     int64_t transfer_us; /* From the first token until all KV was at the token machine. */
     int64_t resume_us;   /* From losses of machines or memory until the next token. */
     int64_t decode_us;   /* The rest, until the latest token. */
@@ -117,7 +117,7 @@ struct gateway_client {
 struct gateway_submit {
     /* Version whose tokenizer made the prompt, or GATEWAY_CURRENT. */
     uint32_t version;
-    const char *client_id;  /* The client's id of the request, for logs; copied. NULL = none. */
+    const char *client_id; /* The client's id of the request, for logs; copied. NULL = none. */
     /* For the history of requests; copied. NULL = unknown. */
     const char *answer_id;
     const char *key_name;

@@ -1,7 +1,6 @@
 /* gateway_table: the gateway's table of open requests: slots, ids, the states of the requests, and
- * for each state the list of its requests. requests.c owns the table, decides when a state changes,
- * and makes all calls except request_slot, which other files of server/gateway/ call too. All calls
- * are made on the gateway's event loop thread. The table sends no messages. */
+ * for each state the list of its requests. requests.c owns the table and decides when a state
+ * changes. All calls are made on the gateway's event loop thread. The table sends no messages. */
 #ifndef SERVER_GATEWAY_TABLE_H
 #define SERVER_GATEWAY_TABLE_H
 
@@ -131,8 +130,8 @@ struct gateway_request {
     struct gateway_summary summary;
     int64_t resuming_us; /* When its answer lost its machines; 0 = it runs. */
     int64_t first_us;    /* When the first token was delivered; -1 = not yet. */
-    int64_t last_us;    /* When the latest token was delivered. */
-    uint8_t finish;     /* enum message_finish of the latest token. */
+    int64_t last_us;     /* When the latest token was delivered. */
+    uint8_t finish;      /* enum message_finish of the latest token. */
 
     /* Neighbours in the list of the requests in the same state. */
     struct gateway_request *list_previous;

@@ -1,9 +1,8 @@
 /* partition_cluster: the devices over which a model's layers may be split: kinds of devices, kinds
  * of hosts, the number of hosts of each kind, and the links. It is read from a cluster file
- * (docs/partitioning.md), from a hardware file, or taken from the profile. `cleave partition`
- * (main.c), `cleave simulate` (sim_host.c) and `cleave plan` (splits.c) call it, each on its main
- * thread; a cluster does not change afterwards. The devices belong to a profile, which must outlive
- * the cluster. This part computes no times: cost.h does. */
+ * (docs/partitioning.md), from a hardware file, or taken from the profile. A command reads it on
+ * its main thread; a cluster does not change afterwards. The devices belong to a profile, which
+ * must outlive the cluster. This part computes no times: cost.h does. */
 #ifndef TOOLS_PARTITION_CLUSTER_H
 #define TOOLS_PARTITION_CLUSTER_H
 

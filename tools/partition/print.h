@@ -1,7 +1,5 @@
 /* partition_print: writes a plan of the partitioner as a text picture, as JSON, or as the stages of
- * a config. `cleave partition` (main.c) and `cleave plan` (print.c, config.c) call it on the main
- * thread, and machine_split.c asks there for the wanted KV blocks. The functions have no state.
- * They solve nothing and write no files. */
+ * a config. The functions have no state: any thread. They solve nothing and write no files. */
 #ifndef TOOLS_PARTITION_PRINT_H
 #define TOOLS_PARTITION_PRINT_H
 

@@ -18,7 +18,8 @@ struct profile_device_options {
     const char *device;      /* Device as in a config, such as "cpu" or "cuda:0". */
     const char *host;        /* Name of this host in the profile. */
     uint32_t threads;        /* Threads of the device. */
-    /* If above 0, measures again while this many other devices of this kind are busy. */
+    /* Number of other devices of this kind that are busy in a second measurement; 0 = no second
+     * measurement. */
     uint32_t busy_devices;
     double seconds; /* Time to use, unless the smallest number of rounds takes longer. */
     bool quick;     /* Few points, and one round is enough; for trials. */
@@ -26,10 +27,10 @@ struct profile_device_options {
     void *self; /* First argument of `progress`. */
 };
 
-/* Adds the device to p->devices: measured alone and, if options->beside > 0, once more beside busy
- * devices. Fills p->model if p has no device yet. Both variants are measured in turn at each point,
- * so a slow period affects both. ST_TOO_LARGE: the profile is full. ST_INVALID: the profile has
- * this device already. Returns also the errors of the model, the device and the processes. */
+/* Adds the device to p->devices: measured alone and, if options->busy_devices > 0, once more beside
+ * busy devices. Fills p->model if p has no device yet. Both variants are measured in turn at each
+ * point, so a slow period affects both. ST_TOO_LARGE: the profile is full. ST_INVALID: the profile
+ * has this device already. Returns also the errors of the model, the device and the processes. */
 enum status profile_device_measure(const struct profile_device_options *options, struct profile *p,
                                    struct error *error);
 

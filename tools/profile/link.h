@@ -11,9 +11,10 @@
 #include <stdio.h>
 
 struct profile_link_options {
-    const char *host;               /* Name of this host in the profile. */
-    const char *ucx_tls;            /* UCX_TLS for the link to another host; NULL = UCX chooses. */
-    const struct secret_keys *keys; /* With a common key at both ends; NULL = none. */
+    const char *host;    /* Name of this host in the profile. */
+    const char *ucx_tls; /* transport_options.ucx_tls for the link to another host. */
+    /* Keys of the link; both ends need a common key. NULL = none. */
+    const struct secret_keys *keys;
     /* GPU from whose memory and into whose memory KV is written; NULL = the host's memory. */
     const char *device;
     bool quick;     /* A smaller region and fewer samples. */

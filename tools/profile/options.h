@@ -22,7 +22,7 @@ struct profile_options {
     /* Devices of the same kind to keep busy in a second measurement; 0 = no second measurement. */
     uint64_t busy_devices;
     struct option_texts peers; /* Addresses of links to other hosts. */
-    const char *serve_link;    /* Serve the other end of links on this address; NULL = measure. */
+    const char *serve_link;    /* Address on which to serve as the other end; NULL = measure. */
     const char *key_file;      /* Key for links to other hosts; NULL = none. */
     const char *ucx_tls;       /* UCX_TLS for links to other hosts; NULL = UCX chooses. */
     double seconds;            /* Time of all measurements together. */

@@ -1,7 +1,7 @@
 /* profile_points: the points at which a device is measured, their samples, and the results:
  * medians, spreads, and grids that never decrease. plan.c chooses the points, points.c computes the
- * results. device.c calls both on its one thread. This part does not access any device and reads no
- * clock: device.c fills the samples. */
+ * results. The measuring thread (device.c) calls both. This part does not access any device and
+ * reads no clock: device.c fills the samples. */
 #ifndef TOOLS_PROFILE_POINTS_H
 #define TOOLS_PROFILE_POINTS_H
 

@@ -2,8 +2,8 @@
  * operation knows only its device, so the stamps are in one global variable: one device is profiled
  * at a time in a process. A device with its own memory works from a queue and reports when it
  * reaches a stamp. step.c calls the functions on its one thread and turns the stamps into times;
- * the operations run on the engine's threads. This part computes nothing of a model: each operation
- * calls the backend's own. */
+ * the operations run on the threads of the engine and of the device. This part computes nothing of
+ * a model: each operation calls the backend's own. */
 #ifndef TOOLS_PROFILE_STAMPS_H
 #define TOOLS_PROFILE_STAMPS_H
 
@@ -60,8 +60,8 @@ struct profile_timed {
 
 extern struct profile_timed profile_timed;
 
-/* Makes profile_timed.ops and .steps from .base, and sets .waits, .device and .unwatched. `c` is a
- * device of .base. Requires that the other fields are 0. */
+/* Makes profile_timed.ops and .steps from .base, and sets .is_wait_backend, .has_own_memory and
+ * .no_inner_stamps. `c` is a device of .base. Requires that the other fields are 0. */
 void profile_stamps_set(struct compute *c);
 void profile_stamp_add(void); /* Adds a stamp with the current time. */
 

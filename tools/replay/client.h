@@ -1,8 +1,7 @@
 /* replay_client: sends completion requests over HTTP/1.1 with libcurl, reads the event streams, and
- * records times. `cleave replay` (replay.c, server.c) and bench-streams call it, on one thread,
- * with hundreds of streams at a time. The caller decides when to send. Each request ends in exactly
- * one call of on_result, unless the client is closed before. It does not retry and computes no
- * statistics.
+ * records times. One thread makes every call, with hundreds of streams at a time. The caller
+ * decides when to send. Each request ends in exactly one call of on_result, unless the client is
+ * closed before. It does not retry and computes no statistics.
  *
  * A request fails if there is no connection, a status other than HTTP 200, an event that is not a
  * JSON object or contains an error, no token, or a stream that ends without `data: [DONE]`; or if
@@ -98,6 +97,7 @@ enum status replay_client_turn(struct replay_client *client, int64_t until_us);
 /* Ends every open request as REPLAY_INTERRUPTED, each with a call of on_result. */
 void replay_client_interrupt(struct replay_client *client);
 
+/* Returns the number of requests that were sent and have not ended. */
 uint32_t replay_client_open_count(const struct replay_client *client);
 uint64_t replay_client_token_count(const struct replay_client *client); /* Token events so far. */
 

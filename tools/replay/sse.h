@@ -1,8 +1,8 @@
 /* replay_sse: splits a byte stream into server-sent events (WHATWG HTML, section 9.2.6) and passes
  * on the data of each event. Bytes can arrive in pieces of any size. Lines end with LF, CRLF or CR.
  * Comments and fields other than `data` are ignored; several data lines of an event are joined by
- * LF. The client of `cleave replay` (client.c) calls it, on one thread. It does not read
- * sockets and does not interpret the data. */
+ * LF. One thread at a time uses a struct. This part does not read sockets and does not interpret
+ * the data. */
 #ifndef TOOLS_REPLAY_SSE_H
 #define TOOLS_REPLAY_SSE_H
 
@@ -21,7 +21,7 @@ typedef bool (*replay_sse_event_fn)(void *self, const char *data, size_t size);
 
 struct replay_sse {
     replay_sse_event_fn on_event;
-    void *self;
+    void *self; /* First argument of on_event. */
     char *data; /* Data lines of the current event, each with LF. */
     size_t data_size;
     size_t data_capacity;

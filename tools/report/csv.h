@@ -1,7 +1,6 @@
 /* csv: reads a CSV file row by row, so a file may be larger than memory. Columns are found by their
  * names in the first line. Quoting is not supported: a field ends at a comma. Columns after the
- * first CSV_COLUMNS_MAX are ignored. cost_table.c, the reference results (reference_expected.c) and
- * `cleave replay` (times.c) call it; one thread at a time uses a struct. It does not read traces:
+ * first CSV_COLUMNS_MAX are ignored. One thread at a time uses a struct. It does not read traces:
  * tools/trace/ has its own reader. */
 #ifndef TOOLS_REPORT_CSV_H
 #define TOOLS_REPORT_CSV_H
@@ -18,7 +17,7 @@
 struct csv {
     FILE *file;
     char path[1024];
-    uint64_t line;         /* Number of the row that was read last, from 1. */
+    uint64_t line;         /* Line of the file that was read last, from 1. */
     char *text;            /* The row that was read last, cut into fields. */
     size_t text_capacity;  /* Size of `text` in bytes. */
     uint32_t column_count; /* Columns of the header. */

@@ -1,7 +1,7 @@
 /* html: the parts of a report that is one HTML file without references to other files. The caller
  * writes them in order: html_open, html_head_write, headings with text and pictures,
- * html_data_write, html_close. `cleave simulate` (simulate_html.c) and `cleave plan` (html.c) call
- * it on the main thread. The functions have no state. They do not know what a report is about. */
+ * html_data_write, html_close. The functions have no state; every call is made on the main thread.
+ * They do not know what a report is about. */
 #ifndef TOOLS_REPORT_HTML_H
 #define TOOLS_REPORT_HTML_H
 

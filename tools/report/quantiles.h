@@ -1,7 +1,6 @@
 /* quantiles: quantiles of any number of values in constant memory. Values are counted in buckets
- * that are 0.2 % wide. Reports and simulations of `cleave simulate`, `plan` and `replay` embed the
- * struct; it is used by one thread at a time. For exact quantiles of few values, samples.h of
- * `cleave replay` keeps the values. */
+ * that are 0.2 % wide. The owner embeds the struct; one thread at a time uses it. For exact
+ * quantiles of few values, samples.h of `cleave replay` keeps the values. */
 #ifndef TOOLS_REPORT_QUANTILES_H
 #define TOOLS_REPORT_QUANTILES_H
 

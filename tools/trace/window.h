@@ -1,7 +1,7 @@
 /* trace_window: selects a part of a trace and changes its speed and its lengths. `cleave replay`
- * (replay.c) sends this window and `cleave trace` (main.c) describes it. `cleave trace --write`
- * writes the window as a trace, for example to simulate the replayed part. Both call it on the main
- * thread, and own the struct and the trace. It reads rows through trace.h, and reads no clock. */
+ * sends this window and `cleave trace` describes it. `cleave trace --write` writes the window as a
+ * trace, for example to simulate the replayed part. The caller owns the struct and the trace, and
+ * makes every call on one thread. It reads rows through trace.h, and reads no clock. */
 #ifndef TOOLS_TRACE_WINDOW_H
 #define TOOLS_TRACE_WINDOW_H
 
@@ -24,8 +24,8 @@ struct trace_window {
     uint64_t returned_count; /* Requests returned so far; 0 at first. */
 };
 
-/* Scales both lengths, then fits their sum to max_context. 0 = no limit; 1 counts as 2. Each length
- * stays at least 1. */
+/* Scales both lengths, then fits their sum to max_context (0 = no limit; 1 counts as 2). Each
+ * length stays at least 1. */
 void trace_fit_lengths(double length_scale, uint32_t max_context, enum trace_fit fit,
                        uint32_t *prompt_tokens, uint32_t *output_tokens);
 
