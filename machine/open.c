@@ -79,11 +79,11 @@ static enum status open_sched(struct machine *m)
     return status == ST_OK ? sched_machine_open(&options, &m->sched) : status;
 }
 
-static uint8_t kv_path(const struct config *config)
+static uint8_t transfer_mode(const struct config *config)
 {
     if (strcmp(config->kv.transfer, "layerwise") == 0)
-        return KV_PATH_LAYERWISE;
-    return strcmp(config->kv.transfer, "one-piece") == 0 ? KV_PATH_ONE_PIECE : KV_PATH_AUTO;
+        return TRANSFER_LAYERWISE;
+    return strcmp(config->kv.transfer, "one-piece") == 0 ? TRANSFER_ONE_PIECE : TRANSFER_AUTO;
 }
 
 /* The slots of sched_machine are divided: the lower half for prompts, the upper half for decodes
@@ -131,7 +131,7 @@ static enum status open_pools(struct machine *m)
         .hidden = m->shape.hyper.hidden,
         .adapter_count = m->shape.adapter_count,
         .context_tokens = m->shape.context_tokens,
-        .kv_path = kv_path(config),
+        .transfer_mode = transfer_mode(config),
         .layerwise_threshold_tokens = config->kv.layerwise_threshold_tokens,
         .grammars = m->grammars,
         .paths = &m->prompt_paths,

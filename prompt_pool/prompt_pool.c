@@ -218,10 +218,11 @@ static enum status prefill_check(const struct prompt_pool *pool,
 
 static bool choose_layerwise(const struct prompt_pool *pool, const struct message_prefill *prefill)
 {
-    uint8_t path = prefill->kv_path != KV_PATH_AUTO ? prefill->kv_path : pool->options.kv_path;
-    if (path == KV_PATH_AUTO)
+    uint8_t mode = prefill->transfer_mode != TRANSFER_AUTO ? prefill->transfer_mode
+                                                           : pool->options.transfer_mode;
+    if (mode == TRANSFER_AUTO)
         return prefill->prompt_count >= pool->options.layerwise_threshold_tokens;
-    return path == KV_PATH_LAYERWISE;
+    return mode == TRANSFER_LAYERWISE;
 }
 
 static enum status request_init(struct prompt_pool *pool, struct prompt_request *request,

@@ -83,8 +83,8 @@ struct prompt_pool_options {
     uint32_t adapter_count;  /* Low-rank adapters of the model. */
     uint32_t hidden;         /* Elements of a token's vector. */
     uint32_t context_tokens; /* Most tokens of a request's context. */
-    uint8_t kv_path; /* Transfer mode (enum message_kv_path) of requests with KV_PATH_AUTO. */
-    /* If kv_path is KV_PATH_AUTO too: prompts of at least this length are sent layer-wise. */
+    uint8_t transfer_mode;   /* enum message_transfer_mode: for requests with TRANSFER_AUTO. */
+    /* With TRANSFER_AUTO here, too: prompts of at least this length are sent layer-wise. */
     uint32_t layerwise_threshold_tokens;
     struct grammar_cache *grammars; /* For constrained answers; NULL = these requests fail. */
     struct sched_paths *paths;      /* The paths through this machine's stages; NULL = one path. */

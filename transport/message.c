@@ -117,7 +117,7 @@ static const struct message_rule prefill_rules[] = {
     STRUCT(message_prefill, request, request_layout),
     TEXT(message_prefill, token_machine),
     BOOL(message_prefill, score_prompt),
-    RANGE(message_prefill, kv_path, 0, KV_PATH_ONE_PIECE),
+    RANGE(message_prefill, transfer_mode, 0, TRANSFER_ONE_PIECE),
     RANGE(message_prefill, path, 0, LIMIT_STAGE_PATHS - 1),
     RANGE(message_prefill, pooling, 0, POOLING_MEAN),
     RANGE(message_prefill, held_span_count, 0, LIMIT_CONTEXT_TOKENS),

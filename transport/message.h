@@ -139,7 +139,7 @@ struct message_token {
 
 /* Transfer mode of a prompt's KV. AUTO = the prompt machine decides by the prompt's length
  * (kv/layerwise_threshold_tokens). */
-enum message_kv_path { KV_PATH_AUTO, KV_PATH_LAYERWISE, KV_PATH_ONE_PIECE };
+enum message_transfer_mode { TRANSFER_AUTO, TRANSFER_LAYERWISE, TRANSFER_ONE_PIECE };
 
 struct message_reserve {
     struct message_request request;
@@ -194,10 +194,10 @@ struct message_prefill {
     /* Empty = no token machine, because the answer has at most one token. The receiver's own name =
      * the KV stays on the receiver, which decodes too. */
     char token_machine[LIMIT_NAME_BYTES];
-    bool score_prompt; /* Send a scored token for each prompt position from 1 on. */
-    uint8_t kv_path;   /* enum message_kv_path. */
-    uint8_t path;      /* Copied from RESERVED, like held_span_count, window_first, blocks. */
-    uint8_t pooling;   /* enum pooling: not POOLING_NONE = send the prompt's embedding. */
+    bool score_prompt;     /* Send a scored token for each prompt position from 1 on. */
+    uint8_t transfer_mode; /* enum message_transfer_mode. */
+    uint8_t path;          /* Copied from RESERVED, like held_span_count, window_first, blocks. */
+    uint8_t pooling;       /* enum pooling: not POOLING_NONE = send the prompt's embedding. */
     uint32_t held_span_count; /* Number of first spans whose KV is not written. */
     uint64_t prefix_salt;     /* Salt of the hashes of the prompt's prefixes; 0 = none. */
     struct message_rank rank;

@@ -1,9 +1,9 @@
 /* gateway_history: the latest requests and what happened to each: its events (struct
  * gateway_event), machines, tokens and end. Always kept, within fixed memory: a new request
  * replaces the one that arrived first, also if that one is still open. requests.c and
- * request_events.c report what happens; state.c, through gateway.h, writes it as JSON for operators.
- * Everything runs on the gateway's event loop thread. It has no text of prompts and answers, decides
- * nothing, and sends nothing. */
+ * request_events.c report what happens; state.c, through gateway.h, writes it as JSON for
+ * operators. Everything runs on the gateway's event loop thread. It has no text of prompts and
+ * answers, decides nothing, and sends nothing. */
 #ifndef SERVER_GATEWAY_HISTORY_H
 #define SERVER_GATEWAY_HISTORY_H
 
@@ -37,7 +37,8 @@ void history_close(struct history *h); /* NULL is fine. */
 
 /* The next functions do nothing if `h` is NULL, or if the request was already replaced. */
 
-/* Adds a request that was submitted; it may end at once. Returns its number, for r->history_number. */
+/* Adds a request that was submitted; it may end at once. Returns its number, for
+ * r->history_number. */
 uint64_t history_begin(struct history *h, const struct gateway_request *r,
                        const struct gateway_submit *submit, int64_t now_us);
 /* Adds an event to the request's life. Of many, the first and the latest are kept. */

@@ -132,11 +132,11 @@ struct gateway_submit {
      * it. Not copied: valid until `ended` or gateway_release. NULL = none. */
     const char *constraint;
     uint32_t constraint_bytes;
-    bool score_prompt; /* The scores of the prompt's tokens are wanted. */
-    uint8_t pooling;   /* enum pooling; POOLING_NONE = no embedding is wanted. */
-    uint8_t kv_path;   /* enum message_kv_path: transfer mode of the prompt's KV. */
-    uint32_t key;      /* Index of the API key: requests of one key share its weight. */
-    uint64_t key_hash; /* Hash of the key's name, the same at every gateway; 0 = no key. */
+    bool score_prompt;     /* The scores of the prompt's tokens are wanted. */
+    uint8_t pooling;       /* enum pooling; POOLING_NONE = no embedding is wanted. */
+    uint8_t transfer_mode; /* enum message_transfer_mode. */
+    uint32_t key;          /* Index of the API key: requests of one key share its weight. */
+    uint64_t key_hash;     /* Hash of the key's name, the same at every gateway; 0 = no key. */
     /* Requests with different salts share nothing in prefix caches; 0 = no salt. */
     uint64_t prefix_salt;
     uint32_t weight;    /* Weight against other keys; 0 counts as 1. */

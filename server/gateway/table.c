@@ -61,7 +61,7 @@ enum status request_table_add(struct request_table *table, const struct gateway_
     r->constraint_bytes = submit->constraint != NULL ? submit->constraint_bytes : 0;
     r->score_prompt = submit->score_prompt && submit->prompt_count > 1;
     r->pooling = submit->pooling;
-    r->kv_path = submit->kv_path;
+    r->transfer_mode = submit->transfer_mode;
     r->key = submit->key;
     r->key_hash = submit->key_hash;
     r->prefix_salt = submit->prefix_salt;

@@ -90,7 +90,7 @@ struct gateway_request {
     uint32_t constraint_bytes;
     bool score_prompt;
     uint8_t pooling;
-    uint8_t kv_path;
+    uint8_t transfer_mode;
     uint32_t key; /* The schedulers read key, key_hash, weight and priority. */
     uint64_t key_hash;
     uint64_t prefix_salt;

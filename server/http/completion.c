@@ -107,8 +107,7 @@ static void ledger_settle(struct completion *c)
     entry->cached_tokens = usage.cached;
     entry->answer_tokens = usage.generated;
     bool begun = c->request.stream && c->output_begun;
-    ledger_end(c->server->ledger, entry,
-               good || begun ? 200 : c->error.status, finish_name(c));
+    ledger_end(c->server->ledger, entry, good || begun ? 200 : c->error.status, finish_name(c));
 }
 
 static void complete(struct completion *c)
@@ -451,7 +450,7 @@ static bool submit_choice(struct completion *c, struct choice *choice, struct ap
         .rule_count = c->rules.count,
         .score_prompt = score,
         .pooling = c->pooling,
-        .kv_path = (uint8_t)c->request.transfer,
+        .transfer_mode = (uint8_t)c->request.transfer,
         .arrived_us = c->arrived_us,
         .key = c->key,
         .key_hash = rules != NULL ? rules->name_hash : 0,
@@ -606,9 +605,8 @@ static void facts_begin(struct completion *c)
 {
     struct completion_facts *facts = c->facts;
     uint32_t adapter = c->request.sampling.adapter;
-    *facts = (struct completion_facts){.is_adapter = adapter > 0,
-                                       .streams = c->request.stream,
-                                       .choices = c->choice_count};
+    *facts = (struct completion_facts){
+        .is_adapter = adapter > 0, .streams = c->request.stream, .choices = c->choice_count};
     snprintf(facts->answer_id, sizeof(facts->answer_id), "%s", c->id);
     snprintf(facts->model, sizeof(facts->model), "%s", served_model_name(c->model, adapter));
 }

@@ -34,7 +34,7 @@ static struct cluster *open_one(const struct transport_ops *transport, const cha
 static double run_us(struct cluster *c, const struct sampling *sampling)
 {
     int64_t began_us = clock_now_us(&clock_system);
-    cluster_submit(c, prompt, 8, sampling, 0, 0, KV_PATH_AUTO, false);
+    cluster_submit(c, prompt, 8, sampling, 0, 0, TRANSFER_AUTO, false);
     cluster_finish(c);
     return (double)(clock_now_us(&clock_system) - began_us);
 }
@@ -71,14 +71,14 @@ static int compare_figures(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void bench_transfer(const char *tls, uint32_t count, uint8_t path)
+static void bench_transfer(const char *tls, uint32_t count, uint8_t transfer_mode)
 {
     struct cluster *c = open_one(&transport_ucx, tls, test_model_path(), 2, 2);
     const struct sampling sampling = cluster_sampling(2);
     struct message_prefilled figures[RUNS + 1];
     for (int i = 0; i <= RUNS; i++) {
         struct cluster_request *request =
-            cluster_submit(c, prompt, count, &sampling, 0, 1, path, false);
+            cluster_submit(c, prompt, count, &sampling, 0, 1, transfer_mode, false);
         cluster_finish(c);
         figures[i] = request->figures;
     }
@@ -86,7 +86,7 @@ static void bench_transfer(const char *tls, uint32_t count, uint8_t path)
           compare_figures); /* The first transfer opens the endpoint, so it is left out. */
     const struct message_prefilled *median = &figures[1 + RUNS / 2];
     printf("%u tokens, %-18s %-10s prefill %6.1f ms, transfer %6.1f ms, exposed %5u us, %.1f MB\n",
-           count, c->link_text, path == KV_PATH_LAYERWISE ? "layer-wise" : "one piece",
+           count, c->link_text, transfer_mode == TRANSFER_LAYERWISE ? "layer-wise" : "one piece",
            median->prefill_us / 1e3, median->transfer_us / 1e3, median->exposed_us,
            (double)median->bytes / 1e6);
     cluster_wait_free(c, 0);
@@ -102,8 +102,8 @@ int main(int argc, char **argv)
     bench_step();
     const char *const tls[] = {NULL, "tcp"};
     for (int i = 0; i < 2; i++) {
-        bench_transfer(tls[i], count, KV_PATH_LAYERWISE);
-        bench_transfer(tls[i], count, KV_PATH_ONE_PIECE);
+        bench_transfer(tls[i], count, TRANSFER_LAYERWISE);
+        bench_transfer(tls[i], count, TRANSFER_ONE_PIECE);
     }
     return 0;
 }

@@ -49,7 +49,7 @@ static void send_prefill(struct cluster *c, struct cluster_request *request,
         .kind = MESSAGE_PREFILL,
         .prefill = {.request = request->attempt,
                     .score_prompt = request->score,
-                    .kv_path = request->kv_path,
+                    .transfer_mode = request->transfer_mode,
                     .sampling = request->sampling,
                     .path = (uint8_t)reserved->path,
                     .held_span_count = reserved->held_span_count,
@@ -247,13 +247,12 @@ static void machine_start(struct cluster *c, uint32_t i)
 {
     char address[LIMIT_ADDRESS_BYTES];
     struct error error;
-    const struct machine_options options = {.config = &c->config,
-                                            .name = c->config.machines[i].name,
-                                            .transport = c->options.transport,
-                                            .compute = i == 0 && c->options.compute != NULL
-                                                           ? c->options.compute
-                                                           : compute_of(i),
-                                            .clock = &c->clock};
+    const struct machine_options options = {
+        .config = &c->config,
+        .name = c->config.machines[i].name,
+        .transport = c->options.transport,
+        .compute = i == 0 && c->options.compute != NULL ? c->options.compute : compute_of(i),
+        .clock = &c->clock};
     c->config.machines[i].kv_memory_bytes = kv_bytes(c, c->options.kv_tokens[i]);
     CHECKF(machine_open(&options, &c->machines[i], &error) == ST_OK, "%s", error.text);
     stages_start(c, i);
@@ -348,7 +347,7 @@ void cluster_close(struct cluster *c)
 struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt,
                                        uint32_t prompt_count, const struct sampling *sampling,
                                        uint32_t prompt_machine, uint32_t token_machine,
-                                       uint8_t kv_path, bool score)
+                                       uint8_t transfer_mode, bool score)
 {
     CHECK(c->request_count < CLUSTER_REQUESTS_MAX);
     struct cluster_request *request = &c->requests[c->request_count++];
@@ -359,7 +358,7 @@ struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt
         .sampling = *sampling,
         .prompt_machine = prompt_machine,
         .token_machine = token_machine,
-        .kv_path = kv_path,
+        .transfer_mode = transfer_mode,
         .score = score,
         .tokens = calloc(sampling->output_tokens_max + 1, sizeof(struct message_token)),
         .scores = calloc(prompt_count, sizeof(struct message_token)),

@@ -41,7 +41,7 @@ struct cluster_request {
     uint32_t prompt_count;
     struct sampling sampling;
     uint32_t prompt_machine, token_machine; /* CLUSTER_NONE = no token machine. */
-    uint8_t kv_path;
+    uint8_t transfer_mode;
     bool score; /* True: the prompt's tokens are scored. */
     bool reserved, prefill_sent, prefilled, cancelled, failed, done;
     uint32_t held_count;     /* Blocks of the prompt that the token machine already had. */
@@ -101,7 +101,7 @@ void cluster_close(struct cluster *c);
 struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt,
                                        uint32_t prompt_count, const struct sampling *sampling,
                                        uint32_t prompt_machine, uint32_t token_machine,
-                                       uint8_t kv_path, bool score);
+                                       uint8_t transfer_mode, bool score);
 /* Sends CANCEL to the request's machines, unless the request is over. */
 void cluster_cancel(struct cluster *c, struct cluster_request *request);
 /* Connects again to a machine that has disconnected the gateway. */

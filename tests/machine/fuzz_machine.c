@@ -232,7 +232,7 @@ static void say_prefill(uint32_t place, struct fuzz_input *in)
     if (prefill->copied_generation > 0 && flags % 2 == 0)
         prefill->prompt_count = full_blocks(prefill->prompt_count);
     prefill->score_prompt = flags >> 2 & 1;
-    prefill->kv_path = flags >> 3 & 1 ? KV_PATH_LAYERWISE : KV_PATH_AUTO;
+    prefill->transfer_mode = flags >> 3 & 1 ? TRANSFER_LAYERWISE : TRANSFER_AUTO;
     prefill->path = flags >= 240 ? 1 : 0;
     snprintf(prefill->token_machine, LIMIT_NAME_BYTES, "%s", names[flags % NAMES]);
     say(&gateway, place, &message);

@@ -99,7 +99,7 @@ static struct cluster_request *submit_numbered(struct cluster *c, uint32_t count
     const struct sampling sampling = cluster_sampling(4);
     for (uint32_t i = 0; i < count; i++)
         ids[i] = (i * count + 7) % 60;
-    return cluster_submit(c, ids, count, &sampling, 0, 1, KV_PATH_LAYERWISE, false);
+    return cluster_submit(c, ids, count, &sampling, 0, 1, TRANSFER_LAYERWISE, false);
 }
 
 static void wait_held(struct cluster *c)

@@ -151,7 +151,7 @@ static void submit_large(struct cluster *c, uint32_t vocab, uint32_t number)
         sampling.output_tokens_max = 2;
     draw_prompt(prompt, count, vocab);
     cluster_submit(c, prompt, count, &sampling, 0, 1 + number % 2,
-                   number % 4 < 2 ? KV_PATH_LAYERWISE : KV_PATH_ONE_PIECE, false);
+                   number % 4 < 2 ? TRANSFER_LAYERWISE : TRANSFER_ONE_PIECE, false);
 }
 
 static void check_figures(const struct cluster *c)
@@ -168,8 +168,8 @@ static void check_figures(const struct cluster *c)
             continue;
         }
         CHECK(figures->bytes > 0 && figures->layers == (large_model ? 30 : 3));
-        bool expected = request->kv_path == KV_PATH_LAYERWISE ||
-                        (request->kv_path == KV_PATH_AUTO && request->prompt_count >= 64);
+        bool expected = request->transfer_mode == TRANSFER_LAYERWISE ||
+                        (request->transfer_mode == TRANSFER_AUTO && request->prompt_count >= 64);
         CHECK(figures->layerwise == expected);
         layerwise += figures->layerwise;
         one_piece += !figures->layerwise;

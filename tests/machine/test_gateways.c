@@ -138,7 +138,7 @@ static void test_prefixes(const char *model)
     struct second s;
     uint32_t prompt[300] = {1};
     const struct sampling sampling = cluster_sampling(5);
-    cluster_submit(c, prompt, 300, &sampling, 0, 1, KV_PATH_AUTO, false);
+    cluster_submit(c, prompt, 300, &sampling, 0, 1, TRANSFER_AUTO, false);
     cluster_finish(c);
     second_open(&s, c, "gateway-2");
     second_connect(&s, c, 1);
@@ -147,14 +147,14 @@ static void test_prefixes(const char *model)
           c->reported_prefixes[1].count == 2);
     CHECK(cluster_prefixes_match(c, 1, &s.told) && s.told.count == 2 && s.told.whole_reports == 1);
     prompt[0] = 2;
-    cluster_submit(c, prompt, 300, &sampling, 0, 1, KV_PATH_AUTO, false);
+    cluster_submit(c, prompt, 300, &sampling, 0, 1, TRANSFER_AUTO, false);
     cluster_finish(c);
     settle(&s, c);
     CHECK(cluster_prefixes_match(c, 1, &c->reported_prefixes[1]) &&
           c->reported_prefixes[1].count == 4);
     CHECK(cluster_prefixes_match(c, 1, &s.told) && s.told.count == 4 && s.told.whole_reports == 1);
     for (prompt[0] = 3; prompt[0] < 7; prompt[0]++) { /* More prefixes than fit into memory. */
-        cluster_submit(c, prompt, 300, &sampling, 0, 1, KV_PATH_AUTO, false);
+        cluster_submit(c, prompt, 300, &sampling, 0, 1, TRANSFER_AUTO, false);
         cluster_finish(c);
     }
     settle(&s, c);
@@ -184,7 +184,7 @@ static void test_load(const char *model)
     CHECK(s.reserved == 2 && s.others.kv_tokens == 0 && s.others.decodes == 0);
     CHECK(c->others[1].kv_tokens == 200 && c->others[1].decodes == 2);
     CHECK(c->others[1].answers_taken == 2 && c->others[0].answers_taken == 0);
-    cluster_submit(c, prompt, 100, &sampling, 0, 1, KV_PATH_AUTO, false);
+    cluster_submit(c, prompt, 100, &sampling, 0, 1, TRANSFER_AUTO, false);
     cluster_finish(c); /* While the other gateway's request runs. */
     settle(&s, c);
     CHECK(s.others.kv_tokens == 0 && s.others.answers_taken == 1);
@@ -228,7 +228,7 @@ static void test_roles(const char *model)
     uint32_t prompt[400] = {1};
     const struct sampling sampling = cluster_sampling(200);
     struct cluster_request *large =
-        cluster_submit(c, prompt, 400, &sampling, 0, 1, KV_PATH_AUTO, false);
+        cluster_submit(c, prompt, 400, &sampling, 0, 1, TRANSFER_AUTO, false);
     settle(&s, c);
     /* 600 tokens beside 110 are more than the half that is not kept for prompts. */
     CHECK(!large->reserved);

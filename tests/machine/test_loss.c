@@ -34,7 +34,7 @@ static void serve(struct cluster *c, struct reference *reference, uint32_t count
     const struct sampling sampling = cluster_sampling(10);
     uint32_t first = c->request_count;
     for (uint32_t i = 0; i < count; i++)
-        cluster_submit(c, prompt + i, 50 + 20 * i, &sampling, 0, 1, KV_PATH_AUTO, false);
+        cluster_submit(c, prompt + i, 50 + 20 * i, &sampling, 0, 1, TRANSFER_AUTO, false);
     cluster_finish(c);
     for (uint32_t i = first; i < c->request_count; i++)
         reference_check(reference, &c->requests[i]);
@@ -113,7 +113,7 @@ static void check_unlinked(struct cluster *c)
     while (c->links[0][1])
         cluster_turn(c, 0);
     uint32_t first = c->request_count;
-    cluster_submit(c, prompt, 100, &sampling, 0, 1, KV_PATH_AUTO, false);
+    cluster_submit(c, prompt, 100, &sampling, 0, 1, TRANSFER_AUTO, false);
     while (!c->requests[first].failed && c->requests[first].token_count == 0)
         cluster_turn(c, 0);
     if (c->requests[first].failed) {
@@ -175,7 +175,7 @@ static void check_garbage(struct cluster *c, struct reference *reference)
     const struct sampling sampling = cluster_sampling(10);
     for (uint32_t kind = 0; kind < 2; kind++) {
         struct cluster_request *request =
-            cluster_submit(c, prompt, 300, &sampling, 0, 1, KV_PATH_AUTO, false);
+            cluster_submit(c, prompt, 300, &sampling, 0, 1, TRANSFER_AUTO, false);
         for (uint32_t turns = 0; turns < 5; turns++)
             cluster_turn(c, 0);
         if (kind == 0)
@@ -200,12 +200,12 @@ static void check_shutdown(struct cluster *c)
     const struct message shutdown = {.kind = MESSAGE_SHUTDOWN};
     uint32_t first = c->request_count;
     for (uint32_t i = 0; i < 6; i++)
-        cluster_submit(c, prompt, 100 + i, &sampling, 0, 1, KV_PATH_AUTO, false);
+        cluster_submit(c, prompt, 100 + i, &sampling, 0, 1, TRANSFER_AUTO, false);
     while (c->requests[first].token_count < 5)
         cluster_turn(c, 1);
     cluster_send(c, 1, &shutdown);
     struct cluster_request *late =
-        cluster_submit(c, prompt, 100, &sampling, 0, 1, KV_PATH_AUTO, false);
+        cluster_submit(c, prompt, 100, &sampling, 0, 1, TRANSFER_AUTO, false);
     while (!late->failed)
         cluster_turn(c, 1);
     CHECK(strstr(late->failed_text, "m1 is stopping") != NULL);

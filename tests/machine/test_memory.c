@@ -17,7 +17,7 @@ static void check_queueing(struct cluster *c, struct reference *reference, uint3
     uint64_t order = c->reserved_count;
     for (uint32_t i = 0; i < 40; i++) /* 6 blocks each; 1 in 5 is larger: 13 of 20 blocks. */
         cluster_submit(c, prompt + i, i % 5 == 4 ? 180 : 70, &sampling, prompt_machine, 1,
-                       KV_PATH_AUTO, false);
+                       TRANSFER_AUTO, false);
     cluster_finish(c);
     for (uint32_t i = first; i < c->request_count; i++) {
         CHECKF(c->requests[i].reserved_order == ++order, "request %u was served as number %d",
@@ -65,23 +65,23 @@ int main(void)
     check_queueing(c, reference, 0);
     check_queueing(c, reference, 1);
 
-    check_refused(c, cluster_submit(c, prompt, 310, &sampling, 0, 1, KV_PATH_AUTO, false),
+    check_refused(c, cluster_submit(c, prompt, 310, &sampling, 0, 1, TRANSFER_AUTO, false),
                   "need 21 KV blocks", "has 20");
-    check_refused(c, cluster_submit(c, prompt, 1024, &sampling, 0, 1, KV_PATH_AUTO, false),
+    check_refused(c, cluster_submit(c, prompt, 1024, &sampling, 0, 1, TRANSFER_AUTO, false),
                   "prompt of 1024 tokens", "context holds 1024");
     prompt[5] = reference_vocab(reference);
-    check_refused(c, cluster_submit(c, prompt, 10, &sampling, 0, 1, KV_PATH_AUTO, false),
+    check_refused(c, cluster_submit(c, prompt, 10, &sampling, 0, 1, TRANSFER_AUTO, false),
                   "prompt token 300", "vocabulary has 300");
     prompt[5] = 0;
     sampling.output_tokens_max = 1;
     check_refused(c,
-                  cluster_submit(c, prompt, 900, &sampling, 0, CLUSTER_NONE, KV_PATH_AUTO, false),
+                  cluster_submit(c, prompt, 900, &sampling, 0, CLUSTER_NONE, TRANSFER_AUTO, false),
                   "needs 57 KV blocks", "has 20");
     check_queueing(c, reference, 0);
 
     /* The context limits this answer. */
     sampling.output_tokens_max = 5000;
-    cluster_cancel(c, cluster_submit(c, prompt, 1, &sampling, 0, 1, KV_PATH_AUTO, false));
+    cluster_cancel(c, cluster_submit(c, prompt, 1, &sampling, 0, 1, TRANSFER_AUTO, false));
     cluster_finish(c);
     cluster_wait_free(c, 2);
     cluster_close(c);

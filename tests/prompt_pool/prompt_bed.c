@@ -470,7 +470,7 @@ static void submit(uint32_t index)
         .request = plain->name,
         .path = (uint8_t)plain->path,
         .score_prompt = draw(16) == 0,
-        .kv_path = (uint8_t)draw(3),
+        .transfer_mode = (uint8_t)draw(3),
         .sampling = {.top_p = 1, .logprobs = -1, .output_tokens_max = 10, .seed = plain->name.id},
         .held_span_count = draw(2) * draw(count / BLOCK_TOKENS + 1),
         .prompt_count = count,
@@ -480,8 +480,8 @@ static void submit(uint32_t index)
     plain->prefill.block_count = 16 - plain->prefill.held_span_count;
     if (plain->moved)
         memcpy(plain->prefill.token_machine, "t0", 3);
-    plain->layerwise = plain->prefill.kv_path == KV_PATH_LAYERWISE ||
-                       (plain->prefill.kv_path == KV_PATH_AUTO && count >= 100);
+    plain->layerwise = plain->prefill.transfer_mode == TRANSFER_LAYERWISE ||
+                       (plain->prefill.transfer_mode == TRANSFER_AUTO && count >= 100);
     prompt_pool_prefill(bed.pool, (struct transport_peer *)&gateway_mark, &plain->prefill,
                         bed.now_us);
 }

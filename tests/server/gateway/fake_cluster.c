@@ -289,7 +289,7 @@ static void hear_prefill(struct fake_machine *m, const struct message_prefill *p
     r->stage = FAKE_PROMPT;
     r->sampling = prefill->sampling;
     r->score_prompt = prefill->score_prompt;
-    r->kv_path = prefill->kv_path;
+    r->transfer_mode = prefill->transfer_mode;
     r->rank = prefill->rank;
     check_constraint(m, prefill->constraint, prefill->constraint_bytes);
     r->answer_count = prefill->answer_count;

@@ -41,7 +41,7 @@ struct fake_request {
     enum fake_stage stage;
     struct sampling sampling;
     bool score_prompt;
-    uint8_t kv_path;
+    uint8_t transfer_mode;
     uint32_t prompt_tokens;   /* From RESERVE. */
     struct message_rank rank; /* From RESERVE or PREFILL. */
     uint32_t block_count;

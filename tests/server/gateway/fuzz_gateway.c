@@ -63,7 +63,7 @@ static void submit(struct client *client, struct fuzz_input *in)
         .prompt_count = 1 + fuzz_byte(in),
         .sampling = {.output_tokens_max = flags % 8, .top_p = 1, .logprobs = -1},
         .score_prompt = flags >> 3 & 1,
-        .kv_path = (uint8_t)((flags >> 4) % 3),
+        .transfer_mode = (uint8_t)((flags >> 4) % 3),
         .priority = (int8_t)fuzz_byte(in),
         .key = flags >> 6,
         .client = {.token = on_token, .ended = on_ended, .self = client}};
