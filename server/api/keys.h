@@ -62,7 +62,8 @@ void api_key_set_diff(const struct api_keys *keys, const struct api_key_set *set
 
 /* Replaces the keys in use; set NULL = no keys are configured. A key with the name of an earlier
  * key continues its counters. A key that is removed or that gets another secret is revoked: the
- * caller ends its requests in flight (api_keys_revoked). Frees the set. */
+ * caller ends its requests in flight (api_keys_revoked). New keys for which removed keys leave no
+ * index free cannot be used until the next call. Frees the set. */
 void api_keys_apply(struct api_keys *keys, struct api_key_set *set);
 
 /* Sets this gateway's part of each key's limits: `gateways` gateways divide a limit evenly. If the

@@ -17,7 +17,7 @@ struct connections;
  * connections_address_set and connections_drop can call `down`. */
 struct connections_events {
     /* Checks a machine that has the expected name. Returns false to refuse the machine, after
-     * writing the reason to m->connection.why. */
+     * writing the reason to m->connection.down_reason. */
     bool (*accept)(void *self, struct fleet_machine *m, const struct transport_identity *identity);
     /* The machine is connected and accepted. */
     void (*up)(void *self, struct fleet_machine *m, const struct transport_identity *identity,
