@@ -108,6 +108,20 @@ def check_left(cluster, path, lines):
     return len(found)
 
 
+def check_resumed(cluster, path):
+    """Answers that resume after the death of their token machine pay each token once."""
+    bodies = [{"prompt": f"Chapter {i}:", "ignore_eos": True, "max_tokens": 30, "stream_options": {"include_usage": True}}
+              for i in range(4)]
+    streams = cluster.held_streams("token-0", bodies)
+    os.kill(cluster.children()["token-0"], signal.SIGKILL)
+    cluster.release()
+    for stream in streams:
+        assert stream.end().error is None, stream.error
+    found = wait_until(lambda: len(found := ledger_lines(path)) >= 4 and found, "the lines of the resumed answers", cluster=cluster)
+    assert len(found) == 4 and all(line["answer_tokens"] == 30 and line["finish"] == "length" for line in found), found
+    assert cluster.metric("cleave_requests_resumed_total") >= 4
+
+
 def check_killed(cluster, path, lines, config):
     streams = held(cluster, 3)
     cluster.process.send_signal(signal.SIGKILL)
@@ -166,3 +180,8 @@ with tempfile.TemporaryDirectory(prefix="cleave-test-") as folder:
         count = check_answers(cluster, ledger)
         count = check_left(cluster, ledger, count)
         check_killed(cluster, ledger, count, CONFIG)
+    # A cluster of its own: after the death, prompt-0 may help the token pool for a while.
+    CONFIG["log"]["ledger_file"] = os.path.join(folder, "resumed.jsonl")
+    with Cluster(CONFIG, gates=True, files={"keys.json": KEYS}) as cluster:
+        cluster.headers.update(key_header("alpha"))
+        check_resumed(cluster, CONFIG["log"]["ledger_file"])
