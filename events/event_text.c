@@ -69,6 +69,7 @@ static const struct field event_fields[] = {
     ROW(sched_event, weight, false),
     ROW(sched_event, priority, true),
     ROW(sched_event, held_tokens, false),
+    ROW(sched_event, held_copy, false),
     ROW(sched_event, held, false),
     ROW(sched_event, machine, false),
     ROW(sched_event, peer, false),

@@ -38,6 +38,10 @@
 #define US_PER_S    1000000
 #define HOLDERS_MAX 16
 
+/* A request is sent to another machine than the one that has its KV only if that takes less than
+ * this part of the time: the estimates of both are rough, and a copy uses the links of others. */
+#define PULL_FAVOUR_PERCENT 50
+
 struct holder {
     uint32_t machine;
     uint32_t tokens; /* Length of the prompt's prefix that the machine holds. */
@@ -236,13 +240,14 @@ static void pull_try(const struct choice *c, uint32_t token, uint64_t *best_us, 
 {
     const struct seek *s = c->seek;
     const uint32_t prompt = c->base->prompt_machine, source = s->request->held - 1;
-    if (!s->request->resumed || s->request->held == 0 || source == prompt ||
-        hands_over(s, source) || !s->sc->machines[source].up ||
+    /* Beside a copy of an answer, at most two blocks are left to compute. */
+    if (!s->request->resumed || s->request->held_copy || s->request->held == 0 ||
+        source == prompt || hands_over(s, source) || !s->sc->machines[source].up ||
         !set_has(&s->sc->machines[source].links, prompt) || c->base->prompt_moves ||
         c->base->token_moves || tokens_held(c, source) <= tokens_held(c, prompt))
         return;
     uint64_t us = pulled_us(c, prompt, token, source);
-    if (us >= *best_us || !may_pair(c, prompt, token))
+    if (us * 100 >= *best_us * PULL_FAVOUR_PERCENT || !may_pair(c, prompt, token))
         return;
     *best_us = us;
     *best = (struct route){.prompt_machine = prompt,

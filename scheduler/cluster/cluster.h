@@ -154,7 +154,7 @@ struct sched_cluster_options {
 /* The kinds of events, and the fields of struct sched_event that each kind uses besides now_us. */
 enum sched_event_kind {
     /* `request` arrives: prompt_tokens, output_tokens, resumed, key, weight, priority, held,
-     * held_tokens, prefix. output_tokens = most tokens of the answer; 0 = no token machine is
+     * held_tokens, held_copy, prefix. output_tokens = most tokens of the answer; 0 = no token machine is
      * needed. */
     SCHED_ARRIVED,
     SCHED_COMPUTED,  /* The prompt of `request` is computed; its KV may still be on its way. */
@@ -233,6 +233,8 @@ struct sched_event {
     /* SCHED_ARRIVED: number of the prompt's first tokens whose KV the machine of `held` keeps in
      * its prefix cache; 0 = none. */
     uint32_t held_tokens;
+    /* SCHED_ARRIVED: that KV is a copy of a running answer's (sched_cluster_copy_target). */
+    bool held_copy;
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
     uint32_t push_tokens_per_s; /* KV tokens sent per second of transfer time after computing. */

@@ -357,6 +357,7 @@ void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event 
     request->priority = priority_of(event);
     request->held = event->held;
     request->held_tokens = event->held_tokens;
+    request->held_copy = event->held_copy;
     prefixes_arrived(sc, id, &event->prefix);
     cluster_demand_arrived(sc, request);
     waiting_add(sc, id);

@@ -43,6 +43,7 @@ struct cluster_request {
     uint64_t token_memory;   /* KV memory scheduled on its token machine, in tokens. */
     uint32_t held;           /* 1 + the machine that had its KV; 0 = none. */
     uint32_t held_tokens;    /* See struct sched_event. */
+    bool held_copy;          /* See struct sched_event. */
     uint32_t next;           /* Next in the list `lost`. */
     uint32_t previous;
     /* Time at which it was first found that no machine which is up can take it; -1 = not found. */

@@ -263,6 +263,7 @@ static void arrivals_schedule(struct gateway *g, int64_t now_us)
             .priority = r->priority,
             .held = r->held.machine == NULL ? 0 : r->held.machine->index + 1,
             .held_tokens = version->kv.prefix_cache ? r->held.tokens : 0,
+            .held_copy = r->held.checkpoint,
             .prefix = {.hashes = hashes},
         };
         if (prefix)

@@ -354,7 +354,7 @@ static void test_pull(enum pull what)
     fake_reserved(t, r);
     fake_flush(c);
     CHECK(fake_request_count(p0) == 1);
-    fake_progress(t, r, 160);
+    fake_progress(t, r, 112);
     fake_flush(c);
     fake_kill(p0);
     fake_settle(c);
