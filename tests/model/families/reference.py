@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""reference: computes what tests/data/families/NAME.json says of a family, with transformers and torch.
+"""reference: computes what tests/data/families/NAME.json and, of a model that GPUs can compute, wide/NAME.json say of a
+family, with transformers and torch.
 
-usage: reference.py [NAME...]      default: all families of the table
+usage: reference.py [NAME... | wide/NAME...]      default: all of them
 
 To add a family, add a row to FAMILIES and run this program with the row's name. A row is the model_type of transformers
 and the arguments of its configuration where SMALL does not suit; a name with a suffix is a variant of the family. Turn on
@@ -116,6 +117,25 @@ FAMILIES = {
 }
 
 
+# GPUs compute heads of 64, 128 or 256 dimensions.
+WIDE_HEAD = 64
+
+
+def row_of(name):
+    """Returns (model_type, arguments) of a row; of wide/NAME, those of NAME with heads that GPUs can compute."""
+    kind, changes = FAMILIES[name.removeprefix(tiny_folder.WIDE)]
+    if not name.startswith(tiny_folder.WIDE):
+        return kind, changes
+    changes = {**changes, "hidden_size": 4 * WIDE_HEAD, "head_dim": WIDE_HEAD}
+    if "query_pre_attn_scalar" in changes:  # Larger than a head: without a cap, scores of random heads choose one token.
+        changes["query_pre_attn_scalar"] = 2 * WIDE_HEAD
+    if changes.get("rope_parameters", {}).get("rope_type") == "longrope":
+        halves = range(WIDE_HEAD // 2)
+        changes["rope_parameters"] = {**changes["rope_parameters"], "short_factor": [1 + 0.0625 * i for i in halves],
+                                      "long_factor": [1 + i * i / 16 for i in halves]}
+    return kind, changes
+
+
 def pattern_of(name):
     return re.sub(r"(?<=\.)\d+(?=\.)", "*", name)
 
@@ -171,7 +191,7 @@ def described(name):
     """Returns config, tensors and weights' type of the row as transformers saves a model of it."""
     import torch
     import transformers
-    kind, changes = FAMILIES[name]
+    kind, changes = row_of(name)
     changes = dict(changes)
     quantization = changes.pop("quantization_config", None)
     torch.manual_seed(1)
@@ -208,8 +228,9 @@ def logits(name, reference):
 
 
 def store(name, reference):
-    os.makedirs(tiny_folder.DATA, exist_ok=True)
-    with open(os.path.join(tiny_folder.DATA, name + ".json"), "w", encoding="utf-8") as file:
+    path = os.path.join(tiny_folder.DATA, name + ".json")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
         rows = (f"{json.dumps(key)}: {text(key, value)}" for key, value in reference.items())
         file.write("{" + ",\n".join(rows) + "}\n")
 
@@ -231,5 +252,7 @@ def text(key, value):
 
 
 if __name__ == "__main__":
-    for chosen in sys.argv[1:] or FAMILIES:
+    # GPUs compute latent attention of any size.
+    both = [*FAMILIES, *(tiny_folder.WIDE + name for name in FAMILIES if not name.startswith("deepseek"))]
+    for chosen in sys.argv[1:] or both:
         write(chosen)

@@ -1,8 +1,9 @@
 """tiny_folder: writes the tiny random model of a family as a folder, as transformers would save it. Standard library only.
 
 tests/data/families/NAME.json has what transformers knows of the family: config.json, the names and shapes of the tensors,
-and the logits that transformers computes (reference.py writes the file). The weights are not stored: each tensor is the
-output of SHAKE-256 for its name, mapped to 256 values. So a folder is the same bytes on every computer."""
+and the logits that transformers computes (reference.py writes the file). wide/NAME.json has the same of a model whose heads
+GPUs can compute. The weights are not stored: each tensor is the output of SHAKE-256 for its name, mapped to 256 values. So
+a folder is the same bytes on every computer."""
 
 import base64
 import hashlib
@@ -13,14 +14,16 @@ import os
 import struct
 
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "data", "families")
+WIDE = "wide/"
 TOKENS, VOCABULARY = 48, 128
 # The logits that are stored: at these positions, of these tokens.
 POSITIONS, ENTRIES = [0, 7, 18, 31, 40, 47], list(range(0, VOCABULARY, 2))
 MATRIX_GAIN, VECTOR_DEVIATION, EMBEDDING_DEVIATION = 1.4, 0.2, 1.0
 
 
-def names():
-    return sorted(file[:-5] for file in os.listdir(DATA) if file.endswith(".json"))
+def names(folder=""):
+    """Returns the names of all models, or of those in WIDE."""
+    return sorted(folder + file[:-5] for file in os.listdir(os.path.join(DATA, folder)) if file.endswith(".json"))
 
 
 def read(name):
