@@ -141,8 +141,8 @@ struct gateway_share gateway_share(struct gateway *g);
 /* Sets the log for the schedulers' events and actions (not owned; NULL = none). from_start: the
  * gateway was just opened, so the log will have all events. */
 void gateway_events_set(struct gateway *g, struct event_log *log, bool from_start);
-/* Appends members of a JSON object, without the braces: the latest requests (`requests`), and the
- * time now by the clock of the events and in Unix time. */
+/* Appends members of a JSON object, without the braces: the gateway's name, the time now by the
+ * clock of the events and in Unix time, and the latest requests (`requests`). */
 struct history_query; /* See server/gateway/history.h. */
 void gateway_requests_write(const struct gateway *g, const struct history_query *query,
                             struct text *out);
@@ -151,7 +151,7 @@ void gateway_requests_write(const struct gateway *g, const struct history_query 
 void gateway_decisions_write(const struct gateway *g, struct text *out);
 /* Appends the latest events and actions as lines, without a line feed after the last one. */
 void gateway_decisions_lines(const struct gateway *g, struct text *out);
-/* Appends the latest requests only. */
+/* Appends the elements of that list `requests` only, without its brackets. */
 void gateway_requests_list(const struct gateway *g, const struct history_query *query,
                            struct text *out);
 /* Appends members of a JSON object, without the braces: the gateway and its health, machines,
@@ -172,11 +172,12 @@ bool gateway_pending(const struct gateway *g);
 void gateway_stop(struct gateway *g);
 
 bool gateway_ready(const struct gateway *g); /* Returns true if both phases can be served now. */
-/* Adds a note to the text of gateway_health_text; "" = none. */
+/* Sets the note that gateway_health_text appends; "" = none. */
 void gateway_note_set(struct gateway *g, const char *text);
-/* Adds a note about a model update to that text; "" = none. */
+/* Sets a second note for that text, about a model update; "" = none. */
 void gateway_update_note_set(struct gateway *g, const char *text);
-/* Writes one line for administrators: which machines are missing, and why. */
+/* Writes one line for administrators: whether requests can be served, which machines are missing
+ * and why, and the notes. */
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity);
 /* Writes the numbers of machines that serve, without names, addresses and reasons, for every
  * client. */

@@ -16,7 +16,8 @@
 
 struct requests;
 
-/* Functions of the router. Each is called for a request that the scheduler knows. */
+/* Functions of the router. Those with a request `r` are called only while the scheduler knows the
+ * request. */
 struct requests_events {
     /* The prompt is computed; some of its KV may not have been transferred yet. */
     void (*computed)(void *self, const struct gateway_request *r);

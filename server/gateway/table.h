@@ -19,9 +19,10 @@
  *             v   |        |  +-> PULLING +-----------+
  *           SUSPECTED      +--------------------------+
  *
- * from each state after ARRIVING to ARRIVING, when the request's next generation begins; from
- * RESERVING, PREFILLING and PREFILLED to DOUBTED, when the next generation must wait; from each
- * state to ENDING; and from each state to FREE. */
+ * from SCHEDULED and each state to the right of it, and from DOUBTED, to ARRIVING, when the
+ * request's next generation begins; from RESERVING, PREFILLING and PREFILLED to DOUBTED, when the
+ * next generation must wait; from each state to ENDING; and from each state, also ENDING, to
+ * FREE. */
 enum gateway_request_state {
     GATEWAY_REQUEST_FREE,      /* No request uses the slot. */
     GATEWAY_REQUEST_ARRIVING,  /* Will be given to the scheduler in the next iteration. */
@@ -156,8 +157,8 @@ struct request_table {
 };
 
 void request_table_init(struct request_table *table, uint32_t id_tag);
-/* Takes a free slot, and sets the request's id and the fields that come from *submit, whose arrays
- * are copied; the other fields are 0, and the caller sets the state. Requires that a slot is free.
+/* Takes a free slot, and sets the request's id and the fields that come from *submit; the caller
+ * sets the state. Prompt and rules are copied, the constraint is not. Requires that a slot is free.
  * Returns ST_NO_MEMORY on failure. */
 enum status request_table_add(struct request_table *table, const struct gateway_submit *submit,
                               struct gateway_request **out);
