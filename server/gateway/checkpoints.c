@@ -188,7 +188,7 @@ static void reserved_take(struct gateway *g, struct gateway_request *r,
             pull_end(g, r);
         return;
     }
-    /* The machine lacks so many blocks that the copy is made in several parts. */
+    /* The machine lacks more blocks than one copy may send: several copies follow. */
     cancel_send(g->connections, c->machine, &name, false);
     c->tokens = reserved->held_span_count * block_tokens;
     c->resumed = has_windows(g, r) ? 0 : c->tokens;

@@ -188,7 +188,7 @@ def check_dump(cluster):
 
 
 def check_bundle(cluster, where):
-    secret = "tell nobody this sentence"
+    secret = "a prompt that stays private"
     cluster.post("/v1/completions", {**BODY, "prompt": secret})
     path = os.path.join(cluster.folder.name, "bundle.tar")
     assert "log of 1 gateway" in run("bundle", path, *where)
