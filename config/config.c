@@ -287,8 +287,8 @@ void config_print_reference(FILE *file)
         if (strcmp(here, section) != 0) {
             snprintf(section, sizeof(section), "%s", here);
             fprintf(file,
-                    "\n## %s\n\nkey | value | default | reload | what it is\n"
-                    "---|---|---|---|---\n",
+                    "\n## %s\n\n| key | value | default | reload | what it is |\n"
+                    "|---|---|---|---|---|\n",
                     here);
         }
         config_value_want(key, want, sizeof(want));
@@ -298,7 +298,7 @@ void config_print_reference(FILE *file)
         size_t skip = strncmp(want, "a ", 2) == 0 ? 2 : 0;
         if (strncmp(want, whole, strlen(whole)) == 0)
             skip = strlen(whole);
-        fprintf(file, "`%s` | %s | %s | %s | %s\n", key->path, want + skip, standard,
+        fprintf(file, "| `%s` | %s | %s | %s | %s |\n", key->path, want + skip, standard,
                 reload_words[key->reload], key->help);
     }
 }

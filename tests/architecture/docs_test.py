@@ -38,8 +38,8 @@ def tree_files():
 
 FILES = tree_files()
 TOP = {path for path in FILES if "/" not in path}
-METRICS = set(re.findall(r"^`([\w:]+)` \|", read("docs/metrics.md"), re.M))
-KEYS = set(re.findall(r"^`([a-z0-9_/NAME]+)` \|", read("docs/configuration.md"), re.M))
+METRICS = set(re.findall(r"^\| `([\w:]+)` \|", read("docs/metrics.md"), re.M))
+KEYS = set(re.findall(r"^\| `([a-z0-9_/NAME]+)` \|", read("docs/configuration.md"), re.M))
 SECTIONS = {key.split("/")[0] for key in KEYS if "/" in key}
 DEV = set(re.search(r"^    (serve \| .*)\) \"cmd_", read("dev"), re.M).group(1).split(" | ")) | {"help"}
 

@@ -86,7 +86,7 @@ WRONG = [
 def main():
     listed = {name for name, _ in keys_of(SCHEMA)}
     with open(os.path.join(SOURCE, "docs/configuration.md"), encoding="utf-8") as file:
-        documented = set(re.findall(r"^`([a-z0-9_/NAME]+)` \|", file.read(), re.M))
+        documented = set(re.findall(r"^\| `([a-z0-9_/NAME]+)` \|", file.read(), re.M))
     assert len(documented) > 100 and documented <= listed, documented - listed
     older = {name for name, schema in keys_of(SCHEMA) if schema.get("description", "").startswith("Older name of ")}
     assert older and listed - documented - older == {"$schema"}, listed - documented

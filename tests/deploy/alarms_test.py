@@ -26,7 +26,7 @@ def read(*path):
 def metrics_read():
     """Returns {name: labels} of all series of the page, and of the series that Prometheus adds."""
     found = {"up": set()}
-    for name, kind, labels in re.findall(r"^`([\w:]+)` \| (\w+)((?:, `\w+`)*) \|", read("docs/metrics.md"), re.M):
+    for name, kind, labels in re.findall(r"^\| `([\w:]+)` \| (\w+)((?:, `\w+`)*) \|", read("docs/metrics.md"), re.M):
         names = set(re.findall(r"`(\w+)`", labels))
         names |= {"model_name", "engine"} if name.startswith("vllm:") else set()
         names |= {"pool"} if "machine" in names else set()

@@ -137,12 +137,12 @@ static void peers_print(FILE *out, const struct api_known_field *field)
         fprintf(out, "%s%s%s", before, names[i], field->peer_support[i] == 'p' ? " in part" : "");
         before = ", ";
     }
-    fprintf(out, "%s\n", before[0] == ' ' ? " | –" : "");
+    fprintf(out, "%s |\n", before[0] == ' ' ? " | –" : "");
 }
 
 static void row_print(FILE *out, const struct api_known_field *field)
 {
-    fprintf(out, "`%s` | %s%s", field->name, field->values,
+    fprintf(out, "| `%s` | %s%s", field->name, field->values,
             field->used_by_kinds == 1u << API_CHAT         ? "; chat only"
             : field->used_by_kinds == 1u << API_COMPLETION ? "; completions only"
                                                            : "");
@@ -176,10 +176,10 @@ static void form_print(FILE *out, const char *path, enum api_kind kind, const ch
 {
     size_t count;
     const struct api_known_field *fields = api_form_fields(kind, &count);
-    fprintf(out, "\n## %s\n\n%s\n\nfield | cleave\n---|---\n", path, about);
+    fprintf(out, "\n## %s\n\n%s\n\n| field | cleave |\n|---|---|\n", path, about);
     for (size_t i = 0; i < count; i++)
         if (fields[i].used_by_kinds != 0)
-            fprintf(out, "`%s` | %s\n", fields[i].name, fields[i].values);
+            fprintf(out, "| `%s` | %s |\n", fields[i].name, fields[i].values);
     unused_print(out, fields, count, true);
     unused_print(out, fields, count, false);
 }
@@ -196,7 +196,7 @@ static void page_print(FILE *out)
             "accepted without effect, and counted (`cleave_unknown_fields_total`).\n\n"
             "`build/tests/server/api/test_known_fields --reference` prints this page from "
             "`server/api/known_fields.c`.\n\n"
-            "field | cleave | also known to\n---|---|---\n");
+            "| field | cleave | also known to |\n|---|---|---|\n");
     for (size_t i = 0; i < count; i++)
         if (fields[i].used_by_kinds != 0)
             row_print(out, &fields[i]);

@@ -539,7 +539,7 @@ static void print_reference(FILE *out)
                  "Besides the labels below, `vllm:` families have `model_name` and `engine`, "
                  "those with `machine` also `pool`, and\nhistograms `le`.\n\n"
                  "`build/tests/server/metrics/test_metrics --reference` prints this page.\n\n"
-                 "name | type, labels | meaning\n---|---|---\n");
+                 "| name | type, labels | meaning |\n|---|---|---|\n");
     char *save;
     for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
         if (strncmp(line, "# HELP ", 7) == 0) {
@@ -550,9 +550,9 @@ static void print_reference(FILE *out)
             CHECK(sscanf(line + 7, "%*s %15s", type) == 1);
         } else if (!sampled) {
             char *meaning = strchr(help, ' ');
-            fprintf(out, "`%.*s` | %s", (int)(meaning - help), help, type);
+            fprintf(out, "| `%.*s` | %s", (int)(meaning - help), help, type);
             labels_print(out, line);
-            fprintf(out, " | %s\n", meaning + 1);
+            fprintf(out, " | %s |\n", meaning + 1);
             sampled = true;
         }
     }
