@@ -12,6 +12,7 @@
 
 #include "common/random.h"
 #include "tests/check.h"
+#include "tests/tools/simulate/scratch.h"
 #include "tests/profile/profile_example.h"
 
 #include <fcntl.h>
@@ -23,7 +24,6 @@
 #define MESSAGE_S 0.001
 #define ROWS_MAX  4096
 
-static char scratch[] = "/tmp/test_simulate.XXXXXX";
 static char table[1200];
 static char hardware[1200];
 static uint64_t seed;
@@ -32,23 +32,6 @@ static uint64_t draws;
 static uint32_t draw(uint32_t below)
 {
     return (uint32_t)(random_at(seed, draws++) % below);
-}
-
-static const char *scratch_path(const char *name)
-{
-    static char paths[8][400];
-    static int next;
-    char *path = paths[next++ % 8];
-    snprintf(path, sizeof(paths[0]), "%s/%.300s", scratch, name);
-    return path;
-}
-
-static void file_write(const char *name, const char *text)
-{
-    FILE *file = fopen(scratch_path(name), "w");
-    CHECK(file != NULL);
-    fputs(text, file);
-    CHECK(fclose(file) == 0);
 }
 
 static size_t file_read(const char *name, char *out, size_t room)

@@ -9,6 +9,7 @@
 #include "tools/simulate/splitwise/models.h"
 
 #include "tests/check.h"
+#include "tests/tools/simulate/scratch.h"
 
 #include <math.h>
 #include <string.h>
@@ -20,26 +21,8 @@
 #define LINK         (200.0 * (1u << 30)) /* Bytes per second of deploy/hardware/h100.json. */
 #define NEVER        UINT32_MAX
 
-static char scratch[] = "/tmp/test_simulate_failures.XXXXXX";
 static char table[1200];
 static char hardware[1200];
-
-static const char *scratch_path(const char *name)
-{
-    static char paths[4][400];
-    static int next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof(paths[0]), "%s/%.300s", scratch, name);
-    return path;
-}
-
-static void file_write(const char *name, const char *text)
-{
-    FILE *file = fopen(scratch_path(name), "w");
-    CHECK(file != NULL);
-    fputs(text, file);
-    CHECK(fclose(file) == 0);
-}
 
 static bool near(double a, double b)
 {

@@ -5,6 +5,7 @@
 
 #include "tests/check.h"
 #include "tests/profile/profile_example.h"
+#include "tests/tools/simulate/scratch.h"
 
 #include <math.h>
 #include <string.h>
@@ -12,28 +13,10 @@
 
 #define KV_BYTES (3 * 132) /* Of a token in all layers. */
 
-static char scratch[] = "/tmp/test_simulate_links.XXXXXX";
 static struct config config;
 static struct sim_hosts hosts;
 static struct sim_report report;
 static struct sim_run_totals totals;
-
-static const char *scratch_path(const char *name)
-{
-    static char paths[4][400];
-    static int next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof(paths[0]), "%s/%.300s", scratch, name);
-    return path;
-}
-
-static void file_write(const char *name, const char *text)
-{
-    FILE *file = fopen(scratch_path(name), "w");
-    CHECK(file != NULL);
-    fputs(text, file);
-    CHECK(fclose(file) == 0);
-}
 
 /* `from` of the example is replaced by `to`; NULL = the example as it is. */
 static void profile_open(const char *from, const char *to)
