@@ -207,7 +207,7 @@ bool kv_owners_expired(struct kv_owners *owners, int64_t now_us, kv_owner_id *id
         if (owners->records[record].until_us > now_us)
             return false;
         heap_remove(owners, record);
-        /* No entry: its blocks became live before the lease ended. */
+        /* This lease does not count: the owner's blocks became live before the lease ended. */
         if (owners->records[record].leased == 0)
             continue;
         *id_out = owners->records[record].id;

@@ -5,9 +5,10 @@
  * readers one by one.
  *
  * Parts without readers are in a list in the order of eviction. A part is appended when its last
- * reader leaves, and a chain is left from its end to its start. So the nodes after a node always
- * precede it in the list: if a node comes first, it is the end of a chain. A model whose layers all
- * have windows has nodes without blocks, which only connect a chain. */
+ * reader leaves, and a reader leaves the nodes of a chain from the end to the start. So the later
+ * nodes of a chain precede the earlier ones in the list, and the first node of the list is always
+ * the end of a chain. If all layers of a model have windows, nodes may have no blocks and only
+ * connect a chain. */
 #include "kvcache/kv_prefix.h"
 
 #include "common/prefix_hash.h"
@@ -28,7 +29,7 @@ struct links {
 
 struct node {
     uint64_t hash;  /* Hash of the salt and all tokens up to the span's last one. */
-    uint64_t salt;  /* The same for all nodes of a chain. */
+    uint64_t salt;  /* Salt of the chain; all nodes of a chain have the same salt. */
     uint32_t depth; /* Number of spans of the chain that ends here. */
     bool used;      /* false = the other fields are invalid. */
     bool windows;   /* It has window blocks. */
@@ -37,8 +38,8 @@ struct node {
     uint32_t readers;
     uint32_t window_readers;
     uint32_t children;
-    uint32_t bucket_next;      /* Of an unused node: the next unused one. */
-    struct links links[PARTS]; /* Of parts without readers. */
+    uint32_t bucket_next; /* Next node of the bucket; in an unused node, the next unused one. */
+    struct links links[PARTS]; /* Valid for parts without readers. */
 };
 
 struct kv_prefix {
@@ -56,7 +57,7 @@ struct kv_prefix {
     uint32_t *buckets;
     uint32_t *tokens; /* block_tokens tokens per node. */
     kv_block_id *ids; /* [node_count][group_count] */
-    bool *holds;      /* [block_count] */
+    bool *holds;      /* [block_count]: the block belongs to the cache. */
     struct node nodes[];
 };
 
@@ -446,8 +447,8 @@ static void tables_fill(const struct kv_prefix *prefix, const struct found *foun
             tables->ids[(size_t)group * tables->stride + span] =
                 read ? ids_of(prefix, id)[group] : 0;
         }
-    tables->held = found->spans;
-    tables->window_held = found->window_end;
+    tables->cached_spans = found->spans;
+    tables->window_cached_spans = found->window_end;
 }
 
 uint32_t kv_prefix_read_begin(struct kv_prefix *prefix, uint64_t salt, const uint32_t *tokens,
@@ -515,7 +516,7 @@ static uint32_t span_add(struct kv_prefix *prefix, const struct kv_prefix_blocks
     struct node *node = &prefix->nodes[id];
     const bool complete = found && (node->windows || !is_windowed(prefix));
     if (is_windowed(prefix) && !node->windows && span >= blocks->window_valid_first &&
-        span >= blocks->tables->window_held) {
+        span >= blocks->tables->window_cached_spans) {
         part_add(prefix, id, WINDOWS, blocks->owner, blocks->tables);
         node->windows = true;
     }
@@ -540,8 +541,8 @@ uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, ui
 }
 
 /* The caller of kv_prefix_add has become a reader of the window blocks of the spans [first, spans)
- * of the chain that ends at `end`. Makes those from span `read` on the ones that the request reads.
- * The others have been put in the order of eviction by this: those of the last span first. */
+ * of the chain that ends at `end`. After this function, the caller reads only those from span `read`
+ * on. The others are now in the order of eviction, the last span first. */
 static void windows_reader_set(struct kv_prefix *prefix, uint32_t end, uint32_t first,
                                uint32_t read, struct kv_prefix_reader *reader)
 {

@@ -11,10 +11,10 @@
  * answer. A chain has a salt (0 = none), which is compared too. Requests with different salts share
  * no block, so that no client learns from the number of cached tokens what another client has sent.
  *
- * A span has a block in each layer group without a window. In the groups with a window it has
- * either a block in each of them, its *window blocks*, or none. The tokens after a chain see the
- * last spans of the chain through their window. So a request can compute these tokens only if these
- * last spans have window blocks.
+ * A span has a block in each layer group without a window. In the groups with a window, it has
+ * either a block in each of them (its *window blocks*) or none. In layers with a window, the tokens
+ * after a chain read only the last spans of the chain. So a request can compute these tokens only if
+ * these last spans have window blocks.
  *
  * The cache owns its blocks (KV_PREFIX_OWNER). A request that reads a chain reads the blocks of all
  * spans in the groups without a window, and some of the window blocks (struct kv_prefix_reader).
@@ -58,16 +58,16 @@ void kv_prefix_close(struct kv_prefix *prefix);
  * window_first: a chain is found also without window blocks, and the caller reads the window blocks
  * from span window_first on, up to the first span that has none.
  *
- * Stores the ids in the first entries of `tables`, and sets tables->held and tables->window_held.
- * The caller is now a reader: the blocks that *reader_out names are not evicted until
- * kv_prefix_read_end. Returns the number of spans. */
+ * Stores the ids in the first entries of `tables`, and sets tables->cached_spans and
+ * tables->window_cached_spans. The caller is now a reader: the blocks that *reader_out names are
+ * not evicted until kv_prefix_read_end. Returns the number of spans. */
 uint32_t kv_prefix_read_begin(struct kv_prefix *prefix, uint64_t salt, const uint32_t *tokens,
                               uint32_t spans_max, uint32_t window_first, struct kv_tables *tables,
                               struct kv_prefix_reader *reader_out);
 
-/* The caller no longer reads anything. Sets *reader to zeros. */
+/* Call it when the caller no longer reads anything. Sets *reader to zeros. */
 void kv_prefix_read_end(struct kv_prefix *prefix, struct kv_prefix_reader *reader);
-/* The caller no longer reads window blocks. It still reads the chain. */
+/* Call it when the caller no longer reads window blocks, but still reads the other blocks. */
 void kv_prefix_windows_read_end(struct kv_prefix *prefix, struct kv_prefix_reader *reader);
 
 /* The blocks of a request that kv_prefix_add adds. */
@@ -87,16 +87,16 @@ struct kv_prefix_blocks {
 };
 
 /* Adds a request's blocks to the cache. Requires that each of them is a KV_LIVE block of the owner
- * or a block of the cache. The blocks of the owner become blocks of the cache; but if the cache
- * already has a block for these tokens and this salt, the owner keeps its own. *reader is what the
- * caller reads, from kv_prefix_read_begin. After the call, the caller reads the chain of all added
- * spans; nothing changes if blocks->spans is 0. If all layer groups have a window, the cache may
- * have no room for all spans; then it adds only the first ones. */
+ * or a block of the cache. The owner's blocks become blocks of the cache; if the cache already has
+ * a block for these tokens and this salt, the owner keeps its block. *reader is what the caller
+ * reads, from kv_prefix_read_begin. After the call, the caller reads the chain of all added spans;
+ * nothing changes if blocks->spans is 0. If all layer groups have a window, the cache may have no
+ * room for all spans; then it adds only the first ones. */
 void kv_prefix_add(struct kv_prefix *prefix, const struct kv_prefix_blocks *blocks,
                    struct kv_prefix_reader *reader);
 
-/* Frees the blocks in the first `spans` spans that still belong to `owner`, because they were not
- * added to the cache. */
+/* Frees the request's own blocks in the first `spans` spans, except those that kv_prefix_add has
+ * made blocks of the cache. */
 void kv_prefix_own_blocks_free(const struct kv_prefix *prefix, kv_owner_id owner,
                                const struct kv_tables *tables, uint32_t spans);
 
@@ -104,8 +104,8 @@ void kv_prefix_own_blocks_free(const struct kv_prefix *prefix, kv_owner_id owner
  * span has blocks in all layer groups. */
 struct kv_prefix_listener {
     uint32_t step; /* `changed` is called for prefixes of a multiple of `step` >= 1 spans. */
-    /* A prefix entered (held = true) or left (false) the cache. hash = its prefix_hash
-     * (common/prefix_hash.h). */
+    /* Called when a prefix has entered (held = true) or left (false) the cache. hash = its
+     * prefix_hash (common/prefix_hash.h). */
     void (*changed)(void *self, uint64_t hash, bool held);
     void *self; /* First argument of `changed`. */
 };

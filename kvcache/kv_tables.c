@@ -20,7 +20,7 @@ static struct own own_of(const struct kv_tables *tables, const struct layer_grou
                          uint32_t group, uint32_t first, uint32_t end)
 {
     const bool windowed = layer_groups_windowed(groups, group);
-    const uint32_t held = windowed ? tables->window_held : tables->held;
+    const uint32_t held = windowed ? tables->window_cached_spans : tables->cached_spans;
     struct own own = {.first = first > held ? first : held, .end = end};
     if (windowed && end > held && tables->keep < end - held)
         own.end = held + tables->keep;

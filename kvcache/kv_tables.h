@@ -20,28 +20,30 @@ struct kv_tables {
     kv_block_id *ids; /* [groups][stride]; the table of group g begins at ids + g * stride. */
     uint32_t stride;  /* Most spans of the request. */
     uint32_t keep;    /* layer_groups_keep for this request. */
-    /* Entries before this span name blocks of the prefix cache; 0 = none. */
-    uint32_t held;
-    /* The same in groups with a window. Entries before the window of the token that read the cache
-     * name block 0, which no token reads. */
-    uint32_t window_held;
+    /* In groups without a window, the entries of this many first spans name blocks of the prefix
+     * cache. */
+    uint32_t cached_spans;
+    /* In groups with a window, the entries of this many first spans do not name blocks of the
+     * request: they name blocks of the prefix cache, or block 0 where no later token reads the
+     * span. */
+    uint32_t window_cached_spans;
 };
 
-/* Returns true if span `span` of the group has a block of the request, not of the prefix cache, and
- * no entry before it names this block. */
+/* Returns true if entry `span` of the group's table names a block of the request (not of the prefix
+ * cache) that no earlier entry names. */
 bool kv_tables_owns(const struct kv_tables *tables, const struct layer_groups *groups,
                     uint32_t group, uint32_t span);
 
-/* Returns the entry's id. */
+/* Returns the block of the span in the group's table. */
 static inline kv_block_id kv_tables_id(const struct kv_tables *tables, uint32_t group,
                                        uint32_t span)
 {
     return tables->ids[(size_t)group * tables->stride + span];
 }
 
-/* Takes the request's own blocks of the spans [first, end) for `owner`; first = number of spans that
- * have been taken before. Requires that enough blocks are available (asserted): the scheduler has
- * checked that. */
+/* Takes the request's own blocks of the spans [first, end) for `owner`. `first` is the number of
+ * spans that earlier calls have taken. Requires that enough blocks are available (asserted): the
+ * scheduler has checked that. */
 void kv_tables_take(const struct kv_tables *tables, const struct layer_groups *groups,
                     struct kv_pool *pool, kv_owner_id owner, uint32_t first, uint32_t end);
 
@@ -54,11 +56,11 @@ void kv_tables_mark(const struct kv_tables *tables, const struct layer_groups *g
 void kv_tables_free(const struct kv_tables *tables, const struct layer_groups *groups,
                     struct kv_pool *pool, kv_owner_id owner, uint32_t first, uint32_t end);
 
-/* Writes the ids of the blocks of the spans [first, end), group after group; of groups with a window
- * those of the spans [window_first, end). Returns the number of ids (layer_groups_between). */
+/* Stores the ids of the blocks of the spans [first, end), group after group; in groups with a
+ * window, the spans [window_first, end). Returns the number of ids (layer_groups_between). */
 uint32_t kv_tables_list(const struct kv_tables *tables, const struct layer_groups *groups,
                         uint32_t first, uint32_t end, uint32_t window_first, kv_block_id *ids_out);
-/* The reverse of kv_tables_list: fills in the entries with these ids, in the same order. */
+/* The reverse of kv_tables_list: sets the entries to these ids, in the order of kv_tables_list. */
 void kv_tables_read(const struct kv_tables *tables, const struct layer_groups *groups,
                     uint32_t first, uint32_t end, uint32_t window_first, const kv_block_id *ids);
 

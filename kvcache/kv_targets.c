@@ -1,8 +1,8 @@
 /* kv_targets: a target has one entry for each of its processes that holds some of our layers and
  * heads. Each of our heads of each of our layers must be in exactly one process of each path, unless
- * ranks have copies. This is checked before any connection is made, so nothing that is written is
- * lost or counted twice. A process of ours that has no copy to write still connects to one process
- * of each stage, so that the target has a connection to flush. */
+ * ranks have copies. This is checked before any connection is made, so that no KV is lost or written
+ * twice. If a rank of ours has no copy to write, it still connects to one process of each stage, so
+ * that it has a connection to flush. */
 #include "kvcache/kv_targets.h"
 
 #include "transport/peer_user.h"
@@ -19,9 +19,9 @@ struct target_process {
     struct message_stage stage;
     struct kv_arena arena; /* Layout of its region, set when the whole target is up. */
     struct transport_peer *peer;
-    bool ours;   /* We made the connection. Else it is the user's connection to the machine. */
-    bool writes; /* We write its KV; false: another process of ours writes its copy. */
-    bool up;
+    bool ours;   /* kv_targets made the connection; false: it is the caller's connection. */
+    bool writes; /* This process writes its KV; false: another rank of ours does. */
+    bool up;     /* Connected, and its name is right. */
 };
 
 struct target {
@@ -32,11 +32,11 @@ struct target {
     bool up;
 };
 
-/* A requested flush. It is reported when all processes of the target have reported theirs. */
+/* A requested flush. It is reported when all processes of its path have reported theirs. */
 struct flush {
     uint64_t cookie;
     uint32_t target;
-    uint32_t left;
+    uint32_t left; /* Number of processes that have not reported yet. */
     enum status status;
 };
 

@@ -1,15 +1,15 @@
 /* kv_targets: where one process of a prompt machine writes its KV. For each token machine (target),
- * it has the target's processes that store this process's layers and KV heads, the connections to
- * them, and the flushes that have not ended. A token machine without stages is one process. A
- * machine with stages has several: each head of each layer is written directly to the process that
- * stores it, however the two machines are split into stages and ranks. If every rank of a stage has
- * all KV (kv_arena.copies), each rank of the target gets it from one rank of ours: its copy number
- * modulo the number of our copies.
+ * it owns a list of the target's processes that store this process's layers and KV heads, the
+ * connections to these processes, and the flushes that have not ended. A token machine without
+ * stages is one process. A machine with stages has several processes: each KV head of each layer is
+ * written directly to the process that stores it, however the two machines are split into stages
+ * and ranks. If every rank of a stage has all KV heads (kv_arena.copies), rank n of the target gets
+ * them from rank n % kv_arena.copies of this stage.
  *
- * Its callers are machine/executor/local.c in a machine without stages (for prompt_pool/), and
- * machine/executor/stage*.c in a stage process, on the event loop thread. The caller numbers the
- * targets and opens the transport. kv_targets chooses no blocks, does not know prompts, and does
- * not repeat a failed write. A flush has a cookie: a number that the caller chooses. */
+ * machine/executor/ makes every call on the event loop thread, for prompt_pool/ or in a stage
+ * process. The caller numbers the targets and opens the transport. kv_targets chooses no blocks,
+ * does not know prompts, and does not repeat a failed write. A flush has a cookie: a number that
+ * the caller chooses. In the comments below, "our" layers and heads are those of this process. */
 #ifndef KVCACHE_KV_TARGETS_H
 #define KVCACHE_KV_TARGETS_H
 
@@ -36,7 +36,7 @@ struct kv_targets_options {
 
 /* Opens an empty set of targets; *options is copied. Returns ST_NO_MEMORY on failure. */
 enum status kv_targets_open(const struct kv_targets_options *options, struct kv_targets **out);
-/* Drops all targets and frees *t. NULL is fine. */
+/* Drops all targets and frees them. NULL is fine. */
 void kv_targets_close(struct kv_targets *t);
 
 /* Drops the earlier target with the number `target` (< LIMIT_MACHINES), if there is one, and gives
@@ -44,7 +44,8 @@ void kv_targets_close(struct kv_targets *t);
  * stores some of our layers and heads. A process without an address is reached over `peer`, the
  * caller's connection to the machine (NULL = none). `link_changed` reports the result, during this
  * call or later. The target fails if the processes do not store each of our heads of each of our
- * layers exactly once on each path, or at least once if it has copies. `name` and `stages` are copied. */
+ * layers exactly once on each path (at least once if our arena.copies is not 0). `name` and
+ * `stages` are copied. */
 void kv_targets_set(struct kv_targets *t, uint32_t target, const char *name,
                     struct transport_peer *peer, const struct message_stages *stages);
 /* Ends the connections that kv_targets made to the target, and forgets its flushes. Calls neither
@@ -56,7 +57,7 @@ bool kv_targets_up(const struct kv_targets *t, uint32_t target, uint32_t path);
 
 /* KV of one request to be written to a target. */
 struct kv_push {
-    /* The request, so that the target can drop a write that comes too late; id 0 = unchecked. */
+    /* The request, so that the target can drop a write that arrives too late; id 0 = unchecked. */
     struct transport_request request;
     uint32_t target; /* Number of the target. */
     uint32_t path;   /* The request's path through the target's stages. */
@@ -72,7 +73,7 @@ struct kv_push {
     uint32_t count;
     uint32_t full_first;
     uint32_t window_first;
-    uint32_t layer; /* The first layer that is not written yet; kv_targets_push advances it. */
+    uint32_t layer; /* The first layer that is not written yet. kv_targets_push increases it. */
 };
 
 /* Writes our heads of the layers [push->layer, layer_end) to the target's processes, and adds 1 to

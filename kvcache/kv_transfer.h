@@ -1,9 +1,8 @@
 /* kv_transfer: the layout of KV memory (arena), and the plan of a transfer: which bytes of a layer
- * are written to which offsets of the token machine. On the prompt machine, kvcache/kv_targets.c
- * calls kv_transfer_plan for each layer that it writes. On the token machine, machine/peers.c and
- * machine/executor/stage_writers.c call kv_arena_blocks to check where a peer writes.
- * machine/executor/shape.c makes a machine's arenas. Any thread; no state. It computes offsets
- * only: it accesses no KV memory and sends nothing. */
+ * are written to which offsets of the token machine. On the prompt machine, kv_targets.c calls
+ * kv_transfer_plan for each layer that it writes. On the token machine, machine/ calls
+ * kv_arena_blocks to check where a peer writes. The functions own nothing and may be called on any
+ * thread. They only compute offsets: they access no KV memory and send nothing. */
 #ifndef KVCACHE_KV_TRANSFER_H
 #define KVCACHE_KV_TRANSFER_H
 
@@ -26,10 +25,10 @@ struct kv_arena {
     uint32_t head_first; /* KV heads head_first to head_first + head_count - 1 of each layer. */
     uint32_t head_count;
     uint32_t head_total; /* KV heads of a layer of the model. */
-    /* Number of processes (the ranks of a stage) that hold copies of the same heads, and the number
-     * of this process among them; 0 = the heads are divided among the ranks. */
+    /* Number of ranks of the stage, if each of them stores all KV heads; 0 = the heads are divided
+     * among the ranks. */
     uint32_t copies;
-    uint32_t copy;
+    uint32_t copy;               /* Number of this process among these ranks, from 0. */
     uint32_t block_count;        /* Blocks of each layer. */
     uint32_t block_tokens;       /* Tokens of a block. */
     uint64_t block_bytes;        /* Bytes of one layer of a block, with these heads only. */

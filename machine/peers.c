@@ -191,13 +191,13 @@ static void gateway_down(struct machine *m, struct transport_peer *peer, const c
 
 static void writer_down(struct machine *m, struct transport_peer *peer, const char *text)
 {
-    bool writes_on = transport_writes_await(m->transport, peer);
+    bool writes_pending = transport_writes_await(m->transport, peer);
     log_info("machine %s is gone: %s", name_of(peer), text);
-    if (writes_on)
+    if (writes_pending)
         log_warn("machine %s may still write, until its process has closed connection %llu or has "
                  "ended: the KV blocks that it knows stay in quarantine",
                  name_of(peer), (unsigned long long)transport_peer_number(peer));
-    token_pool_writer_down(m->token_pool, link_of(peer), writes_on, text, m->now_us);
+    token_pool_writer_down(m->token_pool, link_of(peer), writes_pending, text, m->now_us);
 }
 
 static void on_writes_ended(void *self, uint64_t number)

@@ -30,10 +30,10 @@ static void tokens_add(struct prompt_pool *pool, const struct prompt_request *re
 
 static uint32_t cached_tokens(const struct prompt_pool *pool, const struct prompt_request *request)
 {
-    return request->tables.held * pool->options.arena.block_tokens;
+    return request->tables.cached_spans * pool->options.arena.block_tokens;
 }
 
-/* Returns where the spans [begin, end) begin without those before `least`. */
+/* Returns the first span of [begin, end) that is not before `least`; `end` if there is none. */
 static uint32_t push_begin(uint32_t begin, uint32_t least, uint32_t end)
 {
     if (begin < least)
@@ -41,9 +41,9 @@ static uint32_t push_begin(uint32_t begin, uint32_t least, uint32_t end)
     return begin < end ? begin : end;
 }
 
-/* Sets the spans to push: those that the chunk completes. With the first chunk come the cached
- * spans, with the last chunk the incomplete last span. Without layer-wise transfer, all spans of
- * the prompt are pushed at the end. Spans that the token machine already has are left out. */
+/* Sets the spans to push: those that the chunk completes. The first chunk also pushes the cached
+ * spans, and the last chunk the incomplete last span. Without layer-wise transfer, the last chunk
+ * pushes all spans of the prompt. Spans that the token machine already has are left out. */
 static void chunk_push_range(struct prompt_pool *pool, struct prompt_request *request,
                              const struct sched_batch_item *item)
 {
@@ -63,7 +63,7 @@ static void chunk_start(struct prompt_pool *pool, struct prompt_request *request
     prompt_request_state_set(request, PROMPT_COMPUTING);
     request->began_us = now_us;
     prompt_prefix_stats_add(pool, request);
-    /* The blocks belong to the token pool: reserved now, live when the KV is complete. */
+    /* The blocks belong to the token pool, which marks them as live when the KV is complete. */
     if (request->local)
         return;
     const struct kv_arena *arena = &pool->options.arena;
@@ -148,8 +148,8 @@ void prompt_pool_scores_end(struct prompt_pool *pool, sched_slot slot)
     tokens_send(pool, prompt_request_of(pool, slot));
 }
 
-/* The last chunk has run. A request that stays on this machine becomes a decode at once, so that
- * the next batch contains it. */
+/* Ends the computing of a prompt, whose last chunk has run. If the KV stays on this machine, the
+ * token pool takes the request over at once, so that the next batch contains its first decode. */
 static void prompt_end(struct prompt_pool *pool, struct prompt_request *request,
                        struct message_token *token, int64_t now_us)
 {

@@ -1,8 +1,9 @@
-/* prompt_copy: KV that this machine has, copied to another machine's prefix cache. A copy is a
- * request that is computed from the start: it is in no batch. In layers without a window, it reads
- * blocks of this machine's prefix cache, which keeps them meanwhile. In layers with a window, it
- * reads blocks of the answer that is copied. The answer does not wait for the copy and may use them
- * again before they are sent; then the copy fails, and the other machine keeps none of it. */
+/* prompt_copy: copies KV that this machine has to the prefix cache of another machine. A copy is a
+ * request whose KV exists when it begins, so it is in no batch. In layers without a window, it
+ * reads blocks of this machine's prefix cache, which keeps these blocks until the copy ends. In
+ * layers with a window, it reads blocks of the answer that is copied. The answer does not wait for
+ * the copy, and may overwrite these blocks before they are sent. Then the copy fails, and the other
+ * machine keeps none of it. */
 #include "prompt_pool/prompt_state.h"
 
 static enum status windows_read(const struct prompt_pool *pool, struct prompt_request *request,
@@ -38,9 +39,9 @@ enum status prompt_copy_begin(struct prompt_pool *pool, struct prompt_request *r
     kv_prefix_read_begin(options->prefix, request->prefix_salt, request->prompt,
                          request->span_count, request->span_count, &request->tables,
                          &request->reader);
-    if (request->tables.held < request->span_count)
+    if (request->tables.cached_spans < request->span_count)
         return error_set(error, ST_NOT_FOUND, "machine %s has only %u of %u blocks to copy",
-                         options->name, request->tables.held, request->span_count);
+                         options->name, request->tables.cached_spans, request->span_count);
     enum status status = windows_read(pool, request, error);
     if (status != ST_OK)
         return status;
@@ -58,7 +59,7 @@ enum status prompt_copy_begin(struct prompt_pool *pool, struct prompt_request *r
     return ST_OK;
 }
 
-bool prompt_copy_is_good(const struct prompt_pool *pool, const struct prompt_request *request)
+bool prompt_copy_is_intact(const struct prompt_pool *pool, const struct prompt_request *request)
 {
     const struct prompt_pool_options *options = &pool->options;
     return !request->reads_windows ||

@@ -1,5 +1,5 @@
-/* prompt_links: one entry per wanted machine: waiting for its next attempt, connecting, being
- * prepared, or up. An entry keeps its index, which is the target's number. */
+/* prompt_links: one entry per machine that a gateway wants. An entry waits for its next attempt, is
+ * connecting, is being prepared, or is up. Its index is the target's number and never changes. */
 #include "prompt_pool/prompt_links.h"
 
 #include "transport/peer_user.h"
@@ -18,9 +18,9 @@ struct link {
     char address[LIMIT_ADDRESS_BYTES];
     struct transport_peer *peer; /* Connecting or up; NULL = between attempts. */
     uint64_t paths;              /* Paths from STAGES; 0 = not yet received. */
-    int64_t retry_at_us;
-    int64_t retry_us;
-    uint32_t wanted; /* One bit for each gateway that wants the link. */
+    int64_t retry_at_us;         /* When to connect again, if `peer` is NULL. */
+    int64_t retry_us;            /* Length of the next pause. */
+    uint32_t wanted;             /* One bit for each gateway that wants the link. */
 };
 
 struct prompt_links {
@@ -85,8 +85,8 @@ static void link_retry_later(struct link *link, int64_t now_us)
     link->retry_us = 2 * link->retry_us < RETRY_MAX_US ? 2 * link->retry_us : RETRY_MAX_US;
 }
 
-/* Makes the next attempt due now, and its result a change to report. */
-static void link_soon(struct link *link, int64_t now_us)
+/* Makes the next attempt due now. Changes the text, so that link_report reports the result. */
+static void link_retry_now(struct link *link, int64_t now_us)
 {
     link->retry_us = RETRY_FIRST_US;
     link->retry_at_us = now_us;
@@ -170,7 +170,7 @@ enum status prompt_links_peer_set(struct prompt_links *links, uint32_t gateway,
             links->options.link_changed(links->options.self, &link->state);
         /* A gateway has just reached the machine, so there is no reason to wait. */
         else if (link->peer == NULL)
-            link_soon(link, now_us);
+            link_retry_now(link, now_us);
         return ST_OK;
     }
     bool known = link != NULL;
@@ -185,7 +185,7 @@ enum status prompt_links_peer_set(struct prompt_links *links, uint32_t gateway,
     }
     memcpy(link->address, peer->address, sizeof(link->address));
     link->wanted |= 1u << gateway;
-    link_soon(link, now_us);
+    link_retry_now(link, now_us);
     link_connect(links, link, now_us);
     return ST_OK;
 }
@@ -230,7 +230,7 @@ void prompt_links_stages_take(struct prompt_links *links, struct transport_peer 
     struct link *link = peer_object_of(peer);
     struct message_peer machine;
     assert(link->peer == peer);
-    /* The writes under way to the processes as they were would be forgotten. */
+    /* To take new stages would forget the writes that are on their way to the earlier ones. */
     if (link->paths != 0) {
         prompt_links_target_prepared(links, link_target(links, link), false,
                                      "it has sent the places of its layers twice", now_us);
@@ -248,7 +248,7 @@ void prompt_links_target_prepared(struct prompt_links *links, uint32_t target, b
                                   const char *text, int64_t now_us)
 {
     struct link *link = &links->links[target];
-    /* The connection has ended since. */
+    /* The connection has ended in the meantime. */
     if (!link_known(link) || link->peer == NULL)
         return;
     if (up) {
@@ -263,11 +263,11 @@ void prompt_links_target_prepared(struct prompt_links *links, uint32_t target, b
 }
 
 void prompt_links_transport_changed(struct prompt_links *links, struct transport_peer *peer,
-                                    const char *path)
+                                    const char *text)
 {
     struct link *link = peer_object_of(peer);
     if (link->peer == peer && link->state.up)
-        link_report(links, link, true, path);
+        link_report(links, link, true, text);
 }
 
 void prompt_links_peer_down(struct prompt_links *links, struct transport_peer *peer,

@@ -2,9 +2,9 @@
  * connects when a gateway sends PEER, tries again with increasing pauses, and reports the state of
  * each link (LINK). A link is up when two conditions hold: the token machine is connected and has
  * sent STAGES; and every process of this machine that writes KV is connected to the token machine's
- * processes (`target_prepare`). machine/ opens and changes links, prompt_pool.c looks them up, both
- * on the machine's event loop thread. It writes no KV, and it does not choose the machines of a
- * request. */
+ * processes (`target_prepare`). machine/ opens and changes the links, and prompt_pool.c looks them
+ * up, both on the machine's event loop thread. prompt_links writes no KV, and does not choose the
+ * machines of a request. */
 #ifndef PROMPT_POOL_PROMPT_LINKS_H
 #define PROMPT_POOL_PROMPT_LINKS_H
 
@@ -19,15 +19,15 @@ struct prompt_links_options {
      * link is reported as up, because the KV then stays on this machine. */
     const char *name;
     struct transport *transport;
-    /* The state of a link or its text has changed, or a gateway wants a link that is up. The
-     * function sends the message LINK to all gateways. */
+    /* Called when the state of a link or its text has changed, and when a gateway asks for a link
+     * that is up. The function sends the message LINK to all gateways. */
     void (*link_changed)(void *self, const struct message_link *link);
-    /* The connection has ended: no write to the peer is in flight any longer. */
+    /* Called when the connection has ended: no write to the peer is in flight any longer. */
     void (*peer_lost)(void *self, struct transport_peer *peer, const char *text);
-    /* Token machine number `target` is connected and has the processes `stages`. The machine keeps
-     * this number as long as at least one gateway wants the link. The function connects the
-     * processes of this machine with those of the token machine, and calls
-     * prompt_links_target_prepared, during the call or later. */
+    /* Called when token machine number `target` is connected and has sent its processes, `stages`.
+     * The machine keeps this number as long as at least one gateway wants the link. The function
+     * connects the processes of this machine with those of the token machine. Then, during the call
+     * or later, it calls prompt_links_target_prepared. */
     void (*target_prepare)(void *self, uint32_t target, const struct message_peer *machine,
                            struct transport_peer *peer, const struct message_stages *stages);
     /* Ends the connections that `target_prepare` made for the target. */
@@ -44,21 +44,21 @@ void prompt_links_close(struct prompt_links *links);
 /* Handles PEER of a gateway: keeps a connection to the machine that `peer` names. `gateway` is the
  * gateway's index, below 32. A new address replaces the old one, unless the link is up and another
  * gateway wants it. An empty address means that the gateway no longer has the machine; the
- * connection ends if no other gateway wants it. If the link is up, it is reported again. If the
- * link is down, it is tried again soon, and the result is reported. Returns ST_NO_RESOURCE if there
- * are already LIMIT_MACHINES links, ST_INVALID if the machine has no name. */
+ * connection ends if no other gateway wants it. A link that is up is reported again. A link that is
+ * down is tried again at once, and the result is reported. Returns ST_NO_RESOURCE if there are
+ * already LIMIT_MACHINES links, ST_INVALID if the machine has no name. */
 enum status prompt_links_peer_set(struct prompt_links *links, uint32_t gateway,
                                   const struct message_peer *peer, int64_t now_us);
-/* Call it when the gateway's connection has ended. The links that it wanted stay, because the
- * gateway may connect again. */
+/* Call it when the gateway's connection has ended. The links that the gateway wanted stay, because
+ * the gateway may connect again. */
 void prompt_links_gateway_gone(struct prompt_links *links, uint32_t gateway);
 
-/* Returns the peer of the link with this name if the link is up, else NULL with the reason in
- * *text_out. */
+/* Returns the peer of the link to the machine `name`, and stores the machine's number, if the link
+ * is up. Else returns NULL and stores the reason in *text_out, which is valid until the link
+ * changes. */
 struct transport_peer *prompt_links_find(const struct prompt_links *links, const char *name,
                                          uint32_t *target_out, const char **text_out);
-/* Returns true if requests may take `path` (< LIMIT_STAGE_PATHS) through a target that is
- * connected. */
+/* Returns true if the target has sent STAGES, and its stages have the path (< LIMIT_STAGE_PATHS). */
 bool prompt_links_has_path(const struct prompt_links *links, uint32_t target, uint32_t path);
 
 /* Reports the result of `target_prepare`. After up = true, a call with up = false reports that a
@@ -67,19 +67,21 @@ bool prompt_links_has_path(const struct prompt_links *links, uint32_t target, ui
 void prompt_links_target_prepared(struct prompt_links *links, uint32_t target, bool up,
                                   const char *text, int64_t now_us);
 
-/* The caller passes on the transport's events and the message STAGES of peers of kind PEER_LINK
- * (transport/peer_user.h). A second STAGES on a connection ends the connection. */
+/* Through these functions the caller passes on the message STAGES and the transport's events of
+ * peers of kind PEER_LINK (transport/peer_user.h). A second STAGES on a connection ends the
+ * connection. */
 void prompt_links_stages_take(struct prompt_links *links, struct transport_peer *peer,
                               const struct message_stages *stages, int64_t now_us);
 void prompt_links_peer_up(struct prompt_links *links, struct transport_peer *peer, int64_t now_us);
-/* The peer's KV now travels over another transport, which `path` names. Reports it if the link is
- * up. */
+/* Call it when KV begins to travel to the peer over another transport, which `text` names. Reports
+ * the new text if the link is up. */
 void prompt_links_transport_changed(struct prompt_links *links, struct transport_peer *peer,
-                                    const char *path);
+                                    const char *text);
 void prompt_links_peer_down(struct prompt_links *links, struct transport_peer *peer,
                             const char *text, int64_t now_us);
 
-/* Tries the links whose pause has ended. Returns the time of the next call; INT64_MAX = none. */
+/* Connects again where the pause after a failure has ended. Returns the time of the next call;
+ * INT64_MAX = none. */
 int64_t prompt_links_turn(struct prompt_links *links, int64_t now_us);
 
 #endif

@@ -101,11 +101,11 @@ static void send_failed(struct prompt_pool *pool, struct transport_peer *gateway
         pool->options.calls.send(pool->options.self, gateway, &message);
 }
 
-/* Where the answer is generated. */
+/* Where the prompt's KV goes. */
 struct destination {
     struct transport_peer *target;
     uint32_t target_index;
-    uint32_t held_count;          /* Spans whose KV is already there. */
+    uint32_t held_count;          /* Number of first spans whose KV is already there. */
     struct prompt_local reserved; /* If `local`. */
     bool local;
 };
@@ -168,7 +168,7 @@ static enum status destination_find(struct prompt_pool *pool, const struct messa
         if (pool->options.calls.local_blocks(pool->options.self, &prefill->request,
                                              &out->reserved) != ST_OK)
             return error_set(error, ST_NOT_FOUND, "no blocks are reserved here");
-        out->held_count = out->reserved.tables.held;
+        out->held_count = out->reserved.tables.cached_spans;
         if (out->reserved.span_count < sizes->spans)
             return error_set(error, ST_INVALID,
                              "blocks for %u tokens are reserved here, the prompt has %u",
@@ -408,7 +408,7 @@ void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *reques
             prompt_request_state_set(request, PROMPT_STOPPED_IN_BATCH);
         pool->stopped_in_batch = true;
         sched_machine_stop(pool->options.sched, slot);
-        return; /* prompt_pool_chunk_done calls again, once for each batch. */
+        return; /* prompt_pool_chunk_done calls this function again, once for each batch. */
     }
     sched_machine_remove(pool->options.sched, slot);
     if (!request->writes_pending) {
@@ -416,7 +416,7 @@ void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *reques
         request_forget(pool, request);
         return;
     }
-    /* prompt_pool_flushed calls again. */
+    /* prompt_pool_flushed calls this function again. */
     bool flushing = request->state == PROMPT_FLUSHING;
     prompt_request_state_set(request, PROMPT_STOPPED_FLUSHING);
     if (!flushing)
@@ -547,7 +547,7 @@ void prompt_pool_load_add(const struct prompt_pool *pool, const struct transport
         if (request->state != PROMPT_QUEUED && request->state != PROMPT_COMPUTING)
             continue;
         out->prompts++;
-        out->prompt_tokens += request->prompt_count - request->tables.held * block_tokens;
+        out->prompt_tokens += request->prompt_count - request->tables.cached_spans * block_tokens;
     }
 }
 

@@ -2,10 +2,10 @@
  * The prompt is computed in chunks, while the KV of finished layers is written into the token
  * machine's blocks. Then the first token is sent to the gateway, and KV_READY to the token machine.
  *
- * It owns its requests and the blocks that it takes for them. It does not decide about batches
- * (sched_machine does) and does not compute (the executor does): it describes each chunk to its
- * caller (machine/batch.c), which passes back the results. The machine's event loop thread makes
- * every call. It never logs and never waits. */
+ * The pool owns its requests and the blocks that it takes for them. It does not decide what a batch
+ * contains (sched_machine does) and does not compute (the executor does): it describes each chunk
+ * to its caller, machine/, which passes back the results. The machine's event loop thread makes
+ * every call. The pool never logs and never waits. */
 #ifndef PROMPT_POOL_PROMPT_POOL_H
 #define PROMPT_POOL_PROMPT_POOL_H
 
@@ -26,9 +26,9 @@ struct kv_push;
 /* The blocks of a prompt whose answer is generated on the same machine. */
 struct prompt_local {
     uint32_t path; /* Path of the reservation through this machine's stages. */
-    /* Block tables of the request in the token pool. The first tables.held spans already have their
-     * KV. They hold fewer tokens than the prompt has, so at least one token is computed. ids = NULL:
-     * none. */
+    /* Block tables of the request in the token pool. The first tables.cached_spans spans already
+     * have their KV. They hold fewer tokens than the prompt has, so at least one token is computed.
+     * ids = NULL: none. */
     struct kv_tables tables;
     uint32_t span_count; /* Spans that have blocks. */
 };
@@ -56,13 +56,13 @@ struct prompt_pool_calls {
      * options.stages_push. */
     enum status (*push)(void *self, struct kv_push *push, uint32_t layer_end);
     /* Has the stages write KV that no chunk computes, in all layers. Called only with
-     * options.stages_push. own_path, cookie: as for `flush`, which follows. */
+     * options.stages_push. own_path and cookie are those of the `flush` that follows. */
     enum status (*copy)(void *self, uint32_t own_path, const struct kv_push *push, uint64_t cookie);
-    /* Asks for a call of prompt_pool_flushed when everything written for the request has arrived.
-     * own_path: the request's path through this machine's stages; target: the token machine's
-     * number in prompt_links; path: the request's path through the target's stages. stages_flush =
-     * true: the stages flush without being asked, because of a push with `is_last` set (struct
-     * prompt_push). */
+    /* Asks for a call of prompt_pool_flushed with `cookie`, a number that stands for the request,
+     * when everything written for the request has arrived. own_path: the request's path through
+     * this machine's stages; target: the token machine's number in prompt_links; path: the
+     * request's path through the target's stages. stages_flush = true: the stages flush without
+     * being asked, because of a push with `is_last` set (struct prompt_push). */
     void (*flush)(void *self, uint32_t own_path, uint32_t target, uint32_t path, uint64_t cookie,
                   bool stages_flush);
 };
@@ -84,7 +84,8 @@ struct prompt_pool_options {
     uint32_t hidden;         /* Elements of a token's vector. */
     uint32_t context_tokens; /* Most tokens of a request's context. */
     uint8_t transfer_mode;   /* enum message_transfer_mode: for requests with TRANSFER_AUTO. */
-    /* With TRANSFER_AUTO here, too: prompts of at least this length are sent layer-wise. */
+    /* Used if both the request and `transfer_mode` say TRANSFER_AUTO: prompts of at least this
+     * length are sent layer-wise. */
     uint32_t layerwise_threshold_tokens;
     struct grammar_cache *grammars; /* For constrained answers; NULL = these requests fail. */
     struct sched_paths *paths;      /* The paths through this machine's stages; NULL = one path. */
@@ -99,15 +100,18 @@ struct prompt_pool_options {
 enum status prompt_pool_open(const struct prompt_pool_options *options, struct prompt_pool **out);
 void prompt_pool_close(struct prompt_pool *pool); /* Frees every block. NULL is fine. */
 
-/* Handle the messages PREFILL and CANCEL of a gateway. A PREFILL that cannot be admitted is
- * answered with FAILED to the gateway and KV_ABORTED to the token machine. */
+/* Handle the messages PREFILL and CANCEL of a gateway. If a PREFILL cannot be admitted, the gateway
+ * gets FAILED. The token machine then gets KV_ABORTED (on this machine: a call of local_aborted),
+ * except if it is not connected, if it has withdrawn the request, or if the pool already has the
+ * request. */
 void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gateway,
                          const struct message_prefill *prefill, int64_t now_us);
 void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *request);
 
 /* Handles CANCEL of a token machine that has given up the request. If the pool has the request,
- * cancels it and returns true; KV_ABORTED follows when its writes have arrived. Else returns false:
- * a PREFILL of the request that arrives later will fail, so the caller sends KV_ABORTED at once. */
+ * cancels the request and returns true; KV_ABORTED follows when the request's writes have arrived.
+ * Else returns false: a PREFILL of the request that arrives later will fail, so the caller sends
+ * KV_ABORTED at once. */
 bool prompt_pool_withdraw(struct prompt_pool *pool, const struct message_request *request);
 
 /* Returns true while the request is in the pool and its KV stays on this machine: a call of

@@ -1,8 +1,8 @@
 /* prompt_prefix: prompts and the prefix cache. The longest cached chain of a prompt's full blocks
- * is read instead of computed. The full blocks of a computed prompt are added to the cache: of
- * layers with a window, those of the last spans, which no later token has taken the place of. The
- * last prompt token is always computed, because its row gives the first token of the answer. A
- * prompt that wants scores is computed completely. If the KV stays in the blocks of this machine's
+ * is read instead of computed. The full blocks of a computed prompt are added to the cache; in
+ * layers with a window, only the last spans still have their blocks. The last prompt token is
+ * always computed, because its row gives the first token of the answer. A prompt whose scores or
+ * embedding are wanted is computed completely. If the KV stays in the blocks of this machine's
  * token pool, the token pool does the look-up and the adding. */
 #include "prompt_pool/prompt_state.h"
 
@@ -10,13 +10,13 @@
 
 static bool prefix_is_used(const struct prompt_pool *pool, const struct prompt_request *request)
 {
-    return pool->options.prefix != NULL && !request->local && !prompt_request_is_whole(request);
+    return pool->options.prefix != NULL && !request->local && !prompt_request_is_uncached(request);
 }
 
 uint32_t prompt_prefix_tokens_left(const struct prompt_pool *pool,
                                    const struct prompt_request *request)
 {
-    return request->prompt_count - request->tables.held * pool->options.arena.block_tokens;
+    return request->prompt_count - request->tables.cached_spans * pool->options.arena.block_tokens;
 }
 
 static void prefix_pin(struct prompt_pool *pool, struct prompt_request *request)
@@ -30,13 +30,13 @@ static void prefix_pin(struct prompt_pool *pool, struct prompt_request *request)
 static void prefix_unpin(struct prompt_pool *pool, struct prompt_request *request)
 {
     kv_prefix_read_end(pool->options.prefix, &request->reader);
-    request->tables.held = request->tables.window_held = 0;
+    request->tables.cached_spans = request->tables.window_cached_spans = 0;
 }
 
-/* Looks up the prompts at the head of the queue, as many as the batch can hold. So a look-up is
- * made only for a prompt that starts soon, however long the queue is. A prompt whose blocks do not
- * fit, together with those of the prompts before it, gives up its chain: it starts no earlier than
- * without a cache, and the blocks may be evicted to make room for it. */
+/* Looks up the first prompts of the queue, up to the number that the batch can hold. So only
+ * prompts that start soon are looked up, however long the queue is. If the blocks of a prompt do
+ * not fit in the pool together with those of the prompts before it, the prompt gives up its chain
+ * again: the prompt cannot start yet, and the chain's blocks may be evicted to make room. */
 void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t path, uint32_t batch_tokens)
 {
     sched_slot slot = SCHED_NO_SLOT;
@@ -78,16 +78,16 @@ void prompt_pool_prefixes_leave(struct prompt_pool *pool)
 
 void prompt_prefix_stats_add(struct prompt_pool *pool, const struct prompt_request *request)
 {
-    if (pool->options.prefix == NULL || prompt_request_is_whole(request))
+    if (pool->options.prefix == NULL || prompt_request_is_uncached(request))
         return;
     pool->stats.prefix_query_tokens += request->prompt_count;
     pool->stats.prefix_hit_tokens +=
         request->prompt_count - prompt_prefix_tokens_left(pool, request);
 }
 
-/* Adds the full blocks of the first `tokens` tokens, which are computed; of layers with a window
- * those that no later span has taken the place of. After that, the request reads the blocks of
- * layers with a window from span window_read_first on. */
+/* Adds the full blocks of the first `tokens` tokens, which are computed, to the prefix cache; in
+ * layers with a window, the blocks that no later span uses. After that, the request reads the
+ * blocks of layers with a window from span window_read_first on. */
 static void blocks_add(struct prompt_pool *pool, struct prompt_request *request, uint32_t tokens,
                        uint32_t window_read_first)
 {
@@ -121,7 +121,7 @@ void prompt_prefix_keep(struct prompt_pool *pool, struct prompt_request *request
 {
     const uint32_t spans = request->computed_tokens / pool->options.arena.block_tokens;
     if (pool->options.prefix != NULL && prompt_request_has_blocks(request) &&
-        spans > request->tables.held)
+        spans > request->tables.cached_spans)
         blocks_add(pool, request, request->computed_tokens, spans);
 }
 

@@ -1,6 +1,6 @@
 /* prompt_push: the transfer of KV. Every block of every layer is written once, because two writes
- * to one place without a flush between them may land in either order. So a block that a chunk fills
- * only partly is written with the chunk that completes it, or with the prompt's last chunk. */
+ * to the same bytes without a flush between them may land in either order. So a block that a chunk
+ * fills only partly is written with the chunk that completes it, or with the prompt's last chunk. */
 #include "kvcache/kv_targets.h"
 #include "prompt_pool/prompt_state.h"
 
@@ -121,8 +121,8 @@ void prompt_pool_layers_done(struct prompt_pool *pool, uint32_t layers, int64_t 
     }
 }
 
-/* The cookie is the owner's id, which identifies slot and use of the slot. So a flush of an earlier
- * use is recognized. */
+/* The cookie is the owner's id, which no later request in this slot gets. So the end of an earlier
+ * request's flush is recognized. */
 void prompt_push_flush(struct prompt_pool *pool, struct prompt_request *request)
 {
     assert(request->target != NULL);
@@ -131,7 +131,7 @@ void prompt_push_flush(struct prompt_pool *pool, struct prompt_request *request)
                               request->target_path, request->owner, request->stages_flush);
 }
 
-/* The cookie of a flush before the prompt is computed. Bit 63 is 0 in every owner's id. */
+/* The cookie of a flush that prompt_push_progress begins. Bit 63 is 0 in every owner's id. */
 #define PROGRESS_COOKIE(owner) ((owner) | 1ull << 63)
 
 static void progress_send(struct prompt_pool *pool, const struct prompt_request *request,
@@ -145,8 +145,8 @@ static void progress_send(struct prompt_pool *pool, const struct prompt_request 
         pool->options.calls.send(pool->options.self, peer, &message);
 }
 
-/* Stage processes flush once per request (stage_jobs.c), so a machine with stages does not report
- * what has arrived. */
+/* Stage processes flush once per request (stage_jobs.c), so a machine with stages does not tell the
+ * token machine what has arrived. */
 void prompt_push_progress(struct prompt_pool *pool, struct prompt_request *request)
 {
     const struct prompt_pool_options *options = &pool->options;
@@ -163,8 +163,8 @@ void prompt_push_progress(struct prompt_pool *pool, struct prompt_request *reque
                          PROGRESS_COOKIE(request->owner), false);
 }
 
-/* The request may be stopped: what has arrived is worth keeping nevertheless. A failed flush is
- * followed by the end of the link. */
+/* Sends PROGRESS even if the request is stopped, because the token machine can keep the KV that has
+ * arrived. After a failed flush, the link ends. */
 static void progress_flushed(struct prompt_pool *pool, struct prompt_request *request,
                              enum status status)
 {
@@ -222,7 +222,7 @@ void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status 
         prompt_request_fail(pool, request, status, error.text);
     } else if (request->state == PROMPT_STOPPED_FLUSHING) {
         prompt_request_stop(pool, request);
-    } else if (request->copy && !prompt_copy_is_good(pool, request)) {
+    } else if (request->copy && !prompt_copy_is_intact(pool, request)) {
         prompt_request_fail(pool, request, ST_NOT_FOUND,
                             "the answer has used blocks of its window again before they were sent");
     } else {

@@ -1,5 +1,5 @@
-/* prompt_state: the structs and functions that prompt_pool.c (admission and end of requests),
- * prompt_chunk.c (batches), prompt_prefix.c (prefix cache) and prompt_push.c (KV transfers) share.
+/* prompt_state: the prompt pool's table of requests, and the functions that the .c files of
+ * prompt_pool/ share (except prompt_links.c, which knows no requests).
  *
  * A request ends in one of two ways:
  * - Delivered: its first token is sent and its KV is flushed. Then KV_READY is sent to the token
@@ -12,7 +12,8 @@
  * batch uses them. If the KV stays on this machine, local_ready or local_aborted is called instead
  * of sending KV_READY or KV_ABORTED, and nothing is flushed.
  *
- * Only these files and tests include it. Everything runs on the machine's event loop thread. */
+ * Only prompt_pool/ and its tests include this header. All functions run on the machine's event
+ * loop thread. They compute nothing, and own no connection: they send through options.calls. */
 #ifndef PROMPT_POOL_PROMPT_STATE_H
 #define PROMPT_POOL_PROMPT_STATE_H
 
@@ -44,7 +45,7 @@ enum prompt_request_state {
 
 struct prompt_request {
     struct message_request attempt; /* Id and generation. */
-    struct message_request copied;  /* `copy`: the request whose KV it is. */
+    struct message_request copied;  /* If `copy`: the request whose KV is copied. */
     kv_owner_id owner;
     enum prompt_request_state state;
     struct transport_peer *gateway; /* NULL = its connection has ended. */
@@ -60,9 +61,9 @@ struct prompt_request {
      * false when local_ready or local_aborted has been called. */
     bool local;
     bool wants_scores; /* The gateway wants the scores of the prompt's tokens. */
-    uint8_t pooling;   /* enum pooling: the gateway wants the prompt's embedding. */
+    uint8_t pooling;   /* enum pooling; not POOLING_NONE = the gateway wants an embedding. */
     bool copy;         /* Nothing is computed: KV that this machine has is pushed. */
-    /* A copy reads window blocks of the request `copied`, which may use them again. */
+    /* The copy reads window blocks of the request `copied`, which may overwrite them. */
     bool reads_windows;
     bool layerwise;      /* Each layer is pushed as soon as it is computed. */
     bool answer_ended;   /* The first token ended the answer, so nothing is decoded. */
@@ -70,35 +71,36 @@ struct prompt_request {
     bool stages_flush;   /* The last push was passed to the stages, which flush after it. */
     enum status write_status; /* Status of the latest push; < 0 = no more pushes are made. */
 
-    /* [options.hidden]: the sum so far. NULL = no embedding is wanted. */
+    /* [options.hidden]: sum of the vectors of the tokens computed so far. NULL = no embedding is
+     * wanted. */
     int64_t *embedding;
-    /* [prompt_count]: the tokens. The same allocation has targets.ids, tables.ids (unless `local`),
-     * rules and layer_us. */
+    /* [prompt_count]: the tokens. targets.ids, tables.ids (unless `local`), `rules` and `layer_us`
+     * are in the same allocation. */
     uint32_t *prompt;
     uint32_t prompt_count;
     uint32_t rule_count;
     /* Blocks of the token machine; valid from target_held_spans on, in layers with a window from
      * window_first on; KV_BLOCK_NONE before. */
     struct kv_tables targets;
-    /* Number of the first spans whose KV the token machine already has in layers without a window.
-     * They are not pushed. */
+    /* Number of the prompt's first spans that are not pushed in layers without a window, because
+     * the token machine already has their KV. */
     uint32_t target_held_spans;
-    /* This machine's blocks. tables.held = spans that were found in a prefix cache: this pool's, or
-     * the token pool's if `local`. */
+    /* This machine's blocks. tables.cached_spans = spans that were found in a prefix cache: this
+     * pool's, or the token pool's if `local`. */
     struct kv_tables tables;
     bool owns_blocks;               /* False: the token pool of this machine owns them. */
     uint32_t *rules;                /* Words of common/token_rules.h. */
     uint32_t span_count;            /* Number of spans that the prompt fills. */
     uint32_t window_first;          /* First span that layers with a window push. */
-    uint64_t prefix_salt;           /* Salt of its chains in the prefix cache. */
-    struct kv_prefix_reader reader; /* What it reads in this pool's prefix cache. */
+    uint64_t prefix_salt;           /* Salt of the request's chains in the prefix cache. */
+    struct kv_prefix_reader reader; /* What the request reads in this pool's prefix cache. */
 
-    /* Tokens whose KV is computed or cached; 0 from PROMPT_COMPUTED on. */
+    /* Number of tokens whose KV is computed or cached; 0 from PROMPT_COMPUTED on. */
     uint32_t computed_tokens;
-    /* Number of the first spans that the token machine was told to have (PROGRESS). */
+    /* Number of the prompt's first spans that have arrived at the token machine (PROGRESS). */
     uint32_t arrived_spans;
-    /* Number of the first spans that will have arrived when the pending flush of PROMPT_COMPUTING
-     * ends; 0 = no such flush is pending. */
+    /* Number of the prompt's first spans that will have arrived when the flush ends that
+     * prompt_push_progress has begun; 0 = no such flush is pending. */
     uint32_t flushing_spans;
 
     /* What the running chunk has to push: spans [push_first_span, push_end_span) of the layers from
@@ -107,7 +109,8 @@ struct prompt_request {
     uint32_t push_window_first;
     uint32_t push_end_span;
     uint32_t push_first_layer;
-    /* When each layer was pushed last, since began_us; NULL = this process pushes no KV of it. */
+    /* [arena.layer_count]: when each layer was pushed last, in microseconds since began_us; NULL =
+     * this process pushes no KV of the request. */
     uint32_t *layer_us;
 
     struct message_token first_token; /* Token 0 of the answer. */
@@ -118,8 +121,8 @@ struct prompt_request {
     uint64_t pushed_bytes;
 };
 
-/* Number of withdrawn requests that are remembered: as many as a token machine withdraws at a time
- * (TOKEN_UNCONFIRMED_MAX). */
+/* Number of withdrawn requests that are remembered. A token machine withdraws at most this many at
+ * a time (TOKEN_UNCONFIRMED_MAX). */
 #define PROMPT_WITHDRAWN_MAX 1024
 
 struct prompt_pool {
@@ -137,8 +140,8 @@ struct prompt_pool {
     sched_slot computed[LIMIT_BATCH_SEQUENCES]; /* SCHED_NO_SLOT = the request was stopped. */
     struct message_stats stats;
     bool stopped_in_batch; /* See prompt_pool_stops_take. */
-    /* Number of requests so far that were withdrawn before their PREFILL; number n is at n %
-     * PROMPT_WITHDRAWN_MAX. */
+    /* Number of requests so far that were withdrawn before their PREFILL arrived. Request n of them
+     * is withdrawn[n % PROMPT_WITHDRAWN_MAX]. */
     uint32_t withdrawn_count;
     struct message_request withdrawn[PROMPT_WITHDRAWN_MAX];
     struct prompt_request requests[]; /* Indexed by slot - first_slot. */
@@ -155,9 +158,9 @@ static inline sched_slot prompt_slot_of(const struct prompt_pool *pool,
     return pool->options.first_slot + (sched_slot)(request - pool->requests);
 }
 
-/* Returns true if scores or an embedding are wanted, so that the prefix cache is not read and the
- * prompt is computed from its first token. */
-static inline bool prompt_request_is_whole(const struct prompt_request *request)
+/* Returns true if scores or an embedding are wanted: the prompt is then computed from its first
+ * token, without reading the prefix cache. */
+static inline bool prompt_request_is_uncached(const struct prompt_request *request)
 {
     return request->wants_scores || request->pooling != POOLING_NONE;
 }
@@ -178,13 +181,15 @@ static inline bool prompt_request_is_stopped(const struct prompt_request *reques
 /* Changes the state. Asserts that the transition is legal: every caller has checked the state, so
  * no message of a peer can cause an illegal transition. */
 void prompt_request_state_set(struct prompt_request *request, enum prompt_request_state to);
-/* Reports FAILED to the gateway (once) and stops the request. */
+/* Sends FAILED to the gateway, unless the request is already stopped, and calls
+ * prompt_request_stop. */
 void prompt_request_fail(struct prompt_pool *pool, struct prompt_request *request,
                          enum status status, const char *text);
-/* Forgets the request as soon as no batch and no transfer uses it. Call it again after each batch
- * and flush of the request. */
+/* Stops the request. If no batch and no transfer uses the request, sends KV_ABORTED or calls
+ * local_aborted, and frees the request's slot. Else the caller must call prompt_request_stop again
+ * after each batch and flush of the request. */
 void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *request);
-/* Ends the prompt phase: sends PREFILLED to the gateway and forgets the request. */
+/* Ends the prompt phase: sends PREFILLED to the gateway and frees the request's slot. */
 void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *request,
                              int64_t now_us);
 
@@ -195,15 +200,15 @@ static inline uint32_t prompt_request_blocks_left(const struct prompt_pool *pool
                                                   const struct prompt_request *request)
 {
     const struct kv_tables *tables = &request->tables;
-    return layer_groups_taken(&pool->options.arena.groups, request->span_count, tables->held,
-                              tables->window_held, tables->keep);
+    return layer_groups_taken(&pool->options.arena.groups, request->span_count,
+                              tables->cached_spans, tables->window_cached_spans, tables->keep);
 }
 
-/* Returns the number of prompt tokens after the cached blocks. */
+/* Returns the number of prompt tokens after the cached spans. */
 uint32_t prompt_prefix_tokens_left(const struct prompt_pool *pool,
                                    const struct prompt_request *request);
-/* Adds the prompt's length and its cached tokens to the counters. Called when its first chunk
- * starts. */
+/* Adds the prompt's length and its cached tokens to the counters, if the prefix cache was read.
+ * Called when the prompt's first chunk starts. */
 void prompt_prefix_stats_add(struct prompt_pool *pool, const struct prompt_request *request);
 /* Marks the request's own blocks as live and adds the full ones to the prefix cache, if there is
  * one. Requires own blocks and that the whole prompt is computed. */
@@ -211,20 +216,21 @@ void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request)
 /* Adds the full blocks of a prompt that ends before it is computed to the prefix cache, if there is
  * one, so that they are not computed again when the request returns. */
 void prompt_prefix_keep(struct prompt_pool *pool, struct prompt_request *request);
-/* Frees the request's own blocks and its chain in the prefix cache. */
+/* Frees the request's own blocks, and ends its reading of the prefix cache. */
 void prompt_prefix_free(struct prompt_pool *pool, struct prompt_request *request);
 
 /* ---- prompt_copy.c ---- */
 
 /* Begins a copy (copied_generation of PREFILL): the request goes from PROMPT_QUEUED to
- * PROMPT_COMPUTED, and prompt_pool_results_send pushes the KV. On an error the caller forgets the
- * request. */
+ * PROMPT_COMPUTED, and prompt_pool_results_send pushes the KV. Returns ST_INVALID if this machine
+ * makes no such copies, ST_NOT_FOUND if it does not have all of the KV; the caller then frees the
+ * request's slot. */
 enum status prompt_copy_begin(struct prompt_pool *pool, struct prompt_request *request,
                               const struct message_prefill *prefill, int64_t now_us,
                               struct error *error);
-/* Call it when a copy is flushed. Returns true if what was pushed was the KV that it should be:
- * the request whose window blocks it read has not used them again meanwhile. */
-bool prompt_copy_is_good(const struct prompt_pool *pool, const struct prompt_request *request);
+/* Call it when the copy is flushed. Returns true if the right KV was pushed: the request `copied`
+ * has not overwritten the window blocks that the copy read. */
+bool prompt_copy_is_intact(const struct prompt_pool *pool, const struct prompt_request *request);
 
 /* ---- prompt_push.c ---- */
 
@@ -232,18 +238,19 @@ bool prompt_copy_is_good(const struct prompt_pool *pool, const struct prompt_req
  * a window, and in window_spans spans of each layer with a window. */
 uint64_t prompt_push_bytes(const struct kv_arena *arena, uint32_t first_layer, uint32_t end_layer,
                            uint32_t full_spans, uint32_t window_spans);
-/* Writes what the chunk has to push of the layers before layer_end. Stores an error in
- * write_status. */
+/* Writes the KV that the running chunk has to push, in the layers [push_first_layer, layer_end). No
+ * effect if the machine's stages push it. Stores the result in write_status. */
 void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request,
                         uint32_t layer_end, int64_t now_us);
-/* Stores in *out what the machine's stages push for the chunk that begins (count = 0 without
- * options.stages_push), and counts these bytes as pushed. */
+/* Stores in *out what the machine's stages push for the chunk that begins, and counts these bytes
+ * as pushed. Stores span_count = 0 if the stages push nothing, and without options.stages_push. */
 void prompt_push_plan(struct prompt_pool *pool, struct prompt_request *request, bool last,
                       int64_t now_us, struct prompt_push *out);
 /* Begins a flush of the request's writes. */
 void prompt_push_flush(struct prompt_pool *pool, struct prompt_request *request);
-/* A chunk that is not the last one is computed and pushed: reports the progress to the gateway, and
- * begins a flush, after which the token machine gets PROGRESS. */
+/* Call it when a chunk that is not the last one is computed and pushed. With a prefix cache, sends
+ * PROGRESS to the gateway. If this process pushes layer by layer, it also begins a flush, after
+ * which the token machine gets PROGRESS. No effect if the KV stays on this machine. */
 void prompt_push_progress(struct prompt_pool *pool, struct prompt_request *request);
 /* Sends KV_ABORTED to the token machine, or calls local_aborted. Requires that no more writes
  * follow. */

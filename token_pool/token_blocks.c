@@ -1,10 +1,11 @@
-/* token_blocks: the blocks of a request on its token machine. The blocks of the prompt that the
- * prefix cache has are read there. The others belong to the request until their KV is complete;
- * then they go to the cache: full blocks of the prompt when its KV has arrived (also if the rest of
- * the prompt is lost), full blocks of the answer when the request ends. So the next turn of a
- * conversation finds both on this machine, whichever machine computes its prompt. Blocks of layers
- * with a window go to the cache only when the request ends, because the request uses them again for
- * later tokens; those of a copy, which has no later tokens, go there when its KV has arrived.
+/* token_blocks: the blocks of a request on its token machine. If the prefix cache has blocks of the
+ * prompt, the request reads these. The other blocks belong to the request until their KV is
+ * complete, and then go to the cache: full blocks of the prompt when the KV has arrived (also if the
+ * rest of the prompt is lost), full blocks of the answer when the request ends. So the next message
+ * of a conversation finds both on this machine, whichever machine computes its prompt. Blocks of
+ * layers with a window go to the cache only when the request ends, because the request uses them
+ * again for later tokens. A copy has no later tokens, so all its blocks go to the cache when the KV
+ * has arrived.
  *
  * A prompt machine gets only the ids of the blocks after the cached ones, so no process writes into
  * a block that other requests read. */
@@ -24,30 +25,31 @@ uint32_t token_blocks_window_first(const struct token_pool *pool,
                                      request->prompt_tokens);
 }
 
-/* A prompt that is computed on this machine needs at least one token to compute: the one whose row
- * gives the first token of the answer. Of a prompt that is computed elsewhere, this machine needs
- * only those blocks of layers with a window that the answer reads. */
+/* If this machine computes the prompt, the last token must not be found in the cache, because its
+ * row gives the first token of the answer. If another machine computes the prompt, this machine
+ * needs only those blocks of layers with a window that the answer reads. */
 uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *request)
 {
     const uint32_t tokens = request->prompt_tokens - (request->local ? 1 : 0);
     struct kv_tables *tables = &request->tables;
     assert(request->reader.spans == 0 && !token_blocks_of(pool, request)->granted);
-    if (request->cached)
+    if (request->uses_prefix_cache)
         kv_prefix_read_begin(pool->options.prefix, request->prefix_salt, request->tokens,
                              tokens / pool->options.memory.block_tokens,
                              request->local ? KV_PREFIX_WHOLE_WINDOW
                                             : token_blocks_window_first(pool, request),
                              tables, &request->reader);
-    sched_memory_window_held(pool->memory, token_slot_of(pool, request), tables->window_held);
-    return layer_groups_taken(groups_of(pool), token_blocks_of(pool, request)->spans, tables->held,
-                              tables->window_held, tables->keep);
+    sched_memory_window_held(pool->memory, token_slot_of(pool, request),
+                             tables->window_cached_spans);
+    return layer_groups_taken(groups_of(pool), token_blocks_of(pool, request)->spans,
+                              tables->cached_spans, tables->window_cached_spans, tables->keep);
 }
 
 void token_blocks_prefix_unpin(struct token_pool *pool, struct token_request *request)
 {
     if (pool->options.prefix != NULL)
         kv_prefix_read_end(pool->options.prefix, &request->reader);
-    request->tables.held = request->tables.window_held = 0;
+    request->tables.cached_spans = request->tables.window_cached_spans = 0;
 }
 
 void token_blocks_take(struct token_pool *pool, struct token_request *request)
@@ -78,8 +80,8 @@ void token_blocks_quarantine(struct token_pool *pool, const struct token_request
 }
 
 /* Returns the first span whose blocks of layers with a window have the KV of this span, if the KV
- * of the first `tokens` tokens is complete: earlier ones were not sent, or later spans have taken
- * their place. */
+ * of the first `tokens` tokens is complete. Blocks of earlier spans were not sent, or later spans
+ * use them now. */
 static uint32_t window_valid_first(const struct token_pool *pool,
                                    const struct token_request *request, uint32_t tokens)
 {
@@ -113,17 +115,18 @@ static void prefix_add(struct token_pool *pool, struct token_request *request, u
                        bool ends)
 {
     const uint32_t spans = tokens / pool->options.memory.block_tokens;
-    if (request->cached)
+    if (request->uses_prefix_cache)
         spans_add(pool, request, spans, ends ? window_valid_first(pool, request, tokens) : spans);
 }
 
-/* Blocks of layers with a window are not kept: before the window of the answer, none was sent. */
+/* Blocks of layers with a window are not kept, because no blocks before the answer's window were
+ * sent. */
 void token_blocks_keep(struct token_pool *pool, struct token_request *request)
 {
     const struct layer_groups *groups = groups_of(pool);
-    const uint32_t first = request->tables.held;
+    const uint32_t first = request->tables.cached_spans;
     const uint32_t end = request->arrived_spans;
-    if (!request->cached || end <= first)
+    if (!request->uses_prefix_cache || end <= first)
         return;
     for (uint32_t group = 0; group < layer_groups_count(groups); group++)
         if (!layer_groups_windowed(groups, group))
@@ -139,7 +142,7 @@ void token_blocks_keep(struct token_pool *pool, struct token_request *request)
                 kv_pool_free(pool->options.kv, request->owner, &block, 1);
         }
     kv_prefix_read_end(pool->options.prefix, &request->reader);
-    request->tables.held = end;
+    request->tables.cached_spans = end;
     pool->stats.kept_tokens += (uint64_t)(end - first) * pool->options.memory.block_tokens;
 }
 
@@ -150,9 +153,9 @@ void token_blocks_prompt_done(struct token_pool *pool, struct token_request *req
     prefix_add(pool, request, request->prompt_tokens, request->copy && request->copy_windows);
 }
 
-/* The blocks before window_held belong to the prefix cache, which keeps them as long as the request
- * reads them. Of the later ones, span i + keep takes the block of span i. Of a prompt that was
- * computed elsewhere, only the spans that its answer reads were sent. */
+/* The blocks before window_cached_spans belong to the prefix cache, which keeps them as long as the
+ * request reads them. After that, span i + keep uses the block of span i again. If another machine
+ * computed the prompt, it sent only the spans that the answer reads. */
 bool token_blocks_windows_find(const struct token_pool *pool, const struct token_request *request,
                                uint32_t first, uint32_t end, struct kv_tables *out)
 {
@@ -161,11 +164,13 @@ bool token_blocks_windows_find(const struct token_pool *pool, const struct token
     const uint32_t block_tokens = pool->options.memory.block_tokens;
     const uint32_t sent = request->local ? 0 : token_blocks_window_first(pool, request);
     const uint32_t spans = token_blocks_of(pool, request)->spans;
-    const uint32_t own_first = first > tables->window_held ? first : tables->window_held;
+    const uint32_t own_first =
+        first > tables->window_cached_spans ? first : tables->window_cached_spans;
     const bool cached = request->reader.window_end > 0 && first >= request->reader.window_first;
     if (first >= end || first < sent ||
         end > (request->prompt_tokens + request->generated - 1) / block_tokens ||
-        spans > (uint64_t)own_first + tables->keep || (first < tables->window_held && !cached))
+        spans > (uint64_t)own_first + tables->keep ||
+        (first < tables->window_cached_spans && !cached))
         return false;
     for (uint32_t group = 0; out != NULL && group < layer_groups_count(groups); group++)
         for (uint32_t i = first; i < end && layer_groups_windowed(groups, group); i++)

@@ -1,5 +1,5 @@
-/* token_memory: carries out the decisions of scheduler/memory.h: takes and frees the blocks, and
- * tells the gateways. */
+/* token_memory: carries out the decisions of scheduler/memory.h: takes and frees blocks, and sends
+ * RESERVED and PREEMPTED to the gateways. */
 #include "token_pool/token_state.h"
 
 #include <stdio.h>
@@ -11,27 +11,27 @@ void token_pool_mixed_set(struct token_pool *pool, bool mixed)
 
 /* ---- the first blocks ---- */
 
-/* Returns the first span that the prompt machine writes in layers with a window: from there on, the
- * answer reads the KV and the prefix cache does not have it. */
+/* Returns the first span that the prompt machine writes in layers with a window: the first one that
+ * the answer reads and that the prefix cache does not have. */
 static uint32_t window_awaited(const struct token_pool *pool, const struct token_request *request)
 {
     const struct sched_memory_options *memory = &pool->options.memory;
     const uint32_t first = token_blocks_window_first(pool, request);
-    const uint32_t held = request->tables.window_held;
+    const uint32_t held = request->tables.window_cached_spans;
     if (memory->groups.windowed != 0 && request->copy && !request->copy_windows)
         return sched_memory_spans_of(memory, request->prompt_tokens);
     return held > first ? held : first;
 }
 
-/* What the prompt machine writes: the blocks that the prompt fills; in layers with a window, only
- * those that later tokens read. The ids are valid until the next call. */
+/* Returns what the prompt machine writes: the blocks that the prompt fills; in layers with a window,
+ * only the blocks that later tokens read. The ids are valid until the next call. */
 static struct token_await await_of(const struct token_pool *pool,
                                    const struct token_request *request)
 {
     const struct sched_memory_options *memory = &pool->options.memory;
     const uint32_t spans = sched_memory_spans_of(memory, request->prompt_tokens);
     const uint32_t count =
-        kv_tables_list(&request->tables, &memory->groups, request->tables.held, spans,
+        kv_tables_list(&request->tables, &memory->groups, request->tables.cached_spans, spans,
                        window_awaited(pool, request), pool->awaited_blocks);
     return (struct token_await){
         .request = request->attempt,
@@ -64,7 +64,7 @@ static void reserved_send(struct token_pool *pool, const struct token_request *r
         .kind = MESSAGE_RESERVED,
         .reserved = {.request = request->attempt,
                      .path = request->path,
-                     .held_span_count = request->tables.held,
+                     .held_span_count = request->tables.cached_spans,
                      .window_first = window_awaited(pool, request),
                      .block_count = await.block_count,
                      .blocks = await.blocks},
@@ -120,8 +120,8 @@ static bool request_grant(struct token_pool *pool, struct token_request *request
         return true;
     token_blocks_prefix_unpin(pool, request);
     sched_memory_window_held(pool->memory, slot, 0);
-    /* In layers with a window, pinned blocks are needed besides those of the request. Without them,
-     * the request may fit. */
+    /* In layers with a window, the request needs its own blocks besides the pinned ones. So the
+     * request may fit if it does not pin any. */
     needed = token_blocks_of(pool, request)->count;
     return pool->options.memory.groups.windowed != 0 &&
            sched_memory_grant(pool->memory, slot, needed, kv_pool_available(pool->options.kv));

@@ -9,10 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The lease of a reservation is not renewed for longer than this: then one side has forgotten the
- * request, which fails, and its blocks are quarantined. */
+/* Longest time for which the lease of a reservation is renewed. A reservation that awaits its KV
+ * for longer fails, because one side has forgotten it, and its blocks are quarantined. */
 #define LEASE_MAX_US 600000000
-/* Time for the writes of a writer that is gone, which may still be in the network. */
+/* Length of a quarantine after the connections of the prompt machine have ended: writes may still be
+ * in the network. */
 #define QUARANTINE_US  1000000
 #define LEASE_CHECK_US 500000 /* How often leases are checked while there are any. */
 
@@ -162,7 +163,7 @@ static enum status tables_open(const struct token_pool *pool, struct token_reque
     }
     if (!has_prompt)
         return ST_OK;
-    request->cached = reserve->prefix_cache && pool->options.prefix != NULL;
+    request->uses_prefix_cache = reserve->prefix_cache && pool->options.prefix != NULL;
     request->reads_tokens =
         token_rules_read_context(&request->sampling, request->rules, request->rule_count);
     request->tokens = request->tables.ids + ids;
@@ -263,8 +264,8 @@ void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
         send_failed(pool, gateway, &reserve->request, status, error.text);
 }
 
-/* True if a process of the request's prompt machine may write over a link that began before
- * links_begun was greater than `latest`. */
+/* Returns true if a process of the request's prompt machine may write over one of the first
+ * `latest` links that began. */
 static bool writer_is_linked(const struct token_pool *pool, const struct token_request *request,
                              uint64_t latest)
 {
@@ -275,7 +276,7 @@ static bool writer_is_linked(const struct token_pool *pool, const struct token_r
     return request->local || pool->writers_unknown;
 }
 
-/* The latest open link of the prompt machine's head; NULL = none. */
+/* Returns the latest open link of the prompt machine's head; NULL = none. */
 static const struct token_writer *head_link(const struct token_pool *pool, const char *machine)
 {
     const struct token_writer *latest = NULL;
@@ -288,10 +289,10 @@ static const struct token_writer *head_link(const struct token_pool *pool, const
     return latest;
 }
 
-/* True if the prompt machine knows whether its processes still write over links that began up to
- * `latest`. It does not know it for a link that has ended, nor for a link that is older than the
- * link of the machine's head: the head has connected again since, and a process with an old link
- * may be stopped in a write. */
+/* Returns true if the prompt machine knows whether its processes still write over the first
+ * `latest` links that began. The machine does not know this of a link that has ended, nor of a link
+ * that is older than the link of the machine's head: the head has connected again since then, and a
+ * process with an old link may have been suspended during a write. */
 static bool writer_knows(const struct token_pool *pool, const struct token_request *request,
                          uint64_t latest)
 {
@@ -334,7 +335,8 @@ static void request_cancel(struct token_pool *pool, struct token_request *reques
     sched_slot slot = token_slot_of(pool, request);
     if (request->state == TOKEN_QUARANTINED || request->state == TOKEN_STOPPED_IN_BATCH)
         return;
-    /* PREFILL may have been lost with its gateway; then no message would ever free the blocks. */
+    /* PREFILL may have been lost with its gateway. Then no message would ever free the blocks, so
+     * the prompt pool is asked. */
     if (request->local)
         writer = options->calls.local_writes(options->self, &request->attempt);
     if (sched_machine_in_batch(pool->options.sched, slot)) {
@@ -383,7 +385,8 @@ static void decode_start(struct token_pool *pool, struct token_request *request,
     sched_memory_decode(pool->memory, token_slot_of(pool, request), request->output_limit - 1);
 }
 
-/* The prompt machine says that it no longer writes KV of the request. */
+/* Ends the request: the prompt machine has reported that it no longer writes KV of the request. If
+ * the machine may not know of all its writes, the blocks stay in quarantine. */
 static void writer_stopped(struct token_pool *pool, struct token_request *request, int64_t now_us)
 {
     bool quarantined = request->state == TOKEN_QUARANTINED;
@@ -414,8 +417,9 @@ void token_pool_progress(struct token_pool *pool, const struct message_progress 
     struct token_request *request = request_find(pool, &progress->request);
     const struct message message = {.kind = MESSAGE_PROGRESS, .progress = *progress};
     uint32_t blocks = progress->tokens / pool->options.memory.block_tokens;
-    if (request == NULL || request->state != TOKEN_RESERVED || !request->cached || request->local ||
-        progress->tokens > request->prompt_tokens || blocks <= request->arrived_spans)
+    if (request == NULL || request->state != TOKEN_RESERVED || !request->uses_prefix_cache ||
+        request->local || progress->tokens > request->prompt_tokens ||
+        blocks <= request->arrived_spans)
         return;
     request->arrived_spans = blocks;
     if (request->gateway != NULL)
@@ -510,7 +514,8 @@ static void cancel_send(struct token_pool *pool, struct transport_peer *peer,
 
 /* Repeats CANCEL to a prompt machine that has connected again, for requests that have ended: the
  * gateway's PREFILL of such a request may reach the prompt machine only now. */
-static void writer_tell(struct token_pool *pool, const char *machine, struct transport_peer *peer)
+static void cancels_repeat(struct token_pool *pool, const char *machine,
+                           struct transport_peer *peer)
 {
     for (uint32_t i = 0; i < TOKEN_UNCONFIRMED_MAX; i++)
         if (strcmp(pool->unconfirmed[i].prompt_machine, machine) == 0)
@@ -531,8 +536,9 @@ static bool head_was_linked(const struct token_pool *pool, const char *machine, 
     return false;
 }
 
-/* A process has connected to write for a head that was connected before the quarantine began, and
- * that may not know of the quarantine: it may write over this link, too. */
+/* A process of a prompt machine has connected, as link number `since`. If the machine's head was
+ * connected before a quarantine began, the head may not know of the quarantine, so the process may
+ * write into the quarantined blocks over this link, too. */
 static void quarantines_extend(struct token_pool *pool, const char *process, uint64_t since)
 {
     for (uint32_t i = 0; i < pool->options.memory.slot_count; i++) {
@@ -556,12 +562,12 @@ void token_pool_writer_up(struct token_pool *pool, struct token_link link, const
     *writer = (struct token_writer){.link = link, .peer = peer, .begun_at_link = since};
     snprintf(writer->name, sizeof(writer->name), "%s", name);
     if (link.process == 0 && peer != NULL && strchr(name, '/') == NULL)
-        writer_tell(pool, name, peer);
+        cancels_repeat(pool, name, peer);
     else
         quarantines_extend(pool, name, since);
 }
 
-void token_pool_writer_down(struct token_pool *pool, struct token_link link, bool writes_on,
+void token_pool_writer_down(struct token_pool *pool, struct token_link link, bool writes_pending,
                             const char *text, int64_t now_us)
 {
     struct token_writer *writer = writer_find(pool, link);
@@ -580,7 +586,7 @@ void token_pool_writer_down(struct token_pool *pool, struct token_link link, boo
         send_failed(pool, request->gateway, &request->attempt, ST_UNREACHABLE, error.text);
         token_request_quarantine(pool, request, now_us);
     }
-    if (!writes_on)
+    if (!writes_pending)
         writer_remove(pool, writer, now_us);
 }
 
@@ -591,9 +597,9 @@ void token_pool_writes_ended(struct token_pool *pool, struct token_link link, in
         writer_remove(pool, writer, now_us);
 }
 
-/* Asks the prompt machine to stop writing KV of the request, which it answers with KV_ABORTED. Asks
- * over all open links of its head: it may be about to end the latest one, for example because it
- * has connected to this machine by the address of another one. */
+/* Asks the prompt machine to stop writing KV of the request. The machine answers with KV_ABORTED.
+ * Sends CANCEL over all open links of the machine's head: the head may be about to end the latest
+ * link, for example because it has reached this machine by the address of another machine. */
 static void writer_ask(struct token_pool *pool, const struct token_request *request)
 {
     for (uint32_t i = 0; i < pool->writer_count; i++) {
@@ -604,13 +610,14 @@ static void writer_ask(struct token_pool *pool, const struct token_request *requ
     }
 }
 
-/* Forgets a request whose prompt machine has not said that it stopped. */
-static void forget_untold(struct token_pool *pool, struct token_request *request)
+/* Frees a request whose prompt machine has not reported that it stopped writing, and records it as
+ * unconfirmed. */
+static void forget_unconfirmed(struct token_pool *pool, struct token_request *request)
 {
-    struct token_unconfirmed *untold =
+    struct token_unconfirmed *entry =
         &pool->unconfirmed[pool->unconfirmed_count++ % TOKEN_UNCONFIRMED_MAX];
-    untold->request = request->attempt;
-    memcpy(untold->prompt_machine, request->prompt_machine, sizeof(untold->prompt_machine));
+    entry->request = request->attempt;
+    memcpy(entry->prompt_machine, request->prompt_machine, sizeof(entry->prompt_machine));
     token_request_forget(pool, request);
 }
 
@@ -620,16 +627,17 @@ static void lease_ended(struct token_pool *pool, struct token_request *request, 
     bool linked = writer_is_linked(pool, request,
                                    quarantined ? request->quarantined_at_link : pool->links_begun);
     if (quarantined && !linked) {
-        forget_untold(pool, request);
+        forget_unconfirmed(pool, request);
         return;
     }
-    /* A writer with a link may still write, even after a stop of hours: its blocks stay in
-     * quarantine until it reports or its writes end (token_pool_writes_ended). It may not know
-     * the request, if the gateway died before PREFILL; then it reports when it is asked. */
+    /* A prompt machine with a link may still write, even after it was suspended for hours. So the
+     * blocks stay in quarantine until the machine reports or its writes end
+     * (token_pool_writes_ended). If the gateway died before it sent PREFILL, the machine does not
+     * know the request, and reports only when it is asked. */
     if (quarantined && !request->local)
         writer_ask(pool, request);
     bool renew = quarantined || (linked && now_us - request->reserved_us < LEASE_MAX_US);
-    /* Our own prompt pool always reports when it no longer needs the blocks. */
+    /* This machine's prompt pool always reports when it no longer needs the blocks. */
     if (renew || request->local) {
         kv_pool_lease_set(pool->options.kv, request->owner, now_us + TOKEN_LEASE_US);
         return;
@@ -641,7 +649,7 @@ static void lease_ended(struct token_pool *pool, struct token_request *request, 
     if (linked)
         token_request_quarantine(pool, request, now_us);
     else
-        forget_untold(pool, request);
+        forget_unconfirmed(pool, request);
 }
 
 int64_t token_pool_leases_check(struct token_pool *pool, int64_t now_us)

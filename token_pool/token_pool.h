@@ -1,6 +1,6 @@
 /* token_pool: the token phase of requests on one machine. The message RESERVE reserves a request's
- * blocks, and KV_READY says that the prompt's KV is in them. After that each decode step generates
- * one token, until the answer ends.
+ * blocks. The message KV_READY says that the prompt's KV is in these blocks. After that, each decode
+ * step generates one token, until the answer ends.
  *
  * Blocks for the prompt and the first growth_tokens of the answer are reserved before the prompt
  * runs; the answer takes more blocks as it grows. When memory is full, new requests wait in order,
@@ -11,11 +11,11 @@
  * Full blocks of prompt and answer are put into the prefix cache when their KV is complete. Blocks
  * of a prompt that the cache already has are neither taken nor transferred again (token_blocks.c).
  *
- * It owns its requests and their blocks. If a request ends while a prompt machine may still write
- * into its blocks, the blocks are quarantined until that machine sends KV_ABORTED or KV_READY. If
- * that machine's connections end first, the quarantine lasts until one second after the last of
- * their writes can have arrived (transport_writes_await), however long that takes. The event loop
- * thread of machine/ makes every call. The pool never logs, never waits, and does not compute. */
+ * The pool owns its requests and their blocks. If a request ends while a prompt machine may still
+ * write into its blocks, the blocks are quarantined until that machine sends KV_ABORTED or KV_READY.
+ * If that machine's connections end first, the quarantine lasts until one second after the last of
+ * their writes can have arrived (transport_writes_await), however long that takes. The machine's
+ * event loop thread makes every call. The pool never logs, never waits, and does not compute. */
 #ifndef TOKEN_POOL_TOKEN_POOL_H
 #define TOKEN_POOL_TOKEN_POOL_H
 
@@ -30,7 +30,6 @@
 #include "transport/transport.h"
 
 struct token_pool;
-
 struct token_await;
 
 /* Functions that the pool needs from its machine. The pool never reads a struct transport_peer; it
@@ -41,14 +40,14 @@ struct token_pool_calls {
     /* Queues an encoded message TOKENS for a peer. */
     void (*send_tokens)(void *self, struct transport_peer *peer,
                         const struct message_buffer *tokens);
-    /* Returns true while the prompt pool of this machine may write into the request's blocks; that
-     * pool then reports when it has stopped. Called for requests whose prompt machine is this
-     * machine. */
+    /* Returns true while the prompt pool of this machine may write into the request's blocks. That
+     * pool later calls token_pool_kv_ready or token_pool_kv_aborted. Called for requests whose
+     * prompt machine is this machine. */
     bool (*local_writes)(void *self, const struct message_request *request);
     /* NULL = this machine has no stages. Stage processes check each write into their memory, so
-     * they must know which request awaits KV of another machine. ends = false: the request begins
-     * to await KV; the function tells the processes and then calls token_pool_await_known. ends =
-     * true: the request no longer awaits KV. */
+     * they must know which requests await KV of another machine. ends = false: the request begins
+     * to await KV; the function tells the processes, and calls token_pool_await_known when all of
+     * them know. ends = true: the request no longer awaits KV. */
     void (*await_changed)(void *self, const struct token_await *await, bool ends);
 };
 
@@ -69,7 +68,7 @@ struct token_pool_options {
     struct sched_machine *sched;
     struct kv_pool *kv;
     struct kv_prefix *prefix;           /* NULL = no prefix cache. */
-    struct sched_memory_options memory; /* Also the pool's slots, and the longest context. */
+    struct sched_memory_options memory; /* Also has the pool's slots and the longest context. */
     uint32_t vocab;                     /* Size of the vocabulary. */
     uint32_t adapter_count;             /* Low-rank adapters of the model. */
     struct grammar_cache *grammars;     /* For constrained answers; NULL = these requests fail. */
@@ -81,15 +80,16 @@ struct token_pool_options {
 /* Opens an empty pool; *options is copied. Returns ST_NO_MEMORY on failure. */
 enum status token_pool_open(const struct token_pool_options *options, struct token_pool **out);
 void token_pool_close(struct token_pool *pool); /* Frees every block. NULL is fine. */
-/* Number of requests in the pool, including quarantined ones. */
+/* Returns the number of requests in the pool, including quarantined ones. */
 uint32_t token_pool_count(const struct token_pool *pool);
 
 /* Sets whether the machine is in the mixed pool, where it keeps a share of its blocks for prompts
  * that are decoded elsewhere (sched_memory_prompt_share). False after opening. */
 void token_pool_mixed_set(struct token_pool *pool, bool mixed);
 
-/* Handles RESERVE of a gateway. The answer is RESERVED, which token_pool_waiting_grant sends, or
- * FAILED. */
+/* Handles RESERVE of a gateway. The gateway gets FAILED now, or RESERVED when the request has its
+ * blocks (token_pool_waiting_grant) and all stage processes know of it (token_pool_await_known). A
+ * copy gets RESERVED without waiting for memory, or fails. */
 void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
                         const struct message_reserve *reserve, int64_t now_us);
 /* Handles CANCEL of a gateway. writer = true: a prompt machine may be writing into the blocks,
@@ -97,31 +97,31 @@ void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
  * of using `writer`. */
 void token_pool_cancel(struct token_pool *pool, const struct message_request *request, bool writer,
                        int64_t now_us);
-/* Returns true if the request awaits KV of the machine of `process` in all blocks [first, first +
- * count). `process` is MACHINE, or MACHINE/NUMBER for a stage process. */
+/* Returns true if the request awaits KV in all blocks [first, first + count), from the machine to
+ * which `process` belongs. `process` is MACHINE, or MACHINE/NUMBER for a stage process. */
 bool token_pool_request_awaits(const struct token_pool *pool, const struct message_request *request,
                                const char *process, uint64_t first, uint64_t count);
-/* Returns false if RESERVE named another prompt machine than that of `process` for the request.
- * Returns true if the pool does not have the request. */
+/* Returns false if the RESERVE of the request named another prompt machine than the machine to
+ * which `process` belongs. Returns true if the pool does not have the request. */
 bool token_pool_writer_matches(const struct token_pool *pool, const struct message_request *request,
                                const char *process);
-/* Call it when all stage processes know of the request that `await` named: sends RESERVED. No
- * effect if the request has ended. */
+/* Call it when all stage processes know that the request with this owner id awaits KV
+ * (calls.await_changed): sends RESERVED. No effect if the request has ended. */
 void token_pool_await_known(struct token_pool *pool, kv_owner_id owner);
-/* Handles PROGRESS of a prompt machine: the KV of the prompt's first tokens is complete, so it is
- * kept in the prefix cache if the prompt machine is lost. */
+/* Handles PROGRESS of a prompt machine: the KV of the prompt's first tokens is complete, so this KV
+ * is kept in the prefix cache if the rest does not arrive. Passes PROGRESS on to the gateway. */
 void token_pool_progress(struct token_pool *pool, const struct message_progress *progress);
 /* Hands the full blocks of an answer that is being generated to the prefix cache, so that the
  * prompt pool of this machine can copy them. No effect if the pool does not decode the request. */
 void token_pool_publish(struct token_pool *pool, const struct message_request *request);
-/* Returns true if the answer is being generated here, and in layers with a window its blocks of the
- * spans [first, end) have the KV of these spans. Stores the blocks in *out; NULL = only checks it.
- * The answer may use the blocks again when a later token needs them. Then this function returns
- * false, so a reader must ask again after it has read them. */
+/* Returns true if the pool decodes the request, and if in layers with a window the request's blocks
+ * of the spans [first, end) have the KV of these spans. Stores these blocks in *out; out = NULL:
+ * only checks. The answer may overwrite the blocks when a later token needs them. After that, this
+ * function returns false, so a reader must call it again when it has read the blocks. */
 bool token_pool_windows_find(const struct token_pool *pool, const struct message_request *request,
                              uint32_t first, uint32_t end, struct kv_tables *out);
-/* Handle KV_READY and KV_ABORTED of a prompt machine, or the same calls of this machine's own
- * prompt pool. */
+/* Handle KV_READY and KV_ABORTED of a prompt machine. This machine's own prompt pool calls the
+ * functions instead of sending these messages. */
 void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready,
                          int64_t now_us);
 void token_pool_kv_aborted(struct token_pool *pool, const struct message_request *request,
@@ -143,11 +143,13 @@ struct token_link {
 void token_pool_writer_up(struct token_pool *pool, struct token_link link, const char *name,
                           struct transport_peer *peer);
 /* Call it when a connection has ended: reservations that await KV of that machine fail and are
- * quarantined. writes_on = true: its writes have not ended (transport_writes_await). `text` says
+ * quarantined. writes_pending = true: writes over the connection may still arrive
+ * (transport_writes_await); the caller reports their end with token_pool_writes_ended. `text` says
  * why the connection has ended. */
-void token_pool_writer_down(struct token_pool *pool, struct token_link link, bool writes_on,
+void token_pool_writer_down(struct token_pool *pool, struct token_link link, bool writes_pending,
                             const char *text, int64_t now_us);
-/* Call it when the writes of a connection that had ended with writes_on = true have ended. */
+/* Call it when no write of a connection that ended with writes_pending = true can arrive any
+ * longer. */
 void token_pool_writes_ended(struct token_pool *pool, struct token_link link, int64_t now_us);
 
 /* Gives each answer whose next token has no room another block. If no block is available, a victim
@@ -156,24 +158,25 @@ void token_pool_writes_ended(struct token_pool *pool, struct token_link link, in
 void token_pool_answers_grow(struct token_pool *pool);
 /* Gives memory to the waiting requests, in order. */
 void token_pool_waiting_grant(struct token_pool *pool, int64_t now_us);
-/* Gives up one reservation whose KV is awaited, if machines could wait for each other in a circle
- * (sched_memory_deadlock_victim). prompt_holders = number of prompts that hold blocks of this
- * machine. Call it after all batches that can begin have begun. */
+/* Gives up one reservation whose KV is awaited, if machines may be waiting for each other in a
+ * circle (sched_memory_deadlock_victim). prompt_holders = number of prompts that hold blocks of
+ * this machine. Call it after all batches that can begin have begun. */
 void token_pool_deadlock_break(struct token_pool *pool, uint32_t prompt_holders, int64_t now_us);
-/* Handles leases that have ended. Returns the time of the next call; INT64_MAX = none. */
+/* Handles leases (kv_pool_lease_set) that have ended. Returns the time of the next call; INT64_MAX
+ * = none. */
 int64_t token_pool_leases_check(struct token_pool *pool, int64_t now_us);
 
 /* The blocks that a prompt of this machine is computed in. */
 struct token_blocks {
-    /* The request's tables. The first tables.held spans already have their KV and must not be
-     * written. The ids belong to the pool. */
+    /* The request's tables. The first tables.cached_spans spans already have their KV and must not
+     * be written. The ids belong to the pool. */
     struct kv_tables tables;
     uint32_t span_count; /* Spans of the prompt. */
     uint32_t path;       /* Path of the request through this machine's stages. */
 };
 
-/* Stores the blocks of a request that awaits KV of this machine's prompt pool, which writes into
- * them. Returns ST_NOT_FOUND if there is no such request. */
+/* Stores the blocks into which this machine's own prompt pool computes the request's prompt.
+ * Returns ST_NOT_FOUND if no such request awaits KV of this machine. */
 enum status token_pool_request_blocks(const struct token_pool *pool,
                                       const struct message_request *request,
                                       struct token_blocks *out);
@@ -207,7 +210,8 @@ void token_pool_decode_done(struct token_pool *pool, sched_slot slot, struct mes
  * token_pool_decode_done, so that the next batch can start before the tokens are sent. */
 void token_pool_tokens_send(struct token_pool *pool);
 
-/* Adds to `out` the numbers of decodes and of KV tokens of all gateways except `gateway`. */
+/* Adds to `out` the numbers of answers (generated now or later) and of KV tokens of all gateways
+ * except `gateway`. */
 void token_pool_load_add(const struct token_pool *pool, const struct transport_peer *gateway,
                          struct message_others *out);
 

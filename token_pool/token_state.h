@@ -1,8 +1,7 @@
-/* token_state: the structs and functions that token_pool.c (from RESERVE to the end),
- * token_blocks.c (blocks of one request), token_memory.c (which carries out the decisions of
- * scheduler/memory.h) and token_step.c (decode steps) share. Only these files and tests include it.
- * Everything runs on the machine's event loop thread. These files decide nothing about memory,
- * compute nothing and own no connection: they send through options.calls. */
+/* token_state: the token pool's table of requests, and the functions that the .c files of
+ * token_pool/ share. Only token_pool/ and tests include this header. All functions run on the
+ * machine's event loop thread. They do not decide which request gets memory (scheduler/memory.h),
+ * compute nothing, and own no connection: they send through options.calls. */
 #ifndef TOKEN_POOL_TOKEN_STATE_H
 #define TOKEN_POOL_TOKEN_STATE_H
 
@@ -12,8 +11,8 @@
 
 /* Length of the lease of a reservation, and of a quarantine whose prompt machine is connected. The
  * lease of a reservation is renewed while the prompt machine is connected, because its queue may be
- * long, but for at most LEASE_MAX_US (token_pool.c). Blocks that this machine's own prompt pool
- * writes have no such limit. */
+ * long. Renewals end after LEASE_MAX_US (token_pool.c), except for blocks that this machine's own
+ * prompt pool writes. */
 #define TOKEN_LEASE_US 60000000
 
 /* States of a request. The legal transitions, which only token_request_state_set makes:
@@ -42,7 +41,7 @@ struct token_request {
     struct transport_peer *gateway;        /* NULL = its connection has ended. */
     char prompt_machine[LIMIT_NAME_BYTES]; /* The machine that writes the request's KV. */
     bool local;                            /* prompt_machine is this machine. */
-    bool copy; /* Its KV goes to the prefix cache when it is complete; nothing is decoded. */
+    bool copy; /* The KV goes to the prefix cache when it is complete; nothing is decoded. */
     bool copy_windows; /* The copy has the KV of layers with a window, too. */
     struct sampling sampling;
     struct grammar_answer *answer; /* NULL = no constraint. */
@@ -51,24 +50,25 @@ struct token_request {
     uint32_t path; /* Path through the machine's stages. */
     /* The request's blocks (token_blocks_of). Its ids, `tokens` and `rules` are one allocation. */
     struct kv_tables tables;
-    /* TOKEN_RESERVED: number of the prompt's first blocks whose KV is complete (PROGRESS). */
+    /* TOKEN_RESERVED: number of the prompt's first spans whose KV is complete (PROGRESS). */
     uint32_t arrived_spans;
-    uint64_t prefix_salt;           /* Salt of its chains in the prefix cache. */
-    struct kv_prefix_reader reader; /* What it reads in the prefix cache. */
+    uint64_t prefix_salt;           /* Salt of the request's chains in the prefix cache. */
+    struct kv_prefix_reader reader; /* What the request reads in the prefix cache. */
     /* The prompt, then the `generated` tokens of the answer; NULL = RESERVE had no prompt. */
     uint32_t *tokens;
-    bool cached; /* Its blocks are looked up in the prefix cache and added to it. Has `tokens`. */
+    /* The request's blocks are looked up in the prefix cache and added to it. Requires `tokens`. */
+    bool uses_prefix_cache;
     bool reads_tokens; /* Sampling depends on `tokens` (token_rules_read_context). */
     uint32_t rule_count;
-    uint32_t *rules;    /* Words of common/token_rules.h. */
-    uint32_t generated; /* Known tokens of the answer. The first one arrives with KV_READY. */
-    uint32_t last_token;
-    int64_t reserved_us; /* When it got its first blocks. */
+    uint32_t *rules;     /* Words of common/token_rules.h. */
+    uint32_t generated;  /* Known tokens of the answer. The first one arrives with KV_READY. */
+    uint32_t last_token; /* The last of these tokens, which the next decode step reads. */
+    int64_t reserved_us; /* When the request got its first blocks. */
     /* TOKEN_QUARANTINED: links_begun when the quarantine began, or the latest link that was made
      * for a head that was connected then. Over later links no process writes into the blocks. */
     uint64_t quarantined_at_link;
-    int64_t decoding_us; /* When its KV was complete. */
-    int64_t began_us;    /* Start of its first decode step; -1 = not yet. */
+    int64_t decoding_us; /* When the prompt's KV was complete. */
+    int64_t began_us;    /* Start of the first decode step; -1 = not yet. */
 };
 
 /* A generated token until token_pool_tokens_send sends it. */
@@ -77,15 +77,15 @@ struct token_outgoing {
     struct message_token token;
 };
 
-/* A connection over which a process of a prompt machine may write. It is open, or it has ended but
- * some of its writes have not. One process may have two: it can connect again before this side has
- * noticed that the first connection is lost. */
+/* A connection over which a process of a prompt machine may write. The connection is open, or it
+ * has ended but some of its writes may still arrive. One process may have two connections: it can
+ * connect again before this side has noticed that the first connection is lost. */
 struct token_writer {
     struct token_link link;
     char name[LIMIT_NAME_BYTES]; /* MACHINE, or MACHINE/NUMBER for a stage process. */
-    struct transport_peer *peer; /* NULL = another process has it, or it has ended. */
-    uint64_t begun_at_link;      /* links_begun when it began. */
-    bool ended;                  /* The connection has ended, its writes have not. */
+    struct transport_peer *peer; /* NULL = a stage process has the connection, or it has ended. */
+    uint64_t begun_at_link;      /* links_begun after this connection was counted. */
+    bool ended;                  /* The connection has ended, but its writes may still arrive. */
 };
 
 /* A request whose blocks were freed although its prompt machine has not confirmed that it has
@@ -111,12 +111,13 @@ struct token_pool {
     uint64_t links_begun; /* Number of links that have begun. */
     /* A writer could not be recorded for lack of memory. After that, no quarantine ends by time. */
     bool writers_unknown;
-    /* Number of untold requests so far; number n is at n % TOKEN_UNCONFIRMED_MAX. */
+    /* Number of unconfirmed requests so far. Request n of them is unconfirmed[n %
+     * TOKEN_UNCONFIRMED_MAX]. */
     uint32_t unconfirmed_count;
     struct token_unconfirmed unconfirmed[TOKEN_UNCONFIRMED_MAX];
-    kv_block_id
-        *awaited_blocks; /* [layer groups × spans of the longest context]; see token_memory.c. */
-    uint32_t outgoing_count; /* Tokens of batches that have ended, to be sent. */
+    /* [layer groups × spans of the longest context]: token_await.blocks of the latest token_await. */
+    kv_block_id *awaited_blocks;
+    uint32_t outgoing_count; /* Number of tokens that token_pool_tokens_send will send. */
     struct token_outgoing outgoing[LIMIT_BATCH_SEQUENCES];
     struct token_request requests[]; /* Indexed by slot - first_slot. */
 };
@@ -149,7 +150,8 @@ static inline void token_request_token_add(struct token_request *request, uint32
  * no message of a peer can cause an illegal one. */
 void token_request_state_set(struct token_pool *pool, struct token_request *request,
                              enum token_request_state to);
-/* Frees everything that the request holds, without a message to gateway or prompt machine. */
+/* Frees everything that the request holds, and its slot. Sends no message to the gateway or the
+ * prompt machine. */
 void token_request_forget(struct token_pool *pool, struct token_request *request);
 /* Ends a request in TOKEN_RESERVED. Its blocks stay until no process can write into them. */
 void token_request_quarantine(struct token_pool *pool, struct token_request *request,
@@ -165,7 +167,7 @@ static inline const struct sched_memory_blocks *token_blocks_of(const struct tok
 /* ---- token_memory.c ---- */
 
 /* Gives a copy its blocks and sends RESERVED. Returns false if memory is short. If the prefix cache
- * has all blocks, the request is forgotten. */
+ * has all blocks, the request ends. */
 bool token_copy_grant(struct token_pool *pool, struct token_request *request, int64_t now_us);
 
 /* Tells the stage processes (calls.await_changed) that the request awaits no KV after this call. No
@@ -178,12 +180,14 @@ void token_await_end(struct token_pool *pool, const struct token_request *reques
  * token_blocks_prefix_unpin or token_blocks_leave. Returns how many blocks the request must take
  * from the block pool before its KV arrives. */
 uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *request);
-/* Returns the first span of the prompt that is read in layers with a window: by the answer's tokens,
- * or by a machine that takes the answer over. */
+/* Returns the prompt's first span that is still read in layers with a window after the prompt is
+ * computed: by the answer's tokens, or by a machine that takes the answer over. */
 uint32_t token_blocks_window_first(const struct token_pool *pool,
                                    const struct token_request *request);
+/* Ends what token_blocks_prefix_pin began: the pinned blocks may be evicted. */
 void token_blocks_prefix_unpin(struct token_pool *pool, struct token_request *request);
-/* Takes the first blocks that the prefix cache does not have. Requires that they are available. */
+/* Takes the blocks of the request's first spans that the prefix cache does not have. Requires that
+ * these blocks are available. */
 void token_blocks_take(struct token_pool *pool, struct token_request *request);
 /* Call it after SCHED_GROWTH_SPAN, with which sched_memory has added a span to the request: takes
  * the span's blocks and marks them as live. Requires that they are available. */
@@ -194,8 +198,9 @@ void token_blocks_keep(struct token_pool *pool, struct token_request *request);
 /* Quarantines the request's blocks that the prefix cache does not have, because a writer that has
  * not stopped may write into them. */
 void token_blocks_quarantine(struct token_pool *pool, const struct token_request *request);
-/* The prompt's KV is complete: marks the blocks as live, and adds the full blocks of the prompt to
- * the prefix cache, where the request reads them; of layers with a window only those of a copy. */
+/* Call it when the prompt's KV is complete: marks the blocks as live, and adds the full blocks of
+ * the prompt to the prefix cache, where the request reads them. In layers with a window, only the
+ * blocks of a copy are added. */
 void token_blocks_prompt_done(struct token_pool *pool, struct token_request *request);
 /* See token_pool_windows_find. */
 bool token_blocks_windows_find(const struct token_pool *pool, const struct token_request *request,

@@ -204,8 +204,8 @@ static void check_found(const struct reader *r)
     uint32_t want = longest(r, r->use != RECEIVE);
     if (some_full())
         CHECKF(r->chain.spans == want, "%u spans found of %u", r->chain.spans, want);
-    CHECK(r->chain.spans <= want && r->tables.held == r->chain.spans &&
-          r->tables.window_held == r->chain.window_end);
+    CHECK(r->chain.spans <= want && r->tables.cached_spans == r->chain.spans &&
+          r->tables.window_cached_spans == r->chain.window_end);
     cut_hits += want < longest(r, false);
     hits += r->chain.spans;
     if (r->use == RECEIVE && r->chain.spans > r->chain.window_end && groups.windowed != 0 &&
@@ -220,8 +220,8 @@ static void step_enter(struct reader *r)
         r->tokens[i] = i % BLOCK_TOKENS == 0 ? draw(2) : i; /* Each span is one of two. */
     reader_enter(r);
     check_found(r);
-    const uint32_t needed = layer_groups_taken(&groups, r->full + 1, r->tables.held,
-                                               r->tables.window_held, r->tables.keep);
+    const uint32_t needed = layer_groups_taken(&groups, r->full + 1, r->tables.cached_spans,
+                                               r->tables.window_cached_spans, r->tables.keep);
     /* The reader leaves without having computed. */
     if (kv_pool_available(pool) < needed || draw(8) == 0) {
         kv_prefix_read_end(prefix, &r->chain);
@@ -269,7 +269,7 @@ static void step_compute(struct reader *r)
         return;
     kv_tables_mark(&r->tables, &groups, pool, owner_of(r), 0, r->full + 1, KV_LIVE);
     for (uint32_t g = 0; g < groups.count; g++) {
-        uint32_t held = windowed(g) ? r->tables.window_held : r->tables.held;
+        uint32_t held = windowed(g) ? r->tables.window_cached_spans : r->tables.cached_spans;
         if (windowed(g) && r->use == RECEIVE && held < r->window_first)
             held = r->window_first;
         for (uint32_t span = held; span <= r->full; span++)

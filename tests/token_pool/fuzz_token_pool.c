@@ -193,7 +193,7 @@ static void check_all(void)
         if (request->state == TOKEN_FREE || request->state == TOKEN_WAITING)
             continue;
         const uint32_t count = token_blocks_of(pool, request)->count;
-        for (uint32_t b = request->tables.held; b < count; b++)
+        for (uint32_t b = request->tables.cached_spans; b < count; b++)
             if (!kv_pool_owns(kv, KV_PREFIX_OWNER, request->tables.ids[b]))
                 CHECKF(++owners[request->tables.ids[b]] == 1, "block %u has two owners",
                        request->tables.ids[b]);

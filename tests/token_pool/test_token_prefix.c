@@ -191,7 +191,7 @@ static void deliver(struct talk *talk)
     const kv_block_id *told = talk->blocks;
     if (talk->local)
         CHECK(token_pool_request_blocks(pool, &talk->name, &local) == ST_OK &&
-              local.tables.held == talk->held);
+              local.tables.cached_spans == talk->held);
     for (uint32_t g = 0; g < groups.count; g++) {
         const uint32_t held = talk->held;
         for (uint32_t i = first_seen(g, held * BLOCK_TOKENS); i < held && talk->local; i++)
