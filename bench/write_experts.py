@@ -16,7 +16,10 @@ import struct
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, EXPERTS, USED, FFN = 2048, 32, 4, 128, 128, 8, 768
 MODEL_LAYERS, MODEL_VOCABULARY = 48, 151936
 U32, F32, STRING, ARRAY = 4, 6, 8, 9
-TYPES = {"q4_0": (2, 18, 4.6), "q8_0": (8, 34, 74.0)}  # number in the file, bytes of 32 weights, deviation of the quants
+TYPES = {"q4_0": (2, 18, 4.1), "q8_0": (8, 34, 74.0)}  # number in the file, bytes of 32 weights, deviation of the quants
+# Random bytes become two numbers from -7 to 7, plus 8, so that their mean is 0. With the numbers from -8 to 7, all states
+# would have a part in common, and most tokens would choose the same experts.
+CENTRED = bytes((i // 15 + 1) << 4 | (i % 15 + 1) if i < 225 else 0x88 for i in range(256))
 PIECE_BLOCKS = 65536
 ALIGNMENT = 32
 
@@ -82,6 +85,8 @@ def blocks(kind, generator):
     """Returns random blocks of weights whose deviation is about 1 / sqrt(HIDDEN)."""
     _, size, deviation = TYPES[kind]
     data = bytearray(generator.randbytes(PIECE_BLOCKS * size))
+    if kind == "q4_0":
+        data = data.translate(CENTRED)
     for i in range(PIECE_BLOCKS):
         scale = (0.5 + generator.random()) / deviation / math.sqrt(HIDDEN)
         data[i * size:i * size + 2] = struct.pack("<e", scale)
