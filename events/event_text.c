@@ -386,8 +386,10 @@ static bool line_read(json_t *root, struct event_line *line)
         return fields_set(option_fields, COUNT(option_fields), &line->options,
                           json_object_get(root, "options"));
     }
-    line->kind = json_object_get(root, "dropped") != NULL ? EVENT_LINE_DROPPED : EVENT_LINE_MACHINE;
-    return line->kind == EVENT_LINE_DROPPED || json_object_get(root, "machine") != NULL;
+    json_t *dropped = json_object_get(root, "dropped");
+    line->kind = dropped != NULL ? EVENT_LINE_DROPPED : EVENT_LINE_MACHINE;
+    line->dropped = (uint64_t)json_integer_value(dropped);
+    return dropped != NULL || json_object_get(root, "machine") != NULL;
 }
 
 enum status event_text_read(const char *text, size_t bytes, struct event_line *out,

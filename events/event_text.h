@@ -57,8 +57,7 @@ enum event_line_kind {
 };
 
 /* One line that was read. Must not be copied, because event.prefix points into it. Fields that the
- * line's kind does not have are 0. The contents of lines MACHINE, REQUEST and DROPPED are not
- * stored. */
+ * line's kind does not have are 0. The contents of lines MACHINE and REQUEST are not stored. */
 struct event_line {
     enum event_line_kind kind;
     uint32_t version;                     /* EVENT_VERSION_FIRST in a line without "version". */
@@ -69,6 +68,7 @@ struct event_line {
     uint64_t hashes[SCHED_PREFIX_MAX];    /* EVENT: hashes of the prompt's prefixes. */
     /* EVENT, CONFIGURE and MORE. The field `more` of sched_actions is not in the log. */
     struct sched_actions actions;
+    uint64_t dropped; /* DROPPED: lines that are missing here. */
 };
 
 /* Reads one line. Returns ST_INVALID, with the reason in *error, if it is not a line of an event

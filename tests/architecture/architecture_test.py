@@ -59,7 +59,7 @@ MAY_INCLUDE = {
     "tools/report": {"common"},
     "tools/admin": {"common", "tools/report"},
     "tools/check": {"common", "config", "compute", "transport", "server"},
-    "tools/trace": {"common", "tools/report"},
+    "tools/trace": {"common", "events", "tools/report"},
     "tools/partition/solver": {"common"},
     "tools/partition": {"common", "profile", "tools/partition/solver"},
     "tools/simulate/splitwise": {"common", "scheduler", "tools/report", "tools/trace", "tools/simulate"},

@@ -3,7 +3,8 @@ ids, text and messages, and afterwards every block is free. Requests with equal 
 prompts, so that the prefix cache finds them.
 
 Method: five seconds of the Azure conversation trace, lengths scaled to a small machine; short synthetic traces; a
-Mooncake trace of four requests, three of which begin alike.
+Mooncake trace of four requests, three of which begin alike. The event log of a replay is made into a trace again, and
+compared with the trace that was replayed.
 """
 
 import csv
@@ -69,7 +70,49 @@ def check_prefixes(cluster, folder):
     assert hits() <= 3 * 128, hits()
 
 
-with Cluster({"kv": {"memory": "192MiB"}}) as cluster, tempfile.TemporaryDirectory() as folder:
+def check_served(cluster, folder):
+    """The event log of a replay gives the replayed trace back: tokens, order, and which requests share which blocks.
+    Each request arrives after it was sent and before its first token; the largest difference is printed."""
+    ids = [[1, 2, 3], [4], [1, 2, 5], [1, 6, 7], [], [4, 8]]
+    first = [{"timestamp": 40 * i, "input_length": 128 * len(blocks) + 17 + i, "output_length": 2 + i % 5, "hash_ids": blocks,
+              "block_tokens": 128} for i, blocks in enumerate(2 * ids)]
+    paths = [os.path.join(folder, name) for name in ("first.jsonl", "served.jsonl", "rows.csv")]
+    with open(paths[0], "w") as file:
+        file.write("".join(json.dumps(row) + "\n" for row in first))
+    log = os.path.join(cluster.folder.name, "events.jsonl")
+    os.rename(log, log + ".1")  # Only the requests of this replay are wanted.
+    status, _, reply = cluster.request("POST", "/admin/reload")
+    assert status == 200, reply
+    report = replay(cluster, paths[0], "--out", paths[2])
+    assert report["summary"]["done"] == len(first), report["summary"]
+    cluster.wait_all_free()
+    wait_until(lambda: open(log).read().count('"event":"ended"') >= len(first), "all ends are in the log", cluster=cluster)
+    done = subprocess.run([BINARY, "trace", "--from-events", log, "--write", paths[1]], capture_output=True, text=True)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    served = [json.loads(line) for line in open(paths[1])]
+    probes = len(served) - len(first)  # The replay first asks whether the server takes token ids.
+    assert 0 <= probes <= 1 and f"{len(served)} requests in" in done.stdout, (served, done.stdout)
+    served = served[probes:]
+    for name in ("input_length", "output_length"):
+        assert [row[name] for row in served] == [row[name] for row in first], (name, served)
+    assert [len(row.get("hash_ids", [])) for row in served] == [len(row["hash_ids"]) for row in first], served
+    for row, other in ((a, b) for a in range(len(first)) for b in range(a)):
+        same = [sum(x == y for x, y in zip(rows[row].get("hash_ids", []), rows[other].get("hash_ids", [])))
+                for rows in (first, served)]
+        assert same[0] == same[1], (row, other, same)
+    with open(paths[2]) as file:
+        rows = list(csv.DictReader(file))
+    late = [(row["timestamp"] - served[0]["timestamp"] - wanted["timestamp"]) / 1000 for row, wanted in zip(served, first)]
+    print(f"arrivals differ by up to {1000 * max(abs(s) for s in late):.3f} ms")
+    slowest = max(float(row["ttft_s"]) for row in rows)  # From the due time, so it includes a late sender.
+    assert all(abs(s) <= slowest for s in late), (late, slowest)
+    again = subprocess.run([BINARY, "trace", paths[1]], capture_output=True, text=True)
+    assert again.returncode == 0 and "mooncake" in again.stdout, (again.stdout, again.stderr)
+
+
+with Cluster({"kv": {"memory": "192MiB"}, "scheduler": {"policy": "prefix"},
+              "log": {"events_file": "events.jsonl"}}) as cluster, tempfile.TemporaryDirectory() as folder:
     check_prefixes(cluster, folder)
     check_azure(cluster, folder)
     check_prompts(cluster)
+    check_served(cluster, folder)

@@ -157,7 +157,7 @@ static struct replay_request ask_of(const struct replay *replay, const struct tr
         .output_tokens = row->output_tokens,
         .blocks = row->blocks,
         .block_count = row->block_count,
-        .block_tokens = trace_window_block_tokens(&replay->window),
+        .block_tokens = row->block_tokens,
     };
     if (replay->server.prompt == REPLAY_PROMPT_TEXT &&
         ask.prompt_tokens <= replay->server.extra_tokens)

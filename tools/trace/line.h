@@ -44,7 +44,9 @@ struct trace_raw {
     uint64_t id;   /* Not changed if the file has no column with ids. */
     uint32_t prompt_tokens;
     uint32_t output_tokens;
-    uint32_t block_count; /* Hash ids in line->blocks. */
+    uint32_t block_count;  /* Hash ids in line->blocks. */
+    uint32_t block_tokens; /* As in struct trace_row; 0 = the row has none. */
+    uint32_t tenant;
 };
 
 /* Returns ST_INVALID with the error "path:line: name = "value": want …". */

@@ -1,9 +1,11 @@
 /* trace_mooncake: one request per line, as a JSON object with timestamp (ms), input_length,
  * output_length and hash_ids. hash_ids has an id for each block of 512 prompt tokens; the last
  * block can be shorter. Requests with the same id have the same tokens in that block (Mooncake,
- * FAST 2025). Other members are ignored. */
+ * FAST 2025). A row of cleave's own (trace_row_write) also has block_tokens, which replaces 512, and
+ * tenant. Other members are ignored. */
 #include "tools/trace/line.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -23,15 +25,23 @@ static enum status value_wrong(const struct trace_line *line, json_t *root, cons
     return status;
 }
 
-static enum status tokens_read(const struct trace_line *line, json_t *root, const char *name,
+/* Reads a number from 1 to TRACE_TOKENS_MAX. */
+static enum status number_read(const struct trace_line *line, json_t *root, const char *name,
                                uint32_t *out, struct error *error)
 {
     json_t *value = json_object_get(root, name);
-    json_int_t tokens = json_integer_value(value);
-    if (!json_is_integer(value) || tokens < 1 || tokens > TRACE_TOKENS_MAX)
+    json_int_t number = json_integer_value(value);
+    if (!json_is_integer(value) || number < 1 || number > TRACE_TOKENS_MAX)
         return value_wrong(line, root, name, "a whole number from 1 to 10000000", error);
-    *out = (uint32_t)tokens;
+    *out = (uint32_t)number;
     return ST_OK;
+}
+
+/* Leaves *out unchanged if there is no such member. */
+static enum status number_read_if(const struct trace_line *line, json_t *root, const char *name,
+                                  uint32_t *out, struct error *error)
+{
+    return json_object_get(root, name) != NULL ? number_read(line, root, name, out, error) : ST_OK;
 }
 
 static enum status blocks_read(struct trace_line *line, json_t *root, struct trace_raw *out,
@@ -42,10 +52,14 @@ static enum status blocks_read(struct trace_line *line, json_t *root, struct tra
     if (ids == NULL)
         return ST_OK;
     size_t count = json_array_size(ids);
-    uint32_t most = (out->prompt_tokens + TRACE_BLOCK_TOKENS - 1) / TRACE_BLOCK_TOKENS;
-    if (!json_is_array(ids) || count > most)
-        return value_wrong(line, root, "hash_ids", "an id for each 512 tokens of input_length",
-                           error);
+    uint32_t block_tokens = out->block_tokens > 0 ? out->block_tokens : TRACE_BLOCK_TOKENS;
+    uint32_t most = (out->prompt_tokens + block_tokens - 1) / block_tokens;
+    if (!json_is_array(ids) || count > most) {
+        char wanted[80];
+        snprintf(wanted, sizeof(wanted), "an id for each %" PRIu32 " tokens of input_length",
+                 block_tokens);
+        return value_wrong(line, root, "hash_ids", wanted, error);
+    }
     if (count > line->block_room) {
         int64_t *grown = realloc(line->blocks, count * sizeof(*grown));
         if (grown == NULL)
@@ -72,9 +86,13 @@ static enum status members_read(struct trace_line *line, json_t *root, struct tr
         return value_wrong(line, root, "timestamp", "milliseconds, 0 or more", error);
     out->ticks = llround(at_ms * TICKS_PER_MS);
     out->at_s = at_ms / 1000;
-    enum status status = tokens_read(line, root, "input_length", &out->prompt_tokens, error);
+    enum status status = number_read(line, root, "input_length", &out->prompt_tokens, error);
     if (status == ST_OK)
-        status = tokens_read(line, root, "output_length", &out->output_tokens, error);
+        status = number_read(line, root, "output_length", &out->output_tokens, error);
+    if (status == ST_OK)
+        status = number_read_if(line, root, "block_tokens", &out->block_tokens, error);
+    if (status == ST_OK)
+        status = number_read_if(line, root, "tenant", &out->tenant, error);
     return status == ST_OK ? blocks_read(line, root, out, error) : status;
 }
 
@@ -93,4 +111,17 @@ enum status trace_mooncake_row(struct trace_line *line, struct trace_raw *out, s
     enum status status = members_read(line, root, out, error);
     json_decref(root);
     return status;
+}
+
+void trace_row_write(FILE *out, const struct trace_row *row)
+{
+    fprintf(out, "{\"timestamp\":%.3f,\"input_length\":%" PRIu32 ",\"output_length\":%" PRIu32,
+            row->at_s * 1000, row->prompt_tokens, row->output_tokens);
+    if (row->tenant > 0)
+        fprintf(out, ",\"tenant\":%" PRIu32, row->tenant);
+    if (row->block_count > 0)
+        fprintf(out, ",\"block_tokens\":%" PRIu32 ",\"hash_ids\":[", row->block_tokens);
+    for (uint32_t i = 0; i < row->block_count; i++)
+        fprintf(out, "%s%" PRId64, i > 0 ? "," : "", row->blocks[i]);
+    fputs(row->block_count > 0 ? "]}\n" : "}\n", out);
 }

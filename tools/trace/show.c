@@ -88,10 +88,8 @@ void trace_show_text(const struct trace_stats *stats, const struct trace_stats_o
     if (count == 0)
         return;
     if (blocks > 0)
-        fprintf(out,
-                "%" PRIu64 " blocks of %d prompt tokens, %.1f%% of which an earlier request had\n",
-                blocks, TRACE_BLOCK_TOKENS,
-                100 * (double)trace_stats_blocks_again(stats) / (double)blocks);
+        fprintf(out, "%" PRIu64 " blocks of prompts, %.1f%% of which an earlier request had\n",
+                blocks, 100 * (double)trace_stats_blocks_again(stats) / (double)blocks);
     lengths_print(stats, out);
     for (int length = 0; length < TRACE_LENGTH_COUNT; length++)
         histogram_print(stats, (enum trace_length)length, out);

@@ -129,6 +129,8 @@ static enum status row_read(struct trace *trace, struct trace_row *out, struct e
     out->output_tokens = raw.output_tokens;
     out->blocks = raw.block_count > 0 ? trace->line.blocks : NULL;
     out->block_count = raw.block_count;
+    out->block_tokens = raw.block_tokens > 0 ? raw.block_tokens : TRACE_BLOCK_TOKENS;
+    out->tenant = raw.tenant;
     return status;
 }
 

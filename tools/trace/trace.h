@@ -17,15 +17,18 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define TRACE_TOKENS_MAX   10000000 /* A longer request is taken for a broken row. */
-#define TRACE_BLOCK_TOKENS 512 /* Tokens of a block that one of Mooncake's hash ids stands for. */
+#define TRACE_TOKENS_MAX 10000000 /* A longer request is taken for a broken row. */
+/* Tokens of a block that one of Mooncake's hash ids stands for, if its row has no block_tokens. */
+#define TRACE_BLOCK_TOKENS 512
 
 enum trace_format {
     TRACE_AUTO,      /* Find the format by the header. */
     TRACE_AZURE,     /* TIMESTAMP (a date), ContextTokens, GeneratedTokens */
     TRACE_BURSTGPT,  /* Timestamp (s), Request tokens, Response tokens */
     TRACE_SPLITWISE, /* arrival_timestamp (s, kept as it is), prompt_size, token_size */
-    TRACE_MOONCAKE,  /* JSON lines: timestamp (ms), input_length, output_length, hash_ids */
+    /* JSON lines: timestamp (ms), input_length, output_length, hash_ids; and, if cleave has written
+     * it, block_tokens and tenant */
+    TRACE_MOONCAKE,
     TRACE_SYNTHETIC, /* Not a file. */
     TRACE_FORMAT_COUNT,
 };
@@ -45,6 +48,8 @@ struct trace_row {
     const int64_t *blocks; /* Hash ids of the prompt's blocks, valid until the next row is read. */
     /* Number of hash ids, at most one per block of the prompt; 0 = the trace has none. */
     uint32_t block_count;
+    uint32_t block_tokens; /* Tokens of each block; > 0 if there is a block. */
+    uint32_t tenant;       /* Number of the API key, from 1; 0 = no key, or the trace has none. */
 };
 
 struct trace_options {
@@ -70,6 +75,10 @@ void trace_close(struct trace *trace); /* NULL is fine. */
 /* Reads the next row. ST_NOT_FOUND: there are no more rows. ST_INVALID: a wrong row (with
  * options->skip it is skipped instead). ST_IO: the file cannot be read. ST_NO_MEMORY. */
 enum status trace_next(struct trace *trace, struct trace_row *row_out, struct error *error);
+
+/* Writes a row as a line of the format TRACE_MOONCAKE, which trace_next reads back as the same row,
+ * except its time, which is rounded to a microsecond. Write errors: ferror(out). */
+void trace_row_write(FILE *out, const struct trace_row *row);
 
 /* Returns the format that was found. */
 enum trace_format trace_format(const struct trace *trace);

@@ -28,6 +28,12 @@ void trace_fit_lengths(double length_scale, uint32_t max_context, enum trace_fit
     *output_tokens = output;
 }
 
+static uint32_t block_scaled(uint32_t block_tokens, double length_scale)
+{
+    double block = block_tokens * length_scale;
+    return block < 1 ? 1 : block > UINT32_MAX / 4 ? UINT32_MAX / 4 : (uint32_t)block;
+}
+
 enum status trace_window_next(struct trace_window *window, struct trace *trace,
                               struct trace_row *row_out, struct error *error)
 {
@@ -46,13 +52,8 @@ enum status trace_window_next(struct trace_window *window, struct trace *trace,
     row.at_s = at_s / window->speed;
     trace_fit_lengths(window->length_scale, window->max_context, window->fit, &row.prompt_tokens,
                       &row.output_tokens);
+    row.block_tokens = block_scaled(row.block_tokens, window->length_scale);
     window->returned_count++;
     *row_out = row;
     return ST_OK;
-}
-
-uint32_t trace_window_block_tokens(const struct trace_window *window)
-{
-    double block = TRACE_BLOCK_TOKENS * window->length_scale;
-    return block < 1 ? 1 : block > UINT32_MAX / 4 ? UINT32_MAX / 4 : (uint32_t)block;
 }

@@ -30,13 +30,10 @@ void trace_fit_lengths(double length_scale, uint32_t max_context, enum trace_fit
                        uint32_t *prompt_tokens, uint32_t *output_tokens);
 
 /* Returns the next row of the window. at_s is counted from the window's begin at its speed, lengths
- * are fitted, and blocks are those of the trace. ST_NOT_FOUND: the window is over. Other errors: as
+ * are fitted, and blocks are those of the trace, with as many tokens as after scaling (fitting to
+ * max_context does not change them). ST_NOT_FOUND: the window is over. Other errors: as
  * trace_next. */
 enum status trace_window_next(struct trace_window *window, struct trace *trace,
                               struct trace_row *row_out, struct error *error);
-
-/* Returns how many tokens a block of a row stands for after scaling: TRACE_BLOCK_TOKENS ×
- * length_scale, at least 1. Fitting to max_context does not change it. */
-uint32_t trace_window_block_tokens(const struct trace_window *window);
 
 #endif

@@ -18,7 +18,8 @@ static void read_all(struct trace *trace)
         CHECK(row.at_s >= last_s);
         CHECK(row.prompt_tokens >= 1 && row.prompt_tokens <= TRACE_TOKENS_MAX);
         CHECK(row.output_tokens >= 1 && row.output_tokens <= TRACE_TOKENS_MAX);
-        CHECK(row.block_count <= (row.prompt_tokens + 511) / 512);
+        CHECK(row.block_count == 0 ||
+              row.block_count - 1 <= (row.prompt_tokens - 1) / row.block_tokens);
         int64_t sum = 0;
         for (uint32_t b = 0; b < row.block_count; b++)
             sum ^= row.blocks[b];
@@ -72,7 +73,9 @@ size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
         "request_id,arrival_timestamp,prompt_size,token_size\n0,0.1,100,5\n1,0.30001,7,9\n",
         "{\"timestamp\": 0, \"input_length\": 1053, \"output_length\": 26, \"hash_ids\": [0, 7, "
         "8]}\n"
-        "{\"timestamp\": 3000.5, \"input_length\": 511, \"output_length\": 1, \"hash_ids\": [0]}\n",
+        "{\"timestamp\": 3000.5, \"input_length\": 511, \"output_length\": 1, \"hash_ids\": [0]}\n"
+        "{\"timestamp\": 3001, \"input_length\": 256, \"output_length\": 1, \"tenant\": 2, "
+        "\"block_tokens\": 128, \"hash_ids\": [0, 9]}\n",
         "gamma:rate=5,cv=2,seconds=9,prompt=lognormal:100:0.5,output=uniform:1:9,seed=3",
         "onoff:rate=5,on=1,off=2,requests=20,prompt=fixed:5,output=fixed:3",
     };

@@ -131,6 +131,31 @@ static void test_mooncake(void)
     end_wanted(trace);
 }
 
+/* Rows with block_tokens and tenant, and the same rows after trace_row_write. */
+static void test_written(void)
+{
+    struct trace *trace =
+        open_text("{\"timestamp\": 0, \"input_length\": 9, \"output_length\": 1}\n"
+                  "{\"timestamp\": 1.25, \"input_length\": 300, \"output_length\": 2, "
+                  "\"tenant\": 3, \"block_tokens\": 128, \"hash_ids\": [4, -5, 6]}\n");
+    for (int written = 0; written < 2; written++) {
+        CHECK(row_wanted(trace, 0, 9, 1, 1).block_tokens == TRACE_BLOCK_TOKENS);
+        struct trace_row row = row_wanted(trace, 0.00125, 300, 2, 2);
+        CHECK(row.block_count == 3 && row.blocks[1] == -5 && row.blocks[2] == 6);
+        CHECK(row.block_tokens == 128 && row.tenant == 3);
+        FILE *file = tmpfile();
+        trace_row_write(file, &(struct trace_row){.prompt_tokens = 9, .output_tokens = 1});
+        trace_row_write(file, &row);
+        end_wanted(trace);
+        rewind(file);
+        if (written == 1)
+            fclose(file);
+        else
+            CHECK(trace_open_file(file, &(struct trace_options){.name = "t"}, &trace, NULL) ==
+                  ST_OK);
+    }
+}
+
 /* Rows before the bad row are returned. The row after it is returned if bad rows are skipped. */
 static void bad_row_of(const char *before, const char *row, const char *after, uint64_t line,
                        const char *wanted)
@@ -327,6 +352,7 @@ int main(void)
     test_burstgpt();
     test_splitwise();
     test_mooncake();
+    test_written();
     test_bad_rows();
     test_bad_rows_of_others();
     test_broken_lines();

@@ -160,7 +160,7 @@ static void test_window(void)
             count++;
         }
         CHECK(count == wanted && window.returned_count == wanted);
-        CHECK(trace_window_block_tokens(&window) == 256);
+        CHECK(row.block_tokens == 256);
         trace_close(trace);
     }
 }
