@@ -3,10 +3,10 @@
  * config has the values. They come from a JSON file, from the command line, or from the built-in
  * default. An unknown key is an error.
  *
- * `cleave serve` (start, reload, admin requests), `cleave machine`, host/, membership/ and the
- * tools call it; other parts only read the struct. The functions keep no state. Any thread may call
- * them, if no other thread uses the same struct. In the gateway and the machines, the main thread
- * calls them. config watches no file and does not carry out a reload (server/serve_reload.c does).
+ * Each program reads and checks its config at the start; the gateway does so again for a reload.
+ * Other parts only read the struct, which its caller owns. The functions keep no state. Any thread
+ * may call them, if no other thread uses the same struct; in the gateway and the machines, the main
+ * thread does. config watches no file and does not carry out a reload (server/serve_reload.c does).
  * It does not check that devices or hosts exist, and looks for the model only in config_model_path.
  */
 #ifndef CONFIG_CONFIG_H
@@ -41,7 +41,7 @@ struct config_machine {
     uint32_t tensor_parallel; /* Ranks of each stage that does not set its own number. */
     uint32_t threads;         /* 0 = one for each core of the host. */
     uint64_t kv_memory_bytes;
-    /* As transport.ucx_devices; empty = the value of transport.ucx_devices. */
+    /* Value of UCX_NET_DEVICES for this machine; empty = the value of transport.ucx_devices. */
     char ucx_devices[128];
     uint32_t nice; /* Unix nice value of the machine's processes. */
 };
@@ -59,9 +59,10 @@ struct config_kv {
     bool prefault;      /* KV memory is allocated in the background after the start. */
 };
 
-/* The whole configuration. The field scheduler.wait_ms has the value of the key scheduler/wait_ms,
- * and so on; some keys lack the unit at the end. config/table.c and docs/configuration.md say what
- * each key does; the comments here only give special values. */
+/* The whole configuration. A field has the name of its key, with the unit at the end:
+ * scheduler.wait_ms is the value of the key scheduler/wait_ms, http.body_bytes_max that of
+ * http/body_bytes_max. docs/configuration.md, which is made from config/table.c, says what each key
+ * does; the comments here only give special values. */
 struct config {
     char source[LIMIT_PATH_BYTES]; /* File that the config was read from, or "embedded". */
     /* Warning about keys that were given by their old names, for a log; empty = none. Not a key. */
@@ -173,7 +174,7 @@ struct config {
         uint32_t tbt_ms;
     } slo;
     uint32_t machine_count;
-    struct config_machine machines[LIMIT_MACHINES]; /* Of all pools, local or not. */
+    struct config_machine machines[LIMIT_MACHINES]; /* Machines of all pools, local or not. */
 };
 
 /* One stage process of a machine. */
@@ -206,7 +207,7 @@ void config_stages(const struct config_machine *machine, struct config_stages *o
 
 /* The share of this host that a local machine uses. */
 struct config_host_share {
-    uint32_t processes; /* Its own process and its local stage processes. */
+    uint32_t processes; /* Number of processes: the machine's own, and its local stage processes. */
     /* Number of copies of the model's layers (weights and KV) that these processes hold. It is 0.5
      * if half of the layers are on another host, and 2 if each stage has two local replicas. */
     double copies;
@@ -217,7 +218,7 @@ void config_machine_share(const struct config_machine *machine, struct config_ho
 
 /* Memory of this host that machines take. */
 struct config_host_memory {
-    uint64_t weights_bytes; /* Also what each process takes beside weights and KV. */
+    uint64_t weights_bytes; /* Weights, and what each process takes besides weights and KV. */
     uint64_t kv_bytes;
 };
 
@@ -240,10 +241,10 @@ enum status config_parse(const char *text, size_t bytes, const char *name, struc
 
 typedef void (*config_mistake_call)(void *self, const char *text);
 
-/* Reads a file as config_load does, but goes on after a mistake, so that one call finds all: calls
- * `each` with the text of every mistake. A key with a mistake then counts as not given. If `pools`
- * has a mistake, `machines` is not read. Returns true if *out was written: what could be read of
- * the file makes a valid config. */
+/* Reads a file as config_load does, but goes on after a mistake, so that one call finds all
+ * mistakes: calls `each` with the text of every mistake. A key with a mistake then counts as not
+ * given. If `pools` has a mistake, `machines` is not read. Returns true if *out was written, which
+ * means that the rest of the file is a valid config. */
 bool config_load_all(const char *path, config_mistake_call each, void *self, struct config *out);
 
 /* Sets one key from the text of a command line: "http/listen" = "127.0.0.1:9000", "pools/prompt" =

@@ -85,7 +85,7 @@ static bool value_apply(struct reader *reader, const struct config_key *key, con
     return config_value_set(key, reader->config, key->path, value, reader->fault);
 }
 
-/* Notes in config->renamed that `path` is a key's old name. */
+/* Adds to config->renamed_warning that `path` is a key's old name. */
 static void renamed_note(struct config *config, const struct config_key *key, const char *path)
 {
     size_t used = strlen(config->renamed_warning);

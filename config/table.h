@@ -71,7 +71,7 @@ enum status config_fault_error(const struct config_fault *fault, const char *pla
 enum status config_error_printable(struct error *error, enum status status);
 
 /* --- table.c --- */
-/* Returns the key of a path (any machine's name matches NAME); NULL = none. */
+/* Returns the key with this path or old_path (any machine's name matches NAME); NULL = none. */
 const struct config_key *config_key_find(const char *path);
 /* Returns true if the key is below `machines/NAME`. */
 bool config_key_of_machine(const struct config_key *key);

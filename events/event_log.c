@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* lines have 100 to 300 bytes: enough for a long pause of the disk */
+/* Lines have 100 to 300 bytes, so that the buffer holds what is logged while the disk pauses. */
 #define BUFFER_BYTES (1u << 20)
 #define GATHER_US    20000 /* Lines are gathered for this time and written together. */
 #define CLOSE_S      1
@@ -40,8 +40,8 @@ struct event_log {
 
 /* ---- on the thread ---- */
 
-/* Removes what was written of a batch, if the log is a regular file. Returns true when nothing of
- * it remains. */
+/* Removes the part of a batch that was written, if the log is a regular file. Returns true if
+ * nothing of the batch remains. */
 static bool take_back(const struct event_log *log, size_t written)
 {
     struct stat info;
@@ -84,7 +84,7 @@ static bool write_after_gap(struct event_log *log, size_t bytes)
     bool good = write_all(log, log->writing, bytes);
     int error_number = errno;
     if (!good && !log->torn)
-        (void)take_back(log, gap_bytes); /* reported with the next batch */
+        (void)take_back(log, gap_bytes); /* The next batch reports the gap again. */
     errno = error_number;
     return good;
 }
@@ -142,7 +142,7 @@ static void *run(void *self)
 static enum status thread_start(struct event_log *log)
 {
     sigset_t all, before;
-    sigfillset(&all); /* signals are for the loop thread */
+    sigfillset(&all); /* Signals are for the loop thread. */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failed = pthread_create(&log->thread, NULL, run, log);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

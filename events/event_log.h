@@ -1,9 +1,9 @@
-/* event_log: a log file that never delays the event loop. The gateway writes the file that the
- * config key `log/events_file` names (server/gateway/events.c); its event loop thread makes every
- * call. Lines go into a buffer of 1 MiB. A thread of the event log writes the buffer to the file.
- * When the buffer is full or the file cannot be written, lines are dropped and counted. The event
- * log does not know what the lines mean (event_text.h does), rotates nothing, and does not force
- * data to the disk (no fsync). */
+/* event_log: a log file that never delays the event loop. The gateway writes two such files: the
+ * event log (config key `log/events_file`) and the access log (`log/access_file`). Its event loop
+ * thread makes every call. Lines go into a buffer of 1 MiB; a thread that each log owns writes the
+ * buffer to the file. When the buffer is full or the file cannot be written, lines are dropped and
+ * counted. The part does not know what the lines mean (event_text.h and server/http/ do), rotates
+ * nothing, and does not force data to the disk (no fsync). */
 #ifndef EVENTS_EVENT_LOG_H
 #define EVENTS_EVENT_LOG_H
 
@@ -17,12 +17,12 @@ struct event_log;
 struct event_log_counts {
     uint64_t written; /* Lines that are in the file. */
     uint64_t dropped; /* Lines that will never be in the file. */
-    /* Reason why the last dropped line was dropped; empty = none was dropped. */
+    /* Why the latest dropped line was dropped; empty = no line was dropped. */
     char drop_reason[128];
 };
 
-/* Opens the file for appending (mode 0600 if it is created) and starts the thread. Errors name the
- * path: ST_IO, or ST_NO_MEMORY, also if no thread can be started. */
+/* Opens the file for appending (mode 0600 if it is created) and starts the thread. Returns ST_IO,
+ * or ST_NO_MEMORY (also if no thread can be started), with the path in *error. */
 enum status event_log_open(const char *path, struct event_log **out, struct error *error);
 /* Waits until the lines in the buffer are written, at most one second, then closes the file and
  * frees the log. If the disk takes longer, the thread keeps both. NULL is fine. */

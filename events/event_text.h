@@ -1,9 +1,9 @@
 /* event_text: writes the cluster scheduler's options, events and actions as lines of JSON, and
  * reads such lines. They are the lines of the event log (config key `log/events_file`). A new
  * scheduler that gets the options and events of a log makes the same actions, if the log has no
- * dropped lines and begins with the gateway's start (whole). The gateway (server/gateway/events.c)
- * and the simulator write lines; `cleave simulate` reads them (tools/simulate/replay_log.c). Pure
- * functions, any thread. They do not access files.
+ * dropped lines and begins with the gateway's start (whole). The gateway and the simulator write
+ * lines; `cleave simulate` reads them. The functions own nothing, open no files, and may be called
+ * on any thread.
  *
  *   {"events":1,"whole":true,"options":{…}}          first line; whole: see struct event_line
  *   {"t":1234,"event":"arrived","request":5,…,"actions":[{"do":"route","request":5,…}]}

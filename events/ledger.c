@@ -123,7 +123,7 @@ static bool append(int fd, const char *data, size_t bytes, bool *torn_out)
 
 /* ---- on the thread ---- */
 
-/* Writes the line of an entry. Returns false, with the reason in `why`, if the file takes none. */
+/* Writes the line of an entry. Returns false, with the reason in `why`, if that failed. */
 static bool entry_write(struct ledger *l, const struct ledger_entry *entry, bool *torn,
                         char why[128])
 {
@@ -225,8 +225,8 @@ static enum status torn_mark(struct ledger *l, struct error *error)
 {
     char mark[48];
     bool torn;
-    int bytes = snprintf(mark, sizeof(mark), "\n{\"torn\":%llu}\n",
-                         (unsigned long long)l->counts.torn);
+    int bytes =
+        snprintf(mark, sizeof(mark), "\n{\"torn\":%llu}\n", (unsigned long long)l->counts.torn);
     if (l->counts.torn == 0 || append(l->fd, mark, (size_t)bytes, &torn))
         return ST_OK;
     return error_set(error, ST_IO, "%s: %s", l->path, strerror(errno));
@@ -279,8 +279,8 @@ static int by_number(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-/* Sorts the slots: free ones, and those of answers of an earlier process, whose lines are still to
- * be written. last: the number of the file's last line. */
+/* Divides the slots into free ones and those of an earlier process whose lines are not written yet.
+ * last: number of the answer in the file's last line. */
 static void entries_take(struct ledger *l, uint64_t last)
 {
     for (uint32_t i = LEDGER_SLOTS; i-- > 0;) {
@@ -412,8 +412,7 @@ struct ledger_entry *ledger_begin(struct ledger *l, const char *request, const c
     if (full)
         return NULL;
     struct ledger_entry *entry = &l->entries[slot];
-    *entry =
-        (struct ledger_entry){.number = l->head->next_number++, .began_unix_ms = unix_ms()};
+    *entry = (struct ledger_entry){.number = l->head->next_number++, .began_unix_ms = unix_ms()};
     snprintf(entry->request, sizeof(entry->request), "%s", request);
     snprintf(entry->answer, sizeof(entry->answer), "%s", answer);
     snprintf(entry->key, sizeof(entry->key), "%s", key);

@@ -27,7 +27,7 @@ struct spans {
     pthread_t thread;
     CURL *curl; /* Thread only. */
     struct curl_slist *headers;
-    struct text sending; /* Thread only. */
+    struct text sending;   /* Thread only. */
     pthread_mutex_t mutex; /* Guards everything below. */
     pthread_cond_t changed;
     pthread_cond_t ended;
@@ -69,7 +69,7 @@ static bool post(struct spans *s, const struct text *body, char why[160])
     return false;
 }
 
-/* Sends what was gathered. Called and returns with the mutex held. */
+/* Sends the gathered spans. The mutex is held before and after the call. */
 static void batch_send(struct spans *s)
 {
     char why[160] = "out of memory";

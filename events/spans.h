@@ -1,8 +1,9 @@
-/* spans: sends spans of requests to an OpenTelemetry collector, as JSON over HTTP (OTLP). Config key
- * `log/otlp_endpoint`. server/http/ writes the spans as JSON on the gateway's event loop thread; a
- * thread of this part gathers them for up to a second and sends them. What the collector does not
- * take is dropped and counted: nothing is sent twice, and the loop never waits. It does not know
- * what the spans mean. It needs libcurl, which is loaded when spans are opened. */
+/* spans: sends spans (named time intervals of requests) to an OpenTelemetry collector, as JSON over
+ * HTTP (OTLP). Config key `log/otlp_endpoint`. The gateway's event loop thread makes every call.
+ * server/http/ writes the JSON of the spans; a thread that this part owns gathers spans for up to a
+ * second and sends them. Spans that the collector does not accept are dropped and counted: nothing
+ * is sent twice, and the event loop never waits. The part does not know what the spans mean. It
+ * needs libcurl, which is loaded when spans are opened. */
 #ifndef EVENTS_SPANS_H
 #define EVENTS_SPANS_H
 
@@ -14,21 +15,22 @@
 struct spans;
 
 struct spans_counts {
-    uint64_t sent;    /* Spans that the collector has taken. */
-    uint64_t dropped; /* Spans that it will never get. */
-    /* Why the latest spans were dropped; empty = none were, or later ones were sent. */
-    char failure[160];
+    uint64_t sent;     /* Spans that the collector has accepted. */
+    uint64_t dropped;  /* Spans that the collector will never get. */
+    char failure[160]; /* Why spans were dropped last; empty = later spans were sent, or all. */
 };
 
-/* endpoint: http://HOST:PORT/v1/traces, or https. Contacts no host yet. ST_INVALID: it is no such
- * address. ST_UNSUPPORTED: libcurl is not installed. ST_NO_MEMORY. */
+/* Starts the thread. endpoint: http://HOST:PORT/v1/traces, or https. Contacts no host yet. Returns
+ * ST_INVALID if the endpoint is not such an address, ST_UNSUPPORTED if libcurl is not installed, or
+ * ST_NO_MEMORY. */
 enum status spans_open(const char *endpoint, struct spans **out, struct error *error);
-/* Sends what is left, for at most a second. NULL is fine. */
+/* Waits at most a second until the remaining spans are sent. NULL is fine. */
 void spans_close(struct spans *spans);
 
-/* Adds spans: `count` JSON objects of the form of OTLP, separated by commas; copied. */
+/* Adds `count` spans: JSON objects of OTLP, separated by commas. The text is copied. */
 void spans_add(struct spans *spans, const char *json, size_t bytes, uint32_t count);
 
+/* Returns the counts since spans_open. */
 struct spans_counts spans_counts(struct spans *spans);
 
 #endif

@@ -35,7 +35,7 @@ bool http_peer_is_loopback(const struct exchange *x)
     return info != NULL && is_loopback(info->client_addr);
 }
 
-/* True if the client asked for this host by a name or address that only this host has. */
+/* Returns true if the client asked for this host by a name or address that always means this host. */
 static bool host_is_loopback(struct exchange *x)
 {
     const char *host = header(x, "Host");
@@ -48,8 +48,9 @@ static bool host_is_loopback(struct exchange *x)
 }
 
 /* Without keys, any web page that a browser on this host shows could make the browser use the API.
- * A browser names the page's site in Origin: it must be this server. On loopback, its name must be
- * one that only this host has, because a hostile site's name may lead to 127.0.0.1 as well. */
+ * The browser names the page's site in the header Origin. That site must be this server. For
+ * requests over loopback, it must have a name that always means this host, because the name of a
+ * hostile site may resolve to 127.0.0.1. */
 static bool page_check(struct exchange *x, struct api_error *error)
 {
     const char *origin = header(x, "Origin");
@@ -79,8 +80,8 @@ static const char *forwarded_by(struct exchange *x)
     return NULL;
 }
 
-/* /admin without keys: only for clients on this host that ask for this host. A proxy on this host
- * would make everybody an administrator. */
+/* Checks a request to /admin without keys: only clients on this host that ask for this host may use
+ * it. Requests through a proxy on this host are refused, because they may come from any client. */
 static bool admin_without_keys(struct exchange *x, struct api_error *error)
 {
     static const char where[] = "without API keys (server/api_keys_file)";

@@ -1,6 +1,6 @@
-/* http_answer: responses. A small one is copied by libmicrohttpd. A large one and a stream are read
- * from the exchange piece by piece, so that bytes that a client does not read are counted, and can
- * be freed. */
+/* http_answer: responses. libmicrohttpd copies small responses. It reads large responses and streams
+ * from the exchange piece by piece, so that bytes that a client has not read are counted and can be
+ * freed. */
 #include "server/http/internal.h"
 
 #include "common/log.h"
@@ -9,9 +9,9 @@
 #include <string.h>
 
 #define PIECE_BYTES 16384
-/* A stream is dropped when this many bytes of it are unread. Output that was written in one
- * iteration of the loop, such as the scores of a long prompt, does not count, because no client
- * could have read it. */
+/* A stream's connection is closed when more bytes than this are unread. A large burst that was
+ * written in one iteration of the event loop, such as the scores of a long prompt, does not count,
+ * because no client could have read it in between. */
 #define BACKLOG_BYTES_MAX (1u << 20)
 #define BURST_BYTES_MIN   65536
 
@@ -75,7 +75,8 @@ void http_unread_drop(struct exchange *x)
     http_unread_count(x);
 }
 
-/* The client has taken the previous piece, and gets a new one of this size. */
+/* Counts the previous piece, which the client has read. The client now gets a piece of next_bytes
+ * bytes. */
 static void piece_taken(struct exchange *x, size_t next_bytes)
 {
     if (x->client != NULL)
@@ -83,7 +84,7 @@ static void piece_taken(struct exchange *x, size_t next_bytes)
     x->piece_bytes = next_bytes;
 }
 
-/* libmicrohttpd asks for the next bytes of x->answer. */
+/* Callback of libmicrohttpd: gives it the next bytes of x->answer. */
 static ssize_t answer_read(void *self, uint64_t position, char *buffer, size_t capacity)
 {
     struct exchange *x = self;
@@ -134,7 +135,7 @@ enum MHD_Result http_answer_json(struct exchange *x, unsigned code, struct text 
     return answer_text(x, code, "application/json", body);
 }
 
-/* True if errors have the form of Anthropic's API. */
+/* Returns true if errors have the form of Anthropic's API. */
 static bool is_anthropic(const struct exchange *x)
 {
     static const char path[] = "/v1/messages";
@@ -185,7 +186,7 @@ enum MHD_Result http_answer_preflight(struct exchange *x)
     return http_answer_response(x, 204, response);
 }
 
-/* libmicrohttpd asks for the next bytes of a stream. */
+/* Callback of libmicrohttpd: gives it the next bytes of a stream. */
 static ssize_t stream_read(void *self, uint64_t position, char *buffer, size_t capacity)
 {
     (void)position;
@@ -258,7 +259,7 @@ void http_answers_check(struct http *h)
     while (h->unread_bytes > max && (client = http_clients_stalled(h->clients)) != NULL) {
         const struct exchange *x = http_client_request(client);
         if (x != NULL && x->unread_bytes == h->unread_bytes)
-            return; /* one answer always fits */
+            return; /* One answer may always exceed the limit. */
         http_client_close(client, "answers that are not read take too much memory");
     }
 }

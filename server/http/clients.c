@@ -1,5 +1,5 @@
-/* http_clients: one list for each state, in the order of entering, so the first of a list has the
- * earliest limit where the limit is a fixed time. */
+/* http_clients: one list of clients for each state, in the order in which they entered the state. So
+ * where the time limit is fixed, the first client of a list is the first to exceed it. */
 #include "server/http/clients.h"
 
 #include "common/random.h"
@@ -35,11 +35,11 @@ struct http_client {
     struct http_client *next;
     struct address *address; /* NULL = not limited. */
     enum http_client_state state;
-    bool works; /* Counted in all->working. */
+    bool works; /* The client counts in all->working. */
     void *request;
     int fd;
-    int64_t since_us; /* When it entered its state. */
-    uint64_t bytes;   /* Bytes received, or read by the client, since then. */
+    int64_t since_us; /* When the client entered its state. */
+    uint64_t bytes;   /* Bytes received from the client, or read by the client, since since_us. */
     int64_t moved_us; /* When `bytes` grew last, or since_us. */
 };
 
@@ -82,7 +82,7 @@ static void list_remove(struct list *list, struct http_client *c)
 
 /* --- addresses --- */
 
-/* Returns false for an address without a limit. */
+/* Reads the network of an address. Returns false for an address without a limit. */
 static bool address_read(const struct sockaddr *from, struct address *out)
 {
     *out = (struct address){0};
@@ -115,7 +115,8 @@ static struct address **address_find(struct http_clients *all, const struct addr
     return at;
 }
 
-/* If memory runs out, the client has no limit for its address. */
+/* Counts a client of the address. Returns NULL if the address has no limit or memory runs out; the
+ * client then has no limit for its address. */
 static struct address *address_ref(struct http_clients *all, const struct sockaddr *from)
 {
     struct address wanted;
@@ -326,7 +327,8 @@ bool http_client_work_begin(struct http_client *c)
 
 /* --- time limits --- */
 
-/* Closes the clients of a state with a fixed limit. Returns when the next one's time is over. */
+/* Closes the clients that have been in a state for longer than limit_us. Returns when the next
+ * client exceeds the limit. */
 static int64_t late_close(struct http_clients *all, enum http_client_state state, int64_t limit_us,
                           int64_t now_us, const char *why)
 {
@@ -336,7 +338,7 @@ static int64_t late_close(struct http_clients *all, enum http_client_state state
     return c != NULL ? c->since_us + limit_us : INT64_MAX;
 }
 
-/* When the time of a client with a minimum rate is over. */
+/* Returns the time at which a client with a minimum rate is closed if no more bytes move. */
 static int64_t rate_limit_us(const struct http_client *c)
 {
     const struct http_clients_options *options = &c->all->options;
@@ -375,15 +377,18 @@ static int64_t rates_check(struct http_clients *all, int64_t now_us)
     return all->rates_check_us;
 }
 
-/* Closes clients beyond the places. Returns when the next one is no longer young. */
+/* Closes waiting clients while there are more connections than places. Returns when the next client
+ * may be closed (HTTP_CLIENT_YOUNG_US). */
 static int64_t surplus_close(struct http_clients *all, int64_t now_us)
 {
     struct http_client *c;
-    while (all->count > all->options.connections_max && (c = client_to_replace(all, NULL, now_us)) != NULL)
+    while (all->count > all->options.connections_max &&
+           (c = client_to_replace(all, NULL, now_us)) != NULL)
         client_close(c, "a new connection needs its place");
     c = all->lists[HTTP_CLIENT_ARRIVING].first;
-    return all->count > all->options.connections_max && c != NULL ? c->since_us + HTTP_CLIENT_YOUNG_US
-                                                         : INT64_MAX;
+    return all->count > all->options.connections_max && c != NULL
+               ? c->since_us + HTTP_CLIENT_YOUNG_US
+               : INT64_MAX;
 }
 
 int64_t http_clients_turn(struct http_clients *all, int64_t now_us)

@@ -6,14 +6,16 @@
  *                   └─ headers of the next request ◄──────┘
  *
  * In every state except working, a client has a time limit. When all places are taken, a new
- * connection takes the place of the connection that has been idle, or arriving for at least
- * HTTP_CLIENT_YOUNG_US, for the longest time. If there is none, the new connection waits beyond the
- * places, so that a request that is refused gets its answer (503) instead of a closed connection.
- * Some places are kept for short requests, so that requests such as /health are always answered.
- * Clients without an API key also have a limit for each address.
+ * connection replaces the one that has waited longest without a request: an idle one, or one that
+ * has been arriving for at least HTTP_CLIENT_YOUNG_US. If there is no such connection, the new
+ * connection is accepted without a place, up to a limit, so that its request can be answered with
+ * 503 instead of a closed connection. Some places are kept for short requests, so that requests
+ * such as /health are always answered. Clients without an API key also have a limit for each
+ * address; an IPv6 address stands for its network of 64 bits.
  *
- * It reads and writes no sockets and knows no HTTP. The files of server/http/ make every call on
- * the gateway's event loop thread, pass the time and the address, and close the connections. */
+ * The part owns the table of clients. It reads and writes no sockets and knows no HTTP. server/http/
+ * makes every call on the gateway's event loop thread, passes the time and the address, and closes
+ * the connections. */
 #ifndef SERVER_HTTP_CLIENTS_H
 #define SERVER_HTTP_CLIENTS_H
 
@@ -33,7 +35,8 @@ enum http_client_state {
     HTTP_CLIENT_STATES     /* Number of states. */
 };
 
-/* A new client has this time to send its first headers, even if others need its place. */
+/* A new client has this time to send its first headers, even if clients of other addresses need its
+ * place. */
 #define HTTP_CLIENT_YOUNG_US 250000
 
 struct http_clients;
@@ -41,7 +44,7 @@ struct http_client;
 
 struct http_clients_options {
     uint32_t connections_max; /* Most open connections, except new ones. */
-    uint32_t connections_new; /* Most new connections that wait beyond connections_max. */
+    uint32_t connections_new; /* Most new connections without a place. */
     /* Places that http_client_work_begin keeps for short requests. */
     uint32_t connections_reserved;
     uint32_t per_address_max;      /* Most clients of one address that have shown no API key. */
@@ -92,8 +95,9 @@ void http_client_key_shown(struct http_client *client);
  * requests. The request ends when the client is IDLE again. */
 bool http_client_work_begin(struct http_client *client);
 
-/* Closes the clients that have exceeded a time limit, and those beyond the places. Returns the
- * microseconds until the next call; -1 = only after a client has entered a state. */
+/* Closes the clients that have exceeded a time limit, and waiting clients while there are more
+ * connections than places. Returns the microseconds until the next call; -1 = only after a client
+ * has entered a state. */
 int64_t http_clients_turn(struct http_clients *clients, int64_t now_us);
 
 /* Returns the client in the state ANSWERING that has not read for the longest time; NULL = none. */

@@ -172,7 +172,7 @@ static void choice_add_text(struct choice *choice, const char *piece, size_t byt
                                      bytes, room, &shown);
     if (stopped && c->request.include_stop)
         shown += c->request.stops.lengths[choice->stops.found];
-    choice_show(choice, room, shown);
+    choice_text_add(choice, room, shown);
     if (room != small)
         free(room);
     if (stopped) {
@@ -191,7 +191,7 @@ static void choice_finish_text(struct choice *choice)
     if (choice->release_due)
         return; /* the last bytes completed a stop string */
     bytes = stop_matcher_finish(&choice->stops, tail);
-    choice_show(choice, tail, bytes);
+    choice_text_add(choice, tail, bytes);
 }
 
 static bool choice_is_reasoning(const struct choice *choice)
@@ -672,7 +672,8 @@ bool completion_open(struct completion_server *server, const struct completion_s
         ledger_enter(c);
     if (!good)
         api_error_set(error, 503, NULL, "out of memory");
-    good = good && (c->request.kind != API_EMBEDDINGS || completion_pooling(c, &c->pooling, error));
+    good = good &&
+           (c->request.kind != API_EMBEDDINGS || completion_pooling_find(c, &c->pooling, error));
     good = good && check_priority(c, error) && check_context(c, error) && check_ends(c, error) &&
            submit_choices(c, error);
     if (!good) {

@@ -1,9 +1,10 @@
-/* completion: one API request in flight. Its input is a parsed body with its prompts as tokens,
- * which text_work.c makes on a text thread (completion_input_read). All other functions run on the
- * gateway's event loop thread: exchange.c opens the completion; answer.c and http.c send its
- * output, and pings.c writes pings into it. A completion submits one gateway request for each
- * choice, converts tokens to text (detokenising, stop strings, log-probabilities), and writes the
- * SSE events or the JSON body. It does not know HTTP, and chooses no machines. */
+/* completion: one API request in flight. It owns the parsed body, its prompts as tokens, and the
+ * output that the client has not read. It submits one gateway request for each choice (each answer
+ * that the body asks for), converts tokens to text (detokenising, stop strings, log-probabilities),
+ * and writes the SSE events or the JSON body. Its input is made on a text thread
+ * (completion_input_read, text_jobs.h). The files that handle HTTP (internal.h) make every other
+ * call on the gateway's event loop thread, and send the output. A completion does not know HTTP,
+ * and chooses no machines. */
 #ifndef SERVER_HTTP_COMPLETION_H
 #define SERVER_HTTP_COMPLETION_H
 
@@ -44,8 +45,9 @@ struct completion;
 /* A parsed and checked request with its prompts as tokens. */
 struct completion_input;
 
-/* Parses a body and converts its prompts to tokens, for the model with this name. 8 MiB can take
- * seconds. Any thread may call it. Returns NULL, with the HTTP error in *error, on failure. */
+/* Parses a body and converts its prompts to tokens, for the given model. A body of 8 MiB can take
+ * seconds. Any thread may call the function. Returns NULL, with the HTTP error in *error, on
+ * failure. */
 struct completion_input *completion_input_read(const struct api_encode *encode,
                                                const struct served_model *model, enum api_kind kind,
                                                const char *body, size_t bytes,
@@ -61,14 +63,15 @@ struct completion_facts {
     char model[64];                          /* Name of the model, or of its adapter. */
     bool is_adapter;
     bool streams;
-    uint32_t choices; /* Answers: one request at the gateway each. */
+    uint32_t choices; /* Number of answers; each is one request at the gateway. */
     /* As in the answer's `usage`, but without prompts that no machine has computed. */
     uint64_t prompt_tokens, cached_tokens, answer_tokens;
-    const char *finish;          /* A constant: "stop", "length", "tool_calls", "error", "left". */
-    char error[128];             /* Message of the error that ended it; empty = none. */
+    /* A constant: "stop", "length", "tool_calls", "error", or "left" = the client left before. */
+    const char *finish;
+    char error[128];             /* Message of the error that ended the completion; empty = none. */
     bool summarised;             /* `last` is known. */
-    struct gateway_summary last; /* Of the choice that ended last. */
-    uint32_t resumed;            /* Resumptions of all choices. */
+    struct gateway_summary last; /* Summary of the choice that ended last. */
+    uint32_t resumed;            /* Number of resumptions of all choices. */
 };
 
 /* How to open a completion. */
@@ -114,14 +117,15 @@ bool completion_status_known(const struct completion *c);
 const struct api_error *completion_error(const struct completion *c);
 /* Returns true when no more output will be added. */
 bool completion_finished(const struct completion *c);
-/* Returns the output that was not removed yet: of a stream, its events so far; otherwise the body,
- * once the completion has finished. NULL = there was no output yet. The caller removes bytes from
- * the front with completion_output_remove. */
+/* Returns the output that was not removed yet: the events so far of a stream; otherwise the body,
+ * once the completion has finished. NULL = there was no output yet. completion_output_remove
+ * removes bytes that were sent from the front. */
 const char *completion_output(const struct completion *c, size_t *bytes_out);
 void completion_output_remove(struct completion *c, size_t bytes);
-/* Returns the bytes of all output so far, taken or not. */
+/* Returns the number of bytes of all output so far, including removed ones. */
 uint64_t completion_output_bytes(const struct completion *c);
-/* Returns the whole body of an answer that is not streamed. The caller frees it. */
+/* Takes the whole body of an answer that is not streamed. Requires that the completion has finished
+ * without an error. The caller frees the body. */
 struct text completion_body_take(struct completion *c);
 
 #endif

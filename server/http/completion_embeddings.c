@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool completion_pooling(const struct completion *c, uint8_t *out, struct api_error *error)
+bool completion_pooling_find(const struct completion *c, uint8_t *out, struct api_error *error)
 {
     const char *wanted = c->server->config->server.embeddings;
     *out = strcmp(wanted, "last") == 0   ? POOLING_LAST

@@ -1,9 +1,7 @@
-/* completion_internal: the structs and functions that the files of a completion share: completion.c
- * (tokens and ends), completion_input.c (bodies to tokens), completion_events.c (events of the
- * request), completion_parts.c (reasoning, content and calls), completion_embeddings.c,
- * completion_write.c (JSON text) and form*.c (answers of other APIs). Only these files include it;
- * callers use completion.h. Everything runs on the gateway's event loop thread, except
- * completion_input.c, which runs on the text threads. They send nothing. */
+/* completion_internal: struct completion and its choices, and the functions that completion*.c and
+ * form*.c (answers of other APIs) share. Only these files include this header; callers use
+ * completion.h. All functions run on the gateway's event loop thread, except those of
+ * completion_input.c, which run on the text threads. They write the output and send nothing. */
 #ifndef SERVER_HTTP_COMPLETION_INTERNAL_H
 #define SERVER_HTTP_COMPLETION_INTERNAL_H
 
@@ -14,7 +12,7 @@
 struct token_prompt {
     uint32_t *ids;
     uint32_t count;
-    bool computed; /* A machine has computed it: it counts as used. */
+    bool computed; /* A machine has computed the prompt, so its tokens count as used. */
 };
 
 struct completion_input {
@@ -47,20 +45,20 @@ struct choice {
     uint32_t index;
     enum choice_finish finish;
     bool in_flight_counted; /* The choice counts as in flight for its API key. */
-    /* Prompt tokens that its API key was charged, and gets back if the choice is not computed. */
+    /* Prompt tokens that the API key was charged, and gets back if the choice is not computed. */
     uint32_t charged_tokens;
     bool deferred;            /* Submitted when the first choice of its prompt has a token. */
     bool ended;               /* No more tokens will be used. */
-    bool release_due;         /* A stop string or an error ended it: completion_turn releases it. */
-    bool first_event_written; /* Its first event was written. */
-    bool left_out;            /* best_of: the body does not have it. */
+    bool release_due;         /* A stop string or an error: completion_turn releases `request`. */
+    bool first_event_written; /* The choice's first event was written. */
+    bool left_out;            /* best_of: the body does not contain the choice. */
     double logprob_sum;       /* best_of: sum of the log-probabilities of all tokens. */
     /* The number of the stop string, or the id of stop_token_ids, that ended the answer; STOP_NONE
      * = none. */
     uint32_t stop_string;
     uint32_t stop_token;
     uint32_t tokens;        /* Tokens generated, including the end token. */
-    uint32_t cached_tokens; /* Tokens of its prompt that were found in a prefix cache. */
+    uint32_t cached_tokens; /* Tokens of the prompt that were found in a prefix cache. */
     uint32_t characters;    /* Characters of all token texts so far, for text_offset. */
     struct detokenizer detokenizer;
     struct stop_matcher stops;
@@ -73,15 +71,16 @@ struct choice {
     struct choice_call *calls; /* All calls of the answer. */
     uint32_t call_count, call_capacity;
     uint32_t reasoning_tokens; /* Tokens of the reasoning, with its markers. */
-    struct text ids;           /* "1,2,3" */
-    /* For completions these four texts are lists; for chat, logprob_tokens holds the objects. */
+    struct text ids;           /* Ids of the answer's tokens: "1,2,3". */
+    /* For completions, these four texts are lists without brackets; for chats, logprob_tokens has
+     * the JSON objects, and the other three are empty. */
     struct text logprob_tokens;
     struct text logprob_values;
     struct text logprob_tops;
     struct text logprob_offsets;
     /* Embeddings: the vector, scaled to length 1; NULL = it has not arrived. malloc'ed. */
     float *vector;
-    uint32_t vector_count;
+    uint32_t vector_count;       /* Elements of `vector`. */
     struct text prompt_logprobs; /* Entries of the prompt's tokens, as in vLLM. */
 };
 
@@ -100,7 +99,7 @@ struct completion {
     struct completion_facts *facts;      /* See struct completion_start. */
     char request_id[GATEWAY_NAME_BYTES]; /* Id of the request (x-request-id). */
     char id[GATEWAY_NAME_BYTES + 16];
-    int64_t created;
+    int64_t created; /* When the completion was opened, in seconds since 1970. */
     int64_t arrived_us;
     uint32_t choice_count;
     struct choice *choices;
@@ -112,10 +111,11 @@ struct completion {
     struct completion_form *form;      /* For /v1/responses and /v1/messages; else NULL. */
     struct answer_format format;       /* For chats: how the answer is written. */
     enum answer_begin begin;
-    uint32_t open_choices;
-    uint64_t seed; /* Seed of the first choice; each further choice has the next number. */
+    uint32_t open_choices; /* Number of choices that have not ended. */
+    uint64_t seed;         /* Seed of the first choice; each further choice has the next number. */
+    /* There is output, or the completion has finished. Of a stream, the HTTP status is then known. */
     bool output_begun;
-    uint64_t prompt_tokens_computed; /* Tokens of the prompts that are `computed`. */
+    uint64_t prompt_tokens_computed;   /* Tokens of the prompts that are `computed`. */
     struct ledger_entry *ledger_entry; /* NULL = no ledger, or the answer is settled in it. */
     bool finished;
     struct api_error error; /* status 0 = none. */
@@ -127,15 +127,15 @@ struct completion {
 
 /* --- completion.c --- */
 
-/* Counts the choice's prompt as used, when the first result of a machine arrives. cached: tokens of
- * it that were found in a prefix cache. */
+/* Counts the choice's prompt as used, once. Call it when the first result of a machine arrives.
+ * cached: number of the prompt's tokens that were found in a prefix cache. */
 void choice_prompt_count(struct choice *choice, uint32_t cached);
 
 /* --- completion_embeddings.c: POST /v1/embeddings --- */
 
 /* Stores how the vectors are pooled (enum pooling). Returns false, with *error, if the model has no
  * embeddings. */
-bool completion_pooling(const struct completion *c, uint8_t *out, struct api_error *error);
+bool completion_pooling_find(const struct completion *c, uint8_t *out, struct api_error *error);
 /* The callback of struct gateway_client. self: the choice. */
 void completion_on_embedding(void *self, const int64_t *values, uint32_t count);
 void completion_write_embeddings(struct completion *c);
@@ -157,8 +157,8 @@ bool completion_has_parts(const struct completion *c);
 enum status choice_parts_open(struct choice *choice);
 void choice_parts_done(struct choice *choice);
 /* Adds text of the answer to the event or body that is being collected. */
-void choice_show(struct choice *choice, const char *text, size_t bytes);
-/* Returns true if the text of a control token must be given to the parser. */
+void choice_text_add(struct choice *choice, const char *text, size_t bytes);
+/* Returns true if the text of this control token must be given to the parser. */
 bool choice_needs_token(const struct choice *choice, uint32_t id);
 /* Writes the fields of `delta` (event = true) or of `message` that follow the role. After an event
  * the text that was written is removed. */
@@ -204,8 +204,8 @@ void completion_write_event(struct completion *c, struct choice *choice);
 /* Writes the end of a stream: the event of the error, or the usage if the request wants it; then
  * [DONE]. */
 void completion_write_stream_end(struct completion *c);
-/* best_of: leaves out all but the n most likely choices of each prompt. The others get new indices,
- * the most likely one first. */
+/* best_of: leaves out all choices of each prompt except the n most likely ones, which get new
+ * indices in the order of their likelihood. */
 void completion_choices_select(struct completion *c);
 /* Writes the whole body of an answer that is not streamed. */
 void completion_write_body(struct completion *c);

@@ -98,7 +98,7 @@ void choice_parts_done(struct choice *choice)
     free(choice->calls);
 }
 
-void choice_show(struct choice *choice, const char *text, size_t bytes)
+void choice_text_add(struct choice *choice, const char *text, size_t bytes)
 {
     if (choice->parser != NULL)
         answer_parser_feed(choice->parser, text, bytes);

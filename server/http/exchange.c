@@ -17,7 +17,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-/* By then a stopping server's successor is up, or the client asks another server. */
+/* Retry-After of a server that stops: after this time its successor is up. */
 #define DRAIN_RETRY_S 5
 /* The rest of a refused request's body is read and dropped up to this size. Beyond it the
  * connection closes, and a client that sends before it reads may miss the answer. */
@@ -63,7 +63,7 @@ void http_exchange_resume(struct exchange *x)
     MHD_resume_connection(x->connection);
 }
 
-/* The completion has news: http_turn handles it. */
+/* Puts the exchange on the list of those whose completions have changed; http_turn handles them. */
 static void exchange_changed(void *self)
 {
     struct exchange *x = self;
@@ -104,7 +104,7 @@ void http_exchange_gone(struct exchange *x)
     http_exchange_resume(x);
 }
 
-/* Frees the body: it has been parsed, or will not be. */
+/* Frees the body, which has been parsed or will not be parsed. */
 static void body_free(struct exchange *x)
 {
     x->http->bodies_bytes -= x->body.bytes;
@@ -160,7 +160,7 @@ enum MHD_Result http_completion_begin(struct exchange *x, struct served_model *m
 
 /* --- the daemon's callbacks --- */
 
-/* Takes the client's id if it can stand in every log line, URL and table as it is: no quotation
+/* Takes the client's id if every log line, URL and table can contain it unchanged: no quotation
  * marks, spaces or control characters. Otherwise draws an id. */
 static void request_id_set(struct exchange *x)
 {
@@ -178,15 +178,16 @@ static void request_id_set(struct exchange *x)
              (unsigned long long)(id[1] & 0xffffffffu));
 }
 
-/* True if the text begins with this many hexadecimal digits in lower case that are not all zeros, and
- * then `end`. */
+/* Returns true if the text begins with `digits` hexadecimal digits in lower case that are not all
+ * zeros, and then `end`. */
 static bool is_trace_part(const char *text, size_t digits, char end)
 {
     return strspn(text, "0123456789abcdef") == digits && strspn(text, "0") < digits &&
            text[digits] == end;
 }
 
-/* VERSION-TRACE-PARENT-FLAGS, where higher versions may have more after the flags. */
+/* Reads the header traceparent: VERSION-TRACE-PARENT-FLAGS. Higher versions may have more text after
+ * the flags. */
 static void trace_set(struct exchange *x)
 {
     const char *at = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "traceparent");
@@ -199,7 +200,7 @@ static void trace_set(struct exchange *x)
     x->trace_unwanted = strchr("13579bdf", at[54]) == NULL; /* The lowest bit of the flags. */
 }
 
-/* Refuses a request whose body is still arriving: what is there is freed, and the rest is
+/* Refuses a request whose body is still arriving: frees the part that has arrived; the rest will be
  * dropped. */
 static void refuse_rest(struct exchange *x, const struct api_error *error)
 {
@@ -291,9 +292,9 @@ enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, c
     }
     if (x->client_gone)
         return MHD_NO;
-    if (x->text_work != NULL) /* resumed */
+    if (x->text_work != NULL) /* The connection was resumed. */
         return http_text_answer(x);
-    if (x->completion != NULL) /* resumed */
+    if (x->completion != NULL) /* The connection was resumed. */
         return http_answer_begun(x);
     if (x->refusal != NULL)
         return http_answer_error(x, x->refusal);

@@ -51,7 +51,7 @@ static void begin(struct completion *c)
         f->writer->begin(c);
 }
 
-/* Writes an event with what the open item has got since the last one. */
+/* Writes an event with the text that was added to the open item since its last event. */
 static void show(struct completion *c)
 {
     struct completion_form *f = c->form;
@@ -86,7 +86,7 @@ static void item_begin(struct completion *c, enum form_item item)
     begin(c);
     f->item = item;
     f->item_count++;
-    f->calls += item == FORM_CALL;
+    f->call_count += item == FORM_CALL;
     f->shown_bytes = 0;
     text_clear(&f->item_text);
     text_clear(&f->logprobs);
@@ -122,7 +122,7 @@ void completion_form_step(struct completion *c)
         item_end(c, choice->finish == CHOICE_LENGTH);
 }
 
-/* If memory ran out, text is missing, so the answer must not look complete. */
+/* If memory has run out, marks the output as broken, so that the answer does not look complete. */
 static void check_memory(struct completion *c)
 {
     const struct completion_form *f = c->form;

@@ -1,9 +1,9 @@
-/* form: the answers of /v1/responses and /v1/messages. Both are lists of items: reasoning, text and
- * tool calls, in the order in which the model wrote them. form.c finds where items begin and
- * end; form_responses.c and form_messages.c write the JSON and the events of one API each. Only
- * these files include it; completion.c, completion_parts.c and completion_write.c call form.c
- * through completion_internal.h, on the gateway's event loop thread. A completion of these APIs has
- * one choice. The part converts no bodies of requests (server/api/forms.h does). */
+/* form: the answers of /v1/responses and /v1/messages. Such an answer is a list of items (reasoning,
+ * text and tool calls) in the order in which the model wrote them. form.c finds where items begin
+ * and end; form_responses.c and form_messages.c each write the JSON and the events of one API. Only
+ * these three files include this header; completion*.c call form.c through completion_internal.h,
+ * on the gateway's event loop thread. A completion of these APIs has one choice, and owns its
+ * completion_form. The part converts no bodies of requests (server/api/forms.h does). */
 #ifndef SERVER_HTTP_FORM_H
 #define SERVER_HTTP_FORM_H
 
@@ -15,7 +15,7 @@ struct form_writer;
 
 struct completion_form {
     const struct form_writer *writer;
-    bool begun;                   /* The first events of the stream were written. */
+    bool begun;                   /* The answer has begun; the first events were written. */
     uint64_t sequence;            /* Number of the next event (responses). */
     enum form_item item;          /* The open item; FORM_NONE = none. */
     uint32_t item_count;          /* Items so far, including the open item. */
@@ -26,10 +26,10 @@ struct completion_form {
     size_t shown_bytes;           /* Bytes of `item_text` that events contain. */
     struct text logprobs;         /* Entries of the open item's tokens, with commas. */
     struct text closed_items;     /* JSON of the items before the open one, with commas. */
-    uint32_t calls;               /* Number of items that are calls. */
+    uint32_t call_count;          /* Number of items that are calls. */
 };
 
-/* The functions that write the answers of one API, to c->out. */
+/* The functions that write the answers of one API, to c->output. */
 struct form_writer {
     const char *id_prefix; /* Beginning of the answer's id. */
     /* Writes the events before the first item. Called only with streaming. */

@@ -70,7 +70,7 @@ static void write_stop(struct text *out, const struct completion *c, bool done)
     const bool stopped = choice->stop_string != STOP_NONE;
     const char *reason = choice->finish == CHOICE_LENGTH ? "max_tokens"
                          : stopped                       ? "stop_sequence"
-                         : c->form->calls > 0            ? "tool_use"
+                         : c->form->call_count > 0       ? "tool_use"
                                                          : "end_turn";
     if (!done) {
         text_adds(out, "\"stop_reason\":null,\"stop_sequence\":null");

@@ -11,16 +11,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define RUNS_MAX 2 /* runs of the daemon per iteration */
+#define RUNS_MAX 2 /* Most runs of the daemon in one iteration of the event loop. */
 /* A keep-alive connection without a request is closed after this time. */
 #define IDLE_SECONDS_MAX      120
 #define ADMIN_CONNECTIONS_MAX 16
-/* The minimum rate counts after this time. */
+/* The minimum rate is checked after this time. */
 #define GRACE_SECONDS 30
-/* Places for clients that are not tenants with work. */
+/* Most places that are kept for short requests. */
 #define PLACES_KEPT_MAX 64
-/* Connections that were replaced, and are being closed, take no place but still have a socket; new
- * ones may wait beyond the places. */
+/* Most sockets for connections without a place: replaced ones that are being closed, and new ones
+ * that wait. */
 #define BEYOND_MAX 64
 
 static void on_daemon_log(void *self, const char *format, va_list args)
@@ -62,15 +62,15 @@ static void on_connection(void *self, struct MHD_Connection *connection, void **
             http_client_add(h->clients, address, info->connect_fd, clock_now_us(h->options.clock));
 }
 
-/* Drops a client. Its socket is shut down, which wakes libmicrohttpd, and its request frees its
- * memory now. */
+/* Closes a client's connection: shuts its socket down, which wakes libmicrohttpd, and frees the
+ * memory of its request now. */
 static void on_client_close(void *self, struct http_client *client, const char *why)
 {
     (void)self;
     struct exchange *x = http_client_request(client);
     if (x != NULL && x->refusal == NULL)
         log_warn("request %s dropped: %s", x->request_id, why);
-    else /* a stranger, who could fill the log */
+    else /* A client without a request: it could fill the log. */
         log_debug("http connection closed: %s", why);
     shutdown(http_client_fd(client), SHUT_RDWR);
     if (x != NULL)
@@ -305,9 +305,9 @@ int http_fd(struct http *h)
     return h->epoll;
 }
 
-/* Handles the completions that have news: ends choices at the gateway that a stop string ended,
- * resumes waiting connections, drops readers that are too slow. */
-static void take_changed(struct http *h)
+/* Handles the completions that have changed: releases gateway requests of choices that a stop string
+ * has ended, resumes waiting connections, and closes connections whose clients read too slowly. */
+static void changed_handle(struct http *h)
 {
     while (h->changed_exchanges != NULL) {
         struct exchange *x = h->changed_exchanges;
@@ -356,7 +356,7 @@ int http_turn(struct http *h)
     http_text_collect(h);
     http_records_turn(h);
     int ping_ms = http_pings_write(h);
-    take_changed(h);
+    changed_handle(h);
     int timeout_ms = daemon_run(h->daemon);
     if (h->admin_daemon != NULL)
         timeout_ms = sooner(timeout_ms, daemon_run(h->admin_daemon));

@@ -1,6 +1,6 @@
-/* http: the HTTP side of the gateway: libmicrohttpd with an external epoll, the routes, and each
+/* http: the HTTP side of the gateway. It owns libmicrohttpd's daemons, their connections, and each
  * request from its first byte until the client has the whole response or has gone. The files
- * server/serve*.c make every call, on the gateway's event loop thread. It does not know machines
+ * server/serve*.c make every call, on the gateway's event loop thread. http does not know machines
  * (server/gateway/gateway.h does) or the text of answers (completion.h and server/api/ do).
  *
  * It uses an external epoll and one thread, because libmicrohttpd 0.9.75's own epoll thread stalls
@@ -41,8 +41,9 @@ struct http_admin_view {
     bool events;
 };
 
-/* The actions of the endpoints under /admin. Each fills *answer (a JSON object) and returns true,
- * or fills *error and returns false; those without *error always succeed. Called from http_turn. */
+/* The actions of the endpoints under /admin. Each function fills *answer (a JSON object; for
+ * HTTP_ADMIN_LOG, lines of text) and returns true, or fills *error and returns false; functions
+ * without *error always succeed. Called from http_turn. */
 struct http_admin {
     /* GET /admin/state */
     void (*state)(void *self, struct text *answer);
@@ -57,7 +58,8 @@ struct http_admin {
     void *self; /* First argument of the functions. */
 };
 
-/* All pointers are not owned and must outlive http. */
+/* http does not own what the pointers name; it must outlive http. `model` is the exception: http
+ * adds a reference. */
 struct http_options {
     const struct config *config;
     struct gateway *gateway;
@@ -74,7 +76,8 @@ struct http_options {
     int admin_fd;
 };
 
-/* Begins to accept connections. An error says what failed. */
+/* Begins to accept connections. Returns ST_IO, ST_NO_MEMORY or ST_NO_RESOURCE, with the reason in
+ * *error. */
 enum status http_open(const struct http_options *options, struct http **out, struct error *error);
 /* Cancels the requests in flight and closes their connections. NULL is fine. */
 void http_close(struct http *h);

@@ -1,11 +1,8 @@
-/* http_internal: the structs and functions that these files share: http.c (the daemon and its
- * loop), exchange.c (one request), headers.c (checks before a body is read), answer.c (responses),
- * access.c (access checks), audit.c (audit lines), records.c,
- * record_text.c and record_spans.c (the access log, spans), text_work.c (work for the text threads), web.c
- * (pages of other sites), pings.c (comments in streams), routes.c (endpoints), page.c (GET /) and
- * admin.c (endpoints under /admin). Only these files include it, and tests that read the counters
- * of struct http. Everything runs on the gateway's event loop thread, except the functions that
- * text_work.c gives to text_jobs.h. It does not know machines. */
+/* http_internal: struct http, struct exchange (one HTTP request with its response), and the
+ * functions that the files of server/http/ share that handle HTTP. completion*.c and form*.c, which
+ * make the text of answers, do not use it. Only server/http/ includes it, and tests that read the
+ * counters of struct http. All functions run on the gateway's event loop thread, except those that
+ * text_work.c gives to text_jobs.h. They do not know machines. */
 #ifndef SERVER_HTTP_INTERNAL_H
 #define SERVER_HTTP_INTERNAL_H
 
@@ -28,7 +25,9 @@ struct http {
     struct http_options options;
     struct MHD_Daemon *daemon;
     struct MHD_Daemon *admin_daemon; /* Serves http/admin_socket; NULL = none. */
-    int epoll; /* Holds the daemon's own epoll descriptor and the sockets of waiting requests. */
+    /* Holds the daemons' own epoll descriptors, text_jobs_fd, and the sockets of waiting
+     * requests. */
+    int epoll;
     struct completion_server completions; /* Its model is the one that /v1/models lists. */
     struct exchange *exchanges;           /* All exchanges, linked by next. */
     /* Exchanges whose completions have new output, linked by next_changed. */
@@ -39,18 +38,18 @@ struct http {
     struct exchange *oldest_stream, *newest_stream;
     struct http_clients *clients;
     struct text_jobs *text_jobs;
-    uint64_t unread_bytes; /* Bytes of all answers that clients have not read. */
-    uint64_t bodies_bytes; /* Bytes of all bodies that have not been parsed yet. */
+    uint64_t unread_bytes;        /* Bytes of all answers that clients have not read. */
+    uint64_t bodies_bytes;        /* Bytes of all bodies that have not been parsed yet. */
     struct event_log *access_log; /* NULL = none. */
     bool access_to_stderr;
-    uint64_t access_dropped; /* Dropped lines of `access_log` that are counted. */
-    bool access_warned;
-    uint64_t ledger_lost; /* Lost answers of the ledger that are counted. */
+    uint64_t access_dropped; /* Dropped lines of `access_log` that the metrics contain. */
+    bool access_warned;      /* The log has the warning about them. */
+    uint64_t ledger_lost;    /* Lost answers of the ledger that the metrics contain. */
     bool ledger_warned;
-    uint64_t spans_dropped; /* Dropped spans that are counted. */
+    uint64_t spans_dropped; /* Dropped spans that the metrics contain. */
     bool spans_warned;
-    bool draining;
-    bool was_ready;
+    bool draining;  /* http_drain_begin was called. */
+    bool was_ready; /* The gateway was ready to serve when a request arrived. */
 };
 
 struct route;
@@ -60,8 +59,9 @@ struct exchange {
     struct http *http;
     struct exchange *next, *previous; /* In the list http->exchanges. */
     struct MHD_Connection *connection;
-    struct http_client *client; /* NULL = there was no memory to count this connection. */
-    bool from_admin_socket;     /* The request arrived over http/admin_socket. */
+    /* NULL = the connection is not counted: it came over http/admin_socket, or memory was short. */
+    struct http_client *client;
+    bool from_admin_socket; /* The request arrived over http/admin_socket. */
     /* The client speaks HTTP/1.0, as nginx does to servers behind it. */
     bool is_http_1_0;
     int fd;                    /* The connection's socket. */
@@ -102,12 +102,12 @@ struct exchange {
     char path_tail[LIMIT_NAME_BYTES];
     unsigned status_code; /* HTTP status of the response; 0 = none yet. */
     char request_id[GATEWAY_NAME_BYTES];
-    /* Of the header traceparent (W3C Trace Context); empty = none, or malformed. */
+    /* Parts of the header traceparent (W3C Trace Context); empty = no valid header. */
     char trace_id[33], trace_parent[17];
-    bool trace_unwanted; /* The header says that the trace is not recorded. */
+    bool trace_unwanted;           /* The header says that the trace is not recorded. */
     int64_t began_us;              /* When the headers had arrived. */
     int64_t opened_us;             /* When the completion was opened; 0 = there was none. */
-    struct completion_facts facts; /* What is known of the completion; see completion.h. */
+    struct completion_facts facts; /* What logs say about the completion; see completion.h. */
     char error_text[128];          /* Message of the error that was sent; empty = none. */
 };
 
@@ -127,12 +127,16 @@ struct route {
     enum MHD_Result (*answer)(struct exchange *exchange);
 };
 
+/* --- routes.c --- */
+
 /* Returns the route of a path; NULL = none. A trailing slash is ignored. /v1/models/NAME matches
  * only the name of the served model. If a route's path ends with a slash, one more part follows it
  * in the URL, which is copied to `path_tail`. "/" exists if the config allows the page (page.c). */
 const struct route *http_route_find(const struct http *h, const char *url,
                                     char tail[LIMIT_NAME_BYTES]);
 bool http_route_allows(const struct route *route, const char *method);
+
+/* --- answer.c --- */
 
 /* Queues a whole response; the body is copied. */
 enum MHD_Result http_answer(struct exchange *exchange, unsigned code, const char *content_type,
@@ -145,14 +149,18 @@ enum MHD_Result http_answer_json(struct exchange *exchange, unsigned code, struc
 enum MHD_Result http_answer_error(struct exchange *exchange, const struct api_error *error);
 /* Queues the answer to a browser's OPTIONS request. */
 enum MHD_Result http_answer_preflight(struct exchange *exchange);
-/* text_work.c: gives the body to the text threads, and suspends the connection. */
+/* --- text_work.c --- */
+
+/* What the text threads do with a body, one for each API. */
 struct http_text_kind;
 extern const struct http_text_kind http_text_completion, http_text_chat, http_text_responses,
     http_text_messages, http_text_embeddings, http_text_count, http_text_tokenize,
     http_text_detokenize;
+/* Gives the body to the text threads, and suspends the connection. */
 enum MHD_Result http_text_begin(struct exchange *exchange, const struct http_text_kind *kind);
 void http_text_collect(struct http *h); /* Resumes the exchanges whose work is done. */
-/* Answers, or begins the completion. Requires that the connection was resumed. */
+/* Answers, or begins the completion, when the text threads are done. Requires that the connection
+ * was resumed. */
 enum MHD_Result http_text_answer(struct exchange *exchange);
 /* Call it when the client has gone: drops the exchange's work, if there is any. */
 void http_text_drop(struct exchange *exchange);
@@ -164,8 +172,8 @@ void http_exchange_watch(struct exchange *exchange);
 void http_exchange_unwatch(struct exchange *exchange);
 /* Begins the response of a completion, whose status is known. */
 enum MHD_Result http_answer_begun(struct exchange *exchange);
-/* Maintain the list of streams. Call them when the stream begins, when an event was written, and
- * when the stream ends, also if it has not begun. */
+/* Maintain the list of streams (pings.c). Call them when the stream begins, when an event was
+ * written, and when the request ends. The last two have no effect if no stream has begun. */
 void http_stream_begin(struct exchange *exchange);
 void http_stream_wrote(struct exchange *exchange);
 void http_stream_end(struct exchange *exchange);
@@ -228,11 +236,11 @@ void http_client_address(const struct exchange *exchange, char *out, size_t capa
 enum http_phase {
     HTTP_PHASE_READ,     /* The client sent the body. */
     HTTP_PHASE_TEXT,     /* The body was parsed and became tokens. */
-    HTTP_PHASE_QUEUE,    /* It waited for machines. */
-    HTTP_PHASE_RESERVE,  /* It waited for KV memory of its token machine. */
+    HTTP_PHASE_QUEUE,    /* The request waited for machines. */
+    HTTP_PHASE_RESERVE,  /* The request waited for KV memory of its token machine. */
     HTTP_PHASE_PROMPT,   /* The prompt machine computed the prompt. */
-    HTTP_PHASE_TRANSFER, /* Its KV travelled, after the first token. */
-    HTTP_PHASE_RESUME,   /* Lost machines or memory held its answer up. */
+    HTTP_PHASE_TRANSFER, /* KV was still sent after the first token. */
+    HTTP_PHASE_RESUME,   /* A machine was lost or memory was short, and the answer waited. */
     HTTP_PHASE_DECODE,   /* The token machine generated the answer. */
     HTTP_PHASE_SEND,     /* The client read the rest of the answer. */
     HTTP_PHASE_COUNT
@@ -241,7 +249,7 @@ enum http_phase {
 /* A request whose response has ended. Texts are valid during the call. */
 struct http_record {
     const char *request_id;
-    const char *trace_id, *trace_parent; /* Empty = none. */
+    const char *trace_id, *trace_parent;  /* Empty = none. */
     const struct completion_facts *facts; /* answer_id is empty if there was no completion. */
     const char *path;                     /* Of the route. */
     const char *key;                      /* Name of the API key; empty = none. */
@@ -254,10 +262,11 @@ struct http_record {
     int64_t phases_us[HTTP_PHASE_COUNT];
 };
 
-/* Writes the lines of a request that has ended. Call it when its completion is closed. */
+/* Writes the access log's line and the spans of a request that has ended, and logs a slow request.
+ * Call it when the completion is closed. */
 void http_record_write(struct exchange *exchange);
-/* Counts lines that the access log has dropped and answers that the ledger has lost, and logs one
- * warning each. */
+/* Adds to the metrics the lines that the access log has dropped, the answers that the ledger has
+ * lost and the spans that were dropped. Logs one warning for each of the three. */
 void http_records_turn(struct http *h);
 
 /* --- record_text.c, record_spans.c --- */
@@ -291,9 +300,9 @@ bool http_bodies_fit(const struct http *h, uint64_t body_bytes, uint64_t bytes,
 
 /* --- web.c --- */
 
-/* Returns true if http/web_origins names the site; "*" does not count. */
+/* Returns true if http/web_origins names the site `origin`; "*" names no site. */
 bool http_web_origin_named(const struct exchange *exchange, const char *origin);
-/* Returns true if the request is a browser's question whether a page of another site may send a
+/* Returns true if a browser asks with the method OPTIONS whether a page of another site may send a
  * request, and the page may. */
 bool http_web_is_preflight(const struct exchange *exchange, const char *method);
 /* Adds the headers that let the page read a response. */
@@ -329,8 +338,8 @@ void http_exchange_suspend(struct exchange *exchange);
 void http_exchange_enter(struct exchange *exchange, enum http_client_state state);
 /* Resumes a suspended connection. */
 void http_exchange_resume(struct exchange *exchange);
-/* Handles a client that has gone: closes its completion, so that the machines free its KV blocks at
- * once. The connection is closed in this iteration. */
+/* Handles a client that has gone: closes the completion, so that the machines free its KV blocks at
+ * once. The connection is closed in this iteration of the event loop. */
 void http_exchange_gone(struct exchange *exchange);
 
 #endif

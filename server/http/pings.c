@@ -1,6 +1,6 @@
 /* http_pings: comments in streams without events, so that proxies and clients do not close a
- * connection that waits for its first token. Streams are in the order of their last event, so only
- * the first one is looked at in each turn. */
+ * connection that waits for its first token. Streams are in the order of their last event, so each
+ * call checks only the first stream. */
 #include "server/http/internal.h"
 
 #include "common/clock.h"

@@ -1,6 +1,7 @@
-/* http_records: for each request whose response has ended, the line of the access log and, if it took
- * long, a line that names where its time went, and its spans for a collector. Only API endpoints have lines; without a valid key
- * there is none, so that strangers cannot fill the disk. */
+/* http_records: for each request whose response has ended: the line of the access log; if the
+ * request took long, a line that says where its time went; and its spans for a collector. Only
+ * requests to API endpoints with a valid key (if there are keys) have lines, so that other clients
+ * cannot fill the disk. */
 #include "server/http/internal.h"
 
 #include "common/log.h"
@@ -126,11 +127,11 @@ void http_record_write(struct exchange *x)
                                  .facts = &x->facts,
                                  .path = x->route->path,
                                  .key = rules != NULL ? rules->name : "",
-                                 .error = x->error_text[0] != 0 ? x->error_text
-                                                                    : x->facts.error,
+                                 .error = x->error_text[0] != 0 ? x->error_text : x->facts.error,
                                  .status = x->status_code};
     if (x->opened_us > 0)
-        record.finish = x->status_code >= 400 || x->facts.finish == NULL ? "error" : x->facts.finish;
+        record.finish =
+            x->status_code >= 400 || x->facts.finish == NULL ? "error" : x->facts.finish;
     http_client_address(x, record.client, sizeof(record.client));
     phases_fill(x, now_us, &record);
     bool json = strcmp(h->options.config->log.format, "json") == 0;

@@ -1,11 +1,11 @@
-/* text_jobs: the text threads, which work on the texts of requests (JSON, chat templates, tokens),
- * so that a large body does not delay the event loop. http.c opens and closes the threads, and
- * text_work.c makes the other calls, all on the gateway's event loop thread; the text threads run
- * the jobs. The part does not know what a job does.
+/* text_jobs: owns the text threads, which work on the texts of requests (JSON, chat templates,
+ * tokens), so that a large body does not delay the event loop. server/http/ makes every call on the
+ * gateway's event loop thread; the text threads run the jobs. The part does not know what a job
+ * does.
  *
  * A tenant is an API key; all requests without a key are one tenant. The next job is always the
- * oldest queued job of the tenant that was served longest ago. So the jobs of one tenant delay
- * those of another tenant only by the jobs that run. With two threads or more, one thread takes no
+ * oldest queued job of the tenant whose last job began longest ago. So a tenant with many jobs
+ * delays another tenant only by the jobs that are running. With two threads or more, one takes no
  * large jobs, and the others have a higher nice value, so that large jobs do not delay small jobs.
  * The caller owns the memory of jobs. */
 #ifndef SERVER_HTTP_TEXT_JOBS_H
@@ -36,8 +36,9 @@ void text_jobs_close(struct text_jobs *jobs); /* Requires text_jobs_stop. NULL i
 
 /* Returns a descriptor that is readable while text_jobs_done may return a job. */
 int text_jobs_fd(const struct text_jobs *jobs);
-/* Queues a job. Returns false if TEXT_JOBS_QUEUED_MAX jobs are queued. The job's memory must stay
- * valid until text_jobs_done has returned the job or text_jobs_cancel has returned true. */
+/* Queues a job. Returns false if TEXT_JOBS_QUEUED_MAX jobs are queued, or after text_jobs_stop. The
+ * job's memory must stay valid until text_jobs_done has returned the job or text_jobs_cancel has
+ * returned true. */
 bool text_jobs_add(struct text_jobs *jobs, struct text_job *job);
 /* Removes a job from the queue. Returns false if the job runs or has run: text_jobs_done will
  * return it. */

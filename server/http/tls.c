@@ -11,7 +11,8 @@
 
 #define FILE_BYTES_MAX (256u << 10)
 #define CHAIN_MAX      8
-/* By then a handshake is over, or its connection has timed out (http.c's IDLE_SECONDS_MAX). */
+/* A replaced certificate is kept for this time: after it, each hand-shake that uses the certificate
+ * has ended, or its connection has timed out (IDLE_SECONDS_MAX in http.c). */
 #define RETIRED_US 300000000
 
 struct http_certificate {
@@ -94,7 +95,7 @@ static enum status key_read(struct http_certificate *c, const char *path, struct
     return ST_OK;
 }
 
-/* True if the key belongs to the certificate: compares the public keys. */
+/* Returns true if the key belongs to the certificate: compares the public keys. */
 static bool key_fits(const struct http_certificate *c)
 {
     unsigned char ids[2][64];

@@ -1,8 +1,8 @@
 /* http_tls: owns the certificates for HTTP over TLS, which can be replaced while the gateway
  * serves. One certificate is in use per process, because libmicrohttpd's callback has no context
  * argument. server/serve*.c read and replace the certificate; libmicrohttpd calls http_tls_pick for
- * each new connection. All calls are made on the gateway's event loop thread. It checks no client
- * certificates. */
+ * each new connection. All calls are made on the gateway's event loop thread. The part does not
+ * check certificates of clients. */
 #ifndef SERVER_HTTP_TLS_H
 #define SERVER_HTTP_TLS_H
 
