@@ -53,7 +53,7 @@ class Llama:
         self.port = cluster.free_ports(1)[0]
         self.process = subprocess.Popen(
             [program, "-m", model, "--port", str(self.port), "--parallel", str(streams), "-c", str(512 * streams),
-             "-t", str(os.cpu_count()), "--no-webui"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+             "-t", str(os.cpu_count()), "--no-webui", "--skip-chat-parsing"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.host = "127.0.0.1"
         for _ in range(600):
             try:
