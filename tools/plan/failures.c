@@ -40,7 +40,7 @@ enum status plan_failures_run(const struct plan_search *search, double mtbf_s, d
     for (uint32_t c = 0; c < search->cell_count; c++)
         for (int mode = 0; mode < PLAN_GOODPUTS && status == ST_OK && search->cells[c].found;
              mode++) {
-            bool fails = mode != PLAN_GOODPUT_WHOLE;
+            bool fails = mode != PLAN_GOODPUT_NO_FAILURES;
             const struct plan_failures failures = {.mtbf_s = fails ? mtbf_s : 0,
                                                    .repair_s = repair_s,
                                                    .checkpoint = checkpoints[mode]};

@@ -1,6 +1,7 @@
 /* plan_main: the command `cleave plan`. It finds how many machines of which kind a cluster needs
- * for prompts and for tokens, by simulating mixes of machines. main.c calls it on the main thread;
- * the search starts worker threads (search.h). It measures nothing and starts no machine. */
+ * for prompts and for tokens, by simulating mixes of machines. The program's main() calls it on the
+ * main thread; the search starts worker threads (search.h). It measures nothing and starts no
+ * machine. */
 #ifndef TOOLS_PLAN_MAIN_H
 #define TOOLS_PLAN_MAIN_H
 

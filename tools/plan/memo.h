@@ -1,8 +1,8 @@
 /* plan_memo: remembers which mixes of machines met the SLO at which rate. The results are kept in
  * memory, and each result is appended to a journal file at once, so a `cleave plan` that was
- * stopped can be continued. main.c opens and closes the memo on the main thread; the worker threads
- * of search.c call find and add at the same time, under the memo's mutex. The memo changes only how
- * long a plan takes, not the plan. It does not simulate. */
+ * stopped can be continued. plan_main opens and closes the memo on the main thread. The worker
+ * threads of a search call plan_memo_find and plan_memo_add at the same time; the memo's mutex
+ * protects it. The memo changes only how long a plan takes, not the plan. It does not simulate. */
 #ifndef TOOLS_PLAN_MEMO_H
 #define TOOLS_PLAN_MEMO_H
 
@@ -28,12 +28,13 @@ struct plan_memo {
 };
 
 /* Opens the memo. path: the journal file, which is created or continued; NULL = none. inputs_hash:
- * hash of all inputs that influence a result. A last line without its end is removed. ST_MISMATCH:
- * the journal belongs to other inputs. ST_INVALID: the file is no journal. ST_IO, ST_NO_MEMORY.
- * Errors name file and line. */
+ * hash of all inputs that influence a result. A last line without its end is removed. Returns
+ * ST_MISMATCH if the journal belongs to other inputs, ST_INVALID if the file is no journal, ST_IO,
+ * or ST_NO_MEMORY. Errors name file and line. */
 enum status plan_memo_open(struct plan_memo *memo, const char *path, uint64_t inputs_hash,
                            struct error *error);
-/* Closes the memo. path: the journal's name in errors. ST_IO: the journal could not be written. */
+/* Closes the memo. path: the journal's name in errors. Returns ST_IO if a result could not be
+ * written to the journal. */
 enum status plan_memo_close(struct plan_memo *memo, const char *path, struct error *error);
 
 /* Finds the result of a mix at a rate. Returns false if it is not known. */

@@ -1,5 +1,5 @@
 /* plan_options: the command line of `cleave plan`, as values; options.c has each option's help
- * text. main.c reads the options once on the main thread (common/options.h); setup.c turns them
+ * text. plan_main reads the options once on the main thread (common/options.h); setup.c turns them
  * into the inputs of the search. Texts point into the caller's arguments. This part opens no
  * files. */
 #ifndef TOOLS_PLAN_OPTIONS_H
@@ -14,17 +14,18 @@ struct plan_options {
     const char *trace;
     const char *lengths; /* A trace from whose rows lengths are drawn; arrivals are random. */
     bool pairs;          /* Both lengths of a request are drawn from one row. */
-    /* A file with the paper's times. Exactly one of perf_model and profile is set. */
+    /* File with the times of the Splitwise paper's simulator (perf_model.csv). Exactly one of
+     * perf_model and profile is set. */
     const char *perf_model;
-    const char *profile;
+    const char *profile;          /* File of `cleave profile`. */
     uint64_t cores;               /* Cores that all machines share; 0 = each machine has its own. */
     const char *model;            /* Name of the table's model. */
     struct option_texts hardware; /* Files with kinds of machines. */
     struct option_texts clusters; /* "PROMPT+TOKEN" or "KIND"; none = all. */
     struct option_texts budgets;  /* Budgets, such as "cost=100" or "rate=50". */
     const char *minimize;         /* What to minimize if the rate is fixed. */
-    double mtbf;   /* Mean seconds until a machine fails; 0 = goodput with failures is not asked. */
-    double repair; /* Seconds until a failed machine is back. */
+    double mtbf;           /* Mean seconds until a machine fails; 0 = failures are not simulated. */
+    double repair;         /* Seconds until a failed machine is back. */
     const char *slo;       /* NULL = the SLO of the Splitwise paper. */
     double step;           /* Rates are multiples of this, in requests per second. */
     double rate_max;       /* Highest rate to try, in requests per second. */

@@ -1,17 +1,18 @@
 /* plan_points: the splits of a cell, and the meaning of a split's `value` (search.h). With a budget
  * fixed, `value` is the rate in steps (plan_search.step_per_s), and the rest of the budget buys the
  * token machines. With the rate fixed, a split has value_max + 1 − value token machines (a
- * baseline: machines), so that a larger value is better in both cases. search.c, print.c and
- * picture.c call it; the worker threads of a search call plan_point_mix_at and plan_point_solved,
- * each for its own split. It does not simulate and does not choose which value to try. */
+ * baseline: machines), so that a larger value is better in both cases. The main thread calls the
+ * functions, before, during and after a search; the worker threads of the search call
+ * plan_point_mix_at and plan_point_solved, each for its own split. The functions do not simulate and
+ * do not choose which value to try. */
 #ifndef TOOLS_PLAN_POINTS_H
 #define TOOLS_PLAN_POINTS_H
 
 #include "tools/plan/search.h"
 
 /* Makes the splits of a cell (cell->points, which plan_search_done frees). A cell whose budget is
- * too small has no splits. ST_INVALID: a kind of hardware does not give its cost or power, which is
- * needed. ST_NO_MEMORY. */
+ * too small has no splits. Returns ST_INVALID if a kind of hardware does not give its cost or
+ * power, which is needed, or ST_NO_MEMORY. */
 enum status plan_points_make(const struct plan_search *search, struct plan_cell *cell,
                              struct error *error);
 

@@ -118,7 +118,7 @@ static void failures_print(const struct plan_search *search, FILE *out)
     for (uint32_t c = 0; c < search->cell_count; c++) {
         const struct plan_cell *cell = &search->cells[c];
         char text[96];
-        if (!cell->found || !cell->goodput[PLAN_GOODPUT_FAILS].known)
+        if (!cell->found || !cell->goodput[PLAN_GOODPUT_FAILURES].known)
             continue;
         if (first)
             fprintf(out, "\n%-18s %-24s %8s %10s %8s %9s %9s %17s %12s %10s\n", "cluster",
@@ -126,9 +126,9 @@ static void failures_print(const struct plan_search *search, FILE *out)
                     "pause ms P50/P99", "recomputed", "MB copied");
         first = false;
         mix_text(search->inputs, &cell->best, text);
-        goodput_print(cell, text, "no", "off", &cell->goodput[PLAN_GOODPUT_WHOLE], out);
-        goodput_print(cell, text, "yes", "off", &cell->goodput[PLAN_GOODPUT_FAILS], out);
-        goodput_print(cell, text, "yes", "idle", &cell->goodput[PLAN_GOODPUT_COPIES], out);
+        goodput_print(cell, text, "no", "off", &cell->goodput[PLAN_GOODPUT_NO_FAILURES], out);
+        goodput_print(cell, text, "yes", "off", &cell->goodput[PLAN_GOODPUT_FAILURES], out);
+        goodput_print(cell, text, "yes", "idle", &cell->goodput[PLAN_GOODPUT_CHECKPOINTS], out);
     }
     if (!first)
         fprintf(out, "good: requests whose three ratios are all below their limits of P99.\n");
@@ -238,13 +238,14 @@ static json_t *cell_json(const struct plan_search *search, const struct plan_cel
     json_object_set_new(plan, "ms", nine_json(cell->outcome.ms));
     json_object_set_new(plan, "slowdown", nine_json(cell->outcome.slo.slowdowns));
     json_object_set_new(plan, "worst_of_limit", json_real(cell->outcome.worst_ratio));
-    if (cell->goodput[PLAN_GOODPUT_FAILS].known)
+    if (cell->goodput[PLAN_GOODPUT_FAILURES].known)
         json_object_set_new(plan, "goodput",
                             json_pack("{s:o, s:o, s:o}", "no_failures",
-                                      goodput_json(&cell->goodput[PLAN_GOODPUT_WHOLE]), "failures",
-                                      goodput_json(&cell->goodput[PLAN_GOODPUT_FAILS]),
+                                      goodput_json(&cell->goodput[PLAN_GOODPUT_NO_FAILURES]),
+                                      "failures",
+                                      goodput_json(&cell->goodput[PLAN_GOODPUT_FAILURES]),
                                       "failures_checkpoint_idle",
-                                      goodput_json(&cell->goodput[PLAN_GOODPUT_COPIES])));
+                                      goodput_json(&cell->goodput[PLAN_GOODPUT_CHECKPOINTS])));
     json_object_set_new(json, "plan", plan);
     return json;
 }

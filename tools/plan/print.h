@@ -1,5 +1,5 @@
 /* plan_print: the output of `cleave plan`: plans as a table, as JSON, as an HTML report, and as the
- * config of a cluster. main.c calls it on the main thread, after the search. It does not search;
+ * config of a cluster. plan_main calls it on the main thread, after the search. It does not search;
  * only the report's pictures simulate the best mixes again. */
 #ifndef TOOLS_PLAN_PRINT_H
 #define TOOLS_PLAN_PRINT_H

@@ -90,17 +90,17 @@ static double draw(uint64_t seed, enum draws kind, uint64_t i)
 }
 
 enum status plan_requests_draw(struct plan_requests *requests, const char *lengths_name, bool pairs,
-                               uint64_t seed, double duration_s, double rate_most,
+                               uint64_t seed, double duration_s, double rate_max,
                                struct error *error)
 {
     struct sim_arrival *rows;
     uint64_t row_count;
     *requests = (struct plan_requests){
-        .name = lengths_name, .duration_s = duration_s, .rate_max = rate_most};
+        .name = lengths_name, .duration_s = duration_s, .rate_max = rate_max};
     enum status status = rows_read(lengths_name, seed, &rows, &row_count, error);
     if (status != ST_OK)
         return status;
-    double most = duration_s * rate_most;
+    double most = duration_s * rate_max;
     requests->count = (uint64_t)(most + 10 * sqrt(most) + 10);
     requests->arrivals = calloc(requests->count, sizeof(rows[0]));
     if (requests->arrivals == NULL) {

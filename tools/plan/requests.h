@@ -20,18 +20,17 @@ struct plan_requests {
 };
 
 /* Reads the requests of a trace (a file or a synthetic workload) and scales them to one per second.
- * ST_INVALID: a wrong row, or all requests arrive at the same time. ST_NO_MEMORY. Returns also the
- * errors of trace_open. */
+ * Returns ST_INVALID if a row is wrong, if there are no rows, or if all requests arrive at the same
+ * time; ST_NO_MEMORY; or the errors of sim_trace_open. */
 enum status plan_requests_read(struct plan_requests *requests, const char *name, uint64_t seed,
                                double duration_s, struct error *error);
 /* Draws requests as the simulator of the Splitwise paper makes its traces: Poisson arrivals, and
  * the lengths of a prompt and an answer drawn independently from the rows of a trace. pairs: both
- * lengths come from one row. Draws enough requests for rate_max. ST_INVALID: a wrong row, or no
- * rows. ST_NO_MEMORY. */
+ * lengths come from one row. Draws enough requests for the rate rate_max. Returns ST_INVALID if a
+ * row is wrong or there are no rows; ST_NO_MEMORY; or the errors of sim_trace_open. */
 enum status plan_requests_draw(struct plan_requests *requests, const char *lengths_name, bool pairs,
-                               uint64_t seed, double duration_s, double rate_most,
+                               uint64_t seed, double duration_s, double rate_max,
                                struct error *error);
-/* Frees the requests. */
 void plan_requests_done(struct plan_requests *requests);
 
 /* Sets *out to the requests at a rate. *out points to them, so the requests must outlive it. */

@@ -14,9 +14,9 @@
 struct task {
     struct plan_cell *cell;
     struct plan_point *point;
-    double worst; /* Of the outcome of a final run: the ratio to the nearest limit. */
-    uint32_t guess;
-    uint32_t bar; /* A lower value cannot make this split the best; 0 = every value is useful. */
+    double worst;   /* worst_ratio of the outcome of a final run. */
+    uint32_t guess; /* Expected boundary; 0 = none. */
+    uint32_t bar;   /* A lower value cannot make this split the best; 0 = every value is useful. */
 };
 
 struct crew { /* The tasks of one level and their workers. */
@@ -87,7 +87,7 @@ static enum status crew_run(struct crew *crew, struct task *tasks, uint32_t coun
 
 /* ---- one point ---- */
 
-/* Tries one value. False: the try failed, and crew_fail was called. */
+/* Tries one value. Returns false if the simulation failed; crew_fail was then called. */
 static bool meets(struct crew *crew, const struct task *task, uint32_t value, bool *met_out,
                   struct error *error)
 {
@@ -162,7 +162,7 @@ static uint32_t guess_of(const struct plan_cell *cell, uint32_t i, uint32_t stri
         if (at < 0 || at >= cell->point_count || cell->points[at].state != PLAN_SOLVED ||
             cell->points[at].value == 0)
             continue;
-        /* With the rate fixed, value and most both count token machines. */
+        /* With the rate fixed, value and value_max both count token machines. */
         const struct plan_point *other = &cell->points[at];
         int64_t value = (int64_t)other->value + point->value_max - other->value_max;
         if (value > 0) {
@@ -173,7 +173,7 @@ static uint32_t guess_of(const struct plan_cell *cell, uint32_t i, uint32_t stri
     return count > 0 ? sum / count : 0;
 }
 
-/* Splits that need no try are marked as pruned and counted as done. */
+/* Makes the tasks of a level. Marks splits that need no try as pruned, and counts them as done. */
 static uint32_t level_tasks(struct crew *crew, uint32_t stride, struct task *tasks)
 {
     const struct plan_search *search = crew->search;

@@ -7,13 +7,13 @@
  * The search assumes that a mix that meets the SLO also meets it at a lower rate and with one more
  * token machine. So each split has a boundary: the largest value that meets the SLO. It is found by
  * growing steps and then by halving. A split that cannot reach the best split found so far costs
- * one simulation, or none. The search runs in levels. All workers share the points of a level, and
- * the next level depends only on the results of the previous one. So the plan does not depend on
- * the number of workers or on the journal.
+ * one simulation, or none. The search runs in levels. All workers share the points (splits) of a
+ * level, and the next level depends only on the results of the previous one. So the plan does not
+ * depend on the number of workers or on the journal.
  *
- * main.c calls plan_search_run on the main thread, which works too and waits for the worker
- * threads; no other thread exists after it returns. The search does not simulate (try.h) and does
- * not print (print.h). */
+ * plan_main calls plan_search_run on the main thread, which works too and waits for the worker
+ * threads; no other thread exists after the call. The search does not simulate (try.h) and does not
+ * print (print.h). */
 #ifndef TOOLS_PLAN_SEARCH_H
 #define TOOLS_PLAN_SEARCH_H
 
@@ -51,8 +51,8 @@ struct plan_cell {
     const char *budget;   /* The fixed amount as the command line has it, such as "cost=100". */
     uint32_t prompt_kind; /* Kind of the prompt machines: index in inputs->kinds. */
     uint32_t token_kind;  /* Kind of the token machines: index in inputs->kinds. */
-    /* There are prompt and token machines. False: the baseline, where all machines are of
-     * prompt_kind and do both phases. */
+    /* true: the cell has prompt machines and token machines. false: the baseline, where all
+     * machines are of prompt_kind and do both phases. */
     bool split;
     /* Baseline only: use the layer split of prompt machines (plan_mix). */
     bool prompt_layer_split;
@@ -62,7 +62,7 @@ struct plan_cell {
 
     struct plan_point *points; /* [point_count], ordered by the number of prompt machines. */
     uint32_t point_count;
-    /* The budget would buy more than machines_max machines; those mixes are not tried. */
+    /* The budget would buy more than machines_max machines; larger mixes are not tried. */
     bool machines_cut;
     bool found; /* A mix meets the SLO; the fields below are set. */
     struct plan_mix best;

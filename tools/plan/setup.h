@@ -1,6 +1,6 @@
 /* plan_setup: makes the inputs of plan_search from the options of `cleave plan`: hardware with its
- * times, the SLO, requests, and cells. main.c calls it once on the main thread, before the search;
- * the inputs do not change afterwards. It simulates nothing. */
+ * times, the SLO, requests, and cells. plan_main calls it once on the main thread, before the
+ * search; the inputs do not change afterwards. It simulates nothing. */
 #ifndef TOOLS_PLAN_SETUP_H
 #define TOOLS_PLAN_SETUP_H
 

@@ -1,10 +1,9 @@
 /* plan_try: simulates one mix of machines at one rate, and says whether the SLO is met and what the
  * latencies are. With times from a table it simulates like the Splitwise paper's simulator
- * (splitwise.h), with times from a profile like a gateway and its machines (profile.h). search.c
- * calls it on the worker threads of a search, and picture.c, html.c, print.c and config.c on the
- * main thread. The inputs are constant and every call has its own memory, so any number of threads
- * may call at the same time. It does not choose what to try and remembers no result (memo.h
- * does). */
+ * (splitwise.h), with times from a profile like a gateway and its machines (profile.h). The worker
+ * threads of a search call it, and the main thread for the results. The inputs are constant and
+ * every call has its own memory, so any number of threads may call at the same time. It does not
+ * choose what to try and remembers no result (memo.h does). */
 #ifndef TOOLS_PLAN_TRY_H
 #define TOOLS_PLAN_TRY_H
 
@@ -66,22 +65,22 @@ static inline const struct machine_split *plan_mix_split(const struct plan_input
 
 /* The simulations of plan_failures. */
 enum {
-    PLAN_GOODPUT_WHOLE,  /* No machine fails. */
-    PLAN_GOODPUT_FAILS,  /* Machines fail. */
-    PLAN_GOODPUT_COPIES, /* Machines fail, and answers have checkpoints (kv/checkpoint "idle"). */
+    PLAN_GOODPUT_NO_FAILURES, /* No machine fails. */
+    PLAN_GOODPUT_FAILURES,    /* Machines fail. */
+    PLAN_GOODPUT_CHECKPOINTS, /* Machines fail; answers have checkpoints (kv/checkpoint "idle"). */
     PLAN_GOODPUTS
 };
 
 /* What a mix serves if its machines fail. A good request is done, and none of its three slowdowns
  * reaches the SLO's limit at P99. */
 struct plan_goodput {
-    bool known;        /* False: not simulated. */
-    uint64_t good;     /* Good requests. */
-    double good_per_s; /* Good requests per second of arrivals. */
-    uint64_t failures;
+    bool known;                 /* false: not simulated. */
+    uint64_t good;              /* Good requests. */
+    double good_per_s;          /* Good requests per second of arrivals. */
+    uint64_t failures;          /* Failures of machines. */
     uint64_t affected;          /* Requests that lost a machine. */
-    uint64_t recomputed_tokens; /* Tokens that these computed again. */
-    uint64_t copied_bytes;
+    uint64_t recomputed_tokens; /* Tokens that were computed again for the affected requests. */
+    uint64_t copied_bytes;      /* KV bytes that checkpoints copied. */
     /* Longest gap between two tokens of each affected request, in seconds. */
     double pause_s_p50;
     double pause_s_p99;

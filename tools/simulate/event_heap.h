@@ -1,8 +1,8 @@
 /* event_heap: the events that are due in virtual time, as a binary heap. An event is a small number
- * (id) and is due at one time at most: putting it again moves it to the new time, e.g. when a run
- * of iterations is cut short. Events with equal times are returned in the order in which they were
- * put. Memory grows with event_heap_reserve only. Each simulation (sim_run*.c, splitwise.c) owns a
- * heap and calls it on its one thread. The heap does not know what an event does. */
+ * (id) and has at most one due time: putting the event again moves it to the new time. Events with
+ * equal times are returned in the order in which they were put. Memory grows with
+ * event_heap_reserve only. Each simulation (sim_run, splitwise_run) owns a heap and calls it on its
+ * one thread. The heap does not know what an event does. */
 #ifndef TOOLS_SIMULATE_EVENT_HEAP_H
 #define TOOLS_SIMULATE_EVENT_HEAP_H
 
@@ -23,7 +23,7 @@ struct event_heap {
     uint32_t *positions;
     uint32_t count;
     uint32_t capacity; /* Ids must be below this number. */
-    uint64_t serial;
+    uint64_t serial;   /* Number of puts so far. */
 };
 
 #define EVENT_HEAP_NONE UINT32_MAX
@@ -33,10 +33,10 @@ void event_heap_init(struct event_heap *heap);
 /* Frees the memory; the heap is empty again. */
 void event_heap_done(struct event_heap *heap);
 
-/* Allows ids below `capacity`. ST_NO_MEMORY: the heap is unchanged. */
+/* Allows ids below `capacity`. Returns ST_NO_MEMORY, with the heap unchanged, on failure. */
 enum status event_heap_reserve(struct event_heap *heap, uint32_t capacity);
 
-/* Makes event `id` due at `at_s`, and cancels its earlier time if it had one. */
+/* Makes event `id` due at `at_s`, and cancels the event's earlier time if it had one. */
 void event_heap_put(struct event_heap *heap, uint32_t id, double at_s);
 /* Cancels event `id`. Does nothing if the event is not due. */
 void event_heap_remove(struct event_heap *heap, uint32_t id);

@@ -1,8 +1,8 @@
 /* hardware: a kind of machine, as described by a file in deploy/hardware/: cost, power, memory,
  * link, and where its times come from. The times come from the rows of a table of measurements
  * (cost_table.h), from a device of a profile, or from several devices of a profile, over which the
- * layers are split (machine_split.h). sim_host.c and `cleave plan` (setup.c) read a file once on
- * the main thread; after that it is constant. This part reads no times. */
+ * layers are split (machine_split.h). `cleave simulate` and `cleave plan` read a file once on the
+ * main thread; after that the struct is constant. This part reads no times. */
 #ifndef TOOLS_SIMULATE_HARDWARE_H
 #define TOOLS_SIMULATE_HARDWARE_H
 
@@ -37,8 +37,8 @@ struct hardware {
  * "h100.json" and "deploy/hardware/h100.json" all mean share/cleave/hardware/h100.json. Writes
  * `path` itself if there is no such file, so that hardware_read reports it. */
 void hardware_find(const char *path, char out[LIMIT_PATH_BYTES]);
-/* Reads the file. ST_INVALID: the file is missing or wrong; the error names file, key and what was
- * wanted. */
+/* Reads the file. Returns ST_INVALID if the file is missing or wrong; the error names file, key and
+ * what was wanted. */
 enum status hardware_read(const char *path, struct hardware *out, struct error *error);
 
 #endif

@@ -122,18 +122,18 @@ bool machine_split_equals(const struct machine_split *a, const struct machine_sp
 
 void machine_split_cost(const struct machine_split *split, struct sim_cost *out)
 {
-    uint32_t place = 0;
+    uint32_t device = 0;
     out->stage_link = &split->device_link;
     out->stage_count = split->plan.stage_count;
     for (uint32_t i = 0; i < split->plan.stage_count; i++) {
         const struct partition_stage *stage = &split->plan.stages[i];
         out->stages[i] = (struct sim_cost_stage){.first = stage->first,
                                                  .last = stage->end,
-                                                 .first_place = place,
+                                                 .first_device = device,
                                                  .replica_count = stage->replicas};
-        for (uint32_t replica = 0; replica < stage->replicas; replica++, place++) {
-            out->places[place] = split->cluster.kinds[stage->kind].device;
-            out->speeds[place] = 1;
+        for (uint32_t replica = 0; replica < stage->replicas; replica++, device++) {
+            out->devices[device] = split->cluster.kinds[stage->kind].device;
+            out->speeds[device] = 1;
         }
     }
 }

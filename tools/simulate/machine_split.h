@@ -1,9 +1,9 @@
 /* machine_split: finds which layers each device of a machine with several devices runs (hardware.h,
  * "devices"). The partitioner (tools/partition/solver/partition.h) finds the split with the most
  * tokens per second within a latency limit. This part describes the machine to the partitioner, and
- * tries several numbers of sequences if the caller's goal leaves the number open. sim_host.c and
- * `cleave plan` (splits.c) find each split on the main thread; after that it is constant, and any
- * thread may read it. It reads no files and simulates nothing. */
+ * tries several numbers of sequences if the caller's goal leaves the number open. `cleave simulate`
+ * and `cleave plan` find each split on the main thread; after that the split is constant, and any
+ * thread may read it. This part reads no files and simulates nothing. */
 #ifndef TOOLS_SIMULATE_MACHINE_SPLIT_H
 #define TOOLS_SIMULATE_MACHINE_SPLIT_H
 

@@ -1,7 +1,7 @@
-/* replay_log: reads a gateway's event log (events/event_text.h), gives the same events to the same
- * scheduler again, and checks whether it takes the same decisions. So past decisions can be
- * studied, and a changed scheduler can be tested with a real log. `cleave simulate`
- * (simulate_main.c) calls it on the main thread. It simulates no machine and prints nothing. */
+/* replay_log: reads a gateway's event log (events/event_text.h), gives the logged events to a new
+ * scheduler, and checks whether it makes the logged decisions. So past decisions can be studied,
+ * and a changed scheduler can be tested with a real log. `cleave simulate` (simulate_main.c) calls
+ * it on the main thread. It simulates no machine and prints nothing. */
 #ifndef TOOLS_SIMULATE_REPLAY_LOG_H
 #define TOOLS_SIMULATE_REPLAY_LOG_H
 
@@ -34,9 +34,9 @@ struct replay_log_calls { /* What replay_log reports while it reads. */
     void *self;
 };
 
-/* Reads `file` to its end. ST_INVALID: a line is not of an event log, or names an impossible
- * machine or request; the error names the line and what is wrong. ST_IO: the file cannot be read.
- * ST_NO_MEMORY. `name` is the file's name in errors. */
+/* Reads `file` to its end. Returns ST_INVALID if a line is not a line of an event log or names an
+ * impossible machine or request (the error names the line and what is wrong), ST_IO if the file
+ * cannot be read, or ST_NO_MEMORY. `name` is the file's name in errors. */
 enum status replay_log(FILE *file, const char *name, const struct replay_log_calls *calls,
                        struct replay_log_totals *out, struct error *error);
 

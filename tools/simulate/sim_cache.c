@@ -1,5 +1,6 @@
-/* sim_cache: see the header. The runs form a list. Neighbours without a number are joined, so there
- * is at most one more of these than of the others, and only sim_cache_begin needs memory. */
+/* sim_cache: see the header. The runs form a list. Unnamed blocks are runs without a number;
+ * neighbouring ones are joined. So the list has at most one more unnamed run than named runs, and
+ * only sim_cache_begin needs memory. */
 #include "tools/simulate/sim_cache.h"
 
 #include <assert.h>

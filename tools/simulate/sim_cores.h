@@ -1,11 +1,11 @@
 /* sim_cores: the cores of one host that all simulated machines share. As on a real host
  * (host/turns.h), machines take turns if they have more threads together than there are cores: the
- * machine that has waited longest is next. If a machine is waiting, a turn ends at the end of the
- * layer during which the time slice ends. Without turns (scheduler/turn_ms 0) all machines compute
- * at once, each more slowly. Machines that compute at the same time slow each other down, because
- * they share memory and caches. A machine computes one batch at a time. The event loop of a
- * simulation (sim_run.c) calls it, on one thread. Pure: virtual time in seconds, no clock. It does
- * not know how long a batch takes; the caller says so. */
+ * machine that has waited longest is next. While another machine waits, a turn ends with the layer
+ * during which the time slice ends. Without turns (scheduler/turn_ms 0) all machines compute at
+ * once, each more slowly. Machines that compute at the same time slow each other down, because they
+ * share memory and caches. A machine computes one batch at a time. Each simulation (sim_run) owns
+ * the struct and calls the functions on its one thread. They read no clock: the caller passes the
+ * virtual time in seconds, and how long a batch takes. */
 #ifndef TOOLS_SIMULATE_SIM_CORES_H
 #define TOOLS_SIMULATE_SIM_CORES_H
 
@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The work of a batch. */
 struct sim_cores_work {
     double work_s;        /* Time on a machine that is not disturbed. */
     double busy_slowdown; /* ≥ 1: slowdown when other machines compute on all other cores. */

@@ -31,7 +31,7 @@ double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t re
     const struct sim_cost_stage *s = &cost->stages[stage];
     if (cost->curve != NULL)
         return table_s(cost->curve, work);
-    return device_s(cost, s, cost->places[s->first_place + replica], work) +
+    return device_s(cost, s, cost->devices[s->first_device + replica], work) +
            (cost->stage_count == 1 ? SIM_COST_BATCH_S : 0);
 }
 
@@ -39,7 +39,7 @@ double sim_cost_busy_slowdown(const struct sim_cost *cost, const struct sim_work
 {
     if (cost->busy_device == NULL)
         return 1;
-    double alone_s = device_s(cost, &cost->stages[0], cost->places[0], work);
+    double alone_s = device_s(cost, &cost->stages[0], cost->devices[0], work);
     double beside_s = device_s(cost, &cost->stages[0], cost->busy_device, work);
     return beside_s > alone_s && alone_s > 0 ? beside_s / alone_s : 1;
 }

@@ -1,8 +1,8 @@
 /* sim_cost: how long a machine takes for a batch. The times come from a table (cost_table.h: they
  * depend on the number of tokens, not on the context), or from a profile (profile/profile.h: they
  * depend on tokens and context, stage by stage). sim_host.c fills the struct before a simulation;
- * the simulated machines (sim_machine*.c) then only read it, so any thread may call. It does not
- * know queues, blocks or shared cores. */
+ * the simulated machines (sim_machine*.c) then only read it, so any thread may call the functions.
+ * They know no queues, blocks or shared cores. */
 #ifndef TOOLS_SIMULATE_SIM_COST_H
 #define TOOLS_SIMULATE_SIM_COST_H
 
@@ -10,16 +10,16 @@
 #include "tools/report/cost_table.h"
 
 /* Time between two batches that a profile does not contain: receiving and sending tokens, choosing
- * the next batch, waking threads. Measured: 311 decode steps per second whose engine computes for
- * 99.1 % of the time. With several stages it is not added, because the first stage computes the
- * next batch meanwhile. */
+ * the next batch, waking threads. Measured: at 311 decode steps per second, the engine computes for
+ * 99.1 % of the time. The time is not added with several stages, because the first stage then
+ * computes the next batch meanwhile. */
 #define SIM_COST_BATCH_S 30e-6
 
 /* A stage: the layers from `first` to last - 1, on each of its replicas. */
 struct sim_cost_stage {
     uint32_t first;
     uint32_t last;
-    uint32_t first_place; /* Index in `places` of the first replica; the others follow. */
+    uint32_t first_device; /* Index in `devices` of the first replica; the others follow. */
     uint32_t replica_count;
 };
 
@@ -30,26 +30,26 @@ struct sim_cost {
     uint32_t stage_count;                  /* ≥ 1. */
     struct sim_cost_stage stages[LIMIT_STAGE_PROCESSES];
     /* Device of each replica of each stage; NULL = times of the table. */
-    const struct profile_device *places[LIMIT_STAGE_PROCESSES];
+    const struct profile_device *devices[LIMIT_STAGE_PROCESSES];
     /* The first device, as measured while other cores were busy; NULL = not measured. */
     const struct profile_device *busy_device;
-    /* Shares of the requests that the replicas get, indexed like `places`. */
+    /* Shares of the requests that the replicas get, indexed like `devices`. */
     uint32_t speeds[LIMIT_STAGE_PROCESSES];
-    uint32_t layer_count; /* ≥ 1: number of pieces in which KV is sent. */
-    /* KV bytes of a token: in one layer, and in one block, which has a layer of each layer group
-     * (layer_groups_rows). */
-    uint64_t kv_layer_bytes;
+    uint32_t layer_count;    /* ≥ 1: number of pieces in which KV is sent. */
+    uint64_t kv_layer_bytes; /* KV bytes of a token in one layer. */
+    /* KV bytes of a token in one block, which has one layer of each row (layer_groups_rows). */
     uint64_t kv_block_token_bytes;
     struct layer_groups groups; /* Which layers have a window. */
-    uint32_t windowed_layers;   /* Number of these layers. */
+    uint32_t windowed_layers;   /* Number of layers with a window. */
 };
 
+/* The work of a batch. */
 struct sim_work {
     uint32_t prompt_tokens;  /* Sum over all prompts of the batch. */
     double prompt_context;   /* Result of profile_batch_context. */
-    uint32_t prompts_ending; /* Prompts whose last token is in the batch, so that it is sampled. */
-    uint32_t decodes;
-    double decode_context; /* Mean over the decodes. */
+    uint32_t prompts_ending; /* Prompts that end in the batch, so that a token is sampled. */
+    uint32_t decodes;        /* Decodes of the batch; each computes one token. */
+    double decode_context;   /* Mean over the decodes. */
 };
 
 /* Returns the seconds that a replica of a stage computes for the batch. With a profile, prompts and

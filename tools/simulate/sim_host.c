@@ -17,7 +17,7 @@ static void profile_host(const struct profile *profile, const struct profile_dev
         .stage_link = link,
         .stage_count = 1,
         .stages = {{.last = profile->model.layer_count, .replica_count = 1}},
-        .places = {device},
+        .devices = {device},
         .busy_device = profile_device_find_busy(profile, device),
         .speeds = {1},
         .layer_count = profile->model.layer_count,
@@ -93,7 +93,7 @@ static bool stage_add(struct sim_cost *cost, uint32_t place, uint32_t first, uin
     uint32_t before = place > 0 ? stage->last : 0;
     stage = place > 0 ? &cost->stages[cost->stage_count++] : stage;
     *stage = (struct sim_cost_stage){
-        .first = first, .last = last, .first_place = place, .replica_count = 1};
+        .first = first, .last = last, .first_device = place, .replica_count = 1};
     return first == before && first < last;
 }
 
@@ -123,9 +123,9 @@ static enum status stages_read(const struct profile *profile, const struct confi
                                   : 0,
                           said ? stage->last_layer : ends[i]);
         out->cost.speeds[i] = stage->speed > 0 ? stage->speed : 1;
-        out->cost.places[i] =
+        out->cost.devices[i] =
             device_find(profile, stage->device, threads, host_of(profile, machine));
-        if (out->cost.places[i] == NULL)
+        if (out->cost.devices[i] == NULL)
             status = error_set(error, ST_NOT_FOUND,
                                "machine %s: the profile has no device %s with %u threads",
                                machine->name, stage->device, threads);
@@ -359,8 +359,8 @@ struct sim_link sim_hosts_link(const struct sim_hosts *hosts, uint32_t from, uin
 {
     const struct sim_host *a = &hosts->hosts[from];
     const struct sim_host *b = &hosts->hosts[to];
-    const struct profile_device *device = a->cost.places[0];
-    const struct profile_device *other = b->cost.places[0];
+    const struct profile_device *device = a->cost.devices[0];
+    const struct profile_device *other = b->cost.devices[0];
     const struct profile_link *link = NULL;
     if (device != NULL && other != NULL && strcmp(device->host, other->host) != 0)
         link = profile_link_find(hosts->profile, device->host, other->host, NULL);

@@ -1,9 +1,9 @@
 /* sim_host: the machines of a simulated cluster and the facts about them: times, memory, links. A
  * sim_host is one machine, not a computer. The machines come from a config file, with the times of
  * a profile, or are given as a number of machines of each kind of hardware. `cleave simulate`
- * (simulate_trace.c) fills the struct on the main thread; `cleave plan` (plan/profile.c) fills one
- * struct per simulation, on any worker thread. A simulation does not change it. The machines' state
- * during a simulation is in sim_machine.h. */
+ * fills a struct sim_hosts on the main thread; `cleave plan` fills one for each simulation, on any
+ * worker thread. A simulation does not change it. The machines' state during a simulation is in
+ * sim_machine.h. */
 #ifndef TOOLS_SIMULATE_SIM_HOST_H
 #define TOOLS_SIMULATE_SIM_HOST_H
 
@@ -21,10 +21,10 @@ struct sim_host {
     /* Tokens that the blocks of the KV memory have room for. With windows, a token may have several
      * blocks (common/layer_groups.h). */
     uint64_t kv_tokens;
-    double link_bytes_per_s; /* Rate of KV in each direction, inside the host. */
-    double link_latency_s;   /* Inside the host. */
-    bool link_given;         /* link_bytes_per_s is that of the hardware file, to any machine. */
-    uint32_t threads;        /* Threads, for machines that share the cores of a host. */
+    double link_bytes_per_s; /* Rate of KV in each direction, to machines on the same host. */
+    double link_latency_s;   /* Latency to machines on the same host. */
+    bool link_given;  /* link_bytes_per_s is the hardware file's rate, to machines on any host. */
+    uint32_t threads; /* Threads, for machines that share the cores of a host. */
     const struct hardware *hardware; /* NULL = the machine comes from a config. */
 };
 
@@ -48,8 +48,8 @@ struct sim_hosts {
     uint32_t context_tokens;     /* Longest request. */
 };
 
-/* Adds the machines of the config, with the profile's times of their devices. Requires
- * hosts->profile. Errors name the machine and what the profile lacks. */
+/* Adds the machines of the config, with the profile's times of their devices. Returns ST_USAGE if
+ * hosts->profile is NULL. Errors name the machine and what the profile lacks. */
 enum status sim_hosts_of_config(struct sim_hosts *hosts, const struct config *config,
                                 struct error *error);
 
@@ -76,8 +76,9 @@ struct sim_link {
     double latency_s;
 };
 
-/* Returns the link between two machines: what the profile has measured between their hosts, if these
- * differ; the slower of the machines' own links otherwise. A rate of a hardware file limits both. */
+/* Returns the link between two machines. On different hosts, it is the link that the profile has
+ * measured between the hosts, limited by the rates of hardware files. Else, or if the profile has no
+ * such link, it has the rate of the slower machine's link and the latency of machine `from`. */
 struct sim_link sim_hosts_link(const struct sim_hosts *hosts, uint32_t from, uint32_t to);
 
 /* Frees the splits and closes the profile. */

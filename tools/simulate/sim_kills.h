@@ -1,12 +1,14 @@
 /* sim_kills: reads a list of failures: a CSV file with the columns `time_s` (seconds since the start
- * of the trace) and `machine` (its name). simulate_trace.c calls it once on the main thread. */
+ * of the trace) and `machine` (the machine's name). `cleave simulate` calls it once on the main
+ * thread. It does not simulate the failures (sim_run.h does). */
 #ifndef TOOLS_SIMULATE_SIM_KILLS_H
 #define TOOLS_SIMULATE_SIM_KILLS_H
 
 #include "tools/simulate/sim_run.h"
 
-/* Reads the file and sorts the failures by time. The caller frees *out with free. ST_IO, ST_INVALID
- * or ST_NOT_FOUND, with file, line and what was wanted; ST_NO_MEMORY. */
+/* Reads the file and sorts the failures by time. The caller frees *out with free. Returns ST_IO,
+ * ST_INVALID or ST_NOT_FOUND (unknown machine), with file, line and what was wanted, or
+ * ST_NO_MEMORY. */
 enum status sim_kills_read(const char *path, const struct sim_hosts *hosts, struct sim_kill **out,
                            uint32_t *count_out, struct error *error);
 

@@ -32,7 +32,7 @@ static enum status paths_open(struct sim_machine *m)
     for (uint32_t i = 0; i < cost->stage_count; i++)
         stages[i] =
             (struct sched_paths_stage){.replica_count = cost->stages[i].replica_count,
-                                       .speeds = cost->speeds + cost->stages[i].first_place};
+                                       .speeds = cost->speeds + cost->stages[i].first_device};
     enum status status = sched_paths_open(stages, cost->stage_count, &m->paths);
     if (status != ST_OK)
         return status;
@@ -51,11 +51,11 @@ enum status sim_machine_open(const struct sim_machine_options *options, struct s
     m->block_tokens = config->kv.block_tokens;
     uint64_t blocks = options->host->kv_tokens / m->block_tokens;
     m->blocks = blocks < BLOCKS_MAX ? (uint32_t)blocks : BLOCKS_MAX;
-    for (uint32_t i = 0; i < HALF; i++) {
-        m->free_slots[0][i] = HALF - 1 - i;
-        m->free_slots[1][i] = SLOTS - 1 - i;
+    for (uint32_t i = 0; i < SIM_SLOTS_HALF; i++) {
+        m->free_slots[0][i] = SIM_SLOTS_HALF - 1 - i;
+        m->free_slots[1][i] = SIM_SLOTS - 1 - i;
     }
-    m->free_counts[0] = m->free_counts[1] = HALF;
+    m->free_counts[0] = m->free_counts[1] = SIM_SLOTS_HALF;
     enum status status = sim_cache_open(&m->cache, m->blocks);
     if (status == ST_OK)
         status = paths_open(m);
@@ -150,7 +150,7 @@ static enum status task_add(struct sim_machine *m, const struct sim_task *task,
     return ST_OK;
 }
 
-/* Takes `count` free blocks, first those of the run `from`. Requires that there are as many. */
+/* Takes `count` free blocks, first those of the run `from`. Requires that enough blocks are free. */
 static void blocks_take(struct sim_machine *m, sim_cache_id from, uint32_t count)
 {
     uint32_t own = sim_cache_take_run(&m->cache, from);
@@ -163,7 +163,7 @@ static void blocks_take(struct sim_machine *m, sim_cache_id from, uint32_t count
 void sim_task_begin(struct sim_machine *m, struct sim_task *task)
 {
     task_state_set(task, TASK_BEGUN);
-    blocks_take(m, task->from, task->blocks);
+    blocks_take(m, task->reused_run, task->blocks);
     m->prompt_holders += task->blocks > 0;
 }
 
@@ -176,16 +176,16 @@ static uint32_t blocks_held(const struct sim_machine *m, sched_slot slot)
     return blocks->granted ? blocks->count : 0;
 }
 
-/* The blocks whose KV is kept are used again after the others. */
+/* Adds the blocks whose KV is kept to the queue after the others, so that they are used again later. */
 void sim_task_end(struct sim_machine *m, sched_slot slot)
 {
     struct sim_task *task = &m->tasks[slot];
     int half = task->kind == TASK_RESERVE;
     uint32_t blocks = blocks_held(m, slot);
-    uint32_t kept = task->into_blocks < blocks ? task->into_blocks : blocks;
+    uint32_t kept = task->kept_blocks < blocks ? task->kept_blocks : blocks;
     sim_cache_add(&m->cache, blocks - kept);
-    if (task->into != 0)
-        sim_cache_fill(&m->cache, task->into, kept);
+    if (task->kept_run != 0)
+        sim_cache_fill(&m->cache, task->kept_run, kept);
     if (task->kind == TASK_RESERVE) {
         sched_memory_remove(m->memory, slot);
     } else {
@@ -203,7 +203,7 @@ enum status sim_machine_reserve(struct sim_machine *m, const struct sim_reserve 
                             .request = r->request,
                             .tokens = r->prompt_tokens,
                             .path = sched_paths_next(&m->paths),
-                            .from = r->kept};
+                            .reused_run = r->kept};
     enum status status = task_add(m, &task, slot_out);
     if (status == ST_OK)
         sched_memory_reserve(m->memory, *slot_out,
@@ -227,7 +227,7 @@ enum status sim_machine_prompt(struct sim_machine *m, const struct sim_prompt *p
         .kind = TASK_PROMPT,
         .request = p->request,
         .tokens = p->cached,
-        .from = local ? 0 : p->kept,
+        .reused_run = local ? 0 : p->kept,
         .blocks = local ? 0 : sched_memory_blocks_of(memory, p->tokens, true),
         .path = local ? m->tasks[p->reserved].path : sched_paths_next(&m->paths),
     };
@@ -264,15 +264,15 @@ struct sim_kept sim_machine_keep(struct sim_machine *m, sched_slot slot, uint32_
     const struct sched_memory_options *memory = sched_memory_options(m->memory);
     uint32_t spans = tokens / m->block_tokens;
     uint32_t held = blocks_held(m, slot);
-    if (held == 0 || spans == 0 || task->into != 0)
+    if (held == 0 || spans == 0 || task->kept_run != 0)
         return (struct sim_kept){.tokens = 0};
-    task->into = sim_cache_begin(&m->cache);
-    if (task->into == 0)
+    task->kept_run = sim_cache_begin(&m->cache);
+    if (task->kept_run == 0)
         return (struct sim_kept){.tokens = 0};
     uint32_t blocks = sched_memory_blocks_of(memory, spans * m->block_tokens, true);
-    task->into_blocks = blocks < held ? blocks : held;
+    task->kept_blocks = blocks < held ? blocks : held;
     return (struct sim_kept){
-        .tokens = spans * m->block_tokens, .blocks = task->into_blocks, .id = task->into};
+        .tokens = spans * m->block_tokens, .blocks = task->kept_blocks, .id = task->kept_run};
 }
 
 uint32_t sim_machine_kept_tokens(const struct sim_machine *m, const struct sim_kept *kept)
@@ -345,7 +345,7 @@ void sim_machine_grant(struct sim_machine *m, double now_s)
         uint32_t needed = sched_memory_blocks(m->memory, slot)->count;
         if (!sched_memory_grant(m->memory, slot, needed, m->cache.blocks))
             return;
-        blocks_take(m, m->tasks[slot].from, needed);
+        blocks_take(m, m->tasks[slot].reused_run, needed);
         m->options.calls->reserved(m->options.self, m->options.index, m->tasks[slot].request);
     }
 }

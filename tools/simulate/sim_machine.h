@@ -1,10 +1,11 @@
 /* sim_machine: one machine of a simulated cluster. It runs the machine-level scheduler of the
  * server (sched_machine) and its policy for KV blocks (sched_memory), and simulates their effects:
  * the number of free blocks, and the batches in flight through the machine's stages. The loop of a
- * simulation (sim_run*.c) calls it on its one thread and passes the virtual time. Events are
- * reported through callbacks; a callback may remove tasks and call sim_machine_mixed_set, but no
- * other function of the machine. Not simulated here: quarantine (a request that ends frees its
- * blocks at once), transfers of KV (sim_run_kv.c), and shared cores (sim_cores.h). */
+ * simulation (sim_run*.c) owns the machines, calls them on its one thread and passes the virtual
+ * time. A machine reports through callbacks; a callback may remove tasks, keep or forget KV, and
+ * call sim_machine_mixed_set, but must not add tasks, give blocks, or begin or end a batch. Not
+ * simulated here: quarantine (a request that ends frees its blocks at once), transfers of KV
+ * (sim_run_kv.c), and shared cores (sim_cores.h). */
 #ifndef TOOLS_SIMULATE_SIM_MACHINE_H
 #define TOOLS_SIMULATE_SIM_MACHINE_H
 
@@ -53,11 +54,11 @@ struct sim_machine_options {
     bool use_recorded; /* Record what sim_machine_use needs. */
 };
 
-/* Opens a machine in its home pool. ST_NO_MEMORY; ST_INVALID: its stages make no valid paths
- * (scheduler/paths.h), or the options of its scheduler are not valid; ST_TOO_LARGE: its stages have
- * too many replicas or paths. */
+/* Opens a machine in its home pool. Returns ST_NO_MEMORY; ST_INVALID if its stages make no valid
+ * paths (scheduler/paths.h) or the options of its scheduler are not valid; ST_TOO_LARGE if its
+ * stages have too many replicas or paths. */
 enum status sim_machine_open(const struct sim_machine_options *options, struct sim_machine **out);
-void sim_machine_close(struct sim_machine *m); /* NULL is fine */
+void sim_machine_close(struct sim_machine *m); /* NULL is fine. */
 
 /* Sets whether the machine is in the mixed pool, where it keeps blocks for prompts. */
 void sim_machine_mixed_set(struct sim_machine *m, bool mixed);
@@ -70,37 +71,38 @@ struct sim_reserve {
     struct sched_rank rank;
     bool local;           /* The request's prompt runs here too. */
     uint32_t preemptions; /* Number of times that the request was preempted while it decoded. */
-    sim_cache_id kept;    /* What the machine has kept of the prompt (struct sim_kept). */
+    sim_cache_id kept;    /* Blocks of the prompt that the machine has kept (struct sim_kept). */
 };
 
-/* Adds a reservation to the queue. ST_NO_RESOURCE: the table of reservations is full. */
+/* Adds a reservation to the queue. Returns ST_NO_RESOURCE if the table of reservations is full. */
 enum status sim_machine_reserve(struct sim_machine *m, const struct sim_reserve *reserve,
                                 sched_slot *slot_out);
 /* A prompt that is computed on the machine. */
 struct sim_prompt {
     uint32_t request;
     uint32_t tokens;   /* Prompt, with the answer's tokens of earlier attempts. */
-    uint32_t cached;   /* The first tokens, whose KV the machine has kept; < tokens. */
-    sim_cache_id kept; /* Their blocks (struct sim_kept); not used with `reserved`. */
+    uint32_t cached;   /* Number of first tokens whose KV the machine has kept; < tokens. */
+    sim_cache_id kept; /* Blocks of these tokens (struct sim_kept); not used with `reserved`. */
     /* Slot of its reservation if the request decodes here too; SCHED_NO_SLOT = it does not. */
     sched_slot reserved;
     struct sched_rank rank;
 };
 
-/* Adds a prompt to the queue. ST_NO_RESOURCE: the table of prompts is full. */
+/* Adds a prompt to the queue. Returns ST_NO_RESOURCE if the table of prompts is full. */
 enum status sim_machine_prompt(struct sim_machine *m, const struct sim_prompt *prompt,
                                sched_slot *slot_out);
-/* Begins to decode. Requires that the KV of the reservation has arrived. */
+/* Begins to decode the request of the reservation. Requires that its KV has arrived. */
 void sim_machine_decode(struct sim_machine *m, sched_slot slot, uint32_t tokens_left);
-/* Removes the task, now or when its batches in flight have ended; then its slot is free. */
+/* Removes the task (a reservation or a prompt). Its blocks and its slot are free at once, or when
+ * its batches in flight have ended. */
 void sim_machine_remove(struct sim_machine *m, sched_slot slot);
 
 /* ---- KV that stays in the prefix cache ---- */
 
 /* KV of a request's first tokens that the machine keeps after the request has left, until other
- * requests have used its blocks, the last ones first. */
+ * requests use its blocks; the blocks of the last tokens are used first. */
 struct sim_kept {
-    uint32_t tokens; /* Tokens in full blocks when the request left; 0 = none. */
+    uint32_t tokens; /* Number of these tokens, in full blocks, when the request left; 0 = none. */
     uint32_t blocks; /* Blocks of these tokens. */
     sim_cache_id id;
 };
@@ -108,13 +110,14 @@ struct sim_kept {
 /* Call it before sim_machine_remove for a task that has blocks: lets the machine keep the KV of the
  * request's first `tokens` tokens. No tokens are kept if the task has no blocks. */
 struct sim_kept sim_machine_keep(struct sim_machine *m, sched_slot slot, uint32_t tokens);
-/* Returns how many of the tokens are still there. With windows, none is of use when the last block
- * is gone. */
+/* Returns how many of the kept tokens the machine still has. With windows, returns 0 as soon as the
+ * first block has been used again. */
 uint32_t sim_machine_kept_tokens(const struct sim_machine *m, const struct sim_kept *kept);
 /* Tells the machine that the request will not come back. */
 void sim_machine_forget(struct sim_machine *m, const struct sim_kept *kept);
-/* Takes the blocks for a copy of `tokens` tokens of KV. windows: also those of layers with a window.
- * The machine has `kept` of the tokens already; NULL = none. sim_machine_remove frees the blocks.
+/* Takes the blocks for a copy of `tokens` tokens of KV. windows: also blocks of layers with a
+ * window. `kept` has the blocks that the machine has kept of these tokens; NULL = none.
+ * sim_machine_remove frees the blocks.
  * Returns false, with nothing changed, if the machine refuses copies now (sched_memory_copy_grant),
  * or if its table is full. */
 bool sim_machine_copy(struct sim_machine *m, uint32_t request, uint32_t tokens, bool windows,
@@ -129,8 +132,8 @@ void sim_machine_grant(struct sim_machine *m, double now_s);
  * the machine; 0 if it shares no cores. *work_out: the work for the machine's cores. */
 bool sim_machine_start(struct sim_machine *m, double now_s, double steps_s,
                        struct sim_cores_work *work_out);
-/* Gives up one reservation whose KV is awaited, if machines could wait for each other in a circle
- * (sched_memory_deadlock_victim). */
+/* Gives up one reservation whose KV is awaited, if machines may be waiting for each other in a
+ * circle (sched_memory_deadlock_victim). */
 void sim_machine_deadlock_break(struct sim_machine *m);
 /* Returns when the next batch in flight ends, if the machine does not share its cores. Requires a
  * batch in flight. */
@@ -142,18 +145,18 @@ uint32_t sim_machine_in_flight(const struct sim_machine *m);
 
 /* The current use of a machine. */
 struct sim_machine_use {
-    /* Shares of the devices that are busy with prompts and with decodes. A batch that waits for
-     * cores counts; run_usage_machine sets both shares to 0 then. */
+    /* Share of the devices that is busy with prompts. A batch that waits for cores counts as busy;
+     * run_usage_machine corrects this. */
     double prompt;
-    double decode;
+    double decode;  /* Share of the devices that is busy with decodes. */
     double kv;      /* Share of the KV memory that is held. */
     uint32_t batch; /* Requests in the batches in flight. */
 };
-/* Stores the current use. Requires that the machine is watched. */
+/* Stores the current use. Requires options.use_recorded. */
 void sim_machine_use(const struct sim_machine *m, struct sim_machine_use *out);
 
-/* Return the tokens that the machine's KV memory holds, and the part that a mixed machine keeps for
- * prompts. */
+/* sim_machine_kv_tokens returns the tokens for which the KV memory has room,
+ * sim_machine_mixed_kv_tokens the part of them that a mixed machine keeps for prompts. */
 uint64_t sim_machine_kv_tokens(const struct sim_machine *m);
 uint64_t sim_machine_mixed_kv_tokens(const struct sim_machine *m);
 /* Returns what the cluster scheduler knows of the machine's KV memory. */

@@ -51,7 +51,7 @@ static double flight_times(struct sim_machine *m, struct sim_flight *flight,
     double work_s = 0;
     for (uint32_t stage = 0; stage < cost->stage_count; stage++) {
         uint32_t replica = sched_paths_replica(&m->paths, flight->batch.path, stage);
-        double *free_s = &m->free_s[cost->stages[stage].first_place + replica];
+        double *free_s = &m->free_s[cost->stages[stage].first_device + replica];
         double stage_s = sim_cost_stage_s(cost, stage, replica, work);
         at_s = at_s > *free_s ? at_s : *free_s;
         if (stage == 0)
@@ -113,7 +113,7 @@ bool sim_machine_start(struct sim_machine *m, double now_s, double steps_s,
                                         .prompts = work.prompt_tokens > 0,
                                         .turn_s = turn_s(m, work.prompt_tokens > 0, steps_s)};
     flight->used_s = work_out->work_s;
-    sim_flight_watch(m, flight, &work, now_s);
+    sim_flight_use_set(m, flight, &work, now_s);
     if (m->flights_of_path * m->paths.path_count > 1) /* The machine may begin another batch. */
         sim_machine_grow(m);
     return true;

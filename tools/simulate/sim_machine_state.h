@@ -1,8 +1,7 @@
-/* sim_machine_state: the state of a simulated machine, shared by the files of sim_machine:
- * sim_machine.c has the tasks and the memory, sim_machine_flight.c the batches, and
- * sim_machine_use.c the use of the devices. They run on the thread of the simulation that owns the
- * machine. No other file may include it, except tests of these files: other files use
- * sim_machine.h. */
+/* sim_machine_state: the state of a simulated machine, shared by sim_machine*.c: sim_machine.c has
+ * the tasks and the memory, sim_machine_flight.c the batches, and sim_machine_use.c the use of the
+ * devices. They run on the thread of the simulation that owns the machine. Only these files and
+ * their tests include this header: other files use sim_machine.h. */
 #ifndef TOOLS_SIMULATE_SIM_MACHINE_STATE_H
 #define TOOLS_SIMULATE_SIM_MACHINE_STATE_H
 
@@ -13,8 +12,8 @@
 
 /* The lower half of the slots is for prompts, the upper half for reservations
  * (sched_memory_options_make). */
-#define SLOTS LIMIT_MACHINE_REQUESTS
-#define HALF  (SLOTS / 2) /* Slots of each half. */
+#define SIM_SLOTS      LIMIT_MACHINE_REQUESTS
+#define SIM_SLOTS_HALF (SIM_SLOTS / 2) /* Slots of each half. */
 
 enum sim_task_kind { TASK_RESERVE, TASK_PROMPT };
 
@@ -41,25 +40,25 @@ struct sim_task {
     uint32_t blocks;
     uint32_t
         tokens;    /* Reservations: tokens in the KV cache. Prompts: tokens cached at the start. */
-    uint32_t path; /* Index of the path that its batches go through. */
-    sim_cache_id from;    /* Kept blocks that it takes first; 0 = none. */
-    sim_cache_id into;    /* Where its blocks are kept when it leaves; 0 = nowhere. */
-    uint32_t into_blocks; /* Number of these blocks. */
+    uint32_t path; /* Index of the path that the task's batches go through. */
+    sim_cache_id reused_run; /* Kept blocks that the task takes first; 0 = none. */
+    sim_cache_id kept_run;   /* Receives blocks of the task when it ends; 0 = none are kept. */
+    uint32_t kept_blocks;    /* Number of blocks that kept_run receives. */
 };
 
 /* A batch in flight. */
 struct sim_flight {
-    bool in_flight; /* False: the entry is unused. */
-    double begin_s; /* When it began at its first stage. */
-    double end_s;
+    bool in_flight;       /* False: the entry is unused. */
+    double begin_s;       /* When the first stage begins the batch. */
+    double end_s;         /* When the last stage ends it, if the machine shares no cores. */
     double used_s;        /* Computing time of all stages. */
     uint32_t prompt_rows; /* Prompt tokens of the batch. */
     uint32_t decodes;
-    /* Share of the machine's devices that the batch's prompts keep busy on average. Set only if the
-     * machine is watched. */
+    /* Share of the machine's devices that the batch's prompts keep busy on average. Set only with
+     * options.use_recorded. */
     double prompt_use;
-    /* Share of the devices that the batch's decodes keep busy. Set only if the machine is
-     * watched. */
+    /* Share of the devices that the batch's decodes keep busy on average. Set only with
+     * options.use_recorded. */
     double decode_use;
     struct sched_batch batch;
 };
@@ -76,23 +75,24 @@ struct sim_machine {
     double free_s[LIMIT_STAGE_PROCESSES]; /* When each replica of each stage is free. */
     struct sched_rates rates;
     struct sched_pace pace;
-    uint32_t flight_count;        /* Batches in flight. */
-    uint32_t flights_of_path;     /* Largest number of batches in flight on one path. */
-    struct sim_flight *flights;   /* Indexed by the batch's index, over all paths. */
-    uint32_t free_slots[2][HALF]; /* Unused slots of the lower and of the upper half. */
-    uint32_t free_counts[2];      /* Entries of free_slots in use, for each half. */
-    struct sim_task tasks[SLOTS];
+    uint32_t flight_count;                  /* Batches in flight. */
+    uint32_t flights_of_path;               /* Largest number of batches in flight on one path. */
+    struct sim_flight *flights;             /* Indexed by the batch's index, over all paths. */
+    uint32_t free_slots[2][SIM_SLOTS_HALF]; /* Unused slots of the lower and of the upper half. */
+    uint32_t free_counts[2];                /* Entries of free_slots in use, for each half. */
+    struct sim_task tasks[SIM_SLOTS];
 };
 
 /* Begins a waiting task. A prompt takes its blocks, unless they are reserved already. Requires that
- * they are free. */
+ * enough blocks are free. */
 void sim_task_begin(struct sim_machine *m, struct sim_task *task);
 /* Removes the task and frees its blocks. */
 void sim_task_end(struct sim_machine *m, sched_slot slot);
-/* Computes the batch's prompt_use and decode_use when it begins. */
-void sim_flight_watch(const struct sim_machine *m, struct sim_flight *flight,
-                      const struct sim_work *work, double now_s);
-/* Gives blocks to answers that grow, and preempts decodes if none is left. */
+/* Computes prompt_use and decode_use of a batch that begins. No effect without
+ * options.use_recorded. */
+void sim_flight_use_set(const struct sim_machine *m, struct sim_flight *flight,
+                        const struct sim_work *work, double now_s);
+/* Gives blocks to answers that grow, and preempts decodes if no block is left. */
 void sim_machine_grow(struct sim_machine *m);
 
 #endif

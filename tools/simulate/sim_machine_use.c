@@ -24,8 +24,8 @@ static double prompt_share(const struct sim_machine *m, uint32_t path, const str
     return prompts_s / (prompts_s + computed_s(m, path, &decodes));
 }
 
-void sim_flight_watch(const struct sim_machine *m, struct sim_flight *flight,
-                      const struct sim_work *work, double now_s)
+void sim_flight_use_set(const struct sim_machine *m, struct sim_flight *flight,
+                        const struct sim_work *work, double now_s)
 {
     const struct sim_cost *cost = &m->options.host->cost;
     uint32_t devices = 0;

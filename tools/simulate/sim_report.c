@@ -13,17 +13,17 @@ static const char *const outcome_names[] = {"done", "refused", "failed"};
 
 /* ---- rows ---- */
 
-enum status sim_report_open(struct sim_report *report, const char *path, bool brief,
+enum status sim_report_open(struct sim_report *report, const char *path, bool four_columns,
                             struct error *error)
 {
-    *report = (struct sim_report){.four_columns = brief};
+    *report = (struct sim_report){.four_columns = four_columns};
     if (path == NULL)
         return ST_OK;
     report->rows = fopen(path, "w");
     if (report->rows == NULL)
         return error_set(error, ST_IO, "%s: %s", path, strerror(errno));
     fputs("request_id,ttft_s,tbt_s,e2e_s", report->rows);
-    if (!brief)
+    if (!four_columns)
         fputs(",arrival_s,prompt_tokens,output_tokens,outcome,queue_s,transfer_s,prompt_machine,"
               "token_machine,preempted,restarted,gap_s,recomputed_tokens",
               report->rows);
@@ -86,14 +86,14 @@ static char *put_machine(char *at, uint32_t machine)
     return at;
 }
 
-static void row_write(FILE *file, bool brief, const struct sim_result *r)
+static void row_write(FILE *file, bool four_columns, const struct sim_result *r)
 {
     char line[512];
     char *at = put_whole(line, r->arrival->id, 1);
     at = put_seconds(at, r->ttft_s);
     at = put_seconds(at, r->tbt_s);
     at = put_seconds(at, r->e2e_s);
-    if (!brief) {
+    if (!four_columns) {
         at = put_seconds(at, r->arrival->at_s);
         at = put_count(at, r->arrival->prompt_tokens);
         at = put_count(at, r->arrival->output_tokens);

@@ -1,9 +1,9 @@
 /* sim_report: the results of a simulation: each request as a row of a CSV file, and the sums as a
  * table and as JSON. Memory does not grow with the number of requests: quantiles come from buckets
- * that are 0.2 % wide. The same simulation writes the same bytes. `cleave simulate`
- * (simulate_trace.c) and `cleave plan` (profile.c) open one report per simulation. Requests are
- * added by sim_run_requests.c or, if splitwise_run simulates, by simulate_trace.c. One thread at a
- * time may use a report. It draws nothing (simulate_html.h) and does not know machines. */
+ * that are 0.2 % wide. The same simulation writes the same bytes. `cleave simulate` and `cleave
+ * plan` open one report per simulation. sim_run adds the requests; for splitwise_run, its caller
+ * does. One thread at a time may use a report. It draws nothing (simulate_html.h does) and does not
+ * know machines. */
 #ifndef TOOLS_SIMULATE_SIM_REPORT_H
 #define TOOLS_SIMULATE_SIM_REPORT_H
 
@@ -20,20 +20,20 @@ struct sim_result {
     const struct sim_arrival *arrival;
     enum sim_outcome outcome;
     double ttft_s;     /* This and the four times below are set only if the request is done. */
-    double tbt_s;      /* Mean time between its tokens; 0 = it has one token. */
+    double tbt_s;      /* Mean time between its tokens; 0 = the answer has one token. */
     double e2e_s;      /* Time from its arrival to its end. */
-    double queue_s;    /* Time until its prompt began. */
+    double queue_s;    /* Time from its arrival until its prompt began. */
     double transfer_s; /* Time from the first token until the KV was on the token machine. */
     uint32_t prompt_machine; /* Machine of the prompt in the last attempt; UINT32_MAX = none. */
     uint32_t token_machine;  /* Machine that decoded in the last attempt; UINT32_MAX = none. */
     uint32_t preempted;      /* Number of preemptions of the request. */
     uint32_t restarted;      /* Number of restarts after a machine failed. */
-    double gap_s;            /* Longest time between two of its tokens; set if it is done. */
-    /* After restarts and preemptions, until its next token: tokens of prompt and answer that were
-     * computed again, and that a machine still had. */
+    double gap_s;            /* Longest time between two of its tokens so far. */
+    /* Tokens of prompt and answer that were computed again after restarts and preemptions. */
     uint64_t recomputed_tokens;
+    /* Tokens of prompt and answer whose KV a machine still had after restarts and preemptions. */
     uint64_t reused_tokens;
-    uint64_t checkpoint_tokens; /* Of the reused ones, those of requests with a checkpoint. */
+    uint64_t checkpoint_tokens; /* Reused tokens whose KV was in a checkpoint. */
 };
 
 struct sim_report {
@@ -47,28 +47,29 @@ struct sim_report {
     uint64_t preempted;         /* Preemptions of all requests. */
     uint64_t restarted;         /* Restarts of all requests. */
     uint64_t affected;          /* Requests that were restarted. */
-    uint64_t recomputed_tokens; /* These three: sums over all requests. */
-    uint64_t reused_tokens;
-    uint64_t checkpoint_tokens;
-    double last_s; /* End of the last request that is done. */
+    uint64_t recomputed_tokens; /* Sum over all requests. */
+    uint64_t reused_tokens;     /* Sum over all requests. */
+    uint64_t checkpoint_tokens; /* Sum over all requests. */
+    double last_s;              /* End of the last request that is done. */
     struct quantiles ttft;
     struct quantiles tbt;
     struct quantiles e2e;
     struct quantiles queue;
     struct quantiles transfer;
     struct quantiles gap;   /* Longest gap of each answer with more than one token. */
-    struct quantiles pause; /* The gap, only of requests that were restarted. */
-    /* The caller may set these limits of the three slowdowns after opening, if slo.reference is set:
-     * requests below all of them are good; 0 = none is. */
+    struct quantiles pause; /* Longest gap of each restarted answer with more than one token. */
+    /* Limits of the three slowdowns, which the caller may set after opening, together with
+     * slo.reference: requests below all limits are good. 0 = good requests are not counted. */
     double good_below[SLO_MEASURES];
-    uint64_t good;  /* Requests that are good. */
-    struct slo slo; /* The caller may set slo.reference after opening; else nothing is counted. */
+    uint64_t good;  /* Number of good requests. */
+    struct slo slo; /* The caller may set slo.reference after opening; NULL = nothing is counted. */
 };
 
-/* Begins an empty report. path: the CSV file; NULL = none. ST_IO: the file cannot be written. */
-enum status sim_report_open(struct sim_report *report, const char *path, bool brief,
+/* Begins an empty report. path: the CSV file; NULL = none. four_columns: see struct sim_report.
+ * Returns ST_IO if the file cannot be written. */
+enum status sim_report_open(struct sim_report *report, const char *path, bool four_columns,
                             struct error *error);
-/* Closes the CSV file. path: its name in errors. ST_IO: a row could not be written. */
+/* Closes the CSV file. path: its name in errors. Returns ST_IO if a row could not be written. */
 enum status sim_report_close(struct sim_report *report, const char *path, struct error *error);
 
 /* Adds a request that has ended, and writes its row. */

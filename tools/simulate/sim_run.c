@@ -84,7 +84,7 @@ static void batches_begin(struct run *r, uint32_t i)
     run_usage_machine(r, i);
 }
 
-/* A batch ends, or the machine's turn on the cores ends. */
+/* Handles the end of a batch, or of the machine's turn on the cores. */
 static void batch_ends(struct run *r, uint32_t i)
 {
     struct run_host *host = &r->hosts[i];
@@ -106,7 +106,7 @@ static void batch_ends(struct run *r, uint32_t i)
 
 /* ---- the loop ---- */
 
-/* True if the event is the end of a batch, or a step of a request. */
+/* Returns true if the event is the end of a batch, or a step of a request. */
 static bool is_work(const struct run *r, uint32_t id)
 {
     return id < r->options.hosts->count || (id >= event_of_slot(r, 0) && id < event_of_copy(r, 0));

@@ -1,10 +1,9 @@
-/* sim_run: simulates a cluster as it would serve: the gateway's scheduler (sched_cluster) with the
+/* sim_run: simulates a cluster that serves a trace: the gateway's scheduler (sched_cluster) with the
  * options of a gateway, machines with the machine-level scheduler (sim_machine.h), KV that is sent
- * layer by layer over links that transfers share, machines that fail, and machines that change
- * their pool, and checkpoints of answers. `cleave simulate` (simulate_trace.c) calls it on the main
- * thread, `cleave plan` (profile.c) on any worker thread: a run owns all its state and uses virtual
- * time only. Not simulated: HTTP and text, prefixes that requests share, API keys (no request has a
- * key), several gateways. */
+ * over links that transfers share, failures of machines, moves of machines to other pools, and
+ * checkpoints of answers. `cleave simulate` calls it on the main thread, `cleave plan` on any worker
+ * thread: a run owns all its state and uses virtual time only. Not simulated: HTTP and text,
+ * prefixes that requests share, API keys (no request has a key), several gateways. */
 #ifndef TOOLS_SIMULATE_SIM_RUN_H
 #define TOOLS_SIMULATE_SIM_RUN_H
 
@@ -26,8 +25,8 @@ struct sim_run_options {
     uint32_t cores;   /* Cores that all machines share; 0 = each machine has its own. */
     double failure_s; /* Mean time until a machine fails; 0 = no failures. */
     double repair_s;  /* Time until a failed machine is up again. */
-    /* [kill_count]: failures at given times, in ascending order. A machine that is down then stays
-     * as it is. */
+    /* [kill_count]: failures at given times, in ascending order. No effect on a machine that is
+     * down at that time. */
     const struct sim_kill *kills;
     uint32_t kill_count;
     uint64_t seed; /* Seed of the failures. */
@@ -52,7 +51,7 @@ struct sim_run_totals {
     uint32_t open_max;     /* Most requests that were open at the same time. */
     double last_s;         /* Virtual time of the end. */
     uint64_t copies;       /* Checkpoints that were written (kv/checkpoint). */
-    uint64_t copied_bytes; /* KV bytes of these. */
+    uint64_t copied_bytes; /* KV bytes of these checkpoints. */
     struct sim_host_totals hosts[SCHED_MACHINES_MAX];
 };
 

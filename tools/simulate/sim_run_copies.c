@@ -59,8 +59,8 @@ void run_copies_begin(struct run *r)
 
 /* ---- the end of a copy ---- */
 
-/* Ends the copy under way. The second machine keeps the KV of `tokens` tokens; windows: with the blocks
- * of layers with a window. */
+/* Ends the copy under way. The second machine keeps the KV of `tokens` tokens; windows: including
+ * the blocks of layers with a window. */
 static void pending_end(struct run *r, uint32_t slot, uint32_t tokens, bool windows)
 {
     struct run_request *q = request_of(r, slot);
@@ -90,7 +90,7 @@ static void pull_end(struct run *r, uint32_t slot)
     if (!copy->pull)
         return;
     copy->pull = false;
-    run_request_pulled(r, slot);
+    run_request_send(r, slot);
 }
 
 static void copy_failed(struct run *r, uint32_t slot)
@@ -101,7 +101,8 @@ static void copy_failed(struct run *r, uint32_t slot)
     pull_end(r, slot);
 }
 
-/* The second machine has the KV of `tokens` tokens; windows: with that of layers with a window. */
+/* Ends a copy that has arrived: the second machine has the KV of `tokens` tokens; windows: including
+ * the KV of layers with a window. */
 static void copy_done(struct run *r, uint32_t slot, uint32_t tokens, bool windows)
 {
     struct run_copy *copy = &request_of(r, slot)->copy;
@@ -234,7 +235,8 @@ static uint32_t tokens_complete(const struct run *r, const struct run_request *q
     return sched_checkpoint_tokens(q->arrival.prompt_tokens, q->answer_tokens, block_tokens_of(r));
 }
 
-/* The KV before the window of the answer was not sent to the token machine. */
+/* Returns true if a copy of the answer's KV can begin now. In layers with a window, the KV before the
+ * answer's window was not sent to the token machine, so the copy waits until the answer is longer. */
 static bool copy_is_due(const struct run *r, const struct run_request *q)
 {
     const struct run_copy *copy = &q->copy;

@@ -38,10 +38,9 @@ static bool layerwise(const struct run *r, const struct run_request *q)
     return q->prompt >= kv->layerwise_threshold_tokens;
 }
 
-/* Returns when the KV of the prompt's tokens [first, end) is on the token machine, of layers with a
- * window as far as the answer reads it. A layer
- * is sent when it is computed and the links of both machines are free. The last layer cannot be sent
- * before the chunk's end. */
+/* Returns when the KV of the prompt's tokens [first, end) is on the token machine; in layers with a
+ * window, only the tokens that the answer reads. A layer is sent when it is computed and the links
+ * of both machines are free. The last layer cannot be sent before the chunk's end. */
 static double push_s(struct run *r, const struct run_request *q, const struct sim_chunk *chunk,
                      uint32_t first, uint32_t end)
 {
@@ -120,7 +119,8 @@ static uint32_t full_blocks(const struct run *r, uint32_t tokens)
     return tokens / block_tokens * block_tokens;
 }
 
-/* Returns the entry of the machine; if it has none, one that is not in use, or the shortest one. */
+/* Returns the machine's entry. If the machine has none, returns an entry that is not in use, or the
+ * entry with the fewest tokens. */
 static struct run_kept *kept_entry(const struct run *r, struct run_request *q, uint32_t machine)
 {
     struct run_kept *out = &q->kept[0];
@@ -178,7 +178,7 @@ void run_kv_forget(struct run *r, struct run_request *q)
             sim_machine_forget(r->hosts[q->kept[i].machine].machine, &q->kept[i].kv);
 }
 
-/* ---- what the gateway knows of it ---- */
+/* ---- which kept KV the gateway knows of ---- */
 
 static void held_add(const struct run *r, struct run_request *q, uint32_t machine, uint32_t tokens)
 {
@@ -187,7 +187,7 @@ static void held_add(const struct run *r, struct run_request *q, uint32_t machin
             .machine = machine, .failures = r->hosts[machine].failures, .tokens = tokens};
 }
 
-/* As request_held_update of the gateway. */
+/* Does what request_held_update of the gateway does. */
 static void held_update(const struct run *r, struct run_request *q)
 {
     if (q->held.tokens > 0 && !same_life(r, q->held.machine, q->held.failures))

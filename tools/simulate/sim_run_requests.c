@@ -192,7 +192,7 @@ void run_request_lost(struct run *r, uint32_t slot)
 
 /* ---- steps of a request ---- */
 
-void run_request_pulled(struct run *r, uint32_t slot)
+void run_request_send(struct run *r, uint32_t slot)
 {
     state_until(r, slot,
                 r->requests[slot].token_machine == SCHED_NO_MACHINE ? RUN_PREFILL_SENT
@@ -214,7 +214,7 @@ void run_request_route(struct run *r, const struct sched_action *action)
         state_set(q, RUN_PULLING);
         run_pull_begin(r, slot, action->pull - 1, pulled);
     } else {
-        run_request_pulled(r, slot);
+        run_request_send(r, slot);
     }
 }
 
@@ -342,7 +342,7 @@ static void token_generated(struct run *r, struct run_request *q, uint32_t machi
     r->totals->hosts[machine].output_tokens++;
 }
 
-/* As resumed_report of the gateway. */
+/* Does what resumed_report of the gateway does. */
 static void resumed_count(struct run_request *q)
 {
     q->reused_tokens += q->cached_tokens;
@@ -385,8 +385,9 @@ static void on_decoded(void *self, uint32_t machine, uint32_t slot)
         request_done(r, slot);
 }
 
-/* What the machine has of the KV is lost, because its memory is wanted at once. A reservation that was given up does not
- * count towards preemptions_max, and leaves its blocks to prompts that wait on the machine. */
+/* Lets a preempted request arrive again. The machine keeps none of its KV, because the memory is
+ * needed at once. A reservation that was given up does not count towards preemptions_max, and leaves
+ * its blocks to prompts that wait on the machine. */
 static void on_preempted(void *self, uint32_t machine, uint32_t slot, bool decoding)
 {
     struct run *r = self;

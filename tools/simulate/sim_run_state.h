@@ -1,8 +1,8 @@
-/* sim_run_state: the state of one simulation, shared by the files of sim_run: sim_run.c has the
- * loop and the events of machines, sim_run_cluster.c the scheduler, its actions and the failures,
- * sim_run_requests.c the steps of a request, sim_run_kv.c the transfers of KV and what machines
- * keep of it, sim_run_copies.c the checkpoints. All run on the thread that called sim_run. No other
- * file may include it: sim_run.h is for the callers. */
+/* sim_run_state: the state of one simulation, shared by sim_run*.c: sim_run.c has the loop and the
+ * events of machines, sim_run_cluster.c the scheduler, its actions and the failures,
+ * sim_run_requests.c the steps of a request, sim_run_kv.c the transfers of KV and the KV that
+ * machines keep, sim_run_copies.c the checkpoints. All functions run on the thread that called
+ * sim_run, which owns the state. Only these files include this header: callers use sim_run.h. */
 #ifndef TOOLS_SIMULATE_SIM_RUN_STATE_H
 #define TOOLS_SIMULATE_SIM_RUN_STATE_H
 
@@ -24,7 +24,7 @@
 enum run_request_state {
     RUN_FREE,         /* No request uses the slot. */
     RUN_ARRIVED,      /* Waits until the scheduler routes it. */
-    RUN_PULLING,      /* The prompt machine gets KV that another machine has kept. */
+    RUN_PULLING,      /* KV that another machine has kept is copied to the prompt machine. */
     RUN_RESERVE_SENT, /* RESERVE is on its way to the token machine. */
     RUN_RESERVING,    /* Waits for blocks of the token machine. */
     RUN_PREFILL_SENT, /* PREFILL is on its way to the prompt machine. */
@@ -37,22 +37,22 @@ enum run_request_state {
 /* KV of a request in the prefix cache of a machine that no longer has the request. */
 struct run_kept {
     uint32_t machine;
-    uint32_t failures;  /* Failures of the machine before. After another one, the KV is gone. */
-    bool windows;       /* With the blocks of layers with a window, which a prompt needs. */
+    uint32_t failures;  /* Failures of the machine so far. After another failure, the KV is lost. */
+    bool windows;       /* The blocks of layers with a window are kept, too; a prompt needs them. */
     struct sim_kept kv; /* No tokens = the entry is not in use. */
 };
 
-#define RUN_KEPT_MAX 4 /* Machines per request of which this is remembered. */
+#define RUN_KEPT_MAX 4 /* Most machines per request whose kept KV is recorded. */
 
 /* The machine that keeps the most KV of a request, as far as the gateway knows. */
 struct run_held {
     uint32_t machine;
-    uint32_t failures;
-    uint32_t tokens; /* 0 = no machine keeps any. */
-    bool checkpoint; /* The KV is that of a checkpoint. */
+    uint32_t failures; /* Failures of the machine so far. After another failure, the KV is lost. */
+    uint32_t tokens;   /* Number of first tokens whose KV the machine keeps; 0 = no machine. */
+    bool checkpoint;   /* The KV is that of a checkpoint. */
 };
 
-/* A time when chunks of a prompt are on the token machine, and their end in the prompt. */
+/* The token machine has the KV of the prompt's first `tokens` tokens from time at_s on. */
 struct run_arrival {
     double at_s;
     uint32_t tokens;
@@ -71,20 +71,20 @@ enum run_copy_state {
 struct run_copy {
     enum run_copy_state state;
     bool chosen;              /* `machine` and `failures` are set. */
-    bool partial;             /* The next copy only adds a part. */
-    bool whole;               /* The copy under way has the blocks of windows, too. */
-    bool had_windows;         /* The machine had them for had_tokens. */
+    bool partial;             /* The next copy only adds a part of the missing KV. */
+    bool whole;               /* The copy under way includes blocks of layers with a window. */
+    bool had_windows;         /* `machine` had the window blocks of had_tokens before the copy. */
     bool pull;                /* The copy under way is for RUN_PULLING. */
     uint32_t source;          /* The machine that sends the copy under way. */
-    uint32_t source_failures; /* Failures of that machine when the copy began. */
-    uint32_t machine;
-    uint32_t failures;   /* Failures of the machine when it was chosen. */
-    uint32_t tokens;     /* Tokens whose KV the machine has, perhaps without windows. */
-    uint32_t resumed;    /* Tokens from which the answer can be resumed there. */
-    uint32_t pending;    /* Tokens that it will have after the copy under way; 0 = none. */
-    uint32_t had_tokens; /* Of these, the tokens that it had before. */
-    sched_slot slot;     /* Its task for the copy; SCHED_NO_SLOT = none. */
-    double paused_until_s;
+    uint32_t source_failures; /* Failures of `source` when the copy began. */
+    uint32_t machine;         /* The second machine, which gets the copy. */
+    uint32_t failures;        /* Failures of `machine` when it was chosen. */
+    uint32_t tokens;          /* Tokens whose KV `machine` has, perhaps without window blocks. */
+    uint32_t resumed;         /* Tokens from which the answer can be resumed on `machine`. */
+    uint32_t pending;      /* Tokens that `machine` will have after the copy under way; 0 = none. */
+    uint32_t had_tokens;   /* Tokens that `machine` had before the copy under way. */
+    sched_slot slot;       /* The copy's task on `machine`; SCHED_NO_SLOT = none. */
+    double paused_until_s; /* After a failed copy: no copy begins before this time. */
 };
 
 struct run_request {
@@ -100,7 +100,7 @@ struct run_request {
     uint32_t token_machine; /* SCHED_NO_MACHINE = none. */
     sched_slot prompt_slot; /* SCHED_NO_SLOT = no task on that machine. */
     sched_slot token_slot;
-    uint64_t number;    /* Number of requests that arrived before it. */
+    uint64_t number;    /* Number of requests that arrived before this one. */
     uint32_t preempted; /* Number of preemptions while the request decoded. */
     /* Number of times that its reservation was given up before its KV was there. */
     uint32_t given_up;
@@ -135,10 +135,9 @@ struct run_host {
     bool begin_pending;          /* The machine is in `pending`. */
     /* While a batch is in flight: begin of the time that is not yet in busy_s. */
     double busy_since_s;
-    /* Times when the machine's link has sent, and received, everything so far. */
-    double out_free_s;
-    double in_free_s;
-    uint32_t failures;
+    double out_free_s; /* When the machine's link has sent everything so far. */
+    double in_free_s;  /* When the machine's link has received everything so far. */
+    uint32_t failures; /* Number of failures so far. */
 };
 
 struct run {
@@ -165,7 +164,7 @@ struct run {
     uint32_t lost[LIMIT_CLUSTER_REQUESTS];
     uint32_t open;       /* Requests that have arrived and not ended. */
     uint32_t queued;     /* Open requests whose prompt has not begun yet. */
-    bool copies_checked; /* The next check for copies that are due has its event. */
+    bool copies_checked; /* The heap has the event of the next check for copies. */
     uint32_t next_kill;  /* First entry of options.kills that is not done. */
     uint32_t slots_used; /* All slots from this one on have never been used. */
     uint32_t free_count;
@@ -236,7 +235,7 @@ void run_event_apply(struct run *r, struct sched_event *event);
 void run_tick(struct run *r);
 /* Reports the rates of all machines that are up. */
 void run_rates_report(struct run *r);
-/* Lets the machine fail, or brings it back. */
+/* Lets the machine fail or, if it is down, brings it back. */
 void run_failure(struct run *r, uint32_t host);
 /* Lets the machine of the next kill fail, if it is up. */
 void run_kill(struct run *r);
@@ -254,8 +253,12 @@ extern const struct sim_machine_calls run_machine_calls;
 void run_request_arrive(struct run *r, const struct sim_arrival *arrival);
 /* Does the next step of a request whose event is due. */
 void run_request_step_end(struct run *r, uint32_t slot);
-/* Sends a request to the machines to which the scheduler has routed it. */
+/* Handles a route of the scheduler: begins to pull KV, if the action says so, or calls
+ * run_request_send. */
 void run_request_route(struct run *r, const struct sched_action *action);
+/* Sends a routed request (RUN_ARRIVED or RUN_PULLING) to its machines: RESERVE to the token machine
+ * or, if there is none, PREFILL to the prompt machine. */
+void run_request_send(struct run *r, uint32_t slot);
 /* Ends a request that the scheduler has refused or that has expired. */
 void run_request_not_served(struct run *r, const struct sched_action *action);
 /* Ends all open requests as failed. */
@@ -266,24 +269,26 @@ void run_request_lost(struct run *r, uint32_t slot);
 
 /* ---- sim_run_kv.c ---- */
 
-/* Records a chunk of the prompt. Returns when all KV up to its end is on the token machine. */
+/* Records a computed chunk of the prompt, and sends its KV. Returns the time when the token machine
+ * has all KV up to the chunk's end; the current time if no KV is sent. */
 double run_kv_chunk(struct run *r, struct run_request *q, const struct sim_chunk *chunk);
-/* Uses the links of two machines for KV that is ready now. Returns when it has arrived. */
+/* Sends KV that is ready now over the links of two machines. Returns the time when it has arrived. */
 double run_kv_copy_s(struct run *r, uint32_t from, uint32_t to, uint64_t bytes);
 /* Lets the machine keep the KV of the request's first tokens. Call it before the request's task in
  * `slot` is removed. windows: with the blocks of layers with a window. Does nothing if there is no
  * task, if the machine is down, or without prefix caches. */
 void run_kv_keep(struct run *r, struct run_request *q, uint32_t machine, sched_slot slot,
                  uint32_t tokens, bool windows);
-/* Returns what the machine has kept of the request; NULL = nothing. */
+/* Returns the KV that the machine has kept of the request; NULL = none. */
 const struct run_kept *run_kv_kept(const struct run *r, const struct run_request *q,
                                    uint32_t machine);
-/* Returns the first tokens of the request whose KV the machine keeps, so that a prompt can use it. */
+/* Returns the number of the request's first tokens whose KV the machine still keeps, and which a
+ * prompt can use. */
 uint32_t run_kv_kept_tokens(const struct run *r, const struct run_request *q, uint32_t machine);
 /* Tells the machines that the request has ended. */
 void run_kv_forget(struct run *r, struct run_request *q);
-/* Records what the machines that are up keep of a request that is lost, before its tasks are
- * removed. */
+/* Records which KV of a lost request the machines that are up keep. Call it before the request's
+ * tasks are removed. */
 void run_kv_lost(struct run *r, struct run_request *q);
 
 /* ---- sim_run_copies.c ---- */
@@ -295,11 +300,9 @@ void run_copies_check(struct run *r);
 /* Does the next step of the request's copy, whose event is due. */
 void run_copy_step_end(struct run *r, uint32_t slot);
 /* Begins to copy the KV of `tokens` tokens, full blocks, from `source` to the request's prompt
- * machine. run_request_pulled follows when the copy has ended or failed. */
+ * machine. run_request_send is called when the copy has ended or failed. */
 void run_pull_begin(struct run *r, uint32_t slot, uint32_t source, uint32_t tokens);
-/* Sends a request in RUN_PULLING to its machines (sim_run_requests.c). */
-void run_request_pulled(struct run *r, uint32_t slot);
-/* Cancels the request's copy, if one is under way, and forgets what was copied. */
+/* Cancels the request's copy, if one is under way, and resets the request's struct run_copy. */
 void run_copy_end(struct run *r, uint32_t slot);
 
 #endif

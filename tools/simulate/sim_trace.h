@@ -1,8 +1,8 @@
 /* sim_trace: the requests of a simulation in the order of their arrival. They come from a trace
  * (tools/trace/trace.h) or from an array. The simulation can reject a request that is too large for
- * its machines. `cleave simulate` reads a trace with it. `cleave plan` (requests.c) reads a trace
- * once, and then gives an array to each simulation. Each simulation has its own struct and reads it
- * on one thread. It does not select or scale a part of a trace: tools/trace/window.h does. */
+ * its machines. `cleave simulate` reads a trace with it. `cleave plan` reads a trace once, and then
+ * gives an array to each simulation. Each simulation has its own struct and reads it on one thread.
+ * It does not select or scale a part of a trace: tools/trace/window.h does. */
 #ifndef TOOLS_SIMULATE_SIM_TRACE_H
 #define TOOLS_SIMULATE_SIM_TRACE_H
 

@@ -2,7 +2,7 @@
  * changes at certain moments, e.g. the share of a machine's KV memory that is held; its means over
  * intervals of equal length are kept. The number of intervals is fixed: when the time exceeds the
  * last interval, all intervals become twice as long, so memory does not grow. `cleave simulate` and
- * `cleave plan` (html.c) open it, sim_run or splitwise_run sets the levels, on one thread. It draws
+ * `cleave plan` open it, and sim_run or splitwise_run sets the levels, all on one thread. It draws
  * nothing: sim_usage_show.h does. */
 #ifndef TOOLS_SIMULATE_SIM_USAGE_H
 #define TOOLS_SIMULATE_SIM_USAGE_H
@@ -46,11 +46,11 @@ struct sim_usage {
     struct sim_usage_gauge *gauges;
 };
 
-/* Allocates the gauges, and empty names. ST_NO_MEMORY. */
+/* Allocates the gauges, and empty names. Returns ST_NO_MEMORY on failure. */
 enum status sim_usage_open(struct sim_usage *usage, uint32_t machine_count);
-void sim_usage_close(struct sim_usage *usage); /* Does nothing if *usage is all 0. */
+void sim_usage_close(struct sim_usage *usage); /* All zeros are fine. */
 
-/* Set a level from now_s on. The times of one gauge must not decrease. */
+/* Set a gauge to `value` from now_s on. The times of one gauge must not decrease. */
 void sim_usage_set(struct sim_usage *usage, uint32_t machine, enum sim_usage_level level,
                    double value, double now_s);
 void sim_usage_set_cluster(struct sim_usage *usage, enum sim_usage_cluster_level level,

@@ -1,6 +1,6 @@
 /* sim_usage_show: shows the use of the machines over time (sim_usage.h), as a picture and as data.
- * `cleave simulate` and `cleave plan` (html.c) call it on the main thread, after a simulation. The
- * functions have no state; gnuplot.h runs gnuplot. */
+ * `cleave simulate` and `cleave plan` call it on the main thread, after a simulation. The functions
+ * have no state, and do not run gnuplot (gnuplot.h does). */
 #ifndef TOOLS_SIMULATE_SIM_USAGE_SHOW_H
 #define TOOLS_SIMULATE_SIM_USAGE_SHOW_H
 

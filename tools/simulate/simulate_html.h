@@ -1,6 +1,6 @@
 /* simulate_html: the report of one simulation (--html): one HTML file without references to other
  * files. simulate_trace.c calls it on the main thread, after the simulation. It computes no
- * results: it calls the two functions that print them. */
+ * results: its caller passes two functions that print them. */
 #ifndef TOOLS_SIMULATE_SIMULATE_HTML_H
 #define TOOLS_SIMULATE_SIMULATE_HTML_H
 
@@ -18,8 +18,8 @@ struct simulate_html {
 };
 
 /* Writes the file: the command line, the text, pictures of the machines' use over time and of the
- * distributions of TTFT, TBT and E2E, and the data. Without gnuplot a sentence stands in the place
- * of each picture. Errors name the file. */
+ * distributions of TTFT, TBT and E2E, and the data. Without gnuplot, the file has a sentence in
+ * place of each picture. Errors name the file. */
 enum status simulate_html_write(const struct simulate_html *html, const char *path,
                                 struct error *error);
 

@@ -350,9 +350,9 @@ static void failures(struct plan *p)
     CHECKF(plan_failures_run(&p->search, 0.5, 0.1, &error) == ST_OK, "%s", error.text);
     for (uint32_t c = 0; c < 2; c++) {
         const struct plan_cell *cell = &p->search.cells[c];
-        const struct plan_goodput *whole = &cell->goodput[PLAN_GOODPUT_WHOLE];
-        const struct plan_goodput *fails = &cell->goodput[PLAN_GOODPUT_FAILS];
-        const struct plan_goodput *copies = &cell->goodput[PLAN_GOODPUT_COPIES];
+        const struct plan_goodput *whole = &cell->goodput[PLAN_GOODPUT_NO_FAILURES];
+        const struct plan_goodput *fails = &cell->goodput[PLAN_GOODPUT_FAILURES];
+        const struct plan_goodput *copies = &cell->goodput[PLAN_GOODPUT_CHECKPOINTS];
         CHECK(whole->known && whole->failures == 0 && whole->affected == 0 &&
               whole->recomputed_tokens == 0 && whole->copied_bytes == 0 && whole->pause_s_p99 == 0);
         /* All nine limits are met, so 99 of 100 requests are below those of P99. */

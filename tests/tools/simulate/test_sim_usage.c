@@ -99,7 +99,7 @@ static void pipeline(void)
         stages[i] = (struct sched_paths_stage){.replica_count = i == 2 ? 2 : 1, .speeds = speeds};
     }
     for (uint32_t i = 0; i < 4; i++)
-        host.cost.places[i] = &profile->devices[0];
+        host.cost.devices[i] = &profile->devices[0];
     CHECK(sched_paths_open(stages, 3, &m.paths) == ST_OK);
     m.options.host = &host;
     m.options.use_recorded = true;
@@ -122,14 +122,14 @@ static void pipeline(void)
     flights[1] =
         (struct sim_flight){.in_flight = true, .end_s = 5 + 2 * all_s, .batch.item_count = 5};
     m.flight_count = 1;
-    sim_flight_watch(&m, &flights[1], &work, 5);
+    sim_flight_use_set(&m, &flights[1], &work, 5);
     sim_machine_use(&m, &use);
     /* Half of the time that the batch is in flight, divided by four devices. */
     double busy = 1 / 2.0 / 4;
     CHECKF(fabs(use.prompt - busy * prompts_s / (prompts_s + decodes_s)) < 1e-6, "%g", use.prompt);
     CHECKF(fabs(use.prompt + use.decode - busy) < 1e-6, "%g", use.decode);
     CHECK(use.kv == 0.25 && use.batch == 5);
-    sim_flight_watch(&m, &flights[1], &decodes, 5 + all_s);
+    sim_flight_use_set(&m, &flights[1], &decodes, 5 + all_s);
     sim_machine_use(&m, &use);
     CHECK(use.prompt == 0 && fabs(use.decode - decodes_s / all_s / 4) < 1e-6);
     profile_close(profile);

@@ -12,8 +12,8 @@
 
 #include "common/random.h"
 #include "tests/check.h"
-#include "tests/tools/simulate/scratch.h"
 #include "tests/profile/profile_example.h"
+#include "tests/tools/simulate/scratch.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -236,7 +236,7 @@ static void profile_and_stages(void)
     c->config.machines[1].threads = 0;
     c->hosts.count = 0;
     CHECKF(sim_hosts_of_config(&c->hosts, &c->config, &error) == ST_OK, "%s", error.text);
-    CHECK(c->hosts.hosts[1].cost.places[0] == d && c->hosts.hosts[1].threads == 2);
+    CHECK(c->hosts.hosts[1].cost.devices[0] == d && c->hosts.hosts[1].threads == 2);
     c->config.machines[0].threads = 3;
     c->hosts.count = 0;
     CHECK(sim_hosts_of_config(&c->hosts, &c->config, &error) == ST_NOT_FOUND);

@@ -99,8 +99,8 @@ static void hosts_with_equal_devices(void)
     profile_open(TWO_CPUS, "\"kind\": \"cpu\", \"host\": \"b\", \"threads\": 2");
     CHECK(machine_add("prompt", CPU ", \"host\": \"a\"}", &error) == ST_OK);
     CHECK(machine_add("token", CPU ", \"host\": \"b\"}", &error) == ST_OK);
-    CHECK(strcmp(hosts.hosts[0].cost.places[0]->name, "cpu-2") == 0);
-    CHECK(strcmp(hosts.hosts[1].cost.places[0]->name, "gpu") == 0);
+    CHECK(strcmp(hosts.hosts[0].cost.devices[0]->name, "cpu-2") == 0);
+    CHECK(strcmp(hosts.hosts[1].cost.devices[0]->name, "gpu") == 0);
     wanted(1e9, 20e-6);
     CHECK(machine_add("token", CPU ", \"host\": \"c\"}", &error) == ST_NOT_FOUND);
     CHECKF(strstr(error.text, "no device cpu with 2 threads on host c") != NULL, "%s", error.text);
@@ -111,14 +111,14 @@ static void hosts_with_equal_devices(void)
            error.text);
     hosts.count = 0;
     CHECKF(sim_hosts_of_config(&hosts, &config, &error) == ST_OK, "%s", error.text);
-    CHECK(strcmp(hosts.hosts[0].cost.places[0]->name, "cpu-2") == 0);
-    CHECK(strcmp(hosts.hosts[1].cost.places[0]->name, "gpu") == 0);
+    CHECK(strcmp(hosts.hosts[0].cost.devices[0]->name, "cpu-2") == 0);
+    CHECK(strcmp(hosts.hosts[1].cost.devices[0]->name, "gpu") == 0);
     snprintf(config.kv.transfer, sizeof(config.kv.transfer), "one-piece");
     wanted(1e9, 20e-6);
     config.machines[0].address[0] = 'x'; /* Not measured: any device of that kind. */
     hosts.count = 0;
     CHECK(sim_hosts_of_config(&hosts, &config, &error) == ST_OK);
-    CHECK(strcmp(hosts.hosts[0].cost.places[0]->name, "cpu-2") == 0);
+    CHECK(strcmp(hosts.hosts[0].cost.devices[0]->name, "cpu-2") == 0);
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* splitwise_batch: the queues of a splitwise_machine, and the choice of its next batch. Only
- * machine.c and batch.c use it, on the thread of their simulation. It knows no times: machine.c
- * computes how long a batch runs. */
+ * machine.c calls it, on the thread of its simulation; the machine owns the queues. It knows no
+ * times: machine.c computes how long a batch runs. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_BATCH_H
 #define TOOLS_SIMULATE_SPLITWISE_BATCH_H
 
@@ -32,8 +32,8 @@ static inline bool splitwise_is_prompt(uint32_t task)
     return task % 2 == SPLITWISE_PROMPT;
 }
 
-/* Return the tokens of KV for which the task takes memory when it first runs, and the tokens that
- * it computes in each iteration. */
+/* splitwise_task_memory returns the tokens of KV for which the task takes memory when it first runs,
+ * splitwise_task_rows the tokens that it computes in each iteration. */
 uint32_t splitwise_task_memory(const struct splitwise_machine *m, uint32_t task);
 uint32_t splitwise_task_rows(const struct splitwise_machine *m, uint32_t task);
 

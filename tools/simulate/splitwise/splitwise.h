@@ -1,10 +1,9 @@
 /* splitwise: simulates a cluster like the simulator of the Splitwise paper (policy
  * splitwise-compat): the server's cluster-level scheduler with options that make it decide like the
  * paper's, machines like the paper's (machine.h), and transfers that do not slow each other down.
- * The results agree with the reference to 1e-9 s (reference.h). simulate_trace.c and reference.c
- * call it on the main thread, `cleave plan` (try.c) on any worker thread: a run owns all its state
- * and uses virtual time only. It knows no profile, no failures and no layer-wise transfers:
- * sim_run.h does. */
+ * The results agree with the reference to 1e-9 s (reference.h). `cleave simulate` calls it on the
+ * main thread, `cleave plan` on any worker thread: a run owns all its state and uses virtual time
+ * only. It knows no profile, no failures and no layer-wise transfers: sim_run.h does. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_SPLITWISE_H
 #define TOOLS_SIMULATE_SPLITWISE_SPLITWISE_H
 
