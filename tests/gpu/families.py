@@ -23,6 +23,7 @@ sys.path[:0] = [os.path.join(TESTS, "cluster"), os.path.join(TESTS, "model", "fa
 
 import test_adapters  # noqa: E402
 import tiny_folder  # noqa: E402
+import tiny_gguf  # noqa: E402
 from cluster import Cluster, wait_until  # noqa: E402
 from test_stages import up  # noqa: E402
 
@@ -45,15 +46,29 @@ def names():
     return [name for name in tiny_folder.names() if name.startswith("deepseek")] + tiny_folder.names(tiny_folder.WIDE)
 
 
+def read(name):
+    """Returns the model, with the description of its GGUF file if there is one."""
+    reference, plain = tiny_folder.read(name), name.removeprefix(tiny_folder.WIDE)
+    if plain == name or plain in tiny_gguf.UNLIKE_WIDE or "gguf" not in tiny_folder.read(plain):
+        return reference
+    return tiny_gguf.wide(tiny_folder.read(plain), reference)
+
+
 def check_logits(program, name, folder):
-    reference = tiny_folder.read(name)
+    reference, expected = read(name), folder + ".expected"
     tiny_folder.write(reference, folder)
-    tiny_folder.write_expected(name, reference, folder + ".expected")
+    tiny_folder.write_expected(name, reference, expected)
+    files = {name: folder}
+    if "gguf" in reference and not FEW:
+        files[name + ", GGUF"] = folder + ".gguf"
+        tiny_gguf.write(reference, folder + ".gguf")
     experts = any("experts" in key for key in reference["config"])
-    print(name, end=": ", flush=True)
-    done = subprocess.run([program, folder, folder + ".expected", str(EXACT), str(math.inf if experts else SHIPPED), "cuda:0"],
-                          check=False)
-    return done.returncode == 0
+    good = True
+    for what, file in files.items():
+        print(what, end=": ", flush=True)
+        done = subprocess.run([program, file, expected, str(EXACT), str(math.inf if experts else SHIPPED), "cuda:0"], check=False)
+        good = good and done.returncode == 0
+    return good
 
 
 def wide(reference, head_dim):

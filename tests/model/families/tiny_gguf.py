@@ -117,6 +117,43 @@ def tensors(reference):
             yield name, shape, kind, data
 
 
+# Models with heads for GPUs that a GGUF file cannot describe, with the reason.
+UNLIKE_WIDE = {"gemma2": "no key for the factor of scores", "gemma3": "no key for the factor of scores",
+               "rope-llama3": "the table of factors belongs to smaller heads"}
+
+
+def wide_shape(shape, source_shape, how):
+    """Returns the shape of a tensor that is made in this way from a larger source."""
+    verb, _, number = how.partition(" ")
+    step = int(number.split()[1]) if verb in ("turned", "mxfp4") and number else 1
+    if verb == "stack":
+        return [int(number), *source_shape]
+    if verb == "rows":
+        return [*shape[:-1], source_shape[-1]]
+    if verb == "turned":
+        return [source_shape[0], source_shape[2] // step, source_shape[1]]
+    if verb == "mxfp4":
+        return [source_shape[0], source_shape[1] // step, source_shape[2] * 32]
+    return shape if verb == "every" else source_shape
+
+
+def wide(reference, larger):
+    """Returns `larger`, which is the model with heads for GPUs, with the description of its GGUF file."""
+    config, sources = larger["config"], {name: shape for name, shape, _ in tiny_folder.tensors(larger)}
+    heads = reference["config"]["num_attention_heads"]
+    head, new_head = (each.get("head_dim") or each["hidden_size"] // heads for each in (reference["config"], config))
+    sizes = {"embedding_length": config["hidden_size"], "attention.key_length": new_head, "attention.value_length": new_head}
+    keys, tensors_of = [], []
+    for name, kind, value in reference["gguf"]["keys"]:
+        short = name.partition(".")[2]
+        value = value * new_head // head if short == "rope.dimension_count" else sizes.get(short, value)
+        keys.append([name, kind, value])
+    for pattern, ranges, shape, kind, source, how in reference["gguf"]["tensors"]:
+        first = source.replace("#", "0").replace("*", "{}").format(*(each[0] for each in ranges))
+        tensors_of.append([pattern, ranges, wide_shape(shape, sources[first], how), kind, source, how])
+    return larger | {"gguf": {"keys": keys, "tensors": tensors_of}}
+
+
 def write(reference, path):
     keys, infos, body = reference["gguf"]["keys"], [], b""
     for name, shape, kind, data in tensors(reference):
