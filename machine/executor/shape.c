@@ -29,6 +29,7 @@ static enum status read_file(const struct config *config, struct model_file **fi
         status = model_hyper_read(*file_out, &out->hyper, error);
     if (status != ST_OK)
         return status;
+    out->kv_scheme_unused = model_file_has_kv_scheme(*file_out);
     out->adapter_count = model_file_adapter_count(*file_out);
     out->metadata_hash = model_file_metadata_hash(*file_out);
     out->model_hash = *model_file_digest(*file_out);

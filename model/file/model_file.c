@@ -130,6 +130,11 @@ const struct digest *model_file_digest(struct model_file *file)
     return digest_with(file, of, &file->digest);
 }
 
+bool model_file_has_kv_scheme(const struct model_file *file)
+{
+    return file->quantization.has_kv_cache;
+}
+
 uint64_t model_file_metadata_hash(const struct model_file *file)
 {
     const struct digest *of = file->folder != NULL ? folder_metadata_digest(file->folder)

@@ -85,6 +85,10 @@ enum status model_file_source(const struct model_file *file, const struct mapped
                               uint32_t first, uint32_t count, struct compute_source *out,
                               void **memory_out, struct error *error);
 
+/* Returns true if the files of a folder ask for a quantised KV-cache, or have scales for one. These
+ * are not used: config kv/dtype decides how KV is stored. */
+bool model_file_has_kv_scheme(const struct model_file *file);
+
 bool model_file_is_folder(const struct model_file *file); /* false = it is a GGUF file. */
 /* Returns the name in a GGUF file, or the folder's name; text NULL = none. */
 struct mapped_text model_file_name(const struct model_file *file);

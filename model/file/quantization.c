@@ -109,6 +109,9 @@ static enum status read_compressed(const struct quantization_reader *r, struct q
     json_t *groups = json_object_get(r->config, "config_groups"), *group;
     const char *name;
     const bool packed = quantization_is_text(format, "pack-quantized");
+    out->has_kv_cache = !quantization_is_empty(json_object_get(r->config, "kv_cache_scheme"));
+    if (out->has_kv_cache && quantization_is_empty(groups))
+        return ST_OK; /* The weights are not quantised. */
     const bool integers = packed || quantization_is_text(format, "int-quantized");
     if (!quantization_is_empty(format) && !integers &&
         !quantization_is_text(format, "float-quantized") &&
@@ -171,19 +174,26 @@ static enum status read_config(const struct folder *f, struct quantization *out,
 
 /* ---- tensors ---- */
 
-bool quantization_weights_name(struct mapped_text name, char *out, size_t capacity)
+/* A tensor of scales, and the tensor of weights that it belongs to. */
+struct scale_name {
+    const char *ending, *weight;
+};
+
+static const struct scale_name weight_scales[] = {
+    {".weight_scale", ".weight"}, {".weight_scale_inv", ".weight"}, {".input_scale", ".weight"}};
+/* Scales of a quantised KV-cache: not used, because cleave's KV has scales of its own. */
+static const struct scale_name cache_scales[] = {
+    {".self_attn.q_scale", ".self_attn.q_proj.weight"},
+    {".self_attn.k_scale", ".self_attn.k_proj.weight"},
+    {".self_attn.v_scale", ".self_attn.v_proj.weight"},
+    {".output_scale", ".weight"}};
+#define WEIGHT_SCALES (sizeof(weight_scales) / sizeof(weight_scales[0]))
+#define CACHE_SCALES  (sizeof(cache_scales) / sizeof(cache_scales[0]))
+
+static bool scale_find(const struct scale_name *all, size_t count, struct mapped_text name,
+                       char *out, size_t capacity)
 {
-    static const struct {
-        const char *ending, *weight;
-    } all[] = {{".weight_scale", ".weight"},
-               {".weight_scale_inv", ".weight"},
-               {".input_scale", ".weight"},
-               /* Scales of a quantised KV-cache: not used, because the cache has its own. */
-               {".self_attn.q_scale", ".self_attn.q_proj.weight"},
-               {".self_attn.k_scale", ".self_attn.k_proj.weight"},
-               {".self_attn.v_scale", ".self_attn.v_proj.weight"},
-               {".output_scale", ".weight"}};
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+    for (size_t i = 0; i < count; i++) {
         size_t end = strlen(all[i].ending);
         if (name.bytes <= end || memcmp(name.text + name.bytes - end, all[i].ending, end) != 0)
             continue;
@@ -191,7 +201,14 @@ bool quantization_weights_name(struct mapped_text name, char *out, size_t capaci
             snprintf(out, capacity, "%.*s%s", (int)(name.bytes - end), name.text, all[i].weight);
         return used > 0 && (size_t)used < capacity;
     }
-    return packed_weights_name(name, out, capacity);
+    return false;
+}
+
+bool quantization_weights_name(struct mapped_text name, char *out, size_t capacity)
+{
+    return scale_find(weight_scales, WEIGHT_SCALES, name, out, capacity) ||
+           scale_find(cache_scales, CACHE_SCALES, name, out, capacity) ||
+           packed_weights_name(name, out, capacity);
 }
 
 /* Checks that integers are parts of packed weights, or their values. */
@@ -210,8 +227,8 @@ static enum status check_integers(const struct folder *f, const struct mapped_te
 }
 
 /* Checks that every scale has its weights, and that E4M3 weights have a description of their
- * scales. */
-static enum status check_tensors(const struct quantization *q, const struct folder *f,
+ * scales. Notes scales of a KV-cache: their weights may be of any type. */
+static enum status check_tensors(struct quantization *q, const struct folder *f,
                                  struct error *error)
 {
     for (size_t i = 0; i < folder_tensor_count(f); i++) {
@@ -227,6 +244,10 @@ static enum status check_tensors(const struct quantization *q, const struct fold
         if (!quantization_weights_name(t->name, name, sizeof(name)))
             continue;
         const struct mapped_tensor *of = folder_tensor_find(f, name);
+        if (of != NULL && scale_find(cache_scales, CACHE_SCALES, t->name, name, sizeof(name))) {
+            q->has_kv_cache = true;
+            continue;
+        }
         if (q->scales == QUANTIZATION_NONE && of != NULL && q->packed.format != PACKED_NONE)
             continue;
         if (of == NULL || of->type != COMPUTE_F8_E4M3)

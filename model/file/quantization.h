@@ -22,6 +22,8 @@ struct quantization {
     enum quantization_scales scales;
     const char *suffix;            /* Ending of the name of a scale tensor, in place of "weight". */
     struct packed_settings packed; /* How weights are packed, if they are integers. */
+    /* The files ask for a quantised KV-cache, or have its scales. Nothing of that is used. */
+    bool has_kv_cache;
 };
 
 /* Reads quantization_config of config.json, and adds the tensors of packed weights to the folder.

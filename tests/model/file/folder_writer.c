@@ -56,8 +56,9 @@ static const char *const f8_configs[] = {
         "\"num_bits\": 8, \"strategy\": \"tensor\", \"type\": \"float\"}, \"targets\": "
         "[\"Linear\"], \"weights\": {\"dynamic\": false, \"num_bits\": 8, \"strategy\": "
         "\"tensor\", \"symmetric\": true, \"type\": \"float\"}}}, \"format\": "
-        "\"float-quantized\", \"ignore\": [\"lm_head\"], \"kv_cache_scheme\": null, "
-        "\"quant_method\": \"compressed-tensors\"}",
+        "\"float-quantized\", \"ignore\": [\"lm_head\"], \"kv_cache_scheme\": "
+        "{\"dynamic\": false, \"num_bits\": 8, \"strategy\": \"tensor\", \"symmetric\": true, "
+        "\"type\": \"float\"}, \"quant_method\": \"compressed-tensors\"}",
     [FOLDER_F8_ROW] =
         "{\"config_groups\": {\"group_0\": {\"input_activations\": {\"dynamic\": true, "
         "\"num_bits\": 8, \"strategy\": \"token\", \"type\": \"float\"}, \"targets\": "
@@ -284,6 +285,20 @@ static void quantise(const float *values, size_t rows, size_t cols, size_t down,
         }
 }
 
+/* Of k and v, the scale of an FP8 KV-cache. */
+static void put_cache_scale(struct shard *s, const char *name)
+{
+    const float value = 0.04f;
+    char scale[ROLE_NAME_BYTES + 16];
+    const char *end = strstr(name, ".k_proj.weight");
+    if (end == NULL)
+        end = strstr(name, ".v_proj.weight");
+    if (end == NULL)
+        return;
+    snprintf(scale, sizeof(scale), "%.*s.%c_scale", (int)(end - name), name, end[1]);
+    put(s, scale, "F32", json_pack("[i]", 1), &value, sizeof(value));
+}
+
 static void put_f8(struct shard *s, const char *name, size_t rows, size_t cols, const float *values)
 {
     const enum folder_f8 form = s->w->options->f8;
@@ -313,6 +328,7 @@ static void put_f8(struct shard *s, const char *name, size_t rows, size_t cols, 
         snprintf(scale, sizeof(scale), "%.*sinput_scale", (int)(strlen(name) - strlen("weight")),
                  name);
         put(s, scale, "F32", json_pack("[i]", 1), scales, sizeof(float));
+        put_cache_scale(s, name);
     } else {
         put(s, scale, "BF16", json_pack("[I, I]", (json_int_t)high, (json_int_t)wide), halves,
             high * wide * 2);
