@@ -48,12 +48,12 @@
       "Tokens that a machine generated.")                                                          \
     X(64, preemptions, COUNTER, WORK, 1, "cleave_preemptions_total",                               \
       "Answers whose KV memory was taken for others (preemptions).")                               \
+    X(64, window_freed_blocks, COUNTER, WORK, 1, "cleave_kv_window_freed_blocks_total",            \
+      "KV blocks of layers with a window that later tokens use: no token reads the earlier ones.") \
     X(64, prompt_batches, COUNTER, WORK, 1, "cleave_prompt_batches_total",                         \
       "Batches with prompt tokens.")                                                               \
     X(64, token_batches, COUNTER, WORK, 1, "cleave_token_batches_total",                           \
       "Batches with decode steps.")                                                                \
-    X(64, transfer_bytes, COUNTER, SENT, 1, "cleave_transfer_bytes_total",                         \
-      "KV bytes written to token machines.")                                                       \
     X(64, transfer_layers, COUNTER, TRANSFERS, 1, "cleave_transfer_layers_total",                  \
       "Layers of KV written to token machines.")                                                   \
     X(64, transfers_layerwise, COUNTER, HIDDEN, 1, "", "cleave_transfers_total{path=layerwise}")   \

@@ -1,6 +1,20 @@
 /* layer_groups: see the header. */
 #include "common/layer_groups.h"
 
+const char *layer_kind_name(enum layer_kind kind)
+{
+    static const char *const names[LAYER_KIND_COUNT] = {"full", "window", "latent"};
+    return names[kind];
+}
+
+uint32_t layer_groups_kinds(const struct layer_groups *groups)
+{
+    uint32_t kinds = 0;
+    for (uint32_t group = 0; group < layer_groups_count(groups); group++)
+        kinds |= 1u << layer_groups_kind(groups, group);
+    return kinds;
+}
+
 static uint32_t windowed_count(const struct layer_groups *groups)
 {
     return (uint32_t)__builtin_popcount(groups->windowed);

@@ -19,12 +19,24 @@
 
 #define LAYER_GROUPS_MAX 16
 
+/* Kinds of layers by the KV that they keep. Figures of KV are counted for each kind. */
+enum layer_kind {
+    LAYER_FULL,   /* K and V of all tokens. */
+    LAYER_WINDOW, /* K and V of the tokens of an attention window. */
+    LAYER_LATENT, /* One latent vector of each token (compute/kv.h). */
+    LAYER_KIND_COUNT
+};
+
+/* Returns a lower-case name, such as "full". */
+const char *layer_kind_name(enum layer_kind kind);
+
 /* All zeros = one group without a window: every layer reads all tokens. */
 struct layer_groups {
     uint32_t count;    /* Groups, up to LAYER_GROUPS_MAX; 0 = 1. */
     uint32_t windowed; /* Bit g: the layers of group g have a window. */
     /* Tokens of the window, including the token that reads; 0 = no window. */
     uint32_t window_tokens;
+    bool latent; /* Groups without a window keep latent vectors. */
 };
 
 static inline uint32_t layer_groups_count(const struct layer_groups *groups)
@@ -42,6 +54,16 @@ static inline bool layer_groups_windowed(const struct layer_groups *groups, uint
 {
     return (groups->windowed >> group & 1) != 0;
 }
+
+static inline enum layer_kind layer_groups_kind(const struct layer_groups *groups, uint32_t group)
+{
+    return layer_groups_windowed(groups, group) ? LAYER_WINDOW
+           : groups->latent                     ? LAYER_LATENT
+                                                : LAYER_FULL;
+}
+
+/* Returns the kinds that the groups have: bit K is set for enum layer_kind K. */
+uint32_t layer_groups_kinds(const struct layer_groups *groups);
 
 /* Returns the number of rows in the KV memory of the layers [first_layer, last_layer): layer l is
  * in row l / count, counted from the row of first_layer. A block has each row once, and uses the

@@ -24,11 +24,13 @@ struct block {
     uint32_t next;   /* Extents of the same class, linked by their first blocks. */
     uint32_t previous;
     uint8_t state;
+    uint8_t kind; /* enum layer_kind. Valid if the block is not free. */
 };
 
 struct kv_pool {
     uint32_t block_count;
     uint32_t state_counts[KV_STATE_COUNT];
+    uint32_t kind_counts[LAYER_KIND_COUNT]; /* Blocks that are not free. */
     uint32_t classes[CLASS_COUNT]; /* First block of the newest extent; KV_BLOCK_NONE = empty. */
     struct kv_owners *owners;
     void (*reclaim)(void *self, uint32_t count); /* NULL = no block is cached. */
@@ -160,10 +162,10 @@ uint32_t kv_pool_available(const struct kv_pool *pool)
     return pool->state_counts[KV_FREE] + cached;
 }
 
-enum status kv_pool_take(struct kv_pool *pool, kv_owner_id owner, uint32_t count,
-                         kv_block_id *ids_out)
+enum status kv_pool_take(struct kv_pool *pool, kv_owner_id owner, enum layer_kind kind,
+                         uint32_t count, kv_block_id *ids_out)
 {
-    assert(owner != 0);
+    assert(owner != 0 && kind < LAYER_KIND_COUNT);
     if (count > kv_pool_available(pool))
         return ST_NO_RESOURCE;
     if (count == 0)
@@ -184,11 +186,13 @@ enum status kv_pool_take(struct kv_pool *pool, kv_owner_id owner, uint32_t count
         for (uint32_t i = 0; i < used; i++) {
             pool->blocks[first + i].owner = record;
             pool->blocks[first + i].state = KV_RESERVED;
+            pool->blocks[first + i].kind = (uint8_t)kind;
             ids_out[taken++] = first + i;
         }
     }
     pool->state_counts[KV_FREE] -= count;
     pool->state_counts[KV_RESERVED] += count;
+    pool->kind_counts[kind] += count;
     return ST_OK;
 }
 
@@ -280,6 +284,7 @@ void kv_pool_free(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *id
         assert(block->owner == record);
         leased += state_is_leased(block->state) ? 1 : 0;
         pool->state_counts[block->state]--;
+        pool->kind_counts[block->kind]--;
         block_free(pool, ids[i]);
     }
     pool->state_counts[KV_FREE] += count;
@@ -307,6 +312,12 @@ uint32_t kv_pool_count(const struct kv_pool *pool, enum kv_state state)
 {
     assert(state < KV_STATE_COUNT);
     return pool->state_counts[state];
+}
+
+uint32_t kv_pool_kind_count(const struct kv_pool *pool, enum layer_kind kind)
+{
+    assert(kind < LAYER_KIND_COUNT);
+    return pool->kind_counts[kind];
 }
 
 /* Checks that each free block lies in one extent, that extents end at a taken block or at the
@@ -356,6 +367,7 @@ static bool extents_check(const struct kv_pool *pool, struct error *error)
 bool kv_pool_check(const struct kv_pool *pool, struct error *error)
 {
     uint32_t counts[KV_STATE_COUNT] = {0};
+    uint32_t kinds[LAYER_KIND_COUNT] = {0};
     for (uint32_t id = 0; id < pool->block_count; id++) {
         const struct block *block = &pool->blocks[id];
         if (block->state >= KV_STATE_COUNT ||
@@ -365,6 +377,7 @@ bool kv_pool_check(const struct kv_pool *pool, struct error *error)
             return false;
         }
         counts[block->state]++;
+        kinds[block->kind] += block->state != KV_FREE ? 1 : 0;
         if (block->owner != KV_OWNER_NONE)
             kv_owners_check_count(pool->owners, block->owner, state_is_leased(block->state));
     }
@@ -372,6 +385,13 @@ bool kv_pool_check(const struct kv_pool *pool, struct error *error)
         if (counts[state] != pool->state_counts[state]) {
             error_set(error, ST_INVALID, "%u blocks are %s, the gauge says %u", counts[state],
                       kv_state_name((enum kv_state)state), pool->state_counts[state]);
+            return false;
+        }
+    }
+    for (int kind = 0; kind < LAYER_KIND_COUNT; kind++) {
+        if (kinds[kind] != pool->kind_counts[kind]) {
+            error_set(error, ST_INVALID, "%u blocks are of the kind %s, the gauge says %u",
+                      kinds[kind], layer_kind_name((enum layer_kind)kind), pool->kind_counts[kind]);
             return false;
         }
     }

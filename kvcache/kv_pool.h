@@ -10,6 +10,7 @@
 #ifndef KVCACHE_KV_POOL_H
 #define KVCACHE_KV_POOL_H
 
+#include "common/layer_groups.h"
 #include "common/status.h"
 
 #include <stdbool.h>
@@ -67,11 +68,12 @@ void kv_pool_reclaimer_set(struct kv_pool *pool, void (*reclaim)(void *self, uin
  * if `reclaim` is set. */
 uint32_t kv_pool_available(const struct kv_pool *pool);
 
-/* Takes `count` blocks for `owner` and sets their state to KV_RESERVED. ids_out receives their ids,
- * preferably consecutive ids, because such blocks can be transferred as one write. Requires that
- * `owner` is not 0. Returns ST_NO_RESOURCE, and takes nothing, if fewer blocks are available. */
-enum status kv_pool_take(struct kv_pool *pool, kv_owner_id owner, uint32_t count,
-                         kv_block_id *ids_out);
+/* Takes `count` blocks for the KV of layers of one kind, and for `owner`, and sets their state to
+ * KV_RESERVED. ids_out receives their ids, preferably consecutive ids, because such blocks can be
+ * transferred as one write. Requires that `owner` is not 0. Returns ST_NO_RESOURCE, and takes
+ * nothing, if fewer blocks are available. */
+enum status kv_pool_take(struct kv_pool *pool, kv_owner_id owner, enum layer_kind kind,
+                         uint32_t count, kv_block_id *ids_out);
 
 /* Returns true if all blocks [first, first + count) belong to `owner` and are reserved or being
  * filled. The arguments may come from a peer: any values are fine. */
@@ -103,9 +105,11 @@ void kv_pool_lease_set(struct kv_pool *pool, kv_owner_id owner, int64_t until_us
 bool kv_pool_expired(struct kv_pool *pool, int64_t now_us, kv_owner_id *owner_out);
 
 /* kv_pool_block_count returns the number of all blocks, kv_pool_count the number of blocks in
- * `state`. */
+ * `state`, kv_pool_kind_count the number of blocks that were taken for layers of this kind and are
+ * not free. */
 uint32_t kv_pool_block_count(const struct kv_pool *pool);
 uint32_t kv_pool_count(const struct kv_pool *pool, enum kv_state state);
+uint32_t kv_pool_kind_count(const struct kv_pool *pool, enum layer_kind kind);
 
 /* For tests: returns true if the counts of the states, the lists of free blocks and the owners'
  * records agree with the blocks; else false, with the first difference in *error. O(blocks). */

@@ -34,20 +34,23 @@ bool kv_tables_owns(const struct kv_tables *tables, const struct layer_groups *g
     return own.first == span && own.end > span;
 }
 
-void kv_tables_take(const struct kv_tables *tables, const struct layer_groups *groups,
-                    struct kv_pool *pool, kv_owner_id owner, uint32_t first, uint32_t end)
+uint32_t kv_tables_take(const struct kv_tables *tables, const struct layer_groups *groups,
+                        struct kv_pool *pool, kv_owner_id owner, uint32_t first, uint32_t end)
 {
+    uint32_t again = 0;
     assert(end <= tables->stride);
     for (uint32_t group = 0; group < layer_groups_count(groups); group++) {
         kv_block_id *table = table_of(tables, group);
         const struct own own = own_of(tables, groups, group, first, end);
         if (own.first < own.end) {
-            enum status status = kv_pool_take(pool, owner, own.end - own.first, table + own.first);
+            enum status status = kv_pool_take(pool, owner, layer_groups_kind(groups, group),
+                                              own.end - own.first, table + own.first);
             assert(status == ST_OK);
         }
-        for (uint32_t i = own.first < own.end ? own.end : own.first; i < end; i++)
+        for (uint32_t i = own.first < own.end ? own.end : own.first; i < end; i++, again++)
             table[i] = table[i - tables->keep];
     }
+    return again;
 }
 
 void kv_tables_mark(const struct kv_tables *tables, const struct layer_groups *groups,

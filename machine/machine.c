@@ -67,6 +67,10 @@ static void stats_make(struct machine *m, struct message_stats *out)
                    "one per state");
     for (int state = 0; state < KV_STATE_COUNT; state++)
         out->kv_blocks[state] = kv_pool_count(m->kv, (enum kv_state)state);
+    const uint64_t block_bytes = kv_arena_rows(&m->arena) * m->arena.block_bytes;
+    out->kv_kinds = layer_groups_kinds(&m->arena.groups);
+    for (int kind = 0; kind < LAYER_KIND_COUNT; kind++)
+        out->kv_bytes[kind] = block_bytes * kv_pool_kind_count(m->kv, (enum layer_kind)kind);
     struct message_load loads[LIMIT_STAGE_PROCESSES];
     const uint32_t load_count = m->executor->ops->process_loads(m->executor, loads);
     for (uint32_t i = 0; i < load_count; i++)

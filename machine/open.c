@@ -244,9 +244,10 @@ static void log_opened(const struct machine *m)
              (int)((clock_now_us(m->options.clock) - m->now_us) / 1000),
              (int)((m->weights_us - m->now_us) / 1000));
     if (shape->kv_scheme_unused)
-        log_info("machine %s: the model's files ask for a quantised KV-cache; it is not used: KV is "
-                 "kept as %s (kv/dtype)",
-                 m->config_entry->name, compute_kv_dtype_name(shape->kv_dtype));
+        log_info(
+            "machine %s: the model's files ask for a quantised KV-cache; it is not used: KV is "
+            "kept as %s (kv/dtype)",
+            m->config_entry->name, compute_kv_dtype_name(shape->kv_dtype));
     if (shape->hyper.context_tokens > LIMIT_CONTEXT_TOKENS &&
         shape->context_tokens == LIMIT_CONTEXT_TOKENS)
         log_warn(

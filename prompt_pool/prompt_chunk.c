@@ -71,10 +71,11 @@ static void chunk_start(struct prompt_pool *pool, struct prompt_request *request
         pool->stats.transfer_held_bytes += prompt_push_bytes(
             arena, 0, arena->layer_count, request->target_held_spans,
             request->window_first - layer_groups_answer_first(&arena->groups, arena->block_tokens,
-                                                              request->prompt_count));
+                                                              request->prompt_count),
+            NULL);
     /* The scheduler knows how many blocks are available. */
-    kv_tables_take(&request->tables, &arena->groups, pool->options.kv, request->owner, 0,
-                   request->span_count);
+    pool->stats.window_freed_blocks += kv_tables_take(
+        &request->tables, &arena->groups, pool->options.kv, request->owner, 0, request->span_count);
     kv_tables_mark(&request->tables, &arena->groups, pool->options.kv, request->owner, 0,
                    request->span_count, KV_FILLING);
     pool->holder_count++;

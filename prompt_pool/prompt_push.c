@@ -7,22 +7,31 @@
 #include <assert.h>
 
 uint64_t prompt_push_bytes(const struct kv_arena *arena, uint32_t first_layer, uint32_t end_layer,
-                           uint32_t full_spans, uint32_t window_spans)
+                           uint32_t full_spans, uint32_t window_spans, uint64_t *kinds)
 {
-    uint64_t blocks = 0;
+    uint64_t sum = 0;
     for (uint32_t layer = first_layer; layer < end_layer; layer++) {
         const uint32_t group = layer_groups_find(&arena->groups, layer);
-        blocks += layer_groups_windowed(&arena->groups, group) ? window_spans : full_spans;
+        const enum layer_kind kind = layer_groups_kind(&arena->groups, group);
+        const uint64_t spans = kind == LAYER_WINDOW ? window_spans : full_spans;
+        sum += spans * arena->block_bytes;
+        if (kinds != NULL)
+            kinds[kind] += spans * arena->block_bytes;
     }
-    return blocks * arena->block_bytes;
+    return sum;
 }
 
-static uint64_t push_bytes(const struct prompt_pool *pool, const struct prompt_request *request,
-                           uint32_t first_layer, uint32_t end_layer)
+/* Counts the bytes of the layers that are pushed. Returns their sum. */
+static uint64_t pushed_count(struct prompt_pool *pool, const struct prompt_request *request,
+                             uint32_t first_layer, uint32_t end_layer)
 {
-    return prompt_push_bytes(&pool->options.arena, first_layer, end_layer,
-                             request->push_end_span - request->push_first_span,
-                             request->push_end_span - request->push_window_first);
+    const uint64_t bytes = prompt_push_bytes(&pool->options.arena, first_layer, end_layer,
+                                             request->push_end_span - request->push_first_span,
+                                             request->push_end_span - request->push_window_first,
+                                             request->copy ? NULL : pool->stats.transfer_bytes);
+    pool->stats.checkpoint_bytes += request->copy ? bytes : 0;
+    pool->stats.transfer_layers += request->copy ? 0 : end_layer - first_layer;
+    return bytes;
 }
 
 /* Returns the first span that some layer pushes. */
@@ -66,16 +75,11 @@ void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request
             options->calls.copy(options->self, request->path, &push, request->owner);
         push.layer = layer_end;
     }
-    uint32_t layers = push.layer - request->push_first_layer;
-    uint64_t bytes = push_bytes(pool, request, request->push_first_layer, push.layer);
+    request->pushed_bytes += pushed_count(pool, request, request->push_first_layer, push.layer);
     for (uint32_t layer = request->push_first_layer;
          layer < push.layer && request->layer_us != NULL; layer++)
         request->layer_us[layer] = (uint32_t)(now_us - request->began_us);
     request->push_first_layer = push.layer;
-    request->pushed_bytes += bytes;
-    pool->stats.checkpoint_bytes += request->copy ? bytes : 0;
-    pool->stats.transfer_bytes += request->copy ? 0 : bytes;
-    pool->stats.transfer_layers += request->copy ? 0 : layers;
 }
 
 void prompt_push_plan(struct prompt_pool *pool, struct prompt_request *request, bool last,
@@ -102,14 +106,11 @@ void prompt_push_plan(struct prompt_pool *pool, struct prompt_request *request, 
         .layerwise = request->layerwise,
         .is_last = last,
     };
-    uint64_t bytes = push_bytes(pool, request, 0, arena->layer_count);
-    request->pushed_bytes += bytes;
+    request->pushed_bytes += pushed_count(pool, request, 0, arena->layer_count);
     request->writes_pending = true;
     request->stages_flush = last;
     if (request->first_write_us < 0)
         request->first_write_us = now_us;
-    pool->stats.transfer_bytes += bytes;
-    pool->stats.transfer_layers += arena->layer_count;
 }
 
 void prompt_pool_layers_done(struct prompt_pool *pool, uint32_t layers, int64_t now_us)

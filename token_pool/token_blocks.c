@@ -54,8 +54,9 @@ void token_blocks_prefix_unpin(struct token_pool *pool, struct token_request *re
 
 void token_blocks_take(struct token_pool *pool, struct token_request *request)
 {
-    kv_tables_take(&request->tables, groups_of(pool), pool->options.kv, request->owner, 0,
-                   token_blocks_of(pool, request)->spans);
+    pool->stats.window_freed_blocks +=
+        kv_tables_take(&request->tables, groups_of(pool), pool->options.kv, request->owner, 0,
+                       token_blocks_of(pool, request)->spans);
 }
 
 void token_blocks_grow(struct token_pool *pool, struct token_request *request)
@@ -63,8 +64,8 @@ void token_blocks_grow(struct token_pool *pool, struct token_request *request)
     const struct sched_memory_options *memory = &pool->options.memory;
     const uint32_t spans = token_blocks_of(pool, request)->spans;
     const uint32_t next = (spans - 1) * memory->block_tokens; /* The request's next token. */
-    kv_tables_take(&request->tables, groups_of(pool), pool->options.kv, request->owner, spans - 1,
-                   spans);
+    pool->stats.window_freed_blocks += kv_tables_take(
+        &request->tables, groups_of(pool), pool->options.kv, request->owner, spans - 1, spans);
     kv_tables_mark(&request->tables, groups_of(pool), pool->options.kv, request->owner, spans - 1,
                    spans, KV_LIVE);
     if (request->reader.window_end > 0 &&

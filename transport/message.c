@@ -198,7 +198,6 @@ static const struct message_rule staged_rules[] = {PADDING(message_staged, paddi
 const struct message_layout layout_of_message_staged = {RULES(staged_rules)};
 
 static const struct message_rule stats_rules[] = {
-    PADDING(message_stats, padding),
     STRUCT(message_stats, staged, layout_of_message_staged),
 };
 

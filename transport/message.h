@@ -24,6 +24,7 @@
 #define TRANSPORT_MESSAGE_H
 
 #include "common/counters.h"
+#include "common/layer_groups.h"
 #include "common/limits.h"
 #include "common/pool.h"
 #include "common/sampling.h"
@@ -321,8 +322,12 @@ struct message_staged {
  * at 0 when the machine starts. */
 struct message_stats {
     MACHINE_COUNTERS(COUNTER_FIELD_32)
-    uint32_t padding;
+    uint32_t kv_kinds;     /* Kinds of layers of the model (layer_groups_kinds). */
     uint32_t kv_blocks[6]; /* Number of blocks in each state, by enum kv_state. */
+    /* KV memory of the blocks that are not free, and KV bytes written to token machines, by the kind
+     * of their layers. Of KV that several ranks hold, one copy counts. */
+    uint64_t kv_bytes[LAYER_KIND_COUNT];
+    uint64_t transfer_bytes[LAYER_KIND_COUNT]; /* Counters. */
     MACHINE_COUNTERS(COUNTER_FIELD_64)
     struct message_staged staged;
 };
@@ -336,7 +341,18 @@ static inline void message_staged_add(struct message_staged *to, const struct me
 static inline void message_stats_add(struct message_stats *to, const struct message_stats *from)
 {
     MACHINE_COUNTERS(COUNTER_ADD)
+    for (int kind = 0; kind < LAYER_KIND_COUNT; kind++)
+        to->transfer_bytes[kind] += from->transfer_bytes[kind];
     message_staged_add(&to->staged, &from->staged);
+}
+
+/* Returns the KV bytes of layers of all kinds that the machine has written to token machines. */
+static inline uint64_t message_stats_transferred(const struct message_stats *stats)
+{
+    uint64_t bytes = 0;
+    for (int kind = 0; kind < LAYER_KIND_COUNT; kind++)
+        bytes += stats->transfer_bytes[kind];
+    return bytes;
 }
 
 /* Prefixes in the prefix cache of a machine. Sent after STATS if they have changed, and at once to

@@ -29,7 +29,7 @@
 /* Raise the first number when a struct of a message changes. A new counter raises the version by
  * itself, because COUNTERS_SENT is the number of counters that messages contain. The second number,
  * 38, never changes. */
-#define TRANSPORT_PROTOCOL_VERSION (23 + COUNTERS_SENT - 38)
+#define TRANSPORT_PROTOCOL_VERSION (24 + COUNTERS_SENT - 38)
 
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
 

@@ -23,7 +23,7 @@ struct machine_shape {
     uint32_t context_tokens;  /* Most tokens of a request's context. */
     enum compute_kv_dtype kv_dtype;
     bool kv_scheme_unused; /* The model asks for a quantised KV-cache (model_file_has_kv_scheme). */
-    struct kv_arena arena;  /* Arena of all layers and heads. */
+    struct kv_arena arena; /* Arena of all layers and heads. */
     uint32_t sequences_max; /* Most sequences of a batch. */
     uint32_t rows_max;      /* Most rows of a batch. */
     struct stage_plan plan;

@@ -12,13 +12,14 @@ static bool is_period(const struct model_hyper *h, uint32_t period)
 
 struct layer_groups model_layer_groups(const struct model_hyper *h)
 {
-    struct layer_groups groups = {.count = 1};
+    const struct layer_groups one = {.count = 1, .latent = h->latent.rank != 0};
+    struct layer_groups groups = one;
     if (h->window >= h->context_tokens)
         return groups;
     while (groups.count <= LAYER_GROUPS_MAX && !is_period(h, groups.count))
         groups.count++;
     if (groups.count > LAYER_GROUPS_MAX || (groups.count > 1 && groups.count > h->layer_count / 2))
-        return (struct layer_groups){.count = 1};
+        return one;
     for (uint32_t i = 0; i < groups.count && i < h->layer_count; i++) {
         const uint32_t window = model_layer_window(h, i);
         if (window == 0)

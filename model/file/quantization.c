@@ -182,11 +182,10 @@ struct scale_name {
 static const struct scale_name weight_scales[] = {
     {".weight_scale", ".weight"}, {".weight_scale_inv", ".weight"}, {".input_scale", ".weight"}};
 /* Scales of a quantised KV-cache: not used, because cleave's KV has scales of its own. */
-static const struct scale_name cache_scales[] = {
-    {".self_attn.q_scale", ".self_attn.q_proj.weight"},
-    {".self_attn.k_scale", ".self_attn.k_proj.weight"},
-    {".self_attn.v_scale", ".self_attn.v_proj.weight"},
-    {".output_scale", ".weight"}};
+static const struct scale_name cache_scales[] = {{".self_attn.q_scale", ".self_attn.q_proj.weight"},
+                                                 {".self_attn.k_scale", ".self_attn.k_proj.weight"},
+                                                 {".self_attn.v_scale", ".self_attn.v_proj.weight"},
+                                                 {".output_scale", ".weight"}};
 #define WEIGHT_SCALES (sizeof(weight_scales) / sizeof(weight_scales[0]))
 #define CACHE_SCALES  (sizeof(cache_scales) / sizeof(cache_scales[0]))
 

@@ -26,6 +26,24 @@ static const char *connection_name(enum connection_state state)
 #define STATE_ADD_GAUGE(name)
 #define STATE_ADD_COUNTER(name)
 
+/* The KV of each kind of layers that the model has. */
+static void kinds_add(struct text *out, const struct message_stats *stats)
+{
+    const char *before = "";
+    for (int kind = 0; kind < LAYER_KIND_COUNT; kind++) {
+        if ((stats->kv_kinds >> kind & 1) == 0)
+            continue;
+        text_addf(out, "%s\"%s\":{\"bytes\":%llu,\"sent_bytes\":%llu", before,
+                  layer_kind_name((enum layer_kind)kind), (unsigned long long)stats->kv_bytes[kind],
+                  (unsigned long long)stats->transfer_bytes[kind]);
+        if (kind == LAYER_WINDOW)
+            text_addf(out, ",\"freed_blocks\":%llu",
+                      (unsigned long long)stats->window_freed_blocks);
+        text_adds(out, "}");
+        before = ",";
+    }
+}
+
 static void stats_add(struct text *out, const struct message_stats *stats)
 {
     static const char *const states[] = {"free", "reserved", "filling",
@@ -34,6 +52,8 @@ static void stats_add(struct text *out, const struct message_stats *stats)
     text_adds(out, ",\"kv_blocks\":{");
     for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
         text_addf(out, "%s\"%s\":%u", i > 0 ? "," : "", states[i], stats->kv_blocks[i]);
+    text_adds(out, "},\"kv_kinds\":{");
+    kinds_add(out, stats);
     text_adds(out, "}");
 }
 

@@ -1,5 +1,5 @@
 /* metrics_internal: the structs and functions that metrics.c (input), render.c (the page), and
- * versions.c, stages.c, others.c, slo.c and process.c (parts of the page) share. Only these files
+ * versions.c, kv.c, stages.c, others.c, slo.c and process.c (parts of the page) share. Only these files
  * include it; callers use metrics.h. Everything runs on the gateway's event loop thread. Only
  * process.c measures something: its own process, for each page. */
 #ifndef SERVER_METRICS_INTERNAL_H
@@ -115,6 +115,8 @@ void metrics_label_add(struct text *out, const char *before, const char *name, c
 void metrics_machine_labels(struct text *out, const struct metrics *m, uint32_t machine);
 /* Appends " VALUE\n". */
 void metrics_value_add(struct text *out, double value);
+/* Appends a whole line of a family, with vLLM's labels. */
+void metrics_vllm_sample(struct text *out, const struct metrics *m, const char *name, double value);
 /* Appends a whole line of a family, with the labels of a machine. */
 void metrics_machine_sample(struct text *out, const struct metrics *m, const char *name,
                             uint32_t machine, double value);
@@ -132,6 +134,9 @@ void metrics_process_render(struct text *out, const struct metrics *m);
 
 /* versions.c */
 void metrics_versions_render(struct text *out, const struct metrics *m);
+
+/* kv.c */
+void metrics_kv_render(struct text *out, const struct metrics *m);
 
 /* stages.c */
 void metrics_stages_render(struct text *out, const struct metrics *m);

@@ -135,7 +135,8 @@ static bool has_restarted(const struct message_stats *last, const struct message
     return now->prompt_tokens_done < last->prompt_tokens_done ||
            now->generated_tokens_done < last->generated_tokens_done ||
            now->prompt_batches < last->prompt_batches || now->token_batches < last->token_batches ||
-           now->transfer_bytes < last->transfer_bytes || now->transfer_us < last->transfer_us;
+           message_stats_transferred(now) < message_stats_transferred(last) ||
+           now->transfer_us < last->transfer_us;
 }
 
 void metrics_about_set(struct metrics *m, uint32_t machine, const struct message_about *about)

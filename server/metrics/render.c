@@ -57,7 +57,7 @@ static void model_labels_add(struct text *out, const struct metrics *m)
     metrics_label_add(out, ",", "engine", "0");
 }
 
-static void vllm_sample(struct text *out, const struct metrics *m, const char *name, double value)
+void metrics_vllm_sample(struct text *out, const struct metrics *m, const char *name, double value)
 {
     text_addf(out, "%s{", name);
     model_labels_add(out, m);
@@ -192,8 +192,8 @@ static void sizes_render(struct text *out, const struct metrics *m, const char *
     char sum[96], count[96];
     snprintf(sum, sizeof(sum), "%s_sum", name);
     snprintf(count, sizeof(count), "%s_count", name);
-    vllm_sample(out, m, sum, h->sum);
-    vllm_sample(out, m, count, (double)h->total);
+    metrics_vllm_sample(out, m, sum, h->sum);
+    metrics_vllm_sample(out, m, count, (double)h->total);
 }
 
 /* ---- the gateway's own values ---- */
@@ -212,7 +212,7 @@ static void group_render(struct text *out, const struct metrics *m, enum metrics
         double value = metrics_row_value(row, m->values);
         metrics_family(out, row->family, row->type, row->help);
         if (group == METRICS_GROUP_REQUESTS) {
-            vllm_sample(out, m, row->family, value);
+            metrics_vllm_sample(out, m, row->family, value);
             continue;
         }
         text_adds(out, row->family);
@@ -312,28 +312,6 @@ static void about_render(struct text *out, const struct metrics *m)
     }
 }
 
-static const char *const kv_states[] = {"free", "reserved", "filling",
-                                        "live", "cached",   "quarantined"};
-static_assert(sizeof(kv_states) / sizeof(kv_states[0]) ==
-                  sizeof(((struct message_stats *)0)->kv_blocks) / sizeof(uint32_t),
-              "a name per state");
-
-static double kv_usage(const struct metrics *m)
-{
-    uint64_t total = 0;
-    uint64_t used = 0;
-    for (uint32_t i = 0; i < m->fleet->count; i++) {
-        const struct metrics_machine *machine = &m->machines[i];
-        if (!machine->gauges_known || m->fleet->machines[i].config.pool == POOL_PROMPT)
-            continue;
-        for (int state = 0; state < 6; state++)
-            total += machine->latest_stats.kv_blocks[state];
-        used += machine->latest_stats.kv_blocks[1] + machine->latest_stats.kv_blocks[2] +
-                machine->latest_stats.kv_blocks[3] + machine->latest_stats.kv_blocks[5];
-    }
-    return total > 0 ? (double)used / (double)total : 0;
-}
-
 #define CLUSTER_ROW(name, family, help)                                                            \
     METRICS_ROW(64, offsetof(struct message_stats, name), COUNTER, HIDDEN, 1, family, help)
 static const struct metrics_row cluster_rows[] = {CLUSTER_COUNTERS(CLUSTER_ROW)};
@@ -349,27 +327,7 @@ static void cluster_render(struct text *out, const struct metrics *m)
     for (size_t i = 0; i < sizeof(cluster_rows) / sizeof(cluster_rows[0]); i++) {
         const struct metrics_row *row = &cluster_rows[i];
         metrics_family(out, row->family, row->type, row->help);
-        vllm_sample(out, m, row->family, metrics_row_value(row, &sum));
-    }
-}
-
-static void kv_render(struct text *out, const struct metrics *m)
-{
-    metrics_family(out, "vllm:kv_cache_usage_perc", "gauge",
-                   "Share of the token machines' KV blocks in use (1 = all).");
-    vllm_sample(out, m, "vllm:kv_cache_usage_perc", kv_usage(m));
-    metrics_family(out, "vllm:gpu_cache_usage_perc", "gauge",
-                   "Older name of vllm:kv_cache_usage_perc.");
-    vllm_sample(out, m, "vllm:gpu_cache_usage_perc", kv_usage(m));
-    metrics_family(out, "cleave_kv_blocks", "gauge", "KV blocks of a machine, by state.");
-    for (uint32_t i = 0; i < m->fleet->count; i++) {
-        for (int state = 0; m->machines[i].gauges_known && state < 6; state++) {
-            text_adds(out, "cleave_kv_blocks{");
-            metrics_machine_labels(out, m, i);
-            metrics_label_add(out, ",", "state", kv_states[state]);
-            text_adds(out, "}");
-            metrics_value_add(out, m->machines[i].latest_stats.kv_blocks[state]);
-        }
+        metrics_vllm_sample(out, m, row->family, metrics_row_value(row, &sum));
     }
 }
 
@@ -559,7 +517,7 @@ char *metrics_render(const struct metrics *m, size_t *bytes_out)
     if (m->has_etcd)
         group_render(&out, m, METRICS_GROUP_ETCD);
     metrics_versions_render(&out, m);
-    kv_render(&out, m);
+    metrics_kv_render(&out, m);
     cluster_render(&out, m);
     about_render(&out, m);
     machines_render(&out, m);

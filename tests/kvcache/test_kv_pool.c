@@ -15,6 +15,7 @@ struct model {
     uint32_t block_count;
     kv_owner_id owner[BLOCKS]; /* 0 = free. */
     enum kv_state state[BLOCKS];
+    enum layer_kind kind[BLOCKS];
     int64_t lease[OWNERS + 1]; /* 0 = no lease. */
 };
 
@@ -31,6 +32,14 @@ static uint32_t model_count(const struct model *model, enum kv_state state)
     uint32_t count = 0;
     for (uint32_t i = 0; i < model->block_count; i++)
         count += model->state[i] == state;
+    return count;
+}
+
+static uint32_t model_kind_count(const struct model *model, enum layer_kind kind)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < model->block_count; i++)
+        count += model->state[i] != KV_FREE && model->kind[i] == kind;
     return count;
 }
 
@@ -80,6 +89,9 @@ static void compare(const struct model *model, struct kv_pool *pool)
     for (int state = 0; state < KV_STATE_COUNT; state++)
         CHECK(kv_pool_count(pool, (enum kv_state)state) ==
               model_count(model, (enum kv_state)state));
+    for (int kind = 0; kind < LAYER_KIND_COUNT; kind++)
+        CHECK(kv_pool_kind_count(pool, (enum layer_kind)kind) ==
+              model_kind_count(model, (enum layer_kind)kind));
 }
 
 static void step_take(struct model *model, struct kv_pool *pool, struct kv_pool *twin)
@@ -87,14 +99,16 @@ static void step_take(struct model *model, struct kv_pool *pool, struct kv_pool 
     kv_block_id ids[BLOCKS];
     kv_block_id twin_ids[BLOCKS];
     kv_owner_id owner = 1 + draw(OWNERS);
+    enum layer_kind kind = (enum layer_kind)draw(LAYER_KIND_COUNT);
     uint32_t count = draw(draw(4) == 0 ? BLOCKS + 8 : 20);
     uint32_t longest = model_longest(model);
     enum status expected = count <= model_count(model, KV_FREE) ? ST_OK : ST_NO_RESOURCE;
-    enum status status = count > BLOCKS ? ST_NO_RESOURCE : kv_pool_take(pool, owner, count, ids);
+    enum status status =
+        count > BLOCKS ? ST_NO_RESOURCE : kv_pool_take(pool, owner, kind, count, ids);
     CHECK(status == expected);
     if (count > BLOCKS)
         return;
-    CHECK(kv_pool_take(twin, owner, count, twin_ids) == expected);
+    CHECK(kv_pool_take(twin, owner, kind, count, twin_ids) == expected);
     if (status != ST_OK)
         return;
     CHECK(memcmp(ids, twin_ids, count * sizeof(ids[0])) == 0);
@@ -103,6 +117,7 @@ static void step_take(struct model *model, struct kv_pool *pool, struct kv_pool 
         CHECK(ids[i] < model->block_count && model->state[ids[i]] == KV_FREE);
         model->state[ids[i]] = KV_RESERVED;
         model->owner[ids[i]] = owner;
+        model->kind[ids[i]] = kind;
         runs += i == 0 || ids[i] != ids[i - 1] + 1;
     }
     if (count > 0 && longest >= 2 * count)
@@ -244,7 +259,7 @@ static void test_random(uint32_t block_count)
     }
     compare(&model, pool);
     kv_block_id all[BLOCKS]; /* All blocks are one run again. */
-    CHECK(kv_pool_take(pool, 1, block_count, all) == ST_OK);
+    CHECK(kv_pool_take(pool, 1, LAYER_FULL, block_count, all) == ST_OK);
     for (uint32_t i = 0; i < block_count; i++)
         CHECK(all[i] == i);
     kv_pool_free(pool, 1, all, block_count);

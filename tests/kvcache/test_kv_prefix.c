@@ -299,7 +299,7 @@ static void step_take(void)
     }
     uint32_t available = kv_pool_available(pool);
     uint32_t count = draw(available + 2);
-    enum status status = kv_pool_take(pool, TAKER, count, taken);
+    enum status status = kv_pool_take(pool, TAKER, LAYER_FULL, count, taken);
     CHECK(status == (count <= available ? ST_OK : ST_NO_RESOURCE));
     taken_count = status == ST_OK ? count : 0;
     for (uint32_t i = 0; i < taken_count; i++)
@@ -423,14 +423,14 @@ static void test_order(void)
     compute(3, 3);
     compute(1, 3);
     CHECK(kv_pool_count(pool, KV_CACHED) == 9 && kv_pool_available(pool) == 10);
-    CHECK(kv_pool_take(pool, 9, 11, ids) == ST_NO_RESOURCE);
+    CHECK(kv_pool_take(pool, 9, LAYER_FULL, 11, ids) == ST_NO_RESOURCE);
     CHECK(kv_pool_count(pool, KV_CACHED) == 9);
-    CHECK(kv_pool_take(pool, 9, 3, ids) == ST_OK); /* One block was free. */
+    CHECK(kv_pool_take(pool, 9, LAYER_FULL, 3, ids) == ST_OK); /* One block was free. */
     /* The shortest chain has been unused for the longest time. */
     CHECK(found(2) == 1 && found(3) == 3 && found(1) == 3);
-    CHECK(kv_pool_take(pool, 10, 1, ids + 3) == ST_OK);
+    CHECK(kv_pool_take(pool, 10, LAYER_FULL, 1, ids + 3) == ST_OK);
     CHECK(found(2) == 0 && found(3) == 3 && found(1) == 3);
-    CHECK(kv_pool_take(pool, 11, 2, ids + 4) == ST_OK);
+    CHECK(kv_pool_take(pool, 11, LAYER_FULL, 2, ids + 4) == ST_OK);
     CHECK(found(3) == 1 && found(1) == 3);
     kv_pool_free(pool, 9, ids, 3);
     kv_pool_free(pool, 10, ids + 3, 1);

@@ -42,6 +42,7 @@ static struct shape shape_draw(void)
     struct shape s = {.groups = {.count = 1 + draw(4)}, .block_tokens = 1 + draw(17)};
     s.groups.windowed = draw(1u << s.groups.count);
     s.groups.window_tokens = s.groups.windowed != 0 ? 1 + draw(100) : 0;
+    s.groups.latent = draw(2) == 0;
     s.chunk_tokens = 1 + draw(60);
     return s;
 }
@@ -73,7 +74,14 @@ static void machine_close(const struct shape *s, struct machine *m)
 
 static void spans_take(const struct shape *s, struct machine *m, uint32_t spans)
 {
-    kv_tables_take(&m->tables, &s->groups, m->pool, OWNER, m->spans, spans);
+    const uint32_t windowed = (uint32_t)__builtin_popcount(s->groups.windowed);
+    const uint32_t held = m->spans < m->tables.keep ? m->spans : m->tables.keep;
+    const uint32_t kept = spans < m->tables.keep ? spans : m->tables.keep;
+    CHECK(kv_tables_take(&m->tables, &s->groups, m->pool, OWNER, m->spans, spans) ==
+          windowed * (spans - m->spans - (kept - held)));
+    CHECK(kv_pool_kind_count(m->pool, LAYER_WINDOW) == windowed * kept);
+    CHECK(kv_pool_kind_count(m->pool, s->groups.latent ? LAYER_LATENT : LAYER_FULL) ==
+          (s->groups.count - windowed) * spans);
     kv_tables_mark(&m->tables, &s->groups, m->pool, OWNER, m->spans, spans, KV_LIVE);
     m->spans = spans;
     CHECK(kv_pool_count(m->pool, KV_LIVE) ==

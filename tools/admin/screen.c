@@ -102,5 +102,6 @@ void screen_write(const json_t *state, const char *name, const struct screen_sam
     fprintf(out, "\nphases of a request, mean of %.0f\n", since.phases[0].total);
     phases_write(&since, out);
     view_machines(state, true, out);
+    view_kv(state, out);
     view_links(state, out);
 }

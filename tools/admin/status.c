@@ -83,6 +83,7 @@ static void print(const json_t *root, const char *name, const struct status_opti
     view_machines(root, false, stdout);
     if (only_machines)
         return;
+    view_kv(root, stdout);
     view_links(root, stdout);
     view_requests(root, stdout);
 }

@@ -1,6 +1,7 @@
 /* admin_view: see the header. */
 #include "tools/admin/view.h"
 
+#include "common/layer_groups.h"
 #include "tools/report/table.h"
 
 #include <stdlib.h>
@@ -178,6 +179,49 @@ void view_machines(const json_t *state, bool bars, FILE *out)
                     (unsigned long long)view_whole(machine, "crashes"),
                     view_printable(view_text(machine, "latest_crash"), why, sizeof(why)));
     }
+}
+
+/* Returns the sum over all machines of a field of their KV of layers of this kind. */
+static uint64_t kind_sum(const json_t *state, const char *kind, const char *field)
+{
+    const json_t *machine;
+    size_t i;
+    uint64_t sum = 0;
+    json_array_foreach(json_object_get(state, "machines"), i, machine) sum +=
+        view_whole(json_object_get(json_object_get(machine, "kv_kinds"), kind), field);
+    return sum;
+}
+
+/* Writes a field's sum for each kind of layers that some machine has: "1.2 MiB full, 310 KiB window". */
+static void kinds_write(const json_t *state, const char *field, FILE *out)
+{
+    const json_t *machine;
+    size_t i;
+    const char *before = " ";
+    for (int kind = 0; kind < LAYER_KIND_COUNT; kind++) {
+        const char *name = layer_kind_name((enum layer_kind)kind);
+        bool known = false;
+        char text[16];
+        json_array_foreach(json_object_get(state, "machines"), i, machine) known |=
+            json_object_get(json_object_get(machine, "kv_kinds"), name) != NULL;
+        if (!known)
+            continue;
+        fprintf(out, "%s%s %s", before, bytes_write((double)kind_sum(state, name, field), text),
+                name);
+        before = ", ";
+    }
+}
+
+void view_kv(const json_t *state, FILE *out)
+{
+    const uint64_t freed = kind_sum(state, layer_kind_name(LAYER_WINDOW), "freed_blocks");
+    fputs("kv        held:", out);
+    kinds_write(state, "bytes", out);
+    fputs("; sent:", out);
+    kinds_write(state, "sent_bytes", out);
+    if (freed > 0)
+        fprintf(out, "; %llu blocks freed before windows", (unsigned long long)freed);
+    fputs("\n", out);
 }
 
 void view_links(const json_t *state, FILE *out)

@@ -23,6 +23,9 @@ void view_gateway(const json_t *state, const char *name, FILE *out);
 /* One line per machine, and one with the reason for each machine that does not serve. With `bars`,
  * the use of KV is a bar. */
 void view_machines(const json_t *state, bool bars, FILE *out);
+/* One line: the KV that all machines hold and have sent, by the kind of layers, and the blocks freed
+ * before windows. */
+void view_kv(const json_t *state, FILE *out);
 /* Links that are down, with the reason, and how many are up. */
 void view_links(const json_t *state, FILE *out);
 /* Requests by state. */

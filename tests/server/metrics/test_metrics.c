@@ -157,6 +157,14 @@ static double value_of(const struct page *page, const char *name, const char *la
     return 0;
 }
 
+static int samples_of(const struct page *page, const char *name)
+{
+    int count = 0;
+    for (int i = 0; i < page->sample_count; i++)
+        count += strcmp(page->samples[i].name, name) == 0;
+    return count;
+}
+
 static void histograms_check(const struct page *page)
 {
     for (int f = 0; f < page->family_count; f++) {
@@ -224,20 +232,25 @@ static void test_figures(struct metrics *m)
     metrics_machine_up_set(m, 0, true);
     metrics_machine_up_set(m, 1, true);
     metrics_link_set(m, 0, 1, true, "ucx \"put\" over\nposix\\");
-    struct message_stats prompt = {.prefix_query_tokens = 100,
-                                   .prefix_hit_tokens = 64,
-                                   .transfer_bytes = 1ull << 40,
-                                   .transfer_layers = 30,
-                                   .transfers_layerwise = 3,
-                                   .transfers_one_piece = 2,
-                                   .transfer_us = 4000000,
-                                   .transfer_exposed_us = 1000000};
+    struct message_stats prompt = {
+        .prefix_query_tokens = 100,
+        .prefix_hit_tokens = 64,
+        .kv_kinds = 1u << LAYER_FULL | 1u << LAYER_WINDOW,
+        .transfer_bytes = {[LAYER_FULL] = 1ull << 40, [LAYER_WINDOW] = 77},
+        .transfer_layers = 30,
+        .transfers_layerwise = 3,
+        .transfers_one_piece = 2,
+        .transfer_us = 4000000,
+        .transfer_exposed_us = 1000000};
     prompt.staged.way = TRANSPORT_WAY_STAGED;
     prompt.staged.out_bytes = 1000;
     prompt.staged.out_us = 2500000;
     prompt.staged.peer_bytes = 3000;
     prompt.staged.peer_us = 500000;
-    struct message_stats token = {.kv_blocks = {60, 10, 10, 10, 5, 5}, .resident_bytes = 12345};
+    struct message_stats token = {.kv_blocks = {60, 10, 10, 10, 5, 5},
+                                  .resident_bytes = 12345,
+                                  .kv_kinds = 1u << LAYER_LATENT,
+                                  .kv_bytes = {[LAYER_LATENT] = 4096}};
     metrics_stats_set(m, 0, &prompt);
     metrics_stats_set(m, 1, &token);
     const struct metrics_version versions[METRICS_VERSIONS] = {
@@ -266,7 +279,13 @@ static void test_figures(struct metrics *m)
     CHECK(fabs(value_of(&page, "vllm:kv_cache_usage_perc", "", "") - 0.35) < 1e-12);
     CHECK(value_of(&page, "cleave_kv_blocks", "machine=\"t0\",pool=\"token\",state=\"free\"", "") ==
           60);
-    CHECK(value_of(&page, "cleave_transfer_bytes_total", "p\\\"0\\\\", "") == 1099511627776.0);
+    CHECK(value_of(&page, "cleave_transfer_bytes_total", "pool=\"prompt\",kind=\"full\"", "") ==
+          1099511627776.0);
+    CHECK(value_of(&page, "cleave_transfer_bytes_total", "kind=\"window\"", "") == 77);
+    CHECK(value_of(&page, "cleave_kv_bytes", "machine=\"t0\",pool=\"token\",kind=\"latent\"", "") ==
+          4096);
+    CHECK(samples_of(&page, "cleave_kv_bytes") == 3);
+    CHECK(samples_of(&page, "cleave_transfer_bytes_total") == 3);
     CHECK(value_of(&page, "cleave_transfers_total", "path=\"one_piece\"", "") == 2);
     CHECK(value_of(&page, "cleave_kv_way", "p\\\"0", "") == 2);
     CHECK(value_of(&page, "cleave_kv_way", "t0", "") == 0);
@@ -375,7 +394,8 @@ static void test_restart(struct metrics *m)
         CHECK(strcmp(page.samples[i].name, "cleave_prompts_waiting") != 0 ||
               strstr(page.samples[i].labels, "p\\\"0") == NULL);
     struct message_stats fresh = {.transfer_layers = 5,
-                                  .transfer_bytes = 10,
+                                  .kv_kinds = 1u << LAYER_FULL | 1u << LAYER_WINDOW,
+                                  .transfer_bytes = {10, 7},
                                   .prefix_query_tokens = 30,
                                   .preemptions = 3,
                                   .prompts_waiting = 2};
@@ -385,6 +405,7 @@ static void test_restart(struct metrics *m)
     metrics_stats_set(m, 0, &fresh);
     render(m);
     CHECK(value_of(&page, "cleave_transfer_layers_total", "p\\\"0", "") == 35);
+    CHECK(value_of(&page, "cleave_transfer_bytes_total", "kind=\"window\"", "") == 84);
     CHECK(value_of(&page, "cleave_kv_staged_out_bytes_total", "p\\\"0", "") == 1007);
     CHECK(value_of(&page, "cleave_kv_ipc_bytes_total", "p\\\"0", "") == 3011);
     CHECK(value_of(&page, "cleave_prefix_cache_hits_tokens_total", "p\\\"0", "") == 64);
@@ -474,7 +495,7 @@ static char *page_with_all(struct fleet *fleet)
     struct metrics *m;
     size_t bytes;
     struct api_keys *keys = keys_make();
-    const struct message_stats stats = {0};
+    const struct message_stats stats = {.kv_kinds = 1u << LAYER_FULL};
     const struct message_about about = {
         .device = "cpu, 4 threads", .host = "node7", .build = "0.1.0"};
     const struct message_load load = {0};

@@ -332,7 +332,7 @@ static void batch_taken(const struct sched_batch *batch)
         p->state = PROMPT_RUNNING;
         if (!item->is_first_chunk || p->block_count == 0)
             continue;
-        CHECK(kv_pool_take(kv, item->slot + 1, p->block_count, p->blocks) == ST_OK);
+        CHECK(kv_pool_take(kv, item->slot + 1, LAYER_FULL, p->block_count, p->blocks) == ST_OK);
         prompt_holders++;
     }
 }
