@@ -2,8 +2,9 @@
 one machine, on a prompt and a token machine, in two stages each, and after the token machine was killed; on two ranks,
 one machine gives what two give. With latent attention, machines with other numbers of ranks get copies of the KV.
 
-Method: the tiny random models of tests/model/families, as folders and, with what GGUF can say, as GGUF files. The same requests, sampled with a seed, go to a cluster
-of each kind; ids and log-probabilities of all tokens are compared as the gateway writes them.
+Method: the tiny random models of tests/model/families, as folders and, with what GGUF can say, as GGUF files. The same
+requests, sampled with a seed, go to a cluster of each kind; ids and log-probabilities of all tokens are compared as the
+gateway writes them. A GGUF file must give the bits of the folder.
 
 usage: test_families.py few|all|NAME...      few: models with windows, experts, norms over all heads, latent attention; gpt-oss
 """
@@ -13,49 +14,12 @@ import signal
 import sys
 import tempfile
 
-from cluster import Cluster, Stream, wait_until
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "model", "families"))
-import tiny_folder  # noqa: E402
-import tiny_gguf  # noqa: E402
+from cluster import Cluster, wait_until
+from family_streams import PROMPTS, Tokens, answers, body_of, tiny_folder, tiny_gguf, with_tokenizer
 
 FEW = ["gemma3", "qwen3_moe", "gpt_oss-mxfp4", "olmo2", "deepseek3"]
 FEW_GGUF = ["qwen3_moe"]
 GGUF_UNLIKE = {"glm": "llama.cpp's converter writes another epsilon of the norms"}
-PROMPTS, ANSWER = [90, 41, 7], 24
-
-
-class Tokens(Stream):
-    """A stream that keeps ids and log-probabilities."""
-
-    def __init__(self, cluster, body):
-        self.tokens = []
-        super().__init__(cluster, body)
-
-    def run(self):
-        try:
-            for event in self.cluster.stream(self.path, self.body):
-                for choice in event["choices"]:
-                    said = choice.get("logprobs") or {}
-                    self.tokens += zip(choice.get("token_ids") or [], said.get("token_logprobs") or [],
-                                       [tuple(sorted(each.items())) for each in said.get("top_logprobs") or []])
-                self.events += 1
-        except Exception as error:  # The test judges every exception.
-            self.error = error
-
-
-def body_of(index):
-    prompt = [(index * 31 + k * 7919) % (tiny_folder.VOCABULARY - 3) + 3 for k in range(PROMPTS[index])]
-    return {"prompt": prompt, "max_tokens": ANSWER, "ignore_eos": True, "temperature": 0.9, "seed": index, "logprobs": 4,
-            "return_token_ids": True}
-
-
-def answers(streams):
-    for stream in streams:
-        stream.end()
-        assert stream.error is None, (stream.error, stream.cluster.logged())
-        assert len(stream.tokens) == ANSWER, (len(stream.tokens), stream.cluster.logged())
-    return [stream.tokens for stream in streams]
 
 
 def config_of(model, pools, machine=None, **kv):
@@ -100,18 +64,6 @@ def resumed(model):
         return got
 
 
-def with_tokenizer(reference):
-    """Gives the GGUF file the tokens of tiny_folder.tokenizer."""
-    tokens = sorted(tiny_folder.tokenizer()["model"]["vocab"].items(), key=lambda each: each[1])
-    kinds = [2, 3, 3] + [1] * (len(tokens) - 3)  # unknown, control, normal
-    keys = [["tokenizer.ggml.model", 8, "llama"], ["tokenizer.ggml.tokens", [9, 8], [token for token, _ in tokens]],
-            ["tokenizer.ggml.scores", [9, 6], [0.0] * len(tokens)], ["tokenizer.ggml.token_type", [9, 5], kinds]]
-    # Of GLM, llama.cpp's converter writes the hidden size as the length of the context.
-    keys += [[name, kind, reference["config"]["max_position_embeddings"] if name.endswith(".context_length") else value]
-             for name, kind, value in reference["gguf"]["keys"]]
-    return reference | {"gguf": reference["gguf"] | {"keys": keys}}
-
-
 def ways_of(model, latent):
     """Returns what one machine answers, and (way, answers, answers that they must equal) of each other way."""
     ranks = {"tensor_parallel": 2}
@@ -134,7 +86,8 @@ def check(name, folder, gguf):
         ways += [(f"GGUF, {what}", *both) for what, *both in more]
         ways += [("GGUF and folder", other, alone)] if name not in GGUF_UNLIKE else []
     different = [what for what, got, want in ways if got != want]
-    print(f"{name}: {', '.join(different) + ' differ' if different else 'equal'}: {', '.join(what for what, *_ in ways)}", flush=True)
+    said = ", ".join(different) + " differ" if different else "equal"
+    print(f"{name}: {said}: {', '.join(what for what, *_ in ways)}", flush=True)
     return not different
 
 

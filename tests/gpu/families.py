@@ -1,19 +1,26 @@
-"""Goal: models of every family work on GPUs: their logits are those of transformers. For latent attention and for low-rank
-adapters, the KV that a CPU has written continues on a GPU in a cluster, and the reverse.
+"""Goal: models of every family work on GPUs: their logits are those of transformers, and a request gets the same answer on
+one machine, on a prompt and a token machine, in two stages each, with two ranks each, and after the token machine was
+killed. For latent attention and for low-rank adapters, the KV that a CPU has written continues on a GPU in a cluster, and the reverse.
 
-Method: the tiny random models of tests/data/families, with heads of 64; clusters of one prompt and one token machine on each
-kind of device answer the same greedy requests. Tokens are equal up to ties.
+Method: the tiny random models of tests/data/families, with heads of 64, as folders and, with what GGUF can say, as GGUF
+files. Clusters of each kind, all machines on GPUs, answer the same requests, sampled with a seed: log-probabilities and tokens
+must be equal, or differ by DIFFERENT up to a position where two tokens were about equally likely. Clusters of one prompt and
+one token machine, one of them on a CPU, answer the same greedy requests.
 
-    families.py FAMILY [few | logits [NAME...]]
+    families.py FAMILY [few | logits [NAME...] | ways [NAME...]]
 
 FAMILY: the program of tests/model/families. few: some families, and the clusters in which one machine is on a GPU.
-logits: no clusters.
+logits: no family_streams. ways: only the clusters with all machines on GPUs.
 CLEAVE_BINARY is the program, CLEAVE_CUDA_PLUGIN the plugin.
 """
 
+import base64
 import concurrent.futures
 import math
 import os
+import signal
+import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -21,6 +28,7 @@ import tempfile
 TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path[:0] = [os.path.join(TESTS, "cluster"), os.path.join(TESTS, "model", "families")]
 
+import family_streams  # noqa: E402
 import test_adapters  # noqa: E402
 import tiny_folder  # noqa: E402
 import tiny_gguf  # noqa: E402
@@ -34,6 +42,11 @@ FEW_NAMES = ["deepseek3", "wide/gemma3", "wide/olmo2"]
 CPU, GPU = {"device": "cpu", "threads": 1}, {"device": "cuda:0", "fallback": False}
 MIXES = {"GPU to CPU": (GPU, CPU), "CPU to GPU": (CPU, GPU), "GPU to GPU": (GPU, GPU)}
 FEW = sys.argv[2:] == ["few"]
+# A model of each row of the table in docs/models.md; and the largest difference of a log-probability, in units of the
+# spread of the logits.
+WAYS = ["wide/llama", "wide/qwen3", "wide/qwen3_moe", "wide/gemma2", "wide/phi3", "wide/granite", "wide/olmo3", "wide/cohere2",
+        "wide/glm4", "wide/stablelm", "wide/smollm3", "deepseek3", "wide/gpt_oss"]
+DIFFERENT = 0.2
 # Small batches and little KV: the emulator changes the protection of all device memory around each kernel.
 CONFIG = {"pools": {"prompt": ["p0"], "token": ["t0"]}, "kv": {"memory": "4MiB", "block_tokens": 16, "dtype": "i16"},
           "scheduler": {"placement": "split", "adaptive_pools": False, "prompt_batch_tokens": 64, "prompt_fill_tokens": 64,
@@ -121,8 +134,70 @@ def check_clusters(what, config, asked, limit):
         assert sum(equal) >= len(equal), (found, want)
 
 
+def spread(reference):
+    """Returns the standard deviation of the logits of transformers."""
+    data = base64.b64decode(reference["logits"])
+    return statistics.pstdev(struct.unpack(f"<{len(data) // 4}f", data))
+
+
+def served(model, pools, machine, kill=False):
+    """Returns the answers to all requests at once. kill: the machine that decodes the first request is killed then."""
+    names = [name for pool in pools.values() for name in pool]
+    scheduler = {**CONFIG["scheduler"], "placement": "auto" if "mixed" in pools else "split"}
+    config = {**CONFIG, "model": model, "pools": pools, "scheduler": scheduler,
+              "machines": {name: {**GPU, **machine} for name in names}}
+    with Cluster(config) as cluster:
+        wait_until(lambda: up(cluster), "all machines are up", cluster=cluster)
+        streams = [family_streams.Tokens(cluster, family_streams.body_of(index)) for index in (1, 2)]
+        if kill:
+            wait_until(lambda: len(streams[0].tokens) >= 2, "the first request decodes", cluster=cluster)
+            name = max(("t0", "t1"), key=lambda each: cluster.metric("cleave_decodes_running", machine=each))
+            os.kill(cluster.children()[name], signal.SIGKILL)
+        got = family_streams.answers(streams)
+        assert not kill or cluster.metric("cleave_requests_resumed_total") >= 1, cluster.logged()
+        return got
+
+
+def difference(ours, theirs):
+    """Returns the largest difference of a log-probability up to a position where two tokens were about equally likely."""
+    most = 0
+    for mine, other in zip(ours, theirs):
+        if mine[0] != other[0]:
+            break
+        most = max(most, abs(mine[1] - other[1]))
+    return most
+
+
+def check_ways(name, place):
+    """Returns whether all ways give the answers of one machine."""
+    reference = read(name)
+    unit, good = spread(reference), True
+    for form in ("folder", "GGUF") if "gguf" in reference else ("folder",):
+        model = os.path.join(place, "ways-" + name.replace("/", "-") + ("" if form == "folder" else ".gguf"))
+        if form == "folder":
+            tiny_folder.write(reference, model)
+        else:
+            tiny_gguf.write(family_streams.with_tokenizer(reference), model)
+        split, ranks = {"prompt": ["p0"], "token": ["t0"]}, {"tensor_parallel": 2}
+        alone, ranked = served(model, {"mixed": ["m0"]}, {}), served(model, {"mixed": ["m0"]}, ranks)
+        found = {"split": (served(model, split, {}), alone), "2 stages": (served(model, split, {"stages": 2}), alone),
+                 "2 ranks": (served(model, split, ranks), ranked), "2 ranks beside one": (ranked, alone),
+                 "resumed": (served(model, {"prompt": ["p0"], "token": ["t0", "t1"]}, {}, kill=True), alone)}
+        said = []
+        for way, (got, want) in found.items():
+            most = max(difference(*each) for each in zip(got, want)) / unit
+            said.append(f"{way} {'equal' if got == want else f'{most:.1e}'}")
+            good = good and most < DIFFERENT
+        print(f"{name}, {form}: {', '.join(said)}", flush=True)
+    return good
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="cleave-gpu-families-") as place:
+        if not FEW and sys.argv[2:3] != ["logits"]:
+            failed = [name for name in sys.argv[3:] or WAYS if not check_ways(name, place)]
+            if failed or sys.argv[2:3] == ["ways"]:
+                sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
         chosen = FEW_NAMES if FEW else sys.argv[3:] or names()
         failed = [name for name in chosen if not check_logits(sys.argv[1], name, os.path.join(place, name))]
         if failed or sys.argv[2:3] == ["logits"]:
