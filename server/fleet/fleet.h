@@ -124,10 +124,10 @@ struct fleet_machine {
     /* Its running answers, by the time of the next copy of their KV (checkpoint_due.h). */
     struct gateway_request *copy_first;
     struct gateway_request *copy_last;
-    uint32_t copies_sent; /* Such copies, and copies of kept KV, that it sends now. */
-    uint32_t crashes;             /* Crashes of its local process (gateway_machine_crashed). */
-    char crash_reason[160];       /* Text of the latest crash; empty = none. */
-    char link_reason[320]; /* Latest link that failed, and why; empty once a link comes up. */
+    uint32_t copies_sent;   /* Such copies, and copies of kept KV, that it sends now. */
+    uint32_t crashes;       /* Crashes of its local process (gateway_machine_crashed). */
+    char crash_reason[160]; /* Text of the latest crash; empty = none. */
+    char link_reason[320];  /* Latest link that failed, and why; empty once a link comes up. */
 };
 
 struct fleet {

@@ -444,8 +444,7 @@ static void pull_begin(struct gateway *g, struct gateway_request *r)
 static void pulls_begin(struct gateway *g)
 {
     struct gateway_request *next;
-    for (struct gateway_request *r =
-             requests_in_state(g->requests, GATEWAY_REQUEST_PULLING)->first;
+    for (struct gateway_request *r = requests_in_state(g->requests, GATEWAY_REQUEST_PULLING)->first;
          r != NULL; r = next) {
         next = r->list_next;
         if (r->checkpoint.pending == 0)
@@ -459,8 +458,7 @@ static void pulls_begin(struct gateway *g)
 void gateway_copies_machine_down(struct gateway *g, const struct fleet_machine *m)
 {
     struct gateway_request *next;
-    for (struct gateway_request *r =
-             requests_in_state(g->requests, GATEWAY_REQUEST_PULLING)->first;
+    for (struct gateway_request *r = requests_in_state(g->requests, GATEWAY_REQUEST_PULLING)->first;
          r != NULL; r = next) {
         next = r->list_next;
         if (r->pull_source != m)

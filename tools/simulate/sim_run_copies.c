@@ -93,11 +93,11 @@ static void pull_end(struct run *r, uint32_t slot)
     run_request_send(r, slot);
 }
 
-/* Lets the next copy of the answer wait. */
+/* Lets the next copy of the answer wait. Does nothing for a pull. */
 static void copy_pause(const struct run *r, struct run_copy *copy)
 {
     const int64_t until_us = run_now_us(r) + SCHED_CHECKPOINT_PAUSE_US;
-    if (copy->due_us < until_us)
+    if (!copy->pull && copy->due_us < until_us)
         copy->due_us = until_us;
 }
 
@@ -253,10 +253,9 @@ static bool copy_is_due(const struct run *r, const struct run_request *q)
     return q->state == RUN_DECODING && copy->state == RUN_COPY_NONE &&
            run_now_us(r) >= copy->due_us && !has_replicas(r, q->token_machine) &&
            (!has_windows(r) || tokens_complete(r, q) >= q->prompt) &&
-           sched_checkpoint_is_useful(tokens_complete(r, q),
-                                      machine_is_known(r, copy) ? copy->resumed : 0,
-                                      q->arrival.output_tokens - q->answer_tokens,
-                                      block_tokens_of(r));
+           sched_checkpoint_is_useful(
+               tokens_complete(r, q), machine_is_known(r, copy) ? copy->resumed : 0,
+               q->arrival.output_tokens - q->answer_tokens, block_tokens_of(r));
 }
 
 static bool machine_choose(struct run *r, uint32_t slot)
