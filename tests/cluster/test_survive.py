@@ -10,7 +10,8 @@ computed; again: the machine that computes the prompt dies; pull: as prompt, whi
 answers, so that another prompt machine gets the KV from it; checkpoint: the token machine dies in the middle of answers
 whose KV is copied to another machine (kv/checkpoint) block by block; interval: as checkpoint, with copies at intervals
 (kv/checkpoint_ms); second: the second machine dies while it is asked for room for a copy; stages, ranks: as checkpoint,
-on machines with stage processes, of which one is killed; windows: as checkpoint and stages, with a model whose layers have attention windows.
+on machines with stage processes, of which one is killed; windows: as checkpoint and stages, with a model whose layers
+have attention windows.
 """
 
 import json

@@ -1,8 +1,8 @@
 /* Goal: what the death of a machine costs in a simulation is what it costs in a cluster: without a
  * prefix cache the whole context is computed again; with it only what no machine has kept; with
- * checkpoints at most two blocks, and with copies at intervals the tokens of an interval. Method: one request on machines whose times are known, killed at a
- * given time; the pause and the tokens are calculated by hand. The last cases compare the pause with
- * the formula of docs/simulator.md. */
+ * checkpoints at most two blocks, and the tokens of kv/checkpoint_ms. Method: one request on machines
+ * whose times are known, killed at a given time; the pause and the tokens are calculated by hand. The
+ * last cases compare the pause with the formula of docs/simulator.md. */
 #include "tools/simulate/sim_kills.h"
 #include "tools/simulate/sim_machine.h"
 #include "tools/simulate/sim_run.h"
