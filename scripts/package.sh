@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# package.sh [--cuda] [--try] [--image]: builds the Debian packages in build/package, and checks them.
+# package.sh [--cuda] [--try] [--hosts] [--image]: builds the Debian packages in build/package, and checks them.
 #   --cuda   also the package cleave-cuda (needs nvcc)
 #   --try    installs the package in a fresh minimal Debian, serves a stream with the unit's command, and removes it
 #            (as root, with debootstrap)
+#   --hosts  installs it on two fresh minimal Debians under systemd with the commands of docs/install.md, serves a stream
+#            over both, and tries the units (as root, with debootstrap and systemd-nspawn)
 #   --image  makes build/package/cleave-image.tar: the root file system of a container that has the package (also as
 #            root, with debootstrap)
 # The source is a copy of the tracked files, so the build leaves nothing in the tree.
@@ -10,11 +12,12 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
 
-cuda='' try='' image=''
+cuda='' try='' hosts='' image=''
 for argument in "$@"; do
     case $argument in
         --cuda) cuda=1 ;;
         --try) try=1 ;;
+        --hosts) hosts=1 ;;
         --image) image=1 ;;
         *) fail "package: unknown option $argument" ;;
     esac
@@ -60,6 +63,7 @@ if command -v lintian >/dev/null; then
     lintian --allow-root --fail-on error "${packages[@]}"
 fi
 [[ -z $try ]] || python3 scripts/try-package.py "$out"/cleave_*.deb
+[[ -z $hosts ]] || python3 scripts/try-hosts.py "$out"/cleave_*.deb
 [[ -z $image ]] || python3 scripts/try-package.py --image "$out/cleave-image.tar" "$out"/cleave_*.deb
 for package in "${packages[@]}"; do
     say "built ${package#"$PWD/"} ($(du -h "$package" | cut -f1))"
