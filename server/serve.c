@@ -402,6 +402,18 @@ static int sooner(int a_ms, int b_ms)
     return a_ms < b_ms ? a_ms : b_ms;
 }
 
+/* Waits for an event. Returns when the event loop should have gone on: the time before which it
+ * slept as it wanted to. What comes after that is a delay, such as of a host that stood still. */
+static int64_t loop_sleep(struct serve *s, int timeout_ms)
+{
+    struct epoll_event events[5];
+    int64_t until_us = serve_now_us() + (int64_t)timeout_ms * 1000;
+    if (epoll_wait(s->epoll_fd, events, 5, timeout_ms) < 0 && errno != EINTR)
+        log_error("epoll: %s", strerror(errno));
+    int64_t now_us = serve_now_us();
+    return timeout_ms >= 0 && until_us < now_us ? until_us : now_us;
+}
+
 static void loop(struct serve *s)
 {
     int64_t begun_us = serve_now_us();
@@ -417,6 +429,8 @@ static void loop(struct serve *s)
         serve_machines_turn(s);
         timeout_ms = sooner(timeout_ms, serve_dump_turn(s));
         timeout_ms = sooner(timeout_ms, serve_update_turn(s));
+        timeout_ms = sooner(timeout_ms,
+                            metrics_problems_turn(s->metrics, serve_now_us(), (int64_t)time(NULL)));
         timeout_ms = sooner(timeout_ms, notify_turn(&s->notify, serve_now_us()));
         if (serve_stop_turn(s, &timeout_ms))
             return;
@@ -424,10 +438,7 @@ static void loop(struct serve *s)
             timeout_ms = 0;
         s->work_pending = false;
         metrics_iteration_add(s->metrics, serve_now_us() - begun_us);
-        struct epoll_event events[5];
-        if (epoll_wait(s->epoll_fd, events, 5, timeout_ms) < 0 && errno != EINTR)
-            log_error("epoll: %s", strerror(errno));
-        begun_us = serve_now_us();
+        begun_us = loop_sleep(s, timeout_ms);
     }
 }
 

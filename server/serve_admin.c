@@ -197,7 +197,9 @@ static void state(void *self, struct text *answer)
               s->tls ? "true" : "false");
     gateway_state_write(s->gateway, answer);
     keys_add(s, answer);
-    text_adds(answer, "}");
+    text_adds(answer, ",\"problems\":[");
+    metrics_problems_write(s->metrics, serve_now_us(), answer);
+    text_adds(answer, "]}");
 }
 
 /* The config has paths of files with secrets, but no secrets. */

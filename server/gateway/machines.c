@@ -131,7 +131,7 @@ static void on_down(void *self, struct fleet_machine *m, bool silent)
     gateway_schedule(g, m->version, &event);
     g->dead_machine = NULL;
     requests_machine_down(g->requests, m);
-    gateway_copies_machine_down(g, m);
+    gateway_pull_machine_down(g, m);
     gateway_machine_others_gone(g, m);
     if (fleet_machine_draining(m))
         log_info("drained machine %s is down: %s", m->config.name, m->connection.down_reason);
@@ -169,8 +169,10 @@ static void on_link(struct gateway *g, struct fleet_machine *m, const struct mes
     if (to == NULL || to == m || to->version != m->version) /* it has changed its version since */
         return;
     bool was_up = machine_bits_has(&m->links, to->index);
-    if (!was_up && !link->up)
+    if (!was_up && !link->up) {
         link_failure_log(m, to, link->text);
+        metrics_link_set(g->options.metrics, m->index, to->index, false, "");
+    }
     if (was_up == link->up)
         return;
     machine_bits_set(&m->links, to->index, link->up);

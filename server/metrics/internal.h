@@ -1,7 +1,7 @@
 /* metrics_internal: the structs and functions that metrics.c (input), render.c (the page), and
- * versions.c, kv.c, stages.c, others.c, slo.c and process.c (parts of the page) share. Only these files
- * include it; callers use metrics.h. Everything runs on the gateway's event loop thread. Only
- * process.c measures something: its own process, for each page. */
+ * versions.c, kv.c, stages.c, others.c, slo.c and process.c (parts of the page), and problems.c
+ * share. Only these files include it; callers use metrics.h. Everything runs on the gateway's event
+ * loop thread. Only process.c measures something: its own process, for each page. */
 #ifndef SERVER_METRICS_INTERNAL_H
 #define SERVER_METRICS_INTERNAL_H
 
@@ -35,7 +35,10 @@ struct metrics_machine {
 /* Values of `links`. METRICS_LINK_UP + i = up, over the transport paths[i]. */
 enum { METRICS_LINK_UNKNOWN, METRICS_LINK_DOWN, METRICS_LINK_UP };
 
+struct metrics_problems; /* See problems.c. */
+
 struct metrics {
+    struct metrics_problems *problems;
     const struct fleet *fleet;
     const struct api_keys *keys;
     char model_name[64];
@@ -47,7 +50,10 @@ struct metrics {
     struct histogram answer_sizes;
     bool has_events;
     bool has_etcd;
+    bool reloaded;                   /* METRICS_RELOAD_GOOD was set. */
     struct histogram iterations;     /* Times of the event loop's iterations, in seconds. */
+    uint64_t stalls;                 /* Iterations of more than a second. */
+    int64_t stall_us;                /* The latest of these. */
     double slo_s[METRICS_SLO_COUNT]; /* The limits of the config; 0 = not set. */
     uint64_t slo_answers[METRICS_SLO_COUNT + 1][2]; /* [slo][met]; the last row: both limits. */
     uint64_t refused[METRICS_REFUSAL_COUNT];
@@ -103,7 +109,17 @@ struct metrics_row {
 #define METRICS_ROW(bits, offset, kind, group, factor, family, help)                               \
     {bits, offset, factor, METRICS_GROUP_##group, COUNTER_TYPE_##kind, family, help},
 
+/* ---- problems.c ---- */
+
+enum status metrics_problems_open(struct metrics *m);
+void metrics_problems_close(struct metrics *m);
+/* Forgets the problems of a machine that was removed. */
+void metrics_problems_forget(struct metrics *m, uint32_t machine);
+
 /* ---- render.c ---- */
+
+/* Returns the value of the label `reason`. */
+const char *metrics_refusal_name(enum metrics_refusal why);
 
 /* Returns the row's value in the struct `values`, in the family's unit. */
 double metrics_row_value(const struct metrics_row *row, const void *values);
@@ -131,11 +147,15 @@ void metrics_slo_render(struct text *out, const struct metrics *m);
 
 /* process.c */
 void metrics_process_render(struct text *out, const struct metrics *m);
+/* Returns the gateway's open files as a part of the most that it may have; 0 = not known. */
+double metrics_process_files(void);
 
 /* versions.c */
 void metrics_versions_render(struct text *out, const struct metrics *m);
 
 /* kv.c */
+/* Returns the share of the token machines' KV blocks that are in use (1 = all). */
+double metrics_kv_usage(const struct metrics *m);
 void metrics_kv_render(struct text *out, const struct metrics *m);
 
 /* stages.c */

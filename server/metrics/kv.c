@@ -10,7 +10,7 @@ static_assert(sizeof(states) / sizeof(states[0]) ==
                   sizeof(((struct message_stats *)0)->kv_blocks) / sizeof(uint32_t),
               "a name per state");
 
-static double kv_usage(const struct metrics *m)
+double metrics_kv_usage(const struct metrics *m)
 {
     uint64_t total = 0;
     uint64_t used = 0;
@@ -45,10 +45,10 @@ void metrics_kv_render(struct text *out, const struct metrics *m)
 {
     metrics_family(out, "vllm:kv_cache_usage_perc", "gauge",
                    "Share of the token machines' KV blocks in use (1 = all).");
-    metrics_vllm_sample(out, m, "vllm:kv_cache_usage_perc", kv_usage(m));
+    metrics_vllm_sample(out, m, "vllm:kv_cache_usage_perc", metrics_kv_usage(m));
     metrics_family(out, "vllm:gpu_cache_usage_perc", "gauge",
                    "Older name of vllm:kv_cache_usage_perc.");
-    metrics_vllm_sample(out, m, "vllm:gpu_cache_usage_perc", kv_usage(m));
+    metrics_vllm_sample(out, m, "vllm:gpu_cache_usage_perc", metrics_kv_usage(m));
     metrics_family(out, "cleave_kv_blocks", "gauge", "KV blocks of a machine, by state.");
     for (uint32_t i = 0; i < m->fleet->count; i++) {
         for (int state = 0; m->machines[i].gauges_known && state < 6; state++) {

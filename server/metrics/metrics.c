@@ -22,14 +22,20 @@ enum status metrics_open(const struct fleet *fleet, const char *model_name,
     histogram_init(&m->iterations, METRICS_TIME_FIRST_S, METRICS_TIME_FACTOR, METRICS_TIME_BUCKETS);
     histogram_init(&m->prompt_sizes, 1, 2, SIZE_BUCKETS);
     histogram_init(&m->answer_sizes, 1, 2, SIZE_BUCKETS);
+    if (metrics_problems_open(m) != ST_OK) {
+        free(m);
+        return ST_NO_MEMORY;
+    }
     *out = m;
     return ST_OK;
 }
 
 void metrics_close(struct metrics *m)
 {
-    if (m != NULL)
-        metrics_stages_close(m);
+    if (m == NULL)
+        return;
+    metrics_stages_close(m);
+    metrics_problems_close(m);
     free(m);
 }
 
@@ -56,10 +62,15 @@ void metrics_request_refused(struct metrics *m, enum metrics_refusal why)
 void metrics_iteration_add(struct metrics *m, int64_t us)
 {
     histogram_add(&m->iterations, us > 0 ? (double)us * 1e-6 : 0);
+    if (us <= 1000000)
+        return;
+    m->stalls++;
+    m->stall_us = us;
 }
 
 void metrics_reload_set(struct metrics *m, bool good, int64_t now_s)
 {
+    m->reloaded = true;
     m->values[METRICS_RELOAD_GOOD] = good;
     if (good)
         m->values[METRICS_RELOAD_TIME] = (uint64_t)now_s;
@@ -165,6 +176,7 @@ void metrics_machine_forget(struct metrics *m, uint32_t machine)
 {
     struct message_stats counters = metrics_counters(m, machine);
     message_stats_add(&m->removed_counters, &counters);
+    metrics_problems_forget(m, machine);
     free(m->machines[machine].loads);
     memset(&m->machines[machine], 0, sizeof(m->machines[machine]));
     for (uint32_t other = 0; other < LIMIT_MACHINES; other++) {

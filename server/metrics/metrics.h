@@ -13,6 +13,7 @@
 
 #include "common/counters.h"
 #include "common/status.h"
+#include "common/text.h"
 #include "server/fleet/fleet.h"
 #include "transport/message.h"
 
@@ -42,6 +43,12 @@ void metrics_http_done(struct metrics *m, unsigned code);
 char *metrics_render(const struct metrics *m, size_t *bytes_out);
 
 /* ---- called by the gateway and server/serve*.c ---- */
+
+/* Looks for problems, once a second (problems.h). Returns the milliseconds until the next call. */
+int metrics_problems_turn(struct metrics *m, int64_t now_us, int64_t unix_s);
+/* Appends the problems there are as JSON objects with commas between them, the worst ones first:
+ * name (of the alarm), severity, where, what, since_s, what_to_do, page. */
+void metrics_problems_write(const struct metrics *m, int64_t now_us, struct text *out);
 
 /* The intervals of a request. QUEUE, RESERVE, PROMPT, EXPOSED and FIRST_DECODE do not overlap: TTFT
  * = QUEUE + RESERVE + PROMPT + the network time between them; EXPOSED and FIRST_DECODE are between

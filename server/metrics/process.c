@@ -31,6 +31,12 @@ static double files_most(void)
     return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? (double)limit.rlim_cur : -1;
 }
 
+double metrics_process_files(void)
+{
+    double open = files_open(), most = files_most();
+    return open > 0 && most > 0 ? open / most : 0;
+}
+
 static double processor_s(void)
 {
     struct timespec used;

@@ -222,15 +222,21 @@ static void group_render(struct text *out, const struct metrics *m, enum metrics
 
 /* ---- requests ---- */
 
-static void refusals_render(struct text *out, const struct metrics *m)
+const char *metrics_refusal_name(enum metrics_refusal why)
 {
     static const char *const reasons[METRICS_REFUSAL_COUNT] = {"queue_full", "too_many_open",
                                                                "too_late", "too_long", "too_large"};
+    return reasons[why];
+}
+
+static void refusals_render(struct text *out, const struct metrics *m)
+{
     metrics_family(out, "cleave_requests_refused_total", "counter",
                    "Refused requests. too_late, too_long: for slo/ttft_ms; too_large: for the KV "
                    "memory of any machine.");
     for (int reason = 0; reason < METRICS_REFUSAL_COUNT; reason++) {
-        text_addf(out, "cleave_requests_refused_total{reason=\"%s\"}", reasons[reason]);
+        text_addf(out, "cleave_requests_refused_total{reason=\"%s\"}",
+                  metrics_refusal_name((enum metrics_refusal)reason));
         metrics_value_add(out, (double)m->refused[reason]);
     }
 }

@@ -80,6 +80,28 @@ def check_rows(alarms):
         assert runbook == f"docs/operation.md#at-three-oclock, {name}", runbook
 
 
+def cell_plain(text):
+    """A cell of a table as the list of problems has it: without code, links and their targets."""
+    return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text).replace("`", "").strip()
+
+
+def check_problems():
+    """The problems that a gateway finds itself are the alarms, except that it is gone, with the severity of the alarm and
+    what the table of docs/operation.md says is to do."""
+    table = read("docs/operation.md").split("\n## At three o'clock\n", 1)[1]
+    rows = [(set(re.findall(r"`(Cleave\w+)`", first)), cell_plain(last))
+            for first, last in re.findall(r"(?m)^\| ([^|]*) \|[^|]*\| (.*) \|$", table)]
+    severities = dict(re.findall(r"- alert: (\w+)\n(?:.*\n)+?.*severity: (\w+)", read("deploy/prometheus/cleave-alarms.yaml")))
+    text = re.sub(r'" *\\\n *"', "", read("server/metrics/problems.h"))
+    found = re.findall(r'X\(\w+, \w+, (\w+), \d+, (Cleave\w+),[\s\\]*"([^"]*)"\)', text)
+    text = read("tools/admin/status.c")
+    found.append(("critical", "CleaveGatewayDown", re.search(r'"what_to_do", "([^"]*)"', text).group(1)))
+    assert "CleaveGatewayDown" in text and {name for _, name, _ in found} == set(severities), (found, severities)
+    for severity, name, to_do in found:
+        assert severities[name] == severity, (name, severity)
+        assert [to_do] == [last for names, last in rows if name in names], (name, to_do)
+
+
 def dashboard_expressions(path):
     """Yields the expressions of a dashboard, with its variables replaced."""
     with open(path, encoding="utf-8") as file:
@@ -302,6 +324,7 @@ for alarm, (text, _) in alarms.items():
 fired = {alarm for fault in FAULTS for alarm, _ in fault[3]}
 assert fired == set(alarms), f"no fault for {set(alarms) - fired}, no alarm {fired - set(alarms)}"
 check_rows(alarms)
+check_problems()
 dashboards = check_dashboards()
 assert len(dashboards) >= 5, dashboards
 if shutil.which("promtool"):

@@ -240,6 +240,29 @@ void view_links(const json_t *state, FILE *out)
                 view_printable(view_text(link, "why"), why, sizeof(why)));
 }
 
+void view_problems(const json_t *state, FILE *out)
+{
+    const json_t *problems = json_object_get(state, "problems"), *problem;
+    char text[500], where[64], duration[24];
+    size_t i;
+    fprintf(out, json_array_size(problems) > 0 ? "problems  %zu\n" : "problems  none\n",
+            json_array_size(problems));
+    json_array_foreach(problems, i, problem)
+    {
+        const json_t *since_s = json_object_get(problem, "since_s"); /* Missing = not known. */
+        duration_write(json_number_value(since_s), duration);
+        fprintf(out, "  %s: ", view_printable(view_text(problem, "severity"), text, sizeof(text)));
+        fprintf(out, "%s, ", view_printable(view_text(problem, "name"), text, sizeof(text)));
+        fprintf(out, "%s%s%s: ",
+                view_printable(view_text(problem, "where"), where, sizeof(where)),
+                since_s != NULL ? ", for " : "", since_s != NULL ? duration : "");
+        fprintf(out, "%s\n", view_printable(view_text(problem, "what"), text, sizeof(text)));
+        fprintf(out, "    to do: %s",
+                view_printable(view_text(problem, "what_to_do"), text, sizeof(text)));
+        fprintf(out, " (%s)\n", view_printable(view_text(problem, "page"), text, sizeof(text)));
+    }
+}
+
 void view_requests(const json_t *state, FILE *out)
 {
     const char *name;

@@ -28,6 +28,8 @@ void view_machines(const json_t *state, bool bars, FILE *out);
 void view_kv(const json_t *state, FILE *out);
 /* Links that are down, with the reason, and how many are up. */
 void view_links(const json_t *state, FILE *out);
+/* What an operator should know: one problem per two lines, the worst ones first. */
+void view_problems(const json_t *state, FILE *out);
 /* Requests by state. */
 void view_requests(const json_t *state, FILE *out);
 

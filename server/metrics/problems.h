@@ -1,0 +1,57 @@
+/* metrics_problems: the kinds of problems that an operator should know about: the alarms of
+ * deploy/prometheus/cleave-alarms.yaml that a gateway can see itself, under the same names.
+ * problems.c decides from the figures of /metrics which of them there are now, once a second, so
+ * that `cleave status` and the page of GET / show one list without a Prometheus. A problem is in the
+ * list as soon as its condition holds; an alarm waits longer. CleaveGatewayDown is not here: only
+ * somebody else can see that. Only problems.c and tests include this header. */
+#ifndef SERVER_METRICS_PROBLEMS_H
+#define SERVER_METRICS_PROBLEMS_H
+
+/* X(NAME, scope, severity, hold_s, alarm, what_to_do). scope: GATEWAY = one problem for the whole
+ * gateway, MACHINE = one for each machine. hold_s: seconds for which the condition must hold, for
+ * conditions that hold for a moment under ordinary load. what_to_do: the last column of the table
+ * "At three o'clock" of docs/operation.md. tests/deploy/alarms_test.py compares this table with the
+ * alarms and with that page. */
+#define METRICS_PROBLEMS(X)                                                                        \
+    X(NOT_READY, GATEWAY, critical, 0, CleaveNotReady,                                             \
+      "start or mend the machines that are missing")                                               \
+    X(MACHINE_DOWN, MACHINE, critical, 0, CleaveMachineDown,                                       \
+      "act on the reason, see the rows below")                                                     \
+    X(MACHINE_RESTARTS, MACHINE, critical, 0, CleaveMachineRestarts, "read its log")               \
+    X(MACHINE_MISMATCH, MACHINE, warning, 0, CleaveMachineMismatch, "give both the same file")     \
+    X(MEMBER_MISMATCH, GATEWAY, warning, 0, CleaveMachineMismatch, "give both the same file")      \
+    X(MACHINE_ON_CPU, MACHINE, warning, 0, CleaveMachineOnCpu,                                     \
+      "nvidia-smi, the kernel's log, cleave doctor on that host")                                  \
+    X(MACHINE_CRASHES, MACHINE, warning, 0, CleaveMachineCrashes,                                  \
+      "nvidia-smi, the kernel's log, cleave doctor on that host")                                  \
+    X(LINK_DOWN, MACHINE, warning, 5, CleaveLinkDown,                                              \
+      "read the prompt machine's log; the machine's port must be reachable")                       \
+    X(LINK_SLOW, MACHINE, warning, 0, CleaveLinkSlow,                                              \
+      "label path of cleave_link_up; cleave doctor measures paths")                                \
+    X(TRANSFERS_FAIL, MACHINE, warning, 0, CleaveTransfersFail, "read the prompt machine's log")   \
+    X(KV_FULL, GATEWAY, warning, 5, CleaveKvFull,                                                  \
+      "more kv_memory or machines, or a larger scheduler/growth_reserve_percent")                  \
+    X(PREEMPTIONS, MACHINE, warning, 0, CleavePreemptions,                                         \
+      "more kv_memory or machines, or a larger scheduler/growth_reserve_percent")                  \
+    X(KV_QUARANTINED, MACHINE, warning, 5, CleaveKvQuarantined,                                    \
+      "continue or kill the process that the log names")                                           \
+    X(SLO_MISSED, GATEWAY, warning, 0, CleaveSloMissed, "more machines")                           \
+    X(REQUESTS_REFUSED, GATEWAY, warning, 0, CleaveRequestsRefused, "more machines")               \
+    X(REQUESTS_RESUMED, GATEWAY, warning, 0, CleaveRequestsResumed,                                \
+      "find 'machine X is down' in the log")                                                       \
+    X(REQUESTS_BLAMED, GATEWAY, warning, 0, CleaveRequestsBlamed, "find its id in the log")        \
+    X(HOT_TENANT, GATEWAY, warning, 5, CleaveHotTenant, "change its limits or weight")             \
+    X(LOOP_STALLED, GATEWAY, warning, 0, CleaveEventLoopStalled,                                   \
+      "look at the host's memory and disks")                                                       \
+    X(FILES_SHORT, GATEWAY, warning, 0, CleaveFilesShort, "set a higher LimitNOFILE")              \
+    X(LOG_LOSES_LINES, GATEWAY, warning, 0, CleaveLogLosesLines,                                   \
+      "free the disk; the event log cannot be replayed whole then")                                \
+    X(RELOAD_FAILED, GATEWAY, warning, 0, CleaveReloadFailed, "cleave check, then reload")         \
+    X(CERTIFICATE_EXPIRES, GATEWAY, warning, 0, CleaveCertificateExpires, "renew, then reload")    \
+    X(ETCD_LOST, GATEWAY, warning, 0, CleaveEtcdLost, "check etcd and cluster/etcd_endpoints")
+
+#define METRICS_PROBLEM_ENUM(name, ...) METRICS_PROBLEM_##name,
+enum metrics_problem { METRICS_PROBLEMS(METRICS_PROBLEM_ENUM) METRICS_PROBLEM_COUNT };
+#undef METRICS_PROBLEM_ENUM
+
+#endif
