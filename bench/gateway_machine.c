@@ -40,7 +40,7 @@ uint32_t gateway_machine_token(uint32_t first, uint32_t index)
 
 static void message_send(struct gateway_machine_fake *m, const struct message *message)
 {
-    if (message_encode(message, &m->buffer) == ST_OK)
+    if (message_encode(message, TRANSPORT_PROTOCOL_VERSION, &m->buffer) == ST_OK)
         transport_send(m->transport, m->gateway, m->buffer.data, m->buffer.bytes);
 }
 

@@ -20,8 +20,9 @@
 #ifndef COMMON_COUNTERS_H
 #define COMMON_COUNTERS_H
 
-/* The state of a machine: struct message_stats. To a machine's counters, /metrics adds what earlier
- * processes of the machine counted. X(bits, name, kind, group, factor, family, help) */
+/* The state of a machine: struct message_stats. New lines are added at the end of this list, because
+ * older versions know the fields before them (transport/protocol.h). To a machine's counters,
+ * /metrics adds what earlier processes of the machine counted. X(bits, name, kind, group, factor, family, help) */
 #define MACHINE_COUNTERS(X)                                                                        \
     X(32, prompts_waiting, STATE, LOAD, 1, "cleave_prompts_waiting",                               \
       "Prompts that wait for a batch.")                                                            \
@@ -190,14 +191,6 @@
     X(generated_tokens, COUNTER, "cleave_key_generated_tokens_total",                              \
       "Tokens generated for an API key.")                                                          \
     X(in_flight, GAUGE, "cleave_key_requests_in_flight", "Running answers of an API key.")
-
-/* COUNTERS_SENT = number of lines whose values travel in messages. It is a part of
- * TRANSPORT_PROTOCOL_VERSION. */
-#define COUNTER_ONE(...) +1
-enum {
-    COUNTERS_SENT =
-        MACHINE_COUNTERS(COUNTER_ONE) COPY_COUNTERS(COUNTER_ONE) PROCESS_COUNTERS(COUNTER_ONE)
-};
 
 /* Field declarations for the lists with the column `bits`. COUNTER_FIELD_32 declares the lines of
  * 32 bits, COUNTER_FIELD_64 the lines of 64 bits. A struct with lines of 32 bits declares these

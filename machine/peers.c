@@ -349,7 +349,7 @@ static void send_bytes(struct machine *m, struct transport_peer *peer, const voi
 void machine_send(void *self, struct transport_peer *peer, const struct message *message)
 {
     struct machine *m = self;
-    enum status status = message_encode(message, &m->send_buffer);
+    enum status status = message_encode(message, transport_peer_version(peer), &m->send_buffer);
     if (status == ST_OK)
         send_bytes(m, peer, m->send_buffer.data, m->send_buffer.bytes);
     else

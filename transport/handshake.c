@@ -1,6 +1,7 @@
 /* handshake: see the header. */
 #include "transport/handshake.h"
 
+#include "common/formats.h"
 #include "transport/transport_internal.h"
 
 #include <assert.h>
@@ -12,7 +13,9 @@ struct wire_hello { /* Followed by the worker address, the packed key and the ha
     uint32_t magic;
     uint32_t version;
     char name[LIMIT_NAME_BYTES];
+    uint32_t version_lowest; /* Versions before TRANSPORT_PROTOCOL_RANGES had the role here. */
     /* The fields before this one are the same in every version. */
+    uint32_t fixed_bytes; /* Size of this struct in the sender's version. */
     uint32_t role;
     uint32_t memory; /* enum fabric_memory. */
     char kv_dtype[8];
@@ -31,11 +34,27 @@ struct wire_hello { /* Followed by the worker address, the packed key and the ha
     uint32_t rkey_bytes;
     uint8_t host[FABRIC_HOST_BYTES];
     uint64_t handle_bytes;
+    struct handshake_formats formats;
+    uint32_t padding;
 };
-static_assert(sizeof(struct wire_hello) == 184, "wire size");
-static_assert(offsetof(struct wire_hello, role) == 40,
+static_assert(sizeof(struct wire_hello) == 208, "wire size");
+static_assert(offsetof(struct wire_hello, version_lowest) == 40 &&
+                  offsetof(struct wire_hello, fixed_bytes) == 44,
               "the first fields are the same in every version");
+/* The fixed part in the lowest version that this program speaks: fields after it may be missing. */
+#define FIXED_BYTES_MIN 208
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "wire structs are little-endian memory");
+
+void handshake_init(struct handshake *out, uint32_t version)
+{
+    *out = (struct handshake){
+        .version_lowest = TRANSPORT_PROTOCOL_LOWEST,
+        .version = version,
+        .formats = {.kv = FORMAT_KV,
+                    .prefix_hash = FORMAT_PREFIX_HASH,
+                    .model_hash = FORMAT_MODEL_HASH},
+    };
+}
 
 size_t handshake_encode(const struct handshake *handshake, uint8_t *out, size_t capacity)
 {
@@ -44,6 +63,9 @@ size_t handshake_encode(const struct handshake *handshake, uint8_t *out, size_t 
     struct wire_hello hello = {
         .magic = HANDSHAKE_MAGIC,
         .version = handshake->version,
+        .version_lowest = handshake->version_lowest,
+        .fixed_bytes = sizeof(hello),
+        .formats = handshake->formats,
         .role = identity->role,
         .memory = address->memory,
         .metadata_hash = identity->metadata_hash,
@@ -107,21 +129,32 @@ enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake
 {
     struct wire_hello hello = {0};
     struct handshake handshake = {0};
-    const size_t front = offsetof(struct wire_hello, role);
     memcpy(&hello, data, bytes < sizeof(hello) ? bytes : sizeof(hello));
-    if (bytes < front || hello.magic != HANDSHAKE_MAGIC)
+    if (bytes < offsetof(struct wire_hello, version_lowest) || hello.magic != HANDSHAKE_MAGIC)
         return error_set(error, ST_INVALID, "not a peer of this kind (it sent no hand-shake)");
     if (!handshake_name_copy(hello.name, handshake.identity.name))
         return error_set(error, ST_INVALID, "hand-shake: name has no end within %u bytes",
                          LIMIT_NAME_BYTES);
-    handshake.version = hello.version;
-    if (hello.version != TRANSPORT_PROTOCOL_VERSION) {
+    handshake.version = handshake.version_lowest = hello.version;
+    if (hello.version >= TRANSPORT_PROTOCOL_RANGES)
+        handshake.version_lowest = hello.version_lowest;
+    if (handshake.version_lowest > hello.version)
+        return error_set(error, ST_INVALID, "hand-shake: protocol versions %u to %u",
+                         handshake.version_lowest, hello.version);
+    if (handshake.version_lowest > TRANSPORT_PROTOCOL_VERSION ||
+        hello.version < TRANSPORT_PROTOCOL_LOWEST) {
         *out = handshake;
         return ST_OK;
     }
-    if (bytes < sizeof(hello))
-        return error_set(error, ST_INVALID, "hand-shake: %zu bytes: want at least %zu", bytes,
-                         sizeof(hello));
+    if (bytes < FIXED_BYTES_MIN)
+        return error_set(error, ST_INVALID, "hand-shake: %zu bytes: want at least %d", bytes,
+                         FIXED_BYTES_MIN);
+    const size_t fixed = hello.fixed_bytes;
+    if (fixed < FIXED_BYTES_MIN || fixed > bytes)
+        return error_set(error, ST_INVALID, "hand-shake: fixed_bytes = %zu: want %d to %zu", fixed,
+                         FIXED_BYTES_MIN, bytes);
+    if (fixed < sizeof(hello)) /* What was copied behind the fixed part is not a field. */
+        memset((uint8_t *)&hello + fixed, 0, sizeof(hello) - fixed);
     if (hello.role != TRANSPORT_GATEWAY && hello.role != TRANSPORT_MACHINE)
         return error_set(error, ST_INVALID, "hand-shake: role = %u: want 1 or 2", hello.role);
     if (hello.handle_bytes > DEVICE_HANDLE_BYTES_MAX ||
@@ -129,9 +162,9 @@ enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake
         return error_set(error, ST_INVALID,
                          "hand-shake: a handle of %llu bytes: want a device's handle of at most %d",
                          (unsigned long long)hello.handle_bytes, DEVICE_HANDLE_BYTES_MAX);
-    uint64_t want =
-        (uint64_t)sizeof(hello) + hello.worker_bytes + hello.rkey_bytes + hello.handle_bytes;
-    if (want != bytes)
+    uint64_t want = (uint64_t)fixed + hello.worker_bytes + hello.rkey_bytes + hello.handle_bytes;
+    /* A later version may send more. */
+    if (want > bytes || (want < bytes && hello.version <= TRANSPORT_PROTOCOL_VERSION))
         return error_set(error, ST_INVALID, "hand-shake: %zu bytes: want %llu", bytes,
                          (unsigned long long)want);
     if (!word_good(hello.kv_dtype, sizeof(hello.kv_dtype)))
@@ -158,26 +191,64 @@ enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake
     handshake.region.block_count = hello.block_count;
     handshake.region.layer_stride_bytes = hello.layer_stride_bytes;
     handshake.token = hello.token;
-    handshake.address.worker = data + sizeof(hello);
+    handshake.formats = hello.formats;
+    handshake.address.worker = data + fixed;
     handshake.address.worker_bytes = hello.worker_bytes;
-    handshake.address.rkey = data + sizeof(hello) + hello.worker_bytes;
+    handshake.address.rkey = data + fixed + hello.worker_bytes;
     handshake.address.rkey_bytes = hello.rkey_bytes;
     handshake.address.region = hello.region_address;
     handshake.address.memory = hello.memory;
     handshake.address.region_bytes = hello.region_bytes;
     memcpy(handshake.address.host, hello.host, sizeof(hello.host));
-    handshake.address.handle = data + bytes - hello.handle_bytes;
+    handshake.address.handle = data + fixed + hello.worker_bytes + hello.rkey_bytes;
     handshake.address.handle_bytes = hello.handle_bytes;
     *out = handshake;
+    return ST_OK;
+}
+
+uint32_t handshake_version(const struct handshake *first, const struct handshake *second)
+{
+    const struct handshake *older = first->version < second->version ? first : second;
+    const struct handshake *newer = older == first ? second : first;
+    return older->version >= newer->version_lowest ? older->version : 0;
+}
+
+static enum status formats_check(const struct handshake *first, const struct handshake *second,
+                                 struct error *error)
+{
+    const bool machines =
+        first->identity.role == TRANSPORT_MACHINE && second->identity.role == TRANSPORT_MACHINE;
+    const struct {
+        const char *name;
+        uint32_t first, second;
+        bool compared;
+    } formats[] = {
+        {"model hashes", first->formats.model_hash, second->formats.model_hash, true},
+        {"prefix hashes", first->formats.prefix_hash, second->formats.prefix_hash, true},
+        {"KV", first->formats.kv, second->formats.kv, machines},
+    };
+    for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++)
+        if (formats[i].compared && formats[i].first != formats[i].second)
+            return error_set(
+                error, ST_MISMATCH,
+                "%s and %s do not match: the format of %s is %u and %u: their releases "
+                "cannot work together",
+                first->identity.name, second->identity.name, formats[i].name, formats[i].first,
+                formats[i].second);
     return ST_OK;
 }
 
 enum status handshake_check(const struct handshake *first, const struct handshake *second,
                             struct error *error)
 {
-    if (first->version != second->version)
-        return error_set(
-            error, ST_MISMATCH, "%s and %s do not match: protocol version is %u and %u",
-            first->identity.name, second->identity.name, first->version, second->version);
+    if (handshake_version(first, second) == 0)
+        return error_set(error, ST_MISMATCH,
+                         "%s and %s do not match: they speak protocol versions %u to %u and %u to "
+                         "%u: their releases cannot work together",
+                         first->identity.name, second->identity.name, first->version_lowest,
+                         first->version, second->version_lowest, second->version);
+    enum status status = formats_check(first, second, error);
+    if (status != ST_OK)
+        return status;
     return transport_identity_check(&first->identity, &second->identity, error);
 }

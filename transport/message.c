@@ -283,7 +283,19 @@ static const struct message_rule token_rules[] = {
 static const struct message_layout token_layout = {.bytes = offsetof(struct message_token, top_ids),
                                                    RULES(token_rules)};
 
-static const struct message_rule tokens_rules[] = {PADDING(message_tokens, padding)};
+/* The size of a token in the lowest version of the protocol, in front of its top_ids. */
+#define TOKEN_BYTES_MIN 40u
+#define TOKEN_BYTES_MAX 1024u
+static const struct message_rule tokens_rules[] = {
+    RANGE(message_tokens, token_bytes, TOKEN_BYTES_MIN, TOKEN_BYTES_MAX)};
+
+/* Copies the fields of a token up to top_ids; those that are not among the first `bytes` are 0. */
+static void token_copy(struct message_token *to, const void *from, uint32_t bytes)
+{
+    const size_t known = bytes < token_layout.bytes ? bytes : token_layout.bytes;
+    memcpy(to, from, known);
+    memset((uint8_t *)to + known, 0, token_layout.bytes - known);
+}
 
 static enum status logprobs_check(const struct message_reader *reader, const float *logprobs,
                                   uint32_t count)
@@ -300,12 +312,19 @@ static enum status logprobs_check(const struct message_reader *reader, const flo
 static enum status tokens_read(struct message_reader *reader, void *message)
 {
     struct message_tokens *tokens = message;
+    const uint32_t aligned = tokens->token_bytes & ~7u; /* Fields are read in place. */
+    if (tokens->token_bytes != aligned)
+        return message_range_check(reader, "token_bytes", tokens->token_bytes, aligned, aligned);
     tokens->cursor = reader->next;
     for (uint32_t i = 0; i < tokens->count; i++) {
-        const struct message_token *token = message_take(reader, token_layout.bytes, "token");
-        if (token == NULL || message_rules_check(reader, &token_layout, token) != ST_OK)
+        struct message_token token;
+        const void *from = message_take(reader, tokens->token_bytes, "token");
+        if (from == NULL)
             return ST_INVALID;
-        const uint32_t count = token->top_count;
+        token_copy(&token, from, tokens->token_bytes);
+        if (message_rules_check(reader, &token_layout, &token) != ST_OK)
+            return ST_INVALID;
+        const uint32_t count = token.top_count;
         const float *top = message_take(reader, 8 * count, "top_ids and top_logprobs");
         if (top == NULL || logprobs_check(reader, top + count, count) != ST_OK)
             return ST_INVALID;
@@ -318,8 +337,8 @@ bool message_tokens_next(struct message_tokens *tokens, struct message_token *ou
 {
     if (tokens->cursor == tokens->end)
         return false;
-    memcpy(out, tokens->cursor, token_layout.bytes);
-    const uint8_t *top = tokens->cursor + token_layout.bytes;
+    token_copy(out, tokens->cursor, tokens->token_bytes);
+    const uint8_t *top = tokens->cursor + tokens->token_bytes;
     const size_t bytes = out->top_count * sizeof(uint32_t);
     memcpy(out->top_ids, top, bytes);
     memcpy(out->top_logprobs, top + bytes, bytes);
@@ -348,14 +367,16 @@ enum status message_tokens_add(struct message_buffer *buffer, const struct messa
     uint8_t *to = message_buffer_add(buffer, add);
     if (to == NULL)
         return ST_NO_MEMORY;
-    uint32_t *fields = (uint32_t *)buffer->data; /* Kind, bytes; count, padding. */
+    struct wire_header *header = (struct wire_header *)buffer->data;
+    uint32_t *fields = (uint32_t *)(header + 1); /* Of struct message_tokens. */
     if (before == 0) {
         to += front;
-        fields[0] = MESSAGE_TOKENS;
-        fields[2] = fields[3] = 0;
+        *header = (struct wire_header){.kind = MESSAGE_TOKENS, .struct_bytes = 8};
+        fields[0] = 0;
+        fields[1] = token_layout.bytes;
     }
-    fields[1] = (uint32_t)buffer->bytes;
-    fields[2]++;
+    header->bytes = (uint32_t)buffer->bytes;
+    fields[0]++;
     memcpy(to, token, token_layout.bytes);
     memcpy(to + token_layout.bytes, token->top_ids, bytes);
     memcpy(to + token_layout.bytes + bytes, token->top_logprobs, bytes);
@@ -410,14 +431,15 @@ const char *message_kind_name(enum message_kind kind)
     return layout != NULL ? layout->name : "unknown";
 }
 
-enum status message_encode(const struct message *message, struct message_buffer *buffer)
+enum status message_encode(const struct message *message, uint32_t version,
+                           struct message_buffer *buffer)
 {
     const struct message_layout *layout = message_layout_of_kind(message->kind);
     if (layout == NULL || message->kind == MESSAGE_TOKENS)
         return ST_INVALID;
     const void *fields = &message->reserve; /* All structs of the union begin at this address. */
     enum status status = message_check(layout, fields);
-    return status != ST_OK ? status : message_write(layout, message->kind, fields, buffer);
+    return status != ST_OK ? status : message_write(layout, message->kind, version, fields, buffer);
 }
 
 enum status message_decode(const uint8_t *data, size_t bytes, struct message *out,

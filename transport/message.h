@@ -2,11 +2,12 @@
  * encoding. The bytes of a message are a header, then the struct of its kind as it is in memory up
  * to its first pointer (little-endian, without hidden padding), then its arrays. The tables in
  * message.c hold the range of every field; one encoder and one decoder work from them
- * (message_layout.h). The decoder checks every length and range before it reads, and is fuzzed. *
+ * (message_layout.h). The decoder checks every length and range before it reads, and is fuzzed.
  * Machines and gateways encode and decode messages. It does no I/O (transport.h) and keeps no
  * state: any thread may call it.
  *
- * Any change of a struct of this header needs a new TRANSPORT_PROTOCOL_VERSION.
+ * Any change of a struct of this header needs a new TRANSPORT_PROTOCOL_VERSION (protocol.h). New
+ * fields are added at the end of a message, where 0 means what the message meant without the field.
  *
  *   gateway → machine   RESERVE, PREFILL, CANCEL, PEER, ROLE, SHUTDOWN, PROBE
  *   machine → gateway   RESERVED, TOKENS, EMBEDDING, PREFILLED, PREEMPTED, FAILED, ABOUT, STATS,
@@ -29,6 +30,7 @@
 #include "common/pool.h"
 #include "common/sampling.h"
 #include "common/status.h"
+#include "transport/protocol.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -224,7 +226,9 @@ struct message_prefill {
 
 struct message_tokens {
     uint32_t count;
-    uint32_t padding;
+    /* Bytes of a token in front of its top_ids. A peer of another version may send more or fewer
+     * fields of struct message_token; missing fields are 0. */
+    uint32_t token_bytes;
     /* Encoded tokens from `cursor` to `end`, read by message_tokens_next. */
     const uint8_t *cursor;
     const uint8_t *end;
@@ -328,8 +332,8 @@ struct message_stats {
      * of their layers. Of KV that several ranks hold, one copy counts. */
     uint64_t kv_bytes[LAYER_KIND_COUNT];
     uint64_t transfer_bytes[LAYER_KIND_COUNT]; /* Counters. */
-    MACHINE_COUNTERS(COUNTER_FIELD_64)
     struct message_staged staged;
+    MACHINE_COUNTERS(COUNTER_FIELD_64)
 };
 
 /* Add the counters, not the gauges, of `from` to `to`. */
@@ -505,10 +509,12 @@ struct message_buffer {
 /* Frees the buffer's memory. */
 void message_buffer_done(struct message_buffer *buffer);
 
-/* Replaces the buffer's content with any kind of message except MESSAGE_TOKENS. Returns ST_INVALID
- * if a field is out of range, ST_TOO_LARGE if the message would exceed LIMIT_MESSAGE_BYTES,
+/* Replaces the buffer's content with any kind of message except MESSAGE_TOKENS, as `version` of the
+ * protocol has it (transport_peer_version of the receiver): fields that this version does not have
+ * are left out. Returns ST_INVALID if a field is out of range, ST_TOO_LARGE if the message would exceed LIMIT_MESSAGE_BYTES,
  * ST_NO_MEMORY if the buffer cannot grow. */
-enum status message_encode(const struct message *message, struct message_buffer *buffer);
+enum status message_encode(const struct message *message, uint32_t version,
+                           struct message_buffer *buffer);
 
 /* Begin a MESSAGE_TOKENS, and add one token. message_tokens_add returns ST_TOO_LARGE if the message
  * is full: send the message and begin another one. ST_INVALID = a field is out of range;
@@ -517,7 +523,8 @@ void message_tokens_begin(struct message_buffer *buffer);
 enum status message_tokens_add(struct message_buffer *buffer, const struct message_token *token);
 
 /* Decodes data[0..bytes). Requires that `data` is aligned to 8 bytes, which transports guarantee.
- * Arrays of `out` point into `data`. Returns ST_INVALID with a text that names kind, field and
+ * Fields that the sender's version does not have become 0; fields and arrays that only the sender's
+ * version has are ignored. Arrays of `out` point into `data`. Returns ST_INVALID with a text that names kind, field and
  * value; the content of `out` is then undefined. */
 enum status message_decode(const uint8_t *data, size_t bytes, struct message *out,
                            struct error *error);

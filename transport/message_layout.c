@@ -229,51 +229,114 @@ static void clean_struct(const struct message_layout *layout, uint8_t *to)
     }
 }
 
-enum status message_write(const struct message_layout *layout, uint32_t kind, const void *message,
-                          struct message_buffer *buffer)
+/* Rounds a position in a message up to where an array may begin. */
+static size_t array_begin(size_t position)
 {
-    size_t bytes = sizeof(struct wire_header) + layout->bytes;
-    for (uint32_t i = 0; i < layout->array_count; i++)
-        bytes += (size_t)array_count(&layout->arrays[i], message) * layout->arrays[i].element_bytes;
+    return (position + 7) & ~(size_t)7;
+}
+
+static size_t array_bytes(const struct message_array *array, const void *message)
+{
+    return (size_t)array_count(array, message) * array->element_bytes;
+}
+
+size_t message_bytes_in(const struct message_layout *layout, uint32_t version,
+                        uint32_t *array_count_out)
+{
+    for (uint32_t i = 0; i < layout->growth_count; i++)
+        if (version < layout->growth[i].version) {
+            *array_count_out = layout->growth[i].array_count;
+            return layout->growth[i].bytes;
+        }
+    *array_count_out = layout->array_count;
+    return layout->bytes;
+}
+
+enum status message_write(const struct message_layout *layout, uint32_t kind, uint32_t version,
+                          const void *message, struct message_buffer *buffer)
+{
+    uint32_t arrays;
+    const size_t struct_bytes = message_bytes_in(layout, version, &arrays);
+    size_t bytes = sizeof(struct wire_header) + struct_bytes;
+    for (uint32_t i = 0; i < arrays; i++)
+        if (array_count(&layout->arrays[i], message) > 0)
+            bytes = array_begin(bytes) + array_bytes(&layout->arrays[i], message);
     if (bytes > LIMIT_MESSAGE_BYTES)
         return ST_TOO_LARGE;
     buffer->bytes = 0;
-    uint8_t *to = message_buffer_add(buffer, bytes);
+    /* The whole struct is cleaned, so there must be room for it. */
+    const size_t room = sizeof(struct wire_header) + layout->bytes;
+    uint8_t *to = message_buffer_add(buffer, bytes > room ? bytes : room);
     if (to == NULL)
         return ST_NO_MEMORY;
-    const struct wire_header header = {.kind = kind, .bytes = (uint32_t)bytes};
+    buffer->bytes = bytes;
+    const struct wire_header header = {
+        .kind = (uint16_t)kind, .struct_bytes = (uint16_t)struct_bytes, .bytes = (uint32_t)bytes};
     memcpy(to, &header, sizeof(header));
-    to += sizeof(header);
-    memcpy(to, message, layout->bytes);
-    clean_struct(layout, to);
-    to += layout->bytes;
-    for (uint32_t i = 0; i < layout->array_count; i++) {
+    memcpy(to + sizeof(header), message, layout->bytes);
+    clean_struct(layout, to + sizeof(header));
+    size_t at = sizeof(header) + struct_bytes;
+    for (uint32_t i = 0; i < arrays; i++) {
         const struct message_array *array = &layout->arrays[i];
-        size_t size = (size_t)array_count(array, message) * array->element_bytes;
-        if (size > 0)
-            memcpy(to, array_elements(array, message), size);
-        to += size;
+        const size_t size = array_bytes(array, message);
+        if (size == 0)
+            continue;
+        memset(to + at, 0, array_begin(at) - at);
+        at = array_begin(at);
+        memcpy(to + at, array_elements(array, message), size);
+        at += size;
     }
     return ST_OK;
 }
 
 /* ---- decoding ---- */
 
-/* Reads the message after its header. */
-static enum status read_body(struct message_reader *reader, const struct message_layout *layout,
-                             uint8_t *message)
+/* Takes the elements of an array, in front of which there may be padding. The message begins at a
+ * multiple of 8 bytes. */
+static const void *take_array(struct message_reader *reader, const struct message_array *array,
+                              const void *message)
 {
-    const void *from = message_take(reader, layout->bytes, "fields");
+    const uintptr_t position = (uintptr_t)reader->next;
+    if (array_count(array, message) == 0)
+        return reader->next;
+    if (message_take(reader, array_begin(position) - position, array->field) == NULL)
+        return NULL;
+    return message_take(reader, array_bytes(array, message), array->field);
+}
+
+/* Reads the struct of the message, of which the sender's version has `bytes` bytes. */
+static enum status read_struct(struct message_reader *reader, const struct message_layout *layout,
+                               size_t bytes, uint8_t *message)
+{
+    uint32_t arrays;
+    const size_t least = message_bytes_in(layout, TRANSPORT_PROTOCOL_LOWEST, &arrays);
+    if (bytes < least)
+        return error_set(reader->error, ST_INVALID,
+                         "%s message: fields: want at least %zu bytes, the message says %zu",
+                         reader->message, least, bytes);
+    if (bytes % 8 != 0) /* What follows is read in place. */
+        return error_set(reader->error, ST_INVALID,
+                         "%s message: fields: want a multiple of 8 bytes, the message says %zu",
+                         reader->message, bytes);
+    const void *from = message_take(reader, bytes, "fields");
     if (from == NULL)
         return ST_INVALID;
-    memcpy(message, from, layout->bytes);
-    enum status status = message_rules_check(reader, layout, message);
+    const size_t known = bytes < layout->bytes ? bytes : layout->bytes;
+    memcpy(message, from, known);
+    memset(message + known, 0, layout->bytes - known);
+    return message_rules_check(reader, layout, message);
+}
+
+/* Reads the message after its header. */
+static enum status read_body(struct message_reader *reader, const struct message_layout *layout,
+                             size_t struct_bytes, uint8_t *message)
+{
+    enum status status = read_struct(reader, layout, struct_bytes, message);
     if (status != ST_OK)
         return status;
     for (uint32_t i = 0; i < layout->array_count; i++) {
         const struct message_array *array = &layout->arrays[i];
-        const void *elements = message_take(
-            reader, (size_t)array_count(array, message) * array->element_bytes, array->field);
+        const void *elements = take_array(reader, array, message);
         if (elements == NULL)
             return ST_INVALID;
         memcpy(message + array->pointer, &elements, sizeof(elements));
@@ -302,8 +365,9 @@ enum status message_read(const struct message_layout *(*layout_of)(uint32_t kind
     if (header->bytes != bytes)
         return error_set(error, ST_INVALID, "%s message: bytes = %u: %zu have arrived",
                          layout->name, header->bytes, bytes);
-    enum status status = read_body(&reader, layout, message);
-    if (status == ST_OK && reader.next != reader.end)
+    enum status status = read_body(&reader, layout, header->struct_bytes, message);
+    /* Only a later version, which has more fields, may have more arrays. */
+    if (status == ST_OK && reader.next != reader.end && header->struct_bytes <= layout->bytes)
         status = error_set(error, ST_INVALID, "%s message: %zu bytes follow its end", layout->name,
                            (size_t)(reader.end - reader.next));
     return status;

@@ -4,8 +4,14 @@
  * these two files and tests call the functions; other files use message.h and stage_message.h.
  *
  * The bytes of a message are a struct wire_header, the struct of its kind up to the first pointer,
- * then its arrays in the order of the table. Arrays with 64-bit members come first and are
- * therefore aligned, so that a decoded message can point into the received bytes.
+ * then its arrays in the order of the table. Each array begins at a multiple of 8 bytes, so that a
+ * decoded message can point into the received bytes.
+ *
+ * Versions of the protocol (protocol.h): a later version may have more fields at the end of the
+ * struct, and more arrays after the others. The sender leaves out what the receiver's version does
+ * not have (struct message_growth). The decoder sets missing fields to 0, before it checks the
+ * rules, and ignores further ones; it refuses a message that is shorter than in the lowest version
+ * of this program. Nested structs and elements of arrays are the same in all these versions.
  *
  * A table has a rule for each field for which some values are invalid: numbers with a range, bools,
  * texts, padding, nested structs with rules. A field without a rule is sent and received as it is.
@@ -18,7 +24,8 @@
 #include "transport/message.h"
 
 struct wire_header {
-    uint32_t kind;
+    uint16_t kind;
+    uint16_t struct_bytes; /* Size of the struct that follows, in the sender's version. */
     /* Size of the whole message with this header. A message of another size is refused. */
     uint32_t bytes;
 };
@@ -70,14 +77,24 @@ struct message_reader {
     struct error *error;
 };
 
+/* What a message was before a version: only the first `bytes` bytes of its struct, and only the
+ * first `array_count` arrays. */
+struct message_growth {
+    uint16_t version;
+    uint16_t bytes;
+    uint8_t array_count;
+};
+
 /* Describes a kind of message, or a struct that messages contain. */
 struct message_layout {
     const char *name; /* Name of the kind of message; NULL for a struct that messages contain. */
     uint16_t bytes;   /* Size of the struct up to its first pointer. */
     uint8_t rule_count;
     uint8_t array_count;
+    uint8_t growth_count;
     const struct message_rule *rules;
     const struct message_array *arrays;
+    const struct message_growth *growth; /* In ascending order of the versions. */
     /* Checks relations between fields, after all rules. NULL = none. */
     enum status (*check)(const struct message_reader *reader, const void *message);
     /* Reads the bytes that follow the arrays. NULL = no bytes follow. */
@@ -116,6 +133,11 @@ struct message_layout {
 #define LENGTH(table)      (sizeof(table) / sizeof((table)[0]))
 #define RULES(table)       .rules = (table), .rule_count = LENGTH(table)
 #define ARRAYS(table)      .arrays = (table), .array_count = LENGTH(table)
+#define GROWTH(table)      .growth = (table), .growth_count = LENGTH(table)
+
+/* Initialiser of a message_growth: `version` has added the fields from `first` on, and the arrays
+ * after the first `arrays`. */
+#define SINCE(version, type, first, arrays) {(version), offsetof(struct type, first), (arrays)}
 
 /* Layouts of structs that messages of message.h and of stage_message.h contain. */
 extern const struct message_layout layout_of_message_stage;
@@ -146,10 +168,16 @@ enum status message_rules_check(struct message_reader *reader, const struct mess
  * without an error text. */
 enum status message_check(const struct message_layout *layout, const void *message);
 
-/* Replaces the buffer's content with a message. Does not check the content. Returns ST_TOO_LARGE if
- * the message has more than LIMIT_MESSAGE_BYTES, ST_NO_MEMORY. */
-enum status message_write(const struct message_layout *layout, uint32_t kind, const void *message,
-                          struct message_buffer *buffer);
+/* Returns the size of the struct in a version of the protocol, and in *array_count_out the number of
+ * its arrays. */
+size_t message_bytes_in(const struct message_layout *layout, uint32_t version,
+                        uint32_t *array_count_out);
+
+/* Replaces the buffer's content with a message, as a version of the protocol has it. Does not check
+ * the content. Returns ST_TOO_LARGE if the message has more than LIMIT_MESSAGE_BYTES,
+ * ST_NO_MEMORY. */
+enum status message_write(const struct message_layout *layout, uint32_t kind, uint32_t version,
+                          const void *message, struct message_buffer *buffer);
 
 /* Reads and checks a message of any kind for which `layout_of` returns a layout. Requires that
  * `data` is aligned to 8 bytes. `message` receives the struct of the kind; its arrays point into

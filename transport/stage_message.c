@@ -275,7 +275,8 @@ enum status stage_message_encode(const struct stage_message *message, struct mes
 {
     const struct message_layout *layout = stage_message_layout_of_kind(message->kind);
     return layout == NULL ? ST_INVALID
-                          : message_write(layout, message->kind, &message->open, buffer);
+                          : message_write(layout, message->kind, TRANSPORT_PROTOCOL_VERSION,
+                                          &message->open, buffer);
 }
 
 enum status stage_message_decode(const uint8_t *data, size_t bytes, struct stage_message *out,

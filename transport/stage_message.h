@@ -18,6 +18,10 @@
  * whose activations go to no other process sends DONE: rank 0 of the last stage with the results,
  * the others without.
  *
+ * All processes of a machine speak the same version of the protocol: the head refuses a stage of
+ * another version. So a change of these structs raises TRANSPORT_PROTOCOL_VERSION, but not
+ * TRANSPORT_PROTOCOL_LOWEST.
+ *
  * machine/executor/ encodes and decodes, in the head (pipeline*.c) and in stage processes
  * (stage*.c). This part does no I/O and keeps no state: any thread may call it. */
 #ifndef TRANSPORT_STAGE_MESSAGE_H

@@ -128,6 +128,16 @@ const struct transport_region_info *transport_peer_region(const struct transport
     return &peer->region;
 }
 
+uint32_t transport_peer_version(const struct transport_peer *peer)
+{
+    return peer->version;
+}
+
+bool transport_peer_versions_equal(const struct transport_peer *peer)
+{
+    return peer->versions_equal;
+}
+
 const char *transport_peer_path(const struct transport_peer *peer)
 {
     return peer->path;

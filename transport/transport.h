@@ -15,21 +15,16 @@
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
 
-#include "common/counters.h"
 #include "common/device_memory.h"
 #include "common/digest.h"
 #include "common/limits.h"
 #include "common/secret_keys.h"
 #include "common/status.h"
+#include "transport/protocol.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* Raise the first number when a struct of a message changes. A new counter raises the version by
- * itself, because COUNTERS_SENT is the number of counters that messages contain. The second number,
- * 38, never changes. */
-#define TRANSPORT_PROTOCOL_VERSION (24 + COUNTERS_SENT - 38)
 
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
 
@@ -43,10 +38,11 @@ enum transport_rope_list {
 };
 
 /* What a process sends about itself in the hand-shake. Identities are compared before any message
- * is delivered. Between two machines, the protocol version and all fields from metadata_hash to
- * rope_list must be equal; between a gateway and a machine, only the protocol version and
- * metadata_hash. A mismatch ends the connection on both sides with ST_MISMATCH and a text that
- * names the field and both values. */
+ * is delivered. Between two machines, all fields from metadata_hash to rope_list must be equal;
+ * between a gateway and a machine, only metadata_hash. Both must speak a common version of the
+ * protocol (protocol.h), and what they compute must have the same formats (common/formats.h). A
+ * mismatch ends the connection on both sides with ST_MISMATCH and a text that names the field and
+ * both values. */
 struct transport_identity {
     char name[LIMIT_NAME_BYTES];
     enum transport_role role;
@@ -112,6 +108,9 @@ struct transport_options {
     struct transport_identity identity;
     struct transport_events events;
     void *self; /* First argument of the events. */
+    /* Highest version of the protocol to speak; 0 = TRANSPORT_PROTOCOL_VERSION, or what the
+     * environment variable CLEAVE_PROTOCOL says, by which tests run a process as an older one. */
+    uint32_t protocol_version;
     /* Size of the memory that peers may write; 0 = no region and no UCX (a gateway). */
     uint64_t region_bytes;
     /* Device whose memory the region is, used until transport_close; NULL = host memory. A copy
@@ -242,6 +241,11 @@ enum status transport_keys_set(struct transport *t, const struct secret_keys *ke
 /* Return the identity and the region of a peer; zero for a peer that is not up yet. */
 const struct transport_identity *transport_peer_identity(const struct transport_peer *peer);
 const struct transport_region_info *transport_peer_region(const struct transport_peer *peer);
+/* Returns the version of the protocol that the connection uses: the highest one that both sides
+ * speak; 0 for a peer that is not up yet. */
+uint32_t transport_peer_version(const struct transport_peer *peer);
+/* Returns true if the highest versions of both sides are equal. */
+bool transport_peer_versions_equal(const struct transport_peer *peer);
 /* Returns how writes travel, for logs and /metrics: "ucx put over posix", "ucx am over tcp", "cuda
  * ipc", "loopback". */
 const char *transport_peer_path(const struct transport_peer *peer);

@@ -18,6 +18,8 @@ struct transport {
 struct transport_peer {
     struct transport_identity identity; /* Zero until the hand-shake. */
     struct transport_region_info region;
+    uint32_t version;    /* See transport_peer_version. */
+    bool versions_equal; /* See transport_peer_versions_equal. */
     char address[LIMIT_ADDRESS_BYTES];
     char path[64];  /* See transport_peer_path. */
     char note[160]; /* See transport_peer_note. */

@@ -72,6 +72,20 @@ static void descriptors_close(struct ucx *ucx)
             close(fds[i]);
 }
 
+/* Sets the highest version of the protocol to speak. */
+static enum status protocol_version_set(struct transport_options *options, struct error *error)
+{
+    const char *text = getenv("CLEAVE_PROTOCOL");
+    unsigned long version = options->protocol_version;
+    if (version == 0)
+        version = text != NULL ? strtoul(text, NULL, 10) : TRANSPORT_PROTOCOL_VERSION;
+    options->protocol_version = (uint32_t)version;
+    if (version >= TRANSPORT_PROTOCOL_LOWEST && version <= TRANSPORT_PROTOCOL_VERSION)
+        return ST_OK;
+    return error_set(error, ST_INVALID, "CLEAVE_PROTOCOL=%lu: want %d to %d", version,
+                     TRANSPORT_PROTOCOL_LOWEST, TRANSPORT_PROTOCOL_VERSION);
+}
+
 static enum status ucx_open(const struct transport_options *options, void **impl_out,
                             struct error *error)
 {
@@ -98,8 +112,8 @@ static enum status ucx_open(const struct transport_options *options, void **impl
         ucx->keys = *options->keys;
     ucx->options.keys = NULL; /* The caller may free its keys after this call. */
     ucx->now_us = now_us();
-    enum status status = ST_OK;
-    if (ucx->has_key)
+    enum status status = protocol_version_set(&ucx->options, error);
+    if (status == ST_OK && ucx->has_key)
         status = tls_keys_open(&ucx->keys, &ucx->tls_keys, error);
     if (status != ST_OK)
         goto undo_alloc;

@@ -65,13 +65,13 @@ static void hello_send(struct peer *peer)
 {
     struct ucx *ucx = peer->ucx;
     struct error error;
-    struct handshake greeting = {
-        .version = TRANSPORT_PROTOCOL_VERSION,
-        .identity = ucx->options.identity,
-        .region = {.bytes = ucx->options.region_bytes,
-                   .block_count = ucx->options.block_count,
-                   .layer_stride_bytes = ucx->options.layer_stride_bytes},
-    };
+    struct handshake greeting;
+    handshake_init(&greeting, ucx->options.protocol_version);
+    greeting.identity = ucx->options.identity;
+    greeting.region =
+        (struct transport_region_info){.bytes = ucx->options.region_bytes,
+                                       .block_count = ucx->options.block_count,
+                                       .layer_stride_bytes = ucx->options.layer_stride_bytes};
     if (ucx->fabric != NULL) {
         if (fabric_inbox_open(ucx->fabric, &peer->base, &peer->inbox) != ST_OK) {
             error_set(&error, ST_NO_MEMORY, "out of memory");
@@ -248,10 +248,9 @@ static void on_hello(struct peer *peer, const uint8_t *data, size_t bytes)
 {
     struct ucx *ucx = peer->ucx;
     struct error error;
-    struct handshake own = {
-        .version = TRANSPORT_PROTOCOL_VERSION,
-        .identity = ucx->options.identity,
-    };
+    struct handshake own;
+    handshake_init(&own, ucx->options.protocol_version);
+    own.identity = ucx->options.identity;
     peer->hello_frame = malloc(bytes > 0 ? bytes : 1);
     if (peer->hello_frame == NULL) {
         error_set(&error, ST_NO_MEMORY, "out of memory");
@@ -281,6 +280,8 @@ static void on_hello(struct peer *peer, const uint8_t *data, size_t bytes)
                     "too many earlier connections have not been closed by their machines");
         return;
     }
+    peer->base.version = handshake_version(&own, theirs);
+    peer->base.versions_equal = own.version == theirs->version;
     if (peer->accepted) {
         hello_send(peer);
         ucx->accepted_greeting--;

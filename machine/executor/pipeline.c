@@ -391,6 +391,13 @@ static void pipeline_peer_up(struct executor *e, struct transport_peer *peer)
         pipeline_fail(p, "%.100s is \"%s\", want stage %s", process->address, name, process->name);
         return;
     }
+    if (!transport_peer_versions_equal(peer)) {
+        pipeline_fail(p,
+                      "stage %s speaks another version of the protocol than its machine: want "
+                      "one release for all processes of a machine",
+                      name);
+        return;
+    }
     process->state = PROCESS_CONNECTED;
     process->retry_pause_us = RETRY_FIRST_US;
     process->retry_reason[0] = 0;

@@ -185,7 +185,8 @@ void connections_send(struct connections *c, struct fleet_machine *m, const stru
 {
     if (!fleet_machine_up(m) || m->connection.broken)
         return; /* its requests are lost, or will be in this iteration */
-    enum status status = message_encode(message, &c->buffer);
+    const uint32_t version = transport_peer_version(m->connection.peer);
+    enum status status = message_encode(message, version, &c->buffer);
     assert(status == ST_OK || status == ST_NO_MEMORY);
     if (status == ST_OK)
         status = transport_send(c->transport, m->connection.peer, c->buffer.data, c->buffer.bytes);

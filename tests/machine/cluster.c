@@ -37,7 +37,7 @@ static uint32_t machine_of(const struct transport_peer *peer)
 
 void cluster_send(struct cluster *c, uint32_t machine, const struct message *message)
 {
-    CHECK(message_encode(message, &c->buffer) == ST_OK);
+    CHECK(message_encode(message, TRANSPORT_PROTOCOL_VERSION, &c->buffer) == ST_OK);
     if (c->peers[machine] != NULL && c->up[machine])
         transport_send(c->gateway, c->peers[machine], c->buffer.data, c->buffer.bytes);
 }

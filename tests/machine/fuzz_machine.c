@@ -135,7 +135,7 @@ static void party_leave(struct party *party, uint32_t place)
 static void say(struct party *party, uint32_t place, const struct message *message)
 {
     static struct message_buffer buffer;
-    if (party->up[place] && message_encode(message, &buffer) == ST_OK)
+    if (party->up[place] && message_encode(message, TRANSPORT_PROTOCOL_VERSION, &buffer) == ST_OK)
         (void)transport_send(party->transport, party->peers[place], buffer.data, buffer.bytes);
 }
 

@@ -99,7 +99,7 @@ static void second_close(struct second *s)
 
 static void send(struct second *s, uint32_t peer, const struct message *message)
 {
-    CHECK(message_encode(message, &s->buffer) == ST_OK);
+    CHECK(message_encode(message, TRANSPORT_PROTOCOL_VERSION, &s->buffer) == ST_OK);
     CHECK(transport_send(s->transport, s->peers[peer], s->buffer.data, s->buffer.bytes) == ST_OK);
 }
 

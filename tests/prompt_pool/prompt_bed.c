@@ -93,7 +93,7 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
     if (message->kind == MESSAGE_KV_READY || message->kind == MESSAGE_KV_ABORTED ||
         message->kind == MESSAGE_PROGRESS) {
         struct message_buffer buffer = {0};
-        CHECK(message_encode(message, &buffer) == ST_OK);
+        CHECK(message_encode(message, TRANSPORT_PROTOCOL_VERSION, &buffer) == ST_OK);
         transport_send(bed.transport, peer, buffer.data, buffer.bytes);
         message_buffer_done(&buffer);
         return;
@@ -171,7 +171,7 @@ static void target_up(void *self, struct transport_peer *peer)
     (void)self;
     if (bed.staged)
         message.stages = (struct message_stages){.count = PLACES, .stages = stages};
-    CHECK(message_encode(&message, &buffer) == ST_OK);
+    CHECK(message_encode(&message, TRANSPORT_PROTOCOL_VERSION, &buffer) == ST_OK);
     transport_send(bed.target, peer, buffer.data, buffer.bytes);
     message_buffer_done(&buffer);
 }

@@ -55,7 +55,7 @@ static void say_stages(struct transport *t, struct transport_peer *peer)
     const struct message message = {.kind = MESSAGE_STAGES,
                                     .stages = {.count = 1, .stages = &whole}};
     struct message_buffer buffer = {0};
-    CHECK(message_encode(&message, &buffer) == ST_OK);
+    CHECK(message_encode(&message, TRANSPORT_PROTOCOL_VERSION, &buffer) == ST_OK);
     transport_send(t, peer, buffer.data, buffer.bytes);
     message_buffer_done(&buffer);
 }

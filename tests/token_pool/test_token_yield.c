@@ -27,7 +27,7 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
     CHECK(peer == gateway);
     if (message->kind == MESSAGE_PREEMPTED) { /* The gateway gets this message. */
         preempted_count++;
-        CHECK(message_encode(message, &buffer) == ST_OK);
+        CHECK(message_encode(message, TRANSPORT_PROTOCOL_VERSION, &buffer) == ST_OK);
         CHECKF(message_decode(buffer.data, buffer.bytes, &last, &error) == ST_OK, "%s", error.text);
         message_buffer_done(&buffer);
     }

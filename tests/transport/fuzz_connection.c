@@ -241,9 +241,11 @@ static void be_dialed(struct connection *c)
 static void hello_send(struct connection *c, uint8_t flags, struct fuzz_input *in)
 {
     static uint8_t frame[HANDSHAKE_BYTES_MAX];
-    struct handshake hello = {.version = TRANSPORT_PROTOCOL_VERSION + (flags % 16 == 15),
-                              .identity = net_options(flags & 16 ? "p1" : "p0", REGION).identity,
-                              .token = flags};
+    struct handshake hello;
+    handshake_init(&hello, TRANSPORT_PROTOCOL_VERSION + (flags % 16 == 15));
+    hello.identity = net_options(flags & 16 ? "p1" : "p0", REGION).identity;
+    hello.token = flags;
+    hello.formats.kv += flags % 16 == 14;
     if (flags & 32) {
         hello.region = (struct transport_region_info){REGION, 4, 4096};
         hello.address = (struct fabric_address){.worker = "worker address", .worker_bytes = 14};

@@ -288,6 +288,8 @@ static void connect_now(struct loop_peer *peer)
     other->other = peer;
     peer->base.identity = there->options.identity;
     other->base.identity = loop->options.identity;
+    peer->base.version = other->base.version = TRANSPORT_PROTOCOL_VERSION;
+    peer->base.versions_equal = other->base.versions_equal = true;
     peer->base.region = region_info(there);
     other->base.region = region_info(loop);
     struct error error;

@@ -33,7 +33,7 @@ static inline uint8_t *any_fields(union any_message *message, uint32_t kind)
 static inline enum status any_encode(const union any_message *message, uint32_t kind,
                                      struct message_buffer *buffer)
 {
-    return kind < STAGE_OPEN ? message_encode(&message->control, buffer)
+    return kind < STAGE_OPEN ? message_encode(&message->control, TRANSPORT_PROTOCOL_VERSION, buffer)
                              : stage_message_encode(&message->stage, buffer);
 }
 
@@ -80,6 +80,31 @@ static inline uint32_t number_at(const uint8_t *at)
     uint32_t number;
     memcpy(&number, at, sizeof(number));
     return number;
+}
+
+/* Returns the kind of an encoded message. */
+static inline uint32_t kind_at(const uint8_t *data)
+{
+    return ((const struct wire_header *)data)->kind;
+}
+
+/* Copies an encoded message as a later version could send it: with `fields` more bytes at the end
+ * of its struct, and `rest` more bytes at its end. Returns the number of bytes; `out` has room for
+ * them. */
+static inline size_t message_extend(const uint8_t *data, size_t bytes, uint32_t fields,
+                                    uint32_t rest, struct draws *draws, uint8_t *out)
+{
+    struct wire_header header = *(const struct wire_header *)data;
+    const size_t split = sizeof(header) + header.struct_bytes;
+    const size_t after = split + fields + bytes - split;
+    memcpy(out, data, split);
+    draw_bytes(draws, out + split, fields);
+    memcpy(out + split + fields, data + split, bytes - split);
+    draw_bytes(draws, out + after, rest);
+    header.struct_bytes += (uint16_t)fields;
+    header.bytes = (uint32_t)(after + rest);
+    memcpy(out, &header, sizeof(header));
+    return header.bytes;
 }
 
 /* Sets the fields of the struct at `to`, which holds random bytes, to values that pass the rules of

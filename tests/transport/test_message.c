@@ -2,6 +2,8 @@
  * a field out of its range. Method: random messages of every kind, made from the tables and often
  * at the ends of the ranges, are encoded, decoded and compared. Each is cut at many lengths and
  * overwritten at random places: the decoder must refuse it, or return a message that encodes again.
+ * Each is also sent as every version of the protocol has it, and with more fields and arrays, as a
+ * later version could send it.
  * Then every rule of every table has a message that breaks only this rule, which must be refused
  * with a text that names message and field. */
 #include "common/pooling.h"
@@ -75,7 +77,7 @@ static void check_changes(const struct message_buffer *whole, uint32_t kind)
         memcpy(copy, whole->data, whole->bytes);
         for (uint32_t k = 1 + draw(&draws, 3); k > 0; k--)
             copy[draw(&draws, (uint32_t)whole->bytes)] = (uint8_t)draw(&draws, 256);
-        const uint32_t now = number_at(copy);
+        const uint32_t now = kind_at(copy);
         if (any_decode(copy, whole->bytes, kind, &out, &error) != ST_OK)
             continue;
         if (now == MESSAGE_TOKENS) {
@@ -86,11 +88,100 @@ static void check_changes(const struct message_buffer *whole, uint32_t kind)
             CHECK(count == out.control.tokens.count);
             continue;
         }
-        CHECK(any_encode(&out, now, &again) == ST_OK && again.bytes == whole->bytes);
+        CHECK(any_encode(&out, now, &again) == ST_OK);
+        /* More fields than this version knows are not encoded again. */
+        CHECK(again.bytes == whole->bytes ||
+              ((const struct wire_header *)copy)->struct_bytes > any_layout(now)->bytes);
         CHECK(any_decode(again.data, again.bytes, now, &other, &error) == ST_OK);
     }
     free(copy);
     message_buffer_done(&again);
+}
+
+/* ---- other versions ---- */
+
+/* What a peer of an older version gets and sends. */
+static void check_older(uint32_t kind)
+{
+    const struct message_layout *layout = any_layout(kind);
+    struct message_buffer buffer = {0}, again = {0};
+    for (uint32_t version = TRANSPORT_PROTOCOL_LOWEST; version <= TRANSPORT_PROTOCOL_VERSION;
+         version++) {
+        union any_message in, out;
+        struct error error;
+        uint32_t arrays;
+        const size_t bytes = message_bytes_in(layout, version, &arrays);
+        message_example(&draws, kind, &in);
+        CHECK(message_encode(&in.control, version, &buffer) == ST_OK);
+        CHECK(((const struct wire_header *)buffer.data)->struct_bytes == bytes);
+        CHECKF(any_decode(buffer.data, buffer.bytes, kind, &out, &error) == ST_OK, "%s",
+               error.text);
+        const uint8_t *from = any_fields(&in, kind), *to = any_fields(&out, kind);
+        CHECK(bytes <= layout->bytes && memcmp(from, to, bytes) == 0);
+        for (size_t i = bytes; i < layout->bytes; i++)
+            CHECKF(to[i] == 0, "%s byte %zu is not in version %u", layout->name, i, version);
+        for (uint32_t i = 0; i < layout->array_count; i++)
+            CHECK(i < arrays ? bytes_equal(elements_of(&layout->arrays[i], from),
+                                           elements_of(&layout->arrays[i], to),
+                                           array_bytes(&layout->arrays[i], from))
+                             : array_bytes(&layout->arrays[i], to) == 0);
+        CHECK(message_encode(&out.control, version, &again) == ST_OK);
+        CHECK(again.bytes == buffer.bytes && memcmp(again.data, buffer.data, again.bytes) == 0);
+    }
+    message_buffer_done(&buffer);
+    message_buffer_done(&again);
+}
+
+/* Decodes a message whose struct has another size, in a copy of exactly its bytes. */
+static enum status decode_sized(const uint8_t *data, size_t bytes, uint32_t struct_bytes,
+                                uint32_t kind, union any_message *out, uint8_t **copy_out)
+{
+    struct error error = {.text = ""};
+    struct wire_header header;
+    uint8_t *copy = malloc(bytes);
+    memcpy(copy, data, bytes);
+    memcpy(&header, copy, sizeof(header));
+    header.struct_bytes = (uint16_t)struct_bytes;
+    header.bytes = (uint32_t)bytes;
+    memcpy(copy, &header, sizeof(header));
+    const enum status status = any_decode(copy, bytes, kind, out, &error);
+    CHECK((status == ST_OK) == (error.text[0] == 0));
+    *copy_out = copy;
+    return status;
+}
+
+/* What a peer of a later version may send. */
+static void check_newer(const struct message_buffer *whole, uint32_t kind, union any_message *in)
+{
+    const struct message_layout *layout = any_layout(kind);
+    const uint32_t fields = 8 * (1 + draw(&draws, 40)), rest = draw(&draws, 100);
+    uint8_t *longer = malloc(whole->bytes + fields + rest), *copy;
+    union any_message out;
+    uint32_t arrays;
+    const size_t bytes = message_extend(whole->data, whole->bytes, fields, rest, &draws, longer);
+    const uint32_t least = (uint32_t)message_bytes_in(layout, TRANSPORT_PROTOCOL_LOWEST, &arrays);
+    CHECK(layout->bytes % 8 == 0 && least % 8 == 0);
+    CHECK(decode_sized(longer, bytes, layout->bytes + fields, kind, &out, &copy) == ST_OK);
+    check_same(in, &out, kind);
+    free(copy);
+    /* Cut within what this version knows. */
+    const size_t known = whole->bytes + fields;
+    CHECK(decode_sized(longer, known - 1 - draw(&draws, (uint32_t)known - 8),
+                       layout->bytes + fields, kind, &out, &copy) == ST_INVALID);
+    free(copy);
+    /* Fewer fields than the lowest version has, and a size that is no multiple of 8. */
+    if (least > 0) {
+        CHECK(decode_sized(longer, bytes, least - 8, kind, &out, &copy) == ST_INVALID);
+        free(copy);
+    }
+    CHECK(decode_sized(longer, bytes, layout->bytes + 4, kind, &out, &copy) == ST_INVALID);
+    free(copy);
+    /* More bytes at the end, but no more fields. */
+    memcpy(longer, whole->data, whole->bytes);
+    memset(longer + whole->bytes, 0, 1);
+    CHECK(decode_sized(longer, whole->bytes + 1, layout->bytes, kind, &out, &copy) == ST_INVALID);
+    free(copy);
+    free(longer);
 }
 
 static void check_round_trip(uint32_t kind, struct message_buffer *buffer)
@@ -102,6 +193,7 @@ static void check_round_trip(uint32_t kind, struct message_buffer *buffer)
     enum status status = any_decode(buffer->data, buffer->bytes, kind, &out, &error);
     CHECKF(status == ST_OK, "%s", error.text);
     check_same(&in, &out, kind);
+    check_newer(buffer, kind, &in);
 }
 
 /* ---- rules ---- */
@@ -209,6 +301,7 @@ static uint32_t check_refusals(uint32_t kind)
     size_t at = sizeof(struct wire_header) + layout->bytes;
     for (uint32_t i = 0; i < layout->array_count; i++) {
         const struct message_array *array = &layout->arrays[i];
+        at = (at + 7) / 8 * 8;
         const uint32_t index = draw(&draws, number_at(fields + array->count));
         if (array->element != NULL)
             cases += check_rules(array->element, at + index * array->element_bytes, kind, &buffer);
@@ -236,6 +329,8 @@ static void test_kinds(void)
             }
             if (round < 10)
                 cases += check_refusals(kind);
+            if (kind < STAGE_OPEN)
+                check_older(kind);
         }
     printf("%u broken rules\n", cases);
     message_buffer_done(&buffer);
@@ -264,6 +359,44 @@ static struct message_token draw_token(void)
         token.top_logprobs[i] = -(float)draw(&draws, 100000) / 1000;
     }
     return token;
+}
+
+/* A later version sends `more` further bytes of each token, in front of its top_ids. */
+static void check_longer_tokens(const struct message_token *in, uint32_t count)
+{
+    static uint64_t frame[4096];
+    const uint32_t known = offsetof(struct message_token, top_ids);
+    const uint32_t more = 8 * draw(&draws, 4), wrong = draw(&draws, 8);
+    struct wire_header *header = (struct wire_header *)frame;
+    struct message_token out;
+    struct message message;
+    struct error error;
+    uint8_t *at = (uint8_t *)&frame[2];
+    uint32_t *fields = (uint32_t *)&frame[1];
+    for (uint32_t i = 0; i < count; i++) {
+        const size_t top = in[i].top_count * sizeof(uint32_t);
+        CHECK((size_t)(at - (uint8_t *)frame) + known + more + 2 * top <= sizeof(frame));
+        memcpy(at, &in[i], known);
+        draw_bytes(&draws, at + known, more);
+        memcpy(at + known + more, in[i].top_ids, top);
+        memcpy(at + known + more + top, in[i].top_logprobs, top);
+        at += known + more + 2 * top;
+    }
+    const size_t bytes = (size_t)(at - (uint8_t *)frame);
+    *header = (struct wire_header){MESSAGE_TOKENS, 8, (uint32_t)bytes};
+    fields[0] = count;
+    fields[1] = known + more;
+    CHECKF(message_decode((uint8_t *)frame, bytes, &message, &error) == ST_OK, "%s", error.text);
+    for (uint32_t i = 0; i < count; i++) {
+        CHECK(message_tokens_next(&message.tokens, &out));
+        CHECK(memcmp(&out, &in[i], known) == 0);
+        CHECK(memcmp(out.top_ids, in[i].top_ids, out.top_count * sizeof(uint32_t)) == 0);
+    }
+    CHECK(!message_tokens_next(&message.tokens, &out));
+    /* A size that is no multiple of 8, or less than in the lowest version. */
+    fields[1] = wrong == 0 ? known - 8 : known + more + wrong;
+    CHECK(message_decode((uint8_t *)frame, bytes, &message, &error) == ST_INVALID);
+    CHECKF(strstr(error.text, "token_bytes") != NULL, "%s", error.text);
 }
 
 static void test_tokens(void)
@@ -297,6 +430,7 @@ static void test_tokens(void)
         CHECK(!message_tokens_next(&message.tokens, &out));
         check_cuts(&buffer, MESSAGE_TOKENS);
         check_changes(&buffer, MESSAGE_TOKENS);
+        check_longer_tokens(in, count);
     }
 
     /* A full buffer refuses the next token and still contains a valid message. */
@@ -325,21 +459,21 @@ static void test_relations(void)
     message_example(&draws, MESSAGE_RESERVE, &any);
     message->reserve.prompt_tokens = 20;
     message->reserve.prompt_count = 19;
-    CHECK(message_encode(message, &buffer) == ST_INVALID);
+    CHECK(message_encode(message, TRANSPORT_PROTOCOL_VERSION, &buffer) == ST_INVALID);
     message_example(&draws, MESSAGE_RESERVE, &any);
     message->reserve.sampling.output_tokens_max = 0;
-    CHECK(message_encode(message, &buffer) == ST_INVALID);
+    CHECK(message_encode(message, TRANSPORT_PROTOCOL_VERSION, &buffer) == ST_INVALID);
     message_example(&draws, MESSAGE_PREFILL, &any);
     message->prefill.sampling.output_tokens_max = 0;
     message->prefill.score_prompt = true;
-    CHECK(message_encode(message, &buffer) == ST_OK);
+    CHECK(message_encode(message, TRANSPORT_PROTOCOL_VERSION, &buffer) == ST_OK);
     message->prefill.score_prompt = false;
     message->prefill.pooling = POOLING_LAST;
-    CHECK(message_encode(message, &buffer) == ST_OK);
+    CHECK(message_encode(message, TRANSPORT_PROTOCOL_VERSION, &buffer) == ST_OK);
     message->prefill.pooling = POOLING_NONE;
-    CHECK(message_encode(message, &buffer) == ST_INVALID);
+    CHECK(message_encode(message, TRANSPORT_PROTOCOL_VERSION, &buffer) == ST_INVALID);
     message->kind = MESSAGE_TOKENS;
-    CHECK(message_encode(message, &buffer) == ST_INVALID);
+    CHECK(message_encode(message, TRANSPORT_PROTOCOL_VERSION, &buffer) == ST_INVALID);
 
     struct message_token token = draw_token();
     token.logprob = INFINITY;
@@ -369,17 +503,24 @@ static void refuse_bytes(const void *bytes, size_t count, uint32_t kind, const c
 static void test_frames(void)
 {
     uint64_t frame[64] = {0};
-    uint32_t *words = (uint32_t *)frame; /* Kind, bytes; then FAILED: id, generation, status. */
-    words[0] = MESSAGE_FAILED;
-    words[1] = 8 + sizeof(struct message_failed);
+    struct wire_header *header = (struct wire_header *)frame;
+    uint32_t *words = (uint32_t *)frame; /* The header; then FAILED: id, generation, status. */
+    *header = (struct wire_header){MESSAGE_FAILED, sizeof(struct message_failed),
+                                   8 + sizeof(struct message_failed)};
     words[6] = 7;
     refuse_bytes(frame, words[1], 0, "FAILED message: status = 7: want -100 to -1");
-    words[0] = MESSAGE_SHUTDOWN;
-    words[1] = 16;
+    header->struct_bytes -= 8;
+    refuse_bytes(frame, words[1], 0,
+                 "FAILED message: fields: want at least 280 bytes, the message says 272");
+    header->struct_bytes += 9;
+    refuse_bytes(frame, words[1], 0,
+                 "FAILED message: fields: want a multiple of 8 bytes, the message says 281");
+    *header = (struct wire_header){MESSAGE_SHUTDOWN, 0, 16};
     refuse_bytes(frame, 16, 0, "SHUTDOWN message: 8 bytes follow its end");
     refuse_bytes(frame, 24, 0, "SHUTDOWN message: bytes = 16: 24 have arrived");
     refuse_bytes(frame, 4, 0, "a message: header: want 8 bytes, 4 are left");
-    words[0] = MESSAGE_STAGES;
+    header->kind = MESSAGE_STAGES;
+    header->struct_bytes = 8;
     words[1] = 16 + sizeof(struct message_stage);
     words[2] = 1;
     refuse_bytes(frame, words[1], 0, "STAGES message: stages[0].last_layer = 0: want 1 to 256");
@@ -389,7 +530,7 @@ static void test_frames(void)
     for (uint32_t kind = 0; kind < 100; kind++) {
         char text[64];
         snprintf(text, sizeof(text), "message of unknown kind %u", kind);
-        words[0] = kind;
+        header->kind = (uint16_t)kind;
         if (message_layout_of_kind(kind) == NULL)
             refuse_bytes(frame, 8, 0, text);
         if (stage_message_layout_of_kind(kind) == NULL)
@@ -400,7 +541,8 @@ static void test_frames(void)
               (stage_message_layout_of_kind(kind) == NULL));
     }
     struct message_buffer buffer = {0};
-    CHECK(message_encode(&(struct message){.kind = MESSAGE_KIND_COUNT}, &buffer) == ST_INVALID);
+    CHECK(message_encode(&(struct message){.kind = MESSAGE_KIND_COUNT}, TRANSPORT_PROTOCOL_VERSION,
+                         &buffer) == ST_INVALID);
     CHECK(stage_message_encode(&(struct stage_message){.kind = STAGE_KIND_END}, &buffer) ==
           ST_INVALID);
     /* Longer than any message may be: more results than a batch has. */

@@ -38,6 +38,14 @@ static struct transport_options options_of(const char *name, const struct secret
     return options;
 }
 
+static struct handshake greeting_of(const char *name)
+{
+    struct handshake greeting;
+    handshake_init(&greeting, TRANSPORT_PROTOCOL_VERSION);
+    greeting.identity = net_options(name, 0).identity;
+    return greeting;
+}
+
 static void pair_open(struct net_side *sides, const struct secret_keys *first,
                       const struct secret_keys *second)
 {
@@ -222,8 +230,7 @@ static void test_cheats(void)
     put_frame(AUTH_PROOF, proof, sizeof(proof));
     expect_end(&side, ++downs, "the cluster keys differ");
     /* The key is proved as p0, but the hello names p1. */
-    struct handshake greeting = {.version = TRANSPORT_PROTOCOL_VERSION,
-                                 .identity = net_options("p1", 0).identity};
+    struct handshake greeting = greeting_of("p1");
     begin_as(&side, "p0", &first);
     auth_proof(&key_a.keys[0], &first, AUTH_BY_CONNECTING, proof);
     put_frame(AUTH_PROOF, proof, sizeof(proof));
@@ -311,8 +318,7 @@ static void test_strangers(void)
 static void up_as_p0(struct net_side *side, struct auth_exchange *exchange)
 {
     static uint8_t hello[HANDSHAKE_BYTES_MAX];
-    struct handshake greeting = {.version = TRANSPORT_PROTOCOL_VERSION,
-                                 .identity = net_options("p0", 0).identity};
+    struct handshake greeting = greeting_of("p0");
     uint8_t proof[SECRET_HASH_BYTES];
     int ups = side->up_count;
     begin_as(side, "p0", exchange);
@@ -392,8 +398,7 @@ static void test_false_renewals(void)
            side.text);
     stream_done(&raw);
     /* Key a is removed between its proof and the hello. */
-    struct handshake greeting = {.version = TRANSPORT_PROTOCOL_VERSION,
-                                 .identity = net_options("p0", 0).identity};
+    struct handshake greeting = greeting_of("p0");
     static uint8_t hello[HANDSHAKE_BYTES_MAX];
     begin_as(&side, "p0", &first);
     auth_proof(&key_a.keys[0], &first, AUTH_BY_CONNECTING, wire.proof);

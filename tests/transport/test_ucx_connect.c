@@ -130,11 +130,12 @@ static void stranger(struct net_side *side, const void *data, size_t bytes, enum
 struct raw_hello {
     uint32_t bytes, kind, magic, version;
     char name[32];
+    uint32_t version_lowest, fixed_bytes;
     uint32_t role, memory;
     char kv_dtype[8];
     uint64_t metadata_hash;
     uint8_t model_hash[32];
-    uint8_t rest[88];
+    uint8_t rest[104];
 };
 
 static void test_strangers(void)
@@ -162,18 +163,35 @@ static void test_strangers(void)
         stranger(side, noise, sizeof(noise), ST_INVALID, "");
     }
 
-    /* The greeting of the next protocol version from "p9". This version does not know its later
-     * fields. */
+    /* The greeting of two later protocol versions from "p9". This version does not know their
+     * fields. Then that of a version from before there were ranges, whose role (a machine) is where
+     * the lowest version is now. */
     struct raw_hello hello = {.bytes = sizeof(hello) - 8,
                               .kind = 1,
                               .magic = 0x76616c63,
-                              .version = TRANSPORT_PROTOCOL_VERSION + 1,
+                              .version = TRANSPORT_PROTOCOL_VERSION + 2,
+                              .version_lowest = TRANSPORT_PROTOCOL_VERSION + 1,
                               .name = "p9"};
-    char want[64];
-    snprintf(want, sizeof(want), "p9 and t0 do not match: protocol version is %d and %d",
-             TRANSPORT_PROTOCOL_VERSION + 1, TRANSPORT_PROTOCOL_VERSION);
+    char want[160];
+    snprintf(want, sizeof(want),
+             "p9 and t0 do not match: they speak protocol versions %d to %d and %d to %d",
+             TRANSPORT_PROTOCOL_VERSION + 1, TRANSPORT_PROTOCOL_VERSION + 2,
+             TRANSPORT_PROTOCOL_LOWEST, TRANSPORT_PROTOCOL_VERSION);
+    stranger(side, &hello, sizeof(hello), ST_MISMATCH, want);
+    hello.version = 23;
+    hello.version_lowest = 2;
+    snprintf(want, sizeof(want),
+             "p9 and t0 do not match: they speak protocol versions 23 to 23 and %d to %d",
+             TRANSPORT_PROTOCOL_LOWEST, TRANSPORT_PROTOCOL_VERSION);
     stranger(side, &hello, sizeof(hello), ST_MISMATCH, want);
     hello.version = TRANSPORT_PROTOCOL_VERSION;
+    hello.version_lowest = TRANSPORT_PROTOCOL_VERSION + 1;
+    stranger(side, &hello, sizeof(hello), ST_INVALID, "hand-shake: protocol versions");
+    hello.version_lowest = TRANSPORT_PROTOCOL_LOWEST;
+    stranger(side, &hello, sizeof(hello), ST_INVALID, "fixed_bytes = 0: want 208 to 208");
+    hello.fixed_bytes = 209;
+    stranger(side, &hello, sizeof(hello), ST_INVALID, "fixed_bytes = 209: want 208 to 208");
+    hello.fixed_bytes = 208;
     stranger(side, &hello, sizeof(hello), ST_INVALID, "role = 0");
     hello.role = 2;
     memset(hello.rest, 0xff, sizeof(hello.rest));

@@ -124,7 +124,7 @@ static void outbox_add(struct fake_machine *m)
 
 static void say(struct fake_machine *m, const struct message *message)
 {
-    CHECK(message_encode(message, &m->buffer) == ST_OK);
+    CHECK(message_encode(message, TRANSPORT_PROTOCOL_VERSION, &m->buffer) == ST_OK);
     outbox_add(m);
 }
 

@@ -1,0 +1,20 @@
+/* formats: the versions of what the processes of a cluster compute alike, each on its own. Programs
+ * that differ in one of them are refused in the hand-shake (transport/handshake.h), because their
+ * messages would be understood and still be wrong. Constants only.
+ *
+ * Raise a number when a change gives other results for the same input:
+ * tests/model/file/test_formats.c fails then. */
+#ifndef COMMON_FORMATS_H
+#define COMMON_FORMATS_H
+
+/* Where K and V of a token are in a block, and how they are rounded (compute/): one machine reads
+ * what another one writes. Compared between machines. */
+#define FORMAT_KV 1
+
+/* Values of prefix_hash (common/prefix_hash.h), which machines report and gateways look up. */
+#define FORMAT_PREFIX_HASH 1
+
+/* The hashes of a model: model_file_metadata_hash and model_file_digest (model/file/model_file.h). */
+#define FORMAT_MODEL_HASH 1
+
+#endif
