@@ -43,6 +43,8 @@ bool machine_gateway_add(struct machine *m, struct transport_peer *peer)
         return false;
     *gateway = (struct machine_gateway){.peer = peer, .pool = POOL_PROMPT};
     m->gateway_count++;
+    if (m->leaving)
+        machine_send(m, peer, &(struct message){.kind = MESSAGE_LEAVING});
     return true;
 }
 
@@ -91,6 +93,47 @@ void machine_gateway_demand_add(struct machine *m, const struct transport_peer *
     gateway->demand.answers += answers;
     m->demand.prompt_tokens += prompt_tokens;
     m->demand.answers += answers;
+}
+
+/* ---- leaving ---- */
+
+void machine_leave(struct machine *m)
+{
+    if (m->leaving || m->stopping)
+        return;
+    m->leaving = true;
+    m->leave_by_us = m->now_us + (int64_t)m->options.config->server.drain_ms * 1000;
+    for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
+        if (m->gateways[i].peer != NULL)
+            machine_send(m, m->gateways[i].peer, &(struct message){.kind = MESSAGE_LEAVING});
+    machine_leave_turn(m);
+}
+
+void machine_gateway_shutdown(struct machine *m, const struct transport_peer *peer)
+{
+    struct machine_gateway *gateway = gateway_find(m, peer);
+    if (!m->leaving) {
+        log_info("gateway %s asks to stop", name_of(gateway));
+        machine_stop(m);
+        return;
+    }
+    gateway->has_left = true;
+    log_info("gateway %s has no request here any more", name_of(gateway));
+}
+
+void machine_leave_turn(struct machine *m)
+{
+    uint32_t waits = 0;
+    if (!m->leaving || m->stopping)
+        return;
+    for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
+        waits += m->gateways[i].peer != NULL && !m->gateways[i].has_left;
+    /* The KV of a computed prompt may still be on its way to a token machine. */
+    if ((waits > 0 || prompt_pool_count(m->prompt_pool) > 0) && m->now_us < m->leave_by_us)
+        return;
+    if (waits > 0)
+        log_warn("gateways that still had requests here after server/drain_ms: %u", waits);
+    machine_stop(m);
 }
 
 static const char *leader_name(const struct machine *m)

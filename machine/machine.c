@@ -137,12 +137,15 @@ int machine_turn(struct machine *m)
     m->stats_changed |= token_pool_count(m->token_pool) != known; /* reservations have expired */
     while (more && rounds++ < ROUNDS_MAX)
         more = turn_round(m);
+    machine_leave_turn(m);
     send_stats(m);
     if (m->stats_changed && m->gateway_count > 0)
         next_us = min_i64(next_us, m->stats_due_us);
     next_us = min_i64(next_us, m->executor_due_us);
     if (m->stopping)
         next_us = min_i64(next_us, m->stop_by_us);
+    else if (m->leaving)
+        next_us = min_i64(next_us, m->leave_by_us);
     /* sends what is queued; messages that arrive meanwhile need another iteration */
     if (m->sends_queued) {
         m->event_count = 0;

@@ -207,6 +207,7 @@ static enum status run(struct arguments *arguments, struct config *config, int *
     struct machine_process process = {
         .config = config,
         .stage = arguments->stage,
+        .parent = arguments->ready_fd >= 0 ? getppid() : 0,
         .keys = &keys,
         .ready_fd = &arguments->ready_fd,
         .turns_fd = arguments->turns_fd,

@@ -102,8 +102,7 @@ void machine_gateway_message(struct machine *m, struct transport_peer *peer,
         machine_send(m, peer, message);
         return;
     case MESSAGE_SHUTDOWN:
-        log_info("gateway %s asks to stop", name_of(peer));
-        machine_stop(m);
+        machine_gateway_shutdown(m, peer);
         return;
     default:
         break;

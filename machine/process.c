@@ -19,9 +19,8 @@
 static enum log_level start_level(const struct machine_process *process)
 {
     enum log_level level = LOG_INFO;
-    (void)log_level_parse(process->log_level != NULL ? process->log_level
-                                                     : process->config->log.level,
-                          &level);
+    (void)log_level_parse(
+        process->log_level != NULL ? process->log_level : process->config->log.level, &level);
     return level;
 }
 
@@ -90,6 +89,27 @@ static void level_change(const struct runner *runner, const struct signalfd_sigi
     log_audit("SIGUSR2: the log level is %s now", names[level]);
 }
 
+/* The first signal makes a machine leave: its gateways hand its answers over. A second one ends it
+ * at once, and so does a signal of the gateway that has started the machine: this gateway has
+ * drained the machine before, or has died. Returns true if the process ends at once. */
+static bool end_signal(const struct runner *runner, const struct signalfd_siginfo *info)
+{
+    struct machine_process *process = runner->process;
+    const char *name = strsignal((int)info->ssi_signo);
+    const bool from_parent = process->parent != 0 && ((pid_t)info->ssi_pid == process->parent ||
+                                                      getppid() != process->parent);
+    if (runner->machine == NULL || process->leaves || !process->serves || from_parent) {
+        log_info("%s, stops", name);
+        notify_stopping(&process->notify, "stops");
+        return true;
+    }
+    process->leaves = true;
+    log_info("%s: drains, its answers go to other machines; a second one stops now", name);
+    notify_stopping(&process->notify, "drains");
+    machine_leave(runner->machine);
+    return false;
+}
+
 /* Returns true if a signal that ends the process has arrived. */
 static bool signal_take(const struct runner *runner)
 {
@@ -101,11 +121,8 @@ static bool signal_take(const struct runner *runner)
         level_change(runner, &info);
         return false;
     }
-    if (info.ssi_signo != SIGHUP) {
-        log_info("%s, stops", strsignal((int)info.ssi_signo));
-        notify_stopping(&runner->process->notify, "stops");
-        return true;
-    }
+    if (info.ssi_signo != SIGHUP)
+        return end_signal(runner, &info);
     if (machine_keys_read_again(runner->process->keys, &next))
         keys_change(runner, &next);
     secret_wipe(&next, sizeof(next));
@@ -200,6 +217,7 @@ static enum status serve_machine(struct machine_process *process, struct machine
     if (status == ST_OK) {
         log_info("machine %s listens on %s", name, address);
         serving_say(process, address);
+        process->serves = true;
         status = serve(&runner, member, error);
     }
     machine_member_close(member);

@@ -3,9 +3,9 @@
  * thread, which becomes the event loop thread. It opens the machine or the stage, listens,
  * registers a machine in etcd (member.h), and reports the address to the parent process (the ready
  * line). Then it runs the event loop until a signal, a SHUTDOWN message, the end of a stage's head,
- * or an error ends it. SIGHUP makes it read the cluster keys again, SIGUSR2
- * changes the log level. It parses no options, and
- * starts no stage processes (the head's executor does). */
+ * or an error ends it; the first SIGTERM makes a machine hand its answers over before it ends.
+ * SIGHUP makes it read the cluster keys again, SIGUSR2 changes the log level. It parses no options,
+ * and starts no stage processes (the head's executor does). */
 #ifndef MACHINE_PROCESS_H
 #define MACHINE_PROCESS_H
 
@@ -14,6 +14,8 @@
 #include "host/notify.h"
 #include "host/turns.h"
 #include "machine/keys.h"
+
+#include <sys/types.h>
 
 struct machine_process {
     const struct config *config;
@@ -34,6 +36,9 @@ struct machine_process {
     int signal_fd;        /* signalfd: SIGHUP, SIGUSR2, and the signals that end the process. */
     /* --log-level, also for stage processes that the machine starts; NULL = as the config says. */
     const char *log_level;
+    pid_t parent; /* The gateway or machine that has started this process; 0 = none. */
+    bool serves;  /* The machine listens. */
+    bool leaves;  /* A signal has asked the machine to end (machine_leave). */
 };
 
 /* Sets level and format of the log, as the config and the command line say. */

@@ -33,6 +33,7 @@ struct machine_gateway {
     struct machine_demand demand;
     struct message_others others_sent; /* The OTHERS message that was sent to it last. */
     bool about_sent;                   /* ABOUT was sent. */
+    bool has_left;      /* It has answered LEAVING: no request of this gateway is left here. */
     bool prefixes_sent; /* The gateway knows the prefix cache as it was at the last report. */
 };
 
@@ -113,6 +114,8 @@ struct machine {
     int64_t stats_due_us; /* Earliest time to send statistics. */
     /* When to call executor_ops.progress again at the latest; INT64_MAX = no limit. */
     int64_t executor_due_us;
+    bool leaving;        /* machine_leave was called. */
+    int64_t leave_by_us; /* While leaving: when the machine stops at the latest. */
     bool stopping;
     int64_t stop_by_us;         /* While stopping: when the machine stops waiting for transfers. */
     struct message_stats stats; /* Counters of batches, their rows and their time. */
@@ -141,6 +144,11 @@ void machine_gateway_remove(struct machine *m, struct transport_peer *peer);
 uint32_t machine_gateway_index(struct machine *m, const struct transport_peer *peer);
 void machine_gateway_role(struct machine *m, const struct transport_peer *peer,
                           const struct message_role *role);
+/* Handles SHUTDOWN of a gateway: the machine stops, but while it leaves, only when all gateways
+ * have sent SHUTDOWN. */
+void machine_gateway_shutdown(struct machine *m, const struct transport_peer *peer);
+/* Stops a machine that leaves, if no gateway has requests here or if it is time. */
+void machine_leave_turn(struct machine *m);
 /* Adds prompt tokens and answers to the demand of the gateway and of the machine. */
 void machine_gateway_demand_add(struct machine *m, const struct transport_peer *peer,
                                 uint32_t prompt_tokens, uint32_t answers);

@@ -404,6 +404,7 @@ static const struct message_layout layouts[MESSAGE_KIND_COUNT] = {
     [MESSAGE_PEER] = {"PEER", SIZE(message_peer), RULES(peer_rules)},
     [MESSAGE_LINK] = {"LINK", SIZE(message_link), RULES(link_rules)},
     [MESSAGE_SHUTDOWN] = {.name = "SHUTDOWN"},
+    [MESSAGE_LEAVING] = {.name = "LEAVING"},
     [MESSAGE_ROLE] = {"ROLE", SIZE(message_role), RULES(role_rules)},
     [MESSAGE_OTHERS] = {"OTHERS", SIZE(message_others), RULES(others_rules)},
     [MESSAGE_PREEMPTED] = {"PREEMPTED", SIZE(message_preempted), RULES(preempted_rules)},

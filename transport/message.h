@@ -11,7 +11,7 @@
  *
  *   gateway → machine   RESERVE, PREFILL, CANCEL, PEER, ROLE, SHUTDOWN, PROBE
  *   machine → gateway   RESERVED, TOKENS, EMBEDDING, PREFILLED, PREEMPTED, FAILED, ABOUT, STATS,
- *                       PREFIXES, OTHERS, LINK, LOADS, PROGRESS, PROBE
+ *                       PREFIXES, OTHERS, LINK, LOADS, PROGRESS, PROBE, LEAVING
  *   prompt  → token     KV_READY, KV_ABORTED, PROGRESS
  *   token   → prompt    STAGES, CANCEL
  *
@@ -57,8 +57,10 @@ enum message_kind {
     MESSAGE_STATS,  /* Counters and gauges of the machine. */
     /* Connect to this machine; empty address = the machine was removed from the cluster. */
     MESSAGE_PEER,
-    MESSAGE_LINK,     /* The connection to another machine is up or down. */
-    MESSAGE_SHUTDOWN, /* The machine ends its process (machine_stop). */
+    MESSAGE_LINK, /* The connection to another machine is up or down. */
+    /* The machine ends its process (machine_stop). As the answer to LEAVING: this gateway has no
+     * request on the machine any more. */
+    MESSAGE_SHUTDOWN,
     /* The machine's pools; they decide how much memory the machine keeps for prompts. */
     MESSAGE_ROLE,
     MESSAGE_OTHERS, /* The load of other gateways on this machine. */
@@ -73,6 +75,9 @@ enum message_kind {
     MESSAGE_ABOUT,     /* Where and with what the machine computes. Sent to each new gateway. */
     MESSAGE_PROGRESS,  /* How much of a prompt's KV is complete before the whole prompt is. */
     MESSAGE_PROBE,     /* Asks whether the machine is alive. The machine sends it back. */
+    /* The machine wants to end: the gateway sends it no new requests, hands its answers over, and
+     * sends SHUTDOWN when no request of the gateway is left on it. */
+    MESSAGE_LEAVING,
     MESSAGE_KIND_COUNT
 };
 

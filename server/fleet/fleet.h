@@ -27,7 +27,8 @@ struct transport_peer;  /* See transport/transport.h. */
  *              │    ▼     ▼
  *              └── leaving ─► ending ─► free
  *
- * A machine stays in its phase when its connection is lost. */
+ * A machine stays in its phase when its connection is lost. A machine that was asked to end drains
+ * in any phase, until its connection ends (`wants_end`). */
 enum fleet_phase {
     FLEET_FREE,     /* The record belongs to no machine. */
     FLEET_SERVING,  /* The machine gets requests while it is connected. */
@@ -86,6 +87,8 @@ struct fleet_connection {
     /* The latest attempt failed because the machine has another model, other KV settings or another
      * protocol. */
     bool mismatch;
+    bool wants_end;   /* The machine has sent LEAVING: it drains until this connection ends. */
+    bool end_granted; /* SHUTDOWN was sent: we have no request on the machine any more. */
     char address[LIMIT_ADDRESS_BYTES]; /* Empty = none. */
     struct transport_peer *peer;       /* Set while TRYING or UP. */
     int64_t retry_us;                  /* CONNECTION_WAITING: time of the next attempt. */
@@ -128,6 +131,7 @@ struct fleet_machine {
 struct fleet {
     uint32_t count; /* Number of records up to the last one in use. */
     uint32_t phase_counts[FLEET_PHASE_COUNT];
+    uint32_t ending_count;  /* Machines that want to end (fleet_wants_end_set). */
     uint32_t expired_count; /* Machines in FLEET_MEMBER_EXPIRED. */
     struct fleet_machine machines[LIMIT_MACHINES];
 };
@@ -152,6 +156,8 @@ void fleet_remove(struct fleet *f, struct fleet_machine *machine);
 /* Changes the phase of a machine. Requires a change that the drawing above has, or the present
  * phase. */
 void fleet_phase_set(struct fleet *f, struct fleet_machine *machine, enum fleet_phase phase);
+/* Records that the machine wants to end, or that the connection that said so has ended. */
+void fleet_wants_end_set(struct fleet *f, struct fleet_machine *machine, bool wants_end);
 /* Records what etcd says about the machine. */
 void fleet_member_set(struct fleet *f, struct fleet_machine *machine, enum fleet_member member);
 
@@ -172,7 +178,7 @@ static inline bool fleet_machine_present(const struct fleet_machine *machine)
 /* Returns true if the machine gets no new requests. */
 static inline bool fleet_machine_draining(const struct fleet_machine *machine)
 {
-    return machine->phase >= FLEET_DRAINING;
+    return machine->phase >= FLEET_DRAINING || machine->connection.wants_end;
 }
 
 static inline bool fleet_any_leaving(const struct fleet *f)
@@ -182,7 +188,7 @@ static inline bool fleet_any_leaving(const struct fleet *f)
 
 static inline bool fleet_any_draining(const struct fleet *f)
 {
-    return f->phase_counts[FLEET_DRAINING] > 0 || fleet_any_leaving(f);
+    return f->phase_counts[FLEET_DRAINING] > 0 || f->ending_count > 0 || fleet_any_leaving(f);
 }
 
 /* Returns the number of machines. */

@@ -170,19 +170,24 @@ static void end_text(const siginfo_t *info, char *out, size_t capacity)
         snprintf(out, capacity, "signal %d, %s", info->si_status, strsignal(info->si_status));
 }
 
-/* Plans the restart of a machine that died: at once if it served a while and was killed from
- * outside. */
-static void restart_plan(struct launcher *l, struct fleet_machine *m, const char *how, bool killed)
+/* Plans the restart of a machine that died, or was asked to end (asked): at once if it served a
+ * while and did not fail by itself. */
+static void restart_plan(struct launcher *l, struct fleet_machine *m, const char *how, bool killed,
+                         bool asked)
 {
     struct fleet_process *process = &m->process;
     int64_t now = clock_now_us(l->options.clock);
     int64_t lived_us = now - process->started_us;
-    if (killed && lived_us >= RESTART_FIRST_US)
+    if ((killed || asked) && lived_us >= RESTART_FIRST_US)
         process->backoff_us = 0;
     else if (lived_us >= LIVED_LONG_US)
         process->backoff_us = RESTART_FIRST_US;
-    log_warn("machine %s died (%s), starts again in %d ms", m->config.name, how,
-             (int)(process->backoff_us / 1000));
+    if (asked)
+        log_info("machine %s has ended, starts again in %d ms", m->config.name,
+                 (int)(process->backoff_us / 1000));
+    else
+        log_warn("machine %s died (%s), starts again in %d ms", m->config.name, how,
+                 (int)(process->backoff_us / 1000));
     process->state = PROCESS_DUE;
     process->restart_us = now + process->backoff_us;
     int64_t next_us = 2 * (process->backoff_us > 0 ? process->backoff_us : RESTART_FIRST_US / 2);
@@ -227,7 +232,8 @@ static void process_ended(struct launcher *l, struct fleet_machine *m, const sig
         l->options.events.given_up(l->options.self, m, why);
     } else {
         l->options.events.ended(l->options.self, m);
-        restart_plan(l, m, how, child_killed(info) && !crashed);
+        restart_plan(l, m, how, child_killed(info) && !crashed,
+                     info->si_code == CLD_EXITED && info->si_status == 0);
     }
 }
 

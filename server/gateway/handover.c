@@ -42,6 +42,7 @@ int64_t gateway_handover_turn(struct gateway *g, int64_t now_us)
          r = requests_next(g->requests, r))
         if (decodes_on_draining(g, r) && handover_pays(g, r))
             requests_hand_over(g->requests, r);
+    gateway_ends_grant(g);
     g->handover_at_us = now_us + CHECK_US;
     return g->handover_at_us;
 }

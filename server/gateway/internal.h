@@ -151,6 +151,11 @@ void gateway_machine_others_gone(struct gateway *g, struct fleet_machine *m);
 
 /* Hands over answers of draining machines, if a check is due. Returns the time of the next check;
  * INT64_MAX = none. */
+/* operate.c. Records that a machine wants to end, which drains it, or that its connection has
+ * ended. */
+void gateway_machine_wants_end_set(struct gateway *g, struct fleet_machine *m, bool wants_end);
+/* Allows machines that want to end to do so, if they have none of our requests any more. */
+void gateway_ends_grant(struct gateway *g);
 int64_t gateway_handover_turn(struct gateway *g, int64_t now_us);
 
 /* ---- machines.c ---- */

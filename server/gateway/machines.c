@@ -133,7 +133,9 @@ static void on_down(void *self, struct fleet_machine *m, bool silent)
     requests_machine_down(g->requests, m);
     gateway_pull_machine_down(g, m);
     gateway_machine_others_gone(g, m);
-    if (fleet_machine_draining(m))
+    const bool drained = fleet_machine_draining(m);
+    gateway_machine_wants_end_set(g, m, false);
+    if (drained)
         log_info("drained machine %s is down: %s", m->config.name, m->connection.down_reason);
     else if (!connections_stopping(g->connections))
         log_warn("machine %s is down: %s; requests that resume elsewhere: %llu", m->config.name,
@@ -221,6 +223,10 @@ static bool on_message(void *self, struct fleet_machine *m, struct message *mess
         return true;
     case MESSAGE_LINK:
         on_link(g, m, &message->link);
+        return true;
+    case MESSAGE_LEAVING:
+        log_info("machine %s was asked to end: it drains first", m->config.name);
+        gateway_machine_wants_end_set(g, m, true);
         return true;
     default:
         return gateway_checkpoint_message(g, m, message) ||

@@ -49,6 +49,40 @@ void gateway_machine_phase_set(struct gateway *g, struct fleet_machine *m, enum 
         drain_report(g, m, !drained);
 }
 
+void gateway_machine_wants_end_set(struct gateway *g, struct fleet_machine *m, bool wants_end)
+{
+    const bool drained = fleet_machine_draining(m);
+    fleet_wants_end_set(g->fleet, m, wants_end);
+    if (fleet_machine_draining(m) != drained)
+        drain_report(g, m, !drained);
+}
+
+/* Returns true if a request waits for a machine, or for its KV, and the machine that wants to end
+ * has KV of the request. */
+static bool has_awaited_kv(const struct gateway *g, const struct fleet_machine *m)
+{
+    for (struct gateway_request *r = requests_next(g->requests, NULL); r != NULL;
+         r = requests_next(g->requests, r))
+        if ((r->held.machine == m && r->prompt_machine == NULL) ||
+            (r->state == GATEWAY_REQUEST_PULLING && r->pull_source == m))
+            return true;
+    return false;
+}
+
+void gateway_ends_grant(struct gateway *g)
+{
+    if (g->fleet->ending_count == 0)
+        return;
+    for (struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
+         m = fleet_next(g->fleet, m)) {
+        if (!m->connection.wants_end || m->connection.end_granted || !gateway_machine_idle(g, m) ||
+            has_awaited_kv(g, m))
+            continue;
+        m->connection.end_granted = true;
+        gateway_machine_shutdown(g, m);
+    }
+}
+
 bool gateway_machine_idle(const struct gateway *g, const struct fleet_machine *m)
 {
     struct sched_machine_view view;

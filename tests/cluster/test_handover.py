@@ -1,6 +1,6 @@
 """Goal: a token machine that drains hands over its answers with their KV. Clients see no difference, no token is
 computed again, and the machine has no work long before the answers end. Method: real processes. Long streams are held
-on one of two token machines, which then drains, by an operator's request or because it is removed. The other token
+on one of two token machines, which then drains, by an operator's request, because it is removed, or by SIGTERM. The other token
 machine is held until the first one has no work. The bytes are compared with those of an undisturbed run. Answers with
 too few tokens left stay on their machine."""
 
@@ -105,6 +105,45 @@ def check_leave(want):
         assert "died" not in cluster.logged(), cluster.logged()
 
 
+def check_sigterm(want):
+    """SIGTERM of a machine: its answers go elsewhere with their KV, its process ends with status 0, and the one that
+    replaces it serves."""
+    with Cluster(CONFIG, gates=True) as cluster:
+        streams = streams_on_first(cluster)
+        before = cluster.children()["token-0"]
+        cluster.hold("token-1")
+        os.kill(before, signal.SIGTERM)
+        wait_handed_over(cluster)
+        cluster.release("token-0")
+        wait_until(lambda: cluster.children().get("token-0") not in (None, before), "another process", cluster=cluster)
+        assert all(stream.is_alive() for stream in streams)
+        cluster.release()
+        expect(streams, want)
+        assert cluster.metric("cleave_requests_resumed_total") == 0, cluster.logged()
+        assert metric_of(cluster, "cleave_transfer_bytes_total", 0) > 0
+        logged = cluster.logged()
+        assert "drains, its answers go to other machines" in logged and "died" not in logged, logged
+        assert "drained machine token-0 is down" in logged, logged
+        wait_until(lambda: machine(cluster, "token-0")["connection"] == "up", "it serves again", cluster=cluster)
+        assert machine(cluster, "token-0")["draining"] is False
+        cluster.wait_all_free()
+
+
+def check_sigterm_twice(want):
+    """A second SIGTERM ends the machine at once; its answers are computed again elsewhere."""
+    with Cluster({**CONFIG, "scheduler": {"handover_tokens_min": ANSWER + 1}}, gates=True) as cluster:
+        streams = streams_on_first(cluster)
+        before = cluster.children()["token-0"]
+        os.kill(before, signal.SIGTERM)
+        wait_until(lambda: "its answers go to other machines" in cluster.logged(), "it drains", cluster=cluster)
+        assert cluster.children()["token-0"] == before  # Its answers would finish here.
+        os.kill(before, signal.SIGTERM)
+        cluster.release()
+        wait_until(lambda: cluster.children().get("token-0") != before, "it has ended", cluster=cluster)
+        expect(streams, want)
+        cluster.wait_all_free()
+
+
 def check_killed(want):
     """A machine dies while it hands over. The lost KV is computed again."""
     with Cluster(CONFIG, gates=True) as cluster:
@@ -140,6 +179,8 @@ with Cluster({**CONFIG, "pools": {"prompt": 1, "token": 1}}) as undisturbed:
 check_drain(CONFIG, texts)
 check_drain({**CONFIG, "scheduler": {"adaptive_pools": False}}, texts)
 check_leave(texts)
+check_sigterm(texts)
+check_sigterm_twice(texts)
 check_killed(texts)
 check_stays(texts)
 print("every answer was handed over, or finished where it was, with its bytes")

@@ -118,6 +118,7 @@ static const struct message messages[] = {
     {.kind = MESSAGE_LINK,
      .link = {.name = TEXT("token-10"), .up = true, .text = TEXT("ucx put over posix")}},
     {.kind = MESSAGE_SHUTDOWN},
+    {.kind = MESSAGE_LEAVING},
     {.kind = MESSAGE_ROLE,
      .role = {.pool = POOL_TOKEN, .home = POOL_MIXED, .serial = 0x123456789abcdef0}},
     {.kind = MESSAGE_OTHERS,
