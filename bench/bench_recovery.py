@@ -36,7 +36,7 @@ from bench_table import number, table  # noqa: E402
 from namespaces import Namespaces, net, sh, within  # noqa: E402
 
 ANSWER, BEFORE, BLOCK = 120, 40, 16
-WAYS = {"nothing": {"prefix_cache": False}, "prompt": {}, "checkpoint": {"checkpoint": "idle"}}  # keys of kv
+WAYS = {"nothing": {"prefix_cache": False}, "prompt": {}, "checkpoint": {"checkpoint": "idle", "checkpoint_ms": 0}}  # keys of kv
 HOSTS = {"p0": ("prompts", "10.79.0.1"), "t0": ("first", "10.79.0.2"), "t1": ("second", "10.79.1.2")}
 CABLES = [("prompts", "to-first", "10.79.0.1/24", "first", "uplink", "10.79.0.2/24"),
           ("prompts", "to-second", "10.79.1.1/24", "second", "uplink", "10.79.1.2/24")]

@@ -56,7 +56,8 @@ struct config_kv {
     char transfer[16];  /* "auto", "layerwise" or "one-piece". */
     bool prefix_cache;  /* Machines keep the KV of earlier prefixes. */
     char checkpoint[8]; /* "off", "idle" or "always": copies of running answers. */
-    bool prefault;      /* KV memory is allocated in the background after the start. */
+    uint32_t checkpoint_ms;
+    bool prefault; /* KV memory is allocated in the background after the start. */
 };
 
 /* The whole configuration. A field has the name of its key, with the unit at the end:

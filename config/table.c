@@ -420,6 +420,11 @@ const struct config_key config_keys[] = {
          "Whether KV of running answers is copied to a second machine, so that a death costs few "
          "tokens (operation.md). idle: while no request waits for KV on that link. Needs "
          "`kv/prefix_cache`."},
+    {"kv/checkpoint_ms", CONFIG_WHOLE, FIELD(kv.checkpoint_ms), 0, HOUR_MS, .default_text = "500",
+     .reload = CONFIG_RELOAD_YES,
+     .help = "With `kv/checkpoint`: least time between two copies of an answer, each of all its "
+             "full blocks. A death costs the tokens of that time. 0: a block is copied as soon as "
+             "it is full."},
     {"kv/prefault", CONFIG_BOOL, FIELD(kv.prefault), 0, 0, .default_text = "true",
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "true: KV memory is allocated in the background after start-up. false: at first use, "

@@ -1,18 +1,45 @@
 /* sched_checkpoint: when and how the KV of running answers is copied to second machines
  * (kv/checkpoint): what the gateway (server/gateway/checkpoints.c) and the simulator
- * (tools/simulate/sim_run_copies.c) share. Any thread; no state. It starts no copy. */
+ * (tools/simulate/sim_run_copies.c) share. Any thread; no state. It starts no copy.
+ *
+ * An answer is copied at most once per interval (kv/checkpoint_ms), and each copy brings all full
+ * blocks that the second machine lacks. So the death of a token machine costs an answer the tokens
+ * of one interval, of the block that is not full, and of a copy under way. The first copy can wait
+ * as long: until then the machine that computed the prompt still keeps the prompt's KV. A copy that
+ * must wait because a link is in use is made when the link is free. */
 #ifndef SCHEDULER_CHECKPOINT_H
 #define SCHEDULER_CHECKPOINT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/* Interval of the checks for answers that have grown. */
+/* Least time between two checks for answers that wait for a full block or for a link. */
 #define SCHED_CHECKPOINT_CHECK_US 20000
 /* Pause after a copy that a machine refused, for example because its memory is short. */
 #define SCHED_CHECKPOINT_PAUSE_US 500000
-/* Most blocks that one copy sends, so that no machine writes for long at a time. In layers with a
- * window, the blocks of the window are not divided: they make sense together only. */
+/* Most blocks that one copy sends, so that no machine writes for long at a time; the next part
+ * follows at once. In layers with a window, the blocks of the window are not divided: they make
+ * sense together only. */
 #define SCHED_CHECKPOINT_BLOCKS_MAX 16
+
+/* Returns when the first copy is due of an answer that runs since `now_us`. Answers that begin
+ * together get different times, from half an interval to a whole one, so that their copies are not
+ * due in the same instant; fractions of the golden ratio spread consecutive numbers evenly. number:
+ * of the request. */
+static inline int64_t sched_checkpoint_first_us(int64_t now_us, uint32_t interval_ms,
+                                                uint64_t number)
+{
+    const uint64_t half_us = interval_ms * 500ull;
+    const uint64_t fraction = (number * 0x9e3779b97f4a7c15u) >> 32; /* Of 2^32. */
+    return now_us + (int64_t)(half_us + (half_us * fraction >> 32));
+}
+
+/* Returns when the copy after that which began at `begun_us` is due. partial: that copy brings only
+ * a part of the full blocks. */
+static inline int64_t sched_checkpoint_next_us(int64_t begun_us, uint32_t interval_ms, bool partial)
+{
+    return begun_us + (partial ? 0 : interval_ms * 1000ll);
+}
 
 /* Returns the number of tokens in full blocks whose KV the token machine of a running answer has.
  * The machine has the KV of all tokens of prompt and answer except the last one. Requires
@@ -21,6 +48,15 @@ static inline uint32_t sched_checkpoint_tokens(uint32_t prompt_tokens, uint32_t 
                                                uint32_t block_tokens)
 {
     return (prompt_tokens + answer_tokens - 1) / block_tokens * block_tokens;
+}
+
+/* Returns true if a copy of `complete` tokens is of use: the second machine has fewer
+ * (`resumed_tokens`), and more than a block is still to come, so that the copy is not made for an
+ * answer that ends meanwhile. */
+static inline bool sched_checkpoint_is_useful(uint32_t complete, uint32_t resumed_tokens,
+                                              uint32_t tokens_left, uint32_t block_tokens)
+{
+    return complete > resumed_tokens && tokens_left > block_tokens;
 }
 
 #endif

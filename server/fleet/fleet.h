@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct gateway_request; /* See server/gateway/table.h. */
 struct gateway_version; /* See server/gateway/internal.h. */
 struct transport_peer;  /* See transport/transport.h. */
 
@@ -123,9 +124,13 @@ struct fleet_machine {
     struct message_others others; /* Latest OTHERS; gateways = 0: not received yet. */
     bool another_leads;           /* Another of the gateways connected to the machine leads. */
     struct machine_bits links;    /* Machines that it can write KV to. */
-    uint32_t crashes;             /* Crashes of its local process (gateway_machine_crashed). */
-    char crash_reason[160];       /* Text of the latest crash; empty = none. */
-    char link_reason[320]; /* Latest link that failed, and why; empty once a link comes up. */
+    /* Its running answers, by the time of the next copy of their KV (checkpoint_due.h). */
+    struct gateway_request *copy_first;
+    struct gateway_request *copy_last;
+    uint32_t copies_sent;   /* Such copies, and copies of kept KV, that it sends now. */
+    uint32_t crashes;       /* Crashes of its local process (gateway_machine_crashed). */
+    char crash_reason[160]; /* Text of the latest crash; empty = none. */
+    char link_reason[320];  /* Latest link that failed, and why; empty once a link comes up. */
 };
 
 struct fleet {

@@ -2,6 +2,7 @@
 #include "server/gateway/checkpoints.h"
 
 #include "scheduler/checkpoint.h"
+#include "server/gateway/checkpoint_due.h"
 #include "server/gateway/internal.h"
 #include "server/gateway/request_messages.h"
 
@@ -43,6 +44,13 @@ static bool machine_is_known(const struct gateway_checkpoint *c)
            transport_peer_number(c->machine->connection.peer) == c->connection;
 }
 
+/* Sets the tokens of the copy under way; 0 = none is. */
+static void pending_set(struct gateway_checkpoint *c, uint32_t tokens)
+{
+    c->source->copies_sent += (uint32_t)(tokens > 0) - (uint32_t)(c->pending > 0);
+    c->pending = tokens;
+}
+
 /* ---- messages ---- */
 
 static void cancel_send(struct connections *connections, struct fleet_machine *machine,
@@ -62,7 +70,11 @@ void request_checkpoint_end(struct connections *connections, struct gateway_requ
         cancel_send(connections, c->source, &name, false);
     if (c->pending > 0)
         cancel_send(connections, c->machine, &name, c->writing);
+    if (c->pending > 0)
+        pending_set(c, 0);
     *c = (struct gateway_checkpoint){.copies = c->copies};
+    checkpoint_due_remove(r);
+    r->copy_due.known = false;
 }
 
 static void reserve_send(struct gateway *g, const struct gateway_request *r)
@@ -126,18 +138,26 @@ static void copy_end(struct gateway *g, struct gateway_request *r)
     c->tokens = c->pending;
     if (c->whole || !has_windows(g, r))
         c->resumed = c->pending;
-    c->pending = 0;
+    pending_set(c, 0);
     c->writing = false;
     g->checkpoint_at_us = 0; /* Other copies may wait for the end of this one. */
+}
+
+/* Lets the next copy of the answer wait. Does nothing for a pull. */
+static void copy_pause(struct gateway_request *r, int64_t until_us)
+{
+    if (r->copy_due.machine != NULL && r->copy_due.at_us < until_us)
+        checkpoint_due_set(r, r->copy_due.machine, until_us);
 }
 
 /* Ends the copy under way. What was copied before stays known. */
 static void copy_give_up(struct gateway *g, struct gateway_request *r)
 {
     struct gateway_checkpoint *c = &r->checkpoint;
-    c->pending = 0;
+    pending_set(c, 0);
     c->writing = false;
-    c->paused_until_us = gateway_now(g) + SCHED_CHECKPOINT_PAUSE_US;
+    copy_pause(r, gateway_now(g) + SCHED_CHECKPOINT_PAUSE_US);
+    g->checkpoint_at_us = 0; /* As copy_end. */
     if (is_pull(r))
         pull_end(g, r);
 }
@@ -155,6 +175,14 @@ static void failed_take(struct gateway *g, struct gateway_request *r, const stru
     log_debug("request %s (%llx): no copy of its KV: machine %s: %s", r->client_id,
               (unsigned long long)r->id, m->config.name, failed->text);
     copy_give_up(g, r);
+}
+
+/* Lets the next part of a partial copy follow. */
+static void copy_again(struct gateway *g, struct gateway_request *r)
+{
+    if (r->copy_due.machine != NULL)
+        checkpoint_due_set(r, r->copy_due.machine, gateway_now(g));
+    g->checkpoint_at_us = 0;
 }
 
 static void reserved_take(struct gateway *g, struct gateway_request *r,
@@ -181,7 +209,6 @@ static void reserved_take(struct gateway *g, struct gateway_request *r,
         copy_send(g, r, reserved);
         return;
     }
-    g->checkpoint_at_us = 0;
     if (reserved->block_count == 0) { /* The machine has all blocks. */
         copy_end(g, r);
         if (is_pull(r))
@@ -193,7 +220,8 @@ static void reserved_take(struct gateway *g, struct gateway_request *r,
     c->tokens = reserved->held_span_count * block_tokens;
     c->resumed = has_windows(g, r) ? 0 : c->tokens;
     c->partial = true;
-    c->pending = 0;
+    pending_set(c, 0);
+    copy_again(g, r);
 }
 
 static void copied_take(struct gateway *g, struct gateway_request *r)
@@ -249,37 +277,30 @@ static uint32_t tokens_complete(const struct gateway *g, const struct gateway_re
     return sched_checkpoint_tokens(r->prompt_count, r->delivered, block_tokens_of(g, r));
 }
 
-/* Machines whose links are in use, by index. */
+/* Machines whose links carry KV that a request waits for, by index. */
 struct busy {
-    struct machine_bits copy;    /* A copy of one of their answers is under way. */
-    struct machine_bits send;    /* They send KV that a request waits for. */
-    struct machine_bits receive; /* Such KV is sent to them. */
+    struct machine_bits send;
+    struct machine_bits receive;
 };
 
 /* Read once per check: many answers may be due. */
 static void busy_read(const struct gateway *g, struct busy *out)
 {
     *out = (struct busy){0};
-    for (const struct gateway_request *r = requests_next(g->requests, NULL); r != NULL;
-         r = requests_next(g->requests, r)) {
-        if (r->checkpoint.pending > 0)
-            machine_bits_set(&out->copy, r->checkpoint.source->index, true);
-        if (r->state == GATEWAY_REQUEST_PREFILLING && r->prompt_machine != NULL &&
-            r->token_machine != NULL && r->token_machine != r->prompt_machine) {
+    for (const struct gateway_request *r =
+             requests_in_state(g->requests, GATEWAY_REQUEST_PREFILLING)->first;
+         r != NULL; r = r->list_next)
+        if (r->prompt_machine != NULL && r->token_machine != NULL &&
+            r->token_machine != r->prompt_machine) {
             machine_bits_set(&out->send, r->prompt_machine->index, true);
             machine_bits_set(&out->receive, r->token_machine->index, true);
         }
-    }
 }
 
-/* True if KV that a request waits for is on its way over the same link ends, or another copy of the
- * token machine is. */
-static bool link_is_busy(const struct busy *busy, const struct fleet_machine *source,
-                         const struct fleet_machine *machine)
+/* True if the token machine sends KV that a request waits for, or another copy. */
+static bool source_is_busy(const struct busy *busy, const struct fleet_machine *source)
 {
-    return machine_bits_has(&busy->copy, source->index) ||
-           machine_bits_has(&busy->send, source->index) ||
-           machine_bits_has(&busy->receive, machine->index);
+    return source->copies_sent > 0 || machine_bits_has(&busy->send, source->index);
 }
 
 /* The first token whose blocks of layers with a window are all on the token machine: the KV before
@@ -289,15 +310,13 @@ static uint32_t tokens_least(const struct gateway *g, const struct gateway_reque
     return has_windows(g, r) ? r->prompt_count + r->delivered_before : 0;
 }
 
-static bool copy_is_due(const struct gateway *g, const struct gateway_request *r, int64_t now_us)
+static bool copy_is_due(const struct gateway *g, const struct gateway_request *r)
 {
     const struct gateway_checkpoint *c = &r->checkpoint;
-    if (r->state != GATEWAY_REQUEST_PREFILLED || r->token_machine == NULL || r->score_prompt ||
-        r->delivered == r->delivered_before || c->pending > 0 || now_us < c->paused_until_us ||
-        request_tokens_left(r) <= block_tokens_of(g, r) ||
-        tokens_complete(g, r) < tokens_least(g, r))
-        return false;
-    return tokens_complete(g, r) > (machine_is_known(c) ? c->resumed : 0);
+    return c->pending == 0 && r->delivered > r->delivered_before &&
+           tokens_complete(g, r) >= tokens_least(g, r) &&
+           sched_checkpoint_is_useful(tokens_complete(g, r), machine_is_known(c) ? c->resumed : 0,
+                                      request_tokens_left(r), block_tokens_of(g, r));
 }
 
 /* The second machine stays the same as long as it is up, because only new blocks are then sent. */
@@ -317,26 +336,86 @@ static bool machine_choose(struct gateway *g, struct gateway_request *r)
     return true;
 }
 
-static void copy_begin(struct gateway *g, struct gateway_request *r, struct busy *busy,
+static uint32_t interval_ms(const struct gateway *g)
+{
+    return g->options.config->kv.checkpoint_ms;
+}
+
+/* busy: NULL = copies need not wait for links. */
+static void copy_begin(struct gateway *g, struct gateway_request *r, const struct busy *busy,
                        int64_t now_us)
 {
     struct gateway_checkpoint *c = &r->checkpoint;
     uint32_t most = tokens_complete(g, r);
     if (!machine_choose(g, r)) {
-        c->paused_until_us = now_us + SCHED_CHECKPOINT_PAUSE_US;
+        copy_pause(r, now_us + SCHED_CHECKPOINT_PAUSE_US);
         return;
     }
-    if (mode_is(g, "idle") && link_is_busy(busy, r->token_machine, c->machine))
+    if (busy != NULL && machine_bits_has(&busy->receive, c->machine->index))
         return;
     uint32_t part = c->tokens + SCHED_CHECKPOINT_BLOCKS_MAX * block_tokens_of(g, r);
     c->source = r->token_machine;
     c->whole = !c->partial || part >= most;
-    c->pending = c->whole ? most : part;
+    pending_set(c, c->whole ? most : part);
     c->partial = false;
     c->copies++;
     c->copies &= CHECKPOINT_GENERATION - 1;
-    machine_bits_set(&busy->copy, c->source->index, true);
+    log_debug("request %s (%llx): begins a copy of the KV of %u tokens to machine %s", r->client_id,
+              (unsigned long long)r->id, c->pending, c->machine->config.name);
+    checkpoint_due_set(r, r->token_machine,
+                       sched_checkpoint_next_us(now_us, interval_ms(g), !c->whole));
     reserve_send(g, r);
+}
+
+/* Finds the answers that began to run since the last call: they are the last ones in the list. */
+static void answers_find(struct gateway *g, int64_t now_us)
+{
+    struct gateway_request *r = requests_in_state(g->requests, GATEWAY_REQUEST_PREFILLED)->last;
+    for (; r != NULL && !r->copy_due.known; r = r->list_previous) {
+        r->copy_due.known = true;
+        if (r->token_machine == NULL || r->score_prompt ||
+            !gateway_request_version(g, r)->kv.prefix_cache)
+            continue;
+        checkpoint_due_set(r, r->token_machine,
+                           sched_checkpoint_first_us(now_us, interval_ms(g), (uint32_t)r->id));
+        if (r->copy_due.at_us < g->checkpoint_at_us)
+            g->checkpoint_at_us = r->copy_due.at_us;
+    }
+}
+
+/* Starts the copies of the machine's answers that are due. Returns when the next one may be. */
+static int64_t machine_check(struct gateway *g, const struct fleet_machine *m,
+                             const struct busy *busy, int64_t now_us)
+{
+    struct gateway_request *next;
+    for (struct gateway_request *r = m->copy_first; r != NULL && r->copy_due.at_us <= now_us;
+         r = next) {
+        next = r->copy_due.next;
+        if (busy != NULL && source_is_busy(busy, m))
+            break;
+        if (copy_is_due(g, r))
+            copy_begin(g, r, busy, now_us);
+    }
+    const int64_t soon_us = now_us + SCHED_CHECKPOINT_CHECK_US;
+    if (m->copy_first == NULL)
+        return INT64_MAX;
+    return m->copy_first->copy_due.at_us > soon_us ? m->copy_first->copy_due.at_us : soon_us;
+}
+
+/* Starts the copies that are due, and sets the time of the next check. */
+static void machines_check(struct gateway *g, int64_t now_us)
+{
+    struct busy busy;
+    const bool idle = mode_is(g, "idle");
+    if (idle)
+        busy_read(g, &busy);
+    g->checkpoint_at_us = INT64_MAX;
+    for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
+         m = fleet_next(g->fleet, m)) {
+        int64_t at_us = machine_check(g, m, idle ? &busy : NULL, now_us);
+        if (at_us < g->checkpoint_at_us)
+            g->checkpoint_at_us = at_us;
+    }
 }
 
 /* ---- pulls ---- */
@@ -356,53 +435,61 @@ static void pull_begin(struct gateway *g, struct gateway_request *r)
         .machine = r->prompt_machine,
         .connection = transport_peer_number(r->prompt_machine->connection.peer),
         .source = r->pull_source,
-        .pending = tokens,
         .copies = (c->copies + 1) & (CHECKPOINT_GENERATION - 1),
     };
+    pending_set(c, tokens);
     reserve_send(g, r);
 }
 
 static void pulls_begin(struct gateway *g)
 {
     struct gateway_request *next;
-    for (struct gateway_request *r = requests_pulling_next(g->requests, NULL); r != NULL;
-         r = next) {
-        next = requests_pulling_next(g->requests, r);
+    for (struct gateway_request *r = requests_in_state(g->requests, GATEWAY_REQUEST_PULLING)->first;
+         r != NULL; r = next) {
+        next = r->list_next;
         if (r->checkpoint.pending == 0)
             pull_begin(g, r);
     }
 }
 
-void gateway_pull_machine_down(struct gateway *g, const struct fleet_machine *m)
+/* ---- the turn, and the end of a machine ---- */
+
+/* The scheduler loses the requests whose prompt machine or token machine has died. */
+void gateway_copies_machine_down(struct gateway *g, const struct fleet_machine *m)
 {
     struct gateway_request *next;
-    for (struct gateway_request *r = requests_pulling_next(g->requests, NULL); r != NULL;
-         r = next) {
-        next = requests_pulling_next(g->requests, r);
+    for (struct gateway_request *r = requests_in_state(g->requests, GATEWAY_REQUEST_PULLING)->first;
+         r != NULL; r = next) {
+        next = r->list_next;
         if (r->pull_source != m)
             continue;
         request_checkpoint_end(g->connections, r);
         pull_end(g, r);
     }
+    for (struct gateway_request *r =
+             requests_in_state(g->requests, GATEWAY_REQUEST_PREFILLED)->first;
+         r != NULL; r = r->list_next) {
+        struct gateway_checkpoint *c = &r->checkpoint;
+        if (c->pending == 0 || c->machine != m)
+            continue;
+        const struct message_request name = copy_name(r);
+        if (c->writing)
+            cancel_send(g->connections, c->source, &name, false);
+        copy_give_up(g, r);
+    }
 }
 
+/* The timer is late on purpose: a token usually comes first, and the check needs no turn of its own
+ * then. */
 int64_t gateway_checkpoint_turn(struct gateway *g, int64_t now_us)
 {
-    bool any = false;
-    pulls_begin(g);
     bool wanted = mode_is(g, "idle") || mode_is(g, "always");
+    pulls_begin(g);
     if (!wanted || connections_stopping(g->connections))
         return INT64_MAX;
-    if (now_us < g->checkpoint_at_us)
-        return g->checkpoint_at_us;
-    struct busy busy;
-    busy_read(g, &busy);
-    for (struct gateway_request *r = requests_next(g->requests, NULL); r != NULL;
-         r = requests_next(g->requests, r)) {
-        any = true;
-        if (gateway_request_version(g, r)->kv.prefix_cache && copy_is_due(g, r, now_us))
-            copy_begin(g, r, &busy, now_us);
-    }
-    g->checkpoint_at_us = any ? now_us + SCHED_CHECKPOINT_CHECK_US : 0;
-    return any ? g->checkpoint_at_us : INT64_MAX;
+    answers_find(g, now_us);
+    if (now_us >= g->checkpoint_at_us)
+        machines_check(g, now_us);
+    return g->checkpoint_at_us == INT64_MAX ? INT64_MAX
+                                            : g->checkpoint_at_us + SCHED_CHECKPOINT_CHECK_US;
 }

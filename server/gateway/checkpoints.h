@@ -7,7 +7,7 @@
  *                                                            ── PREFILLED ──► gateway
  *
  * Each copy covers all full blocks of prompt and answer; blocks that the second machine has are not
- * sent again. On the second machine the blocks are part of the prefix cache: a request that needs
+ * sent again. scheduler/checkpoint.h says when a copy is due; checkpoint_due.h finds those that are. On the second machine the blocks are part of the prefix cache: a request that needs
  * memory may take them. A copy has a generation of its own, with the bit CHECKPOINT_GENERATION. */
 #ifndef SERVER_GATEWAY_CHECKPOINTS_H
 #define SERVER_GATEWAY_CHECKPOINTS_H
@@ -28,9 +28,10 @@ int64_t gateway_checkpoint_turn(struct gateway *g, int64_t now_us);
 /* Handles a machine's message about a copy. Returns false for other messages. */
 bool gateway_checkpoint_message(struct gateway *g, struct fleet_machine *m,
                                 const struct message *message);
-/* Call it when a machine's connection has ended: pulls from this machine end. */
-void gateway_pull_machine_down(struct gateway *g, const struct fleet_machine *m);
-/* Cancels the request's copy, if one is under way, and forgets its checkpoint. */
+/* Call it when a machine's connection has ended: pulls from this machine and copies to it end. */
+void gateway_copies_machine_down(struct gateway *g, const struct fleet_machine *m);
+/* Cancels the request's copy, if one is under way, and forgets its checkpoint and when the next copy
+ * is due. Call it before the request leaves GATEWAY_REQUEST_PREFILLED. */
 void request_checkpoint_end(struct connections *connections, struct gateway_request *r);
 
 #endif

@@ -62,8 +62,9 @@ struct gateway {
     /* When the machines first reported fewer gateways than `share` has; -1 = they do not. */
     int64_t fewer_since_us;
     uint64_t prompts_waiting; /* Prompts that wait on machines, by their latest STATS. */
-    int64_t checkpoint_at_us; /* Earliest time of the next check for checkpoints that are due. */
-    int64_t handover_at_us;   /* Earliest time of the next hand-over check. */
+    /* Earliest time of the next check for copies of answers that are due; INT64_MAX = none is. */
+    int64_t checkpoint_at_us;
+    int64_t handover_at_us; /* Earliest time of the next hand-over check. */
     /* While the scheduler reports lost requests: the machine whose process has ended, which is the
      * reason; NULL = another reason. */
     const struct fleet_machine *dead_machine;

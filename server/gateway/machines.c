@@ -131,7 +131,7 @@ static void on_down(void *self, struct fleet_machine *m, bool silent)
     gateway_schedule(g, m->version, &event);
     g->dead_machine = NULL;
     requests_machine_down(g->requests, m);
-    gateway_pull_machine_down(g, m);
+    gateway_copies_machine_down(g, m);
     gateway_machine_others_gone(g, m);
     const bool drained = fleet_machine_draining(m);
     gateway_machine_wants_end_set(g, m, false);

@@ -190,9 +190,9 @@ void requests_pull_begin(struct requests *q, struct gateway_request *r,
     request_table_state_set(&q->table, r, GATEWAY_REQUEST_PULLING);
 }
 
-struct gateway_request *requests_pulling_next(struct requests *q, const struct gateway_request *r)
+const struct request_list *requests_in_state(const struct requests *q, enum gateway_request_state s)
 {
-    return r != NULL ? r->list_next : q->table.lists[GATEWAY_REQUEST_PULLING].first;
+    return &q->table.lists[s];
 }
 
 /* Sends CANCEL to the prompt machine, unless it has finished with the request, and to

@@ -79,9 +79,9 @@ void requests_pull_begin(struct requests *q, struct gateway_request *r,
                          struct fleet_machine *source, uint32_t tokens);
 /* The prompt machine has got the KV, or will not get it: goes on as requests_route does. */
 void requests_pull_end(struct requests *q, struct gateway_request *r, bool prefix);
-/* Returns the request in GATEWAY_REQUEST_PULLING after `r`, or the first one; NULL = no further
- * request. */
-struct gateway_request *requests_pulling_next(struct requests *q, const struct gateway_request *r);
+/* Returns the list of the open requests in this state. */
+const struct request_list *requests_in_state(const struct requests *q,
+                                             enum gateway_request_state state);
 /* End a request that the scheduler has refused, or could not route in time (scheduler/wait_ms).
  * why: for the metrics; text: for the client. */
 void requests_refuse(struct requests *q, struct gateway_request *r, enum metrics_refusal why,

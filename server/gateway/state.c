@@ -144,16 +144,26 @@ static void links_add(struct text *out, const struct gateway *g)
     }
 }
 
+/* Returns the tokens of a running answer that are in no checkpoint; 0 = the answer is not copied. */
+static uint32_t checkpoint_missing_tokens(const struct gateway_request *r)
+{
+    const uint32_t had =
+        r->checkpoint.resumed > r->prompt_count ? r->checkpoint.resumed : r->prompt_count;
+    const uint32_t tokens = r->prompt_count + r->delivered;
+    return r->copy_due.machine != NULL && tokens > had ? tokens - had : 0;
+}
+
 static void requests_add(struct text *out, const struct gateway *g)
 {
     uint32_t counts[REQUEST_STATE_COUNT] = {0}, suspects = 0;
-    uint64_t checkpoint_tokens = 0;
+    uint64_t checkpoint_tokens = 0, missing_tokens = 0;
     struct requests_counts total = requests_counts(g->requests);
     for (const struct gateway_request *r = requests_next(g->requests, NULL); r != NULL;
          r = requests_next(g->requests, r)) {
         counts[r->life.state]++;
         suspects += blame_is_suspect(&r->blame) ? 1 : 0;
         checkpoint_tokens += r->checkpoint.resumed;
+        missing_tokens += checkpoint_missing_tokens(r);
     }
     text_adds(out, "],\"requests\":{");
     for (int state = 0; state < REQUEST_STATE_COUNT; state++)
@@ -161,6 +171,7 @@ static void requests_add(struct text *out, const struct gateway *g)
                   request_state_name((enum request_state)state), counts[state]);
     text_addf(out, "},\"requests_suspected\":%u,\"checkpoint_tokens\":%llu", suspects,
               (unsigned long long)checkpoint_tokens);
+    text_addf(out, ",\"checkpoint_missing_tokens\":%llu", (unsigned long long)missing_tokens);
     text_addf(out, ",\"requests_open\":%u,\"requests_unrouted\":%u,\"requests_resumed\":%llu",
               total.open, gateway_waiting_count(g), (unsigned long long)total.resumed);
 }

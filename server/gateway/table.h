@@ -58,10 +58,19 @@ struct gateway_checkpoint {
     uint32_t pending; /* Tokens of the copy that is under way; 0 = none. */
     /* The copy that is under way has all full blocks, with those of layers with a window. */
     bool whole;
-    uint32_t copies;         /* Number of copies so far. */
-    bool writing;            /* PREFILL of the copy was sent. */
-    bool partial;            /* The next copy may only add a part. */
-    int64_t paused_until_us; /* No copy begins before this time. */
+    uint32_t copies; /* Number of copies so far. */
+    bool writing;    /* PREFILL of the copy was sent. */
+    bool partial;    /* The next copy may only add a part. */
+};
+
+/* The place of a running answer in the list of its token machine's next copies (checkpoint_due.h).
+ */
+struct gateway_copy_due {
+    bool known; /* checkpoints.c has seen that the answer runs on its token machine. */
+    struct fleet_machine *machine; /* The machine whose list has the answer; NULL = none. */
+    int64_t at_us;                 /* No copy begins before this time. */
+    struct gateway_request *previous;
+    struct gateway_request *next;
 };
 
 /* A machine that another machine has reported as gone. It may have died, and this gateway may not
@@ -107,6 +116,7 @@ struct gateway_request {
     struct request_blame blame; /* Counts of lost and crashed machines that computed the request. */
     uint32_t preemptions;       /* Number of times that a machine preempted the request. */
     struct gateway_checkpoint checkpoint;
+    struct gateway_copy_due copy_due;
     struct gateway_held held; /* KV from earlier generations. */
     struct gateway_doubt doubt;
     /* Tokens at the start of the prompt whose KV is complete on this generation's machines, while

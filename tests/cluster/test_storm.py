@@ -128,8 +128,8 @@ def check_end(cluster):
 
 def kills(seconds, seed, checkpoint="off", more=None):
     bodies = [body_of(seed + i) for i in range(REQUESTS)]
-    config = {**CONFIG, "kv": {**CONFIG["kv"], "checkpoint": checkpoint}, "log": {"events_file": "events.jsonl"},
-              **(more or {})}
+    config = {**CONFIG, "kv": {**CONFIG["kv"], "checkpoint": checkpoint, "checkpoint_ms": 0},
+              "log": {"events_file": "events.jsonl"}, **(more or {})}
     with Cluster(config, gates=True, pace_us=PACE_US) as cluster:
         calm = [Stream(cluster, body) for body in bodies]
         for stream in calm:

@@ -4,12 +4,14 @@ bytes of an undisturbed run.
 Method: real processes. A prompt of six batches is held at a gate in the middle of its fourth batch, when the log says
 what the other machine has. Then one of its machines is killed. Metrics say how many tokens were found and computed.
 
-usage: test_survive.py prompt|token|again|pull|checkpoint|stages|ranks|windows
+usage: test_survive.py prompt|token|again|pull|checkpoint|interval|second|stages|ranks|windows
 prompt: the prompt machine dies while it computes; token: the token machine dies, before and after the prompt is
 computed; again: the machine that computes the prompt dies; pull: as prompt, while the token machine generates other
 answers, so that another prompt machine gets the KV from it; checkpoint: the token machine dies in the middle of answers
-whose KV is copied to another machine (kv/checkpoint); stages, ranks: as checkpoint, on machines with stage processes, of
-which one is killed; windows: as checkpoint and stages, with a model whose layers have attention windows.
+whose KV is copied to another machine (kv/checkpoint) block by block; interval: as checkpoint, with copies at intervals
+(kv/checkpoint_ms); second: the second machine dies while it is asked for room for a copy; stages, ranks: as checkpoint,
+on machines with stage processes, of which one is killed; windows: as checkpoint and stages, with a model whose layers
+have attention windows.
 """
 
 import json
@@ -42,9 +44,13 @@ def start(cluster):
     return Stream(cluster, body())
 
 
-def undisturbed(prompt=LONG):
+def undisturbed_answer(request):
     with Cluster(config_of(1, 1)) as cluster:
-        return cluster.post("/v1/completions", body(prompt))["choices"][0]["text"]
+        return cluster.post("/v1/completions", request)["choices"][0]["text"]
+
+
+def undisturbed(prompt=LONG):
+    return undisturbed_answer(body(prompt))
 
 
 def kill(cluster, name):
@@ -125,10 +131,13 @@ def check_token(want):
             cluster.wait_all_free()
 
 
+def state_of(cluster):
+    return json.loads(cluster.request("GET", "/admin/state")[2])
+
+
 def routed(cluster):
     """Returns the token machine of the only request."""
-    state = json.loads(cluster.request("GET", "/admin/state")[2])
-    return next(machine["name"] for machine in state["machines"] if machine["routed_decodes"] > 0)
+    return next(machine["name"] for machine in state_of(cluster)["machines"] if machine["routed_decodes"] > 0)
 
 
 def check_again(want):
@@ -239,8 +248,12 @@ def check_checkpoints(cases, base, text="The history of computing. " * 12):
         names = [name for name in all_names if not name.startswith("prompt")]
         machine_keys = {name: keys for name in (all_names if every else names)} if keys else {}
         for mode in modes:
-            config = {**base, "pools": pools, "machines": machine_keys, "kv": {**base["kv"], "checkpoint": mode}}
+            config = {**base, "pools": pools, "machines": machine_keys, "kv": {**base["kv"], **copied(mode)}}
             checkpoint_case(config, answer, tokens, want, [name + "/0" if keys else name for name in names])
+
+
+def copied(mode, interval_ms=0):
+    return {"checkpoint": mode, "checkpoint_ms": interval_ms}
 
 
 BOTH = ("idle", "always")
@@ -249,6 +262,68 @@ SPLIT, MIXED = {"prompt": 1, "token": 2}, {"mixed": 3}
 
 def check_checkpoint(_):
     check_checkpoints([(SPLIT, {}, False, BOTH), (MIXED, {}, False, BOTH)], CONFIG)
+
+
+def copy_begins(cluster):
+    """Returns the times, in seconds, at which copies began, by the gateway's log."""
+    found = re.findall(r"T(\d+):(\d+):(\d+\.\d+)Z.* begins a copy of the KV of", cluster.logged())
+    return [int(hours) * 3600 + int(minutes) * 60 + float(seconds) for hours, minutes, seconds in found]
+
+
+def check_interval(_):
+    """Copies begin at most once per interval, and the last one has all full blocks: after the death of the token
+    machine, at most two blocks of the tokens before it are computed again."""
+    answer = {**body("The history of computing. " * 12), "max_tokens": 400}
+    with Cluster(config_of(1, 1)) as cluster:
+        result = cluster.post("/v1/completions", answer)
+        want, tokens = result["choices"][0]["text"], result["usage"]["prompt_tokens"]
+    interval_ms = 400
+    config = {**CONFIG, "pools": SPLIT, "kv": {**CONFIG["kv"], **copied("idle", interval_ms)}}
+    with Cluster(config, ARGS, gates=True, pace_us=10000) as cluster:
+        wait_links(cluster)
+        stream = Stream(cluster, answer)
+        wait_until(lambda: len(copy_begins(cluster)) >= 3, "three copies", cluster=cluster)
+        for name in ("token-0", "token-1"):
+            cluster.hold(name)
+        holder = hold_batch(cluster, 1, ("token-0", "token-1"))
+        wait_until(lambda: checkpointed(cluster) == (known(cluster, tokens) - 1) // BLOCK * BLOCK,
+                   "a checkpoint of all full blocks", cluster=cluster)
+        begins = copy_begins(cluster)
+        gaps = [(b - a) % 86400 for a, b in zip(begins, begins[1:])]
+        print(f"{len(begins)} copies, at least {min(gaps):.3f} s apart", flush=True)
+        assert min(gaps) >= interval_ms / 1000 - 0.005, (gaps, cluster.logged())
+        missing = state_of(cluster)["checkpoint_missing_tokens"]
+        assert 0 < missing <= BLOCK, missing
+        kill_holder(cluster, holder)
+        cluster.release()
+        stream.expect(want, "the token machine died")
+        computed = cluster.metric("cleave_tokens_recomputed_total")
+        assert 0 < computed <= 2 * BLOCK, (computed, cluster.logged())
+        cluster.wait_all_free()
+
+
+def check_second(_):
+    """The second machine dies while it is asked for room for a copy: the copy ends, and another one is made."""
+    answer = {**body("The history of computing. " * 12), "max_tokens": 60}
+    want = undisturbed_answer(answer)
+    config = {**CONFIG, "pools": SPLIT, "kv": {**CONFIG["kv"], **copied("idle")}}
+    with Cluster(config, ARGS, gates=True) as cluster:
+        wait_links(cluster)
+        names = ("token-0", "token-1")
+        for name in names:
+            cluster.hold(name)
+        stream = Stream(cluster, answer)
+        holder = hold_batch(cluster, 1, names)
+        wait_until(lambda: state_of(cluster)["requests"]["decoding"] == 1, "the answer is decoded", cluster=cluster)
+        os.kill(cluster.children()["prompt-0"], signal.SIGSTOP)
+        for _ in range(BLOCK + 1):
+            cluster.step(holder)
+        wait_until(lambda: "tokens to machine prompt-0" in cluster.logged(), "a copy begins", cluster=cluster)
+        kill(cluster, "prompt-0")
+        wait_until(lambda: cluster.metric("cleave_checkpoints_total") > 0, "another copy is made", cluster=cluster)
+        cluster.release()
+        stream.expect(want, "the second machine died")
+        cluster.wait_all_free()
 
 
 def check_stages(_):
@@ -274,7 +349,7 @@ def check_windows(_):
 def main():
     need_model()
     checks = {"prompt": check_prompt, "token": check_token, "again": check_again, "pull": check_pull,
-              "checkpoint": check_checkpoint,
+              "checkpoint": check_checkpoint, "interval": check_interval, "second": check_second,
               "stages": check_stages, "ranks": check_ranks, "windows": check_windows}
     checks[sys.argv[1]](undisturbed() if sys.argv[1] in ("prompt", "token", "again", "pull") else None)
 

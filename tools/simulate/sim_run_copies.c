@@ -93,11 +93,19 @@ static void pull_end(struct run *r, uint32_t slot)
     run_request_send(r, slot);
 }
 
+/* Lets the next copy of the answer wait. Does nothing for a pull. */
+static void copy_pause(const struct run *r, struct run_copy *copy)
+{
+    const int64_t until_us = run_now_us(r) + SCHED_CHECKPOINT_PAUSE_US;
+    if (!copy->pull && copy->due_us < until_us)
+        copy->due_us = until_us;
+}
+
 static void copy_failed(struct run *r, uint32_t slot)
 {
     struct run_copy *copy = &request_of(r, slot)->copy;
     pending_end(r, slot, copy->had_tokens, copy->had_windows);
-    copy->paused_until_s = r->now_s + SCHED_CHECKPOINT_PAUSE_US / 1e6;
+    copy_pause(r, copy);
     pull_end(r, slot);
 }
 
@@ -138,6 +146,8 @@ static void reserve_reaches(struct run *r, uint32_t slot)
     bool divided = blocks > SCHED_CHECKPOINT_BLOCKS_MAX && !copy->pull && has_full_layers(r);
     if (divided || (blocks == 0 && !sends_windows)) {
         copy->partial = divided;
+        if (divided)
+            copy->due_us = run_now_us(r);
         copy_done(r, slot, copy->had_tokens, copy->had_windows && !divided);
         return;
     }
@@ -240,12 +250,12 @@ static uint32_t tokens_complete(const struct run *r, const struct run_request *q
 static bool copy_is_due(const struct run *r, const struct run_request *q)
 {
     const struct run_copy *copy = &q->copy;
-    if (q->state != RUN_DECODING || copy->state != RUN_COPY_NONE ||
-        r->now_s < copy->paused_until_s || has_replicas(r, q->token_machine) ||
-        (has_windows(r) && tokens_complete(r, q) < q->prompt) ||
-        q->arrival.output_tokens - q->answer_tokens <= block_tokens_of(r))
-        return false;
-    return tokens_complete(r, q) > (machine_is_known(r, copy) ? copy->resumed : 0);
+    return q->state == RUN_DECODING && copy->state == RUN_COPY_NONE &&
+           run_now_us(r) >= copy->due_us && !has_replicas(r, q->token_machine) &&
+           (!has_windows(r) || tokens_complete(r, q) >= q->prompt) &&
+           sched_checkpoint_is_useful(
+               tokens_complete(r, q), machine_is_known(r, copy) ? copy->resumed : 0,
+               q->arrival.output_tokens - q->answer_tokens, block_tokens_of(r));
 }
 
 static bool machine_choose(struct run *r, uint32_t slot)
@@ -254,7 +264,7 @@ static bool machine_choose(struct run *r, uint32_t slot)
     if (machine_is_known(r, copy))
         return true;
     uint32_t machine = sched_cluster_copy_target(r->sc, slot);
-    *copy = (struct run_copy){.slot = SCHED_NO_SLOT};
+    *copy = (struct run_copy){.slot = SCHED_NO_SLOT, .due_us = copy->due_us};
     if (machine == SCHED_NO_MACHINE || has_replicas(r, machine))
         return false;
     copy->machine = machine;
@@ -263,12 +273,17 @@ static bool machine_choose(struct run *r, uint32_t slot)
     return true;
 }
 
+static uint32_t interval_ms(const struct run *r)
+{
+    return r->options.config->kv.checkpoint_ms;
+}
+
 static void copy_begin(struct run *r, uint32_t slot, uint8_t *busy)
 {
     struct run_request *q = request_of(r, slot);
     struct run_copy *copy = &q->copy;
     if (!machine_choose(r, slot)) {
-        copy->paused_until_s = r->now_s + SCHED_CHECKPOINT_PAUSE_US / 1e6;
+        copy_pause(r, copy);
         return;
     }
     if (strcmp(r->options.config->kv.checkpoint, "idle") == 0 &&
@@ -280,6 +295,7 @@ static void copy_begin(struct run *r, uint32_t slot, uint8_t *busy)
     copy->whole = !copy->partial || part >= most;
     copy->pending = copy->whole ? most : part;
     copy->partial = false;
+    copy->due_us = sched_checkpoint_next_us(run_now_us(r), interval_ms(r), !copy->whole);
     copy->source = q->token_machine;
     copy->source_failures = r->hosts[copy->source].failures;
     copy->state = RUN_COPY_RESERVE_SENT;
@@ -294,8 +310,12 @@ void run_copies_check(struct run *r)
     if (r->open == 0)
         return;
     busy_read(r, busy);
-    for (uint32_t slot = 0; slot < r->slots_used; slot++)
-        if (copy_is_due(r, &r->requests[slot]))
+    for (uint32_t slot = 0; slot < r->slots_used; slot++) {
+        struct run_request *q = &r->requests[slot];
+        if (q->state == RUN_DECODING && q->copy.due_us == 0)
+            q->copy.due_us = sched_checkpoint_first_us(run_now_us(r), interval_ms(r), q->number);
+        if (copy_is_due(r, q))
             copy_begin(r, slot, busy);
+    }
     check_at(r, r->now_s + SCHED_CHECKPOINT_CHECK_US / 1e6);
 }

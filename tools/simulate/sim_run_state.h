@@ -81,10 +81,10 @@ struct run_copy {
     uint32_t failures;        /* Failures of `machine` when it was chosen. */
     uint32_t tokens;          /* Tokens whose KV `machine` has, perhaps without window blocks. */
     uint32_t resumed;         /* Tokens from which the answer can be resumed on `machine`. */
-    uint32_t pending;      /* Tokens that `machine` will have after the copy under way; 0 = none. */
-    uint32_t had_tokens;   /* Tokens that `machine` had before the copy under way. */
-    sched_slot slot;       /* The copy's task on `machine`; SCHED_NO_SLOT = none. */
-    double paused_until_s; /* After a failed copy: no copy begins before this time. */
+    uint32_t pending;    /* Tokens that `machine` will have after the copy under way; 0 = none. */
+    uint32_t had_tokens; /* Tokens that `machine` had before the copy under way. */
+    sched_slot slot;     /* The copy's task on `machine`; SCHED_NO_SLOT = none. */
+    int64_t due_us;      /* No copy begins before this time; 0 = not known yet. */
 };
 
 struct run_request {

@@ -348,6 +348,7 @@ static struct cluster *cluster_draw(void)
     if (c->config.kv.prefix_cache)
         snprintf(c->config.kv.checkpoint, sizeof(c->config.kv.checkpoint), "%s",
                  checkpoints[draw(3)]);
+    c->config.kv.checkpoint_ms = draw(3) * 300;
     c->config.scheduler.adaptive_pools = draw(4) > 0;
     c->config.scheduler.preemptions_max = draw(4);
     c->config.scheduler.prompt_queue_threshold_tokens = draw(2) == 0 ? 500 : 8192;

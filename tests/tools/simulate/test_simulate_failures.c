@@ -1,8 +1,8 @@
 /* Goal: what the death of a machine costs in a simulation is what it costs in a cluster: without a
  * prefix cache the whole context is computed again; with it only what no machine has kept; with
- * checkpoints at most two blocks. Method: one request on machines whose times are known, killed at a
- * given time; the pause and the tokens are calculated by hand. The last cases compare the pause with
- * the formula of docs/simulator.md. */
+ * checkpoints at most two blocks, and the tokens of kv/checkpoint_ms. Method: one request on machines
+ * whose times are known, killed at a given time; the pause and the tokens are calculated by hand. The
+ * last cases compare the pause with the formula of docs/simulator.md. */
 #include "tools/simulate/sim_kills.h"
 #include "tools/simulate/sim_machine.h"
 #include "tools/simulate/sim_run.h"
@@ -35,6 +35,7 @@ static bool near(double a, double b)
 struct scene {
     const char *machines; /* As COUNT:POOL, separated by spaces. */
     const char *checkpoint;
+    uint32_t checkpoint_ms;
     bool prefix_cache;
     uint32_t prompt_tokens;
     uint32_t output_tokens;
@@ -60,6 +61,7 @@ static void scene_run(const struct scene *scene)
     config.kv.layerwise_threshold_tokens = 512;
     config.scheduler.prompt_batch_tokens = 512;
     snprintf(config.kv.checkpoint, sizeof(config.kv.checkpoint), "%s", scene->checkpoint);
+    config.kv.checkpoint_ms = scene->checkpoint_ms;
     snprintf(list, sizeof(list), "%s", scene->machines);
     for (const char *each; (each = strtok_r(rest, " ", &rest)) != NULL;) {
         char spec[1400];
@@ -189,6 +191,35 @@ static void checkpoint_of_an_answer(const char *mode)
     CHECKF(totals.copied_bytes == (uint64_t)(last - 496) * (uint64_t)KV_BYTES, "%llu",
            (unsigned long long)totals.copied_bytes);
     CHECK(totals.copies == (last - 496) / BLOCK_TOKENS);
+}
+
+/* A copy begins at most once per interval, up to a check and the few milliseconds of a copy later,
+ * and has all full blocks. */
+static void copies_have_intervals(uint32_t interval_ms)
+{
+    struct scene scene = {.machines = "1:prompt 2:token",
+                          .checkpoint = "idle",
+                          .checkpoint_ms = interval_ms,
+                          .prefix_cache = true,
+                          .prompt_tokens = 500,
+                          .output_tokens = 600,
+                          .killed = NEVER};
+    scene_run(&scene);
+    double seconds = scene.output_tokens * step_s(), interval_s = interval_ms / 1e3;
+    CHECKF(totals.copies > 0 && totals.copies <= seconds / interval_s + 1, "%llu copies in %.1f s",
+           (unsigned long long)totals.copies, seconds);
+    scene.killed = 1;
+    double bound = (interval_s + 0.03) / step_s() + 2 * BLOCK_TOKENS;
+    uint64_t most = 0;
+    for (uint32_t after = 20; after < 580; after += 23) {
+        run_killed_after(&scene, after);
+        most = report.recomputed_tokens > most ? report.recomputed_tokens : most;
+        CHECKF((double)report.recomputed_tokens <= bound, "%llu tokens after %u",
+               (unsigned long long)report.recomputed_tokens, after);
+    }
+    printf("every %u ms: at most %llu tokens computed again, bound %.0f\n", interval_ms,
+           (unsigned long long)most, bound);
+    CHECK((double)most > interval_s / step_s() / 2);
 }
 
 /* The chunks that have arrived at the token machine are kept there, and it computes the others. */
@@ -378,6 +409,8 @@ int main(void)
     prompt_is_kept();
     checkpoint_of_an_answer("idle");
     checkpoint_of_an_answer("always");
+    copies_have_intervals(500);
+    copies_have_intervals(4000);
     chunks_are_kept();
     kills_while_down();
     kept_kv_is_displaced();

@@ -147,6 +147,7 @@ static void checkpoints(void)
     const struct sim_kill kill = {.at_s = 0.3, .machine = 1};
     hosts_make(WINDOWS);
     snprintf(config.kv.checkpoint, sizeof(config.kv.checkpoint), "idle");
+    config.kv.checkpoint_ms = 0;
     request_run(100, 2000, NULL);
     CHECK(totals.copies > 3);
     uint64_t window_bytes = totals.copies * 2 * 32 * LAYER_BYTES;
