@@ -67,6 +67,10 @@
       "The part of cleave_transfer_seconds_total after the first token: compute did not hide it.") \
     X(64, transfer_held_bytes, COUNTER, SENT, 1, "cleave_transfer_held_bytes_total",               \
       "KV bytes not written, because the token machine had them.")                                 \
+    X(64, draft_tokens, COUNTER, SENT, 1, "cleave_spec_decode_num_draft_tokens_total",             \
+      "Tokens that were guessed and checked (scheduler/speculative_tokens).")                      \
+    X(64, draft_tokens_accepted, COUNTER, SENT, 1,                                                 \
+      "cleave_spec_decode_num_accepted_tokens_total", "Guessed tokens that were right.")           \
     X(64, checkpoint_bytes, COUNTER, SENT, 1, "cleave_checkpoint_bytes_total",                     \
       "KV bytes of running answers copied to other machines (kv/checkpoint).")                     \
     X(64, resident_bytes, STATE, LOAD, 1, "cleave_machine_resident_bytes",                         \

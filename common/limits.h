@@ -29,6 +29,7 @@
 #define LIMIT_CHUNK_TOKENS_MIN 16         /* Smallest chunk of a long prompt. */
 #define LIMIT_BATCH_TOKENS     4096       /* Tokens of one batch. */
 #define LIMIT_BATCH_SEQUENCES  512        /* Requests of one batch. */
+#define LIMIT_DRAFT_TOKENS     16         /* Drafted tokens that one step checks for an answer. */
 #define LIMIT_MACHINE_REQUESTS 4096       /* Requests in one machine, including waiting requests. */
 #define LIMIT_CLUSTER_REQUESTS 8192       /* Open requests of one gateway. */
 #define LIMIT_API_KEYS         256        /* API keys in one file. */

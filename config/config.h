@@ -136,6 +136,7 @@ struct config {
         uint32_t micro_batch_tokens;  /* 0 = the best by `profile`, or prompt_fill_tokens. */
         uint32_t mixed_prompt_tokens; /* Or CONFIG_AUTO. */
         uint32_t batch_sequences_max;
+        uint32_t speculative_tokens; /* 0 = no drafts. */
         uint32_t growth_tokens;
         uint32_t handover_tokens_min;
         uint32_t growth_reserve_percent;

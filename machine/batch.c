@@ -119,14 +119,15 @@ static void constrain_sample(struct machine *m, struct machine_batch *batch, uin
     batch->constraint_failed[at] = true;
 }
 
-static void add_sample(struct machine *m, struct machine_batch *batch, uint32_t item, uint32_t row,
-                       uint32_t position, const struct sample_context *context,
-                       struct grammar_answer *answer)
+/* `later` = tokens of the answer between the item's next one and the one that is drawn. */
+static void add_sample(struct machine *m, struct machine_batch *batch, uint32_t item,
+                       uint32_t later, uint32_t row, uint32_t position,
+                       const struct sample_context *context, struct grammar_answer *answer)
 {
     uint32_t at = batch->job.sample_count++;
     batch->sample_items[at] = item;
-    answer_sample_fill(batch->sampling[item], m->shape.hyper.vocab, batch->indices[item], row,
-                       position, &batch->samples[at]);
+    answer_sample_fill(batch->sampling[item], m->shape.hyper.vocab, batch->indices[item] + later,
+                       row, position, &batch->samples[at]);
     batch->samples[at].context = *context;
     constrain_sample(m, batch, at, answer);
 }
@@ -151,7 +152,7 @@ static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t 
     batch->indices[index] = 0;
     batch->job.report_layers |= chunk.layerwise;
     if (chunk.samples_token)
-        add_sample(m, batch, index, row + item->token_count - 1,
+        add_sample(m, batch, index, 0, row + item->token_count - 1,
                    chunk.first_token + item->token_count, &chunk.context, chunk.answer);
     if (chunk.pooled_count > 0)
         batch->pooled[batch->job.pooled_count++] =
@@ -171,12 +172,17 @@ static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t 
     };
 }
 
+/* Adds a decode step. A step with drafted tokens has a row for each of them, and a token is drawn
+ * from every row; token_pool_decode_done knows which of them count. */
 static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t index,
                        struct compute_sequence *sequence)
 {
     struct token_decode row;
+    const uint32_t drafted = sequence->row_count - 1;
     token_pool_decode_begin(m->token_pool, batch->items.items[index].slot, m->now_us, &row);
     batch->token_ids[sequence->first_row] = row.input_id;
+    if (drafted > 0)
+        memcpy(batch->token_ids + sequence->first_row + 1, row.draft, drafted * sizeof(uint32_t));
     sequence->first_position = row.position;
     sequence->adapter = row.sampling->adapter;
     sequence->blocks = row.blocks;
@@ -187,7 +193,11 @@ static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t 
     batch->sampling[index] = row.sampling;
     batch->output_limits[index] = row.output_limit;
     batch->indices[index] = row.answer_index;
-    add_sample(m, batch, index, sequence->first_row, row.position + 1, &row.context, row.answer);
+    for (uint32_t i = 0; i <= drafted; i++) {
+        add_sample(m, batch, index, i, sequence->first_row + i, row.position + 1 + i, &row.context,
+                   row.answer);
+        row.context.token_count += row.context.token_count > 0 ? 1 : 0;
+    }
 }
 
 static uint32_t turn_us(const struct machine *m, bool prompts)
@@ -338,13 +348,16 @@ static void report_scores(struct machine *m, const struct machine_batch *batch)
 /* `us`: time of the batch, used if the executor does not know the time of the job. */
 static void pace_add(struct machine *m, const struct machine_batch *batch, uint64_t us)
 {
-    uint32_t decodes = 0;
+    uint32_t decodes = 0; /* Rows of decodes. */
+    if (batch->job.used_us > 0)
+        us = batch->job.used_us;
     for (uint32_t i = 0; i < batch->items.item_count; i++)
-        decodes += batch->items.items[i].is_prompt ? 0 : 1;
-    sched_pace_batch_add(&m->pace, decodes, batch->items.row_count - decodes,
-                         batch->job.used_us > 0 ? batch->job.used_us : us);
-    if (!batch->has_prompts)
-        turns_step_us_set(m->options.turns, (uint32_t)m->pace.step_us);
+        decodes += batch->items.items[i].is_prompt ? 0 : batch->items.items[i].token_count;
+    sched_pace_batch_add(&m->pace, decodes, batch->items.row_count - decodes, us);
+    if (batch->has_prompts)
+        return;
+    turns_step_us_set(m->options.turns, (uint32_t)m->pace.step_us);
+    sched_drafts_step_add(&m->drafts, batch->items.row_count, us);
 }
 
 static void stats_add(struct machine *m, const struct machine_batch *batch, uint64_t us)
@@ -353,7 +366,6 @@ static void stats_add(struct machine *m, const struct machine_batch *batch, uint
     m->stats.token_batches += batch->has_prompts ? 0 : 1;
     m->stats.prompt_batch_rows += batch->has_prompts ? batch->items.row_count : 0;
     m->stats.prompt_batch_us += batch->has_prompts ? us : 0;
-    m->stats.token_batch_rows += batch->has_prompts ? 0 : batch->items.row_count;
     m->stats.token_batch_us += batch->has_prompts ? 0 : us;
 }
 
@@ -366,6 +378,22 @@ static void abandoned_take(struct machine *m, const struct machine_batch *batch)
         prompt_pool_chunk_abandoned(m->prompt_pool, &batch->items.items[i]);
 }
 
+/* Fills the tokens that were drawn for item `index`, whose first sample is `first`. Returns their
+ * number: 0 for a chunk of a long prompt, more than 1 for a decode with drafted tokens. */
+static uint32_t tokens_fill(const struct machine_batch *batch, uint32_t index, uint32_t first,
+                            struct message_token tokens[1 + LIMIT_DRAFT_TOKENS])
+{
+    uint32_t count = 0, at = first;
+    for (; at < batch->job.sample_count && batch->sample_items[at] == index; at++, count++) {
+        answer_token_fill(batch->sampling[index], batch->output_limits[index],
+                          batch->indices[index] + count, &batch->samples[at].result,
+                          &tokens[count]);
+        if (batch->constraint_failed[at])
+            tokens[count].finish = FINISH_CONSTRAINT;
+    }
+    return count;
+}
+
 /* Hands the results to the request tables. The rest of the prompts' KV is pushed after the first
  * token has been sent (prompt_pool_results_send). The samples are in the order of the items; some
  * items (chunks of a long prompt) have none. */
@@ -373,7 +401,7 @@ void machine_batch_done(void *self, uint32_t slot)
 {
     struct machine *m = self;
     struct machine_batch *batch = &m->batches[slot];
-    uint32_t sampled = 0;
+    uint32_t sampled = 0, taken = 0;
     m->stats_changed = true;
     batch_record_end(m->options.batch_record, slot);
     if (batch->job.abandoned) {
@@ -387,19 +415,15 @@ void machine_batch_done(void *self, uint32_t slot)
     report_scores(m, batch);
     for (uint32_t i = 0; i < batch->items.item_count; i++) {
         const struct sched_batch_item *item = &batch->items.items[i];
-        struct message_token token;
-        bool has_token = sampled < batch->job.sample_count && batch->sample_items[sampled] == i;
-        if (has_token) {
-            answer_token_fill(batch->sampling[i], batch->output_limits[i], batch->indices[i],
-                              &batch->samples[sampled].result, &token);
-            if (batch->constraint_failed[sampled++])
-                token.finish = FINISH_CONSTRAINT;
-        }
+        struct message_token tokens[1 + LIMIT_DRAFT_TOKENS];
+        uint32_t count = tokens_fill(batch, i, sampled, tokens);
+        sampled += count;
         if (item->is_prompt)
-            prompt_pool_chunk_done(m->prompt_pool, item, has_token ? &token : NULL, m->now_us);
+            prompt_pool_chunk_done(m->prompt_pool, item, count > 0 ? tokens : NULL, m->now_us);
         else
-            token_pool_decode_done(m->token_pool, item->slot, &token, m->now_us);
+            taken += token_pool_decode_done(m->token_pool, item->slot, tokens, count, m->now_us);
     }
+    m->stats.token_batch_rows += batch->has_prompts ? 0 : taken;
 }
 
 void machine_batch_layers(void *self, uint32_t layers)

@@ -108,6 +108,9 @@ static enum status open_pools(struct machine *m)
         .vocab = m->shape.hyper.vocab,
         .adapter_count = m->shape.adapter_count,
         .grammars = m->grammars,
+        .drafts = &m->drafts,
+        .draft_tokens_max = config->scheduler.speculative_tokens,
+        .drafts_with_context = !m->executor->pushes_kv,
         .paths = &m->token_paths,
         .calls = machine_token_calls(m),
         .self = m};

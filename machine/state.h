@@ -12,6 +12,7 @@
 #include "machine/machine.h"
 #include "model/grammar/answers.h"
 #include "prompt_pool/prompt_pool.h"
+#include "scheduler/drafts.h"
 #include "scheduler/machine/machine.h"
 #include "scheduler/options.h"
 #include "scheduler/pace.h"
@@ -84,6 +85,7 @@ struct machine {
     size_t held_bytes; /* Memory of `held_messages`. */
     struct sched_machine *sched;
     struct sched_pace pace;               /* Compute times, from the batches so far. */
+    struct sched_drafts drafts;           /* Times of steps, from the batches so far. */
     struct sched_pace_limits pace_limits; /* The limits in effect. */
     uint32_t prompt_turn_us;              /* Length of the turn of the latest batch with prompts. */
     struct prompt_links *links;

@@ -75,6 +75,7 @@ void token_request_forget(struct token_pool *pool, struct token_request *request
     token_blocks_leave(pool, request);
     sched_memory_remove(pool->memory, slot);
     free(request->tables.ids);
+    draft_index_close(&request->draft_index);
     grammar_answer_close(request->answer);
     token_request_state_set(pool, request, TOKEN_FREE);
     memset(request, 0, sizeof(*request));
@@ -168,6 +169,10 @@ static enum status tables_open(const struct token_pool *pool, struct token_reque
         token_rules_read_context(&request->sampling, request->rules, request->rule_count);
     request->tokens = request->tables.ids + ids;
     memcpy(request->tokens, reserve->prompt, request->prompt_tokens * sizeof(uint32_t));
+    if (pool->options.draft_tokens_max > 0 && memory->groups.windowed == 0 &&
+        request->answer == NULL && !request->copy &&
+        (pool->options.drafts_with_context || !request->reads_tokens))
+        draft_index_open(&request->draft_index, (uint32_t)tokens);
     return ST_OK;
 }
 
@@ -383,6 +388,7 @@ static void decode_start(struct token_pool *pool, struct token_request *request,
     token_blocks_prompt_done(pool, request);
     token_request_token_add(request, first_token);
     sched_memory_decode(pool->memory, token_slot_of(pool, request), request->output_limit - 1);
+    token_request_draft(pool, request);
 }
 
 /* Ends the request: the prompt machine has reported that it no longer writes KV of the request. If

@@ -72,6 +72,12 @@ struct token_pool_options {
     uint32_t vocab;                     /* Size of the vocabulary. */
     uint32_t adapter_count;             /* Low-rank adapters of the model. */
     struct grammar_cache *grammars;     /* For constrained answers; NULL = these requests fail. */
+    struct sched_drafts *drafts; /* Times of this machine's steps. Read by token_pool_decode_done. */
+    /* Most drafted tokens that a step checks for a request; ≤ LIMIT_DRAFT_TOKENS, 0 = none. */
+    uint32_t draft_tokens_max;
+    /* Requests whose sampling reads their tokens may have drafts. false: the executor knows which
+     * tokens it has sent to stage processes only by their number. */
+    bool drafts_with_context;
     struct sched_paths *paths; /* The paths through this machine's stages; NULL = one path. */
     struct token_pool_calls calls;
     void *self; /* First argument of the calls. */
@@ -197,15 +203,19 @@ struct token_decode {
     struct grammar_answer *answer; /* NULL = no constraint. */
     uint32_t output_limit;         /* Most tokens of the answer. */
     uint32_t answer_index;         /* Index of the output token in the answer. */
+    /* [LIMIT_DRAFT_TOKENS]: guessed tokens after the input token, for a step of several rows. */
+    const uint32_t *draft; /* NULL = none. */
 };
 
 /* Stores the input of the request's next decode step. Requires that the request is decoding. */
 void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t now_us,
                              struct token_decode *out);
-/* Takes the result of a decode step. Call it after sched_machine_batch_done. `token` has id, finish
- * and log-probabilities; the pool sets the other fields. */
-void token_pool_decode_done(struct token_pool *pool, sched_slot slot, struct message_token *token,
-                            int64_t now_us);
+/* Takes the result of a decode step of `count` rows: of the input token, and of the first count - 1
+ * drafted tokens. Call it after sched_machine_batch_done. tokens[i] was drawn from row i and has id,
+ * finish and log-probabilities; the pool sets the other fields of the tokens that it takes. It takes
+ * tokens up to the first one that differs from its draft, and returns how many it has taken. */
+uint32_t token_pool_decode_done(struct token_pool *pool, sched_slot slot,
+                                struct message_token *tokens, uint32_t count, int64_t now_us);
 /* Sends the tokens of the decode step, one message to each gateway. It is not part of
  * token_pool_decode_done, so that the next batch can start before the tokens are sent. */
 void token_pool_tokens_send(struct token_pool *pool);

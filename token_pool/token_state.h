@@ -6,7 +6,9 @@
 #define TOKEN_POOL_TOKEN_STATE_H
 
 #include "kvcache/kv_tables.h"
+#include "scheduler/drafts.h"
 #include "scheduler/slots.h"
+#include "token_pool/draft.h"
 #include "token_pool/token_pool.h"
 
 /* Length of the lease of a reservation, and of a quarantine whose prompt machine is connected. The
@@ -61,6 +63,11 @@ struct token_request {
     bool reads_tokens; /* Sampling depends on `tokens` (token_rules_read_context). */
     uint32_t rule_count;
     uint32_t *rules;     /* Words of common/token_rules.h. */
+    struct draft_index draft_index; /* Of `tokens`; closed = the request has no drafts. */
+    /* Drafted tokens that the next step may check; they are in `tokens`, after the known ones. */
+    uint32_t draft_count;
+    uint32_t draft_matched; /* Tokens before the draft that are equal to those before its source. */
+    struct sched_draft_trust draft_trust;
     uint32_t generated;  /* Known tokens of the answer. The first one arrives with KV_READY. */
     uint32_t last_token; /* The last of these tokens, which the next decode step reads. */
     int64_t reserved_us; /* When the request got its first blocks. */
@@ -163,6 +170,12 @@ static inline const struct sched_memory_blocks *token_blocks_of(const struct tok
 {
     return sched_memory_blocks(pool->memory, token_slot_of(pool, request));
 }
+
+/* ---- token_step.c ---- */
+
+/* Guesses the tokens of the request's next step, and tells the scheduler how many of them the step
+ * may check. No effect if the request has no drafts. Requires TOKEN_DECODING. */
+void token_request_draft(struct token_pool *pool, struct token_request *request);
 
 /* ---- token_memory.c ---- */
 

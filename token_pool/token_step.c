@@ -4,6 +4,12 @@
 
 #include <assert.h>
 
+/* Returns where the drafted tokens of the request are: after its known tokens. */
+static uint32_t *draft_of(const struct token_request *request)
+{
+    return request->tokens + request->prompt_tokens + request->generated;
+}
+
 void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t now_us,
                              struct token_decode *out)
 {
@@ -29,18 +35,46 @@ void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t n
         .answer = request->answer,
         .output_limit = request->output_limit,
         .answer_index = request->generated,
+        .draft = request->draft_count > 0 ? draft_of(request) : NULL,
     };
 }
 
-void token_pool_decode_done(struct token_pool *pool, sched_slot slot, struct message_token *token,
-                            int64_t now_us)
+void token_request_draft(struct token_pool *pool, struct token_request *request)
 {
-    struct token_request *request = token_request_of(pool, slot);
-    if (request->state == TOKEN_STOPPED_IN_BATCH) {
-        token_request_token_add(request, token->id);
-        token_request_forget(pool, request);
+    const struct token_pool_options *options = &pool->options;
+    uint32_t known = request->prompt_tokens + request->generated;
+    uint32_t most = request->output_limit - request->generated;
+    uint32_t found;
+    request->draft_count = 0;
+    if (request->draft_index.heads == NULL || most == 0)
         return;
+    most = most - 1 < options->draft_tokens_max ? most - 1 : options->draft_tokens_max;
+    draft_index_add(&request->draft_index, request->tokens, known);
+    found = draft_find(&request->draft_index, request->tokens, most, draft_of(request));
+    if (found > 0) {
+        request->draft_matched = found;
+        request->draft_count =
+            sched_drafts_length(options->drafts, &request->draft_trust,
+                                pool->state_counts[TOKEN_DECODING], found, most);
+        if (request->draft_count == 0)
+            sched_draft_trust_add(&request->draft_trust, found, 0, 0);
     }
+    sched_machine_draft_set(options->sched, token_slot_of(pool, request), request->draft_count);
+}
+
+/* Counts the drafted tokens of a step, and tells the scheduler which were right. */
+static void draft_done(struct token_pool *pool, struct token_request *request, uint32_t checked,
+                       uint32_t accepted)
+{
+    if (checked > 0)
+        sched_draft_trust_add(&request->draft_trust, request->draft_matched, checked, accepted);
+    sched_machine_decode_advance(pool->options.sched, token_slot_of(pool, request), accepted);
+}
+
+/* Records a token of the answer, and queues it for the gateway. */
+static void token_take(struct token_pool *pool, struct token_request *request,
+                       struct message_token *token, int64_t now_us)
+{
     token->request = request->attempt.id;
     token->generation = request->attempt.generation;
     token->index = request->generated;
@@ -55,8 +89,35 @@ void token_pool_decode_done(struct token_pool *pool, sched_slot slot, struct mes
         token_pool_tokens_send(pool);
     pool->outgoing[pool->outgoing_count++] =
         (struct token_outgoing){.gateway = request->gateway, .token = *token};
-    if (token->finish != FINISH_NONE)
+}
+
+uint32_t token_pool_decode_done(struct token_pool *pool, sched_slot slot,
+                                struct message_token *tokens, uint32_t count, int64_t now_us)
+{
+    struct token_request *request = token_request_of(pool, slot);
+    if (request->state == TOKEN_STOPPED_IN_BATCH) {
+        token_request_token_add(request, tokens[0].id);
         token_request_forget(pool, request);
+        return 1;
+    }
+    /* A token was drawn from the right context if all drafted tokens before it were right. */
+    uint32_t taken = 0;
+    bool right;
+    pool->stats.draft_tokens += count - 1;
+    do {
+        struct message_token *token = &tokens[taken++];
+        right = taken < count && *draft_of(request) == token->id;
+        token_take(pool, request, token, now_us);
+        if (token->finish != FINISH_NONE) {
+            pool->stats.draft_tokens_accepted += taken - 1;
+            token_request_forget(pool, request);
+            return taken;
+        }
+    } while (right);
+    pool->stats.draft_tokens_accepted += taken - 1;
+    draft_done(pool, request, count - 1, taken - 1);
+    token_request_draft(pool, request);
+    return taken;
 }
 
 /* Sends all tokens for the gateway of outgoing[first]. */

@@ -95,6 +95,20 @@ static uint32_t decodes_part(const struct sched_machine *sm, const struct sched_
     return of_all < of_idle ? of_all : of_idle;
 }
 
+/* Returns how many drafted tokens the decode's step checks: as many as it has, its memory holds and
+ * the batch has rows for if `others` more decodes each get a row. */
+static uint32_t draft_rows(const struct sched_machine *sm, sched_slot slot, uint32_t others,
+                           uint32_t *rows_left)
+{
+    const struct slot *entry = &sm->slots[slot];
+    uint32_t most = entry->room < entry->tokens ? entry->room : entry->tokens;
+    uint32_t draft = entry->draft < most ? entry->draft : most - 1;
+    uint32_t free_rows = *rows_left > others + 1 ? *rows_left - others - 1 : 0;
+    draft = draft < free_rows ? draft : free_rows;
+    *rows_left -= *rows_left > 0 ? 1 + draft : 0;
+    return draft;
+}
+
 /* Decodes that were added move to the end of the list, in order. If there are more decodes than a
  * batch takes, each one runs once before any runs twice. */
 static uint32_t decodes_add(struct sched_machine *sm, struct room *room)
@@ -103,6 +117,8 @@ static uint32_t decodes_add(struct sched_machine *sm, struct room *room)
     uint32_t part = decodes_part(sm, path);
     uint32_t most = part < room->places ? part : room->places;
     uint32_t count = 0;
+    /* No drafts beside a prompt: the rows of the prompt keep the device busy. */
+    uint32_t rows_left = room->places == sm->options.batch_sequences_max ? room->places : 0;
     bool rotate = sm->options.batches_in_flight > 1 || room->places < path->decodes.count;
     sched_slot slot = path->decodes.first;
     for (uint32_t looks = path->decodes.count; looks > 0 && count < most; looks--) {
@@ -112,7 +128,10 @@ static uint32_t decodes_add(struct sched_machine *sm, struct room *room)
             continue;
         }
         count++;
-        batch_add(sm, room->batch, &(struct sched_batch_item){.slot = slot, .token_count = 1});
+        batch_add(sm, room->batch,
+                  &(struct sched_batch_item){.slot = slot,
+                                             .token_count = 1 + draft_rows(sm, slot, most - count,
+                                                                           &rows_left)});
         if (rotate) {
             sched_list_remove(sm, &path->decodes, slot);
             sched_list_append(sm, &path->decodes, slot);
@@ -260,6 +279,25 @@ static void decode_advance(struct sched_machine *sm, struct sched_path *path,
     }
     sched_list_remove(sm, &path->decodes, item->slot);
     entry->state = SLOT_DECODE_ENDED;
+}
+
+void sched_machine_draft_set(struct sched_machine *sm, sched_slot slot, uint32_t tokens)
+{
+    assert(slot < sm->options.slot_count);
+    sm->slots[slot].draft = tokens;
+}
+
+void sched_machine_decode_advance(struct sched_machine *sm, sched_slot slot, uint32_t tokens)
+{
+    struct slot *entry = &sm->slots[slot];
+    assert(entry->in_flight == 0 && (tokens == 0 || entry->state == SLOT_DECODING));
+    assert(tokens <= entry->room && (tokens < entry->tokens || tokens == 0));
+    if (tokens == 0)
+        return;
+    entry->tokens -= tokens;
+    entry->room -= tokens;
+    sm->decode_tokens_pending -= tokens;
+    sm->paths[entry->path].decodes_short += entry->room == 0 ? 1 : 0;
 }
 
 bool sched_machine_batch_oldest(const struct sched_machine *sm, uint32_t path, uint32_t *index_out)

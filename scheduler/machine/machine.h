@@ -52,7 +52,9 @@ struct sched_machine_options {
     /* Most prompt tokens of a batch with decodes, from LIMIT_CHUNK_TOKENS_MIN to
      * LIMIT_BATCH_TOKENS. sched_machine_mixed_tokens_set changes it. */
     uint32_t mixed_prompt_tokens;
-    uint32_t batch_sequences_max; /* Most requests of a batch; ≤ LIMIT_BATCH_SEQUENCES. */
+    /* Most requests of a batch, and most rows of a batch that only decodes; ≤
+     * LIMIT_BATCH_SEQUENCES. */
+    uint32_t batch_sequences_max;
     /* Waiting time after which a request joins the next more urgent priority class; 0 = never. */
     int64_t ageing_us;
     uint32_t path_count; /* Paths, ≤ LIMIT_STAGE_PATHS; 0 = 1. */
@@ -171,6 +173,16 @@ void sched_machine_decode_grow(struct sched_machine *sm, sched_slot slot, uint32
  * that decode is in a batch, or if all decodes are pinned. */
 bool sched_machine_victim_find(const struct sched_machine *sm, sched_slot *slot_out);
 
+/* Sets how many drafted tokens the next step of a decode may check (speculative decoding); 0 after
+ * sched_machine_decode_add. The step then has a row more for each of them, as far as the decode's
+ * memory and the batch have room; a batch that a prompt can join has none. The caller checks the
+ * drafts, and reports those that were right to sched_machine_decode_advance. */
+void sched_machine_draft_set(struct sched_machine *sm, sched_slot slot, uint32_t tokens);
+/* Records that the step of a decode, which has ended, gave `tokens` tokens more than one. Requires
+ * that tokens is less than the item's token_count in that batch, and than the tokens left to
+ * generate. */
+void sched_machine_decode_advance(struct sched_machine *sm, sched_slot slot, uint32_t tokens);
+
 /* Removes the request from the scheduler, in any state. Requires that it is in no batch. */
 void sched_machine_remove(struct sched_machine *sm, sched_slot slot);
 /* Makes sure that no further batch takes a chunk of the prompt. The caller removes the prompt when
@@ -186,7 +198,7 @@ struct sched_batch_item {
     bool is_first_chunk;
     bool is_last_chunk;   /* The prompt's last chunk. A token is sampled from its last row. */
     uint32_t first_token; /* Position of the chunk in the prompt. */
-    uint32_t token_count; /* Rows; 1 for a decode. */
+    uint32_t token_count; /* Rows; for a decode 1, and 1 for each drafted token. */
 };
 
 struct sched_batch {
@@ -194,7 +206,8 @@ struct sched_batch {
     uint32_t index;
     uint32_t path;
     uint32_t item_count;
-    uint32_t row_count;                                   /* Sum of the items' token_count. */
+    /* Sum of the items' token_count. A decode batch has at most batch_sequences_max rows. */
+    uint32_t row_count;
     struct sched_batch_item items[LIMIT_BATCH_SEQUENCES]; /* Decodes first, then prompts. */
 };
 

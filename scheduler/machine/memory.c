@@ -143,6 +143,7 @@ void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot,
     entry->path = (uint8_t)decode->path;
     entry->tokens = decode->tokens_left;
     entry->room = decode->room_tokens;
+    entry->draft = 0;
     entry->rank = decode->rank;
     entry->pinned = decode->pinned;
     entry->state = decode->tokens_left > 0 ? SLOT_DECODING : SLOT_DECODE_ENDED;

@@ -39,6 +39,7 @@ struct slot {
     uint32_t tokens;         /* Prompt: its tokens. Decode: tokens left to generate. */
     uint32_t tokens_done;    /* Tokens of its prompt that are computed or in flight. */
     uint32_t room;           /* Decode: tokens that its blocks can still hold. */
+    uint32_t draft;          /* Decode: drafted tokens that its next step may check. */
     bool pinned;             /* Decode: never a victim. */
     struct sched_rank rank;  /* Decode: urgency and API key. */
     uint64_t arrival;        /* Order of arrival of a prompt or reservation. */

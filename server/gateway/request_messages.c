@@ -93,6 +93,8 @@ struct message request_reserve_message(const struct gateway_request *r, bool pre
         .kind = MESSAGE_RESERVE,
         .reserve = {.request = request_attempt(r),
                     .prompt_tokens = r->prompt_count + r->delivered,
+                    .prompt = r->tokens,
+                    .prompt_count = r->prompt_count + r->delivered,
                     .prefix_salt = r->prefix_salt,
                     .rank = rank_of(r, now_us),
                     .sampling = sampling_left(r),
@@ -104,10 +106,6 @@ struct message request_reserve_message(const struct gateway_request *r, bool pre
                     .answer = r->tokens + r->prompt_count,
                     .answer_count = r->constraint != NULL ? r->delivered : 0},
     };
-    if (message.reserve.prefix_cache || r->reads_tokens) {
-        message.reserve.prompt = r->tokens;
-        message.reserve.prompt_count = message.reserve.prompt_tokens;
-    }
     snprintf(message.reserve.prompt_machine, sizeof(message.reserve.prompt_machine), "%s",
              r->prompt_machine->config.name);
     return message;

@@ -56,7 +56,6 @@ enum status request_table_add(struct request_table *table, const struct gateway_
     r->sampling = submit->sampling;
     r->rules = rules;
     r->rule_count = submit->rule_count;
-    r->reads_tokens = token_rules_read_context(&r->sampling, rules, r->rule_count);
     r->constraint = submit->constraint;
     r->constraint_bytes = submit->constraint != NULL ? submit->constraint_bytes : 0;
     r->score_prompt = submit->score_prompt && submit->prompt_count > 1;

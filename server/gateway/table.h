@@ -95,7 +95,6 @@ struct gateway_request {
     struct sampling sampling;
     uint32_t *rules; /* NULL = none. */
     uint32_t rule_count;
-    bool reads_tokens;      /* Sampling depends on earlier tokens (token_rules_read_context). */
     const char *constraint; /* NULL = none. */
     uint32_t constraint_bytes;
     bool score_prompt;

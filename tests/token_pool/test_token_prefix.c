@@ -282,7 +282,7 @@ static void step(struct talk *cancelled)
             token.finish = full ? FINISH_LENGTH : FINISH_NONE;
             talk->stage = full ? STAGE_NONE : STAGE_DECODING;
         }
-        token_pool_decode_done(pool, batch.items[i].slot, &token, now_us);
+        token_pool_decode_done(pool, batch.items[i].slot, &token, 1, now_us);
     }
     token_pool_tokens_send(pool);
 }

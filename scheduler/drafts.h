@@ -1,0 +1,60 @@
+/* drafts: decides how many drafted tokens a decode step checks for an answer (speculative
+ * decoding). A draft is a guess of the answer's next tokens; a step computes one row more for each
+ * of them, and accepts the first ones that are equal to the tokens that it draws. This part knows
+ * what steps of how many rows take on this machine, and how often an answer's drafts were right. It
+ * makes no drafts (token_pool/draft.h does) and checks none. One struct per machine, on its event
+ * loop thread. Pure: no clock, no I/O, no allocation.
+ *
+ * If each of B answers gets j drafted tokens, each of which is right with probability p if those
+ * before it are, a step of B (1 + j) rows gives B (1 + p + … + p^j) tokens. The length is the j with
+ * the most tokens per time; 0 if no j is better than no draft by SCHED_DRAFT_GAIN. So a machine
+ * whose steps are bound by arithmetic, or whose batch is large, checks no drafts. */
+#ifndef SCHEDULER_DRAFTS_H
+#define SCHEDULER_DRAFTS_H
+
+#include <stdint.h>
+
+/* A draft must promise this factor of tokens per time, because times and probabilities are
+ * estimates. */
+#define SCHED_DRAFT_GAIN 1.03
+
+/* Classes of drafts: by the number of tokens before the draft that are equal to those before its
+ * source. */
+#define SCHED_DRAFT_CLASSES 3
+
+/* Steps are counted by their rows: each number up to 16, and 8 ranges up to 256. */
+#define SCHED_DRAFT_SIZES 24
+
+/* Times of steps without prompts. All zeros = nothing is known. */
+struct sched_drafts {
+    uint64_t steps; /* Steps recorded so far. */
+    struct {
+        double rows; /* Mean. */
+        double us;   /* Mean. */
+        uint64_t at; /* `steps` at the latest step of this size; 0 = none. */
+    } sizes[SCHED_DRAFT_SIZES];
+};
+
+/* How often the drafts of one answer were right. All zeros = no draft was checked. */
+struct sched_draft_trust {
+    struct {
+        float accepted; /* Drafted tokens that were right; older ones count less. */
+        float rejected; /* Drafts with a wrong token, likewise. */
+    } classes[SCHED_DRAFT_CLASSES];
+};
+
+/* Records a step without prompts: its rows (≥ 1) and its time. */
+void sched_drafts_step_add(struct sched_drafts *drafts, uint32_t rows, uint64_t us);
+
+/* Returns how many tokens of a draft, ≤ most, a step should check for an answer. answers = answers
+ * in the step (≥ 1); matched = tokens before the draft that are equal to those before its source. */
+uint32_t sched_drafts_length(const struct sched_drafts *drafts,
+                             const struct sched_draft_trust *trust, uint32_t answers,
+                             uint32_t matched, uint32_t most);
+
+/* Records that the first `accepted` of `checked` drafted tokens were right. checked = 0: there was a
+ * draft, but sched_drafts_length returned 0; after many such steps a draft is tried again. */
+void sched_draft_trust_add(struct sched_draft_trust *trust, uint32_t matched, uint32_t checked,
+                           uint32_t accepted);
+
+#endif

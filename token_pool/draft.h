@@ -1,0 +1,43 @@
+/* draft: guesses the next tokens of an answer from its own context, for speculative decoding
+ * (prompt look-up). The guess is what followed the latest place in the context that ends with the
+ * same tokens as the context. An index of all places makes a look-up independent of the length of
+ * the context. token_pool has one index per request, on the machine's event loop thread. This part
+ * does not know whether guesses are right or worth a check (scheduler/drafts.h does). */
+#ifndef TOKEN_POOL_DRAFT_H
+#define TOKEN_POOL_DRAFT_H
+
+#include <stdint.h>
+
+/* A place must end with at least this many equal tokens. */
+#define DRAFT_MATCH_MIN 3
+/* More equal tokens than this number are not counted. */
+#define DRAFT_MATCH_MAX 32
+
+/* All zeros = closed. */
+struct draft_index {
+    uint32_t count; /* Tokens of the context that are in the index. */
+    uint32_t mask;  /* Number of heads, minus 1. */
+    /* For each hash of DRAFT_MATCH_MIN tokens: 1 + the position of the last of the latest tokens
+     * with this hash; 0 = none. The memory also has `earlier`. NULL = closed. */
+    uint32_t *heads;
+    /* [capacity] For each position: the head's value before it. */
+    uint32_t *earlier;
+};
+
+/* Opens an empty index for a context of at most `capacity` tokens. If memory is short, the index
+ * stays closed, and there are no drafts. */
+void draft_index_open(struct draft_index *index, uint32_t capacity);
+void draft_index_close(struct draft_index *index);
+
+/* Adds tokens[index->count, count) to the index. The tokens before them must be the same as in
+ * earlier calls. No effect if the index is closed. */
+void draft_index_add(struct draft_index *index, const uint32_t *tokens, uint32_t count);
+
+/* Stores a guess of the `most` tokens that follow the context, which is the first index->count of
+ * `tokens`, in `out`; out may be tokens + index->count. Returns how many tokens before the guess are
+ * equal to those before its source, from DRAFT_MATCH_MIN to DRAFT_MATCH_MAX; 0 = there is no guess,
+ * and nothing is stored. */
+uint32_t draft_find(const struct draft_index *index, const uint32_t *tokens, uint32_t most,
+                    uint32_t *out);
+
+#endif
