@@ -49,11 +49,14 @@ void sched_drafts_step_add(struct sched_drafts *drafts, uint32_t rows, uint64_t 
 }
 
 /* Returns the time of a step; 0 = nothing is known. Between two known sizes the time is
- * interpolated. Beyond the largest one the time is that of the largest one: so larger steps are
- * tried, and then they are known. */
+ * interpolated, and beyond the largest one the line through the two largest is continued. If only
+ * one size is known, a step of up to twice its rows is assumed to take the same time, so that it is
+ * tried and then known; a larger one is assumed to take longer in proportion, because a trial would
+ * be expensive. */
 static double step_us(const struct sched_drafts *drafts, double rows)
 {
-    double below_rows = 0, below_us = 0;
+    double below_rows = 0, below_us = 0, slope = 0;
+    uint32_t known = 0;
     for (uint32_t i = 0; i < SCHED_DRAFT_SIZES; i++) {
         double at_rows = drafts->sizes[i].rows, at_us = drafts->sizes[i].us;
         if (drafts->sizes[i].at == 0 || drafts->steps - drafts->sizes[i].at > STEP_AGE_MAX)
@@ -63,10 +66,14 @@ static double step_us(const struct sched_drafts *drafts, double rows)
                 return at_us;
             return below_us + (at_us - below_us) * (rows - below_rows) / (at_rows - below_rows);
         }
+        if (known++ > 0)
+            slope = (at_us - below_us) / (at_rows - below_rows);
         below_rows = at_rows;
         below_us = at_us;
     }
-    return below_us;
+    if (known > 1)
+        return below_us + (slope > 0 ? slope : 0) * (rows - below_rows);
+    return rows > 2 * below_rows ? below_us * rows / (2 * below_rows) : below_us;
 }
 
 uint32_t sched_drafts_length(const struct sched_drafts *drafts,
