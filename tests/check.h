@@ -77,7 +77,7 @@ static inline const char *test_model_path(void)
                  home != NULL ? home : "");
     FILE *file = fopen(path, "rb");
     if (file == NULL)
-        test_skip("the default model's file is not there (./dev test fetches it)");
+        test_skip("the default model's file does not exist (./dev test fetches it)");
     fclose(file);
     return path;
 }

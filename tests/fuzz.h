@@ -7,7 +7,8 @@
  *   that round. Inputs are in memory of exactly their size, so that ASan detects a read beyond the
  *   end. `target FILE…` runs files instead.
  * - With clang's libFuzzer, which looks for inputs that reach new code: `./dev fuzz TARGET SECONDS`
- * (scripts/fuzz.py). `./dev fuzz --merge TARGET` adds what it has found to tests/data/fuzz/TARGET.
+ *   (scripts/fuzz.py). `./dev fuzz --merge TARGET` adds the inputs that it found to
+ *   tests/data/fuzz/TARGET.
  *
  * docs/contributing/add-a-fuzz-target.md says how to add one. The driver or libFuzzer calls both
  * functions on the main thread. A target checks that no input does harm, and compares with a plain
@@ -18,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Gives one input to the code under test. Returns 0; a failed check aborts. */
+/* Gives one input to the code under test. Returns 0. A failed check ends the process. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Writes seed input `index` (from 0) to the buffer and returns its size; 0 = no more seeds. */

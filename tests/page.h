@@ -1,6 +1,6 @@
 /* page: checks that a generated page of docs/ is up to date: it compares what the program prints
- * with the committed file. The tests of the config keys and of the metrics use it, on their main
- * thread. It does not write the page. */
+ * with the committed file. Each page has a test that calls page_check on its main thread. It does
+ * not write the page. */
 #ifndef TESTS_PAGE_H
 #define TESTS_PAGE_H
 

@@ -1,7 +1,6 @@
 /* blocks: writes the scale and the minimum of a quantised block of any type, as a GGUF file has
- * them. fixture.h, tests/gpu/weights_fixture.h and synthetic.c call it when they make weights of
- * random bits, on any thread. It compiles as C and as C++, keeps no state, and does not write the
- * quantised numbers. */
+ * them. Tests that make weights of random bits call the functions on any thread. The header compiles
+ * as C and as C++. The functions keep no state, and do not write the quantised numbers. */
 #ifndef TESTS_COMPUTE_BLOCKS_H
 #define TESTS_COMPUTE_BLOCKS_H
 
@@ -9,8 +8,8 @@
 
 #include <string.h>
 
-/* Returns the offset of the f16 scale in a block: the first member, or the last except
- * the minimum. Not for IQ1_M and MXFP4. */
+/* Returns the offset of the f16 scale in a block: the scale is the first member, or the last one
+ * before the minimum. Not for IQ1_M and MXFP4. */
 static inline size_t blocks_scale_offset(enum compute_type type)
 {
     switch (type) {
@@ -33,8 +32,8 @@ static inline bool blocks_have_min(enum compute_type type)
            type == COMPUTE_Q5_K || type == COMPUTE_Q2_K;
 }
 
-/* Writes the scale and, if the type has one, the minimum: two f16 numbers. For MXFP4 the power of
- * two is written that the exponent of `scale` says. */
+/* Writes the scale and, if the type has one, the minimum: two f16 numbers. For MXFP4, writes the
+ * power of two with the exponent of `scale`. */
 static inline void blocks_put(enum compute_type type, uint8_t *block, uint16_t scale, uint16_t min)
 {
     if (type == COMPUTE_MXFP4) {

@@ -49,8 +49,8 @@ static inline float *fixture_floats(size_t count)
     return out;
 }
 
-/* Writes an f16 number of the size of a block's scale. */
-static inline void fixture_half(uint16_t *at)
+/* Writes a random f16 number of the usual size of a block's scale. */
+static inline void fixture_scale(uint16_t *at)
 {
     *at = half_to_f16(fixture_normal() * 0.02f);
 }
@@ -70,15 +70,15 @@ static inline uint8_t *fixture_weights(enum compute_type type, uint32_t rows, ui
         if (type == COMPUTE_F32) {
             memcpy(block, &value, 4);
         } else if (type == COMPUTE_F16) {
-            fixture_half((uint16_t *)block);
+            fixture_scale((uint16_t *)block);
         } else if (type == COMPUTE_BF16) {
             *(uint16_t *)block = (uint16_t)(half_float_bits(value) >> 16);
         } else if (type == COMPUTE_F8_E4M3) {
             *block = half_to_e4m3(value * 60);
         } else {
             uint16_t scale, min;
-            fixture_half(&scale);
-            fixture_half(&min);
+            fixture_scale(&scale);
+            fixture_scale(&min);
             blocks_put(type, block, scale, min);
             if (type == COMPUTE_MXFP4 && fixture_below(16) == 0)
                 block[0] = (uint8_t)fixture_below(3); /* Scales below the normal numbers. */
@@ -105,7 +105,7 @@ static inline struct compute_matrix *fixture_matrix(struct compute *c, enum comp
     return m;
 }
 
-/* Opens a device. NULL: this CPU does not have the ISA. */
+/* Opens a device. Returns NULL if this CPU does not have the ISA. */
 static inline struct compute *fixture_open(enum compute_isa isa, uint32_t threads, bool exact)
 {
     struct compute_options options = {.threads = threads, .isa = isa, .exact = exact};
@@ -120,7 +120,8 @@ static inline struct compute *fixture_open(enum compute_isa isa, uint32_t thread
     return c;
 }
 
-/* Returns activations whose content is exactly x [rows × cols], quantised if needed. */
+/* Returns activations with the content x [rows × cols], quantised if `needs` (COMPUTE_NEEDS_…) says
+ * so. */
 static inline struct compute_activations *
 fixture_activations(struct compute *c, const float *x, uint32_t rows, uint32_t cols, unsigned needs)
 {

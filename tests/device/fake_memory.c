@@ -80,7 +80,7 @@ static struct range *range_of(struct fake_memory *fake, const void *device)
     return NULL;
 }
 
-void *fake_memory_see(struct fake_memory *fake, const void *device)
+void *fake_memory_mapping(struct fake_memory *fake, const void *device)
 {
     struct range *range = range_of(fake, device);
     CHECK(range != NULL);
@@ -120,8 +120,8 @@ static void carry_out_runs(struct fake_memory *fake, struct device_run *runs, ui
         uint64_t pick = i + draw(fake, count - i);
         struct device_run run = runs[pick];
         runs[pick] = runs[i];
-        const uint8_t *from = fake_memory_see(fake, run.from);
-        memcpy(fake_memory_see(fake, run.to), from, run.bytes);
+        const uint8_t *from = fake_memory_mapping(fake, run.from);
+        memcpy(fake_memory_mapping(fake, run.to), from, run.bytes);
         memcpy(fake_memory_compute(fake, run.to), from, run.bytes);
     }
 }
@@ -134,7 +134,7 @@ static void carry_out(struct fake_memory *fake, enum device_direction direction,
         free(copy->runs);
         return;
     }
-    uint8_t *see = fake_memory_see(fake, copy->device);
+    uint8_t *see = fake_memory_mapping(fake, copy->device);
     if (direction == DEVICE_TO_HOST) {
         memcpy(copy->host, see, copy->bytes);
         return;

@@ -5,8 +5,8 @@
  * Until then, host memory that is a copy's destination reads as 0xa5. Other processes, and other
  * devices of this process, can open the memory, which is an unnamed file.
  *
- * The transport's tests open it themselves, fake_compute.c opens one per device. A test may call
- * the functions below on any thread. It computes nothing. */
+ * The transport's tests open it themselves; fake_compute.c opens one for each of its devices. A test
+ * may call the functions below on any thread. The fake computes nothing. */
 #ifndef TESTS_DEVICE_FAKE_MEMORY_H
 #define TESTS_DEVICE_FAKE_MEMORY_H
 
@@ -22,7 +22,8 @@ struct fake_memory_options {
     uint64_t stick_after; /* This copy and all later ones are never done; 0 = none. */
     uint64_t room_bytes;  /* Size of the device's memory; 0 = 1 GiB. */
     uint64_t count;       /* Number of devices (fake_compute.h); 0 = any number. */
-    bool hang, crash;     /* Opening a device never returns, or kills the process. */
+    bool hang;            /* Opening a device never returns. */
+    bool crash;           /* Opening a device kills the process. */
     bool cuda;            /* The device says that its pointers are CUDA pointers. */
     bool alone;           /* The device cannot share memory with other processes. */
     bool refuse;          /* The device refuses to open other memory. */
@@ -46,8 +47,8 @@ void fake_memory_stick(struct fake_memory *fake, bool stick);
 bool fake_memory_failed(struct fake_memory *fake);
 uint64_t fake_memory_copies(struct fake_memory *fake, enum device_direction direction);
 
-/* Returns a mapping of the same bytes as `device`, for the test to read and fill. */
-void *fake_memory_see(struct fake_memory *fake, const void *device);
+/* Returns a mapping of the device memory at `device`, which the test may read and write. */
+void *fake_memory_mapping(struct fake_memory *fake, const void *device);
 /* fake_memory_compute: returns the host memory in which the device computes, and into which copies
  * to the device write; NULL = `device` is not in the device's memory. fake_memory_store: makes
  * values that were computed at `compute` visible to copies from the device. */

@@ -1,4 +1,4 @@
-/* harness: what every test of a CUDA kernel uses, on a device and on the emulator: buffers in
+/* harness: the common part of all tests of CUDA kernels, on a device and on the emulator: buffers in
  * device memory, random numbers from a seed, and comparisons with a reference. A test's main() is
  *
  *     gpu::begin();                          // skips the test (77) if there is no device
@@ -24,7 +24,7 @@ namespace gpu
 {
 void begin();
 int finish();
-bool large(); /* True: shapes that only a device computes fast enough are wanted. */
+bool large(); /* Returns true if the test shall also use shapes that are slow on the emulator. */
 /* Ends the test if `error` is an error. GPU_CHECK calls it. */
 void check(cudaError_t error, const char *call, const char *file, int line);
 /* Records a failure and prints its text; the test continues. */
@@ -47,7 +47,7 @@ class random
     uint64_t state;
 };
 
-uint64_t seed(); /* Returns CLEAVE_SEED, or a new seed; begin() prints it. */
+uint64_t seed(); /* Returns CLEAVE_SEED, or a new seed. begin() prints the seed. */
 
 /* `count` elements of device memory, freed at the end of the scope. */
 template <class T> class buffer

@@ -463,46 +463,47 @@ void cluster_clock_skip(struct cluster *c, int64_t us)
     c->skipped_us += us;
 }
 
-void cluster_clock_stop(struct cluster *c, bool still)
+void cluster_clock_stop(struct cluster *c, bool stopped)
 {
-    c->clock_stopped_us = still ? clock_now_us(&clock_system) : 0;
+    c->clock_stopped_us = stopped ? clock_now_us(&clock_system) : 0;
 }
 
-static uint32_t told_at(const struct cluster_reported_prefixes *told, uint64_t hash)
+static uint32_t reported_at(const struct cluster_reported_prefixes *reported, uint64_t hash)
 {
     uint32_t at = 0;
-    while (at < told->count && told->hashes[at] != hash)
+    while (at < reported->count && reported->hashes[at] != hash)
         at++;
     return at;
 }
 
-void cluster_prefixes_take(struct cluster_reported_prefixes *told,
+void cluster_prefixes_take(struct cluster_reported_prefixes *reported,
                            const struct message_prefixes *prefixes)
 {
     if (prefixes->replaces_all)
-        told->count = 0;
-    told->whole_reports += prefixes->replaces_all;
+        reported->count = 0;
+    reported->whole_reports += prefixes->replaces_all;
     for (uint32_t i = 0; i < prefixes->count; i++) {
-        uint32_t at = told_at(told, prefixes->hashes[i]);
-        CHECK((at == told->count) == (prefixes->held[i] != 0)); /* Each report changes something. */
-        CHECK(at < sizeof(told->hashes) / sizeof(told->hashes[0]));
+        uint32_t at = reported_at(reported, prefixes->hashes[i]);
+        CHECK((at == reported->count) ==
+              (prefixes->held[i] != 0)); /* Each report changes something. */
+        CHECK(at < sizeof(reported->hashes) / sizeof(reported->hashes[0]));
         if (prefixes->held[i] != 0)
-            told->hashes[told->count++] = prefixes->hashes[i];
+            reported->hashes[reported->count++] = prefixes->hashes[i];
         else
-            told->hashes[at] = told->hashes[--told->count];
-        told->removed_count += prefixes->held[i] == 0;
+            reported->hashes[at] = reported->hashes[--reported->count];
+        reported->removed_count += prefixes->held[i] == 0;
     }
 }
 
 bool cluster_prefixes_match(const struct cluster *c, uint32_t machine,
-                            const struct cluster_reported_prefixes *told)
+                            const struct cluster_reported_prefixes *reported)
 {
-    uint64_t hashes[sizeof(told->hashes) / sizeof(told->hashes[0])];
-    uint32_t count = kv_prefix_list(c->machines[machine]->prefix, hashes, told->count + 1);
-    for (uint32_t i = 0; i < count && count == told->count; i++)
-        if (told_at(told, hashes[i]) == told->count)
+    uint64_t hashes[sizeof(reported->hashes) / sizeof(reported->hashes[0])];
+    uint32_t count = kv_prefix_list(c->machines[machine]->prefix, hashes, reported->count + 1);
+    for (uint32_t i = 0; i < count && count == reported->count; i++)
+        if (reported_at(reported, hashes[i]) == reported->count)
             return false;
-    return count == told->count;
+    return count == reported->count;
 }
 
 #define HOST(port) "\"threads\": 1, \"host\": \"127.0.0.1:" #port "\""

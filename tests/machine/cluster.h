@@ -1,9 +1,9 @@
 /* cluster: machines and a scripted gateway for the tests of machine/, over the loopback transport
- * or another one. All of them run in the test's one thread, each time the test calls cluster_turn
- * or a function that runs it. The gateway does what the test's calls say, keeps every token, and
- * checks every message. It does not schedule: the test says which machines a request uses. The
- * header also declares a reference: forward pass and sampler in a plain loop, one request at a
- * time, without batches or shared blocks. Every failure ends the test. */
+ * or another one. The cluster owns all of them. They run in the test's one thread, when the test
+ * calls cluster_turn or a function that calls it. The gateway does what the test's calls say, keeps
+ * every token, and checks every message. It does not schedule: the test says which machines a
+ * request uses. The header also declares a reference: forward pass and sampler in a plain loop, one
+ * request at a time, without batches or shared blocks. Every failure ends the test. */
 #ifndef TESTS_MACHINE_CLUSTER_H
 #define TESTS_MACHINE_CLUSTER_H
 
@@ -34,7 +34,7 @@ struct cluster_options {
     const struct compute_ops *compute;
 };
 
-/* A request, and what the machines have reported of it. */
+/* A request, with everything that the machines have reported about it. */
 struct cluster_request {
     struct message_request attempt; /* Id and generation. */
     uint32_t *prompt;
@@ -57,7 +57,7 @@ struct cluster_request {
 /* The prefixes that a machine has reported. */
 struct cluster_reported_prefixes {
     uint32_t whole_reports; /* Number of complete reports. */
-    uint32_t removed_count; /* Number of prefixes reported as gone. */
+    uint32_t removed_count; /* Number of prefixes that were reported as evicted. */
     uint32_t count;
     uint64_t hashes[1024];
 };
@@ -120,20 +120,20 @@ void cluster_finish(struct cluster *c);
 void cluster_wait_free(struct cluster *c, uint32_t seconds_max);
 /* Sets the machines' clock forward by `us` microseconds. */
 void cluster_clock_skip(struct cluster *c, int64_t us);
-/* still = true: stops the machines' clock, so that time passes only by cluster_clock_skip, whatever
- * the computer's speed. false: the clock runs again. */
-void cluster_clock_stop(struct cluster *c, bool still);
+/* stopped = true: stops the machines' clock, so that time passes only by cluster_clock_skip, at any
+ * speed of the computer. false: the clock runs again. */
+void cluster_clock_stop(struct cluster *c, bool stopped);
 
 /* Adds a PREFIXES message to the prefixes that a machine has reported. */
-void cluster_prefixes_take(struct cluster_reported_prefixes *told,
+void cluster_prefixes_take(struct cluster_reported_prefixes *reported,
                            const struct message_prefixes *prefixes);
 /* Returns true if the reported prefixes are those that the machine holds. */
 bool cluster_prefixes_match(const struct cluster *c, uint32_t machine,
-                            const struct cluster_reported_prefixes *told);
+                            const struct cluster_reported_prefixes *reported);
 
-/* Returns the stages of the first two of three machines for the synthetic model: "stages": each
- * split differently; "replicas": one with two replicas of its first stage. NULL for any other word.
- */
+/* Returns the stages of machine 0 or 1 for the synthetic model, as in a config. which = "stages":
+ * the two machines are split differently; "replicas": one of them has two replicas of its first
+ * stage. Returns NULL for any other word, and for other machines. */
 const char *cluster_stages(const char *which, uint32_t machine);
 /* Returns the file of a synthetic model, which is made once and removed at exit. */
 const char *cluster_synthetic_model(void);

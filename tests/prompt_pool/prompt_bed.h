@@ -6,12 +6,14 @@
  * stages with two replicas of the last one. Each event is random: a prompt (many prompts begin
  * alike), a chunk, a CANCEL, writes that are held back, or a dropped connection.
  *
- * After each event the bed checks that what each request holds fits its state. It also checks that
- * KV_READY is sent only when every block of every layer of the prompt is in the token machine's
- * blocks, written once, and PROGRESS only when the KV of the tokens that it names is there; that a
- * source block is not used again before its writes have landed; that KV_ABORTED is sent exactly
- * once for a prompt that is given up; and that nothing is left behind. There is one bed at a time,
- * on the main thread. It computes no model. */
+ * After each event the bed checks these rules:
+ * - Each request holds the resources of its state, and no others.
+ * - KV_READY is sent only when every block of every layer of the prompt was written once into the
+ *   token machine's blocks. PROGRESS is sent only when the KV of the tokens that it names was.
+ * - A source block is not used again before its writes have landed.
+ * - KV_ABORTED is sent exactly once for a prompt that is given up.
+ * - At the end, no block and no request is left.
+ * There is one bed at a time, on the main thread. It computes no model. */
 #ifndef TESTS_PROMPT_POOL_PROMPT_BED_H
 #define TESTS_PROMPT_POOL_PROMPT_BED_H
 
@@ -24,7 +26,7 @@ struct prompt_bed_counts {
     uint32_t ready_count, aborted_count, failed_count, layerwise_count;
     uint32_t progress_count; /* PROGRESS messages to the token machine. */
     uint64_t cached_tokens;
-    uint64_t held_bytes; /* Bytes of blocks that were not pushed. */
+    uint64_t held_bytes; /* KV bytes that were not pushed, because the token machine had them. */
     uint64_t states_seen[PROMPT_STATE_COUNT];
 };
 

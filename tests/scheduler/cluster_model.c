@@ -13,7 +13,7 @@ uint64_t model_pending(const struct model *m, uint32_t machine)
     uint64_t tokens = 0;
     for (int i = 0; i < MODEL_REQUESTS; i++) {
         const struct model_request *r = &m->requests[i];
-        if (r->place == MODEL_ROUTED && r->prompt_machine == machine && !r->computed)
+        if (r->state == MODEL_ROUTED && r->prompt_machine == machine && !r->computed)
             tokens += r->prompt_tokens;
     }
     return tokens;
@@ -45,7 +45,7 @@ uint64_t model_memory(const struct model *m, uint32_t machine)
     uint64_t tokens = 0;
     for (int i = 0; i < MODEL_REQUESTS; i++) {
         const struct model_request *r = &m->requests[i];
-        if (r->place != MODEL_ROUTED)
+        if (r->state != MODEL_ROUTED)
             continue;
         const struct model_machine *at = &m->machines[machine];
         if (r->token_machine == machine)
@@ -61,7 +61,7 @@ uint32_t model_prompts(const struct model *m, uint32_t machine)
 {
     uint32_t count = 0;
     for (int i = 0; i < MODEL_REQUESTS; i++)
-        count += m->requests[i].place == MODEL_ROUTED && m->requests[i].prompt_machine == machine &&
+        count += m->requests[i].state == MODEL_ROUTED && m->requests[i].prompt_machine == machine &&
                  !m->requests[i].prefilled;
     return count;
 }
@@ -70,7 +70,7 @@ uint32_t model_decodes(const struct model *m, uint32_t machine)
 {
     uint32_t count = 0;
     for (int i = 0; i < MODEL_REQUESTS; i++)
-        count += m->requests[i].place == MODEL_ROUTED && m->requests[i].token_machine == machine;
+        count += m->requests[i].state == MODEL_ROUTED && m->requests[i].token_machine == machine;
     return count;
 }
 
@@ -78,7 +78,7 @@ uint32_t model_waiting(const struct model *m)
 {
     uint32_t count = 0;
     for (int i = 0; i < MODEL_REQUESTS; i++)
-        count += m->requests[i].place == MODEL_WAITING;
+        count += m->requests[i].state == MODEL_WAITING;
     return count;
 }
 
@@ -167,7 +167,7 @@ static struct sched_action *act(struct model *m, enum sched_action_kind kind, ui
  * hold its part of the request if it were mixed. */
 static bool large_for(const struct model_request *r, uint32_t i)
 {
-    if (r->place != MODEL_ROUTED || r->prefilled || r->prompt_machine == r->token_machine)
+    if (r->state != MODEL_ROUTED || r->prefilled || r->prompt_machine == r->token_machine)
         return false;
     return (r->prompt_machine == i && r->too_large_if_mixed[0]) ||
            (r->token_machine == i && r->too_large_if_mixed[1]);
@@ -184,7 +184,7 @@ bool model_has_large(const struct model *m, uint32_t i)
 static void lose(struct model *m, uint32_t id)
 {
     struct model_request *r = &m->requests[id];
-    r->place = MODEL_GONE;
+    r->state = MODEL_GONE;
     act(m, SCHED_LOST, id);
     go_home(m, r->prompt_machine);
     if (r->token_machine != NONE)
@@ -224,7 +224,7 @@ static void tell(struct model *m, uint32_t i)
 /* The request leaves the queue: it is routed (turn), or refused. */
 static void waits_end(struct model *m, struct model_request *r, bool turn)
 {
-    r->place = turn ? MODEL_ROUTED : MODEL_GONE;
+    r->state = turn ? MODEL_ROUTED : MODEL_GONE;
     queue_model_leave(&m->queue, (uint32_t)(r - m->requests), turn);
 }
 
@@ -272,7 +272,7 @@ static void follow(struct model *m)
     for (uint32_t id = queue_model_next(&m->queue, NULL); id != SCHED_QUEUE_NONE;) {
         struct model_request *r = &m->requests[id];
         /* The loop goes on from here if the request leaves the queue. */
-        struct queue_model_place copy = m->queue.places[id];
+        struct queue_model_slot copy = m->queue.slots[id];
         struct model_search l = {.m = m, .r = r, .thresholds = true};
         struct model_route c;
         l.flexible = (m->options.adaptive && m->paired) || model_covers(m);
@@ -320,7 +320,7 @@ static int64_t earliest_us(const struct model *m, const struct model_request *r,
         rates += machine->prompt_rate;
     }
     for (uint32_t i = queue_model_next(&m->queue, NULL); &m->requests[i] != r;
-         i = queue_model_next(&m->queue, &m->queue.places[i]))
+         i = queue_model_next(&m->queue, &m->queue.slots[i]))
         waiting += m->requests[i].prompt_tokens;
     if (rates == 0)
         return 0;
@@ -331,7 +331,7 @@ static void on_arrived(struct model *m, const struct sched_event *event)
 {
     struct model_request *r = &m->requests[event->request];
     int64_t most = m->options.ttft_us_max;
-    *r = (struct model_request){.place = MODEL_WAITING,
+    *r = (struct model_request){.state = MODEL_WAITING,
                                 .resumed = event->resumed,
                                 .key = event->key,
                                 .weight = event->weight,
@@ -361,12 +361,12 @@ static void on_arrived(struct model *m, const struct sched_event *event)
         return;
     }
     follow(m);
-    if (r->place != MODEL_WAITING || r->resumed ||
+    if (r->state != MODEL_WAITING || r->resumed ||
         model_waiting(m) <= m->options.queue_requests_max)
         return;
     uint32_t last = event->request; /* The new request is not resumed. */
     for (uint32_t i = queue_model_next(&m->queue, NULL); i != SCHED_QUEUE_NONE;
-         i = queue_model_next(&m->queue, &m->queue.places[i]))
+         i = queue_model_next(&m->queue, &m->queue.slots[i]))
         last = m->requests[i].resumed ? last : i;
     waits_end(m, &m->requests[last], false);
     struct sched_action *action = act(m, SCHED_REFUSE, last);
@@ -382,7 +382,7 @@ static void on_down(struct model *m, uint32_t i)
         m->machines[i].link[k] = m->machines[k].link[i] = false;
     for (uint32_t id = 0; id < MODEL_REQUESTS; id++) {
         struct model_request *r = &m->requests[id];
-        if (r->place != MODEL_ROUTED ||
+        if (r->state != MODEL_ROUTED ||
             (r->token_machine != i && (r->prefilled || r->prompt_machine != i)))
             continue;
         lose(m, id);
@@ -435,11 +435,11 @@ static void on_machine(struct model *m, const struct sched_event *event)
 static void on_request(struct model *m, const struct sched_event *event)
 {
     struct model_request *r = &m->requests[event->request];
-    bool routed = r->place == MODEL_ROUTED;
-    if (event->kind == SCHED_ENDED && r->place == MODEL_WAITING)
+    bool routed = r->state == MODEL_ROUTED;
+    if (event->kind == SCHED_ENDED && r->state == MODEL_WAITING)
         waits_end(m, r, false);
     else if (event->kind == SCHED_ENDED)
-        r->place = MODEL_GONE;
+        r->state = MODEL_GONE;
     if (!routed)
         return;
     if (event->kind == SCHED_ENDED && r->output_tokens > 0 && r->token_machine != NONE)

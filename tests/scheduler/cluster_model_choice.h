@@ -1,27 +1,29 @@
 /* cluster_model_choice: the part of the model of the cluster scheduler (cluster_model.h) that
  * chooses machines: the rules of scheduler/cluster/cluster.h, written as loops over all machines.
- * Only cluster_model.c, cluster_model_choice.c and cluster_model_together.c include it; they run on
- * the test's one thread. It changes no requests and no machines: cluster_model.c does. */
+ * Only cluster_model*.c include it; they run on the test's one thread. It owns nothing, and changes
+ * no machines: cluster_model.c does. */
 #ifndef TESTS_SCHEDULER_CLUSTER_MODEL_CHOICE_H
 #define TESTS_SCHEDULER_CLUSTER_MODEL_CHOICE_H
 
 #include "tests/scheduler/cluster_model.h"
 
+/* Measure by which machines are compared: model_pending or model_memory. */
 enum by { PENDING, MEMORY };
 
+/* What machines are searched for. */
 struct model_search {
     const struct model *m;
     const struct model_request *r;
-    bool assume_idle;
-    bool flexible;
-    bool thresholds;
+    bool assume_idle; /* Machines count as if they had no requests. */
+    bool flexible;    /* Machines of the other phase's pool may be lent. */
+    bool thresholds;  /* Machines beyond the thresholds of the options are not taken. */
 };
 
 struct model_route {
     uint32_t prompt_machine;
     uint32_t token_machine;
-    bool prompt_moves;
-    bool token_moves;
+    bool prompt_moves; /* The prompt machine moves to the mixed pool. */
+    bool token_moves;  /* The token machine moves to the mixed pool. */
     /* Another machine that moves to the mixed pool, although it is not chosen; NONE = none. */
     uint32_t lent_machine;
 };

@@ -49,7 +49,7 @@ static const struct request *running_on(const struct flight_model *m, uint32_t p
     const struct request *found = NULL;
     for (int i = 0; i < SLOTS; i++) {
         const struct request *request = &m->requests[i];
-        if (request->kind != RUNNING || request->path != path || request->doomed ||
+        if (request->kind != RUNNING || request->path != path || request->cancelled ||
             request->scheduled_tokens == request->tokens)
             continue;
         CHECK(found == NULL); /* At most one prompt of a path runs. */
@@ -87,7 +87,7 @@ static void check_decode(const struct flight_model *m, const struct sched_batch 
                          const struct sched_batch_item *item)
 {
     const struct request *request = &m->requests[item->slot];
-    CHECK(request->kind == DECODING && request->path == batch->path && !request->doomed);
+    CHECK(request->kind == DECODING && request->path == batch->path && !request->cancelled);
     CHECK(request->in_flight == 0 && request->room > 0 && item->token_count == 1);
 }
 
@@ -96,7 +96,7 @@ static void check_chunk(struct flight_model *m, const struct sched_batch *batch,
 {
     const struct request *request = &m->requests[item->slot];
     CHECK(request->kind == WAITING || request->kind == RUNNING);
-    CHECK(request->path == batch->path && !request->doomed);
+    CHECK(request->path == batch->path && !request->cancelled);
     CHECK(item->token_count > 0 && item->first_token == request->scheduled_tokens);
     CHECK(item->is_first_chunk == (request->kind == WAITING));
     CHECK(item->first_token + item->token_count <= request->tokens);
@@ -105,7 +105,7 @@ static void check_chunk(struct flight_model *m, const struct sched_batch *batch,
     CHECK(first || request->kind == WAITING);
     if (item->is_first_chunk && !item->is_last_chunk && !first) {
         CHECK(m->options.batches_in_flight > 1);
-        m->cut_in++;
+        m->prompts_cut_in++;
     }
     m->chunks_behind += request->scheduled_tokens > request->computed_tokens;
 }
@@ -176,7 +176,7 @@ static void batch_take(struct flight_model *m, const struct sched_batch *batch)
         struct request *request = &m->requests[item->slot];
         request->in_flight++;
         if (!item->is_prompt) {
-            request->last_turn = path->batch_count;
+            request->last_batch = path->batch_count;
             continue;
         }
         if (item->is_first_chunk) {
@@ -239,5 +239,5 @@ void flight_check_turns(const struct flight_model *m, uint32_t path)
     uint32_t most = 2 * ((SLOTS + places - 1) / places + m->options.batches_in_flight) + 2;
     for (int i = 0; i < SLOTS; i++)
         if (m->requests[i].kind == DECODING && m->requests[i].path == path)
-            CHECK(m->paths[path].batch_count - m->requests[i].last_turn <= most);
+            CHECK(m->paths[path].batch_count - m->requests[i].last_batch <= most);
 }

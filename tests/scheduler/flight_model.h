@@ -14,7 +14,17 @@
 #define PATHS  3
 #define FLIGHT 5 /* Most batches in flight of one path. */
 
-enum kind { UNKNOWN, RESERVING, BOOKED, WAITING, RUNNING, PROMPT_ENDED, DECODING, DECODE_ENDED };
+/* States of a request. */
+enum kind {
+    UNKNOWN,      /* The slot is unused. */
+    RESERVING,    /* A reservation waits for its blocks. */
+    BOOKED,       /* The reservation has its blocks. */
+    WAITING,      /* No batch has contained the prompt. */
+    RUNNING,      /* A batch has contained a chunk of the prompt. */
+    PROMPT_ENDED, /* The prompt is computed. */
+    DECODING,
+    DECODE_ENDED
+};
 
 struct request {
     enum kind kind;
@@ -25,12 +35,12 @@ struct request {
     uint32_t in_flight;        /* Batches in flight that contain the request. */
     uint32_t blocks;           /* Blocks that the prompt or reservation asked for. */
     uint32_t held_blocks;      /* Blocks that the request holds. */
-    uint32_t room;             /* Room of a decode. */
-    uint64_t arrival;
+    uint32_t room;             /* Tokens that a decode's blocks have room for. */
+    uint64_t arrival;          /* Order of the prompts' arrivals. */
     struct sched_rank rank;
-    bool pinned;
-    bool doomed;        /* Was cancelled while a batch in flight contains it. */
-    uint64_t last_turn; /* For a decode: number of batches of its path before it last took part. */
+    bool pinned;         /* A decode that must not be preempted. */
+    bool cancelled;      /* Was cancelled while a batch in flight contains it. */
+    uint64_t last_batch; /* For a decode: number of batches of its path before it last took part. */
 };
 
 struct path {
@@ -47,15 +57,16 @@ struct flight_model {
     uint32_t blocks_total;
     uint32_t blocks_free;
     bool ranked; /* True: requests have ranks. */
-    /* Counts of chunks taken while an earlier chunk of the same prompt was in flight, and of
-     * prompts begun in the rest of a batch. */
-    uint64_t chunks_behind, cut_in;
+    /* Number of chunks in batches while an earlier chunk of their prompt was in flight. */
+    uint64_t chunks_behind;
+    /* Number of prompts whose first chunk filled the rest of a batch. */
+    uint64_t prompts_cut_in;
 };
 
-/* True if the request is a prompt that waits on the path, with or without its blocks. */
+/* Returns true if the request is a prompt that waits on the path, with or without its blocks. */
 bool flight_waits(const struct request *request, uint32_t path, bool needs_blocks);
-/* True if a prompt of the path could begin or continue with the free blocks. For requests without
- * ranks. */
+/* Returns true if a prompt of the path can begin or continue with the free blocks. For requests
+ * without ranks. */
 bool flight_prompt_can_run(const struct flight_model *m, uint32_t path);
 /* Return the most batches of a path that may contain decodes at the same time, and the number of
  * its batches in flight that do. */

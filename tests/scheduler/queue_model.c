@@ -30,8 +30,8 @@ static uint64_t length(const struct sched_ticket *ticket)
 
 static bool key_waits(const struct queue_model *m, uint64_t id, int32_t class)
 {
-    for (int i = 0; i < QUEUE_MODEL_PLACES; i++) {
-        const struct queue_model_place *place = &m->places[i];
+    for (int i = 0; i < QUEUE_MODEL_SLOTS; i++) {
+        const struct queue_model_slot *place = &m->slots[i];
         if (place->waits && place->ticket.key == id && place->class == class &&
             !place->ticket.resumed)
             return true;
@@ -39,7 +39,7 @@ static bool key_waits(const struct queue_model *m, uint64_t id, int32_t class)
     return false;
 }
 
-static void place_pay(struct queue_model *m, struct queue_model_place *place)
+static void place_pay(struct queue_model *m, struct queue_model_slot *place)
 {
     struct queue_model_key *key = key_of(m, place->ticket.key, place->class);
     place->tag = *clock_of(m, place->class);
@@ -53,7 +53,7 @@ static void place_pay(struct queue_model *m, struct queue_model_place *place)
     key->end = place->tag + length(&place->ticket);
 }
 
-static void place_give_back(struct queue_model *m, const struct queue_model_place *place)
+static void place_give_back(struct queue_model *m, const struct queue_model_slot *place)
 {
     struct queue_model_key *key = key_of(m, place->ticket.key, place->class);
     uint64_t back = place->ticket.resumed ? 0 : length(&place->ticket);
@@ -63,21 +63,21 @@ static void place_give_back(struct queue_model *m, const struct queue_model_plac
 void queue_model_add(struct queue_model *m, uint32_t slot, const struct sched_ticket *ticket,
                      int64_t now_us)
 {
-    struct queue_model_place *place = &m->places[slot];
-    CHECK(slot < QUEUE_MODEL_PLACES && !place->waits);
-    *place = (struct queue_model_place){.ticket = *ticket,
-                                        .class = ticket->priority,
-                                        .serial = m->serials++,
-                                        .since_us = now_us,
-                                        .joined = m->joins++};
+    struct queue_model_slot *place = &m->slots[slot];
+    CHECK(slot < QUEUE_MODEL_SLOTS && !place->waits);
+    *place = (struct queue_model_slot){.ticket = *ticket,
+                                       .class = ticket->priority,
+                                       .serial = m->serials++,
+                                       .since_us = now_us,
+                                       .joined = m->joins++};
     place_pay(m, place);
     place->waits = true;
 }
 
 void queue_model_leave(struct queue_model *m, uint32_t slot, bool turn)
 {
-    struct queue_model_place *place = &m->places[slot];
-    CHECK(slot < QUEUE_MODEL_PLACES && place->waits);
+    struct queue_model_slot *place = &m->slots[slot];
+    CHECK(slot < QUEUE_MODEL_SLOTS && place->waits);
     place->waits = false;
     uint64_t *clock = clock_of(m, place->class);
     if (!turn)
@@ -86,7 +86,7 @@ void queue_model_leave(struct queue_model *m, uint32_t slot, bool turn)
         *clock = place->tag;
 }
 
-static bool before(const struct queue_model_place *a, const struct queue_model_place *b)
+static bool before(const struct queue_model_slot *a, const struct queue_model_slot *b)
 {
     if (a->class != b->class)
         return a->class < b->class;
@@ -95,21 +95,21 @@ static bool before(const struct queue_model_place *a, const struct queue_model_p
     return a->tag != b->tag ? a->tag < b->tag : a->serial < b->serial;
 }
 
-uint32_t queue_model_next(const struct queue_model *m, const struct queue_model_place *after)
+uint32_t queue_model_next(const struct queue_model *m, const struct queue_model_slot *after)
 {
     uint32_t next = SCHED_QUEUE_NONE;
-    for (uint32_t i = 0; i < QUEUE_MODEL_PLACES; i++)
-        if (m->places[i].waits && (after == NULL || before(after, &m->places[i])) &&
-            (next == SCHED_QUEUE_NONE || before(&m->places[i], &m->places[next])))
+    for (uint32_t i = 0; i < QUEUE_MODEL_SLOTS; i++)
+        if (m->slots[i].waits && (after == NULL || before(after, &m->slots[i])) &&
+            (next == SCHED_QUEUE_NONE || before(&m->slots[i], &m->slots[next])))
             next = i;
     return next;
 }
 
-static void rise(struct queue_model *m, struct queue_model_place *place, int64_t now_us)
+static void rise(struct queue_model *m, struct queue_model_slot *place, int64_t now_us)
 {
     int32_t up = INT32_MIN;
-    for (int i = 0; i < QUEUE_MODEL_PLACES; i++) {
-        const struct queue_model_place *other = &m->places[i];
+    for (int i = 0; i < QUEUE_MODEL_SLOTS; i++) {
+        const struct queue_model_slot *other = &m->slots[i];
         if (other->waits && other->class < place->class && other->class > up)
             up = other->class;
     }
@@ -129,9 +129,9 @@ void queue_model_age(struct queue_model *m, int64_t ageing_us, int64_t now_us)
     /* A slot that joins a class in this call has already been checked. */
     uint64_t joins = m->joins;
     while (ageing_us > 0) {
-        struct queue_model_place *longest = NULL;
-        for (int i = 0; i < QUEUE_MODEL_PLACES; i++) {
-            struct queue_model_place *place = &m->places[i];
+        struct queue_model_slot *longest = NULL;
+        for (int i = 0; i < QUEUE_MODEL_SLOTS; i++) {
+            struct queue_model_slot *place = &m->slots[i];
             if (place->waits && place->joined < joins &&
                 (longest == NULL || place->joined < longest->joined))
                 longest = place;

@@ -79,23 +79,23 @@ static sched_slot task_add(struct sim_machine *m, enum sim_task_kind kind, uint3
 uint32_t sim_task_blocks(const struct sim_machine *m, sched_slot slot)
 {
     if (m->tasks[slot].kind == SIM_PROMPT)
-        return m->tasks[slot].holds ? m->tasks[slot].blocks : 0;
+        return m->tasks[slot].holds_blocks ? m->tasks[slot].blocks : 0;
     const struct sched_memory_blocks *blocks = sched_memory_blocks(m->memory, slot);
     return blocks->granted ? blocks->count : 0;
 }
 
 static void prompt_take(struct sim_machine *m, struct sim_task *task)
 {
-    CHECK(task->blocks <= m->blocks_free && !task->holds);
+    CHECK(task->blocks <= m->blocks_free && !task->holds_blocks);
     m->blocks_free -= task->blocks;
-    task->holds = task->blocks > 0;
-    m->prompt_holders += task->holds;
+    task->holds_blocks = task->blocks > 0;
+    m->prompt_holders += task->holds_blocks;
 }
 
 static void task_end(struct sim_machine *m, sched_slot slot)
 {
     m->blocks_free += sim_task_blocks(m, slot);
-    m->prompt_holders -= m->tasks[slot].holds;
+    m->prompt_holders -= m->tasks[slot].holds_blocks;
     if (m->tasks[slot].kind == SIM_PROMPT)
         sched_machine_remove(m->sched, slot);
     else
@@ -139,7 +139,7 @@ void sim_machine_decode(struct sim_machine *m, uint32_t request, uint32_t genera
                         uint32_t tokens_left)
 {
     sched_slot slot = task_find(m, SIM_RESERVE, request, generation);
-    if (slot == SIM_SLOTS || m->tasks[slot].doomed)
+    if (slot == SIM_SLOTS || m->tasks[slot].cancelled)
         return; /* The request was cancelled meanwhile. */
     sched_memory_decode(m->memory, slot, tokens_left);
 }
@@ -159,7 +159,7 @@ void sim_machine_cancel(struct sim_machine *m, uint32_t request, uint32_t genera
         if (slot == SIM_SLOTS)
             continue;
         if (m->tasks[slot].in_flight > 0) {
-            m->tasks[slot].doomed = true;
+            m->tasks[slot].cancelled = true;
             sched_machine_stop(m->sched, slot);
         } else {
             task_end(m, slot);
@@ -187,7 +187,8 @@ static void decodes_grow(struct sim_machine *m)
         else
             victim_leave(m, slot);
     }
-    CHECK(!sched_machine_short_find(m->sched, &slot) || (m->blocks_free == 0 && m->flying > 0));
+    CHECK(!sched_machine_short_find(m->sched, &slot) ||
+          (m->blocks_free == 0 && m->in_flight_count > 0));
 }
 
 static void reservations_grant(struct sim_machine *m)
@@ -208,7 +209,7 @@ static bool batches_are_cancelled(const struct sim_machine *m)
 {
     for (uint32_t index = 0; index < SIM_PATHS * SIM_FLIGHT; index++)
         for (uint32_t i = 0; i < m->batches[index].item_count; i++)
-            if (!m->tasks[m->batches[index].items[i].slot].doomed)
+            if (!m->tasks[m->batches[index].items[i].slot].cancelled)
                 return false;
     return true;
 }
@@ -222,9 +223,9 @@ static void reservation_yield(struct sim_machine *m)
         return;
     struct sim_task *task = &m->tasks[slot];
     CHECK(task->kind == SIM_RESERVE && sim_task_blocks(m, slot) > 0 && task->in_flight == 0);
-    CHECK(batches_are_cancelled(m) && !task->doomed);
+    CHECK(batches_are_cancelled(m) && !task->cancelled);
     sched_memory_quarantine(m->memory, slot);
-    task->doomed = true;
+    task->cancelled = true;
     m->calls->yielded(m->index, task->request, task->generation);
 }
 
@@ -234,7 +235,7 @@ static void batch_begin(struct sim_machine *m, const struct sched_batch *batch)
     for (uint32_t i = 0; i < batch->item_count; i++) {
         const struct sched_batch_item *item = &batch->items[i];
         struct sim_task *task = &m->tasks[item->slot];
-        CHECK(task->kind != SIM_FREE && !task->doomed && task->path == batch->path);
+        CHECK(task->kind != SIM_FREE && !task->cancelled && task->path == batch->path);
         CHECK(item->is_prompt == (task->kind == SIM_PROMPT));
         CHECK(item->is_prompt || task->in_flight == 0);
         if (item->is_prompt && item->is_first_chunk)
@@ -260,7 +261,7 @@ bool sim_machine_start(struct sim_machine *m, int64_t now_us, int64_t (*duration
     }
     CHECK(batch.index < SIM_PATHS * SIM_FLIGHT && m->batches[batch.index].item_count == 0);
     m->batches[batch.index] = batch;
-    m->flying++;
+    m->in_flight_count++;
     batch_begin(m, &batch);
     int64_t end_us = now_us + duration_us(batch.row_count);
     m->free_us[path] = end_us > m->free_us[path] ? end_us : m->free_us[path];
@@ -271,7 +272,7 @@ bool sim_machine_start(struct sim_machine *m, int64_t now_us, int64_t (*duration
 static void item_end(struct sim_machine *m, const struct sched_batch_item *item)
 {
     struct sim_task task = m->tasks[item->slot];
-    if (task.doomed) {
+    if (task.cancelled) {
         if (task.in_flight == 0)
             task_end(m, item->slot);
         return;
@@ -289,7 +290,7 @@ void sim_machine_batch_end(struct sim_machine *m, uint32_t index)
     struct sched_batch batch = m->batches[index];
     CHECK(batch.item_count > 0);
     m->batches[index].item_count = 0;
-    m->flying--;
+    m->in_flight_count--;
     sched_machine_batch_done(m->sched, index);
     for (uint32_t i = 0; i < batch.item_count; i++) {
         struct sim_task *task = &m->tasks[batch.items[i].slot];

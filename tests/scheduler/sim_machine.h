@@ -23,8 +23,8 @@ enum sim_task_kind { SIM_FREE, SIM_RESERVE, SIM_PROMPT };
 /* A request's prompt or its reservation. */
 struct sim_task {
     enum sim_task_kind kind;
-    bool doomed; /* Cancelled while in flight, or given up. */
-    bool holds;  /* Prompts: `blocks` were taken. */
+    bool cancelled;    /* Cancelled while in flight, or given up. */
+    bool holds_blocks; /* Prompts: `blocks` were taken. */
     uint32_t request;
     uint32_t generation;
     uint32_t path;
@@ -55,7 +55,7 @@ struct sim_machine {
     uint32_t blocks_free;
     uint32_t prompt_holders; /* Prompts that hold blocks. */
     struct sched_paths paths;
-    uint32_t flying;            /* Batches in flight on all paths. */
+    uint32_t in_flight_count;   /* Batches in flight on all paths. */
     int64_t free_us[SIM_PATHS]; /* When the newest batch of each path ends. */
     struct sched_batch batches[SIM_PATHS * SIM_FLIGHT]; /* item_count 0 = not in flight. */
     struct sim_task tasks[SIM_SLOTS];
@@ -81,7 +81,7 @@ struct sim_reserve {
     uint32_t output_tokens;
     struct sched_rank rank;
     bool local;
-    uint32_t preemptions; /* How often the request was preempted. */
+    uint32_t preemptions; /* Number of times that the request was preempted. */
 };
 
 void sim_machine_reserve(struct sim_machine *m, const struct sim_reserve *reserve);

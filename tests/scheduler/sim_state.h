@@ -1,6 +1,6 @@
-/* sim_state: what a test knows about the machines and requests of its simulated cluster, and a
- * function that prints this when a check fails. test_simulation.c and test_sharing.c own the arrays
- * and change them, on their one thread. It decides nothing. */
+/* sim_state: the records of a test about the machines and requests of its simulated cluster, and a
+ * function that prints them when a check fails. test_simulation.c and test_sharing.c own the arrays
+ * of records and change them, on their one thread. This part decides nothing. */
 #ifndef TESTS_SCHEDULER_SIM_STATE_H
 #define TESTS_SCHEDULER_SIM_STATE_H
 

@@ -101,15 +101,15 @@ static bool event_draw(struct sched_event *event)
         return event->machine != event->peer;
     case 4:
         event->kind = SCHED_COMPUTED;
-        return r->place == MODEL_ROUTED;
+        return r->state == MODEL_ROUTED;
     case 5:
         event->kind = SCHED_PREFILLED;
-        return r->place == MODEL_ROUTED;
+        return r->state == MODEL_ROUTED;
     case 6:
     case 7:
         event->kind = SCHED_ENDED;
         event->output_tokens = draw(150);
-        return r->place != MODEL_GONE;
+        return r->state != MODEL_GONE;
     default:
         event->kind = SCHED_ARRIVED;
         event->prompt_tokens = 1 + draw(draw(6) == 0 ? 600 : 100);
@@ -118,7 +118,7 @@ static bool event_draw(struct sched_event *event)
         event->key = draw(3);
         event->weight = draw(5);
         event->priority = draw(4) == 0 ? (int32_t)draw(5) - 2 : 0;
-        return r->place == MODEL_GONE;
+        return r->state == MODEL_GONE;
     }
 }
 

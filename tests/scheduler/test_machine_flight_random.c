@@ -75,7 +75,7 @@ static void decodes_grow(void)
     }
     for (int i = 0; i < SLOTS; i++) /* Decodes without room are left out of the check of turns. */
         if (m.requests[i].kind == DECODING && m.requests[i].room == 0)
-            m.requests[i].last_turn = m.paths[m.requests[i].path].batch_count;
+            m.requests[i].last_batch = m.paths[m.requests[i].path].batch_count;
 }
 
 /* ---- batches ---- */
@@ -125,7 +125,7 @@ static void item_end(const struct sched_batch_item *item)
         if (--request->tokens == 0)
             request->kind = DECODE_ENDED;
     }
-    if (request->doomed && request->in_flight == 0)
+    if (request->cancelled && request->in_flight == 0)
         leave(item->slot);
 }
 
@@ -179,7 +179,7 @@ static void decode_arrives(sched_slot slot)
         request->path = draw(m.options.path_count);
     request->kind = DECODING;
     request->tokens = 1 + draw(40);
-    request->last_turn = m.paths[request->path].batch_count;
+    request->last_batch = m.paths[request->path].batch_count;
     request->pinned = draw(3) == 0;
     request->room = request->pinned ? request->tokens : draw(request->tokens + 1);
     const struct sched_decode decode = {.path = request->path,
@@ -232,7 +232,7 @@ static void cancel(sched_slot slot)
         return;
     }
     stopped += request->kind == RUNNING && request->scheduled_tokens < request->tokens;
-    request->doomed = true;
+    request->cancelled = true;
     sched_machine_stop(m.sm, slot);
 }
 
@@ -271,7 +271,7 @@ static void event(bool arrive)
         prompts_change(path);
         break;
     case 7:
-        if (draw(6) == 0 && !m.requests[slot].doomed)
+        if (draw(6) == 0 && !m.requests[slot].cancelled)
             cancel(slot);
         break;
     default:
@@ -326,8 +326,8 @@ int main(void)
         simulate(run);
     printf("%" PRIu64 " victims, %" PRIu64 " awaited, %" PRIu64 " chunks behind chunks, %" PRIu64
            " prompts stopped, %" PRIu64 " begun in what was left\n",
-           victims, victims_awaited, m.chunks_behind, stopped, m.cut_in);
+           victims, victims_awaited, m.chunks_behind, stopped, m.prompts_cut_in);
     CHECK(victims > 100 && victims_awaited > 100 && m.chunks_behind > 1000 && stopped > 10 &&
-          m.cut_in > 100); /* Each of these cases happened. */
+          m.prompts_cut_in > 100); /* Each of these cases happened. */
     return 0;
 }

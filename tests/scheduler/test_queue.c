@@ -39,7 +39,7 @@ static void compare(const struct queue_model *model)
     for (uint32_t slot = queue.first; slot != SCHED_QUEUE_NONE; count++) {
         CHECK(slot == want);
         uint32_t next = sched_queue_next(fair, slot);
-        want = queue_model_next(model, &model->places[slot]);
+        want = queue_model_next(model, &model->slots[slot]);
         CHECK(next == SCHED_QUEUE_NONE || sched_queue_before(fair, slot, next));
         slot = next;
     }
@@ -88,16 +88,16 @@ static void run(bool plain)
     int64_t now_us = 0;
     int64_t ageing_us = draw(3) == 0 ? 0 : 1 + draw(5000);
     memset(&model, 0, sizeof(model));
-    open(QUEUE_MODEL_PLACES);
+    open(QUEUE_MODEL_SLOTS);
     for (int i = 0; i < EVENTS; i++) {
-        uint32_t slot = draw(QUEUE_MODEL_PLACES);
+        uint32_t slot = draw(QUEUE_MODEL_SLOTS);
         now_us += draw(200);
         sched_queue_age(fair, &queue, ageing_us, now_us);
         queue_model_age(&model, ageing_us, now_us);
         compare(&model);
-        if (!model.places[slot].waits && draw(3) > 0)
+        if (!model.slots[slot].waits && draw(3) > 0)
             add(&model, slot, now_us, plain);
-        else if (model.places[slot].waits && draw(3) == 0)
+        else if (model.slots[slot].waits && draw(3) == 0)
             /* Out of turn, as if earlier requests could not be served. */
             leave(&model, slot, draw(2) == 0);
         else if (queue.count > 0 && draw(2) == 0)
@@ -109,7 +109,7 @@ static void run(bool plain)
             continue;
         for (uint32_t at = queue.first; at != SCHED_QUEUE_NONE;) {
             uint32_t next = sched_queue_next(fair, at);
-            CHECK(next == SCHED_QUEUE_NONE || model.places[at].serial < model.places[next].serial);
+            CHECK(next == SCHED_QUEUE_NONE || model.slots[at].serial < model.slots[next].serial);
             at = next;
         }
     }

@@ -1,7 +1,7 @@
-/* token_bed: a test bed for the token pool, with a real scheduler and block pool. It records the
- * messages that the pool sends. test_token_pool.c and test_token_links.c include it, define
- * on_preempted and on_token, and call it on their main thread. It has no prompt machines, no
- * connections and no engine: the test makes the calls that these would make. */
+/* token_bed: a test bed for the token pool, with a real scheduler and block pool, which it owns. It
+ * records the messages that the pool sends. A test includes it, defines on_preempted and on_token,
+ * and calls it on its main thread. It has no prompt machines, no connections and no engine: the test
+ * makes the calls that these would make. */
 #ifndef TESTS_TOKEN_POOL_TOKEN_BED_H
 #define TESTS_TOKEN_POOL_TOKEN_BED_H
 
@@ -39,7 +39,7 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
         reserved_blocks[i] = message->reserved.blocks[i];
 }
 
-/* Gateways to which nothing may be sent any more. */
+/* Gateways whose connections have ended: nothing may be sent to them. */
 static const struct transport_peer *gone_gateways[2];
 
 static void on_send_tokens(void *self, struct transport_peer *peer,
@@ -56,7 +56,7 @@ static void on_send_tokens(void *self, struct transport_peer *peer,
         on_token(&token);
 }
 
-/* The answer of this machine's prompt pool: it writes for the request. */
+/* Answer of calls.local_writes: the prompt pool of this machine may still write. */
 static bool local_writing;
 
 static bool on_local_writes(void *self, const struct message_request *request)
@@ -69,7 +69,7 @@ struct rules {
     uint32_t preemptions_max; /* 0 = whole answers are reserved. */
     uint32_t growth_tokens;
     uint32_t reserve_percent;
-    uint32_t batches_in_flight; /* In batches. */
+    uint32_t batches_in_flight; /* sched_machine_options.batches_in_flight. */
 };
 
 static const struct rules whole_answers = {

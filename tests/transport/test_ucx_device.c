@@ -50,7 +50,7 @@ static void rig_close(struct rig *rig)
 static uint8_t *bytes_of(struct rig *rig, int side)
 {
     void *region = transport_region(rig->sides[side].transport);
-    return rig->devices[side] != NULL ? fake_memory_see(rig->devices[side], region) : region;
+    return rig->devices[side] != NULL ? fake_memory_mapping(rig->devices[side], region) : region;
 }
 
 static void write_all(struct rig *rig, uint64_t cookie)

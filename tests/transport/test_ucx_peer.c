@@ -70,7 +70,7 @@ static void rig_close(struct rig *rig)
 
 static uint8_t *bytes_of(struct rig *rig, int side)
 {
-    return fake_memory_see(rig->devices[side], transport_region(rig->sides[side].transport));
+    return fake_memory_mapping(rig->devices[side], transport_region(rig->sides[side].transport));
 }
 
 static void fill(struct rig *rig, uint64_t draw)
@@ -360,7 +360,7 @@ static _Noreturn void writer(const char *address)
     struct transport_peer *peer;
     struct error error;
     net_open(&side, side_options("p0", device));
-    memset(fake_memory_see(device, transport_region(side.transport)), 3, REGION);
+    memset(fake_memory_mapping(device, transport_region(side.transport)), 3, REGION);
     CHECK(transport_connect(side.transport, address, NULL, &peer, &error) == ST_OK);
     NET_WAIT(&side, 1, side.peer != NULL || side.down_count > 0);
     CHECKF(side.peer != NULL, "%s", side.text);
@@ -402,7 +402,7 @@ static void test_processes(int how)
     CHECK(write(ends[1], bound, sizeof(bound)) == sizeof(bound));
     close(ends[0]);
     close(ends[1]);
-    uint8_t *bytes = fake_memory_see(device, transport_region(side.transport));
+    uint8_t *bytes = fake_memory_mapping(device, transport_region(side.transport));
     int64_t end_ms = net_now_ms() + NET_LONG_MS;
     while (((volatile uint8_t *)bytes)[REGION - 1] != 3) {
         CHECK(net_now_ms() < end_ms);

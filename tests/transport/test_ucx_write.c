@@ -55,7 +55,7 @@ static struct transport_options options_of(const char *name)
 static uint8_t *region_of(struct net_side *side)
 {
     void *region = transport_region(side->transport);
-    return device != NULL ? fake_memory_see(device, region) : region;
+    return device != NULL ? fake_memory_mapping(device, region) : region;
 }
 
 struct run {

@@ -17,8 +17,8 @@
 #define CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
     cuda_emulated_launch(#kernel, kernel, grid, block, shared_bytes,                               \
                          stream __VA_OPT__(, ) __VA_ARGS__)
-/* The same as CUDA_LAUNCH: a kernel never begins before the kernel before it in the stream has
- * ended. */
+/* On a device, the kernel may begin before the previous kernel of the stream has ended. Here it
+ * never does. */
 #define CUDA_LAUNCH_EARLY CUDA_LAUNCH
 /* Declares `name` as a pointer to the dynamic shared memory of the block that runs. */
 #define CUDA_SHARED(type, name) type *name = static_cast<type *>(cuda_emulated_shared())

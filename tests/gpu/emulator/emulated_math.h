@@ -14,7 +14,7 @@ using std::isfinite;
 using std::isinf;
 using std::isnan;
 
-/* Of two types, as the device has it. */
+/* On a device, the arguments may have different types. */
 template <class A, class B> constexpr std::common_type_t<A, B> min(A a, B b)
 {
     using T = std::common_type_t<A, B>;

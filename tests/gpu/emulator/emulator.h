@@ -63,15 +63,15 @@ class access
 enum class memory_kind { none, device, host };
 /* Returns the kind of the allocation that contains [pointer, pointer + bytes). */
 enum memory_kind memory_find(const void *pointer, size_t bytes);
-/* Writes a text such as "16 bytes past the end of allocation 3 of 4096 bytes". False: no allocation
- * of a device is near. */
+/* Writes a text such as "16 bytes past the end of allocation 3 of 4096 bytes". Returns false if no
+ * allocation of a device is near. */
 bool memory_describe(const void *pointer, char *text, size_t size);
 int memory_device(const void *pointer); /* Returns the device whose memory it is; -1 = none. */
 
 /* block.cc: runs all blocks of a launch on this CPU thread. */
 void run_kernel(const struct launch &launch);
-/* Describes the block and thread of the kernel that run on this CPU thread. False: no kernel runs.
- */
+/* Describes the block and thread of the kernel that run on this CPU thread. Returns false if no
+ * kernel runs on it. */
 bool running_describe(char *text, size_t size);
 bool running_shared_overrun(const void *address, long *past_out);
 
@@ -81,10 +81,12 @@ void fault_install(); /* Installs the handler of memory faults. Call it once per
  * too small. NULL = no stack. */
 void fault_stack_use(char *memory, size_t bytes);
 
-/* stream.cc: queues `run` behind all else in the stream, or records it while that captures. */
-/* Kinds of work. exchange: waits for other processes while it runs, and does not hold up other
- * streams. */
+/* stream.cc */
+/* Kinds of work. exchange: the work waits for other processes while it runs, and does not delay
+ * other streams. */
 enum class work_kind { kernel, copy, host, exchange };
+/* Queues `run` at the end of the stream. If the stream captures, records `run` in the graph
+ * instead. */
 cudaError_t enqueue(cudaStream_t stream, enum work_kind kind, std::function<void()> run);
 /* Waits for the work that the stream has now. Returns an error while the stream captures. */
 cudaError_t synchronize(cudaStream_t stream);

@@ -43,7 +43,7 @@ struct ipc_memory {
 };
 static_assert(sizeof(struct ipc_memory) <= sizeof(cudaIpcMemHandle_t), "fits a handle");
 
-/* Returns the range of the allocation that contains the pointer. False: there is none. */
+/* Stores the range of the allocation that contains the pointer. Returns false if there is none. */
 bool memory_range(const void *pointer, uintptr_t *begin, size_t *bytes);
 
 bool ipc_export(const void *pointer, struct ipc_memory *out);

@@ -1,5 +1,5 @@
-/* file_exercise: how the fuzz targets of a model's files (fuzz_gguf, fuzz_folder, fuzz_vocabulary)
- * use a file that could be opened. They call it on their one thread. It owns nothing and computes
+/* file_exercise: uses a model's file in the ways that a gateway does. The fuzz targets of model
+ * files call it on their one thread, with a file that could be opened. It owns nothing and computes
  * no model. */
 #ifndef TESTS_MODEL_FILE_FILE_EXERCISE_H
 #define TESTS_MODEL_FILE_FILE_EXERCISE_H

@@ -19,9 +19,11 @@ struct synthetic {
     uint32_t rope_dim; /* 0 = no key rope.dimension_count. */
     uint32_t window;   /* 0 = no key attention.sliding_window, except Gemma: the context. */
     float attention_cap, logits_cap; /* 0 = no keys. */
-    /* Latent attention (architecture deepseek2): its rank (0 = none), that of the queries (0 = none),
-     * and the dimensions of a value. head_dim is that of a query, of which rope_dim are rotated. */
-    uint32_t latent_rank, latent_q_rank, latent_value;
+    /* Latent attention (architecture deepseek2). head_dim is the dimensions of a query, of which
+     * rope_dim are rotated. */
+    uint32_t latent_rank;   /* Rank of keys and values; 0 = no latent attention. */
+    uint32_t latent_q_rank; /* Rank of the queries; 0 = the queries have full rank. */
+    uint32_t latent_value;  /* Dimensions of a value. */
     bool latent_apart;      /* Keys and values are made by two tensors, as in newer GGUF files. */
     enum compute_type type; /* Type of the matrices. */
     /* Type of attn_v and ffn_down, which real files often store differently. */

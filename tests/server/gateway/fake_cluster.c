@@ -164,7 +164,7 @@ void fake_flush(struct fake_cluster *c)
 
 static bool is_token_side(const struct fake_request *r)
 {
-    return r->stage <= FAKE_DECODING;
+    return r->state <= FAKE_DECODING;
 }
 
 static struct fake_request *find(struct fake_machine *m, uint64_t id, bool token_side)
@@ -257,7 +257,7 @@ static void hear_reserve(struct fake_machine *m, const struct message_reserve *r
     CHECK(reserve->sampling.output_tokens_max > 1);
     CHECK(fleet_find(m->cluster->fleet, reserve->prompt_machine) != NULL);
     struct fake_request *r = request_add(m, reserve->request);
-    r->stage = FAKE_RESERVED;
+    r->state = FAKE_RESERVED;
     r->sampling = reserve->sampling;
     r->prompt_tokens = reserve->prompt_tokens;
     r->rank = reserve->rank;
@@ -286,7 +286,7 @@ static void hear_prefill(struct fake_machine *m, const struct message_prefill *p
     CHECK(fake_prompt_side(m, prefill->request.id) == NULL);
     CHECK(prefill->prompt_count >= 1 && prefill->prompt_count < FAKE_TOKENS);
     struct fake_request *r = request_add(m, prefill->request);
-    r->stage = FAKE_PROMPT;
+    r->state = FAKE_PROMPT;
     r->sampling = prefill->sampling;
     r->score_prompt = prefill->score_prompt;
     r->transfer_mode = prefill->transfer_mode;
@@ -307,7 +307,7 @@ static void hear_prefill(struct fake_machine *m, const struct message_prefill *p
     struct fake_request *there =
         fake_token_side(fake_machine(m->cluster, r->partner), prefill->request.id);
     if (there != NULL && there->generation == r->generation) {
-        CHECK(there->stage == FAKE_ANSWERED);
+        CHECK(there->state == FAKE_ANSWERED);
         CHECK(there->prompt_tokens == r->count);
     }
 }
@@ -319,7 +319,7 @@ static void hear_cancel(struct fake_machine *m, const struct message_cancel *can
     struct fake_request *r = fake_token_side(m, cancel->request.id);
     if (r != NULL && r->generation == cancel->request.generation) {
         /* PREFILL follows RESERVED at once: a writer knows of the blocks only after it. */
-        CHECK(!cancel->writer || r->stage != FAKE_RESERVED);
+        CHECK(!cancel->writer || r->state != FAKE_RESERVED);
         r->id = 0;
     }
     r = fake_prompt_side(m, cancel->request.id);
@@ -472,7 +472,7 @@ const char *fake_gateway_name(const struct fake_machine *m)
 
 void fake_reserved(struct fake_machine *m, struct fake_request *r)
 {
-    CHECK(r->stage == FAKE_RESERVED);
+    CHECK(r->state == FAKE_RESERVED);
     uint32_t blocks[FAKE_TOKENS / FAKE_BLOCK_TOKENS + 1];
     uint32_t count = blocks_for(r->prompt_tokens);
     for (uint32_t i = 0; i < count; i++)
@@ -481,7 +481,7 @@ void fake_reserved(struct fake_machine *m, struct fake_request *r)
         .kind = MESSAGE_RESERVED,
         .reserved = {.request = {r->id, r->generation}, .block_count = count, .blocks = blocks}};
     say(m, &message);
-    r->stage = FAKE_ANSWERED;
+    r->state = FAKE_ANSWERED;
 }
 
 static void token_say(struct fake_machine *m, const struct message_token *token)
@@ -516,7 +516,7 @@ static bool token_step(struct fake_machine *m, struct fake_request *r)
 
 void fake_sample(struct fake_machine *m, struct fake_request *r)
 {
-    CHECK(r->stage == FAKE_PROMPT);
+    CHECK(r->state == FAKE_PROMPT);
     for (uint32_t i = 1; r->score_prompt && i < r->count; i++) {
         struct message_token t = {.request = r->id,
                                   .generation = r->generation,
@@ -526,21 +526,21 @@ void fake_sample(struct fake_machine *m, struct fake_request *r)
                                   .has_logprob = true};
         token_say(m, &t);
     }
-    r->stage = FAKE_SAMPLED;
+    r->state = FAKE_SAMPLED;
     if (r->sampling.output_tokens_max == 0 || token_step(m, r))
         r->id = 0;
 }
 
 void fake_hand_over(struct fake_machine *m, struct fake_request *r)
 {
-    CHECK(r->stage == FAKE_SAMPLED);
+    CHECK(r->state == FAKE_SAMPLED);
     struct fake_machine *to = fake_machine(m->cluster, r->partner);
     struct fake_request *there = to->transport != NULL ? fake_token_side(to, r->id) : NULL;
     if (there != NULL && there->generation == r->generation) {
         memcpy(there->tokens, r->tokens, sizeof(r->tokens));
         there->count = r->count;
         there->index = 1;
-        there->stage = FAKE_DECODING;
+        there->state = FAKE_DECODING;
     }
     struct message message = {.kind = MESSAGE_PREFILLED,
                               .prefilled = {.request = {r->id, r->generation}}};
@@ -550,17 +550,17 @@ void fake_hand_over(struct fake_machine *m, struct fake_request *r)
 
 void fake_decode(struct fake_machine *m, struct fake_request *r)
 {
-    CHECK(r->stage == FAKE_DECODING);
+    CHECK(r->state == FAKE_DECODING);
     if (token_step(m, r))
         r->id = 0;
 }
 
 void fake_preempt(struct fake_machine *m, struct fake_request *r)
 {
-    CHECK(r->stage == FAKE_DECODING || r->stage == FAKE_ANSWERED);
+    CHECK(r->state == FAKE_DECODING || r->state == FAKE_ANSWERED);
     struct message message = {.kind = MESSAGE_PREEMPTED,
                               .preempted = {.request = {r->id, r->generation}, .text = "full"}};
-    message.preempted.generated = r->stage == FAKE_DECODING ? r->index : 0;
+    message.preempted.generated = r->state == FAKE_DECODING ? r->index : 0;
     say(m, &message);
     r->id = 0;
 }

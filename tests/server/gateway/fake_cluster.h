@@ -23,13 +23,15 @@
 /* Metadata hash; two models each share one. */
 #define FAKE_METADATA(model) ((model) & ~1ull)
 
-enum fake_stage {
-    FAKE_RESERVED,
-    FAKE_ANSWERED,
-    FAKE_DECODING,
-    FAKE_PROMPT,
-    FAKE_SAMPLED,
-    FAKE_HANDED
+/* States of a request. On its token machine: */
+enum fake_state {
+    FAKE_RESERVED, /* RESERVE has arrived. */
+    FAKE_ANSWERED, /* RESERVED was sent. */
+    FAKE_DECODING, /* The machine has the KV. */
+    /* On its prompt machine: */
+    FAKE_PROMPT,  /* PREFILL has arrived. */
+    FAKE_SAMPLED, /* The first token was sent. */
+    FAKE_HANDED   /* The KV is handed over; the machine no longer has the request. */
 };
 
 /* A request as one machine knows it: as its token machine or as its prompt machine. */
@@ -38,18 +40,18 @@ struct fake_request {
     uint32_t generation;
     /* FAKE_RESERVED to FAKE_DECODING: the machine is the token machine. FAKE_PROMPT to FAKE_HANDED:
      * it is the prompt machine. */
-    enum fake_stage stage;
+    enum fake_state state;
     struct sampling sampling;
     bool score_prompt;
     uint8_t transfer_mode;
     uint32_t prompt_tokens;   /* From RESERVE. */
     struct message_rank rank; /* From RESERVE or PREFILL. */
     uint32_t block_count;
-    uint32_t answer_count; /* From RESERVE or PREFILL. */
-    char partner[LIMIT_NAME_BYTES];
-    uint32_t tokens[FAKE_TOKENS];
+    uint32_t answer_count;          /* From RESERVE or PREFILL. */
+    char partner[LIMIT_NAME_BYTES]; /* The machine of the other phase. */
+    uint32_t tokens[FAKE_TOKENS];   /* [count]: prompt and answer. */
     uint32_t count;
-    uint32_t index; /* Index of the next token to send. */
+    uint32_t index; /* Index in the answer of the next token to send. */
 };
 
 struct fake_outgoing {
@@ -81,7 +83,7 @@ struct fake_machine {
     uint8_t home;
     uint64_t home_serial;
     bool has_other_weights;
-    uint32_t block_tokens; /* That its hand-shake names. */
+    uint32_t block_tokens; /* block_tokens in its hand-shake. */
     uint64_t model;        /* 0 = FAKE_MODEL. */
 };
 
@@ -92,12 +94,13 @@ struct fake_cluster {
     struct clock clock;
     struct metrics *metrics;
     struct gateway *gateway;
-    uint32_t kv_blocks;     /* KV blocks of each machine. */
-    uint64_t model;         /* Model of new requests; 0 = FAKE_MODEL. */
-    bool links_at_once;     /* A machine answers each PEER with LINK up. */
-    bool copies_refused;    /* A machine answers RESERVE of a copy with FAILED. */
-    bool copies_fail;       /* A machine answers PREFILL of a copy with FAILED. */
-    const char *constraint; /* Of new requests; every message must bring it. NULL = none. */
+    uint32_t kv_blocks;  /* KV blocks of each machine. */
+    uint64_t model;      /* Model of new requests; 0 = FAKE_MODEL. */
+    bool links_at_once;  /* A machine answers each PEER with LINK up. */
+    bool copies_refused; /* A machine answers RESERVE of a copy with FAILED. */
+    bool copies_fail;    /* A machine answers PREFILL of a copy with FAILED. */
+    /* Constraint of new requests, which every message must have; NULL = none. */
+    const char *constraint;
     struct fake_machine machines[FAKE_MACHINES];
 };
 
@@ -139,7 +142,8 @@ const char *fake_gateway_name(const struct fake_machine *m);
 void fake_reserved(struct fake_machine *m, struct fake_request *r); /* RESERVED. */
 void fake_sample(struct fake_machine *m,
                  struct fake_request *r); /* Scores and the first token; maybe the end. */
-void fake_hand_over(struct fake_machine *m, struct fake_request *r); /* KV_READY and PREFILLED. */
+/* Gives the KV to the token machine (no KV_READY is sent), and PREFILLED. */
+void fake_hand_over(struct fake_machine *m, struct fake_request *r);
 void fake_decode(struct fake_machine *m,
                  struct fake_request *r); /* The next token; maybe the end. */
 /* Stops the decode, because its memory is needed. */
@@ -177,10 +181,10 @@ struct fake_client {
     /* One letter for each event: Queued, Routed, Prefilling, First token, Transferred, and for
      * resumptions Lost, preempted (M) and Handed over; the oldest 63. */
     char events[64];
-    uint32_t generation; /* Of the latest event. */
-    uint32_t after_us;   /* Also of the latest event. */
+    uint32_t generation; /* generation of the latest event. */
+    uint32_t after_us;   /* after_us of the latest event. */
     int64_t submitted_us;
-    uint32_t overs; /* Summaries: one, before or with its end. */
+    uint32_t overs; /* Number of summaries so far: one, before or with the end. */
     struct gateway_summary summary;
 };
 

@@ -9,7 +9,7 @@
 
 /* A request that has come as far as `stage` on p0 and t0, and no further. */
 static void advance_on(struct fake_cluster *c, struct fake_machine *t, uint64_t id,
-                       enum fake_stage stage)
+                       enum fake_state stage)
 {
     struct fake_machine *p = fake_machine(c, "p0");
     fake_reserved(t, fake_token_side(t, id));
@@ -24,7 +24,7 @@ static void advance_on(struct fake_cluster *c, struct fake_machine *t, uint64_t 
     fake_flush(c);
 }
 
-static void advance(struct fake_cluster *c, uint64_t id, enum fake_stage stage)
+static void advance(struct fake_cluster *c, uint64_t id, enum fake_state stage)
 {
     advance_on(c, fake_machine(c, "t0"), id, stage);
 }
@@ -277,9 +277,8 @@ static void test_summary(void)
     CHECK(client.ended && client.end == GATEWAY_DONE && client.overs == 1 && s->id == id);
     CHECKF(s->queue_us == 1000 && s->reserve_us == 200 && s->prompt_us == 30, "%lld %lld %lld",
            (long long)s->queue_us, (long long)s->reserve_us, (long long)s->prompt_us);
-    CHECKF(s->resume_us == 50000 && s->transfer_us + s->decode_us == 4000 + 2 * 7,
-           "%lld %lld %lld", (long long)s->resume_us, (long long)s->transfer_us,
-           (long long)s->decode_us);
+    CHECKF(s->resume_us == 50000 && s->transfer_us + s->decode_us == 4000 + 2 * 7, "%lld %lld %lld",
+           (long long)s->resume_us, (long long)s->transfer_us, (long long)s->decode_us);
     CHECK(strcmp(s->prompt_machine, "p0") == 0 && strcmp(s->token_machine, t->name) == 0 &&
           s->resumed == 1);
     fake_cluster_close(c);
@@ -318,7 +317,7 @@ static void test_release(void)
     fake_start_all(c);
     struct stage {
         bool advanced;
-        enum fake_stage stage;
+        enum fake_state stage;
         uint32_t prompt_cancels;
         uint32_t token_cancels;
         bool writer;

@@ -19,13 +19,13 @@ static void run_all(struct fake_cluster *c)
                 struct fake_request *r = &m->requests[n];
                 if (r->id == 0)
                     continue;
-                if (r->stage == FAKE_RESERVED)
+                if (r->state == FAKE_RESERVED)
                     fake_reserved(m, r);
-                else if (r->stage == FAKE_PROMPT)
+                else if (r->state == FAKE_PROMPT)
                     fake_sample(m, r);
-                else if (r->stage == FAKE_SAMPLED && r->partner[0] != 0)
+                else if (r->state == FAKE_SAMPLED && r->partner[0] != 0)
                     fake_hand_over(m, r);
-                else if (r->stage == FAKE_DECODING)
+                else if (r->state == FAKE_DECODING)
                     fake_decode(m, r);
             }
         }
@@ -704,7 +704,7 @@ static void test_preempted(void)
         fake_preempt(t, r);
         fake_flush(c);
         r = fake_token_side(t, id);
-        CHECK(r != NULL && r->generation == times && r->stage == FAKE_RESERVED);
+        CHECK(r != NULL && r->generation == times && r->state == FAKE_RESERVED);
         CHECK(r->rank.preemptions == times && r->rank.waited_ms >= 50 * times);
         CHECK(r->prompt_tokens == 20 + answered && client.answered == answered);
         CHECK(r->sampling.output_tokens_max == 12 - answered && t->cancels == 0);

@@ -99,15 +99,15 @@ static void work_step(struct fake_machine *m, bool may_fail)
         fake_fail(m, r, draw(2) == 0 ? ST_IO : ST_UNREACHABLE);
         return;
     }
-    if (r->stage == FAKE_RESERVED)
+    if (r->state == FAKE_RESERVED)
         fake_reserved(m, r);
-    else if (r->stage == FAKE_PROMPT)
+    else if (r->state == FAKE_PROMPT)
         fake_sample(m, r);
-    else if (r->stage == FAKE_SAMPLED && r->partner[0] != 0)
+    else if (r->state == FAKE_SAMPLED && r->partner[0] != 0)
         fake_hand_over(m, r);
-    else if (r->stage == FAKE_DECODING && may_fail && draw(60) == 0)
+    else if (r->state == FAKE_DECODING && may_fail && draw(60) == 0)
         fake_preempt(m, r);
-    else if (r->stage == FAKE_DECODING)
+    else if (r->state == FAKE_DECODING)
         fake_decode(m, r);
 }
 

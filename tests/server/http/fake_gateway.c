@@ -28,7 +28,7 @@ struct gateway {
 
 static struct gateway the_gateway;
 
-atomic_uint fake_submitted, fake_open, fake_gone, fake_stopped, fake_weight;
+atomic_uint fake_submitted, fake_open, fake_clients_gone, fake_stopped, fake_weight;
 atomic_int fake_priority;
 atomic_uint fake_submits_left = UINT32_MAX;
 atomic_ullong fake_seed, fake_salt;
@@ -139,7 +139,7 @@ void gateway_release(struct gateway *g, struct gateway_request *request, enum ga
 {
     over_report(request);
     if (why == GATEWAY_CLIENT_GONE)
-        fake_gone++;
+        fake_clients_gone++;
     else
         fake_stopped++;
     forget(request);

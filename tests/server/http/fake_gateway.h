@@ -34,38 +34,39 @@
 #define FAKE_CONTROL_TEXT  "[TOOL_CALLS]"
 
 /* Counters are atomic, because the test's main thread reads them while the loop thread runs. */
-extern atomic_uint fake_submitted; /* Requests submitted so far. */
-extern atomic_uint fake_open;      /* Requests that are not released. */
-extern atomic_uint fake_gone;      /* Released because the client had disconnected. */
-extern atomic_uint fake_stopped;   /* Released because of a stop string. */
-/* Weight of the request that was submitted last; also fake_priority. */
+extern atomic_uint fake_submitted;    /* Requests submitted so far. */
+extern atomic_uint fake_open;         /* Requests that are not released. */
+extern atomic_uint fake_clients_gone; /* Requests released because the client had disconnected. */
+extern atomic_uint fake_stopped;      /* Requests released because of a stop string. */
+/* Weight, priority, seed and prefix salt of the request that was submitted last. */
 extern atomic_uint fake_weight;
 extern atomic_int fake_priority;
-extern atomic_ullong fake_seed; /* Of the request submitted last; also fake_salt. */
+extern atomic_ullong fake_seed;
 extern atomic_ullong fake_salt;
 extern atomic_uint fake_end_count;  /* Tokens that end the answer of the request submitted last. */
 extern atomic_uint fake_model_ends; /* Number of the model's end tokens: 256 and following ids. */
-/* Of the text that was tokenised last: bytes in which control tokens are recognised. */
+/* Bytes of the text that was tokenised last in which control tokens are recognised. */
 extern atomic_size_t fake_control_bytes;
-/* While it is set, the encoding of texts that begin with 'W' waits; their number. */
+/* While this is true, the encoding of texts that begin with 'W' waits. */
 extern atomic_bool fake_encode_holds;
-extern atomic_uint fake_encode_held;
+extern atomic_uint fake_encode_held;     /* Number of texts whose encoding waits. */
 extern atomic_size_t fake_metrics_bytes; /* Size of the page /metrics. */
 extern atomic_uint fake_submits_left;    /* Submissions after these are refused. */
-extern atomic_bool fake_hold_fails;
-extern atomic_bool fake_prompts_shared; /* The answer of gateway_prompts_shared. */
-extern atomic_bool fake_ready;          /* The gateway's answer when asked whether it is ready. */
-/* Of the request submitted last. Read them when its answer has arrived. */
+extern atomic_bool fake_hold_fails;      /* Requests with the script 'h' fail. */
+extern atomic_bool fake_prompts_shared;  /* The answer of gateway_prompts_shared. */
+extern atomic_bool fake_ready;           /* The gateway's answer when asked whether it is ready. */
+/* Sampling, id and token rules of the request submitted last. Read them when its answer has
+ * arrived. */
 extern struct sampling fake_sampling;
 extern char fake_name[GATEWAY_NAME_BYTES];
 extern uint32_t fake_rules[LIMIT_RULE_WORDS], fake_rule_count;
 extern atomic_uint fake_http_codes[600]; /* Answers with each HTTP status. */
 
-extern atomic_uint fake_access_dropped;  /* Lines that the access log has dropped. */
+extern atomic_uint fake_access_dropped; /* Lines that the access log has dropped. */
 
 /* Returns the one fake gateway of the process. */
 struct gateway *fake_gateway(void);
 void fake_gateway_turn(void); /* Runs one step of every request. */
-bool fake_gateway_busy(void); /* True if a request would do something in the next turn. */
+bool fake_gateway_busy(void); /* Returns true if the next turn has something to do. */
 
 #endif

@@ -66,8 +66,7 @@ void expect_not(const char *part);
 /* Returns how many times the last reply's body contains `part`. */
 uint32_t count_in_body(const char *part);
 
-/* Waits until a counter of fake_gateway.h has this value. `what` says in the error what it counts.
- * */
+/* Waits until a counter of fake_gateway.h has this value. `what`: name of the counter in errors. */
 void wait_for_counter(atomic_uint *counter, unsigned value, const char *what);
 /* Waits until the server holds this many bytes of request bodies that it has not parsed yet. */
 void wait_for_body_bytes(uint64_t bytes);

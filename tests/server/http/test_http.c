@@ -312,7 +312,7 @@ static void check_disconnects(void)
     };
     for (int how = 0; how < 3; how++)
         for (size_t i = 0; i < 4; i++) {
-            unsigned gone = fake_gone, submitted = fake_submitted, choices = i == 3 ? 3 : 1;
+            unsigned gone = fake_clients_gone, submitted = fake_submitted, choices = i == 3 ? 3 : 1;
             int fd = dial();
             send_request(fd, "POST", "/v1/completions", "", bodies[i]);
             wait_for_counter(&fake_submitted, submitted + choices, "submitted");
@@ -326,7 +326,7 @@ static void check_disconnects(void)
                 shutdown(fd, SHUT_WR);
             else
                 close(fd);
-            wait_for_counter(&fake_gone, gone + choices, "released");
+            wait_for_counter(&fake_clients_gone, gone + choices, "released");
             if (how == 2)
                 close(fd);
         }
@@ -335,11 +335,11 @@ static void check_disconnects(void)
 
 static void check_slow_reader(void)
 {
-    unsigned gone = fake_gone;
+    unsigned gone = fake_clients_gone;
     int fd = dial();
     send_request(fd, "POST", "/v1/completions", "",
                  "{\"prompt\": \"s\", \"stream\": true, \"max_tokens\": 50000}");
-    wait_for_counter(&fake_gone, gone + 1, "a client that never reads is dropped");
+    wait_for_counter(&fake_clients_gone, gone + 1, "a client that never reads is dropped");
     close(fd);
 }
 
@@ -392,7 +392,7 @@ static void check_keys(void)
                                          "{\"prompt\": \"a\", \"max_tokens\": 0}"};
     for (int i = 0; i < 15; i++)
         CHECK(complete_as(USER, bodies[i % 5]) != 429 || i % 5 == 1);
-    unsigned gone = fake_gone;
+    unsigned gone = fake_clients_gone;
     int fd = dial();
     send_request(fd, "POST", "/v1/completions", USER, "{\"prompt\": \"h\", \"n\": 2}");
     wait_for_counter(&fake_open, 2, "both answers are in flight");
@@ -403,7 +403,7 @@ static void check_keys(void)
     expect_not("x-ratelimit");
     CHECK(complete_as(USER, "{\"prompt\": \"ehi\"}") == 429);
     close(fd);
-    wait_for_counter(&fake_gone, gone + 2, "released");
+    wait_for_counter(&fake_clients_gone, gone + 2, "released");
     CHECK(complete_as(USER, "{\"prompt\": \"ehi\", \"n\": 2}") == 200);
 }
 

@@ -88,12 +88,12 @@ static void check_bounds(void)
 static void check_gone(void)
 {
     int fd = dial();
-    unsigned before = fake_gone;
+    unsigned before = fake_clients_gone;
     send_request(fd, "POST", "/v1/completions", USER,
                  "{\"prompt\": \"hold\", \"n\": 3, \"stream\": true" WANTED "}");
     wait_for_counter(&fake_open, 3, "open");
     close(fd);
-    wait_for_counter(&fake_gone, before + 3, "released because the client has gone");
+    wait_for_counter(&fake_clients_gone, before + 3, "released because the client has gone");
     CHECK(stream(USER, "ehi", WANTED) == 200);
 }
 

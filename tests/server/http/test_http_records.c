@@ -16,7 +16,8 @@
 
 #define USER "Authorization: Bearer sk-user-0123456789\r\n"
 
-static const char key_file[] = "{\"keys\": [{\"name\": \"user\", \"key\": \"sk-user-0123456789\"}]}";
+static const char key_file[] =
+    "{\"keys\": [{\"name\": \"user\", \"key\": \"sk-user-0123456789\"}]}";
 
 static char path[] = "/tmp/cleave-access-XXXXXX";
 static struct event_log *access_log;
@@ -124,7 +125,8 @@ static void check_whole_answer(void)
  * body and the line. */
 static void check_ids(void)
 {
-    static const char *const bad[] = {"a b", "a\"b", "a\\b", "a,b", "a<b", "a\x1b[31m", "a%0ab", "a\xc3\xaf"};
+    static const char *const bad[] = {"a b", "a\"b",      "a\\b",  "a,b",
+                                      "a<b", "a\x1b[31m", "a%0ab", "a\xc3\xaf"};
     char header[300], id[64];
     for (size_t i = 0; i <= sizeof(bad) / sizeof(bad[0]); i++) {
         if (i < sizeof(bad) / sizeof(bad[0]))
@@ -181,11 +183,11 @@ static void check_ends(void)
     CHECK(post("/v1/completions", "{\"prompt\": \"ra\"}") == 429);
     expect_line("error", 429, 0, 0, "the queue is full");
     int fd = dial();
-    unsigned gone = fake_gone;
+    unsigned gone = fake_clients_gone;
     send_request(fd, "POST", "/v1/completions", "", "{\"prompt\": \"ha\", \"stream\": true}");
     wait_for_counter(&fake_open, 1, "open");
     close(fd);
-    wait_for_counter(&fake_gone, gone + 1, "gone");
+    wait_for_counter(&fake_clients_gone, gone + 1, "gone");
     expect_line("left", 0, 0, 0, "");
 }
 
@@ -211,18 +213,17 @@ static void check_trace(void)
 {
     static const struct {
         const char *header, *trace, *parent;
-    } cases[] = {
-        {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-         "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"},
-        {"cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more",
-         "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"},
-        {"ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "", ""},
-        {"00-00000000000000000000000000000000-b7ad6b7169203331-01", "", ""},
-        {"00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01", "", ""},
-        {"00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01", "", ""},
-        {"00-0af7651916cd43dd8448eb211c80319-b7ad6b7169203331-0101", "", ""},
-        {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331", "", ""},
-        {"00", "", ""}};
+    } cases[] = {{"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+                  "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"},
+                 {"cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more",
+                  "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"},
+                 {"ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "", ""},
+                 {"00-00000000000000000000000000000000-b7ad6b7169203331-01", "", ""},
+                 {"00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01", "", ""},
+                 {"00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01", "", ""},
+                 {"00-0af7651916cd43dd8448eb211c80319-b7ad6b7169203331-0101", "", ""},
+                 {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331", "", ""},
+                 {"00", "", ""}};
     char header[128];
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         snprintf(header, sizeof(header), "traceparent: %s\r\n", cases[i].header);
@@ -241,9 +242,10 @@ static void check_text(void)
     CHECK(ask("POST", "/v1/completions", "x-request-id: id-1\r\n", "{\"prompt\": \"eb\"}") == 200);
     lines_read(1);
     CHECKF(strstr(lines, "Z id-1 200 /v1/completions client=127.0.0.1:") != NULL &&
-               strstr(lines, " answer=cmpl-id-1 model=m finish=stop prompt_tokens=2 "
-                             "cached_tokens=0 answer_tokens=2 prompt_machine=prompt-0 "
-                             "token_machine=token-0 machine_request=abc resumed=0 seconds=") != NULL,
+               strstr(lines,
+                      " answer=cmpl-id-1 model=m finish=stop prompt_tokens=2 "
+                      "cached_tokens=0 answer_tokens=2 prompt_machine=prompt-0 "
+                      "token_machine=token-0 machine_request=abc resumed=0 seconds=") != NULL,
            "%s", lines);
     CHECK(post("/v1/completions", "{\"prompt\": \"ea\", \"model\": \"n\\n x=1 \\\"\"}") == 404);
     lines_read(1); /* One line, although the error quotes a line feed. */
@@ -302,8 +304,8 @@ static void check_slow(void)
     lines[bytes] = 0;
     CHECKF(strstr(lines, "warn  gateway: request slow-1 took 4000.") != NULL &&
                strstr(lines, " s: the client read its answer 39") != NULL &&
-               strstr(lines, "machines prompt-0 and token-0 (request abc there), resumed 0 times") !=
-                   NULL,
+               strstr(lines,
+                      "machines prompt-0 and token-0 (request abc there), resumed 0 times") != NULL,
            "%s", lines);
     config.log.slow_s = 0;
 }

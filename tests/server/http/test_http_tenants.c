@@ -80,13 +80,13 @@ static void check_failed_submission_is_not_charged(void)
     keys_use("{\"keys\": [{\"name\": \"alpha\", \"key\": \"sk-alpha-0123456789\","
              " \"tokens_per_minute\": 100}]}");
     for (int i = 0; i < 5; i++) {
-        unsigned gone = fake_gone;
+        unsigned gone = fake_clients_gone;
         fake_submits_left = 2;
         CHECK(ask("POST", "/v1/completions", ALPHA,
                   "{\"prompt\": [\"h2345678901234567890\", \"h2345678901234567890\","
                   " \"h2345678901234567890\"]}") == 429);
         expect("too many requests are open here");
-        wait_for_counter(&fake_gone, gone + 2, "released");
+        wait_for_counter(&fake_clients_gone, gone + 2, "released");
     }
     fake_submits_left = UINT32_MAX;
     const struct api_key_counts *counts = counts_of("sk-alpha-0123456789");
@@ -166,7 +166,7 @@ static void check_revoked_key_ends_its_requests(void)
         "{\"keys\": [{\"name\": \"alpha\", \"key\": \"sk-new-0123456789\"}, " KEY_BETA "]}"};
     for (int i = 0; i < 2; i++) {
         keys_use("{\"keys\": [" KEY_ALPHA ", " KEY_BETA "]}");
-        unsigned gone = fake_gone;
+        unsigned gone = fake_clients_gone;
         int running = begin(ALPHA, stream);
         int queued = begin(ALPHA, waiting);
         int other = begin(BETA, stream);
@@ -181,7 +181,7 @@ static void check_revoked_key_ends_its_requests(void)
         CHECK(read_reply(queued) == 401);
         expect("this API key was removed or replaced");
         CHECK(read_reply(two) == 401);
-        wait_for_counter(&fake_gone, gone + 4, "cancelled");
+        wait_for_counter(&fake_clients_gone, gone + 4, "cancelled");
         CHECK(fake_open == 1);
         CHECK(ask("POST", "/v1/completions", ALPHA, waiting) == 401);
         char some[4096];

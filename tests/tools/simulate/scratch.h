@@ -1,5 +1,6 @@
-/* scratch: a folder of small files that a test of the simulator writes and reads. The test makes the
- * folder with mkdtemp(scratch) and removes it with its files. One thread. */
+/* scratch: a folder of small files that a test of the simulator writes and reads. The test calls
+ * the functions on its main thread. It makes the folder with mkdtemp(scratch), and removes the
+ * folder with its files: the functions do neither. */
 #ifndef TESTS_TOOLS_SIMULATE_SCRATCH_H
 #define TESTS_TOOLS_SIMULATE_SCRATCH_H
 
@@ -9,7 +10,7 @@
 
 static char scratch[] = "/tmp/cleave-test-simulate.XXXXXX";
 
-/* Returns the path of a file in the folder, valid until the eighth next call. */
+/* Returns the path of a file in the folder, which is valid for the next seven calls. */
 static inline const char *scratch_path(const char *name)
 {
     static char paths[8][400];
@@ -19,8 +20,8 @@ static inline const char *scratch_path(const char *name)
     return path;
 }
 
-/* Writes a file of the folder; an older one of this name is replaced. */
-static inline void file_write(const char *name, const char *text)
+/* Writes a file in the folder, and replaces an older file with this name. */
+static inline void scratch_write(const char *name, const char *text)
 {
     FILE *file = fopen(scratch_path(name), "w");
     CHECK(file != NULL);

@@ -15,7 +15,7 @@
 static struct profile *profile;
 static char path[] = "/tmp/test_machine_split.XXXXXX";
 
-static void file_write(const char *text)
+static void scratch_write(const char *text)
 {
     FILE *file = fopen(path, "w");
     CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
@@ -30,7 +30,7 @@ static void file_write(const char *text)
 static enum status machine_read(const char *text, struct hardware *hardware,
                                 struct partition_cluster *cluster, struct error *error)
 {
-    file_write(text);
+    scratch_write(text);
     enum status status = hardware_read(path, hardware, error);
     return status == ST_OK
                ? partition_cluster_of_machine(path, hardware->name, profile, cluster, error)
@@ -231,7 +231,7 @@ static void simulated(void)
     config_default(&config);
     CHECK(profile_parse(profile_example, strlen(profile_example), "test", &hosts.profile, &error) ==
           ST_OK);
-    file_write(TIGHT);
+    scratch_write(TIGHT);
     snprintf(spec, sizeof(spec), "2:token:%s", path);
     CHECKF(sim_hosts_add(&hosts, spec, NULL, "", &config, &error) == ST_OK, "%s", error.text);
     const struct sim_cost *cost = &hosts.hosts[1].cost;

@@ -127,7 +127,7 @@ static void one_request(void)
     const char *machines[] = {"1:prompt:@h100", "1:token:@a100"};
     struct cluster *c = cluster_new(machines, 2);
     struct row rows[ROWS_MAX];
-    file_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n2,1000,11\n");
+    scratch_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n2,1000,11\n");
     c->config.scheduler.prompt_batch_tokens = 2048;
     c->config.kv.layerwise_threshold_tokens = 512;
     cluster_run(c);
@@ -153,7 +153,7 @@ static void links_contend(void)
     const char *machines[] = {"2:prompt:@h100", "1:token:@h100"};
     struct cluster *c = cluster_new(machines, 2);
     struct row rows[ROWS_MAX];
-    file_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,1000,3\n0,1000,3\n");
+    scratch_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,1000,3\n0,1000,3\n");
     c->config.scheduler.prompt_batch_tokens = 2048;
     snprintf(c->config.kv.transfer, sizeof(c->config.kv.transfer), "one-piece");
     cluster_run(c);
@@ -175,7 +175,7 @@ static void cores_are_shared(void)
     c->options.cores = 2;
     c->config.scheduler.turn_ms = 0;
     c->config.scheduler.prompt_batch_tokens = 2048;
-    file_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,1000,1\n0,1000,1\n");
+    scratch_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,1000,1\n0,1000,1\n");
     cluster_run(c);
     double prompt_s = cost_curve_prompts_s(&c->hosts.curves[0], 1000);
     CHECK(rows_read(rows) == 2);
@@ -219,7 +219,7 @@ static void profile_and_stages(void)
     struct row rows[ROWS_MAX];
     struct error error = {""};
     CHECK(c->hosts.count == 2 && c->hosts.hosts[0].cost.stage_count == 2);
-    file_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,20,3\n");
+    scratch_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,20,3\n");
     cluster_run(c);
     CHECK(rows_read(rows) == 1);
     const struct profile *p = c->hosts.profile;
@@ -260,7 +260,7 @@ static void replicas(void)
     struct row rows[ROWS_MAX];
     CHECK(c->hosts.hosts[0].cost.stage_count == 2 &&
           c->hosts.hosts[0].cost.stages[1].replica_count == 2);
-    file_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,20,1\n0,20,1\n");
+    scratch_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,20,1\n0,20,1\n");
     cluster_run(c);
     CHECK(rows_read(rows) == 2);
     const struct profile *p = c->hosts.profile;
@@ -299,9 +299,9 @@ static void transfers_in_vain(void)
     setup.host_count = 2;
     setup.weights_bytes = model->weights_bytes;
     setup.kv_bytes_per_token = token_bytes;
-    file_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0.42,1396,151\n"
-                            "0.45,956,365\n0.46,1489,524\n0.63,860,1\n0.65,738,450\n"
-                            "0.76,476,184\n");
+    scratch_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0.42,1396,151\n"
+                               "0.45,956,365\n0.46,1489,524\n0.63,860,1\n0.65,738,450\n"
+                               "0.76,476,184\n");
     uint32_t done = 0;
     CHECK(sim_trace_open(&trace, scratch_path("trace.csv"), false, 0, &error) == ST_OK);
     CHECK(splitwise_run(&setup, &trace, count_done, &done, &totals, &error) == ST_OK);
@@ -536,8 +536,8 @@ static void policy_of_the_config(void)
     static char text[1 << 20];
     char config[420], events[420];
     trace_draw(10);
-    file_write("config.json",
-               "{\"scheduler\": {\"policy\": \"deadline\"}, \"slo\": {\"ttft_ms\": 400}}");
+    scratch_write("config.json",
+                  "{\"scheduler\": {\"policy\": \"deadline\"}, \"slo\": {\"ttft_ms\": 400}}");
     snprintf(config, sizeof(config), "%s", scratch_path("config.json"));
     snprintf(events, sizeof(events), "--events=%s", scratch_path("events"));
     const char *const as_config[] = {config, events, NULL};
@@ -605,15 +605,15 @@ static void kinds(void)
     char machines[440], out[440], config[440];
     double ttft_s, e2e_s;
     char text[1024];
-    file_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,1000,2\n");
-    file_write("profile.json", profile_example);
-    file_write("config.json", "{\"profile\": \"profile.json\"}");
+    scratch_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,1000,2\n");
+    scratch_write("profile.json", profile_example);
+    scratch_write("config.json", "{\"profile\": \"profile.json\"}");
     snprintf(out, sizeof(out), "--out=%s", scratch_path("rows.csv"));
     snprintf(config, sizeof(config), "%s", scratch_path("config.json"));
     snprintf(machines, sizeof(machines), "--machines=1:token:%s", scratch_path("hw.json"));
     for (int i = 0; i < 2; i++) {
         const char *const arguments[] = {config, machines, out, tries[i].policy, NULL};
-        file_write("hw.json", tries[i].text);
+        scratch_write("hw.json", tries[i].text);
         CHECK(command(arguments) == tries[i].status);
         if (tries[i].status != 0)
             continue;
@@ -640,7 +640,7 @@ static void bad_rows(void)
         for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
             snprintf(text, sizeof(text),
                      "arrival_timestamp,prompt_size,token_size\n0.9,10,5\n%s\n1,10,5\n", bad[i]);
-            file_write("trace.csv", text);
+            scratch_write("trace.csv", text);
             CHECK(command(refuse) == 1);
             CHECK(command(skip) == 0);
             file_read("rows.csv", text, sizeof(text));
@@ -687,13 +687,13 @@ static void times_of_a_table(void)
     struct error error = {""};
     char text[400];
     snprintf(text, sizeof(text), "%sm,h,8,1000,1,10,50\nm,h,8,2000,1,30,40\n", head);
-    file_write("t.csv", text);
+    scratch_write("t.csv", text);
     CHECKF(cost_table_read(scratch_path("t.csv"), "m", "h", 8, &curve, &error) == ST_OK, "%s",
            error.text);
     CHECK(near(cost_curve_prompts_s(&curve, 1500), 0.02));
     CHECK(cost_curve_prompts_s(&curve, 1) > 0 && cost_curve_decodes_s(&curve, 1e6) > 0);
     snprintf(text, sizeof(text), "%sm,h,8,1000,1,10,50\nm,h,8,2000,1,30,0\n", head);
-    file_write("t.csv", text);
+    scratch_write("t.csv", text);
     CHECK(cost_table_read(scratch_path("t.csv"), "m", "h", 8, &curve, &error) == ST_INVALID);
     CHECKF(strstr(error.text, "t.csv:3: token_time = \"0\": want milliseconds") != NULL, "%s",
            error.text);
@@ -721,7 +721,7 @@ static void bad_hardware(void)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct hardware hw;
         struct error error = {""};
-        file_write("hw.json", bad[i].text);
+        scratch_write("hw.json", bad[i].text);
         CHECK(hardware_read(scratch_path("hw.json"), &hw, &error) == ST_INVALID);
         CHECKF(strstr(error.text, bad[i].error) != NULL && strstr(error.text, "hw.json") != NULL,
                "%s", error.text);

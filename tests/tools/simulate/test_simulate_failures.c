@@ -74,7 +74,7 @@ static void scene_run(const struct scene *scene)
     hosts.context_tokens = 16384;
     snprintf(text, sizeof(text), "arrival_timestamp,prompt_size,token_size\n0,%u,%u\n",
              scene->prompt_tokens, scene->output_tokens);
-    file_write("trace.csv", text);
+    scratch_write("trace.csv", text);
     const struct sim_run_options options = {.hosts = &hosts,
                                             .config = &config,
                                             .message_s = MESSAGE_S,
@@ -256,7 +256,7 @@ static void kills_while_down(void)
     struct error error = {""};
     struct sim_trace trace;
     scene_run(&scene);
-    file_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,100,2\n10,100,2\n");
+    scratch_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,100,2\n10,100,2\n");
     const struct sim_run_options options = {
         .hosts = &hosts, .config = &config, .repair_s = 1, .kills = kills, .kill_count = 3};
     CHECK(sim_trace_open(&trace, scratch_path("trace.csv"), false, 0, &error) == ST_OK);
@@ -384,12 +384,12 @@ static void list_of_kills(void)
     uint32_t count;
     scene_run(&scene);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        file_write("kills.csv", bad[i].text);
+        scratch_write("kills.csv", bad[i].text);
         CHECK(sim_kills_read(scratch_path("kills.csv"), &hosts, &kills, &count, &error) != ST_OK);
         CHECKF(strstr(error.text, bad[i].error) != NULL, "%s", error.text);
     }
     CHECK(sim_kills_read("/no/such/file", &hosts, &kills, &count, &error) == ST_IO);
-    file_write("kills.csv", "machine,time_s\nh100-1,7.5\nh100-0,2\n\nh100-1,2\n");
+    scratch_write("kills.csv", "machine,time_s\nh100-1,7.5\nh100-0,2\n\nh100-1,2\n");
     CHECKF(sim_kills_read(scratch_path("kills.csv"), &hosts, &kills, &count, &error) == ST_OK, "%s",
            error.text);
     CHECK(count == 3 && kills[0].machine == 0 && kills[0].at_s == 2 && kills[1].machine == 1 &&

@@ -38,7 +38,7 @@ static void profile_open(const char *from, const char *to)
 static enum status machine_add(const char *pool, const char *text, struct error *error)
 {
     char spec[500];
-    file_write("hw.json", text);
+    scratch_write("hw.json", text);
     snprintf(spec, sizeof(spec), "1:%s:%s", pool, scratch_path("hw.json"));
     return sim_hosts_add(&hosts, spec, NULL, NULL, &config, error);
 }
@@ -47,7 +47,7 @@ static double transfer_s(void)
 {
     struct error error = {""};
     struct sim_trace trace;
-    file_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,100,3\n");
+    scratch_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,100,3\n");
     hosts.context_tokens = sim_hosts_context_tokens(&hosts, &config);
     const struct sim_run_options options = {.hosts = &hosts, .config = &config};
     CHECK(sim_trace_open(&trace, scratch_path("trace.csv"), false, 0, &error) == ST_OK);
