@@ -56,9 +56,9 @@ enum status secret_file_open(const char *path, size_t bytes_max, int *fd_out, st
 enum status secret_file_read(const char *path, size_t bytes_max, char **text_out, size_t *bytes_out,
                              struct error *error);
 
-/* Reads an API key: the first word of a file, which must be at the begin of the file, with the
- * checks of secret_file_open. The whole file has at most capacity - 1 bytes. Returns the errors of
- * secret_file_read, and ST_INVALID if the file does not begin with a key. */
+/* Reads an API key: the word at the beginning of a file, with the checks of secret_file_open. The
+ * whole file may have at most capacity - 1 bytes. Returns the errors of secret_file_read, and
+ * ST_INVALID if the file does not begin with a key. */
 enum status secret_word_read(const char *path, char *out, size_t capacity, struct error *error);
 
 #endif

@@ -80,7 +80,7 @@ struct compute_experts_workspace_options {
 };
 
 struct compute_experts;
-struct compute_experts_workspace; /* Memory for what `run` computes on the way to its result. */
+struct compute_experts_workspace; /* Memory for the intermediate results of `run`. */
 
 struct compute_experts_ops {
     /* Opens the experts of one layer. ST_NO_MEMORY. A GPU also returns ST_IO, and ST_UNSUPPORTED
@@ -94,8 +94,8 @@ struct compute_experts_ops {
                                   struct compute_experts_workspace **out);
     /* NULL is fine. */
     void (*workspace_close)(struct compute *c, struct compute_experts_workspace *workspace);
-    /* For each row r of `a`, takes the chosen experts that `e` has, and computes the weighted sum
-     * of their results. Writes the sum to y[r] or, with `add`, adds it to y[r]. `router_product`
+    /* For each row r of `a`, computes the weighted sum of the results of those chosen experts that
+     * `e` has. Writes the sum to y[r] or, with `add`, adds it to y[r]. `router_product`
      * [row_count × routing.experts] is the product of these rows and the router's matrix; y is
      * [row_count × hidden]. */
     void (*run)(struct compute *c, const struct compute_experts *e,

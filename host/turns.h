@@ -50,15 +50,17 @@ uint64_t turns_other_steps_us(const struct turns *turns);
 /* Asks for a turn without waiting; the event loop calls it when it hands a batch to the engine
  * thread. Any thread may call it. NULL is fine. */
 void turns_request(struct turns *turns);
-/* Only the engine thread makes these four calls; with NULL they do nothing. turns_begin asks for a
- * turn, unless turns_request was called, and waits for the turn. turns_yield is called between
- * layers. If the turn has lasted slice_us (of turns_begin) and other machines wait, or if the turn
- * was taken back, turns_yield ends the turn and waits for the next one. turns_end ends the turn. */
+/* Only the engine thread makes the four calls below; with NULL they have no effect. */
+
+/* Asks for a turn, unless turns_request was called, and waits for the turn. */
 void turns_begin(struct turns *turns, uint32_t slice_us);
-/* Returns the microseconds since turns_begin returned, without those spent waiting in turns_yield.
- * NULL gives 0. */
-uint64_t turns_used_us(const struct turns *turns);
+/* Call it between layers. If the turn has lasted slice_us (of turns_begin) and other machines wait,
+ * or if the turn was taken back, ends the turn and waits for the next one. */
 void turns_yield(struct turns *turns);
+/* Returns the microseconds since turns_begin returned, without those spent waiting in turns_yield;
+ * 0 if `turns` is NULL. */
+uint64_t turns_used_us(const struct turns *turns);
+/* Ends the turn. */
 void turns_end(struct turns *turns);
 
 #endif

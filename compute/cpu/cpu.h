@@ -36,8 +36,8 @@ struct cpu_segments {
     uint32_t heads;               /* Number of entries in `unfinished`. */
 };
 
-/* The share of a product's work items with which one thread begins (workers_share). With it, the
- * kernel knows which weights to prefetch at the end of the share. */
+/* The share of a product's work items with which one thread begins (workers_share). At the end of
+ * its share, the thread prefetches the weights that it will read next. */
 struct cpu_weights_ahead {
     _Alignas(64) uint32_t first_item;
     uint32_t end_item;

@@ -1,9 +1,9 @@
 /* internal: the parser's struct and functions, and the interface between the parser and the
- * families. A family is the code for one enum answer_tools (hermes.c, llama3.c, mistral.c,
- * deepseek.c, harmony.c, json.c): it finds calls in an answer's text, and writes the texts around a
- * call's arguments for a constraint. call_scan.c reads the JSON of a call. Only model/answer/
- * include it. The functions of the parser run on the event loop thread that owns the parser
- * (answer_parser.h); functions that write constraints run on any thread. */
+ * families. A family is the code for one enum answer_tools, such as hermes.c: it finds calls in an
+ * answer's text, and writes the texts around a call's arguments for a constraint. call_scan.c reads
+ * the JSON of a call. Only model/answer/ includes this header. The functions of the parser run on
+ * the event loop thread that owns the parser (answer_parser.h); functions that write constraints run
+ * on any thread. They call no tools, and do not know tokens. */
 #ifndef MODEL_ANSWER_INTERNAL_H
 #define MODEL_ANSWER_INTERNAL_H
 
@@ -62,7 +62,7 @@ const struct answer_family *answer_family_of(const struct answer_format *format)
 
 /* ---- reading one call (call_scan.c) ---- */
 
-/* What a value of a call's object is. */
+/* The meaning of a member of a call's JSON object. */
 enum call_field { FIELD_OTHER, FIELD_NAME, FIELD_ARGUMENTS };
 
 /* The state of reading a call's object. All offsets count from parser_text. */
@@ -75,26 +75,25 @@ struct call_scan {
     bool has_name;           /* `name` is set. */
     bool has_arguments;      /* `arguments` is set. */
     bool arguments_done;     /* `arguments_end` is set. */
-    enum call_field field;   /* What the latest value of the object itself (depth 1) is. */
-    size_t value_offset;     /* Where this value begins. */
+    enum call_field field;   /* Meaning of the latest member of the object itself (depth 1). */
+    size_t value_offset;     /* Where the value of this member begins. */
     size_t arguments_offset; /* Where the arguments begin. */
     size_t arguments_end;    /* Where the arguments end. */
     uint32_t key_bytes;      /* Bytes in `key`. */
-    char key[16];            /* Name of the latest value, cut. */
+    char key[16];            /* Name of the latest member, truncated. */
     char name[ANSWER_NAME_BYTES];
 };
 
 struct answer_parser {
     struct answer_options options;
     const struct answer_family *family;
-    /* Where in the answer the parser is: before the reasoning, after its opening marker, in it,
-     * after its closing marker, after the reasoning (the family reads). */
+    /* Where in the answer the parser is. */
     enum {
-        SECTION_BEGIN,
-        SECTION_OPENED,
-        SECTION_REASONING,
-        SECTION_CLOSED,
-        SECTION_FAMILY
+        SECTION_BEGIN,     /* Before the reasoning. */
+        SECTION_OPENED,    /* Directly after the opening marker of the reasoning. */
+        SECTION_REASONING, /* In the reasoning. */
+        SECTION_CLOSED,    /* Directly after the closing marker of the reasoning. */
+        SECTION_FAMILY     /* After the reasoning: the family reads the text. */
     } section;
     struct text held;     /* Text that was fed, from the first byte that is still needed. */
     size_t used;          /* Bytes of `held` that were reported or dropped. */
@@ -128,7 +127,7 @@ bool parser_blanks_drop(struct answer_parser *p);
 /* Returns the offset of the first byte from `at` on that is no blank. */
 size_t parser_blanks(const struct answer_parser *p, size_t at);
 
-/* Whether a text follows. MATCH_PART: the answer's text so far ends within the text. */
+/* Result of a comparison. MATCH_PART: the answer's text so far is a beginning of the wanted text. */
 enum match { MATCH_NO, MATCH_YES, MATCH_PART };
 /* Return whether `text`, or the marker, begins at offset `at`. */
 enum match parser_match(const struct answer_parser *p, size_t at, const char *text);

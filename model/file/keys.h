@@ -1,7 +1,7 @@
 /* keys: reads a model's hyper-parameters from a GGUF file's metadata or from a folder's
  * config.json. Tables in keys.c have the name of each key in both formats. The files hyper*.c and
- * model/forward/rope.c call it, on the thread that uses the model_file; no state. It does not check
- * values (its callers do). */
+ * model/forward/rope.c call it, on the thread that uses the model_file. It has no state, owns
+ * nothing, and does not check values (its callers do). */
 #ifndef MODEL_FILE_KEYS_H
 #define MODEL_FILE_KEYS_H
 
@@ -21,10 +21,10 @@ enum model_key {
     KEY_KV_HEADS,
     KEY_HEAD_DIM,        /* Dimensions of a head of q and k. */
     KEY_VALUE_DIM,       /* Dimensions of a head of v. */
-    KEY_QUERY_SCALAR,    /* The root of this value divides queries times keys. */
-    KEY_ATTENTION_SCALE, /* Factor of queries times keys, instead of KEY_QUERY_SCALAR. */
+    KEY_QUERY_SCALAR,    /* Products of queries and keys are divided by the root of this value. */
+    KEY_ATTENTION_SCALE, /* Factor of these products, instead of KEY_QUERY_SCALAR. */
     KEY_EMBEDDING_SCALE,
-    KEY_RESIDUAL_SCALE, /* Factor of what a layer adds to its input. */
+    KEY_RESIDUAL_SCALE, /* Factor of the result that a layer adds to its input. */
     KEY_LOGIT_SCALE,
     KEY_ROPE_DIM,   /* Dimensions of a head that are rotated. */
     KEY_ROPE_SHARE, /* Share of a head's dimensions that is rotated. */
@@ -41,7 +41,8 @@ enum model_key {
     KEY_ROPE_TRUNCATE,  /* Whether YaRN rounds its limits to whole dimensions. */
     KEY_ROPE_CONTEXT,   /* Context length before RoPE scaling. */
     KEY_ROPE_AMPLITUDE, /* Factor of cos and sin. */
-    KEY_ROPE_MSCALE,    /* Without the key above: YaRN's factor follows from these two. */
+    /* If KEY_ROPE_AMPLITUDE is missing, YaRN's factor follows from these two keys. */
+    KEY_ROPE_MSCALE,
     KEY_ROPE_MSCALE_ALL,
     KEY_ROPE_LONG, /* LongRoPE's lists of divisors. */
     KEY_ROPE_SHORT,
@@ -66,7 +67,7 @@ enum model_key {
     KEY_PARALLEL, /* Whether the feed-forward has the same input as attention. */
     KEY_SOFTCAP_LOGITS,
     KEY_SOFTCAP_ATTENTION,
-    KEY_LATENT_RANK, /* struct model_latent has the meaning of these five. */
+    KEY_LATENT_RANK, /* struct model_latent has the meaning of these five keys. */
     KEY_LATENT_Q_RANK,
     KEY_LATENT_PLAIN,
     KEY_LATENT_ROTATED,

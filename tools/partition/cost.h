@@ -1,8 +1,9 @@
 /* partition_cost: turns a profile, a cluster and the wanted work into the partitioner's problem
  * (solver/partition.h): the time of a piece of work in each layer on each kind of device, the bytes
  * of each layer's weights and KV, and the links between devices. A piece is a micro-batch of a
- * prompt, or a group of sequences that decode together. Any thread may call it: the function has no
- * state. It does not choose a split: the partitioner does. */
+ * prompt, or a group of sequences that decode together. `cleave partition` and machine_split.h call
+ * the functions on their main thread; they have no state. They do not choose a split: the
+ * partitioner does. */
 #ifndef TOOLS_PARTITION_COST_H
 #define TOOLS_PARTITION_COST_H
 
