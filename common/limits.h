@@ -1,8 +1,8 @@
 /* limits: the bounds that are fixed when cleave is built and that several folders share, and the
- * bounds of API requests and API keys. Any folder may use them. Each constant is a maximum (a value,
- * a size or a number), unless its name ends in _MIN; its comment says of what. Constants only: no
- * code, no threads. Other bounds of one part are in that part's header. Bounds that an operator may
- * want to change are keys of the config file (config/config.h). */
+ * bounds of API requests and API keys. Any folder may use them. Each constant is a maximum (a
+ * value, a size or a number), unless its name ends in _MIN; its comment says of what. Constants
+ * only: no code, no threads. Other bounds of one part are in that part's header. Bounds that an
+ * operator may want to change are keys of the config file (config/config.h). */
 #ifndef COMMON_LIMITS_H
 #define COMMON_LIMITS_H
 

@@ -70,7 +70,7 @@ static bool directory_is_there(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* True if the path is a file, or a folder in the form of Hugging Face. */
+/* Returns true if the path is a file, or a folder in the form of Hugging Face. */
 static bool model_is_there(const char *path)
 {
     char inside[LIMIT_PATH_BYTES + sizeof("/config.json")];

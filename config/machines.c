@@ -90,8 +90,9 @@ static bool pool_add(struct config *config, const struct config *before, enum po
     return true;
 }
 
-/* Sorts the machines: prompt machines, then token machines, then mixed ones, however the pools were
- * set. So a config that was written and read again has the same indices. */
+/* Sorts the machines: prompt machines, then token machines, then mixed ones. So the indices do not
+ * depend on the order in which the pools were set, and do not change when a config is written and
+ * read again. */
 static void machines_sort(struct config *config, struct config *scratch)
 {
     *scratch = *config;
@@ -223,7 +224,7 @@ static bool machine_read(json_t *root, const struct config *config, struct confi
         if (!done && !machine_key_read(key, value, out, fault))
             return false;
     }
-    /* A machine with an address is not local, unless `local` says so. */
+    /* A machine with an address is not local, unless the key `local` is true. */
     value = json_object_get(root, "local");
     return value == NULL || machine_key_read("local", value, out, fault);
 }

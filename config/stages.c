@@ -11,14 +11,14 @@
 /* Default port of a stage on another host: this number plus the index of its first process in the
  * list. */
 #define STAGE_PORT 7410
-/* Memory of a process beside KV and weights (tests/cluster/test_memory.py). */
+/* Memory of a process besides KV and weights (tests/cluster/test_memory.py). */
 #define PROCESS_BYTES (30ull << 20)
 /* Room for "/63" after a machine's name, which names its last stage process, and the NUL. */
 #define STAGE_NAME_ROOM 4
 
 /* One entry of the config's list. */
 struct entry {
-    struct config_stage stage; /* What the ranks have in common; ranks 0 = not given. */
+    struct config_stage stage; /* Values that all ranks of the stage share; ranks 0 = not given. */
     bool device_said;
     uint32_t device_count; /* 0 = rank 0 has stage.device, the other ranks the devices after it. */
     char devices[LIMIT_RANKS][sizeof(((struct config_stage *)NULL)->device)];

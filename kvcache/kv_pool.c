@@ -46,9 +46,9 @@ const char *kv_state_name(enum kv_state state)
     return names[state];
 }
 
-/* The changes that kv_pool_mark allows. Only kv_pool_free leads to KV_FREE, from every state. If the
- * machine itself writes a block within one batch, no other part sees the block half full, so it may
- * go from reserved to live. */
+/* The changes that kv_pool_mark allows. Only kv_pool_free leads to KV_FREE, from every state. If
+ * the machine itself writes a block within one batch, no other part sees the block half full, so it
+ * may go from reserved to live. */
 static const bool legal[KV_STATE_COUNT][KV_STATE_COUNT] = {
     [KV_RESERVED] = {[KV_FILLING] = true, [KV_LIVE] = true, [KV_QUARANTINED] = true},
     [KV_FILLING] = {[KV_LIVE] = true, [KV_QUARANTINED] = true},

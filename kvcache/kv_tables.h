@@ -1,8 +1,8 @@
 /* kv_tables: the block tables of one request on one machine: one table per layer group
  * (common/layer_groups.h). The functions take blocks from a kv_pool, mark and free them, and fill
  * in the tables. Entry i of a group's table is the block of span i. The first entries may name
- * blocks of the prefix cache (kv_prefix.h). The entries after them name the request's own blocks: in
- * a group with a window, each of the first `keep` of these names a block, and each later entry i
+ * blocks of the prefix cache (kv_prefix.h). The entries after them name the request's own blocks:
+ * in a group with a window, each of the first `keep` of these names a block, and each later entry i
  * names the block of entry i - keep.
  *
  * prompt_pool/ and token_pool/ call the functions on the machine's event loop thread. They allocate

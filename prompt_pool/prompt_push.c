@@ -1,6 +1,7 @@
 /* prompt_push: the transfer of KV. Every block of every layer is written once, because two writes
  * to the same bytes without a flush between them may land in either order. So a block that a chunk
- * fills only partly is written with the chunk that completes it, or with the prompt's last chunk. */
+ * fills only partly is written with the chunk that completes it, or with the prompt's last chunk.
+ */
 #include "kvcache/kv_targets.h"
 #include "prompt_pool/prompt_state.h"
 

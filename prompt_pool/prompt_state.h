@@ -234,9 +234,9 @@ bool prompt_copy_is_intact(const struct prompt_pool *pool, const struct prompt_r
 
 /* ---- prompt_push.c ---- */
 
-/* Returns the bytes of the layers [first_layer, end_layer) in full_spans spans of each layer without
- * a window, and in window_spans spans of each layer with a window. Adds the bytes of each enum
- * layer_kind to kinds[LAYER_KIND_COUNT]; NULL = does not add them. */
+/* Returns the bytes of the layers [first_layer, end_layer) in full_spans spans of each layer
+ * without a window, and in window_spans spans of each layer with a window. Adds the bytes of each
+ * enum layer_kind to kinds[LAYER_KIND_COUNT]; NULL = does not add them. */
 uint64_t prompt_push_bytes(const struct kv_arena *arena, uint32_t first_layer, uint32_t end_layer,
                            uint32_t full_spans, uint32_t window_spans, uint64_t *kinds);
 /* Writes the KV that the running chunk has to push, in the layers [push_first_layer, layer_end). No

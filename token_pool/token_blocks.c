@@ -1,11 +1,11 @@
 /* token_blocks: the blocks of a request on its token machine. If the prefix cache has blocks of the
  * prompt, the request reads these. The other blocks belong to the request until their KV is
- * complete, and then go to the cache: full blocks of the prompt when the KV has arrived (also if the
- * rest of the prompt is lost), full blocks of the answer when the request ends. So the next message
- * of a conversation finds both on this machine, whichever machine computes its prompt. Blocks of
- * layers with a window go to the cache only when the request ends, because the request uses them
- * again for later tokens. A copy has no later tokens, so all its blocks go to the cache when the KV
- * has arrived.
+ * complete, and then go to the cache: full blocks of the prompt when the KV has arrived (also if
+ * the rest of the prompt is lost), full blocks of the answer when the request ends. So the next
+ * message of a conversation finds both on this machine, whichever machine computes its prompt.
+ * Blocks of layers with a window go to the cache only when the request ends, because the request
+ * uses them again for later tokens. A copy has no later tokens, so all its blocks go to the cache
+ * when the KV has arrived.
  *
  * A prompt machine gets only the ids of the blocks after the cached ones, so no process writes into
  * a block that other requests read. */

@@ -2,8 +2,8 @@
  * families. A family is the code for one enum answer_tools, such as hermes.c: it finds calls in an
  * answer's text, and writes the texts around a call's arguments for a constraint. call_scan.c reads
  * the JSON of a call. Only model/answer/ includes this header. The functions of the parser run on
- * the event loop thread that owns the parser (answer_parser.h); functions that write constraints run
- * on any thread. They call no tools, and do not know tokens. */
+ * the event loop thread that owns the parser (answer_parser.h); functions that write constraints
+ * run on any thread. They call no tools, and do not know tokens. */
 #ifndef MODEL_ANSWER_INTERNAL_H
 #define MODEL_ANSWER_INTERNAL_H
 
@@ -127,7 +127,8 @@ bool parser_blanks_drop(struct answer_parser *p);
 /* Returns the offset of the first byte from `at` on that is no blank. */
 size_t parser_blanks(const struct answer_parser *p, size_t at);
 
-/* Result of a comparison. MATCH_PART: the answer's text so far is a beginning of the wanted text. */
+/* Result of a comparison. MATCH_PART: the answer's text so far is a beginning of the wanted text.
+ */
 enum match { MATCH_NO, MATCH_YES, MATCH_PART };
 /* Return whether `text`, or the marker, begins at offset `at`. */
 enum match parser_match(const struct answer_parser *p, size_t at, const char *text);

@@ -35,8 +35,8 @@ static enum MHD_Result view(struct exchange *x, const struct http_admin_view *vi
     return answer(x, 200, true, &body, NULL);
 }
 
-/* The query's `id` chooses requests, `count` is the most that are listed, and `events=1` lists their
- * events. */
+/* In the query, `id` chooses requests, `count` is the most requests listed, and `events=1` lists
+ * their events. */
 enum MHD_Result http_answer_requests(struct exchange *x)
 {
     static const enum MHD_ValueKind query = MHD_GET_ARGUMENT_KIND;

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-/* The output is compacted beyond this, so that it does not grow for ever if the reader is always a
- * little behind. */
+/* When more bytes than this were read, they are removed from the output. So the output does not
+ * grow for ever if the reader never reads all of it. */
 #define COMPACT_BYTES 65536
 
 /* The scores of a long prompt are streamed in events of about six times this size. */
@@ -125,7 +125,7 @@ static void complete(struct completion *c)
     c->output_begun = true;
 }
 
-/* Ends the choice's place among its key's answers in flight. */
+/* Ends the count of the choice among its key's answers in flight. */
 static void choice_settle(struct choice *choice)
 {
     struct completion *c = choice->completion;
@@ -390,8 +390,9 @@ static void echo_prompt(struct choice *choice)
         choice_add_logprob(choice, choice->prompt->ids[0], NULL);
 }
 
-/* Who shares cached prefixes: server/prefix_cache_scope, narrowed by the request's cache_salt. A
- * name and a salt cannot be chosen so that another name's salt comes out (SHA-256). */
+/* Returns the salt of the request's cached prefixes: requests share prefixes only with requests of
+ * an equal salt. It depends on server/prefix_cache_scope, on the request's cache_salt, and on the
+ * adapter. No client can choose a cache_salt that gives another client's salt (SHA-256). */
 static uint64_t prefix_salt(const struct completion *c)
 {
     const char *scope = c->server->config->server.prefix_cache_scope;
@@ -410,7 +411,7 @@ static uint64_t prefix_salt(const struct completion *c)
     memcpy(salted, name, strlen(name));
     if (c->request.has_cache_salt)
         memcpy(salted + sizeof(name), c->request.cache_salt_hash, SECRET_HASH_BYTES);
-    /* An adapter's KV is another: the hash of requests without one is as it was. */
+    /* KV computed with an adapter differs. Without an adapter, these bytes stay 0. */
     if (adapter > 0)
         snprintf((char *)salted + sizeof(name) + SECRET_HASH_BYTES, ADAPTER_NAME_BYTES, "%s",
                  served_model_name(c->model, adapter));
@@ -419,7 +420,7 @@ static uint64_t prefix_salt(const struct completion *c)
     return salt != 0 ? salt : 1;
 }
 
-/* True if the log-probabilities of the prompt's tokens are wanted. */
+/* Returns true if the log-probabilities of the prompt's tokens are wanted. */
 static bool wants_scores(const struct completion *c, const struct choice *choice)
 {
     bool echoed = c->request.echo && c->request.sampling.logprobs >= 0;
@@ -479,7 +480,7 @@ static void unchanged(void *self)
     (void)self;
 }
 
-/* HMAC-SHA-256 of the counter: without the secret, it tells nothing about the counter. */
+/* Stores the HMAC-SHA-256 of the counter, which does not reveal the counter without the secret. */
 static void draw(const uint8_t secret[SECRET_HASH_BYTES], uint64_t counter,
                  uint8_t out[SECRET_HASH_BYTES])
 {
@@ -503,8 +504,8 @@ void completion_id_draw(struct completion_server *server, uint64_t out[2])
     memcpy(out, hash, 2 * sizeof(out[0]));
 }
 
-/* True if the choice should wait until its prompt is computed for the first choice: it then finds
- * the prompt in a prefix cache. Prompts of the same batch share nothing. */
+/* Returns true if the choice shall wait until its prompt is computed for the first choice: it then
+ * finds the prompt in a prefix cache. Prompts of the same batch share nothing. */
 static bool shares_prompt(const struct completion *c, const struct choice *choice)
 {
     return choice->prompt->count >= 2 * c->server->config->kv.block_tokens &&

@@ -1,4 +1,4 @@
-/* completion_embeddings: the answers of POST /v1/embeddings. The machine sends the sum of the
+/* completion_embeddings: the answers of POST /v1/embeddings. A machine sends the sum of the
  * vectors of a prompt's tokens; here it is scaled to length 1, as OpenAI's are, so a mean needs no
  * division by the number of tokens. */
 #include "server/http/completion_internal.h"

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define EVENTS_MAX   256
-#define MACHINES_MAX 16 /* Machines of one completion that are told apart without their names. */
+#define MACHINES_MAX 16 /* Most machines of one completion that get a number in place of a name. */
 
 struct event_writer {
     uint32_t events;

@@ -108,7 +108,7 @@ static bool complete_constraint(struct completion_input *input, const struct api
             api_request_constraint_check(request, error));
 }
 
-/* Compiles the constraint once, so that the client learns at once what is wrong with it. */
+/* Compiles the constraint here, so that the client gets an error for a wrong constraint at once. */
 static bool check_constraint(const struct api_request *request, struct api_error *error)
 {
     struct grammar *grammar;

@@ -1,5 +1,5 @@
-/* completion_parts: the answers of chats whose parts (reasoning, content, tool calls) a parser
- * finds: what it gives is kept in the choice, and written as the fields of a message. */
+/* completion_parts: the answers of chats. A parser finds their parts (reasoning, content, tool
+ * calls), which are kept in the choice and written as the fields of a message. */
 #include "server/http/completion_internal.h"
 
 #include <stdlib.h>

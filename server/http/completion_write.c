@@ -15,7 +15,7 @@ static void add_separator(struct text *list)
         text_add(list, ",", 1);
 }
 
-/* The text of a token as a JSON string. */
+/* Writes the text of a token as a JSON string. */
 static void add_token_string(struct text *out, const struct completion *c, uint32_t id)
 {
     size_t bytes = 0;
@@ -57,7 +57,7 @@ static void add_chat_logprob(struct choice *choice, uint32_t id, const struct me
     text_adds(list, "]}");
 }
 
-/* The alternatives of one position as an object. The token itself is always included, as in
+/* Writes the alternatives of one position as an object. The token itself is always included, as in
  * OpenAI's API. */
 static void add_top_object(struct choice *choice, uint32_t id, const struct message_token *entry)
 {
@@ -91,7 +91,7 @@ static uint32_t count_characters(const char *piece, size_t bytes)
     return count;
 }
 
-/* vLLM's object of one token. rank 0 = unknown. */
+/* Writes vLLM's object of one token. rank 0 = unknown. */
 static void add_prompt_entry(struct text *out, const struct completion *c, uint32_t id,
                              float logprob, uint32_t rank)
 {
@@ -179,7 +179,8 @@ static void write_logprobs(struct text *out, const struct choice *choice)
     }
 }
 
-/* As in vLLM: the stop string or the token of stop_token_ids that ended the answer, or null. */
+/* Writes, as vLLM does, the stop string or the token of stop_token_ids that ended the answer, or
+ * null. */
 static void write_stop_reason(struct text *out, const struct choice *choice)
 {
     const struct stop_strings *stops = &choice->completion->request.stops;
@@ -359,7 +360,7 @@ static void write_choice(struct text *out, struct choice *choice)
     text_adds(out, "}");
 }
 
-/* Returns the choice with that index that the body has. */
+/* Returns the choice that has this index in the body. */
 static struct choice *choice_at(const struct completion *c, uint32_t index)
 {
     uint32_t i = 0;

@@ -24,7 +24,7 @@ static void text_attribute(struct text *out, const char *name, const char *value
     text_adds(out, "}}");
 }
 
-/* As JSON, OTLP writes whole numbers of 64 bits as texts. */
+/* Writes a whole number of 64 bits as a text, as OTLP requires in JSON. */
 static void number_attribute(struct text *out, const char *name, uint64_t value)
 {
     text_addf(out, "%s{\"key\":\"%s\",\"value\":{\"intValue\":\"%" PRIu64 "\"}}",

@@ -25,7 +25,7 @@ static const char *const phase_sentences[HTTP_PHASE_COUNT] = {
     [HTTP_PHASE_SEND] = "the client read its answer",
 };
 
-/* Date and time (UTC, RFC 3339). */
+/* Writes date and time (UTC, RFC 3339). */
 static void time_add(struct text *out)
 {
     struct timespec now;
@@ -99,8 +99,8 @@ void http_record_json(const struct http_record *r, struct text *out)
     text_adds(out, "}");
 }
 
-/* Values that are not one plain word are written as JSON strings, so that none can look like another
- * word of the line. */
+/* Values that are not one plain word are written as JSON strings, so that none can look like
+ * another word of the line. */
 static void word_add(struct text *out, const char *name, const char *value)
 {
     bool plain = true;
@@ -158,7 +158,7 @@ void http_record_slow(const struct http_record *r, struct text *out)
     const struct gateway_summary *last = &r->facts->last;
     bool said[HTTP_PHASE_COUNT] = {false};
     text_addf(out, "request %s took %.3f s:", r->request_id, (double)r->total_us * 1e-6);
-    /* The longest phase first; what is below a hundredth is left out. */
+    /* Writes the longest phase first. Leaves out phases below a hundredth of the time. */
     for (int n = 0; n < HTTP_PHASE_COUNT; n++) {
         int longest = -1;
         for (int i = 0; i < HTTP_PHASE_COUNT; i++)

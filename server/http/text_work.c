@@ -55,7 +55,7 @@ static void body_free(struct http *h, struct http_text_work *w)
     text_done(&w->body);
 }
 
-/* Ends the text's place among its key's texts. */
+/* Ends the count of the text among its key's texts. */
 static void key_settle(struct http *h, struct http_text_work *w)
 {
     api_keys_text_end(h->options.keys, w->key);

@@ -1,6 +1,6 @@
 /* blocks: writes the scale and the minimum of a quantised block of any type, as a GGUF file has
- * them. Tests that make weights of random bits call the functions on any thread. The header compiles
- * as C and as C++. The functions keep no state, and do not write the quantised numbers. */
+ * them. Tests that make weights of random bits call the functions on any thread. The header
+ * compiles as C and as C++. The functions keep no state, and do not write the quantised numbers. */
 #ifndef TESTS_COMPUTE_BLOCKS_H
 #define TESTS_COMPUTE_BLOCKS_H
 

@@ -5,8 +5,8 @@
  * Until then, host memory that is a copy's destination reads as 0xa5. Other processes, and other
  * devices of this process, can open the memory, which is an unnamed file.
  *
- * The transport's tests open it themselves; fake_compute.c opens one for each of its devices. A test
- * may call the functions below on any thread. The fake computes nothing. */
+ * The transport's tests open it themselves; fake_compute.c opens one for each of its devices. A
+ * test may call the functions below on any thread. The fake computes nothing. */
 #ifndef TESTS_DEVICE_FAKE_MEMORY_H
 #define TESTS_DEVICE_FAKE_MEMORY_H
 

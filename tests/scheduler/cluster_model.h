@@ -1,8 +1,8 @@
-/* cluster_model: a second implementation of the policy of scheduler/cluster/cluster.h, simple enough
- * to check by eye: requests and machines are arrays, and every sum and every choice is computed from
- * them each time. test_cluster.c gives each random event to this model and to the scheduler, and
- * compares actions and sums, on its one thread. The caller owns the struct. The model is slow, and
- * reads no clock: each event has its time. */
+/* cluster_model: a second implementation of the policy of scheduler/cluster/cluster.h, simple
+ * enough to check by eye: requests and machines are arrays, and every sum and every choice is
+ * computed from them each time. test_cluster.c gives each random event to this model and to the
+ * scheduler, and compares actions and sums, on its one thread. The caller owns the struct. The
+ * model is slow, and reads no clock: each event has its time. */
 #ifndef TESTS_SCHEDULER_CLUSTER_MODEL_H
 #define TESTS_SCHEDULER_CLUSTER_MODEL_H
 

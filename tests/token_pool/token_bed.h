@@ -1,7 +1,7 @@
 /* token_bed: a test bed for the token pool, with a real scheduler and block pool, which it owns. It
  * records the messages that the pool sends. A test includes it, defines on_preempted and on_token,
- * and calls it on its main thread. It has no prompt machines, no connections and no engine: the test
- * makes the calls that these would make. */
+ * and calls it on its main thread. It has no prompt machines, no connections and no engine: the
+ * test makes the calls that these would make. */
 #ifndef TESTS_TOKEN_POOL_TOKEN_BED_H
 #define TESTS_TOKEN_POOL_TOKEN_BED_H
 

@@ -38,8 +38,8 @@ struct partition_costs {
     double boundary_bytes; /* Activations of a piece between two stages. */
 };
 
-/* Returns the bytes of a block of PARTITION_BLOCK_TOKENS tokens in the memory of a machine that has all
- * layers. */
+/* Returns the bytes of a block of PARTITION_BLOCK_TOKENS tokens in the memory of a machine that has
+ * all layers. */
 uint64_t partition_block_bytes(const struct profile *profile);
 
 /* Fills *out. The time of a prompt's piece is the mean over its micro-batches, because later

@@ -72,7 +72,7 @@ static void cell_print(const struct plan_search *search, const struct plan_cell 
 
 /* ---- layer splits ---- */
 
-/* True if a plan uses machines with this split. */
+/* Returns true if a plan uses machines with this split. */
 static bool is_planned(const struct plan_search *search, const struct machine_split *split)
 {
     for (uint32_t c = 0; c < search->cell_count && split != NULL; c++) {
@@ -111,7 +111,7 @@ static void goodput_print(const struct plan_cell *cell, const char *mix, const c
             (unsigned long long)g->recomputed_tokens, (double)g->copied_bytes / 1e6);
 }
 
-/* What failures cost the plans, and what checkpoints save. */
+/* Prints how much goodput failures cost the plans, and how much of it checkpoints save. */
 static void failures_print(const struct plan_search *search, FILE *out)
 {
     bool first = true;

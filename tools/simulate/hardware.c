@@ -91,7 +91,8 @@ static enum status fault(const char *path, const char *key, const json_t *value,
     return ST_INVALID;
 }
 
-/* True if the name can be used in the names of machines, i.e. follows the rules of a config. */
+/* Returns true if the name can be used in the names of machines, i.e. follows the rules of a
+ * config. */
 static bool name_good(const char *name)
 {
     return name[0] != 0 &&

@@ -9,7 +9,7 @@
 
 /* Times that differ by less count as equal, because the sum of a batch's layers is rounded. */
 #define SAME_S 1e-9
-/* A machine that has not decoded for so long does not decode (host/turns.c). */
+/* A machine counts as not decoding when its last decode step began longer ago (host/turns.c). */
 #define STEP_OLD_S 1.0
 
 void sim_cores_init(struct sim_cores *c, uint32_t cores, uint32_t turn_ms, const uint32_t *threads,

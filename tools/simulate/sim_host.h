@@ -77,8 +77,8 @@ struct sim_link {
 };
 
 /* Returns the link between two machines. On different hosts, it is the link that the profile has
- * measured between the hosts, limited by the rates of hardware files. Else, or if the profile has no
- * such link, it has the rate of the slower machine's link and the latency of machine `from`. */
+ * measured between the hosts, limited by the rates of hardware files. Else, or if the profile has
+ * no such link, it has the rate of the slower machine's link and the latency of machine `from`. */
 struct sim_link sim_hosts_link(const struct sim_hosts *hosts, uint32_t from, uint32_t to);
 
 /* Frees the splits and closes the profile. */

@@ -1,6 +1,6 @@
-/* sim_kills: reads a list of failures: a CSV file with the columns `time_s` (seconds since the start
- * of the trace) and `machine` (the machine's name). `cleave simulate` calls it once on the main
- * thread. It does not simulate the failures (sim_run.h does). */
+/* sim_kills: reads a list of failures: a CSV file with the columns `time_s` (seconds since the
+ * start of the trace) and `machine` (the machine's name). `cleave simulate` calls it once on the
+ * main thread. It does not simulate the failures (sim_run.h does). */
 #ifndef TOOLS_SIMULATE_SIM_KILLS_H
 #define TOOLS_SIMULATE_SIM_KILLS_H
 

@@ -150,7 +150,8 @@ static enum status task_add(struct sim_machine *m, const struct sim_task *task,
     return ST_OK;
 }
 
-/* Takes `count` free blocks, first those of the run `from`. Requires that enough blocks are free. */
+/* Takes `count` free blocks, first those of the run `from`. Requires that enough blocks are free.
+ */
 static void blocks_take(struct sim_machine *m, sim_cache_id from, uint32_t count)
 {
     uint32_t own = sim_cache_take_run(&m->cache, from);
@@ -176,7 +177,8 @@ static uint32_t blocks_held(const struct sim_machine *m, sched_slot slot)
     return blocks->granted ? blocks->count : 0;
 }
 
-/* Adds the blocks whose KV is kept to the queue after the others, so that they are used again later. */
+/* Adds the blocks whose KV is kept to the queue after the others, so that they are used again
+ * later. */
 void sim_task_end(struct sim_machine *m, sched_slot slot)
 {
     struct sim_task *task = &m->tasks[slot];
@@ -216,7 +218,8 @@ enum status sim_machine_reserve(struct sim_machine *m, const struct sim_reserve 
     return status;
 }
 
-/* The blocks of the cached tokens count too: they are no longer free while the prompt reads them. */
+/* The blocks of the cached tokens count too: they are no longer free while the prompt reads them.
+ */
 enum status sim_machine_prompt(struct sim_machine *m, const struct sim_prompt *p,
                                sched_slot *slot_out)
 {

@@ -66,7 +66,8 @@ static double flight_times(struct sim_machine *m, struct sim_flight *flight,
     return work_s;
 }
 
-/* As machine/batch.c: notes the open prompts, and limits those of batches that also decode. */
+/* Does what machine/batch.c does: records the tokens of open prompts, and limits the prompt tokens
+ * of batches that also decode. */
 static void pace_prompts(struct sim_machine *m, double now_s)
 {
     struct sched_machine_load load;

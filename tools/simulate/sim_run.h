@@ -1,8 +1,8 @@
-/* sim_run: simulates a cluster that serves a trace: the gateway's scheduler (sched_cluster) with the
- * options of a gateway, machines with the machine-level scheduler (sim_machine.h), KV that is sent
- * over links that transfers share, failures of machines, moves of machines to other pools, and
- * checkpoints of answers. `cleave simulate` calls it on the main thread, `cleave plan` on any worker
- * thread: a run owns all its state and uses virtual time only. Not simulated: HTTP and text,
+/* sim_run: simulates a cluster that serves a trace: the gateway's scheduler (sched_cluster) with
+ * the options of a gateway, machines with the machine-level scheduler (sim_machine.h), KV that is
+ * sent over links that transfers share, failures of machines, moves of machines to other pools, and
+ * checkpoints of answers. `cleave simulate` calls it on the main thread, `cleave plan` on any
+ * worker thread: a run owns all its state and uses virtual time only. Not simulated: HTTP and text,
  * prefixes that requests share, API keys (no request has a key), several gateways. */
 #ifndef TOOLS_SIMULATE_SIM_RUN_H
 #define TOOLS_SIMULATE_SIM_RUN_H

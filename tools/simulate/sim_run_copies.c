@@ -1,6 +1,6 @@
-/* sim_run, the checkpoints (kv/checkpoint): copies of the KV of running answers on a second machine,
- * by the rules of the gateway (server/gateway/checkpoints.h): which copy is due, how many blocks it
- * has, and which link is too busy for it. */
+/* sim_run, the checkpoints (kv/checkpoint): copies of the KV of running answers on a second
+ * machine, by the rules of the gateway (server/gateway/checkpoints.h): which copy is due, how many
+ * blocks it has, and which link is too busy for it. */
 #include "tools/simulate/sim_run_state.h"
 
 #include "scheduler/checkpoint.h"
@@ -109,8 +109,8 @@ static void copy_failed(struct run *r, uint32_t slot)
     pull_end(r, slot);
 }
 
-/* Ends a copy that has arrived: the second machine has the KV of `tokens` tokens; windows: including
- * the KV of layers with a window. */
+/* Ends a copy that has arrived: the second machine has the KV of `tokens` tokens; windows:
+ * including the KV of layers with a window. */
 static void copy_done(struct run *r, uint32_t slot, uint32_t tokens, bool windows)
 {
     struct run_copy *copy = &request_of(r, slot)->copy;
@@ -245,8 +245,9 @@ static uint32_t tokens_complete(const struct run *r, const struct run_request *q
     return sched_checkpoint_tokens(q->arrival.prompt_tokens, q->answer_tokens, block_tokens_of(r));
 }
 
-/* Returns true if a copy of the answer's KV can begin now. In layers with a window, the KV before the
- * answer's window was not sent to the token machine, so the copy waits until the answer is longer. */
+/* Returns true if a copy of the answer's KV can begin now. In layers with a window, the KV before
+ * the answer's window was not sent to the token machine, so the copy waits until the answer is
+ * longer. */
 static bool copy_is_due(const struct run *r, const struct run_request *q)
 {
     const struct run_copy *copy = &q->copy;

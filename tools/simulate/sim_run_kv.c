@@ -1,7 +1,7 @@
 /* sim_run, the KV: its way from the prompt machine to the token machine, and what machines keep of
  * it in their prefix caches when a request loses one of its machines. The rules are those of the
- * gateway (server/gateway/request_held.h) and of the machines (PROGRESS in prompt_pool/prompt_push.c
- * and token_pool/token_blocks.c). */
+ * gateway (server/gateway/request_held.h) and of the machines (PROGRESS in
+ * prompt_pool/prompt_push.c and token_pool/token_blocks.c). */
 #include "tools/simulate/sim_run_state.h"
 
 #include <string.h>

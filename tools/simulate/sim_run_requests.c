@@ -386,8 +386,8 @@ static void on_decoded(void *self, uint32_t machine, uint32_t slot)
 }
 
 /* Lets a preempted request arrive again. The machine keeps none of its KV, because the memory is
- * needed at once. A reservation that was given up does not count towards preemptions_max, and leaves
- * its blocks to prompts that wait on the machine. */
+ * needed at once. A reservation that was given up does not count towards preemptions_max, and
+ * leaves its blocks to prompts that wait on the machine. */
 static void on_preempted(void *self, uint32_t machine, uint32_t slot, bool decoding)
 {
     struct run *r = self;

@@ -175,8 +175,8 @@ struct run {
 };
 
 /* Ids of the events in the heap, in this order: the end of a batch of each machine, the failure or
- * repair of each machine, the scheduler's timer, the report of rates, the next kill of the list, the
- * check for copies, the slots of requests, the copies of requests. */
+ * repair of each machine, the scheduler's timer, the report of rates, the next kill of the list,
+ * the check for copies, the slots of requests, the copies of requests. */
 static inline uint32_t event_of_failure(const struct run *r, uint32_t host)
 {
     return r->options.hosts->count + host;
@@ -272,7 +272,8 @@ void run_request_lost(struct run *r, uint32_t slot);
 /* Records a computed chunk of the prompt, and sends its KV. Returns the time when the token machine
  * has all KV up to the chunk's end; the current time if no KV is sent. */
 double run_kv_chunk(struct run *r, struct run_request *q, const struct sim_chunk *chunk);
-/* Sends KV that is ready now over the links of two machines. Returns the time when it has arrived. */
+/* Sends KV that is ready now over the links of two machines. Returns the time when it has arrived.
+ */
 double run_kv_copy_s(struct run *r, uint32_t from, uint32_t to, uint64_t bytes);
 /* Lets the machine keep the KV of the request's first tokens. Call it before the request's task in
  * `slot` is removed. windows: with the blocks of layers with a window. Does nothing if there is no

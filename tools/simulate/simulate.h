@@ -1,7 +1,7 @@
 /* simulate: the command `cleave simulate`. It simulates a trace on a cluster (simulate_trace.h),
  * compares with a directory of reference results (splitwise/reference.h), or gives a gateway's
- * event log to the scheduler again (replay_log.h). The program's main() calls it on the main thread,
- * which does everything. It starts no machine and computes no model. */
+ * event log to the scheduler again (replay_log.h). The program's main() calls it on the main
+ * thread, which does everything. It starts no machine and computes no model. */
 #ifndef TOOLS_SIMULATE_SIMULATE_H
 #define TOOLS_SIMULATE_SIMULATE_H
 

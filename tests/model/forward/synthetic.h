@@ -54,8 +54,8 @@ struct synthetic {
 
 /* Returns the defaults: llama, 2 layers, hidden 64, 4 heads with 2 KV heads, F32, tied. */
 struct synthetic synthetic_default(void);
-/* Returns the defaults with latent attention (deepseek2): heads of 40 dimensions, of which 8 are rotated,
- * rank 64, values of 32 dimensions. */
+/* Returns the defaults with latent attention (deepseek2): heads of 40 dimensions, of which 8 are
+ * rotated, rank 64, values of 32 dimensions. */
 struct synthetic synthetic_latent(void);
 
 /* Returns a GGUF image, which the caller frees. */

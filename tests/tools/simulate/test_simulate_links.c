@@ -1,6 +1,6 @@
 /* Goal: KV between machines of different hosts takes the time of the link that the profile measured
- * between these hosts. Method: machines on the two hosts of the example, from hardware files and from
- * a config; the time of one transfer is calculated by hand. */
+ * between these hosts. Method: machines on the two hosts of the example, from hardware files and
+ * from a config; the time of one transfer is calculated by hand. */
 #include "tools/simulate/sim_run.h"
 
 #include "tests/check.h"

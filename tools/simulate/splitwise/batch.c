@@ -174,7 +174,7 @@ static bool is_chosen(const struct splitwise_machine *m, const struct build *b, 
     return splitwise_request_of(m, task)->chosen_build == b->serial;
 }
 
-/* False: not enough memory for the task. */
+/* Adds the task to the batch that is built. Returns false if there is not enough memory for it. */
 static bool choose(struct splitwise_machine *m, struct build *b, uint32_t task)
 {
     uint32_t memory = splitwise_task_memory(m, task);
@@ -225,7 +225,8 @@ static void choose_blocked(struct splitwise_machine *m, struct build *b)
     }
 }
 
-/* The current batch has only decodes with one token each. Keeps as many of them as have room. */
+/* Keeps as many decodes of the current batch as have room. The batch has only decodes with one
+ * token each. */
 static void choose_running(struct splitwise_machine *m, struct build *b)
 {
     uint32_t places = m->options->batch_tasks_max - b->count;

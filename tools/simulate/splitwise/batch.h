@@ -32,8 +32,8 @@ static inline bool splitwise_is_prompt(uint32_t task)
     return task % 2 == SPLITWISE_PROMPT;
 }
 
-/* splitwise_task_memory returns the tokens of KV for which the task takes memory when it first runs,
- * splitwise_task_rows the tokens that it computes in each iteration. */
+/* splitwise_task_memory returns the tokens of KV for which the task takes memory when it first
+ * runs, splitwise_task_rows the tokens that it computes in each iteration. */
 uint32_t splitwise_task_memory(const struct splitwise_machine *m, uint32_t task);
 uint32_t splitwise_task_rows(const struct splitwise_machine *m, uint32_t task);
 

@@ -232,8 +232,8 @@ static void request_end(struct run *r, uint32_t slot)
     slot_give(r, slot);
 }
 
-/* True if the answer is one token. The reference then makes a decode of no tokens, which never
- * ends; here the request ends with its prompt. */
+/* Returns true if the answer is one token. The reference then makes a decode of no tokens, which
+ * never ends; here the request ends with its prompt. */
 static bool answer_is_one(const struct run *r, uint32_t slot)
 {
     return r->requests[slot].arrival.output_tokens == 1;
@@ -355,8 +355,8 @@ static void event_happens(struct run *r, uint32_t id)
 
 /* ---- the parts together ---- */
 
-/* True if nothing runs or is sent, and every waiting transfer has tried since the last change: no
- * memory will ever be freed. */
+/* Returns true if nothing runs or is sent, and every waiting transfer has tried since the last
+ * change: no memory will ever be freed. */
 static bool is_stuck(const struct run *r)
 {
     return r->events.count == r->retrying && r->vain >= r->retrying;
