@@ -146,6 +146,7 @@ struct config {
         uint32_t prompt_queue_threshold_ms; /* 0 = none; or CONFIG_AUTO. */
         uint32_t machine_pending_ms;        /* 0 = no bound; or CONFIG_AUTO. */
         uint32_t queue_requests_max;
+        uint32_t queue_ms;
         uint32_t crashes_max; /* Crashes of machines after which a request fails; 0 = no limit. */
         uint32_t context_tokens_max; /* 0 = the model's limit. */
         char policy[16];             /* "jsq", "prefix" or "deadline". */

@@ -346,6 +346,11 @@ const struct config_key config_keys[] = {
      LIMIT_CLUSTER_REQUESTS, .default_text = "1024", .reload = CONFIG_RELOAD_YES,
      .help = "Most requests that wait in the gateway. Further ones are refused with 429 and "
              "Retry-After."},
+    {"scheduler/queue_ms", CONFIG_WHOLE, FIELD(scheduler.queue_ms), 0, HOUR_MS,
+     .default_text = "60000", .reload = CONFIG_RELOAD_YES,
+     .help = "Longest wait of a new request in the gateway's queue. One that would wait longer is "
+             "refused with 429 and Retry-After at once, one that has waited so long then "
+             "(scheduling.md). 0 = no limit."},
     {"scheduler/crashes_max", CONFIG_WHOLE, FIELD(scheduler.crashes_max), 0, 100,
      .default_text = "3", .reload = CONFIG_RELOAD_YES,
      .help = "A request fails after machines crashed this often in a row while they computed it "

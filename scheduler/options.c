@@ -12,6 +12,7 @@
 #define MACHINE_KV_MULTIPLE 2
 #define MACHINE_TOKENS_MAX  131072
 #define PENDING_MS_LEAST    100
+#define UNMEASURED_BATCHES  2 /* Most pending prompts of a machine whose rate is not known. */
 #define PROMPT_FILL_TOKENS  128 /* Until a machine has measured its batches. */
 /* Machines are compared by their prompt rates with batches of prompt_batch_tokens divided by this
  * number: short prompts that share a batch, or a prompt of mean length. */
@@ -53,6 +54,13 @@ static uint32_t pending_ms(const struct config *config)
     return config->slo.ttft_ms > PENDING_MS_LEAST ? config->slo.ttft_ms : PENDING_MS_LEAST;
 }
 
+/* Two batches: a machine always has a next batch at hand until its first report, 0.1 s after it
+ * has computed a batch. */
+static uint64_t unmeasured_tokens(const struct config *config)
+{
+    return pending_ms(config) > 0 ? UNMEASURED_BATCHES * config->scheduler.prompt_batch_tokens : 0;
+}
+
 struct sched_cluster_options sched_cluster_options_make(const struct config *config,
                                                         const struct sched_cluster_facts *facts)
 {
@@ -67,6 +75,7 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
         /* Under every policy, because the config can change the policy of an open scheduler. */
         .prefix_count = prefixes ? PREFIXES_MAX : 0,
         .queue_requests_max = config->scheduler.queue_requests_max,
+        .queue_us_max = config->scheduler.queue_ms * 1000ll,
         .wait_us_max = config->scheduler.wait_ms * 1000ll,
         .cover_after_us = config->scheduler.takeover_delay_ms * 1000ll,
         .prompt_queue_threshold_tokens = config->scheduler.prompt_queue_threshold_tokens,
@@ -80,6 +89,7 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
         .machine_kv_multiple = MACHINE_KV_MULTIPLE,
         .machine_tokens_max = MACHINE_TOKENS_MAX,
         .machine_us_max = pending_ms(config) * 1000ll,
+        .machine_tokens_unmeasured = unmeasured_tokens(config),
         .ageing_us = config->scheduler.ageing_ms * 1000ll,
         .adaptive = adaptive,
         .homing = SCHED_HOMING_DONE,

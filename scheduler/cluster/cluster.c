@@ -57,7 +57,7 @@ enum status sched_cluster_open(const struct sched_cluster_options *options,
         return ST_NO_MEMORY;
     sc->options = *options;
     sched_queue_init(&sc->waiting);
-    sc->lost = (struct request_list){.first = REQUEST_NONE, .last = REQUEST_NONE};
+    sc->lost = sc->limited = (struct request_list){.first = REQUEST_NONE, .last = REQUEST_NONE};
     sc->stranded_due_us = INT64_MAX;
     sc->first_up_us = sc->demand_until_us = sc->repurposed_us = -1;
     sc->repurpose_to = POOL_COUNT;
@@ -228,6 +228,7 @@ static void on_machine_word(struct sched_cluster *sc, const struct sched_event *
 
 static void time_passes(struct sched_cluster *sc, int64_t now_us)
 {
+    cluster_admission_time(sc, now_us);
     sc->now_us = now_us;
     if (now_us >= sc->demand_until_us)
         cluster_demand_tick(sc);
@@ -299,7 +300,9 @@ void sched_cluster_more_actions(struct sched_cluster *sc, int64_t now_us, struct
 
 int64_t sched_cluster_due_us(const struct sched_cluster *sc)
 {
-    int64_t due_us = sc->stranded_due_us;
+    int64_t due_us = cluster_admission_due_us(sc);
+    if (sc->stranded_due_us < due_us)
+        due_us = sc->stranded_due_us;
     if (sc->demand_until_us >= 0 && sc->demand_until_us < due_us)
         due_us = sc->demand_until_us;
     if (!sc->pair_could_serve && sc->first_up_us >= 0) {
@@ -352,4 +355,9 @@ void sched_cluster_view(const struct sched_cluster *sc, uint32_t machine,
 uint32_t sched_cluster_waiting(const struct sched_cluster *sc)
 {
     return sc->waiting.count;
+}
+
+uint32_t sched_cluster_retry_ms(struct sched_cluster *sc)
+{
+    return cluster_admission_retry_ms(sc);
 }

@@ -77,6 +77,11 @@ struct sched_cluster_options {
     uint32_t prefix_count;  /* Prefixes remembered, for all machines together; 0 = none. */
 
     uint32_t queue_requests_max; /* Most requests that wait here. */
+    /* Longest wait of a new request for its prompt's first batch; 0 = no limit. A request is refused
+     * on arrival if the last request of the queue would wait longer, by the rate at which prompts
+     * were computed lately while requests waited here; and after it has waited here for this time.
+     * Resumed requests, and those that no machine which is up can take, may wait longer. */
+    int64_t queue_us_max;
     /* A waiting request expires this time after it was first found that no machine which is up can
      * take it; 0 = never. */
     int64_t wait_us_max;
@@ -107,6 +112,9 @@ struct sched_cluster_options {
     /* A machine gets no more prompts while its pending tokens take at least this time at its
      * measured rate; 0 = no bound. */
     int64_t machine_us_max;
+    /* While a machine's rate is not known, it gets no more prompts while its pending tokens reach
+     * this number; 0 = no bound. */
+    uint64_t machine_tokens_unmeasured;
 
     /* Waiting time after which a request joins the next more urgent priority class; 0 = never. */
     int64_t ageing_us;
@@ -270,6 +278,7 @@ enum sched_refusal {
     SCHED_REFUSED_LARGE,    /* No machine of the cluster can ever hold the request. */
     SCHED_REFUSED_LATE,     /* The first token would come after ttft_us_max. */
     SCHED_REFUSED_TOO_LONG, /* The prompt takes longer than ttft_us_max even on an idle machine. */
+    SCHED_REFUSED_WAIT,     /* The request would wait, or has waited, for queue_us_max. */
 };
 
 /* An action. enum sched_action_kind says which fields are used. */
@@ -366,5 +375,8 @@ void sched_cluster_view(const struct sched_cluster *sc, uint32_t machine,
                         struct sched_machine_view *out);
 /* Returns the number of waiting requests. */
 uint32_t sched_cluster_waiting(const struct sched_cluster *sc);
+/* Returns the time after which a request that the caller refuses now should come again, as
+ * retry_after_ms of SCHED_REFUSED_WAIT. */
+uint32_t sched_cluster_retry_ms(struct sched_cluster *sc);
 
 #endif

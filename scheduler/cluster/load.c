@@ -122,12 +122,16 @@ static void pool_settle(struct sched_cluster *sc, uint32_t i);
 
 void cluster_load_computed(struct sched_cluster *sc, struct cluster_request *request)
 {
+    if (!request->computed)
+        cluster_admission_computed(sc, request);
     drop_pending(sc, request);
     ranks_update(sc, request->prompt_machine);
 }
 
 void cluster_load_prefilled(struct sched_cluster *sc, struct cluster_request *request)
 {
+    if (!request->computed)
+        cluster_admission_computed(sc, request);
     drop_prompt(sc, request);
     ranks_update(sc, request->prompt_machine);
     pool_settle(sc, request->prompt_machine);

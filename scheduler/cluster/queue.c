@@ -15,33 +15,44 @@
  * table. */
 #define ANSWER_MEMORY_MIN 64
 
+/* ---- lists ---- */
+
+void cluster_list_append(struct sched_cluster *sc, struct request_list *list, uint32_t id)
+{
+    sc->requests[id].previous = list->last;
+    sc->requests[id].next = REQUEST_NONE;
+    if (list->last == REQUEST_NONE)
+        list->first = id;
+    else
+        sc->requests[list->last].next = id;
+    list->last = id;
+}
+
+void cluster_list_remove(struct sched_cluster *sc, struct request_list *list, uint32_t id)
+{
+    const struct cluster_request *request = &sc->requests[id];
+    if (request->previous == REQUEST_NONE)
+        list->first = request->next;
+    else
+        sc->requests[request->previous].next = request->next;
+    if (request->next == REQUEST_NONE)
+        list->last = request->previous;
+    else
+        sc->requests[request->next].previous = request->previous;
+}
+
 /* ---- lost requests ---- */
 
 static void lost_append(struct sched_cluster *sc, uint32_t id)
 {
-    struct request_list *lost = &sc->lost;
     sc->requests[id].place = PLACE_LOST;
-    sc->requests[id].previous = lost->last;
-    sc->requests[id].next = REQUEST_NONE;
-    if (lost->last == REQUEST_NONE)
-        lost->first = id;
-    else
-        sc->requests[lost->last].next = id;
-    lost->last = id;
+    cluster_list_append(sc, &sc->lost, id);
 }
 
 static void lost_remove(struct sched_cluster *sc, uint32_t id)
 {
-    const struct cluster_request *request = &sc->requests[id];
-    if (request->previous == REQUEST_NONE)
-        sc->lost.first = request->next;
-    else
-        sc->requests[request->previous].next = request->next;
-    if (request->next == REQUEST_NONE)
-        sc->lost.last = request->previous;
-    else
-        sc->requests[request->next].previous = request->previous;
     sc->requests[id].place = PLACE_NONE;
+    cluster_list_remove(sc, &sc->lost, id);
 }
 
 /* ---- waiting requests ---- */
@@ -80,6 +91,7 @@ static void waiting_add(struct sched_cluster *sc, uint32_t id)
     request->place = PLACE_WAITING;
     request->stranded_us = -1;
     sc->waiting_tokens += request->prompt_tokens;
+    cluster_admission_wait_begin(sc, id);
     sched_queue_add(sc->accounts, &sc->waiting, id,
                     &(struct sched_ticket){
                         .key = request->key,
@@ -95,6 +107,7 @@ static void waiting_add(struct sched_cluster *sc, uint32_t id)
 static void waiting_remove(struct sched_cluster *sc, uint32_t id, bool turn)
 {
     sc->waiting_tokens -= sc->requests[id].prompt_tokens;
+    cluster_admission_wait_end(sc, id);
     sc->requests[id].place = PLACE_NONE;
     if (turn)
         sched_queue_take(sc->accounts, &sc->waiting, id);
@@ -198,8 +211,10 @@ static bool needs_as_much(const struct cluster_request *request,
  * wait_us_max. */
 static bool stranded_expires(struct sched_cluster *sc, struct cluster_request *request)
 {
-    if (request->stranded_us < 0)
+    if (request->stranded_us < 0) {
+        cluster_admission_wait_end(sc, (uint32_t)(request - sc->requests));
         request->stranded_us = sc->now_us;
+    }
     if (sc->options.wait_us_max == 0)
         return false;
     int64_t due_us = request->stranded_us + sc->options.wait_us_max;
@@ -227,6 +242,24 @@ static bool changes_report(struct sched_cluster *sc, struct sched_actions *out, 
     return true;
 }
 
+/* Refuses requests that have waited for queue_us_max, and those that probably would. Returns false
+ * when *out has `most` actions. */
+static bool overdue_refuse(struct sched_cluster *sc, struct sched_actions *out, uint32_t most)
+{
+    bool any = false;
+    for (;;) {
+        uint32_t id = cluster_admission_overdue(sc);
+        if (id == REQUEST_NONE && any && cluster_admission_late(sc))
+            id = sched_queue_last_new(sc->accounts, &sc->waiting);
+        if (id == REQUEST_NONE)
+            return true;
+        if (out->count == most)
+            return false;
+        waiting_refuse(sc, id, SCHED_REFUSED_WAIT, cluster_admission_retry_ms(sc), out);
+        any = true;
+    }
+}
+
 /* Appends the actions that follow from the present state, up to `most` in all. A request that waits
  * for capacity holds back the requests behind it; a stranded request, which no machine that is up
  * could take, does not. */
@@ -235,7 +268,7 @@ void cluster_actions_append(struct sched_cluster *sc, struct sched_actions *out,
     /* avoids searching for each of many stranded requests */
     const struct cluster_request *stranded = NULL;
     sc->stranded_due_us = INT64_MAX;
-    out->more = !changes_report(sc, out, most);
+    out->more = !changes_report(sc, out, most) || !overdue_refuse(sc, out, most);
     if (out->more)
         return;
     sched_queue_age(sc->accounts, &sc->waiting, sc->options.ageing_us, sc->now_us);
@@ -366,10 +399,13 @@ void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event 
         return;
     }
     cluster_actions_append(sc, out, SCHED_ACTIONS_MAX - 1); /* Keeps room for the refusal below. */
-    if (request->place == PLACE_WAITING && !request->resumed &&
-        sc->waiting.count > sc->options.queue_requests_max)
-        waiting_refuse(sc, sched_queue_last_new(sc->accounts, &sc->waiting), SCHED_REFUSED_FULL,
-                       retry_after_ms(sc), out);
+    if (request->place != PLACE_WAITING || request->resumed)
+        return;
+    uint32_t last = sched_queue_last_new(sc->accounts, &sc->waiting);
+    if (sc->waiting.count > sc->options.queue_requests_max)
+        waiting_refuse(sc, last, SCHED_REFUSED_FULL, retry_after_ms(sc), out);
+    else if (cluster_admission_late(sc))
+        waiting_refuse(sc, last, SCHED_REFUSED_WAIT, cluster_admission_retry_ms(sc), out);
 }
 
 static void ended(struct sched_cluster *sc, const struct sched_event *event)

@@ -22,11 +22,15 @@ static uint64_t bound_of(const struct seek *s, uint32_t i, enum measure measure)
     uint64_t most = machine->kv.capacity_tokens * options->machine_kv_multiple;
     if (options->machine_kv_multiple > 0 && most < bound)
         bound = most;
-    if (measure == MEASURE_MEMORY || options->machine_us_max == 0 ||
-        machine->prompt_tokens_per_s == 0)
+    if (measure == MEASURE_MEMORY)
         return bound;
-    most = (uint64_t)options->machine_us_max * machine->prompt_tokens_per_s / US_PER_S + 1;
-    return most < bound ? most : bound;
+    if (machine->prompt_tokens_per_s == 0)
+        most = options->machine_tokens_unmeasured;
+    else if (options->machine_us_max > 0)
+        most = (uint64_t)options->machine_us_max * machine->prompt_tokens_per_s / US_PER_S + 1;
+    else
+        return bound;
+    return most > 0 && most < bound ? most : bound;
 }
 
 bool seek_has_room(const struct seek *s, uint32_t i, enum measure measure, uint64_t tokens)

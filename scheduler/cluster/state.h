@@ -2,7 +2,7 @@
  * handles events; queue.c: requests and actions; load.c: the load of each machine, and the pools;
  * route.c: the choice by load; speed.c: the machines' rates; cheapest.c: the choice by prefixes
  * that machines hold; together.c: one machine for both phases; repurpose.c: home pools that follow
- * the demand. They run on the thread that calls sched_cluster; not thread-safe. Pure: no clock, no
+ * the demand; admission.c: how long requests may wait. They run on the thread that calls sched_cluster; not thread-safe. Pure: no clock, no
  * I/O. The gateway and the simulator use only cluster.h. */
 #ifndef SCHEDULER_CLUSTER_STATE_H
 #define SCHEDULER_CLUSTER_STATE_H
@@ -44,7 +44,10 @@ struct cluster_request {
     uint32_t held;           /* 1 + the machine that had its KV; 0 = none. */
     uint32_t held_tokens;    /* See struct sched_event. */
     bool held_copy;          /* See struct sched_event. */
-    uint32_t next;           /* Next in the list `lost`. */
+    bool wait_limited;       /* It is in the list `limited`. */
+    bool waited;             /* It was not routed at once. */
+    int64_t waiting_since_us;
+    uint32_t next; /* Next in the list `lost` or `limited`. */
     uint32_t previous;
     /* Time at which it was first found that no machine which is up can take it; -1 = not found. */
     int64_t stranded_us;
@@ -107,6 +110,14 @@ struct demand {
     uint64_t generated; /* Tokens of the answers that ended. */
 };
 
+/* What the cluster did while requests waited in the queue (admission.c). */
+struct admission {
+    double busy_us;      /* Time during which requests waited; older time counts less. */
+    double measured_us;  /* busy_us when a prompt was computed last, at least half of busy_us. */
+    double computed;     /* Prompts that were computed in measured_us. */
+    int64_t promised_us; /* Time for which the latest refused request was told to come again. */
+};
+
 struct sched_cluster {
     struct sched_cluster_options options;
     int64_t now_us;                  /* Time of the latest event. */
@@ -114,6 +125,10 @@ struct sched_cluster {
     struct sched_queue waiting;
     struct request_list lost; /* Requests for which SCHED_LOST is still to be sent. */
     uint64_t waiting_tokens;  /* Prompt tokens of the waiting requests. */
+    /* Waiting requests to which queue_us_max applies, in the order of their arrival: those that are
+     * neither resumed nor stranded. */
+    struct request_list limited;
+    struct admission admission;
     /* Earliest time at which a waiting request expires; INT64_MAX = none. */
     int64_t stranded_due_us;
 
@@ -308,6 +323,30 @@ enum route_result cluster_route_find(const struct sched_cluster *sc,
 
 /* Returns false if no machine that was ever up is large enough for the request. */
 bool cluster_route_possible(const struct sched_cluster *sc, const struct cluster_request *request);
+
+/* Adds the request to a list that is linked through the requests, or removes it from the list. */
+void cluster_list_append(struct sched_cluster *sc, struct request_list *list, uint32_t id);
+void cluster_list_remove(struct sched_cluster *sc, struct request_list *list, uint32_t id);
+
+/* ---- admission.c ---- */
+
+/* Begin and end the wait of a request to which queue_us_max applies. The end has no effect if the
+ * limit does not apply. */
+void cluster_admission_wait_begin(struct sched_cluster *sc, uint32_t id);
+void cluster_admission_wait_end(struct sched_cluster *sc, uint32_t id);
+/* Must be called before now_us changes. */
+void cluster_admission_time(struct sched_cluster *sc, int64_t now_us);
+/* Counts a prompt that was computed. */
+void cluster_admission_computed(struct sched_cluster *sc, const struct cluster_request *request);
+/* Returns a request that has waited for queue_us_max; REQUEST_NONE = none. */
+uint32_t cluster_admission_overdue(const struct sched_cluster *sc);
+/* Returns the time at which the next waiting request is overdue; INT64_MAX = none. */
+int64_t cluster_admission_due_us(const struct sched_cluster *sc);
+/* Returns true if the last waiting request would probably wait longer than queue_us_max. */
+bool cluster_admission_late(const struct sched_cluster *sc);
+/* Returns when a request that is refused now should come again, and counts on it: the next refused
+ * request is told a later time. */
+uint32_t cluster_admission_retry_ms(struct sched_cluster *sc);
 
 /* Returns the microseconds by which the request's first token would miss ttft_us_max on the machine
  * that would compute it first. tokens_before: prompt tokens that wait before the request. ≤ 0 = in

@@ -78,12 +78,6 @@ static void request_unschedule(struct requests *q, struct gateway_request *r)
         q->options.events.machines_released(q->options.self, r);
 }
 
-/* True if PREFILL of this generation was sent. */
-static bool prompt_is_sent(const struct gateway_request *r)
-{
-    return r->state == GATEWAY_REQUEST_PREFILLING || r->state == GATEWAY_REQUEST_PREFILLED;
-}
-
 /* Queues the end of a request; the iteration calls `ended`. Requires that its machines have been
  * told. */
 static void request_end(struct requests *q, struct gateway_request *r, enum gateway_end end,
@@ -202,7 +196,7 @@ static void cancel_send(struct requests *q, const struct gateway_request *r,
 {
     struct message message = {
         .kind = MESSAGE_CANCEL,
-        .cancel = {.request = request_attempt(r), .writer = prompt_is_sent(r)},
+        .cancel = {.request = request_attempt(r), .writer = request_prompt_is_sent(r)},
     };
     bool prefilling = r->state == GATEWAY_REQUEST_PREFILLING;
     if (prefilling)
@@ -330,7 +324,7 @@ static void progress_take(struct requests *q, const struct fleet_machine *machin
                           const struct message_progress *m)
 {
     struct gateway_request *r = request_named(q, machine, m->request.id, m->request.generation);
-    if (r == NULL || !prompt_is_sent(r) || m->tokens > r->prompt_count + r->delivered_before)
+    if (r == NULL || !request_prompt_is_sent(r) || m->tokens > r->prompt_count + r->delivered_before)
         return;
     log_debug("request %s (%llx): machine %s has the KV of %u tokens", r->client_id,
               (unsigned long long)r->id, machine->config.name, m->tokens);
@@ -344,7 +338,7 @@ static void preempted_take(struct requests *q, struct fleet_machine *machine,
                            const struct message_preempted *m)
 {
     struct gateway_request *r = request_named(q, machine, m->request.id, m->request.generation);
-    if (r == NULL || machine != r->token_machine || !prompt_is_sent(r))
+    if (r == NULL || machine != r->token_machine || !request_prompt_is_sent(r))
         return;
     cancel_send(q, r, NULL); /* the token machine has already forgotten it */
     request_unschedule(q, r);
@@ -552,7 +546,7 @@ static void embedding_take(struct requests *q, const struct fleet_machine *machi
                            const struct message_embedding *m)
 {
     struct gateway_request *r = request_named(q, machine, m->request.id, m->request.generation);
-    if (r == NULL || !prompt_is_sent(r) || r->pooling == POOLING_NONE)
+    if (r == NULL || !request_prompt_is_sent(r) || r->pooling == POOLING_NONE)
         return;
     uint64_t id = r->id;
     r->client.embedding(r->client.self, m->values, m->count);
@@ -568,7 +562,7 @@ static void tokens_take(struct requests *q, const struct fleet_machine *machine,
     struct message_token token;
     while (message_tokens_next(tokens, &token)) {
         struct gateway_request *r = request_named(q, machine, token.request, token.generation);
-        if (r == NULL || !prompt_is_sent(r))
+        if (r == NULL || !request_prompt_is_sent(r))
             continue;
         if (token.scored)
             score_take(q, r, &token);
@@ -674,6 +668,9 @@ void requests_refuse(struct requests *q, struct gateway_request *r, enum metrics
         return;
     }
     metrics_request_refused(q->options.metrics, why);
+    request_cancel(q, r);
+    if (r->state != GATEWAY_REQUEST_SCHEDULED) /* Otherwise the scheduler has forgotten it. */
+        request_unschedule(q, r);
     request_end(q, r, GATEWAY_REFUSED, retry_after_s, text);
 }
 
@@ -686,7 +683,7 @@ void requests_expire(struct requests *q, struct gateway_request *r, const char *
 static bool may_have_computed(const struct gateway_request *r, const struct fleet_machine *machine)
 {
     return (r->state == GATEWAY_REQUEST_PREFILLING && machine == r->prompt_machine) ||
-           (prompt_is_sent(r) && machine == r->token_machine && r->delivered > r->delivered_before);
+           (request_prompt_is_sent(r) && machine == r->token_machine && r->delivered > r->delivered_before);
 }
 
 void requests_lose(struct requests *q, struct gateway_request *r, const struct fleet_machine *dead)

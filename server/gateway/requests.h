@@ -82,8 +82,8 @@ void requests_pull_end(struct requests *q, struct gateway_request *r, bool prefi
 /* Returns the list of the open requests in this state. */
 const struct request_list *requests_in_state(const struct requests *q,
                                              enum gateway_request_state state);
-/* End a request that the scheduler has refused, or could not route in time (scheduler/wait_ms).
- * why: for the metrics; text: for the client. */
+/* End a request that the scheduler has refused, that has waited too long for memory, or that could
+ * not be routed in time (scheduler/wait_ms). why: for the metrics; text: for the client. */
 void requests_refuse(struct requests *q, struct gateway_request *r, enum metrics_refusal why,
                      uint32_t retry_after_s, const char *text);
 void requests_expire(struct requests *q, struct gateway_request *r, const char *text);

@@ -203,4 +203,10 @@ static inline uint32_t request_slot(const struct gateway_request *r)
     return (uint32_t)(r->id % LIMIT_CLUSTER_REQUESTS);
 }
 
+/* Returns true if PREFILL of this generation was sent. */
+static inline bool request_prompt_is_sent(const struct gateway_request *r)
+{
+    return r->state == GATEWAY_REQUEST_PREFILLING || r->state == GATEWAY_REQUEST_PREFILLED;
+}
+
 #endif

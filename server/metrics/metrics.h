@@ -91,6 +91,7 @@ enum metrics_refusal {
     METRICS_REFUSED_LATE,      /* The first token would come later than the SLO allows. */
     METRICS_REFUSED_TOO_LONG,  /* The same on an idle cluster, because the prompt is long. */
     METRICS_REFUSED_TOO_LARGE, /* No machine has KV memory for the request. */
+    METRICS_REFUSED_WAIT,      /* It would wait longer than scheduler/queue_ms. */
     METRICS_REFUSAL_COUNT
 };
 

@@ -224,8 +224,8 @@ static void group_render(struct text *out, const struct metrics *m, enum metrics
 
 const char *metrics_refusal_name(enum metrics_refusal why)
 {
-    static const char *const reasons[METRICS_REFUSAL_COUNT] = {"queue_full", "too_many_open",
-                                                               "too_late", "too_long", "too_large"};
+    static const char *const reasons[METRICS_REFUSAL_COUNT] = {
+        "queue_full", "too_many_open", "too_late", "too_long", "too_large", "long_wait"};
     return reasons[why];
 }
 
@@ -233,7 +233,7 @@ static void refusals_render(struct text *out, const struct metrics *m)
 {
     metrics_family(out, "cleave_requests_refused_total", "counter",
                    "Refused requests. too_late, too_long: for slo/ttft_ms; too_large: for the KV "
-                   "memory of any machine.");
+                   "memory of any machine; long_wait: for scheduler/queue_ms.");
     for (int reason = 0; reason < METRICS_REFUSAL_COUNT; reason++) {
         text_addf(out, "cleave_requests_refused_total{reason=\"%s\"}",
                   metrics_refusal_name((enum metrics_refusal)reason));

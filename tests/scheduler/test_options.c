@@ -41,8 +41,11 @@ static void test_cluster_plain(void)
     CHECK(o.together_targets.tbt_us == config.slo.tbt_ms * 1000ll);
     CHECK(o.prompt_queue_threshold_us == 0); /* The comparison needs no threshold. */
     CHECK(o.machine_us_max == config.slo.ttft_ms * 1000ll);
+    CHECK(o.queue_us_max == 60000000);
+    CHECK(o.machine_tokens_unmeasured == 2 * config.scheduler.prompt_batch_tokens);
     config.scheduler.machine_pending_ms = 0;
-    CHECK(sched_cluster_options_make(&config, &facts).machine_us_max == 0);
+    o = sched_cluster_options_make(&config, &facts);
+    CHECK(o.machine_us_max == 0 && o.machine_tokens_unmeasured == 0);
     config.scheduler.compare_time = false;
     CHECK(!sched_cluster_options_make(&config, &facts).compare_time);
     config.scheduler.prompt_queue_threshold_ms = 7;

@@ -259,6 +259,8 @@ enum status run_cluster_open(struct run *r)
      * policy "prefix" is refused. A simulated cluster has one gateway, which leads. */
     const struct sched_cluster_facts facts = {.machine_count = hosts->count, .leads = true};
     r->sched_options = sched_cluster_options_make(r->options.config, &facts);
+    /* Simulated machines report their rates each second, which is too rarely for this bound. */
+    r->sched_options.machine_tokens_unmeasured = 0;
     if (sched_cluster_open(&r->sched_options, &r->sc) != ST_OK)
         return error_set(r->error, ST_NO_MEMORY, "out of memory for the scheduler");
     log_begin(r);

@@ -1,0 +1,140 @@
+/* cluster_admission: how long a new request may wait for the first batch of its prompt
+ * (queue_us_max), and when a refused client should come again.
+ *
+ * The wait is estimated in requests, not in tokens: prompts are counted that were computed while
+ * requests waited in the queue, because the cluster then did as much as it could. This rate includes
+ * everything that makes requests wait: prompts, cached prefixes, and KV memory that long answers
+ * hold. Until the rate is known, the measured prompt rates of the machines give the estimate. An
+ * estimate can be wrong, so a request is also refused when it has really waited for queue_us_max,
+ * and then also the requests at the end of the queue that would wait as long.
+ *
+ * Each refused request is told the time at which the queue will have room for it, behind the
+ * requests that were refused before it. So refused clients come back at the rate at which the
+ * cluster serves them, not all at once. */
+#include "scheduler/cluster/state.h"
+
+#define US_PER_S         1000000
+#define COMPUTED_MIN     4         /* Fewest prompts from which the rate is taken. */
+#define WINDOW_US_MIN    2000000   /* Shortest time over which the rate is measured. */
+#define PROMISE_SLACK    8         /* Refused clients are told to come at 8/9 of the rate. */
+#define RETRY_US_MIN     1000000
+#define RETRY_US_MAX     600000000 /* Clients hardly wait longer than 10 minutes. */
+#define RETRY_US_UNKNOWN 5000000   /* Used while no rate is known. */
+
+void cluster_admission_wait_begin(struct sched_cluster *sc, uint32_t id)
+{
+    struct cluster_request *request = &sc->requests[id];
+    request->wait_limited = !request->resumed;
+    request->waiting_since_us = sc->now_us;
+    if (request->wait_limited)
+        cluster_list_append(sc, &sc->limited, id);
+}
+
+void cluster_admission_wait_end(struct sched_cluster *sc, uint32_t id)
+{
+    if (sc->requests[id].wait_limited)
+        cluster_list_remove(sc, &sc->limited, id);
+    sc->requests[id].wait_limited = false;
+    sc->requests[id].waited = sc->now_us > sc->requests[id].waiting_since_us;
+}
+
+void cluster_admission_time(struct sched_cluster *sc, int64_t now_us)
+{
+    struct admission *admission = &sc->admission;
+    int64_t most = sc->options.queue_us_max > WINDOW_US_MIN ? sc->options.queue_us_max
+                                                            : WINDOW_US_MIN;
+    if (sc->waiting.count == 0 || now_us <= sc->now_us)
+        return;
+    admission->busy_us += (double)(now_us - sc->now_us);
+    if (admission->busy_us > 2 * admission->measured_us)
+        admission->measured_us = admission->busy_us; /* Nothing was computed for a long time. */
+    if (admission->busy_us > (double)most && admission->computed >= 2 * COMPUTED_MIN) {
+        admission->busy_us /= 2;
+        admission->measured_us /= 2;
+        admission->computed /= 2;
+    }
+}
+
+/* The first requests, which did not wait, say how much the idle cluster could take at once, not how
+ * much it serves. The measurement begins when they are computed. */
+void cluster_admission_computed(struct sched_cluster *sc, const struct cluster_request *request)
+{
+    struct admission *admission = &sc->admission;
+    if (sc->waiting.count == 0)
+        return;
+    if (request->waited || admission->computed > 0)
+        admission->computed++;
+    else
+        admission->busy_us = 0;
+    admission->measured_us = admission->busy_us;
+}
+
+uint32_t cluster_admission_overdue(const struct sched_cluster *sc)
+{
+    return cluster_admission_due_us(sc) <= sc->now_us ? sc->limited.first : REQUEST_NONE;
+}
+
+int64_t cluster_admission_due_us(const struct sched_cluster *sc)
+{
+    if (sc->options.queue_us_max == 0 || sc->limited.first == REQUEST_NONE)
+        return INT64_MAX;
+    return sc->requests[sc->limited.first].waiting_since_us + sc->options.queue_us_max;
+}
+
+/* The work before a request at the end of the queue, and the speed of the machines. */
+struct backlog {
+    uint64_t requests;
+    uint64_t tokens;
+    uint64_t tokens_per_s; /* 0 = no machine's rate is known. */
+};
+
+static struct backlog backlog_of(const struct sched_cluster *sc)
+{
+    struct backlog out = {.requests = sc->waiting.count, .tokens = sc->waiting_tokens};
+    for (uint32_t i = 0; i < sc->options.machine_count; i++) {
+        const struct cluster_machine *machine = &sc->machines[i];
+        out.requests += machine->prompts_pending;
+        out.tokens += machine->prompt_tokens_pending;
+        if (set_has(&sc->routable, i) && pool_serves_phase(machine->pool, POOL_PROMPT))
+            out.tokens_per_s += machine->prompt_tokens_per_s;
+    }
+    return out;
+}
+
+/* Returns the mean time that the cluster needs for one of these requests; 0 = not known. */
+static double request_us(const struct sched_cluster *sc, const struct backlog *backlog)
+{
+    if (sc->admission.computed >= COMPUTED_MIN)
+        return sc->admission.measured_us / sc->admission.computed;
+    if (backlog->requests == 0 || backlog->tokens_per_s == 0)
+        return 0;
+    return (double)backlog->tokens * US_PER_S /
+           ((double)backlog->tokens_per_s * (double)backlog->requests);
+}
+
+bool cluster_admission_late(const struct sched_cluster *sc)
+{
+    if (sc->options.queue_us_max == 0)
+        return false;
+    const struct backlog backlog = backlog_of(sc);
+    return request_us(sc, &backlog) * (double)(backlog.requests - 1) >
+           (double)sc->options.queue_us_max;
+}
+
+uint32_t cluster_admission_retry_ms(struct sched_cluster *sc)
+{
+    const struct backlog backlog = backlog_of(sc);
+    int64_t *promised_us = &sc->admission.promised_us;
+    double us = request_us(sc, &backlog);
+    int64_t each_us = us <= 0             ? RETRY_US_UNKNOWN
+                      : us > RETRY_US_MAX ? RETRY_US_MAX
+                                          : (int64_t)us;
+    /* The queue is full, but not more than full, because requests beyond the limit are refused. */
+    int64_t least_us = sc->now_us + (each_us > RETRY_US_MIN ? each_us : RETRY_US_MIN);
+    int64_t most_us = sc->now_us + RETRY_US_MAX;
+    int64_t at_us = *promised_us < least_us ? least_us : *promised_us;
+    if (at_us > most_us)
+        at_us = most_us;
+    *promised_us = at_us + each_us + each_us / PROMISE_SLACK;
+    return (uint32_t)((at_us - sc->now_us) / 1000);
+}
