@@ -194,7 +194,11 @@
     X(prompt_tokens, COUNTER, "cleave_key_prompt_tokens_total", "Prompt tokens of an API key.")    \
     X(generated_tokens, COUNTER, "cleave_key_generated_tokens_total",                              \
       "Tokens generated for an API key.")                                                          \
-    X(in_flight, GAUGE, "cleave_key_requests_in_flight", "Running answers of an API key.")
+    X(in_flight, GAUGE, "cleave_key_requests_in_flight", "Running answers of an API key.")         \
+    X(day_requests, GAUGE, "cleave_key_day_requests",                                              \
+      "Answers begun with an API key on this day (UTC).")                                          \
+    X(day_tokens, GAUGE, "cleave_key_day_tokens",                                                  \
+      "Prompt and answer tokens of an API key on this day (UTC).")
 
 /* Field declarations for the lists with the column `bits`. COUNTER_FIELD_32 declares the lines of
  * 32 bits, COUNTER_FIELD_64 the lines of 64 bits. A struct with lines of 32 bits declares these

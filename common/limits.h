@@ -32,7 +32,7 @@
 #define LIMIT_DRAFT_TOKENS     16         /* Drafted tokens that one step checks for an answer. */
 #define LIMIT_MACHINE_REQUESTS 4096       /* Requests in one machine, including waiting requests. */
 #define LIMIT_CLUSTER_REQUESTS 8192       /* Open requests of one gateway. */
-#define LIMIT_API_KEYS         256        /* API keys in one file. */
+#define LIMIT_API_KEYS         10000      /* API keys in one file. */
 #define LIMIT_KEY_NAME_BYTES   64         /* An API key's name with its NUL. */
 #define LIMIT_CACHE_SALT_BYTES 256        /* Bytes of a request's cache_salt. */
 #define LIMIT_CONSTRAINT_BYTES (64 << 10) /* Text of a constraint (model/grammar/grammar.h). */

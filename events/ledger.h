@@ -85,6 +85,14 @@ void ledger_end(struct ledger *ledger, struct ledger_entry *entry, unsigned stat
  * fine. */
 void ledger_drop(struct ledger *ledger, struct ledger_entry *entry);
 
+/* Calls `answer` for each answer with an API key in the file that began at from_s (seconds since
+ * 1970) or later, the latest line first. It stops at a line of an answer that ended before. tokens:
+ * of prompt and answer. ST_NOT_FOUND: there is no such file. ST_IO. */
+enum status ledger_read_since(const char *path, int64_t from_s,
+                              void (*answer)(void *self, const char *key, int64_t began_s,
+                                             uint64_t tokens),
+                              void *self, struct error *error);
+
 struct ledger_counts ledger_counts(struct ledger *ledger);
 
 #endif

@@ -421,8 +421,7 @@ static void loop(struct serve *s)
         serve_signals_turn(s);
         int timeout_ms = launcher_turn(s->launcher);
         timeout_ms = sooner(timeout_ms, gateway_turn(s->gateway));
-        struct gateway_share share = gateway_share(s->gateway);
-        api_keys_share_set(s->keys, share.gateways, share.rank);
+        serve_keys_turn(s, serve_now_us());
         timeout_ms = sooner(timeout_ms, announce_turn(s));
         timeout_ms = sooner(timeout_ms, http_turn(s->http));
         timeout_ms = sooner(timeout_ms, serve_members_turn(s));

@@ -2,6 +2,8 @@
  * of the start, but goes on after an error. */
 #include "server/serve_internal.h"
 
+#include "common/date.h"
+
 #include "common/secret.h"
 #include "transport/address.h"
 
@@ -28,6 +30,28 @@ void check_say(const struct check_report *report, enum check_level level, const 
     report->say(report->self, level, key, text);
 }
 
+static void set_check(const struct config *config, const struct api_key_set *set,
+                      const struct check_report *report)
+{
+    static const char key[] = "server/api_keys_file";
+    bool quotas = false;
+    for (uint32_t i = 0; i < api_key_set_count(set); i++) {
+        const struct api_key_rules *rules = api_key_set_rules(set, i);
+        enum api_key_expiry expiry = api_key_expiry_of(rules, time(NULL));
+        char date[DATE_BYTES];
+        date_text(rules->expires, date);
+        quotas = quotas || rules->tokens_per_day > 0 || rules->requests_per_day > 0;
+        if (expiry != API_KEY_VALID)
+            check_say(report, CHECK_WARNING, key, "API key %s %s at %s", rules->name,
+                      expiry == API_KEY_EXPIRED ? "expired" : "expires", date);
+    }
+    if (quotas && config->log.ledger_file[0] == 0)
+        check_say(report, CHECK_WARNING, key,
+                  "keys have limits of a day, which a restart of the gateway forgets without "
+                  "log/ledger_file");
+    check_say(report, CHECK_GOOD, key, "API keys are required (%u)", api_key_set_count(set));
+}
+
 static void keys_check(const struct config *config, const struct check_report *report)
 {
     static const char key[] = "server/api_keys_file";
@@ -38,7 +62,7 @@ static void keys_check(const struct config *config, const struct check_report *r
     if (serve_keys_read(config, &set, &error) != ST_OK)
         check_say(report, CHECK_ERROR, key, "%s", error.text);
     else
-        check_say(report, CHECK_GOOD, key, "API keys are required");
+        set_check(config, set, report);
     api_key_set_free(set);
 }
 

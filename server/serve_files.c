@@ -86,6 +86,7 @@ enum status serve_ledger_open(struct serve *s, struct error *error)
     if (status != ST_OK)
         return status;
     struct ledger_counts counts = ledger_counts(s->ledger);
+    serve_keys_restore(s, path);
     if (counts.torn > 0)
         log_warn("log/ledger_file: its last line was torn (%llu bytes), and is marked",
                  (unsigned long long)counts.torn);

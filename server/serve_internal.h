@@ -83,6 +83,7 @@ struct serve {
     int64_t started_us;
     char http_address[LIMIT_ADDRESS_BYTES]; /* Address on which HTTP listens. */
     bool tls;                               /* HTTP is served over TLS. */
+    int64_t keys_expiry_at_us;       /* When the expiry of API keys is checked next. */
     int64_t certificate_expires;     /* When the certificate expires, in seconds since 1970. */
     struct secret_keys cluster_keys; /* count 0 = no key. */
     int listen_fd;
@@ -137,6 +138,12 @@ rlim_t serve_files_of(uint32_t machines);
  * such file. They change nothing else. */
 enum status serve_keys_read(const struct config *config, struct api_key_set **set_out,
                             struct error *error);
+/* Logs the API keys that expire soon or have expired, each state once. */
+void serve_keys_expiry_log(struct serve *s);
+/* Passes the time and the number of gateways to the API keys. */
+void serve_keys_turn(struct serve *s, int64_t now_us);
+/* Counts the answers of the present day that earlier processes have written into the ledger. */
+void serve_keys_restore(struct serve *s, const char *ledger_path);
 enum status serve_certificate_read(const struct config *config, struct http_certificate **out,
                                    struct error *error);
 enum status serve_events_open(const struct config *config, struct event_log **out,

@@ -162,12 +162,14 @@ static void keys_change(struct reload *r)
 {
     if (r->keys != NULL)
         line_add(r, &r->changed, "server/api_keys_file: read again");
-    api_key_set_diff(r->s->keys, r->keys, on_key_change, r);
+    if (api_key_set_diff(r->s->keys, r->keys, on_key_change, r) != ST_OK)
+        log_warn("reload: out of memory for the list of changed API keys");
     if (r->dry)
         return;
     api_keys_apply(r->s->keys, r->keys);
     r->keys = NULL;
     http_keys_changed(r->s->http);
+    serve_keys_expiry_log(r->s);
 }
 
 /* The machines that this process has started get the keys from it. */

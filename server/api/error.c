@@ -19,8 +19,11 @@ bool api_error_set(struct api_error *error, unsigned status, const char *param, 
     return false;
 }
 
-static const char *error_type(unsigned status)
+static const char *error_type(const struct api_error *error)
 {
+    const unsigned status = error->status;
+    if (error->code != NULL && strcmp(error->code, "insufficient_quota") == 0)
+        return error->code; /* As OpenAI does. */
     switch (status) {
     case 403:
         return "permission_error";
@@ -37,7 +40,7 @@ void api_error_write(const struct api_error *error, struct text *out)
 {
     text_adds(out, "{\"error\":{\"message\":");
     text_add_json_string(out, error->message, strlen(error->message));
-    text_addf(out, ",\"type\":\"%s\",\"param\":", error_type(error->status));
+    text_addf(out, ",\"type\":\"%s\",\"param\":", error_type(error));
     if (error->param[0] != 0)
         text_add_json_string(out, error->param, strlen(error->param));
     else

@@ -1,266 +1,61 @@
-/* api_keys: the key file, and the table of keys in use. A key keeps its index while one of its
- * answers is in flight, however often the file is read again. */
-#include "server/api/keys.h"
-
-#include "common/random.h"
-#include "common/secret.h"
+/* api_keys: the table of keys in use. A key keeps its index while one of its answers is in flight,
+ * however often the file is read again.
+ *
+ * Limits of a minute are budgets that fill steadily. Limits of a day count from midnight (UTC). */
+#include "server/api/keys_internal.h"
 
 #include <assert.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
-#define FILE_BYTES_MAX    (256u << 10)
-#define KEY_BYTES_MIN     16 /* shorter keys can be guessed */
-#define KEY_BYTES_MAX     512
-#define MINUTE_US         60000000.0
-#define RETRY_S_MAX       600
-#define IN_FLIGHT_MAX     LIMIT_CLUSTER_REQUESTS
-#define TOKENS_MINUTE_MAX (1ll << 40)
-#define PLACES            API_KEY_INDICES
+#define MINUTE_US    60000000.0
+#define RETRY_S_MAX  600
+#define DAY_S        86400
+#define PLACES       API_KEY_INDICES
+/* Time after the start within which a gateway learns that there are others. */
+#define ALONE_S      60
+
+struct budget {
+    double left; /* At most the limit; < 0 = overdrawn. */
+    int64_t filled_us;
+};
 
 struct entry {
     bool present;     /* In the key file that is in use. */
-    bool revoked;     /* See api_keys_revoked. */
+    uint8_t warned;   /* Highest enum api_key_expiry that was reported. */
     uint32_t holders; /* Requests that have shown the key. */
-    uint8_t hash[SECRET_HASH_BYTES];
+    struct key_secrets secrets;
+    uint32_t numbers[API_KEY_SECRETS]; /* Numbers of the secrets; each secret gets a new number. */
     struct api_key_rules rules;
     struct api_key_counts counts;
     uint32_t texts; /* Texts that are read, see api_keys_text_begin. */
-    double tokens;  /* Budget: at most that of a minute; < 0 = overdrawn. */
-    int64_t filled_us;
+    struct budget tokens;
+    struct budget requests;
+};
+
+/* The present day, and this gateway's part of what keys may use on it: the mean of its share over
+ * the day, where the share at present counts for the rest of the day. So a gateway that joins gets
+ * its share of the rest, and one that takes over gets the rest of the other's share. */
+struct day {
+    int64_t number; /* Since 1970. */
+    int64_t now_s;
+    int64_t begun_s;   /* Start of the day, or of this process. */
+    double before;     /* Share in the time before begun_s; < 0 = not known yet. */
+    double shared_s;   /* Integral of the share from begun_s until now_s. */
+    bool is_continued; /* The ledger has answers of this day: this gateway served before. */
 };
 
 struct api_keys {
     bool wanted;
     uint32_t gateways; /* See api_keys_share_set. */
     uint32_t rank;
+    uint32_t secret_count; /* Secrets that were ever placed. */
+    struct day day;
+    struct key_index names;   /* Of all entries that have a name. */
+    struct key_index secrets; /* Of present entries: place × API_KEY_SECRETS + secret. */
     struct entry entries[PLACES];
 };
-
-struct api_key_set {
-    uint32_t count;
-    struct {
-        uint8_t hash[SECRET_HASH_BYTES];
-        struct api_key_rules rules;
-    } keys[LIMIT_API_KEYS];
-};
-
-/* ---- the file ---- */
-
-struct file_entry {
-    const char *path;
-    size_t index;
-    struct error *error;
-};
-
-/* Errors never quote a value: it might be a key in the wrong field. */
-static bool entry_refuse(const struct file_entry *at, const char *field, const char *want)
-{
-    error_set(at->error, ST_INVALID, "%s: /keys/%zu/%s: want %s", at->path, at->index, field, want);
-    return false;
-}
-
-static bool read_whole(const struct file_entry *at, const json_t *value, const char *field,
-                       int64_t least, int64_t most, int64_t *out)
-{
-    if (json_is_integer(value) && json_integer_value(value) >= least &&
-        json_integer_value(value) <= most) {
-        *out = json_integer_value(value);
-        return true;
-    }
-    char want[96];
-    snprintf(want, sizeof(want), "a whole number from %lld to %lld", (long long)least,
-             (long long)most);
-    return entry_refuse(at, field, want);
-}
-
-static bool read_bool(const struct file_entry *at, const json_t *value, const char *field,
-                      bool *out)
-{
-    if (!json_is_boolean(value))
-        return entry_refuse(at, field, "true or false");
-    *out = json_is_true(value);
-    return true;
-}
-
-static bool read_name(const struct file_entry *at, const char *field, const json_t *value,
-                      char *out)
-{
-    const char *text = json_string_value(value);
-    size_t length = text != NULL ? strlen(text) : 0;
-    bool good = length > 0 && length < LIMIT_KEY_NAME_BYTES;
-    for (size_t i = 0; good && i < length; i++)
-        good = text[i] > ' ' && text[i] < 127 && text[i] != '"' && text[i] != '\\';
-    if (!good)
-        return entry_refuse(at, field,
-                            "a name of 1 to 63 letters, digits and signs, without spaces");
-    memcpy(out, text, length + 1);
-    return true;
-}
-
-static bool read_key(const struct file_entry *at, const json_t *value, uint8_t *hash_out)
-{
-    const char *text = json_string_value(value);
-    size_t length = text != NULL ? strlen(text) : 0;
-    bool good = length >= KEY_BYTES_MIN && length <= KEY_BYTES_MAX;
-    for (size_t i = 0; good && i < length; i++)
-        good = text[i] > ' ' && text[i] < 127;
-    if (!good)
-        return entry_refuse(at, "key", "16 to 512 letters, digits and signs, without spaces");
-    secret_hash(text, length, hash_out);
-    return true;
-}
-
-static int hex_digit(char c)
-{
-    static const char digits[] = "0123456789abcdef";
-    const char *at = c != 0 ? strchr(digits, c >= 'A' && c <= 'F' ? c + 32 : c) : NULL;
-    return at != NULL ? (int)(at - digits) : -1;
-}
-
-static bool read_sha256(const struct file_entry *at, const json_t *value, uint8_t *hash_out)
-{
-    const char *text = json_string_value(value);
-    bool good = text != NULL && strlen(text) == 2 * SECRET_HASH_BYTES;
-    for (size_t i = 0; good && i < SECRET_HASH_BYTES; i++) {
-        int high = hex_digit(text[2 * i]);
-        int low = hex_digit(text[2 * i + 1]);
-        good = high >= 0 && low >= 0;
-        hash_out[i] = (uint8_t)(high * 16 + low);
-    }
-    return good || entry_refuse(at, "sha256", "64 hexadecimal digits");
-}
-
-static bool read_field(const struct file_entry *at, const char *field, const json_t *value,
-                       struct api_key_rules *rules, uint8_t *hash_out)
-{
-    int64_t number = 0;
-    bool good = true;
-    if (strcmp(field, "name") == 0)
-        return read_name(at, field, value, rules->name);
-    if (strcmp(field, "cache_group") == 0)
-        return read_name(at, field, value, rules->cache_group);
-    if (strcmp(field, "key") == 0)
-        return read_key(at, value, hash_out);
-    if (strcmp(field, "sha256") == 0)
-        return read_sha256(at, value, hash_out);
-    if (strcmp(field, "admin") == 0)
-        return read_bool(at, value, field, &rules->admin);
-    if (strcmp(field, "metrics") == 0)
-        return read_bool(at, value, field, &rules->metrics);
-    if (strcmp(field, "weight") == 0) {
-        good = read_whole(at, value, field, 1, LIMIT_KEY_WEIGHT, &number);
-        rules->weight = (uint32_t)number;
-    } else if (strcmp(field, "requests_max") == 0) {
-        good = read_whole(at, value, field, 0, IN_FLIGHT_MAX, &number);
-        rules->requests_max = (uint32_t)number;
-    } else if (strcmp(field, "tokens_per_minute") == 0) {
-        good = read_whole(at, value, field, 0, TOKENS_MINUTE_MAX, &number);
-        rules->tokens_per_minute = (uint64_t)number;
-    } else if (strcmp(field, "priority_best") == 0) {
-        good = read_whole(at, value, field, -LIMIT_PRIORITY, LIMIT_PRIORITY, &number);
-        rules->priority_best = (int32_t)number;
-    } else {
-        char shown[32];
-        snprintf(shown, sizeof(shown), "%.24s", field);
-        return entry_refuse(at, shown,
-                            "one of name, key, sha256, weight, requests_max, tokens_per_minute, "
-                            "priority_best, metrics, admin, cache_group");
-    }
-    return good;
-}
-
-/* Identifies the key on machines: equal at every gateway that reads the same file. */
-static uint64_t name_hash(const char *name)
-{
-    uint64_t hash = 0;
-    for (; *name != 0; name++)
-        hash = random_at(hash, (unsigned char)*name);
-    return hash != 0 ? hash : 1;
-}
-
-static bool read_entry(const struct file_entry *at, json_t *object, struct api_key_set *set)
-{
-    struct api_key_rules rules = {.weight = 1};
-    uint8_t hash[SECRET_HASH_BYTES] = {0};
-    const char *field;
-    json_t *value;
-    if (!json_is_object(object))
-        return entry_refuse(at, "", "an object");
-    json_object_foreach(object, field, value)
-    {
-        if (!read_field(at, field, value, &rules, hash))
-            return false;
-    }
-    if (rules.name[0] == 0)
-        return entry_refuse(at, "name", "one: it stands in logs and metrics");
-    if ((json_object_get(object, "key") != NULL) == (json_object_get(object, "sha256") != NULL))
-        return entry_refuse(at, "key", "either key or sha256");
-    for (uint32_t i = 0; i < set->count; i++) {
-        if (strcmp(set->keys[i].rules.name, rules.name) == 0)
-            return entry_refuse(at, "name", "another one: an earlier key has it");
-        if (secret_equal(set->keys[i].hash, hash, sizeof(hash)))
-            return entry_refuse(at, "key", "another one: an earlier entry has it");
-    }
-    rules.name_hash = name_hash(rules.name);
-    memcpy(set->keys[set->count].hash, hash, sizeof(hash));
-    set->keys[set->count++].rules = rules;
-    return true;
-}
-
-static enum status read_entries(const char *path, json_t *root, struct api_key_set *set,
-                                struct error *error)
-{
-    json_t *list = json_object_get(root, "keys");
-    if (!json_is_object(root) || json_object_size(root) != 1 || !json_is_array(list))
-        return error_set(error, ST_INVALID, "%s: want {\"keys\": [{\"name\": …, \"key\": …}, …]}",
-                         path);
-    if (json_array_size(list) == 0 || json_array_size(list) > LIMIT_API_KEYS)
-        return error_set(error, ST_INVALID, "%s: /keys has %zu entries: want 1 to %d", path,
-                         json_array_size(list), LIMIT_API_KEYS);
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        struct file_entry at = {path, i, error};
-        if (!read_entry(&at, json_array_get(list, i), set))
-            return ST_INVALID;
-    }
-    return ST_OK;
-}
-
-enum status api_key_set_read(const char *path, struct api_key_set **out, struct error *error)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    enum status status = secret_file_read(path, FILE_BYTES_MAX, &text, &bytes, error);
-    if (status != ST_OK)
-        return status;
-    json_error_t where;
-    struct api_key_set *set = calloc(1, sizeof(*set));
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
-    if (set == NULL)
-        status = error_set(error, ST_NO_MEMORY, "%s: out of memory", path);
-    else if (root == NULL) /* jansson's messages quote the text, which might be a key */
-        status = error_set(error, ST_INVALID, "%s:%d: not JSON (column %d)", path, where.line,
-                           where.column);
-    else
-        status = read_entries(path, root, set, error);
-    json_decref(root);
-    secret_wipe(text, bytes);
-    free(text);
-    if (status != ST_OK) {
-        api_key_set_free(set);
-        return status;
-    }
-    *out = set;
-    return ST_OK;
-}
-
-void api_key_set_free(struct api_key_set *set)
-{
-    free(set);
-}
 
 /* ---- the table ---- */
 
@@ -270,6 +65,9 @@ enum status api_keys_open(struct api_keys **out)
     if (keys == NULL)
         return ST_NO_MEMORY;
     keys->gateways = 1;
+    keys->day.before = -1;
+    key_index_clear(&keys->names);
+    key_index_clear(&keys->secrets);
     *out = keys;
     return ST_OK;
 }
@@ -279,13 +77,15 @@ void api_keys_close(struct api_keys *keys)
     free(keys);
 }
 
-/* Returns the place of the key with this name; PLACES = none. */
-static uint32_t place_of(const struct api_keys *keys, const char *name)
+/* Returns the place of the key with these rules' name; PLACES = none. */
+static uint32_t place_of(const struct api_keys *keys, const struct api_key_rules *rules)
 {
-    uint32_t place = 0;
-    while (place < PLACES && strcmp(keys->entries[place].rules.name, name) != 0)
-        place++;
-    return place;
+    uint32_t place;
+    for (uint32_t at = key_index_first(&keys->names, rules->name_hash, &place);
+         place != KEY_INDEX_NONE; at = key_index_next(&keys->names, at, &place))
+        if (strcmp(keys->entries[place].rules.name, rules->name) == 0)
+            return place;
+    return PLACES;
 }
 
 static bool unused(const struct entry *e)
@@ -293,72 +93,119 @@ static bool unused(const struct entry *e)
     return !e->present && e->counts.in_flight == 0 && e->holders == 0;
 }
 
-static void entry_set(struct entry *e, const struct api_key_set *set, uint32_t index)
+/* Returns the secret of the entry with this hash; API_KEY_SECRETS = none. */
+static uint32_t secret_of(const struct entry *e, const uint8_t *hash)
 {
-    const struct api_key_rules *rules = &set->keys[index].rules;
+    uint32_t i = 0;
+    while (i < e->secrets.count && !secret_equal(e->secrets.hashes[i], hash, SECRET_HASH_BYTES))
+        i++;
+    return i < e->secrets.count ? i : API_KEY_SECRETS;
+}
+
+/* Secrets that stay keep their numbers. */
+static void secrets_set(struct api_keys *keys, struct entry *e, const struct key_secrets *secrets)
+{
+    uint32_t numbers[API_KEY_SECRETS] = {0};
+    for (uint32_t i = 0; i < secrets->count; i++) {
+        uint32_t before = secret_of(e, secrets->hashes[i]);
+        numbers[i] = before < API_KEY_SECRETS ? e->numbers[before] : ++keys->secret_count;
+    }
+    e->secrets = *secrets;
+    memcpy(e->numbers, numbers, sizeof(e->numbers));
+}
+
+static void entry_set(struct api_keys *keys, struct entry *e, const struct key_set_entry *from)
+{
+    const struct api_key_rules *rules = &from->rules;
     if (e->rules.tokens_per_minute != rules->tokens_per_minute)
-        e->tokens = (double)rules->tokens_per_minute;
+        e->tokens.left = (double)rules->tokens_per_minute;
+    if (e->rules.requests_per_minute != rules->requests_per_minute)
+        e->requests.left = (double)rules->requests_per_minute;
+    if (e->rules.expires != rules->expires)
+        e->warned = API_KEY_VALID;
     e->present = true;
-    e->revoked = e->revoked && !secret_equal(e->hash, set->keys[index].hash, sizeof(e->hash));
     e->rules = *rules;
-    memcpy(e->hash, set->keys[index].hash, sizeof(e->hash));
+    secrets_set(keys, e, &from->secrets);
 }
 
 static bool rules_equal(const struct api_key_rules *a, const struct api_key_rules *b)
 {
     return strcmp(a->cache_group, b->cache_group) == 0 && a->weight == b->weight &&
            a->requests_max == b->requests_max && a->tokens_per_minute == b->tokens_per_minute &&
-           a->priority_best == b->priority_best && a->admin == b->admin && a->metrics == b->metrics;
+           a->requests_per_minute == b->requests_per_minute &&
+           a->tokens_per_day == b->tokens_per_day && a->requests_per_day == b->requests_per_day &&
+           a->expires == b->expires && a->priority_best == b->priority_best &&
+           a->admin == b->admin && a->metrics == b->metrics;
 }
 
-void api_key_set_diff(const struct api_keys *keys, const struct api_key_set *set,
-                      void (*change)(void *self, const char *name, const char *how), void *self)
+static bool secrets_equal(const struct key_secrets *a, const struct key_secrets *b)
 {
-    bool kept[PLACES] = {false};
+    return a->count == b->count && memcmp(a->hashes, b->hashes, sizeof(a->hashes)) == 0;
+}
+
+enum status api_key_set_diff(const struct api_keys *keys, const struct api_key_set *set,
+                             void (*change)(void *self, const char *name, const char *how),
+                             void *self)
+{
+    bool *kept = calloc(PLACES, sizeof(*kept));
+    if (kept == NULL)
+        return ST_NO_MEMORY;
     for (uint32_t i = 0; set != NULL && i < set->count; i++) {
-        const struct api_key_rules *rules = &set->keys[i].rules;
-        uint32_t place = place_of(keys, rules->name);
+        const struct key_set_entry *next = &set->keys[i];
+        uint32_t place = place_of(keys, &next->rules);
         const struct entry *e = place < PLACES ? &keys->entries[place] : NULL;
         if (e == NULL || !e->present) {
-            change(self, rules->name, "added");
+            change(self, next->rules.name, "added");
             continue;
         }
         kept[place] = true;
-        if (!secret_equal(e->hash, set->keys[i].hash, sizeof(e->hash)) ||
-            !rules_equal(&e->rules, rules))
-            change(self, rules->name, "changed");
+        if (!secrets_equal(&e->secrets, &next->secrets) || !rules_equal(&e->rules, &next->rules))
+            change(self, next->rules.name, "changed");
     }
     for (uint32_t i = 0; i < PLACES; i++)
         if (keys->entries[i].present && !kept[i])
             change(self, keys->entries[i].rules.name, "removed");
+    free(kept);
+    return ST_OK;
+}
+
+static void indices_make(struct api_keys *keys)
+{
+    key_index_clear(&keys->names);
+    key_index_clear(&keys->secrets);
+    for (uint32_t i = 0; i < PLACES; i++) {
+        const struct entry *e = &keys->entries[i];
+        if (e->rules.name[0] != 0)
+            key_index_add(&keys->names, e->rules.name_hash, i);
+        for (uint32_t k = 0; e->present && k < e->secrets.count; k++)
+            key_index_add(&keys->secrets, key_secret_hash(e->secrets.hashes[k]),
+                          i * API_KEY_SECRETS + k);
+    }
 }
 
 /* Known names keep their indices; they are placed first, so that no new key takes one of them. */
 void api_keys_apply(struct api_keys *keys, struct api_key_set *set)
 {
-    bool placed[LIMIT_API_KEYS] = {false};
-    for (uint32_t i = 0; i < PLACES; i++) {
-        keys->entries[i].revoked = keys->entries[i].present && set != NULL;
+    for (uint32_t i = 0; i < PLACES; i++)
         keys->entries[i].present = false;
-    }
     keys->wanted = set != NULL;
     for (uint32_t i = 0; set != NULL && i < set->count; i++) {
-        uint32_t place = place_of(keys, set->keys[i].rules.name);
-        placed[i] = place < PLACES;
-        if (placed[i])
-            entry_set(&keys->entries[place], set, i);
+        uint32_t place = place_of(keys, &set->keys[i].rules);
+        if (place < PLACES)
+            entry_set(keys, &keys->entries[place], &set->keys[i]);
     }
     uint32_t at = 0;
     for (uint32_t i = 0; set != NULL && i < set->count; i++) {
-        if (placed[i])
+        if (place_of(keys, &set->keys[i].rules) < PLACES)
             continue;
         while (at < PLACES && !unused(&keys->entries[at]))
             at++;
         if (at == PLACES) /* the key does not fit: its clients get 401 until the next reload */
             break;
         keys->entries[at] = (struct entry){0};
-        entry_set(&keys->entries[at], set, i);
+        entry_set(keys, &keys->entries[at], &set->keys[i]);
     }
+    indices_make(keys);
     api_key_set_free(set);
 }
 
@@ -368,7 +215,7 @@ bool api_keys_configured(const struct api_keys *keys)
 }
 
 bool api_keys_find(const struct api_keys *keys, const char *authorization, const char *x_api_key,
-                   uint32_t *key_out)
+                   struct api_key_shown *out)
 {
     static const char scheme[] = "bearer ";
     uint8_t hash[SECRET_HASH_BYTES];
@@ -384,16 +231,17 @@ bool api_keys_find(const struct api_keys *keys, const char *authorization, const
     if (bytes == 0 || bytes > KEY_BYTES_MAX)
         return false;
     secret_hash(key, bytes, hash);
-    uint32_t found = API_KEY_NONE;
-    for (uint32_t i = 0; i < PLACES; i++) { /* compares with all of them, for constant time */
-        bool equal = secret_equal(keys->entries[i].hash, hash, sizeof(hash));
-        if (equal && keys->entries[i].present)
-            found = i;
+    uint32_t found;
+    for (uint32_t at = key_index_first(&keys->secrets, key_secret_hash(hash), &found);
+         found != KEY_INDEX_NONE; at = key_index_next(&keys->secrets, at, &found)) {
+        const struct entry *e = &keys->entries[found / API_KEY_SECRETS];
+        uint32_t secret = found % API_KEY_SECRETS;
+        if (!secret_equal(e->secrets.hashes[secret], hash, sizeof(hash)))
+            continue;
+        *out = (struct api_key_shown){found / API_KEY_SECRETS, e->numbers[secret]};
+        return true;
     }
-    if (found == API_KEY_NONE)
-        return false;
-    *key_out = found;
-    return true;
+    return false;
 }
 
 const struct api_key_rules *api_keys_rules(const struct api_keys *keys, uint32_t key)
@@ -401,10 +249,115 @@ const struct api_key_rules *api_keys_rules(const struct api_keys *keys, uint32_t
     return key < PLACES && keys->entries[key].rules.name[0] != 0 ? &keys->entries[key].rules : NULL;
 }
 
+bool api_keys_present(const struct api_keys *keys, uint32_t key)
+{
+    return key < PLACES && keys->entries[key].present;
+}
+
 const struct api_key_counts *api_keys_counts(const struct api_keys *keys, uint32_t key)
 {
     return &keys->entries[key].counts;
 }
+
+/* ---- expiry ---- */
+
+enum api_key_expiry api_key_expiry_of(const struct api_key_rules *rules, int64_t now_s)
+{
+    int64_t left_s = rules->expires - now_s;
+    if (rules->expires == 0 || left_s > API_KEY_WARN_DAYS * DAY_S)
+        return API_KEY_VALID;
+    if (left_s > DAY_S)
+        return API_KEY_EXPIRES;
+    return left_s > 0 ? API_KEY_EXPIRES_SOON : API_KEY_EXPIRED;
+}
+
+bool api_keys_expired(const struct api_keys *keys, uint32_t key)
+{
+    return api_key_expiry_of(&keys->entries[key].rules, keys->day.now_s) == API_KEY_EXPIRED;
+}
+
+void api_keys_expiry_report(struct api_keys *keys,
+                            void (*report)(void *self, const struct api_key_rules *rules,
+                                           enum api_key_expiry expiry),
+                            void *self)
+{
+    for (uint32_t i = 0; i < PLACES; i++) {
+        struct entry *e = &keys->entries[i];
+        enum api_key_expiry expiry = api_key_expiry_of(&e->rules, keys->day.now_s);
+        if (!e->present || expiry <= e->warned)
+            continue;
+        e->warned = (uint8_t)expiry;
+        report(self, &e->rules, expiry);
+    }
+}
+
+/* ---- the day ---- */
+
+static double share_now(const struct api_keys *keys)
+{
+    return 1.0 / keys->gateways;
+}
+
+static void day_begin(struct api_keys *keys, int64_t number, int64_t begun_s)
+{
+    for (uint32_t i = 0; i < PLACES; i++)
+        keys->entries[i].counts.day_requests = keys->entries[i].counts.day_tokens = 0;
+    keys->day = (struct day){.number = number, .now_s = begun_s, .begun_s = begun_s, .before = -1};
+}
+
+/* The clock may go backwards. A day does not begin again then, so no key gets its quota twice. After
+ * a jump of more than a day backwards, the counts go on in the earlier day, which then ends. */
+void api_keys_time_set(struct api_keys *keys, int64_t unix_s)
+{
+    struct day *day = &keys->day;
+    int64_t number = unix_s / DAY_S;
+    if (day->number == 0) {
+        day_begin(keys, number, unix_s);
+    } else if (number > day->number) {
+        day_begin(keys, number, number * DAY_S);
+        day->before = 0; /* Nothing was before. */
+    } else if (number < day->number - 1) {
+        day->number = number;
+        day->now_s = day->begun_s = unix_s;
+        day->shared_s = 0;
+    }
+    if (unix_s > day->now_s)
+        day->shared_s += (double)(unix_s - day->now_s) * share_now(keys);
+    day->now_s = unix_s;
+    if (day->before < 0 && (keys->gateways > 1 || unix_s > day->begun_s + ALONE_S))
+        day->before = keys->gateways == 1 || day->is_continued ? share_now(keys) : 0;
+}
+
+bool api_keys_have_quotas(const struct api_keys *keys)
+{
+    for (uint32_t i = 0; i < PLACES; i++)
+        if (keys->entries[i].present && (keys->entries[i].rules.tokens_per_day > 0 ||
+                                         keys->entries[i].rules.requests_per_day > 0))
+            return true;
+    return false;
+}
+
+void api_keys_day_add(struct api_keys *keys, const char *name, int64_t began_s, uint64_t tokens)
+{
+    const struct day *day = &keys->day;
+    struct api_key_rules rules = {.name_hash = api_key_name_hash(name)};
+    snprintf(rules.name, sizeof(rules.name), "%s", name);
+    uint32_t place = place_of(keys, &rules);
+    if (began_s / DAY_S != day->number)
+        return;
+    keys->day.is_continued = true;
+    if (place == PLACES)
+        return;
+    keys->entries[place].counts.day_requests++;
+    keys->entries[place].counts.day_tokens += tokens;
+}
+
+static int64_t day_left_s(const struct api_keys *keys)
+{
+    int64_t left_s = (keys->day.number + 1) * DAY_S - keys->day.now_s;
+    return left_s > 0 ? left_s : 1;
+}
+
 
 /* ---- use ---- */
 
@@ -425,14 +378,33 @@ static uint64_t share_of(const struct api_keys *keys, uint64_t limit)
     return limit / keys->gateways + (keys->rank < limit % keys->gateways);
 }
 
+/* Returns this gateway's share of a limit of a day. */
+static uint64_t day_share_of(const struct api_keys *keys, uint64_t limit)
+{
+    const struct day *day = &keys->day;
+    double share = share_now(keys);
+    double before = day->before < 0 ? share : day->before;
+    double before_s = (double)(day->begun_s - day->number * DAY_S);
+    double mean = (before * before_s + day->shared_s + share * (double)day_left_s(keys)) / DAY_S;
+    if (mean > share - 1e-6 && mean < share + 1e-6)
+        return share_of(keys, limit);
+    return mean < 1 ? (uint64_t)(mean * (double)limit) : limit;
+}
+
+static void shared_text(const struct api_keys *keys, uint64_t share, char out[96])
+{
+    out[0] = 0;
+    if (keys->gateways > 1)
+        snprintf(out, 96, " (of which %llu at this one of %u gateways)", (unsigned long long)share,
+                 keys->gateways);
+}
+
 static bool limit_refuse(const struct api_keys *keys, struct entry *e, struct api_error *error,
                          double wait_us, const char *what, uint64_t limit)
 {
-    char shared[96] = "";
+    char shared[96];
     e->counts.refused++;
-    if (keys->gateways > 1)
-        snprintf(shared, sizeof(shared), " (of which %llu at this one of %u gateways)",
-                 (unsigned long long)share_of(keys, limit), keys->gateways);
+    shared_text(keys, share_of(keys, limit), shared);
     api_error_set(error, 429, NULL, "key %s is at its limit of %llu %s%s", e->rules.name,
                   (unsigned long long)limit, what, shared);
     error->code = "rate_limit_exceeded";
@@ -441,18 +413,41 @@ static bool limit_refuse(const struct api_keys *keys, struct entry *e, struct ap
     return false;
 }
 
+static bool quota_refuse(const struct api_keys *keys, struct entry *e, struct api_error *error,
+                         const char *what, uint64_t limit)
+{
+    char shared[96];
+    int64_t left_s = day_left_s(keys);
+    e->counts.refused++;
+    shared_text(keys, day_share_of(keys, limit), shared);
+    api_error_set(error, 429, NULL,
+                  "key %s has used its quota of %llu %s a day%s: the next day (UTC) begins in "
+                  "%lld:%02lld hours",
+                  e->rules.name, (unsigned long long)limit, what, shared,
+                  (long long)left_s / 3600, (long long)left_s / 60 % 60);
+    error->code = "insufficient_quota";
+    error->retry_after_s = (uint32_t)left_s;
+    return false;
+}
+
 /* `most` is the budget of a minute. now_us may be earlier than in the call before. With several
  * gateways, a new gateway must not add a whole budget to the budgets of the others, so it begins
- * with one token, which allows one request. */
-static void tokens_fill(const struct api_keys *keys, struct entry *e, double most, int64_t now_us)
+ * with 1, which allows one request. */
+static void budget_fill(const struct api_keys *keys, struct budget *b, double most, int64_t now_us)
 {
-    if (e->filled_us == 0)
-        e->tokens = keys->gateways > 1 ? 1 : most;
-    else if (now_us > e->filled_us)
-        e->tokens += (double)(now_us - e->filled_us) * most / MINUTE_US;
-    if (e->tokens > most)
-        e->tokens = most;
-    e->filled_us = now_us > e->filled_us ? now_us : e->filled_us;
+    if (b->filled_us == 0)
+        b->left = keys->gateways > 1 ? 1 : most;
+    else if (now_us > b->filled_us)
+        b->left += (double)(now_us - b->filled_us) * most / MINUTE_US;
+    if (b->left > most)
+        b->left = most;
+    b->filled_us = now_us > b->filled_us ? now_us : b->filled_us;
+}
+
+/* Returns the time until the budget has `wanted`. `most` is the budget of a minute. */
+static double budget_wait_us(const struct budget *b, double wanted, double most)
+{
+    return most > 0 ? (wanted - b->left) * MINUTE_US / most : RETRY_S_MAX * 1e6;
 }
 
 void api_keys_index_hold(struct api_keys *keys, uint32_t key)
@@ -471,37 +466,77 @@ void api_keys_index_release(struct api_keys *keys, uint32_t key)
     e->holders--;
 }
 
-bool api_keys_revoked(const struct api_keys *keys, uint32_t key)
+bool api_keys_revoked(const struct api_keys *keys, const struct api_key_shown *shown)
 {
-    return key < PLACES && keys->entries[key].revoked;
+    if (!keys->wanted || shown->key >= PLACES)
+        return false;
+    const struct entry *e = &keys->entries[shown->key];
+    for (uint32_t i = 0; e->present && i < e->secrets.count; i++)
+        if (e->numbers[i] == shown->secret)
+            return false;
+    return true;
 }
 
 /* A request that can never be within the key's limit. */
-static bool too_many_answers(struct entry *e, uint32_t answers, struct api_error *error)
+static bool too_many_answers(struct entry *e, uint32_t answers, uint64_t limit, const char *what,
+                             struct api_error *error)
 {
     e->counts.refused++;
-    api_error_set(error, 400, "n",
-                  "the request wants %u answers (prompts × n): key %s may have %u in flight",
-                  answers, e->rules.name, e->rules.requests_max);
+    api_error_set(error, 400, "n", "the request wants %u answers (prompts × n): key %s may have "
+                                   "%llu %s",
+                  answers, e->rules.name, (unsigned long long)limit, what);
     error->code = "invalid_value";
     return false;
 }
 
-/* Checks whether the key may begin this many answers or texts now. Fills the budget of tokens. */
+/* True if the key may ever begin this many answers at once. */
+static bool count_check(struct entry *e, uint32_t count, struct api_error *error)
+{
+    const struct api_key_rules *rules = &e->rules;
+    if (rules->requests_max > 0 && count > rules->requests_max)
+        return too_many_answers(e, count, rules->requests_max, "in flight", error);
+    if (rules->requests_per_minute > 0 && count > rules->requests_per_minute)
+        return too_many_answers(e, count, rules->requests_per_minute, "a minute", error);
+    if (rules->requests_per_day > 0 && count > rules->requests_per_day)
+        return too_many_answers(e, count, rules->requests_per_day, "a day", error);
+    return true;
+}
+
+static bool quotas_check(const struct api_keys *keys, struct entry *e, uint32_t count,
+                         struct api_error *error)
+{
+    const struct api_key_rules *rules = &e->rules;
+    if (rules->requests_per_day > 0 &&
+        e->counts.day_requests + count > day_share_of(keys, rules->requests_per_day))
+        return quota_refuse(keys, e, error, "requests", rules->requests_per_day);
+    if (rules->tokens_per_day > 0 &&
+        e->counts.day_tokens >= day_share_of(keys, rules->tokens_per_day))
+        return quota_refuse(keys, e, error, "tokens", rules->tokens_per_day);
+    return true;
+}
+
+/* Checks whether the key may begin this many answers or texts now. Fills the budgets. With several
+ * gateways a share may be smaller than `count`; a full budget then allows it. */
 static bool limits_check(const struct api_keys *keys, struct entry *e, uint32_t count,
                          int64_t now_us, struct api_error *error)
 {
-    uint64_t rate = share_of(keys, e->rules.tokens_per_minute);
-    if (e->rules.requests_max > 0 && count > e->rules.requests_max)
-        return too_many_answers(e, count, error);
-    tokens_fill(keys, e, (double)rate, now_us);
+    double tokens = (double)share_of(keys, e->rules.tokens_per_minute);
+    double requests = (double)share_of(keys, e->rules.requests_per_minute);
+    double wanted = count < requests || requests < 1 ? count : requests;
+    if (!count_check(e, count, error))
+        return false;
+    budget_fill(keys, &e->tokens, tokens, now_us);
+    budget_fill(keys, &e->requests, requests, now_us);
+    if (!quotas_check(keys, e, count, error))
+        return false;
     if (e->rules.requests_max > 0 &&
         e->counts.in_flight + e->texts + count > share_of(keys, e->rules.requests_max))
         return limit_refuse(keys, e, error, 0, "answers in flight", e->rules.requests_max);
-    if (e->rules.tokens_per_minute > 0 && e->tokens < 1)
-        return limit_refuse(keys, e, error,
-                            rate > 0 ? (1 - e->tokens) * MINUTE_US / (double)rate
-                                     : RETRY_S_MAX * 1e6,
+    if (e->rules.requests_per_minute > 0 && e->requests.left < wanted - 1e-9)
+        return limit_refuse(keys, e, error, budget_wait_us(&e->requests, wanted, requests),
+                            "requests a minute", e->rules.requests_per_minute);
+    if (e->rules.tokens_per_minute > 0 && e->tokens.left < 1)
+        return limit_refuse(keys, e, error, budget_wait_us(&e->tokens, 1, tokens),
                             "tokens a minute", e->rules.tokens_per_minute);
     return true;
 }
@@ -537,9 +572,12 @@ bool api_keys_answers_begin(struct api_keys *keys, uint32_t key, uint32_t answer
         return true;
     if (!limits_check(keys, e, answers, now_us, error))
         return false;
-    e->tokens -= (double)prompt_tokens;
+    e->tokens.left -= (double)prompt_tokens;
+    e->requests.left -= answers;
     e->counts.in_flight += answers;
     e->counts.requests += answers;
+    e->counts.day_requests += answers;
+    e->counts.day_tokens += prompt_tokens;
     e->counts.prompt_tokens += prompt_tokens;
     return true;
 }
@@ -550,7 +588,8 @@ void api_keys_tokens_charge(struct api_keys *keys, uint32_t key, uint32_t tokens
     if (e == NULL)
         return;
     e->counts.generated_tokens += tokens;
-    e->tokens -= tokens;
+    e->counts.day_tokens += tokens;
+    e->tokens.left -= tokens;
 }
 
 void api_keys_answer_end(struct api_keys *keys, uint32_t key)
@@ -562,14 +601,32 @@ void api_keys_answer_end(struct api_keys *keys, uint32_t key)
     e->counts.in_flight--;
 }
 
-void api_keys_tokens_return(struct api_keys *keys, uint32_t key, uint64_t prompt_tokens)
+static uint64_t less(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0; /* A day may have begun since. */
+}
+
+void api_keys_answer_return(struct api_keys *keys, uint32_t key, uint64_t prompt_tokens)
 {
     struct entry *e = entry_at(keys, key);
     if (e == NULL)
         return;
     assert(e->counts.prompt_tokens >= prompt_tokens);
     e->counts.prompt_tokens -= prompt_tokens;
-    e->tokens += (double)prompt_tokens;
+    e->counts.day_tokens = less(e->counts.day_tokens, prompt_tokens);
+    e->counts.day_requests = less(e->counts.day_requests, 1);
+    e->tokens.left += (double)prompt_tokens;
+    e->requests.left += 1;
+}
+
+static void budget_unused(const struct api_keys *keys, struct budget *b, uint64_t limit,
+                          int64_t now_us, uint64_t *left_out, uint64_t *full_us_out)
+{
+    if (limit == 0)
+        return;
+    budget_fill(keys, b, (double)limit, now_us);
+    *left_out = b->left > 0 ? (uint64_t)b->left : 0;
+    *full_us_out = (uint64_t)budget_wait_us(b, (double)limit, (double)limit);
 }
 
 bool api_keys_unused(struct api_keys *keys, uint32_t key, int64_t now_us,
@@ -584,12 +641,11 @@ bool api_keys_unused(struct api_keys *keys, uint32_t key, int64_t now_us,
         out->answers_max = share_of(keys, e->rules.requests_max);
         out->answers_left = out->answers_max > used ? out->answers_max - used : 0;
     }
+    out->requests_max = share_of(keys, e->rules.requests_per_minute);
+    budget_unused(keys, &e->requests, out->requests_max, now_us, &out->requests_left,
+                  &out->requests_full_us);
     out->tokens_max = share_of(keys, e->rules.tokens_per_minute);
-    if (out->tokens_max > 0) {
-        double most = (double)out->tokens_max;
-        tokens_fill(keys, e, most, now_us);
-        out->tokens_left = e->tokens > 0 ? (uint64_t)e->tokens : 0;
-        out->tokens_full_us = (uint64_t)((most - e->tokens) * MINUTE_US / most);
-    }
+    budget_unused(keys, &e->tokens, out->tokens_max, now_us, &out->tokens_left,
+                  &out->tokens_full_us);
     return true;
 }

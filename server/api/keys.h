@@ -1,6 +1,6 @@
 /* api_keys: which clients may use the HTTP API, their limits, and what each of them has used. Keys
- * come from a file that an operator writes. Only their SHA-256 is kept, and a client's key is
- * compared with all of them in constant time. Without a file there are no limits and every client
+ * come from a file that an operator writes. Only their SHA-256 is kept, and a client's key is found
+ * by its SHA-256. Without a file there are no limits and every client
  * may do everything (HTTP then listens on loopback). server/http/ checks and charges keys,
  * server/serve*.c replace them, and serve_admin.c and server/metrics/ read the counters, all on the
  * gateway's loop thread. It keeps counts, but no requests, and knows no machines. */
@@ -23,6 +23,9 @@
  * while its answers run and while it is held (api_keys_index_hold). */
 #define API_KEY_INDICES (2 * LIMIT_API_KEYS)
 
+/* Most secrets of a key: an old and a new one while clients change. */
+#define API_KEY_SECRETS 2
+
 /* A key's entry in the file. */
 struct api_key_rules {
     char name[LIMIT_KEY_NAME_BYTES];
@@ -33,6 +36,10 @@ struct api_key_rules {
     uint32_t weight;            /* Weight of the key's requests against other keys; default 1. */
     uint32_t requests_max;      /* Most answers in flight; 0 = no limit. */
     uint64_t tokens_per_minute; /* Most prompt and answer tokens in a minute; 0 = no limit. */
+    uint64_t tokens_per_day;    /* The same of a day (UTC). */
+    uint64_t requests_per_minute; /* Most answers begun in a minute; 0 = no limit. */
+    uint64_t requests_per_day;    /* The same of a day (UTC). */
+    int64_t expires; /* Time in seconds since 1970 from which the key is refused; 0 = never. */
     int32_t priority_best;      /* The lowest (most urgent) `priority` that requests may have. */
     bool admin;                 /* The key may use /admin and read /metrics. */
     bool metrics;               /* The key may read /metrics. */
@@ -54,15 +61,21 @@ void api_keys_close(struct api_keys *keys);       /* NULL is fine */
  * value. */
 enum status api_key_set_read(const char *path, struct api_key_set **out, struct error *error);
 void api_key_set_free(struct api_key_set *set); /* NULL is fine */
+/* Return the number of keys (set NULL = 0) and the rules of one. */
+uint32_t api_key_set_count(const struct api_key_set *set);
+const struct api_key_rules *api_key_set_rules(const struct api_key_set *set, uint32_t index);
+/* Returns a key name's name_hash. */
+uint64_t api_key_name_hash(const char *name);
 
 /* Calls `change` for each key that the set would add, remove or change. `how` is "added", "removed"
- * or "changed" (the key's secret or its rules). set NULL = no keys. */
-void api_key_set_diff(const struct api_keys *keys, const struct api_key_set *set,
-                      void (*change)(void *self, const char *name, const char *how), void *self);
+ * or "changed" (the key's secrets or its rules). set NULL = no keys. Returns ST_NO_MEMORY. */
+enum status api_key_set_diff(const struct api_keys *keys, const struct api_key_set *set,
+                             void (*change)(void *self, const char *name, const char *how),
+                             void *self);
 
 /* Replaces the keys in use; set NULL = no keys are configured. A key with the name of an earlier
- * key continues its counters. A key that is removed or that gets another secret is revoked: the
- * caller ends its requests in flight (api_keys_revoked). New keys for which removed keys leave no
+ * key continues its counters. A secret that is no longer in the file is revoked: the caller ends the
+ * requests in flight that have shown it (api_keys_revoked). New keys for which removed keys leave no
  * index free cannot be used until the next call. Frees the set. */
 void api_keys_apply(struct api_keys *keys, struct api_key_set *set);
 
@@ -74,24 +87,56 @@ void api_keys_share_set(struct api_keys *keys, uint32_t gateways, uint32_t rank)
 /* Returns true if keys are configured. */
 bool api_keys_configured(const struct api_keys *keys);
 
+/* What a request has shown: a key, and which of its secrets. */
+struct api_key_shown {
+    uint32_t key;
+    uint32_t secret; /* A number that no other secret gets. */
+};
+
 /* Finds the key of a request by its header "Authorization: Bearer KEY" or, without this header, by
  * "x-api-key: KEY", which clients of Anthropic's API send. NULL = the request does not have the
  * header. Returns false if no key in use matches. */
 bool api_keys_find(const struct api_keys *keys, const char *authorization, const char *x_api_key,
-                   uint32_t *key_out);
+                   struct api_key_shown *out);
 
 /* Keeps the key's index reserved for the key until api_keys_index_release. Requires a key from
  * api_keys_find, or API_KEY_NONE. */
 void api_keys_index_hold(struct api_keys *keys, uint32_t key);
 void api_keys_index_release(struct api_keys *keys, uint32_t key);
-/* Returns true if the latest api_keys_apply revoked the key's earlier secret. Returns false for
- * API_KEY_NONE, and if no keys are configured, because every client may then use the API. */
-bool api_keys_revoked(const struct api_keys *keys, uint32_t key);
+/* Returns true if the secret is no longer in the file. Returns false for API_KEY_NONE, and if no keys
+ * are configured, because every client may then use the API. */
+bool api_keys_revoked(const struct api_keys *keys, const struct api_key_shown *shown);
 #define API_KEY_REVOKED_TEXT "this API key was removed or replaced"
+
+/* ---- time ---- */
+
+/* Sets the time, in seconds since 1970: for expiry and the limits of a day. */
+void api_keys_time_set(struct api_keys *keys, int64_t unix_s);
+/* Returns true if a key has a limit of a day. */
+bool api_keys_have_quotas(const struct api_keys *keys);
+/* Counts an answer of an earlier process, if it began on the present day. The calls follow
+ * api_keys_apply and api_keys_time_set. */
+void api_keys_day_add(struct api_keys *keys, const char *name, int64_t began_s, uint64_t tokens);
+
+#define API_KEY_WARN_DAYS 7
+enum api_key_expiry {
+    API_KEY_VALID,
+    API_KEY_EXPIRES,      /* Within API_KEY_WARN_DAYS. */
+    API_KEY_EXPIRES_SOON, /* Within a day. */
+    API_KEY_EXPIRED,
+};
+enum api_key_expiry api_key_expiry_of(const struct api_key_rules *rules, int64_t now_s);
+bool api_keys_expired(const struct api_keys *keys, uint32_t key);
+/* Calls `report` for each key whose expiry has come nearer since the call before. */
+void api_keys_expiry_report(struct api_keys *keys,
+                            void (*report)(void *self, const struct api_key_rules *rules,
+                                           enum api_key_expiry expiry),
+                            void *self);
 
 /* Return the rules (NULL = no key has this index) and the counts of a key. `key` comes from
  * api_keys_find, or is any index below API_KEY_INDICES. */
 const struct api_key_rules *api_keys_rules(const struct api_keys *keys, uint32_t key);
+bool api_keys_present(const struct api_keys *keys, uint32_t key); /* It is in the file in use. */
 const struct api_key_counts *api_keys_counts(const struct api_keys *keys, uint32_t key);
 
 /* Begins to read a text for the key: the body of a completion, /tokenize or /detokenize. The text
@@ -117,7 +162,10 @@ void api_keys_answer_end(struct api_keys *keys, uint32_t key);
 struct api_key_unused {
     uint64_t answers_max; /* Most answers in flight; 0 = no limit, and answers_left is 0. */
     uint64_t answers_left;
-    uint64_t tokens_max; /* Tokens a minute; 0 = no limit, and the next two fields are 0. */
+    uint64_t requests_max; /* Requests a minute; 0 = no limit, and the next two fields are 0. */
+    uint64_t requests_left;
+    uint64_t requests_full_us; /* Time until requests_max requests are left, if none comes. */
+    uint64_t tokens_max;       /* Tokens a minute; 0 = no limit, and the next two fields are 0. */
     uint64_t tokens_left;
     uint64_t tokens_full_us; /* Time until tokens_max tokens are left, if none is used. */
 };
@@ -125,7 +173,7 @@ struct api_key_unused {
 bool api_keys_unused(struct api_keys *keys, uint32_t key, int64_t now_us,
                      struct api_key_unused *out);
 
-/* Gives back to the key the tokens that it was charged for a prompt that will not be computed. */
-void api_keys_tokens_return(struct api_keys *keys, uint32_t key, uint64_t prompt_tokens);
+/* Gives back to the key what it was charged for an answer that will not be computed. */
+void api_keys_answer_return(struct api_keys *keys, uint32_t key, uint64_t prompt_tokens);
 
 #endif

@@ -3,6 +3,8 @@
  * and that /admin is for this host only. */
 #include "server/http/internal.h"
 
+#include "common/date.h"
+
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -121,13 +123,13 @@ static bool is_administrator(struct exchange *x)
 {
     const struct api_keys *keys = x->http->options.keys;
     struct api_error ignored;
-    uint32_t key;
+    struct api_key_shown shown;
     if (x->from_admin_socket)
         return true;
     if (keys == NULL || !api_keys_configured(keys))
         return admin_without_keys(x, &ignored);
-    return api_keys_find(keys, header(x, "Authorization"), header(x, "x-api-key"), &key) &&
-           api_keys_rules(keys, key)->admin;
+    return api_keys_find(keys, header(x, "Authorization"), header(x, "x-api-key"), &shown) &&
+           !api_keys_expired(keys, shown.key) && api_keys_rules(keys, shown.key)->admin;
 }
 
 void http_health_text(struct exchange *x, char *out, size_t capacity)
@@ -163,6 +165,16 @@ bool http_access_check_again(struct exchange *x, struct api_error *error)
     return false;
 }
 
+static bool expired_refuse(struct exchange *x, struct api_error *error)
+{
+    const struct api_key_rules *rules = api_keys_rules(x->http->options.keys, x->key);
+    char date[DATE_BYTES];
+    date_text(rules->expires, date);
+    api_error_set(error, 401, NULL, "the API key %s expired at %s", rules->name, date);
+    error->code = "api_key_expired";
+    return false;
+}
+
 bool http_access_check(struct exchange *x, struct api_error *error)
 {
     const struct api_keys *keys = x->http->options.keys;
@@ -179,7 +191,8 @@ bool http_access_check(struct exchange *x, struct api_error *error)
         return x->is_administrator;
     }
     const char *bearer = header(x, "Authorization"), *plain = header(x, "x-api-key");
-    if (!api_keys_find(keys, bearer, plain, &x->key)) {
+    struct api_key_shown shown;
+    if (!api_keys_find(keys, bearer, plain, &shown)) {
         api_error_set(error, 401, NULL, "%s",
                       bearer == NULL && plain == NULL
                           ? "an API key is wanted: Authorization: Bearer KEY"
@@ -187,7 +200,11 @@ bool http_access_check(struct exchange *x, struct api_error *error)
         error->code = "invalid_api_key";
         return false;
     }
+    x->key = shown.key;
+    x->secret = shown.secret;
     api_keys_index_hold(x->http->options.keys, x->key); /* http_on_completed releases it */
+    if (api_keys_expired(keys, x->key))
+        return expired_refuse(x, error);
     if (x->client != NULL)
         http_client_key_shown(x->client);
     return rights_check(x, access, error);

@@ -22,24 +22,33 @@ static void number_add(struct MHD_Response *response, const char *name, uint64_t
     MHD_add_response_header(response, name, text);
 }
 
-/* Adds what is left of the key's limits, with the names that OpenAI uses. "Requests" are answers in
- * flight. */
+static void reset_add(struct MHD_Response *response, const char *name, uint64_t us)
+{
+    char seconds[32];
+    snprintf(seconds, sizeof(seconds), "%.3fs", (double)us / 1e6);
+    MHD_add_response_header(response, name, seconds);
+}
+
+/* Adds what is left of the key's limits, with the names that OpenAI uses. "Requests" are those of a
+ * minute; for a key without that limit, answers in flight. */
 static void limits_add(const struct exchange *x, struct MHD_Response *response)
 {
     struct api_key_unused left;
-    char seconds[32];
     if (x->key_revoked || !api_keys_unused(x->http->options.keys, x->key,
                                            clock_now_us(x->http->options.clock), &left))
         return;
-    if (left.answers_max > 0) {
+    if (left.requests_max > 0) {
+        number_add(response, "x-ratelimit-limit-requests", left.requests_max);
+        number_add(response, "x-ratelimit-remaining-requests", left.requests_left);
+        reset_add(response, "x-ratelimit-reset-requests", left.requests_full_us);
+    } else if (left.answers_max > 0) {
         number_add(response, "x-ratelimit-limit-requests", left.answers_max);
         number_add(response, "x-ratelimit-remaining-requests", left.answers_left);
     }
     if (left.tokens_max > 0) {
         number_add(response, "x-ratelimit-limit-tokens", left.tokens_max);
         number_add(response, "x-ratelimit-remaining-tokens", left.tokens_left);
-        snprintf(seconds, sizeof(seconds), "%.3fs", (double)left.tokens_full_us / 1e6);
-        MHD_add_response_header(response, "x-ratelimit-reset-tokens", seconds);
+        reset_add(response, "x-ratelimit-reset-tokens", left.tokens_full_us);
     }
 }
 

@@ -134,12 +134,13 @@ static void choice_settle(struct choice *choice)
     choice->in_flight_counted = false;
 }
 
-/* Returns the charge for the prompt to its key. */
+/* Returns the charge for the answer and its prompt to its key. */
 static void choice_refund(struct choice *choice)
 {
     struct completion *c = choice->completion;
-    api_keys_tokens_return(c->server->keys, c->key, choice->charged_tokens);
-    choice->charged_tokens = 0;
+    if (choice->charged)
+        api_keys_answer_return(c->server->keys, c->key, choice->charged_tokens);
+    choice->charged = false;
 }
 
 static void choice_end(struct choice *choice)
@@ -549,7 +550,7 @@ static bool submit_choices(struct completion *c, struct api_error *error)
                                 c->arrived_us, error))
         return false;
     for (uint32_t i = 0; i < c->choice_count; i++) {
-        c->choices[i].in_flight_counted = true;
+        c->choices[i].in_flight_counted = c->choices[i].charged = true;
         /* A prompt is charged once, as `usage` counts it. */
         if (i % c->request.best_of == 0)
             c->choices[i].charged_tokens = c->choices[i].prompt->count;

@@ -45,6 +45,7 @@ struct choice {
     uint32_t index;
     enum choice_finish finish;
     bool in_flight_counted; /* The choice counts as in flight for its API key. */
+    bool charged;           /* The API key was charged for the choice. */
     /* Prompt tokens that the API key was charged, and gets back if the choice is not computed. */
     uint32_t charged_tokens;
     bool deferred;            /* Submitted when the first choice of its prompt has a token. */

@@ -272,7 +272,8 @@ void http_model_use(struct http *h, struct served_model *model)
 void http_keys_changed(struct http *h)
 {
     for (struct exchange *x = h->exchanges; x != NULL; x = x->next) {
-        if (x->key_revoked || !api_keys_revoked(h->options.keys, x->key))
+        const struct api_key_shown shown = {x->key, x->secret};
+        if (x->key_revoked || !api_keys_revoked(h->options.keys, &shown))
             continue;
         x->key_revoked = true;
         if (x->completion != NULL)

@@ -67,6 +67,7 @@ struct exchange {
     int fd;                    /* The connection's socket. */
     const struct route *route; /* NULL = no such path. */
     uint32_t key;              /* API key index, or API_KEY_NONE. */
+    uint32_t secret;           /* See struct api_key_shown. */
     bool key_revoked;          /* The key was removed from the key file, or got another secret. */
     bool is_administrator;     /* The client may use /admin. */
     bool is_preflight;         /* A browser's OPTIONS request (web.c). */

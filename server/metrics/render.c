@@ -295,6 +295,24 @@ static void keys_render(struct text *out, const struct metrics *m)
     }
 }
 
+/* Only of keys that expire. */
+static void keys_expiry_render(struct text *out, const struct metrics *m)
+{
+    static const char family[] = "cleave_key_expiry_timestamp_seconds";
+    bool begun = false;
+    for (uint32_t key = 0; m->keys != NULL && key < API_KEY_INDICES; key++) {
+        const struct api_key_rules *rules = api_keys_rules(m->keys, key);
+        if (rules == NULL || rules->expires == 0 || !api_keys_present(m->keys, key))
+            continue;
+        if (!begun)
+            metrics_family(out, family, "gauge", "Expiry of an API key, in Unix time.");
+        begun = true;
+        text_addf(out, "%s", family);
+        metrics_label_add(out, "{", "key", rules->name);
+        text_addf(out, "} %lld\n", (long long)rules->expires);
+    }
+}
+
 /* ---- machines ---- */
 
 /* Where and with what the machines compute. */
@@ -516,6 +534,7 @@ char *metrics_render(const struct metrics *m, size_t *bytes_out)
     metrics_slo_render(&out, m);
     requests_render(&out, m);
     keys_render(&out, m);
+    keys_expiry_render(&out, m);
     if (m->has_events)
         group_render(&out, m, METRICS_GROUP_EVENTS);
     if (m->values[METRICS_CERTIFICATE_EXPIRES] != 0)

@@ -28,9 +28,10 @@ static void use_keys(struct api_keys *keys, int64_t now_us)
         "Bearer sk-alpha-0123456789", "bearer  sk-beta-0123456789", "Basic abc", "Bearer", NULL};
     struct api_error error;
     for (size_t i = 0; i < sizeof(clients) / sizeof(clients[0]); i++) {
-        uint32_t key = API_KEY_NONE;
-        if (!api_keys_find(keys, clients[i], clients[i], &key))
+        struct api_key_shown shown;
+        if (!api_keys_find(keys, clients[i], clients[i], &shown))
             continue;
+        const uint32_t key = shown.key;
         const struct api_key_rules *rules = api_keys_rules(keys, key);
         CHECK(rules != NULL && rules->name[0] != 0 && rules->weight >= 1);
         uint64_t before = api_keys_counts(keys, key)->in_flight;
@@ -55,7 +56,7 @@ static void apply_file(struct api_keys *keys, const uint8_t *data, size_t bytes)
     CHECK(fd >= 0 && fchmod(fd, 0600) == 0 && write(fd, data, bytes) == (ssize_t)bytes);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     if (api_key_set_read(path, &set, &error) == ST_OK) {
-        api_key_set_diff(keys, set, on_change, NULL);
+        CHECK(api_key_set_diff(keys, set, on_change, NULL) == ST_OK);
         api_keys_apply(keys, set);
     } else {
         CHECK(set == NULL && strncmp(error.text, path, strlen(path)) == 0);

@@ -75,15 +75,15 @@ static void apply(struct api_keys *keys, const char *text)
 
 static uint32_t find(const struct api_keys *keys, const char *authorization)
 {
-    uint32_t key = API_KEY_NONE;
-    return api_keys_find(keys, authorization, NULL, &key) ? key : API_KEY_NONE;
+    struct api_key_shown shown;
+    return api_keys_find(keys, authorization, NULL, &shown) ? shown.key : API_KEY_NONE;
 }
 
 static uint32_t find_plain(const struct api_keys *keys, const char *authorization,
                            const char *x_api_key)
 {
-    uint32_t key = API_KEY_NONE;
-    return api_keys_find(keys, authorization, x_api_key, &key) ? key : API_KEY_NONE;
+    struct api_key_shown shown;
+    return api_keys_find(keys, authorization, x_api_key, &shown) ? shown.key : API_KEY_NONE;
 }
 
 /* The same key in clear and as its hash; what clients send that is no key. */
@@ -146,7 +146,7 @@ static void check_limits(struct api_keys *keys)
     api_keys_tokens_charge(keys, c, 500);
     CHECK(!begin(keys, c, 1, 1, now, 21) && !begin(keys, c, 1, 1, now + 19 * SECOND_US, 2));
     CHECK(begin(keys, c, 1, 60, now + 21 * SECOND_US, 0));
-    api_keys_tokens_return(keys, c, 60); /* the cluster refused it */
+    api_keys_answer_return(keys, c, 60); /* the cluster refused it */
     CHECK(begin(keys, c, 1, 5, now + 21 * SECOND_US, 0));
     const struct api_key_counts *counts = api_keys_counts(keys, c);
     CHECK(counts->requests == 6 && counts->refused == 3 && counts->in_flight == 3);
@@ -302,7 +302,7 @@ static void apply_diff(struct api_keys *keys, const char *text, const char *want
     file_write(text, 0600);
     CHECKF(api_key_set_read(path, &set, &error) == ST_OK, "%s", error.text);
     changes[0] = 0;
-    api_key_set_diff(keys, set, on_change, NULL);
+    CHECK(api_key_set_diff(keys, set, on_change, NULL) == ST_OK);
     CHECKF(strcmp(changes, want) == 0, "%s, want %s", changes, want);
     api_keys_apply(keys, set);
 }
@@ -310,31 +310,301 @@ static void apply_diff(struct api_keys *keys, const char *text, const char *want
 #define A "{\"name\": \"a\", \"key\": \"" SECRET_A "\"}"
 #define B "{\"name\": \"b\", \"key\": \"" SECRET_B "\"}"
 
+static struct api_key_shown show(const struct api_keys *keys, const char *authorization)
+{
+    struct api_key_shown shown = {.key = API_KEY_NONE};
+    CHECK(api_keys_find(keys, authorization, NULL, &shown));
+    return shown;
+}
+
 static void check_revoked(struct api_keys *keys)
 {
+    const struct api_key_shown none = {.key = API_KEY_NONE};
     apply_diff(keys, "{\"keys\": [" A ", " B "]}", "a added,b added,");
-    uint32_t a = find(keys, "Bearer " SECRET_A);
-    uint32_t b = find(keys, "Bearer " SECRET_B);
-    CHECK(!api_keys_revoked(keys, a) && !api_keys_revoked(keys, b));
-    CHECK(!api_keys_revoked(keys, API_KEY_NONE));
+    struct api_key_shown a = show(keys, "Bearer " SECRET_A);
+    struct api_key_shown b = show(keys, "Bearer " SECRET_B);
+    CHECK(!api_keys_revoked(keys, &a) && !api_keys_revoked(keys, &b));
+    CHECK(!api_keys_revoked(keys, &none));
     apply_diff(keys, "{\"keys\": [" B ", " A "]}", "");
-    CHECK(!api_keys_revoked(keys, a) && !api_keys_revoked(keys, b));
+    CHECK(!api_keys_revoked(keys, &a) && !api_keys_revoked(keys, &b));
     apply_diff(keys,
                "{\"keys\": [" A ", {\"name\": \"b\", \"key\": \"" SECRET_B
                "\", \"metrics\": true}]}",
                "b changed,");
-    CHECK(!api_keys_revoked(keys, a) && !api_keys_revoked(keys, b));
-    api_keys_index_hold(keys, a);
+    CHECK(!api_keys_revoked(keys, &a) && !api_keys_revoked(keys, &b));
+    api_keys_index_hold(keys, a.key);
     apply_diff(keys, "{\"keys\": [{\"name\": \"b\", \"key\": \"sk-other-0123456789\"}]}",
                "b changed,a removed,");
-    CHECK(api_keys_revoked(keys, a) && api_keys_revoked(keys, b));
+    CHECK(api_keys_revoked(keys, &a) && api_keys_revoked(keys, &b));
     /* It returns while an old request still holds its index: the new requests are not revoked. */
     apply_diff(keys, "{\"keys\": [" A ", " B "]}", "a added,b changed,");
-    CHECK(!api_keys_revoked(keys, a) && api_keys_revoked(keys, b));
-    api_keys_index_release(keys, a);
+    CHECK(!api_keys_revoked(keys, &a) && api_keys_revoked(keys, &b));
+    api_keys_index_release(keys, a.key);
     /* Without keys every client may use the API. */
     api_keys_apply(keys, NULL);
-    CHECK(!api_keys_revoked(keys, a) && !api_keys_revoked(keys, b));
+    CHECK(!api_keys_revoked(keys, &a) && !api_keys_revoked(keys, &b));
+}
+
+/* A rotation: the new secret is added, then the old one is removed. Requests with the old secret are
+ * revoked then, those with the new one go on. */
+static void check_two_secrets(struct api_keys *keys)
+{
+    apply_diff(keys, "{\"keys\": [" A "]}", "a added,");
+    struct api_key_shown old = show(keys, "Bearer " SECRET_A);
+    apply_diff(keys,
+               "{\"keys\": [{\"name\": \"a\", \"key\": [\"" SECRET_B "\", \"" SECRET_A "\"]}]}",
+               "a changed,");
+    struct api_key_shown new = show(keys, "Bearer " SECRET_B);
+    CHECK(show(keys, "Bearer " SECRET_A).secret == old.secret && new.secret != old.secret);
+    CHECK(new.key == old.key && !api_keys_revoked(keys, &old) && !api_keys_revoked(keys, &new));
+    apply_diff(keys, "{\"keys\": [{\"name\": \"a\", \"key\": [\"" SECRET_B "\"]}]}", "a changed,");
+    CHECK(api_keys_revoked(keys, &old) && !api_keys_revoked(keys, &new));
+    CHECK(find(keys, "Bearer " SECRET_A) == API_KEY_NONE);
+    check_wrong("{\"keys\": [{\"name\": \"a\", \"key\": [\"" SECRET_A "\", \"" SECRET_A "\"]}]}",
+                0600, "/keys/0/key: want two different secrets");
+    check_wrong("{\"keys\": [{\"name\": \"a\", \"key\": []}]}", 0600, "one or two secrets");
+    check_wrong("{\"keys\": [{\"name\": \"a\", \"key\": [\"" SECRET_A "\", \"" SECRET_B
+                "\"], \"sha256\": \"00\"}]}",
+                0600, "one or two secrets");
+    check_wrong("{\"keys\": [" B ", {\"name\": \"a\", \"key\": [\"" SECRET_A "\", \"" SECRET_B
+                "\"]}]}",
+                0600, "/keys/1/key: want another one");
+    apply_diff(keys, "{\"keys\": [" B "]}", "b added,a removed,");
+}
+
+#define DAY   86400ll
+#define TODAY (20000 * DAY) /* Midnight. */
+
+static enum api_key_expiry reported;
+
+static void on_expiry(void *self, const struct api_key_rules *rules, enum api_key_expiry expiry)
+{
+    (void)self;
+    CHECK(strcmp(rules->name, "e") == 0);
+    reported = expiry;
+}
+
+static enum api_key_expiry expiry_at(struct api_keys *keys, int64_t unix_s)
+{
+    reported = API_KEY_VALID;
+    api_keys_time_set(keys, unix_s);
+    api_keys_expiry_report(keys, on_expiry, NULL);
+    return reported;
+}
+
+static void check_expiry(void)
+{
+    static const char *const wrong[] = {"tomorrow", "2027-01-31", "2027-02-30T00:00:00Z",
+                                        "2027-01-31T24:00:00Z", "2027-01-31T18:00:00",
+                                        "2027-01-31T18:00:00+2", "2027-01-31T18:00:00Zx",
+                                        "1969-01-01T00:00:00Z", "2027-1-31T18:00:00Z", ""};
+    struct api_keys *keys;
+    char text[256];
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        snprintf(text, sizeof(text),
+                 "{\"keys\": [{\"name\": \"e\", \"key\": \"" SECRET_A "\", \"expires\": \"%s\"}]}",
+                 wrong[i]);
+        check_wrong(text, 0600, "/keys/0/expires: want a date and time");
+    }
+    CHECK(api_keys_open(&keys) == ST_OK);
+    /* 10 days after TODAY, at 02:00. */
+    apply(keys, "{\"keys\": [{\"name\": \"e\", \"key\": \"" SECRET_A
+                "\", \"expires\": \"2024-10-14T04:00:00.5+02:00\"}]}");
+    uint32_t e = find(keys, "Bearer " SECRET_A);
+    const int64_t at = TODAY + 10 * DAY + 2 * 3600;
+    CHECKF(api_keys_rules(keys, e)->expires == at, "%lld",
+           (long long)api_keys_rules(keys, e)->expires);
+    CHECK(expiry_at(keys, at - 8 * DAY) == API_KEY_VALID && !api_keys_expired(keys, e));
+    CHECK(expiry_at(keys, at - 6 * DAY) == API_KEY_EXPIRES);
+    CHECK(expiry_at(keys, at - 5 * DAY) == API_KEY_VALID); /* It was reported. */
+    CHECK(expiry_at(keys, at - 60) == API_KEY_EXPIRES_SOON && !api_keys_expired(keys, e));
+    CHECK(expiry_at(keys, at) == API_KEY_EXPIRED && api_keys_expired(keys, e));
+    CHECK(find(keys, "Bearer " SECRET_A) == e); /* Its requests get an error of their own. */
+    /* A clock that is put back makes it valid again. */
+    CHECK(expiry_at(keys, at - 60) == API_KEY_VALID && !api_keys_expired(keys, e));
+    /* A new date is reported again. */
+    apply(keys, "{\"keys\": [{\"name\": \"e\", \"key\": \"" SECRET_A
+                "\", \"expires\": \"2024-10-15t02:00:00z\"}]}");
+    CHECK(expiry_at(keys, at) == API_KEY_EXPIRES_SOON);
+    api_keys_close(keys);
+}
+
+/* Begins an answer, which ends at once. Returns the error's code, or "". */
+static const char *use(struct api_keys *keys, uint32_t key, uint64_t tokens, int64_t now_us)
+{
+    static struct api_error error;
+    if (!api_keys_answers_begin(keys, key, 1, tokens, now_us, &error)) {
+        CHECK(error.status == 429 && error.retry_after_s > 0);
+        return error.code;
+    }
+    api_keys_answer_end(keys, key);
+    return "";
+}
+
+#define MINUTE_CODE "rate_limit_exceeded"
+#define DAY_CODE    "insufficient_quota"
+
+static void check_requests_per_minute(void)
+{
+    struct api_keys *keys;
+    struct api_error error;
+    struct api_key_unused left;
+    CHECK(api_keys_open(&keys) == ST_OK);
+    apply(keys, "{\"keys\": [{\"name\": \"r\", \"key\": \"" SECRET_A
+                "\", \"requests_per_minute\": 6}]}");
+    uint32_t r = find(keys, "Bearer " SECRET_A);
+    for (int i = 0; i < 6; i++)
+        CHECK(strcmp(use(keys, r, 1, SECOND_US), "") == 0);
+    CHECK(!api_keys_answers_begin(keys, r, 1, 1, SECOND_US, &error) && error.retry_after_s == 11);
+    CHECK(api_keys_unused(keys, r, 6 * SECOND_US, &left));
+    CHECK(left.requests_max == 6 && left.requests_left == 0 &&
+          left.requests_full_us == 55 * SECOND_US);
+    CHECK(strcmp(use(keys, r, 1, 0), MINUTE_CODE) == 0); /* The clock went backwards. */
+    CHECK(strcmp(use(keys, r, 1, 11 * SECOND_US), "") == 0);
+    api_keys_answer_return(keys, r, 1); /* The cluster refused it: it costs nothing. */
+    CHECK(strcmp(use(keys, r, 1, 11 * SECOND_US), "") == 0);
+    CHECK(strcmp(use(keys, r, 1, 11 * SECOND_US), MINUTE_CODE) == 0);
+    CHECK(!api_keys_answers_begin(keys, r, 7, 1, SECOND_US, &error) && error.status == 400);
+    /* The second of four gateways may accept two of six. */
+    api_keys_share_set(keys, 4, 1);
+    CHECK(strcmp(use(keys, r, 1, 9000 * SECOND_US), "") == 0);
+    CHECK(strcmp(use(keys, r, 1, 9000 * SECOND_US), "") == 0);
+    CHECK(strcmp(use(keys, r, 1, 9000 * SECOND_US), MINUTE_CODE) == 0);
+    api_keys_close(keys);
+}
+
+static const char *use_today(struct api_keys *keys, uint32_t key, uint64_t tokens, int64_t unix_s)
+{
+    api_keys_time_set(keys, unix_s);
+    return use(keys, key, tokens, SECOND_US);
+}
+
+static void check_day(void)
+{
+    static const char file[] = "{\"keys\": [{\"name\": \"d\", \"key\": \"" SECRET_A
+                               "\", \"requests_per_day\": 3, \"tokens_per_day\": 1000}]}";
+    struct api_keys *keys;
+    struct api_error error;
+    CHECK(api_keys_open(&keys) == ST_OK);
+    apply(keys, file);
+    uint32_t d = find(keys, "Bearer " SECRET_A);
+    CHECK(strcmp(use_today(keys, d, 300, TODAY + 100), "") == 0);
+    CHECK(strcmp(use_today(keys, d, 300, TODAY + DAY / 2), "") == 0);
+    CHECK(strcmp(use_today(keys, d, 300, TODAY + DAY - 10), "") == 0);
+    CHECK(!api_keys_answers_begin(keys, d, 1, 1, SECOND_US, &error));
+    CHECK(strcmp(error.code, DAY_CODE) == 0 && error.retry_after_s == 10);
+    CHECKF(strcmp(error.message, "key d has used its quota of 3 requests a day: the next day (UTC) "
+                                 "begins in 0:00 hours") == 0,
+           "%s", error.message);
+    apply(keys, file); /* Reading the file again gives no new quota, */
+    CHECK(strcmp(use(keys, d, 1, SECOND_US), DAY_CODE) == 0);
+    CHECK(strcmp(use_today(keys, d, 999, TODAY + DAY), "") == 0); /* but midnight does. */
+    /* A clock that goes back over midnight gives no new quota, neither there nor on its return. */
+    CHECK(strcmp(use_today(keys, d, 1, TODAY + DAY - 5), "") == 0);
+    CHECK(strcmp(use_today(keys, d, 1, TODAY + DAY + 5), DAY_CODE) == 0);
+    /* A clock that was a year ahead: the counts go on, and the earlier day ends. */
+    CHECK(strcmp(use_today(keys, d, 1, TODAY + 365 * DAY), "") == 0);
+    CHECK(strcmp(use_today(keys, d, 999, TODAY + DAY + 9), "") == 0);
+    CHECK(strcmp(use_today(keys, d, 1, TODAY + DAY + 10), DAY_CODE) == 0);
+    CHECK(strcmp(use_today(keys, d, 1, TODAY + 2 * DAY), "") == 0);
+    api_keys_close(keys);
+    /* A new process continues the day from the ledger; answers of other days and keys do not count. */
+    CHECK(api_keys_open(&keys) == ST_OK);
+    apply(keys, file);
+    d = find(keys, "Bearer " SECRET_A);
+    api_keys_time_set(keys, TODAY + 3600);
+    CHECK(api_keys_have_quotas(keys));
+    api_keys_day_add(keys, "d", TODAY + 1, 400);
+    api_keys_day_add(keys, "d", TODAY - 1, 400);
+    api_keys_day_add(keys, "other", TODAY + 2, 400);
+    CHECK(api_keys_counts(keys, d)->day_requests == 1 && api_keys_counts(keys, d)->day_tokens == 400);
+    CHECK(strcmp(use(keys, d, 600, SECOND_US), "") == 0);
+    CHECK(strcmp(use(keys, d, 1, SECOND_US), DAY_CODE) == 0);
+    api_keys_close(keys);
+}
+
+/* Returns how many of 100 tokens a day the key may use now. */
+static uint64_t day_tokens_left(struct api_keys *keys, uint32_t key)
+{
+    uint64_t used = 0;
+    while (strcmp(use(keys, key, 1, SECOND_US), "") == 0)
+        used++;
+    return used;
+}
+
+/* A second gateway joins at noon and leaves at 18:00: together they accept what one would have. */
+static void check_day_shares(void)
+{
+    struct api_keys *first, *second;
+    CHECK(api_keys_open(&first) == ST_OK && api_keys_open(&second) == ST_OK);
+    static const char file[] = "{\"keys\": [{\"name\": \"d\", \"key\": \"" SECRET_A
+                               "\", \"tokens_per_day\": 100}]}";
+    apply(first, file);
+    apply(second, file);
+    uint32_t d = find(first, "Bearer " SECRET_A);
+    api_keys_time_set(first, TODAY + 1); /* It starts just after midnight. */
+    for (int hour = 0; hour < 12; hour++)
+        api_keys_time_set(first, TODAY + 3600 * hour + 100);
+    api_keys_time_set(first, TODAY + DAY / 2);
+    api_keys_share_set(first, 2, 0);
+    api_keys_time_set(first, TODAY + DAY / 2 + 1);
+    api_keys_share_set(second, 2, 1);
+    api_keys_time_set(second, TODAY + DAY / 2 + 1);
+    uint64_t one = day_tokens_left(first, d), two = day_tokens_left(second, d);
+    CHECKF(one >= 74 && one <= 75 && two >= 24 && two <= 25, "%d and %d", (int)one, (int)two);
+    /* The second gateway is gone: the first one takes over its part of the rest of the day. */
+    api_keys_time_set(first, TODAY + DAY * 3 / 4);
+    api_keys_share_set(first, 1, 0);
+    api_keys_time_set(first, TODAY + DAY * 3 / 4 + 1);
+    one += day_tokens_left(first, d);
+    CHECKF(one >= 86 && one <= 88, "%d", (int)one);
+    /* The next day is its own. */
+    api_keys_time_set(first, TODAY + DAY + 1);
+    CHECK(day_tokens_left(first, d) == 100);
+    api_keys_close(first);
+    api_keys_close(second);
+}
+
+#define MANY LIMIT_API_KEYS
+
+static void file_write_many(uint32_t count, uint32_t first)
+{
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fputs("{\"keys\": [", file) >= 0);
+    for (uint32_t i = 0; i < count; i++)
+        CHECK(fprintf(file, "%s{\"name\": \"key-%u\", \"key\": \"sk-many-%010u\"}",
+                      i > 0 ? ", " : "", first + i, first + i) > 0);
+    CHECK(fputs("]}", file) >= 0 && fclose(file) == 0 && chmod(path, 0600) == 0);
+}
+
+/* As many keys as a file may have, all replaced by others, and one too many. */
+static void check_many(void)
+{
+    struct api_keys *keys;
+    struct api_key_set *set = NULL;
+    struct error error;
+    char header[64];
+    CHECK(api_keys_open(&keys) == ST_OK);
+    for (uint32_t round = 0; round < 3; round++) {
+        file_write_many(MANY, round * MANY);
+        CHECKF(api_key_set_read(path, &set, &error) == ST_OK, "%s", error.text);
+        CHECK(api_key_set_count(set) == MANY);
+        api_keys_apply(keys, set);
+        for (uint32_t i = 0; i < 3 * MANY; i++) {
+            snprintf(header, sizeof(header), "Bearer sk-many-%010u", i);
+            bool known = i / MANY == round;
+            uint32_t key = find(keys, header);
+            CHECK((key != API_KEY_NONE) == known);
+            if (known)
+                snprintf(header, sizeof(header), "key-%u", i);
+            CHECK(!known || strcmp(api_keys_rules(keys, key)->name, header) == 0);
+        }
+    }
+    set = NULL;
+    file_write_many(MANY + 1, 0);
+    CHECK(api_key_set_read(path, &set, &error) == ST_INVALID && set == NULL);
+    CHECKF(strstr(error.text, "/keys has 10001 entries: want 1 to 10000") != NULL, "%s", error.text);
+    api_keys_close(keys);
 }
 
 int main(void)
@@ -348,9 +618,15 @@ int main(void)
     check_limits(keys);
     check_texts();
     check_shares();
+    check_expiry();
+    check_requests_per_minute();
+    check_day();
+    check_day_shares();
+    check_many();
     check_small_shares();
     check_again(keys);
     check_revoked(keys);
+    check_two_secrets(keys);
     api_keys_close(keys);
     unlink(path);
     printf("keys are read, found and limited as documented\n");

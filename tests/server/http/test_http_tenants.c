@@ -16,10 +16,10 @@
 static const struct api_key_counts *counts_of(const char *secret)
 {
     char header[128];
-    uint32_t key = API_KEY_NONE;
+    struct api_key_shown shown;
     snprintf(header, sizeof(header), "Bearer %s", secret);
-    CHECK(api_keys_find(keys, header, NULL, &key));
-    return api_keys_counts(keys, key);
+    CHECK(api_keys_find(keys, header, NULL, &shown));
+    return api_keys_counts(keys, shown.key);
 }
 
 /* --- ids and seeds --- */

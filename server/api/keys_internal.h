@@ -1,0 +1,74 @@
+/* api_keys_internal: what the files of api_keys share: keys_file.c (reads key files) and keys.c (the
+ * table of keys in use). Only these files include it. */
+#ifndef SERVER_API_KEYS_INTERNAL_H
+#define SERVER_API_KEYS_INTERNAL_H
+
+#include "common/secret.h"
+#include "server/api/keys.h"
+
+#include <string.h>
+
+#define KEY_BYTES_MAX 512
+
+/* The SHA-256 of a key's secrets. */
+struct key_secrets {
+    uint32_t count;
+    uint8_t hashes[API_KEY_SECRETS][SECRET_HASH_BYTES];
+};
+
+struct api_key_set {
+    uint32_t count;
+    struct key_set_entry {
+        struct key_secrets secrets;
+        struct api_key_rules rules;
+    } keys[LIMIT_API_KEYS];
+};
+
+/* A hash table from a hash to numbers, which the caller compares. It is only added to. Secrets are
+ * found by their SHA-256, so the time of a search says nothing about a secret. */
+#define KEY_INDEX_SLOTS 131072 /* A power of two, more than twice the secrets of all places. */
+#define KEY_INDEX_NONE  UINT32_MAX
+_Static_assert(KEY_INDEX_SLOTS >= 2 * API_KEY_SECRETS * API_KEY_INDICES, "half of it stays empty");
+
+struct key_index {
+    uint32_t slots[KEY_INDEX_SLOTS];
+};
+
+static inline void key_index_clear(struct key_index *index)
+{
+    memset(index->slots, 0xff, sizeof(index->slots));
+}
+
+static inline void key_index_add(struct key_index *index, uint64_t hash, uint32_t number)
+{
+    uint32_t at = (uint32_t)hash % KEY_INDEX_SLOTS;
+    while (index->slots[at] != KEY_INDEX_NONE)
+        at = (at + 1) % KEY_INDEX_SLOTS;
+    index->slots[at] = number;
+}
+
+/* Return the position of the first or next candidate, with its number; KEY_INDEX_NONE = none. */
+static inline uint32_t key_index_first(const struct key_index *index, uint64_t hash,
+                                       uint32_t *number_out)
+{
+    uint32_t at = (uint32_t)hash % KEY_INDEX_SLOTS;
+    *number_out = index->slots[at];
+    return at;
+}
+
+static inline uint32_t key_index_next(const struct key_index *index, uint32_t at,
+                                      uint32_t *number_out)
+{
+    at = (at + 1) % KEY_INDEX_SLOTS;
+    *number_out = index->slots[at];
+    return at;
+}
+
+static inline uint64_t key_secret_hash(const uint8_t *hash)
+{
+    uint64_t first;
+    memcpy(&first, hash, sizeof(first));
+    return first;
+}
+
+#endif
