@@ -7,6 +7,7 @@
 #include "tools/admin/admin.h"
 #include "tools/check/check.h"
 #include "tools/doctor/doctor.h"
+#include "tools/fetch/fetch.h"
 #include "tools/plan/main.h"
 #include "tools/profile/profile.h"
 #include "tools/replay/replay.h"
@@ -26,6 +27,7 @@ static const struct command commands[] = {
     {"serve", serve_main, "start a cluster: the gateway, and its machines on this computer"},
     {"machine", machine_main, "run one machine of a cluster"},
     {"check", check_main, "find what will fail with a config on this host, before it does"},
+    {"model", model_main, "download a model and check it"},
     {"status", status_main, "show running gateways: machines, links, requests"},
     {"top", top_main, "the same as a live screen, with rates, latencies and phases"},
     {"machines", machines_main, "list, add or remove machines of running gateways"},

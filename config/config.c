@@ -11,7 +11,6 @@
 
 #define VALUE_SHOWN_BYTES 80
 /* Models of the whole computer, for services, whose users have no home. */
-#define MODELS_FOLDER "/var/lib/cleave/models"
 
 bool config_fault_set(struct config_fault *fault, const char *path, const char *format, ...)
 {
@@ -106,7 +105,7 @@ enum status config_model_path(const struct config *config, char out[LIMIT_PATH_B
         if (path_in(getenv("XDG_CACHE_HOME"), "/cleave", config->model, places[count]) ||
             path_in(getenv("HOME"), "/.cache/cleave", config->model, places[count]))
             count++;
-        count += path_in(MODELS_FOLDER, "", config->model, places[count]) ? 1 : 0;
+        count += path_in(CONFIG_MODELS_FOLDER, "", config->model, places[count]) ? 1 : 0;
     }
     for (unsigned i = 0; i < count; i++) {
         if (model_is_there(places[i])) {

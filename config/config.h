@@ -24,6 +24,9 @@
 /* The value of a whole number that is "auto". */
 #define CONFIG_AUTO UINT32_MAX
 
+/* The models' folder of an installation: config_model_path looks there last. */
+#define CONFIG_MODELS_FOLDER "/var/lib/cleave/models"
+
 /* One machine of the pools, with its values of the keys below `machines`. */
 struct config_machine {
     char name[LIMIT_NAME_BYTES];

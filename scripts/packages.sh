@@ -20,6 +20,7 @@ build  libgnutls28-dev       pc:gnutls
 build  libpcre2-dev          pc:libpcre2-8
 build  libunistring-dev      file:/usr/include/uninorm.h
 build  libcurl4-openssl-dev  pc:libcurl
+build  zlib1g-dev            pc:zlib
 serve  curl                  cmd:curl
 fetch  python3               cmd:python3
 fetch  python3-pip           py:pip

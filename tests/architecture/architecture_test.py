@@ -58,6 +58,7 @@ MAY_INCLUDE = {
                "server/http", "server/fleet"},
     "tools/report": {"common"},
     "tools/admin": {"common", "tools/report"},
+    "tools/fetch": {"common", "config", "model"},
     "tools/check": {"common", "config", "compute", "transport", "server"},
     "tools/trace": {"common", "events", "tools/report"},
     "tools/partition/solver": {"common"},

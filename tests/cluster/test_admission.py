@@ -11,7 +11,7 @@ import random
 import threading
 import time
 
-from cluster import Cluster, need_model
+from cluster import Cluster, need_model, wait_until
 
 LIMIT_S, SLACK_S = 3, 20
 TOKENS = 8
@@ -50,12 +50,10 @@ class Client:
             self.error = error
 
 
-def crowd(cluster, count, again):
-    clients = [Client(cluster, seed, again) for seed in range(count)]
+def join(clients):
     for client in clients:
-        client.thread.join(400)
+        client.thread.join(300)
         assert not client.thread.is_alive() and client.error is None, client.error
-    return clients
 
 
 need_model()
@@ -64,10 +62,16 @@ base = {"kv": {"memory": "4MiB", "prefix_cache": False}, "threads": 1, "transpor
 
 with Cluster({**base, "scheduler": {"adaptive_pools": False, "queue_ms": LIMIT_S * 1000}}, gates=True) as cluster:
     cluster.hold("token-0")
-    clients = crowd(cluster, 40, again=False)
+    clients = [Client(cluster, seed, again=False) for seed in range(40)]
+    # The others have KV memory, and are held.
+    wait_until(lambda: cluster.metric("cleave_requests_refused_total", reason="long_wait") > 20 and not
+               cluster.metric("cleave_requests_unrouted"), "waiting requests are refused", cluster=cluster)
+    time.sleep(LIMIT_S)  # Those that wait for KV memory, too.
+    cluster.release()
+    join(clients)
     refused = [client for client in clients if client.refusals]
     print(f"held: {len(refused)} of {len(clients)} refused after {min(c.waits[0] for c in refused):.2f} to "
-          f"{max(c.waits[0] for c in refused):.2f} s")
+          f"{max(c.waits[0] for c in refused):.2f} s", flush=True)
     assert len(refused) > 20 and all(client.waits[0] < LIMIT_S + SLACK_S for client in refused)
     assert cluster.metric("cleave_requests_refused_total", reason="long_wait") == len(refused)
 
@@ -79,7 +83,8 @@ config = {**base, "pools": {"prompt": ["p0"], "token": ["t0"]}, "machines": {"p0
 with Cluster(config) as cluster:
     assert cluster.post("/v1/completions", {"prompt": "a b c", "max_tokens": 1})["usage"]["completion_tokens"] == 1
     begin = time.monotonic()
-    clients = crowd(cluster, 100, again=True)
+    clients = [Client(cluster, seed, again=True) for seed in range(100)]
+    join(clients)
     took = time.monotonic() - begin
     path = os.path.join(cluster.folder.name, "access.log")
     lines = [json.loads(line) for line in open(path)]

@@ -32,6 +32,7 @@ LESS = [
 ]
 NOT_RUN = {
     "cleave serve plan.json": "Cluster starts the same program",
+    "cleave model fetch smollm2-135m": "it needs the network; tests/tools/fetch/fetch_test.py",
     "cleave machine CONFIG NAME --stage K": "names stand for others; tests/cluster/test_stages_net.py",
 }
 OTHERS = ("./dev", "apt", "cp", "systemctl", "build/bench/bench-engine", "meson", "kubectl", "tests/", "bench/", "openssl",

