@@ -4,22 +4,20 @@
  * The wait is estimated in requests, not in tokens: prompts are counted that were computed while
  * requests waited in the queue, because the cluster then did as much as it could. This rate includes
  * everything that makes requests wait: prompts, cached prefixes, and KV memory that long answers
- * hold. Until the rate is known, the measured prompt rates of the machines give the estimate. An
- * estimate can be wrong, so a request is also refused when it has really waited for queue_us_max,
- * and then also the requests at the end of the queue that would wait as long.
+ * hold. Until the rate is known, no request is refused on arrival. An estimate can be wrong, so a
+ * request is also refused when it has really waited for queue_us_max, and then also the requests at
+ * the end of the queue that would wait as long.
  *
  * Each refused request is told the time at which the queue will have room for it, behind the
  * requests that were refused before it. So refused clients come back at the rate at which the
  * cluster serves them, not all at once. */
 #include "scheduler/cluster/state.h"
 
-#define US_PER_S         1000000
 #define COMPUTED_MIN     4         /* Fewest prompts from which the rate is taken. */
 #define WINDOW_US_MIN    2000000   /* Shortest time over which the rate is measured. */
 #define PROMISE_SLACK    8         /* Refused clients are told to come at 8/9 of the rate. */
 #define RETRY_US_MIN     1000000
 #define RETRY_US_MAX     600000000 /* Clients hardly wait longer than 10 minutes. */
-#define RETRY_US_UNKNOWN 5000000   /* Used while no rate is known. */
 
 void cluster_admission_wait_begin(struct sched_cluster *sc, uint32_t id)
 {
@@ -81,54 +79,34 @@ int64_t cluster_admission_due_us(const struct sched_cluster *sc)
     return sc->requests[sc->limited.first].waiting_since_us + sc->options.queue_us_max;
 }
 
-/* The work before a request at the end of the queue, and the speed of the machines. */
-struct backlog {
-    uint64_t requests;
-    uint64_t tokens;
-    uint64_t tokens_per_s; /* 0 = no machine's rate is known. */
-};
-
-static struct backlog backlog_of(const struct sched_cluster *sc)
+/* Returns the requests whose prompts are not computed. */
+static uint64_t requests_before(const struct sched_cluster *sc)
 {
-    struct backlog out = {.requests = sc->waiting.count, .tokens = sc->waiting_tokens};
-    for (uint32_t i = 0; i < sc->options.machine_count; i++) {
-        const struct cluster_machine *machine = &sc->machines[i];
-        out.requests += machine->prompts_pending;
-        out.tokens += machine->prompt_tokens_pending;
-        if (set_has(&sc->routable, i) && pool_serves_phase(machine->pool, POOL_PROMPT))
-            out.tokens_per_s += machine->prompt_tokens_per_s;
-    }
-    return out;
-}
-
-/* Returns the mean time that the cluster needs for one of these requests; 0 = not known. */
-static double request_us(const struct sched_cluster *sc, const struct backlog *backlog)
-{
-    if (sc->admission.computed >= COMPUTED_MIN)
-        return sc->admission.measured_us / sc->admission.computed;
-    if (backlog->requests == 0 || backlog->tokens_per_s == 0)
-        return 0;
-    return (double)backlog->tokens * US_PER_S /
-           ((double)backlog->tokens_per_s * (double)backlog->requests);
+    uint64_t count = sc->waiting.count;
+    for (uint32_t i = 0; i < sc->options.machine_count; i++)
+        count += sc->machines[i].prompts_pending;
+    return count;
 }
 
 bool cluster_admission_late(const struct sched_cluster *sc)
 {
-    if (sc->options.queue_us_max == 0)
+    const struct admission *admission = &sc->admission;
+    if (sc->options.queue_us_max == 0 || sc->waiting.count == 0 ||
+        admission->computed < COMPUTED_MIN)
         return false;
-    const struct backlog backlog = backlog_of(sc);
-    return request_us(sc, &backlog) * (double)(backlog.requests - 1) >
+    return admission->measured_us / admission->computed * (double)(requests_before(sc) - 1) >
            (double)sc->options.queue_us_max;
 }
 
 uint32_t cluster_admission_retry_ms(struct sched_cluster *sc)
 {
-    const struct backlog backlog = backlog_of(sc);
+    const struct admission *admission = &sc->admission;
     int64_t *promised_us = &sc->admission.promised_us;
-    double us = request_us(sc, &backlog);
-    int64_t each_us = us <= 0             ? RETRY_US_UNKNOWN
-                      : us > RETRY_US_MAX ? RETRY_US_MAX
-                                          : (int64_t)us;
+    /* With one prompt more than was computed: the one that is computed now. */
+    double us = admission->computed < COMPUTED_MIN
+                    ? admission->busy_us / (admission->computed + 1)
+                    : admission->measured_us / admission->computed;
+    int64_t each_us = us > RETRY_US_MAX ? RETRY_US_MAX : (int64_t)us;
     /* The queue is full, but not more than full, because requests beyond the limit are refused. */
     int64_t least_us = sc->now_us + (each_us > RETRY_US_MIN ? each_us : RETRY_US_MIN);
     int64_t most_us = sc->now_us + RETRY_US_MAX;

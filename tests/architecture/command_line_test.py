@@ -9,6 +9,7 @@ CLEAVE = sys.argv[1]
 COMMANDS = {
     "serve": ("--threads", "-1", []),
     "machine": ("--stage", "-1", ["embedded", "prompt-0"]),
+    "model": ("--tries", "0", ["fetch", "smollm2-135m"]),
     "check": ("--machine", None, ["/nowhere"]),
     "status": ("--timeout-s", "-1", []),
     "top": ("--interval-s", "-1", []),

@@ -88,7 +88,7 @@ with Cluster(config) as cluster:
     took = time.monotonic() - begin
     path = os.path.join(cluster.folder.name, "access.log")
     lines = [json.loads(line) for line in open(path)]
-    waits = sorted(line["queue"] + line["reserve"] for line in lines if line["status"] == 200)
+    waits = sorted(line["phases"]["queue"] + line["phases"]["reserve"] for line in lines if line["status"] == 200)
     once = [client for client in clients if len(client.refusals) > 0]
     first = sum(len(client.refusals) == 1 for client in once)
     print(f"flood: {len(clients)} clients served in {took:.1f} s; waits of the accepted: median "

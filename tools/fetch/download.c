@@ -69,7 +69,7 @@ enum status fetch_url_name(const char *url, char out[FETCH_NAME_BYTES], struct e
         out[length++] = low >= 0 ? (char)(high * 16 + low) : url[i];
         i += low >= 0 ? 2 : 0;
         if (out[length - 1] == 0)
-            break;
+            out[length - 1] = ' '; /* No good name has a space. */
     }
     out[length] = 0;
     return fetch_name_good(out) ? ST_OK
@@ -203,9 +203,11 @@ static void progress_show(struct transfer *t, bool end)
     if (t->file->small || (!due && !(end && t->is_terminal)))
         return;
     line_show(t, ms, end);
+    t->shown_percent = percent;
+    if (!t->is_terminal)
+        return; /* Its lines have the mean speed. */
     t->shown_ms = ms;
     t->shown_bytes = t->have;
-    t->shown_percent = percent;
 }
 
 static bool header_is(const char *line, size_t bytes, const char *name, char *out, size_t capacity)

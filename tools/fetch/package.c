@@ -250,7 +250,7 @@ static enum status member_unpack(const struct fetch_options *options, const char
                                  const struct fetch_known *known, struct error *error)
 {
     char partial[LIMIT_PATH_BYTES], path[LIMIT_PATH_BYTES];
-    struct member member;
+    struct member member = {0};
     struct stat info;
     enum status status = fetch_path(options->to, ".", known->file, ".partial", partial, error);
     if (status == ST_OK)
