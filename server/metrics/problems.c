@@ -356,6 +356,22 @@ static bool check_reload_failed(const struct metrics *m, char *what)
            SAY("the latest reload had a mistake, so the old config serves");
 }
 
+static bool check_key_expires(const struct metrics *m, char *what)
+{
+    const struct api_key_rules *first = NULL;
+    for (uint32_t key = 0; m->keys != NULL && key < API_KEY_INDICES; key++) {
+        const struct api_key_rules *rules = api_keys_rules(m->keys, key);
+        if (rules != NULL && rules->expires > 0 && api_keys_present(m->keys, key) &&
+            (first == NULL || rules->expires < first->expires))
+            first = rules;
+    }
+    if (first == NULL || api_key_expiry_of(first, m->problems->unix_s) == API_KEY_VALID)
+        return false;
+    double days = (double)(first->expires - m->problems->unix_s) / 86400;
+    return days < 0 ? SAY("API key %s expired %.1f days ago", first->name, -days)
+                    : SAY("API key %s expires in %.1f days", first->name, days);
+}
+
 static bool check_certificate_expires(const struct metrics *m, char *what)
 {
     int64_t left_s = (int64_t)m->values[METRICS_CERTIFICATE_EXPIRES] - m->problems->unix_s;
@@ -400,6 +416,7 @@ static const struct {
     [METRICS_PROBLEM_FILES_SHORT] = {check_files_short, NULL},
     [METRICS_PROBLEM_LOG_LOSES_LINES] = {check_log_loses_lines, NULL},
     [METRICS_PROBLEM_RELOAD_FAILED] = {check_reload_failed, NULL},
+    [METRICS_PROBLEM_KEY_EXPIRES] = {check_key_expires, NULL},
     [METRICS_PROBLEM_CERTIFICATE_EXPIRES] = {check_certificate_expires, NULL},
     [METRICS_PROBLEM_ETCD_LOST] = {check_etcd_lost, NULL},
 };

@@ -47,6 +47,8 @@
     X(LOG_LOSES_LINES, GATEWAY, warning, 0, CleaveLogLosesLines,                                   \
       "free the disk; the event log cannot be replayed whole then")                                \
     X(RELOAD_FAILED, GATEWAY, warning, 0, CleaveReloadFailed, "cleave check, then reload")         \
+    X(KEY_EXPIRES, GATEWAY, warning, 0, CleaveKeyExpires,                                          \
+      "give it a later expires, or replace it by a new key, then reload")                          \
     X(CERTIFICATE_EXPIRES, GATEWAY, warning, 0, CleaveCertificateExpires, "renew, then reload")    \
     X(ETCD_LOST, GATEWAY, warning, 0, CleaveEtcdLost, "check etcd and cluster/etcd_endpoints")
 

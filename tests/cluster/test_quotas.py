@@ -79,6 +79,9 @@ def check_expiry(cluster):
     replace(cluster, expires=date(3 * 86400))
     assert ask(cluster)[0] == 200 and "API key team expires within 7 days: " in cluster.logged()
     assert len(metric(cluster, "cleave_key_expiry_timestamp_seconds")) == 1
+    wait_until(lambda: [p for p in json.loads(admin(cluster, "/admin/state", "GET")[2])["problems"]
+                        if p["name"] == "CleaveKeyExpires" and p["what"] == "API key team expires in 3.0 days"],
+               "the gateway lists the problem", cluster=cluster)
     replace(cluster, expires=date(-5))
     status, _, said = ask(cluster)
     assert status == 401 and said["error"]["code"] == "api_key_expired", said
