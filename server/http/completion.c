@@ -128,9 +128,8 @@ static void complete(struct completion *c)
 /* Ends the count of the choice among its key's answers in flight. */
 static void choice_settle(struct choice *choice)
 {
-    struct completion *c = choice->completion;
     if (choice->in_flight_counted)
-        api_keys_answer_end(c->server->keys, c->key);
+        api_keys_answer_end(choice->completion->server->keys, choice->completion->key);
     choice->in_flight_counted = false;
 }
 
