@@ -58,10 +58,8 @@ void sched_pace_open_add(struct sched_pace *pace, uint64_t tokens, int64_t now_u
         pace->open_tokens = (double)tokens;
 }
 
-/* Returns the share of prompts in microseconds, > 0. prompts_us = compute time of all open prompts;
- * steps_us = time of the steps between two shares, of all machines that take turns. */
-static int64_t share_us(const struct sched_pace_targets *targets, double prompts_us,
-                        double steps_us)
+int64_t sched_pace_share_us(const struct sched_pace_targets *targets, double prompts_us,
+                            double steps_us)
 {
     double tbt_us = (double)targets->tbt_us;
     double share = prompts_us * tbt_us / (double)targets->ttft_us;
@@ -78,7 +76,7 @@ uint32_t sched_pace_mixed_tokens(const struct sched_pace *pace,
     uint32_t whole = most / LIMIT_CHUNK_TOKENS_MIN * LIMIT_CHUNK_TOKENS_MIN;
     if (pace->row_us <= 0)
         return whole;
-    int64_t share = share_us(targets, pace->open_tokens * pace->row_us, pace->step_us);
+    int64_t share = sched_pace_share_us(targets, pace->open_tokens * pace->row_us, pace->step_us);
     double tokens = (double)share / pace->row_us;
     if (tokens >= whole)
         return whole;
@@ -109,6 +107,6 @@ uint32_t sched_pace_turn_us(const struct sched_pace *pace, const struct sched_pa
     int64_t least = (int64_t)(pace->row_us * LIMIT_CHUNK_TOKENS_MIN);
     if (!prompts)
         return (uint32_t)targets->tbt_us;
-    int64_t share = share_us(targets, pace->open_tokens * pace->row_us, steps_us);
+    int64_t share = sched_pace_share_us(targets, pace->open_tokens * pace->row_us, steps_us);
     return (uint32_t)(share > least ? share : least);
 }

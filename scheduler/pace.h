@@ -43,6 +43,11 @@ struct sched_pace_targets {
     int64_t tbt_us;  /* > 0 */
 };
 
+/* Returns the share of prompts in microseconds, > 0. prompts_us = compute time of all open prompts;
+ * steps_us = time of the steps between two shares, of all machines that take turns. */
+int64_t sched_pace_share_us(const struct sched_pace_targets *targets, double prompts_us,
+                            double steps_us);
+
 /* Records a batch that was computed in `us` microseconds. */
 void sched_pace_batch_add(struct sched_pace *pace, uint32_t decodes, uint32_t prompt_tokens,
                           uint64_t us);

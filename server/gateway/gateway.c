@@ -132,6 +132,7 @@ int gateway_turn(struct gateway *g)
     int64_t due = connections_turn(g->connections, now);
     int64_t handover_due = gateway_handover_turn(g, now);
     int64_t scheduler_due = gateway_schedule_turn(g, now);
+    int64_t headroom_due = gateway_headroom_turn(g, now);
     int64_t checkpoint_due = gateway_checkpoint_turn(g, now);
     requests_endings_report(g->requests);
     connections_flush(g->connections);
@@ -145,6 +146,8 @@ int gateway_turn(struct gateway *g)
         due = checkpoint_due;
     if (handover_due < due)
         due = handover_due;
+    if (headroom_due < due)
+        due = headroom_due;
     if (due == INT64_MAX)
         return -1;
     int64_t wait_us = due - gateway_now(g);

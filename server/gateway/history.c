@@ -182,6 +182,48 @@ void history_end(struct history *h, const struct gateway_request *r, enum histor
     snprintf(record->end_text, sizeof(record->end_text), "%s", text);
 }
 
+/* ---- for the head-room ---- */
+
+static bool record_served(const struct record *record)
+{
+    bool ended = record->end == HISTORY_DONE || record->end == HISTORY_STOPPED;
+    return record->id != 0 && (ended || record->answer_tokens > 0 || record->end == HISTORY_OPEN) &&
+           record->end != HISTORY_REFUSED && record->end != HISTORY_FAILED;
+}
+
+uint32_t history_answers(const struct history *h, int64_t after_us,
+                         struct headroom_answer out[HEADROOM_ANSWERS])
+{
+    uint64_t kept = h->begun < h->count ? h->begun : h->count;
+    uint64_t first = h->begun, ended = 0, tokens = 0;
+    uint32_t count = 0;
+    for (; kept > 0 && count < HEADROOM_ANSWERS; kept--) {
+        const struct record *record = &h->records[(first - 1) % h->count];
+        if (record->arrived_us < after_us)
+            break;
+        first--;
+        count += record_served(record);
+        ended += record_served(record) && record->end != HISTORY_OPEN;
+        tokens += record_served(record) && record->end != HISTORY_OPEN ? record->answer_tokens : 0;
+    }
+    uint32_t mean = ended > 0 ? (uint32_t)(tokens / ended) : 1;
+    count = 0;
+    for (; first < h->begun; first++) {
+        const struct record *record = &h->records[first % h->count];
+        if (!record_served(record))
+            continue;
+        uint32_t least = record->end == HISTORY_OPEN && mean > 1 ? mean : 1;
+        out[count++] = (struct headroom_answer){
+            .at_us = record->arrived_us,
+            .prompt_tokens = record->prompt_tokens,
+            .computed_tokens = record->prompt_tokens > record->cached_tokens
+                                   ? record->prompt_tokens - record->cached_tokens
+                                   : 1,
+            .answer_tokens = record->answer_tokens > least ? record->answer_tokens : least};
+    }
+    return count;
+}
+
 /* ---- JSON ---- */
 
 static void member_add(struct text *out, const char *name, const char *value)

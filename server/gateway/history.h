@@ -2,12 +2,13 @@
  * gateway_event), machines, tokens and end. Always kept, within fixed memory: a new request
  * replaces the one that arrived first, also if that one is still open. requests.c and
  * request_events.c report what happens; state.c, through gateway.h, writes it as JSON for
- * operators. Everything runs on the gateway's event loop thread. It has no text of prompts and
+ * operators, and headroom.c replays the answers. Everything runs on the gateway's event loop thread. It has no text of prompts and
  * answers, decides nothing, and sends nothing. */
 #ifndef SERVER_GATEWAY_HISTORY_H
 #define SERVER_GATEWAY_HISTORY_H
 
 #include "common/text.h"
+#include "scheduler/headroom.h"
 #include "server/gateway/table.h"
 
 struct history;
@@ -47,6 +48,12 @@ void history_event(struct history *h, const struct gateway_request *r,
 /* Records the request's end. text: the reason; "" = none. */
 void history_end(struct history *h, const struct gateway_request *r, enum history_end end,
                  const char *text, int64_t now_us);
+
+/* Writes the requests that arrived after `after_us` and were served, or are open, in the order of
+ * their arrival: the latest HEADROOM_ANSWERS of them. Open answers count with the mean length of
+ * those that have ended. Returns their number. */
+uint32_t history_answers(const struct history *h, int64_t after_us,
+                         struct headroom_answer out[HEADROOM_ANSWERS]);
 
 /* Which requests are written, and how. */
 struct history_query {

@@ -14,6 +14,7 @@
  *   running answers)
  *   schedule.c (the schedulers)
  *   health.c (what can be served)
+ *   headroom.c (how much more traffic the SLO allows)
  *   peers.c (the machines' pools and links), events.c (the event log)
  *
  * Only these files and tests include it. Everything runs on the gateway's event loop thread. It
@@ -25,6 +26,7 @@
 #include "common/log.h"
 #include "events/event_text.h"
 #include "scheduler/cluster/cluster.h"
+#include "scheduler/headroom.h"
 #include "server/gateway/gateway.h"
 #include "server/gateway/requests.h"
 
@@ -42,6 +44,15 @@ struct gateway_version {
     struct config_kv kv; /* KV settings of its machines. */
 };
 
+/* See headroom.c. */
+struct gateway_headroom {
+    bool searching;
+    bool known; /* `result` is set, and there still is traffic. */
+    struct headroom_result result;
+    int64_t due_us; /* When the next replay or search is due. */
+    struct headroom search;
+};
+
 struct gateway {
     struct gateway_options options;
     struct fleet *fleet;
@@ -54,11 +65,12 @@ struct gateway {
     struct history *history;         /* The latest requests. */
     struct text event_line;          /* The line of the event log that is being written. */
     bool events_warned;              /* The log was warned about lost lines. */
-    char note[256];                  /* Set by gateway_note_set. */
-    char update_note[400];           /* Set by gateway_update_note_set. */
-    char name[LIMIT_NAME_BYTES];     /* Unique among gateways. */
-    uint32_t led_elsewhere_count;    /* Machines on which another gateway leads. */
-    struct gateway_share share;      /* See gateway_share. */
+    struct gateway_headroom headroom;
+    char note[256];               /* Set by gateway_note_set. */
+    char update_note[400];        /* Set by gateway_update_note_set. */
+    char name[LIMIT_NAME_BYTES];  /* Unique among gateways. */
+    uint32_t led_elsewhere_count; /* Machines on which another gateway leads. */
+    struct gateway_share share;   /* See gateway_share. */
     /* When the machines first reported fewer gateways than `share` has; -1 = they do not. */
     int64_t fewer_since_us;
     uint64_t prompts_waiting; /* Prompts that wait on machines, by their latest STATS. */
@@ -160,7 +172,19 @@ void gateway_machine_wants_end_set(struct gateway *g, struct fleet_machine *m, b
 void gateway_ends_grant(struct gateway *g);
 int64_t gateway_handover_turn(struct gateway *g, int64_t now_us);
 
+/* ---- headroom.c ---- */
+
+/* Continues the search, if a part of it is due. Returns the time of the next part. */
+int64_t gateway_headroom_turn(struct gateway *g, int64_t now_us);
+/* Writes the factors as a JSON object; null = unknown. */
+void gateway_headroom_write(const struct gateway *g, struct text *out);
+
 /* ---- machines.c ---- */
+
+/* Returns 1 if the machine shares this host's cores with other machines, which together have more
+ * threads than there are cores and take turns; 0 = it has cores of its own, or they are not
+ * known. */
+uint32_t gateway_machine_cores(const struct gateway *g, const struct fleet_machine *m);
 
 extern const struct connections_events gateway_connections_events;
 

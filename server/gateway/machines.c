@@ -52,10 +52,7 @@ static bool uses_cores(const struct config_machine *machine)
     return machine->local && machine->stages[0] == 0 && strcmp(machine->device, "cpu") == 0;
 }
 
-/* Returns 1 if the machine shares this host's cores with other machines, which together have more
- * threads than there are cores and take turns; 0 = it has cores of its own, or they are not
- * known. */
-static uint32_t cores_shared(const struct gateway *g, const struct fleet_machine *m)
+uint32_t gateway_machine_cores(const struct gateway *g, const struct fleet_machine *m)
 {
     uint32_t cores = cores_usable(), threads = 0;
     if (g->options.config->scheduler.turn_ms == 0)
@@ -103,7 +100,7 @@ static void on_up(void *self, struct fleet_machine *m, const struct transport_id
         .pool = m->home,
         .kv_tokens = m->kv_tokens,
         .kv = sched_memory_kv(&memory),
-        .cores = cores_shared(g, m),
+        .cores = gateway_machine_cores(g, m),
         /* The largest request of which a mixed machine does one phase. */
         .mixed_kv_tokens = sched_memory_tokens_most(&memory, sched_memory_prompt_share(&memory))};
     gateway_schedule(g, m->version, &event);

@@ -185,6 +185,8 @@ void gateway_state_write(const struct gateway *g, struct text *out)
               gateway_leads(g) ? "true" : "false", gateway_ready(g) ? "true" : "false");
     name_add(out, ",\"detail\":", health);
     automatic_add(out, g);
+    text_adds(out, ",\"headroom\":");
+    gateway_headroom_write(g, out);
     text_adds(out, ",\"machines\":[");
     for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
          m = fleet_next(g->fleet, m)) {

@@ -55,6 +55,8 @@ struct metrics {
     uint64_t stalls;                 /* Iterations of more than a second. */
     int64_t stall_us;                /* The latest of these. */
     double slo_s[METRICS_SLO_COUNT]; /* The limits of the config; 0 = not set. */
+    bool headroom_known;
+    double headroom[METRICS_SLO_COUNT + 1];         /* In the order of slo_answers. */
     uint64_t slo_answers[METRICS_SLO_COUNT + 1][2]; /* [slo][met]; the last row: both limits. */
     uint64_t refused[METRICS_REFUSAL_COUNT];
     uint64_t values[METRICS_VALUE_COUNT];

@@ -1,6 +1,8 @@
 /* metrics_slo: the limits of the config's `slo`, and the answers that were within them. */
 #include "server/metrics/internal.h"
 
+#include <string.h>
+
 /* The histograms that have a limit as a bound. */
 static const struct {
     enum metrics_time which;
@@ -37,6 +39,28 @@ void metrics_slo_answer_add(struct metrics *m, bool failed, int64_t ttft_us, int
     m->slo_answers[METRICS_SLO_COUNT][ttft && tbt]++;
 }
 
+void metrics_headroom_set(struct metrics *m, const double *factors)
+{
+    m->headroom_known = factors != NULL;
+    if (factors != NULL)
+        memcpy(m->headroom, factors, sizeof(m->headroom));
+}
+
+static void headroom_render(struct text *out, const struct metrics *m)
+{
+    metrics_family(
+        out, "cleave_headroom_ratio", "gauge",
+        "By which factor the traffic of the last 5 minutes can grow until a tenth of the "
+        "answers miss slo/ttft_ms, slo/tbt_ms or one of them (all); at most 100. Missing "
+        "while there is too little traffic.");
+    for (int slo = 0; m->headroom_known && slo <= METRICS_SLO_COUNT; slo++) {
+        text_adds(out, "cleave_headroom_ratio");
+        metrics_label_add(out, "{", "slo", names[slo]);
+        text_adds(out, "}");
+        metrics_value_add(out, m->headroom[slo]);
+    }
+}
+
 void metrics_slo_render(struct text *out, const struct metrics *m)
 {
     metrics_family(out, "cleave_slo_limit_seconds", "gauge",
@@ -50,7 +74,7 @@ void metrics_slo_render(struct text *out, const struct metrics *m)
     metrics_family(
         out, "cleave_slo_answers_total", "counter",
         "Answers that ended, by whether they met the limit (tbt: on average; all: both). "
-                   "Errors meet none; refused and cancelled requests do not count.");
+        "Errors meet none; refused and cancelled requests do not count.");
     for (int slo = 0; slo <= METRICS_SLO_COUNT; slo++) {
         for (int met = 0; met < 2; met++) {
             text_adds(out, "cleave_slo_answers_total");
@@ -60,4 +84,5 @@ void metrics_slo_render(struct text *out, const struct metrics *m)
             metrics_value_add(out, (double)m->slo_answers[slo][met]);
         }
     }
+    headroom_render(out, m);
 }

@@ -63,6 +63,24 @@ static const char *duration_write(double seconds, char out[24])
     return out;
 }
 
+static void headroom_write(const json_t *headroom, FILE *out)
+{
+    static const char *const names[] = {"all", "prompt", "token"};
+    char text[3][24];
+    if (headroom == NULL)
+        return; /* An older gateway. */
+    if (!json_is_object(headroom)) {
+        fprintf(out, "  head-room: unknown, too little traffic\n");
+        return;
+    }
+    for (int i = 0; i < 3; i++) {
+        double factor = json_number_value(json_object_get(headroom, names[i]));
+        snprintf(text[i], sizeof(text[i]), factor >= 100 ? "more than %.0f ×" : "%.2f ×", factor);
+    }
+    fprintf(out, "  head-room: %s%s the traffic of the last minutes (prompts %s, tokens %s)\n",
+            view_true(headroom, "at_least") ? "at least " : "", text[0], text[1], text[2]);
+}
+
 void view_gateway(const json_t *state, const char *name, FILE *out)
 {
     char model[128], detail[400], id[64], version[96], uptime[24];
@@ -77,6 +95,7 @@ void view_gateway(const json_t *state, const char *name, FILE *out)
             version[0] != 0 ? ", cleave " : "", version);
     if (detail[0] != 0 && strcmp(detail, "ready") != 0 && strcmp(detail, "ok") != 0)
         fprintf(out, "  %s\n", detail);
+    headroom_write(json_object_get(state, "headroom"), out);
     const json_t *update = json_object_get(state, "update");
     const char *what = view_text(update, "state");
     if (what[0] != 0 && strcmp(what, "none") != 0)

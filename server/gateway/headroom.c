@@ -1,0 +1,97 @@
+/* gateway_headroom: searches by which factor the traffic of the last minutes can grow until the SLO
+ * breaks (scheduler/headroom.h), for /metrics and operators. A search is a replay per iteration of
+ * the event loop, so that it delays no token by more than one replay. */
+#include "server/gateway/internal.h"
+
+#include "scheduler/options.h"
+
+#define WINDOW_US 300000000 /* Traffic of this time is replayed. */
+#define PAUSE_US  10000000  /* From the end of a search to the beginning of the next. */
+#define STEP_US   20000     /* From a replay to the next. */
+
+/* Machines that take turns on the same cores count as one, which computes both phases. */
+static void machine_merge(struct headroom_machine *into, const struct headroom_machine *machine)
+{
+    into->prompts = into->answers = true;
+    into->kv_tokens += machine->kv_tokens;
+    if (machine->rates.prompts.weight > into->rates.prompts.weight)
+        into->rates.prompts = machine->rates.prompts;
+    if (machine->rates.decodes.weight > into->rates.decodes.weight)
+        into->rates.decodes = machine->rates.decodes;
+}
+
+static void machines_fill(struct gateway *g, struct headroom *search)
+{
+    uint32_t shared = UINT32_MAX; /* The machine for those that share cores. */
+    search->machine_count = 0;
+    for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
+         m = fleet_next(g->fleet, m)) {
+        if (m->version != g->current || m->connection.state != CONNECTION_UP ||
+            fleet_machine_draining(m))
+            continue;
+        const struct headroom_machine machine = {.prompts = m->home != POOL_TOKEN,
+                                                 .answers = m->home != POOL_PROMPT,
+                                                 .rates = m->rates,
+                                                 .kv_tokens = m->kv_tokens};
+        bool shares = gateway_machine_cores(g, m) > 0;
+        if (shares && shared != UINT32_MAX) {
+            machine_merge(&search->machines[shared], &machine);
+            continue;
+        }
+        if (shares)
+            shared = search->machine_count;
+        search->machines[search->machine_count++] = machine;
+    }
+}
+
+/* Returns false if there is nothing to replay. */
+static bool search_begin(struct gateway *g, int64_t now_us)
+{
+    struct headroom *search = &g->headroom.search;
+    const struct config *config = g->options.config;
+    search->options =
+        (struct headroom_options){.targets = sched_pace_targets_make(config),
+                                  .fill_tokens = sched_prompt_fill_tokens(config),
+                                  .batch_tokens = config->scheduler.prompt_batch_tokens,
+                                  .sequences_max = config->scheduler.batch_sequences_max,
+                                  .gateways = g->share.gateways};
+    search->until_us = now_us;
+    search->answer_count = history_answers(g->history, now_us - WINDOW_US, search->answers);
+    machines_fill(g, search);
+    return headroom_begin(search);
+}
+
+int64_t gateway_headroom_turn(struct gateway *g, int64_t now_us)
+{
+    struct gateway_headroom *headroom = &g->headroom;
+    if (now_us < headroom->due_us)
+        return headroom->due_us;
+    bool ended = false;
+    if (headroom->searching) {
+        ended = headroom_step(&headroom->search);
+        headroom->known |= ended;
+    } else {
+        headroom->searching = search_begin(g, now_us);
+        headroom->known &= headroom->searching;
+        ended = !headroom->searching;
+    }
+    headroom->searching &= !ended;
+    if (ended && headroom->known)
+        headroom->result = headroom->search.result;
+    if (ended)
+        metrics_headroom_set(g->options.metrics, headroom->known ? headroom->result.factor : NULL);
+    headroom->due_us = gateway_now(g) + (ended ? PAUSE_US : STEP_US);
+    return headroom->due_us;
+}
+
+void gateway_headroom_write(const struct gateway *g, struct text *out)
+{
+    const struct headroom_result *result = &g->headroom.result;
+    if (!g->headroom.known) {
+        text_adds(out, "null");
+        return;
+    }
+    text_addf(out, "{\"all\":%.3g,\"prompt\":%.3g,\"token\":%.3g,\"at_least\":%s}",
+              result->factor[HEADROOM_ALL], result->factor[HEADROOM_PROMPTS],
+              result->factor[HEADROOM_TOKENS], result->at_least ? "true" : "false");
+}
