@@ -191,6 +191,8 @@ def check_bundle(cluster, where):
     secret = "a prompt that stays private"
     cluster.post("/v1/completions", {**BODY, "prompt": secret})
     path = os.path.join(cluster.folder.name, "bundle.tar")
+    with open(cluster.log_path, "a") as file:
+        file.write("password, not a line of a log\n")
     assert "log of 1 gateway" in run("bundle", path, *where)
     assert os.stat(path).st_mode & 0o777 == 0o600
     with open(path, "rb") as file:
@@ -200,6 +202,10 @@ def check_bundle(cluster, where):
     with tarfile.open(path) as tar:
         files = {member.name.removeprefix("cleave-bundle/"): tar.extractfile(member).read().decode()
                  for member in tar.getmembers()}
+    host = {name: files.pop(name) for name in list(files) if name.startswith("host/")}
+    ours = [text for text in host.values() if "token-0" in text]  # Other clusters may run on this host.
+    assert any(" prompt-0: " in text and " gateway: " in text for text in ours), host
+    assert not any("not a line of a log" in text for text in host.values()), host
     assert set(files) == {"about.txt"} | {f"gateway-1/{name}" for name in ("state.json", "config.json", "metrics.txt",
                                                                           "requests.json", "decisions.json", "log.txt")}
     assert json.loads(files["gateway-1/state.json"])["ready"] and "cleave " in files["about.txt"]

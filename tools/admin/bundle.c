@@ -1,9 +1,11 @@
 /* admin_bundle: `cleave bundle`: collects what a bug report needs from running gateways into a tar
- * file: version, config, state, metrics, latest requests, decisions and log lines. Gateways give
+ * file: version, config, state, metrics, latest requests, decisions and log lines, and the log lines
+ * of machines and gateways on this host. Gateways give
  * administrators no keys, prompts or answers, so the file has none. What one gateway does not give
  * (an earlier release) is missing, and errors.txt says so. */
 #include "tools/admin/admin.h"
 #include "tools/admin/client.h"
+#include "tools/admin/host_logs.h"
 
 #include "common/build_info.h"
 #include "common/text.h"
@@ -36,10 +38,12 @@ static const struct option_entry entries[] = {
 static const struct option_table table = {
     .command = "bundle",
     .usage = "FILE [--option value]…",
-    .about = "Collects what a bug report needs from running gateways into a new tar file: version, "
-             "config, state,\nmetrics, the latest requests, decisions and log lines. It has names of "
-             "machines, hosts, files and API\nkeys, and ids of requests, but no keys, prompts or "
-             "answers. Exit status: 1 = something is missing.\n",
+    .about =
+        "Collects what a bug report needs from running gateways into a new tar file: version, "
+        "config, state,\nmetrics, the latest requests, decisions and log lines; and the latest "
+        "log lines of all machines and\ngateways on this host, from files and systemd's journal. "
+        "It has names of machines, hosts, files and API\nkeys, and ids of requests, but no keys, "
+        "prompts or answers. Exit status: 1 = something is missing.\n",
     .entries = entries,
     .count = sizeof(entries) / sizeof(entries[0]),
     .operands = {{"FILE", FIELD(file), true}}};
@@ -144,6 +148,21 @@ static bool gateways_add(FILE *out, struct admin_client *client, struct text *er
     return good;
 }
 
+/* Adds the log lines of this host. */
+static bool host_add(FILE *out)
+{
+    struct host_log logs[HOST_LOGS_FILES + 1];
+    char name[100];
+    bool good = true;
+    unsigned count = host_logs_read(logs);
+    for (unsigned i = 0; i < count; i++) {
+        snprintf(name, sizeof(name), "cleave-bundle/host/%s", logs[i].name);
+        good = good && text_file_add(out, name, &logs[i].text);
+        text_done(&logs[i].text);
+    }
+    return good;
+}
+
 int bundle_main(int argc, char **argv)
 {
     struct bundle_options options = {.file = NULL};
@@ -163,7 +182,7 @@ int bundle_main(int argc, char **argv)
         admin_client_close(client);
         return options_fail(&table, ST_IO, &error);
     }
-    bool good = about_add(out, client) && gateways_add(out, client, &errors);
+    bool good = about_add(out, client) && gateways_add(out, client, &errors) && host_add(out);
     if (good && errors.bytes > 0)
         good = text_file_add(out, "cleave-bundle/errors.txt", &errors);
     good = good && end_add(out);
@@ -177,7 +196,8 @@ int bundle_main(int argc, char **argv)
         result = options_fail(&table, ST_IO, &error);
     } else {
         printf("%s: version, config, state, metrics, requests, decisions and log of %u gateway%s\n",
-               options.file, admin_client_count(client), admin_client_count(client) == 1 ? "" : "s");
+               options.file, admin_client_count(client),
+               admin_client_count(client) == 1 ? "" : "s");
     }
     text_done(&errors);
     admin_client_close(client);

@@ -45,8 +45,7 @@ static const char *clock_write(const json_t *request, char out[32])
     time_t seconds = (time_t)(ms / 1000);
     struct tm utc;
     gmtime_r(&seconds, &utc);
-    snprintf(out, 32, "%02d:%02d:%02d.%03d", utc.tm_hour, utc.tm_min, utc.tm_sec,
-             (int)(ms % 1000));
+    snprintf(out, 32, "%02d:%02d:%02d.%03d", utc.tm_hour, utc.tm_min, utc.tm_sec, (int)(ms % 1000));
     return out;
 }
 
@@ -64,9 +63,9 @@ static void text_cell(struct table *out, const json_t *object, const char *name)
 
 static void list_print(const json_t *requests)
 {
-    static const char *const heads[] = {"ARRIVED",  "REQUEST", "KEY",    "STATE",   "PROMPT ON",
-                                        "ANSWER ON", "PROMPT",  "CACHED", "ANSWER", "RESUMED",
-                                        "TTFT S",   "TOTAL S"};
+    static const char *const heads[] = {"ARRIVED",   "REQUEST",   "KEY",    "STATE",
+                                        "PROMPT ON", "ANSWER ON", "PROMPT", "CACHED",
+                                        "ANSWER",    "RESUMED",   "TTFT S", "TOTAL S"};
     struct table *rows = calloc(1, sizeof(*rows));
     const json_t *request;
     char at[32];
@@ -133,8 +132,8 @@ static void life_print(const json_t *request)
            clock_write(request, at), view_text(request, "state"));
     for (i = 0; i < sizeof(members) / sizeof(members[0]); i++)
         if (view_text(request, members[i])[0] != 0)
-            printf("  %s: %s\n", strcmp(members[i], "machine_request") == 0
-                                     ? "number at machines" : members[i],
+            printf("  %s: %s\n",
+                   strcmp(members[i], "machine_request") == 0 ? "number at machines" : members[i],
                    view_printable(view_text(request, members[i]), text, sizeof(text)));
     printf("  prompt tokens: %llu (%llu cached), answer tokens: %llu, resumed: %llu times\n",
            (unsigned long long)view_whole(request, "prompt_tokens"),
