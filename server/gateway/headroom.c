@@ -3,13 +3,14 @@
  * the event loop, so that it delays no token by more than one replay. */
 #include "server/gateway/internal.h"
 
+#include "common/cores.h"
 #include "scheduler/options.h"
 
 #define WINDOW_US 300000000 /* Traffic of this time is replayed. */
 #define PAUSE_US  10000000  /* From the end of a search to the beginning of the next. */
 #define STEP_US   20000     /* From a replay to the next. */
 
-/* Machines that take turns on the same cores count as one, which computes both phases. */
+/* Machines that take turns on the same cores are added up first. */
 static void machine_merge(struct headroom_machine *into, const struct headroom_machine *machine)
 {
     into->prompts = into->answers = true;
@@ -20,9 +21,23 @@ static void machine_merge(struct headroom_machine *into, const struct headroom_m
         into->rates.decodes = machine->rates.decodes;
 }
 
+/* Machines that take turns count as the number of machines that can compute at the same time; each
+ * of these computes both phases. */
+static void shared_split(struct headroom *search, uint32_t shared, uint32_t threads, uint32_t count)
+{
+    uint32_t at_once = cores_usable() * count / threads;
+    struct headroom_machine *machine = &search->machines[shared];
+    if (at_once < 2)
+        return;
+    machine->kv_tokens /= at_once;
+    for (uint32_t i = 1; i < at_once && search->machine_count < HEADROOM_MACHINES; i++)
+        search->machines[search->machine_count++] = *machine;
+}
+
 static void machines_fill(struct gateway *g, struct headroom *search)
 {
     uint32_t shared = UINT32_MAX; /* The machine for those that share cores. */
+    uint32_t shared_count = 0, threads = 0;
     search->machine_count = 0;
     for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
          m = fleet_next(g->fleet, m)) {
@@ -34,6 +49,8 @@ static void machines_fill(struct gateway *g, struct headroom *search)
                                                  .rates = m->rates,
                                                  .kv_tokens = m->kv_tokens};
         bool shares = gateway_machine_cores(g, m) > 0;
+        shared_count += shares;
+        threads += shares ? gateway_machine_threads(m) : 0;
         if (shares && shared != UINT32_MAX) {
             machine_merge(&search->machines[shared], &machine);
             continue;
@@ -42,6 +59,8 @@ static void machines_fill(struct gateway *g, struct headroom *search)
             shared = search->machine_count;
         search->machines[search->machine_count++] = machine;
     }
+    if (shared != UINT32_MAX)
+        shared_split(search, shared, threads, shared_count);
 }
 
 /* Returns false if there is nothing to replay. */

@@ -181,6 +181,8 @@ void gateway_headroom_write(const struct gateway *g, struct text *out);
 
 /* ---- machines.c ---- */
 
+/* Returns the number of threads with which a machine of this host computes. */
+uint32_t gateway_machine_threads(const struct fleet_machine *m);
 /* Returns 1 if the machine shares this host's cores with other machines, which together have more
  * threads than there are cores and take turns; 0 = it has cores of its own, or they are not
  * known. */

@@ -52,6 +52,12 @@ static bool uses_cores(const struct config_machine *machine)
     return machine->local && machine->stages[0] == 0 && strcmp(machine->device, "cpu") == 0;
 }
 
+uint32_t gateway_machine_threads(const struct fleet_machine *m)
+{
+    uint32_t cores = cores_usable();
+    return m->config.threads > 0 && m->config.threads < cores ? m->config.threads : cores;
+}
+
 uint32_t gateway_machine_cores(const struct gateway *g, const struct fleet_machine *m)
 {
     uint32_t cores = cores_usable(), threads = 0;
@@ -60,9 +66,7 @@ uint32_t gateway_machine_cores(const struct gateway *g, const struct fleet_machi
     for (const struct fleet_machine *other = fleet_next(g->fleet, NULL); other != NULL;
          other = fleet_next(g->fleet, other))
         if (uses_cores(&other->config))
-            threads += other->config.threads > 0 && other->config.threads < cores
-                           ? other->config.threads
-                           : cores;
+            threads += gateway_machine_threads(other);
     return uses_cores(&m->config) && threads > cores ? 1 : 0;
 }
 
