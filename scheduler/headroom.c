@@ -145,27 +145,48 @@ static void misses_add(struct headroom *h, uint32_t link, bool prompt, bool toke
     h->missed[HEADROOM_ALL] += prompt || token;
 }
 
-static uint32_t prompt_machine(const struct headroom *h)
+/* Returns the machine with the least work for prompts; UINT32_MAX = none. mixed: of those that
+ * compute both phases, otherwise of the others. */
+static uint32_t prompt_machine_of(const struct headroom *h, bool mixed)
 {
     uint32_t best = UINT32_MAX;
     for (uint32_t i = 0; i < h->machine_count; i++)
-        if (h->machines[i].prompts &&
+        if (h->machines[i].prompts && h->machines[i].answers == mixed &&
             (best == UINT32_MAX || h->states[i].work_us < h->states[best].work_us))
             best = i;
     return best;
 }
 
-/* A machine that computes both phases keeps the answers of its prompts. */
-static uint32_t token_machine(const struct headroom *h, uint32_t prompt)
+/* Rule 1 (cluster.h): mixed machines help when a prompt would wait for half of the limit. */
+static uint32_t prompt_machine(const struct headroom *h)
+{
+    uint32_t own = prompt_machine_of(h, false), mixed = prompt_machine_of(h, true);
+    double most_us = (double)h->options.targets.ttft_us / 2;
+    if (own == UINT32_MAX || mixed == UINT32_MAX)
+        return own == UINT32_MAX ? mixed : own;
+    return h->states[own].work_us > most_us && h->states[mixed].work_us < h->states[own].work_us
+               ? mixed
+               : own;
+}
+
+static uint32_t token_machine_of(const struct headroom *h, bool mixed)
 {
     uint32_t best = UINT32_MAX;
-    if (h->machines[prompt].answers)
-        return prompt;
     for (uint32_t i = 0; i < h->machine_count; i++)
-        if (h->machines[i].answers &&
+        if (h->machines[i].answers && h->machines[i].prompts == mixed &&
             (best == UINT32_MAX || h->states[i].kv_used < h->states[best].kv_used))
             best = i;
     return best;
+}
+
+/* Rule 2: mixed machines help when the memory of the token machines is used up. A mixed machine
+ * keeps the answers of its prompts. */
+static uint32_t token_machine(const struct headroom *h, uint32_t prompt, uint64_t kv_tokens)
+{
+    uint32_t own = token_machine_of(h, false), mixed = token_machine_of(h, true);
+    if (own == UINT32_MAX || mixed == UINT32_MAX)
+        return own != UINT32_MAX ? own : h->machines[prompt].answers ? prompt : mixed;
+    return h->states[own].kv_used + kv_tokens > h->machines[own].kv_tokens ? mixed : own;
 }
 
 /* r->since_us: time of the first token, without waiting for KV memory. */
@@ -186,7 +207,7 @@ static void prompt_end(struct headroom *h, uint32_t machine, double now_us)
     if (h->answers[(link - 1) % h->answer_count].answer_tokens < 2)
         misses_add(h, link, prompt_missed(h, r, now_us), false);
     else
-        answer_add(h, token_machine(h, machine), link, now_us);
+        answer_add(h, token_machine(h, machine, kv_of(h, link)), link, now_us);
 }
 
 static void answer_end(struct headroom *h, uint32_t machine, double now_us)
@@ -266,8 +287,7 @@ static bool times_complete(struct headroom *h)
     }
     if (sum.prompts.weight <= 0 || sum.decodes.weight <= 0)
         return false;
-    bool answers = false, prompts = false;
-    h->result.at_least = false;
+    bool prompts = false, own = false, own_unknown = false, mixed = false, mixed_unknown = false;
     for (uint32_t i = 0; i < h->machine_count; i++) {
         struct headroom_machine *machine = &h->machines[i];
         if (machine->rates.prompts.weight <= 0)
@@ -275,12 +295,15 @@ static bool times_complete(struct headroom *h)
         if (machine->rates.decodes.weight <= 0)
             machine->rates.decodes = sum.decodes;
         h->steps[i] = sched_rates_step(&machine->rates);
-        /* The line through steps of one size begins at 0. */
-        h->result.at_least |= machine->answers && h->steps[i].fixed_ns == 0;
-        answers |= machine->answers;
+        bool unknown = h->steps[i].fixed_ns == 0; /* The line through steps of one size. */
         prompts |= machine->prompts;
+        own |= machine->answers && !machine->prompts;
+        own_unknown |= machine->answers && !machine->prompts && unknown;
+        mixed |= machine->answers && machine->prompts;
+        mixed_unknown |= machine->answers && machine->prompts && unknown;
     }
-    return answers && prompts;
+    h->result.at_least = own ? own_unknown : mixed_unknown;
+    return prompts && (own || mixed);
 }
 
 bool headroom_begin(struct headroom *h)

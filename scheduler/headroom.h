@@ -8,9 +8,8 @@
  * computes prompts beside answers divides its time as pace.h says. Unlike the simulator
  * (tools/simulate/), it knows no batches and no messages: the prompts of a machine are computed one
  * after another, each answer gets a token per step, and a step takes time by the number of
- * answers. A prompt goes to the machine with the least open prompts, and an answer to the token
- * machine with the least KV in use; machines are not lent, and a request is split where the pools
- * say so. */
+ * answers. Machines are chosen by rules 1 and 2 of cluster.h; none is lent, and every request of a
+ * prompt machine is split. */
 #ifndef SCHEDULER_HEADROOM_H
 #define SCHEDULER_HEADROOM_H
 

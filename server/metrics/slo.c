@@ -53,7 +53,7 @@ static void headroom_render(struct text *out, const struct metrics *m)
         "By which factor the traffic of the last 5 minutes can grow until a tenth of the "
         "answers miss slo/ttft_ms, slo/tbt_ms or one of them (all); at most 100. Missing "
         "while there is too little traffic.");
-    for (int slo = 0; m->headroom_known && slo <= METRICS_SLO_COUNT; slo++) {
+    for (int slo = 0; slo <= METRICS_SLO_COUNT; slo++) {
         text_adds(out, "cleave_headroom_ratio");
         metrics_label_add(out, "{", "slo", names[slo]);
         text_adds(out, "}");

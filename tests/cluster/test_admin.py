@@ -31,12 +31,13 @@ def check_status(where):
     out, _ = run("status", *where)
     lines = out.splitlines()
     assert lines[0].startswith("gateway ") and ": ready, serves " in lines[0] and ", cleave 0." in lines[0], out
-    assert lines[1].split()[:3] == ["MACHINE", "POOL", "STATE"] or lines[2].startswith("MACHINE"), out
+    assert lines[1] == "  head-room: unknown, too little traffic", out
+    assert lines[2].split()[:3] == ["MACHINE", "POOL", "STATE"] or lines[3].startswith("MACHINE"), out
     for name, pool in (("prompt-0", "prompt"), ("token-0", "token"), ("token-1", "token")):
         assert [row.split()[1:3] for row in lines if row.startswith(f"{name} ")] == [[pool, "up"]], out
     assert any(line.startswith("links ") for line in lines) and any(line.startswith("requests ") for line in lines), out
     state = json.loads(run("status", "--json", *where)[0])
-    assert len(state) == 1 and state[0]["ready"] and state[0]["slo"]["ttft_ms"] > 0, state
+    assert len(state) == 1 and state[0]["ready"] and state[0]["slo"]["ttft_ms"] > 0 and state[0]["headroom"] is None, state
     assert [m["name"] for m in json.loads(run("machines", "--json", *where)[0])[0]["machines"]] == \
         ["prompt-0", "token-0", "token-1"]
 

@@ -77,7 +77,7 @@ static void headroom_write(const json_t *headroom, FILE *out)
         double factor = json_number_value(json_object_get(headroom, names[i]));
         snprintf(text[i], sizeof(text[i]), factor >= 100 ? "more than %.0f ×" : "%.2f ×", factor);
     }
-    fprintf(out, "  head-room: %s%s the traffic of the last minutes (prompts %s, tokens %s)\n",
+    fprintf(out, "  head-room: %s%s (prompts %s, tokens %s)\n",
             view_true(headroom, "at_least") ? "at least " : "", text[0], text[1], text[2]);
 }
 
@@ -149,9 +149,6 @@ static void machine_row(struct table *table, const json_t *machine, bool bars)
     view_printable(pool, text, sizeof(text));
     table_cell_add(table, strcmp(pool, home) != 0 ? "%s (lent)" : "%s", text);
     table_cell_add(table, "%s", view_printable(machine_state(machine), text, sizeof(text)));
-    const char *device = view_text(machine, "device"), *host = view_text(machine, "host");
-    table_cell_add(table, "%s", device[0] != 0 ? view_printable(device, text, sizeof(text)) : "-");
-    table_cell_add(table, "%s", host[0] != 0 ? view_printable(host, text, sizeof(text)) : "-");
     kv_cell(table, machine, bars);
     table_cell_add(table, up ? "%llu + %llu" : "-",
                    (unsigned long long)view_whole(machine, "prompts_running"),
@@ -164,12 +161,16 @@ static void machine_row(struct table *table, const json_t *machine, bool bars)
                    (unsigned long long)view_whole(measured, "output_tokens_per_s"));
     bytes_write((double)view_whole(machine, "resident_bytes"), memory);
     table_cell_add(table, up ? "%s" : "-", memory);
+    /* The last ones: these are long, and a narrow terminal cuts them. */
+    const char *host = view_text(machine, "host"), *device = view_text(machine, "device");
+    table_cell_add(table, "%s", host[0] != 0 ? view_printable(host, text, sizeof(text)) : "-");
+    table_cell_add(table, "%s", device[0] != 0 ? view_printable(device, text, sizeof(text)) : "-");
 }
 
 void view_machines(const json_t *state, bool bars, FILE *out)
 {
-    static const char *const heads[] = {"MACHINE", "POOL",    "STATE",   "DEVICE",       "HOST",
-                                        "KV USED", "PROMPTS", "DECODES", "TOKENS/S P/D", "MEMORY"};
+    static const char *const heads[] = {"MACHINE", "POOL",         "STATE",  "KV USED", "PROMPTS",
+                                        "DECODES", "TOKENS/S P/D", "MEMORY", "HOST",    "DEVICE"};
     struct table *table = calloc(1, sizeof(*table));
     const json_t *machines = json_object_get(state, "machines"), *machine;
     char why[400], name[64];

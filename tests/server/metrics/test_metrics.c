@@ -301,6 +301,14 @@ static void test_figures(struct metrics *m)
     CHECK(value_of(&page, "cleave_links_up", "t0", "") == 0);
 }
 
+static bool has_family(const struct page *p, const char *name)
+{
+    for (uint32_t i = 0; i < p->family_count; i++)
+        if (strcmp(p->families[i], name) == 0)
+            return true;
+    return false;
+}
+
 /* The limits of the SLO are bounds, and answers are compared with them. A changed limit moves its
  * bound and empties the histogram; other histograms stay. */
 static void test_slo(const struct fleet *fleet)
@@ -316,6 +324,14 @@ static void test_slo(const struct fleet *fleet)
     metrics_slo_answer_add(m, false, 1, 0);
     metrics_slo_answer_add(m, true, 1, 1);
     render(m);
+    CHECK(!has_family(&page, "cleave_headroom_ratio")); /* Unknown, and not 0. */
+    metrics_headroom_set(m, (const double[]){2.5, 1.25, 1.125});
+    render(m);
+    CHECK(value_of(&page, "cleave_headroom_ratio", "slo=\"tbt\"", "") == 1.25);
+    CHECK(value_of(&page, "cleave_headroom_ratio", "slo=\"all\"", "") == 1.125);
+    metrics_headroom_set(m, NULL);
+    render(m);
+    CHECK(!has_family(&page, "cleave_headroom_ratio"));
     CHECK(value_of(&page, "vllm:time_to_first_token_seconds_bucket", "", "0.5") == 1);
     CHECK(value_of(&page, "vllm:inter_token_latency_seconds_bucket", "", "1") == 0);
     CHECK(value_of(&page, "cleave_slo_limit_seconds", "ttft", "") == 0.5);
@@ -513,6 +529,7 @@ static char *page_with_all(struct fleet *fleet)
     metrics_events_set(m, true, 0, 0);
     metrics_value_set(m, METRICS_CERTIFICATE_EXPIRES, 1);
     metrics_etcd_set(m, true);
+    metrics_headroom_set(m, (const double[]){1, 1, 1});
     char *text = metrics_render(m, &bytes);
     CHECK(text != NULL);
     metrics_close(m);
