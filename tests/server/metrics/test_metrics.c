@@ -303,7 +303,7 @@ static void test_figures(struct metrics *m)
 
 static bool has_family(const struct page *p, const char *name)
 {
-    for (uint32_t i = 0; i < p->family_count; i++)
+    for (int i = 0; i < p->family_count; i++)
         if (strcmp(p->families[i], name) == 0)
             return true;
     return false;
