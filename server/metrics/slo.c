@@ -48,6 +48,8 @@ void metrics_headroom_set(struct metrics *m, const double *factors)
 
 static void headroom_render(struct text *out, const struct metrics *m)
 {
+    if (!m->headroom_known)
+        return;
     metrics_family(
         out, "cleave_headroom_ratio", "gauge",
         "By which factor the traffic of the last 5 minutes can grow until a tenth of the "
