@@ -84,7 +84,9 @@ static void prompt_add(struct headroom *h, uint32_t machine, uint32_t link, doub
     struct headroom_state *m = &h->states[machine];
     struct headroom_request *r = at(h, link);
     machine_advance(h, machine, now_us);
-    r->work_us = prompt_us(h, machine, h->answers[(link - 1) % h->answer_count].computed_tokens);
+    if (!h->tokens_only || h->machines[machine].answers)
+        r->work_us =
+            prompt_us(h, machine, h->answers[(link - 1) % h->answer_count].computed_tokens);
     m->work_us += r->work_us;
     list_append(h, &m->prompts, &m->prompts_last, link);
     machine_plan(h, machine);
@@ -325,13 +327,17 @@ bool headroom_step(struct headroom *h)
         if (h->high[part] / h->low[part] > h->high[widest] / h->low[widest])
             widest = part;
     double factor = sqrt(h->low[widest] * h->high[widest]);
+    /* Prompt machines at their limit would keep answers from the token machines. */
+    h->tokens_only = widest == HEADROOM_TOKENS;
     replay(h, factor * (h->options.gateways > 0 ? h->options.gateways : 1));
     bool done = true;
     for (int part = 0; part < HEADROOM_PARTS; part++) {
-        bool good = h->missed[part] <= HEADROOM_MISSES * h->answer_count;
+        bool told = h->tokens_only == (part == HEADROOM_TOKENS);
+        bool good = told && h->missed[part] <= HEADROOM_MISSES * h->answer_count;
+        bool bad = told && !good;
         if (good && factor > h->low[part] && factor < h->high[part])
             h->low[part] = factor;
-        if (!good && factor < h->high[part] && factor > h->low[part])
+        if (bad && factor < h->high[part] && factor > h->low[part])
             h->high[part] = factor;
         done &= h->high[part] < h->low[part] * EXACT;
         double known = h->low[part] > LEAST ? h->low[part] : 0;

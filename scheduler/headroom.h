@@ -52,8 +52,10 @@ struct headroom_options {
 /* What a factor is about. */
 enum headroom_part {
     HEADROOM_PROMPTS, /* The time to the first token, without waiting for KV memory. */
-    HEADROOM_TOKENS,  /* The mean time between tokens, and waiting for KV memory. */
-    HEADROOM_ALL,     /* Both: an answer misses the SLO if it misses one of them. */
+    /* The mean time between tokens, and waiting for KV memory; as if machines that compute only
+     * prompts took no time. */
+    HEADROOM_TOKENS,
+    HEADROOM_ALL, /* Both: an answer misses the SLO if it misses one of them. */
     HEADROOM_PARTS
 };
 
@@ -104,6 +106,7 @@ struct headroom {
     struct sched_step steps[HEADROOM_MACHINES];
     struct headroom_state states[HEADROOM_MACHINES];
     struct headroom_request requests[2 * HEADROOM_ANSWERS];
+    bool tokens_only; /* This replay is about HEADROOM_TOKENS. */
     uint32_t missed[HEADROOM_PARTS];
     uint32_t counted;
 };

@@ -16,7 +16,8 @@ MESSAGE = "Write one sentence about the sea."
 MARKUP = "<script>document.title = 'broken'</script><img src=x onerror=alert(1)>"
 CONFIG = {"pools": {"prompt": 1, "token": 2}, "threads": 1, "kv": {"memory": "64MiB"},
           "transport": {"silence_ms": 60000}}
-KEYS = {"keys": [{"name": "user", "key": "sk-user-0123456789"}]}
+KEYS = {"keys": [{"name": "user", "key": "sk-user-0123456789"},
+                 {"name": "operator", "key": "sk-operator-0123456789", "admin": True}]}
 TEXT = "document.querySelector('.assistant:last-child .body').textContent"
 STATE = "at('state').textContent"
 
@@ -252,7 +253,20 @@ def check_keys(page):
         assert "Goes to machine 1 for the prompt and to machine 2 for the tokens" in events, events
         assert "prompt-0" not in page.run("document.body.innerText")
         assert page.run("[sessionStorage.length, localStorage.length, document.cookie]") == [1, 0, ""]
-        assert all("status of 401" in text for text in page.errors), page.errors
+        # The page also asks for the problems once, which needs an administrator's key.
+        assert all("status of 401" in text or "status of 403" in text for text in page.errors), page.errors
+
+
+def check_headroom(page):
+    """An administrator sees the head-room when there is some traffic."""
+    with Cluster({"server": {"api_keys_file": "keys.json"}, "threads": 1}, files={"keys.json": KEYS}) as cluster:
+        cluster.headers["Authorization"] = f"Bearer {KEYS['keys'][1]['key']}"
+        for _ in range(25):
+            cluster.post("/v1/completions", {"prompt": "A sea", "max_tokens": 3, "ignore_eos": True})
+        wait_until(lambda: json.loads(cluster.request("GET", "/admin/state")[2])["headroom"], "the head-room", cluster=cluster)
+        open_page(page, cluster)
+        fill(page, "key", KEYS["keys"][1]["key"])
+        page.wait("/^head-room (at least )?[0-9.]+ ×$/.test(at('headroom').textContent)", "the head-room on the page")
 
 
 def main():
@@ -263,6 +277,7 @@ def main():
     with Browser(path) as page:
         check_open(page)
         check_keys(page)
+        check_headroom(page)
     print("the page works")
 
 

@@ -126,6 +126,20 @@ static void test_memory(void)
     CHECK(result.factor[HEADROOM_PROMPTS] > 50);
 }
 
+/* Each phase has its own factor: prompts of 100 ms come each 400 ms; steps reach the limit with 30
+ * answers, which take 1 s, and 2.5 answers come in a second. */
+static void test_both(void)
+{
+    begin(2);
+    h.machines[0] = machine_of(true, false, 1000, 0, 0);
+    h.machines[1] = machine_of(false, true, 0, 20000, 1000);
+    regular(500, 400000, 100, 21);
+    struct headroom_result result = search();
+    near(result.factor[HEADROOM_PROMPTS], 4, 0.03);
+    near(result.factor[HEADROOM_TOKENS], 12, 0.06);
+    near(result.factor[HEADROOM_ALL], 4, 0.03);
+}
+
 /* Another gateway with the same traffic halves the factor. */
 static void test_gateways(void)
 {
@@ -194,6 +208,7 @@ int main(void)
     test_prompts();
     test_tokens();
     test_memory();
+    test_both();
     test_gateways();
     test_mixed(seed);
     test_unknown();
