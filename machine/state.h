@@ -190,6 +190,7 @@ void machine_peers_drop(struct machine *m);
 /* targets.c: passes calls on between prompt_links, the request tables and the executor. Each
  * function implements a function pointer of these parts, whose header describes the call. */
 void machine_link_report(void *self, const struct message_link *link);
+void machine_link_measured(void *self, const struct message_link *link);
 void machine_link_lost(void *self, struct transport_peer *peer, const char *text);
 void machine_target_prepare(void *self, uint32_t target, const struct message_peer *machine,
                             struct transport_peer *peer, const struct message_stages *stages);

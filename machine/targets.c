@@ -7,14 +7,25 @@
 
 #include <string.h>
 
-void machine_link_report(void *self, const struct message_link *link)
+static void link_send(struct machine *m, const struct message_link *link)
 {
-    struct machine *m = self;
     struct message message = {.kind = MESSAGE_LINK, .link = *link};
-    log_info("link to %s is %s: %s", link->name, link->up ? "up" : "down", link->text);
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
         if (m->gateways[i].peer != NULL)
             machine_send(m, m->gateways[i].peer, &message);
+}
+
+void machine_link_report(void *self, const struct message_link *link)
+{
+    log_info("link to %s is %s: %s", link->name, link->up ? "up" : "down", link->text);
+    link_send(self, link);
+}
+
+void machine_link_measured(void *self, const struct message_link *link)
+{
+    log_debug("link to %s: %llu bytes/s after %u us, mean error %u %%", link->name,
+              (unsigned long long)link->bytes_per_s, link->latency_us, link->error_percent);
+    link_send(self, link);
 }
 
 void machine_link_lost(void *self, struct transport_peer *peer, const char *text)

@@ -2,6 +2,7 @@
  * connecting, is being prepared, or is up. Its index is the target's number and never changes. */
 #include "prompt_pool/prompt_links.h"
 
+#include "prompt_pool/push_meter.h"
 #include "transport/peer_user.h"
 
 #include <assert.h>
@@ -12,6 +13,13 @@
 #define RETRY_FIRST_US 100000
 #define RETRY_MAX_US   2000000
 
+/* A measured speed is reported when it differs from the reported one by this percentage, and at most
+ * once in this time. */
+#define REPORT_PERCENT   10
+#define REPORT_PERIOD_US 1000000
+/* Differences of the latency up to this one are not reported. */
+#define REPORT_LATENCY_US 20
+
 struct link {
     struct peer_user user;     /* The `user` of its connection. */
     struct message_link state; /* The state that was reported last; empty name = unused entry. */
@@ -21,6 +29,8 @@ struct link {
     int64_t retry_at_us;         /* When to connect again, if `peer` is NULL. */
     int64_t retry_us;            /* Length of the next pause. */
     uint32_t wanted;             /* One bit for each gateway that wants the link. */
+    struct push_meter meter;
+    int64_t measured_us; /* When its speed was reported last. */
 };
 
 struct prompt_links {
@@ -114,9 +124,18 @@ static void link_drop(struct prompt_links *links, struct link *link, const char 
     if (peer == NULL)
         return;
     link->peer = NULL;
+    push_meter_stop(&link->meter);
     links->options.target_drop(links->options.self, link_target(links, link));
     transport_disconnect(links->options.transport, peer);
     links->options.peer_lost(links->options.self, peer, text);
+}
+
+/* The KV will travel another way. */
+static void speed_forget(struct link *link)
+{
+    link->meter.speed = (struct link_speed){.transfers = 0};
+    link->state.bytes_per_s = 0;
+    link->state.latency_us = link->state.error_percent = 0;
 }
 
 static void report_ourselves(struct prompt_links *links)
@@ -181,6 +200,7 @@ enum status prompt_links_peer_set(struct prompt_links *links, uint32_t gateway,
         memcpy(link->state.name, peer->name, sizeof(link->state.name));
     } else {
         link_drop(links, link, "its address has changed");
+        speed_forget(link);
         link_report(links, link, false, "its address has changed");
     }
     memcpy(link->address, peer->address, sizeof(link->address));
@@ -205,6 +225,52 @@ struct transport_peer *prompt_links_find(const struct prompt_links *links, const
 bool prompt_links_has_path(const struct prompt_links *links, uint32_t target, uint32_t path)
 {
     return (links->links[target].paths >> path & 1) != 0;
+}
+
+/* ---- speed ---- */
+
+static bool differs(double a, double b)
+{
+    return a > b * (1 + REPORT_PERCENT / 100.0) || b > a * (1 + REPORT_PERCENT / 100.0);
+}
+
+static bool speed_is_news(const struct message_link *reported, const struct link_estimate *now)
+{
+    double latency_us = (double)now->latency_us - reported->latency_us;
+    return differs((double)now->bytes_per_s, (double)reported->bytes_per_s) ||
+           ((latency_us > REPORT_LATENCY_US || latency_us < -REPORT_LATENCY_US) &&
+            differs(now->latency_us, reported->latency_us)) ||
+           now->error_percent > reported->error_percent + REPORT_PERCENT ||
+           reported->error_percent > now->error_percent + REPORT_PERCENT;
+}
+
+void prompt_links_written(struct prompt_links *links, uint32_t target, uint64_t bytes,
+                          int64_t now_us)
+{
+    push_meter_write(&links->links[target].meter, bytes, now_us);
+}
+
+void prompt_links_flush_begun(struct prompt_links *links, uint32_t target, uint64_t cookie)
+{
+    push_meter_flush(&links->links[target].meter, cookie);
+}
+
+void prompt_links_flushed(struct prompt_links *links, uint32_t target, uint64_t cookie,
+                          int64_t now_us)
+{
+    struct link *link = &links->links[target];
+    if (!push_meter_flushed(&link->meter, cookie, now_us) || !link->state.up)
+        return;
+    const struct link_estimate estimate = link_speed_estimate(&link->meter.speed);
+    bool is_first = link->state.bytes_per_s == 0;
+    if (!is_first && (now_us < link->measured_us + REPORT_PERIOD_US ||
+                      !speed_is_news(&link->state, &estimate)))
+        return;
+    link->measured_us = now_us;
+    link->state.latency_us = estimate.latency_us;
+    link->state.error_percent = estimate.error_percent;
+    link->state.bytes_per_s = estimate.bytes_per_s;
+    links->options.link_measured(links->options.self, &link->state);
 }
 
 void prompt_links_peer_up(struct prompt_links *links, struct transport_peer *peer, int64_t now_us)
@@ -266,6 +332,7 @@ void prompt_links_transport_changed(struct prompt_links *links, struct transport
                                     const char *text)
 {
     struct link *link = peer_object_of(peer);
+    speed_forget(link);
     if (link->peer == peer && link->state.up)
         link_report(links, link, true, text);
 }
@@ -276,6 +343,7 @@ void prompt_links_peer_down(struct prompt_links *links, struct transport_peer *p
     struct link *link = peer_object_of(peer);
     assert(link->peer == peer);
     link->peer = NULL;
+    push_meter_stop(&link->meter);
     links->options.target_drop(links->options.self, link_target(links, link));
     link_retry_later(link, now_us);
     /* Report first, so that no lost request is sent over this link again. */

@@ -2,9 +2,9 @@
  * connects when a gateway sends PEER, tries again with increasing pauses, and reports the state of
  * each link (LINK). A link is up when two conditions hold: the token machine is connected and has
  * sent STAGES; and every process of this machine that writes KV is connected to the token machine's
- * processes (`target_prepare`). machine/ opens and changes the links, and prompt_pool.c looks them
- * up, both on the machine's event loop thread. prompt_links writes no KV, and does not choose the
- * machines of a request. */
+ * processes (`target_prepare`). prompt_links also measures the speed of each link (push_meter.h).
+ * machine/ opens and changes the links, and prompt_pool.c looks them up, both on the machine's event
+ * loop thread. prompt_links writes no KV, and does not choose the machines of a request. */
 #ifndef PROMPT_POOL_PROMPT_LINKS_H
 #define PROMPT_POOL_PROMPT_LINKS_H
 
@@ -22,6 +22,9 @@ struct prompt_links_options {
     /* Called when the state of a link or its text has changed, and when a gateway asks for a link
      * that is up. The function sends the message LINK to all gateways. */
     void (*link_changed)(void *self, const struct message_link *link);
+    /* Called when the measured speed of a link differs from the speed that was reported last. The
+     * function sends the message LINK, too. */
+    void (*link_measured)(void *self, const struct message_link *link);
     /* Called when the connection has ended: no write to the peer is in flight any longer. */
     void (*peer_lost)(void *self, struct transport_peer *peer, const char *text);
     /* Called when token machine number `target` is connected and has sent its processes, `stages`.
@@ -60,6 +63,14 @@ struct transport_peer *prompt_links_find(const struct prompt_links *links, const
                                          uint32_t *target_out, const char **text_out);
 /* Returns true if the target has sent STAGES, and its stages have the path (< LIMIT_STAGE_PATHS). */
 bool prompt_links_has_path(const struct prompt_links *links, uint32_t target, uint32_t path);
+
+/* Measure the link to the target: bytes are written to it now; a flush of everything written so far
+ * begins; the flush with this cookie has ended. */
+void prompt_links_written(struct prompt_links *links, uint32_t target, uint64_t bytes,
+                          int64_t now_us);
+void prompt_links_flush_begun(struct prompt_links *links, uint32_t target, uint64_t cookie);
+void prompt_links_flushed(struct prompt_links *links, uint32_t target, uint64_t cookie,
+                          int64_t now_us);
 
 /* Reports the result of `target_prepare`. After up = true, a call with up = false reports that a
  * connection of `target_prepare` has ended; the link then goes down and is tried again after a

@@ -76,7 +76,9 @@ void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request
             options->calls.copy(options->self, request->path, &push, request->owner);
         push.layer = layer_end;
     }
-    request->pushed_bytes += pushed_count(pool, request, request->push_first_layer, push.layer);
+    const uint64_t bytes = pushed_count(pool, request, request->push_first_layer, push.layer);
+    request->pushed_bytes += bytes;
+    prompt_links_written(options->links, request->target_index, bytes, now_us);
     for (uint32_t layer = request->push_first_layer;
          layer < push.layer && request->layer_us != NULL; layer++)
         request->layer_us[layer] = (uint32_t)(now_us - request->began_us);
@@ -129,6 +131,7 @@ void prompt_push_flush(struct prompt_pool *pool, struct prompt_request *request)
 {
     assert(request->target != NULL);
     request->writes_pending = true;
+    prompt_links_flush_begun(pool->options.links, request->target_index, request->owner);
     pool->options.calls.flush(pool->options.self, request->path, request->target_index,
                               request->target_path, request->owner, request->stages_flush);
 }
@@ -161,6 +164,8 @@ void prompt_push_progress(struct prompt_pool *pool, struct prompt_request *reque
         request->push_end_span <= request->arrived_spans)
         return;
     request->flushing_spans = request->push_end_span;
+    prompt_links_flush_begun(options->links, request->target_index,
+                             PROGRESS_COOKIE(request->owner));
     options->calls.flush(options->self, request->path, request->target_index, request->target_path,
                          PROGRESS_COOKIE(request->owner), false);
 }
@@ -209,6 +214,8 @@ void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status 
     if (!sched_slots_used(pool->slots, slot))
         return;
     struct prompt_request *request = prompt_request_of(pool, slot);
+    if (status == ST_OK && request->target != NULL)
+        prompt_links_flushed(pool->options.links, request->target_index, cookie, now_us);
     if (cookie == PROGRESS_COOKIE(request->owner)) {
         progress_flushed(pool, request, status);
         return;

@@ -36,6 +36,15 @@ static uint64_t limited_us(uint64_t us, double mean_us)
     return limited < 1 ? 1 : (uint64_t)limited;
 }
 
+void rates_line_add(struct rates_line *line, double keep, double weight, double rows, double us)
+{
+    line->weight = line->weight * keep + weight;
+    line->rows = line->rows * keep + weight * rows;
+    line->us = line->us * keep + weight * us;
+    line->rows_rows = line->rows_rows * keep + weight * rows * rows;
+    line->rows_us = line->rows_us * keep + weight * rows * us;
+}
+
 static void line_add(struct rates_line *line, uint64_t batches, uint64_t rows, uint64_t us)
 {
     if (batches == 0 || rows == 0 || us == 0)
@@ -44,15 +53,8 @@ static void line_add(struct rates_line *line, uint64_t batches, uint64_t rows, u
         us = limited_us(us,
                         line->us / line->weight * (double)batches *
                             fmax(1, (double)rows / (double)batches / (line->rows / line->weight)));
-    double keep = old_share(us);
-    double x = (double)rows / (double)batches;
-    double y = (double)us / (double)batches;
-    double weight = new_share(us) * (double)batches;
-    line->weight = line->weight * keep + weight;
-    line->rows = line->rows * keep + weight * x;
-    line->us = line->us * keep + weight * y;
-    line->rows_rows = line->rows_rows * keep + weight * x * x;
-    line->rows_us = line->rows_us * keep + weight * x * y;
+    rates_line_add(line, old_share(us), new_share(us) * (double)batches,
+                   (double)rows / (double)batches, (double)us / (double)batches);
 }
 
 void sched_rates_prompts_add(struct sched_rates *rates, uint64_t batches, uint64_t rows,
@@ -87,8 +89,7 @@ uint32_t sched_rates_push_tokens_per_s(const struct sched_rates *rates)
     return rates->push_us > 0 ? rate_of(rates->push_tokens, rates->push_us) : 0;
 }
 
-/* The line through the measured batches. Requires that there were any. */
-static void line_fit(const struct rates_line *line, double *fixed_out, double *per_row_out)
+void rates_line_fit(const struct rates_line *line, double *fixed_out, double *per_row_out)
 {
     double rows = line->rows / line->weight;
     double us = line->us / line->weight;
@@ -110,7 +111,7 @@ uint32_t sched_rates_prompt_tokens_per_s(const struct sched_rates *rates, uint32
     if (rates->prompts.weight <= 0)
         return 0;
     double fixed, per_row;
-    line_fit(&rates->prompts, &fixed, &per_row);
+    rates_line_fit(&rates->prompts, &fixed, &per_row);
     return rate_of(rows, fixed + per_row * rows);
 }
 
@@ -125,7 +126,7 @@ struct sched_step sched_rates_step(const struct sched_rates *rates)
     if (rates->decodes.weight <= 0)
         return (struct sched_step){0};
     double fixed, per_row;
-    line_fit(&rates->decodes, &fixed, &per_row);
+    rates_line_fit(&rates->decodes, &fixed, &per_row);
     return (struct sched_step){.fixed_ns = ns_of(fixed), .row_ns = ns_of(per_row)};
 }
 
@@ -135,7 +136,7 @@ uint32_t sched_rates_output_tokens_per_s(const struct sched_rates *rates, uint32
     if (rates->decodes.weight <= 0)
         return 0;
     double fixed, per_row;
-    line_fit(&rates->decodes, &fixed, &per_row);
+    rates_line_fit(&rates->decodes, &fixed, &per_row);
     double most = (double)rows_max;
     if (per_row > 0 && fixed + per_row * most > (double)tbt_us)
         most = ((double)tbt_us - fixed) / per_row;

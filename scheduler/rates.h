@@ -22,6 +22,12 @@ struct rates_line {
     double rows_us;   /* Products of rows and time. */
 };
 
+/* Adds a point to the line; the points before keep the part `keep` of their weight. */
+void rates_line_add(struct rates_line *line, double keep, double weight, double rows, double us);
+/* Stores the time of a batch without rows, and of one more row. Neither is negative. Points of one
+ * size: as if the whole time were proportional to the rows. Requires a point. */
+void rates_line_fit(const struct rates_line *line, double *fixed_out, double *per_row_out);
+
 /* All zeros = nothing is known. */
 struct sched_rates {
     struct rates_line prompts; /* Batches with prompts. */

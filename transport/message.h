@@ -57,7 +57,7 @@ enum message_kind {
     MESSAGE_STATS,  /* Counters and gauges of the machine. */
     /* Connect to this machine; empty address = the machine was removed from the cluster. */
     MESSAGE_PEER,
-    MESSAGE_LINK, /* The connection to another machine is up or down. */
+    MESSAGE_LINK, /* The connection to another machine: whether it is up, and its speed. */
     /* The machine ends its process (machine_stop). As the answer to LEAVING: this gateway has no
      * request on the machine any more. */
     MESSAGE_SHUTDOWN,
@@ -471,6 +471,11 @@ struct message_link {
     bool up;
     uint8_t padding[7];
     char text[256]; /* How writes travel ("ucx put over posix"), or why the connection is down. */
+    /* The measured speed: KV of n bytes takes latency_us + n / bytes_per_s seconds. */
+    uint64_t bytes_per_s; /* 0 = not measured. */
+    uint32_t latency_us;
+    /* Mean difference between this time and the measured ones, as a percentage of this time. */
+    uint32_t error_percent;
 };
 
 #pragma GCC diagnostic pop

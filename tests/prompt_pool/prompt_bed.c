@@ -330,6 +330,12 @@ static void on_report(void *self, const struct message_link *link)
     bed.linked = link->up;
 }
 
+static void on_measured(void *self, const struct message_link *link)
+{
+    (void)self;
+    CHECK(link->bytes_per_s > 0);
+}
+
 static void on_lost(void *self, struct transport_peer *peer, const char *text)
 {
     (void)self;
@@ -408,6 +414,7 @@ void prompt_bed_open(bool staged, prompt_bed_draw choose)
         .name = "p0",
         .transport = bed.transport,
         .link_changed = on_report,
+        .link_measured = on_measured,
         .peer_lost = on_lost,
         .target_prepare = on_prepare,
         .target_drop = on_drop,

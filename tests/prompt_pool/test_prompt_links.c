@@ -18,11 +18,21 @@ static bool later;                   /* `prepare` does not report at once. */
 static uint32_t target;              /* The target of the last call. */
 static struct transport_peer *to_us; /* The token machine's side of the connection. */
 
+static struct message_link measured;
+static uint32_t measured_count;
+
 static void on_report(void *self, const struct message_link *link)
 {
     (void)self;
     reported = *link;
     report_count++;
+}
+
+static void on_measured(void *self, const struct message_link *link)
+{
+    (void)self;
+    measured = *link;
+    measured_count++;
 }
 
 static void on_lost(void *self, struct transport_peer *peer, const char *text)
@@ -121,6 +131,39 @@ static void pass(int64_t us, struct transport *other)
     }
 }
 
+/* A transfer of `bytes` bytes that takes us microseconds. */
+static void transfer(uint32_t number, uint64_t bytes, int64_t us)
+{
+    static uint64_t cookie;
+    prompt_links_written(links, number, bytes, now_us);
+    prompt_links_flush_begun(links, number, ++cookie);
+    now_us += us;
+    prompt_links_flushed(links, number, cookie, now_us);
+}
+
+/* The first measurement is reported at once, a changed one after a second, an unchanged one not at
+ * all. The link's state keeps it, until the KV travels another way. */
+static void test_speed(uint32_t number)
+{
+    transfer(number, 1000000, 1000);
+    CHECK(measured_count == 1 && measured.up && strcmp(measured.name, "t0") == 0);
+    CHECK(measured.latency_us == 0 && measured.bytes_per_s == 1000000000);
+    for (uint32_t i = 0; i < 50; i++)
+        transfer(number, 1000000, 2000);
+    CHECK(measured_count == 1);
+    now_us += 1000000;
+    transfer(number, 1000000, 2000);
+    CHECK(measured_count == 2 && measured.bytes_per_s < 600000000);
+    now_us += 1000000;
+    transfer(number, 1000000, 2000);
+    CHECK(measured_count == 2);
+    const char *why;
+    struct transport_peer *peer = prompt_links_find(links, "t0", &number, &why);
+    prompt_links_transport_changed(links, peer, "another way");
+    CHECK(reported.up && strcmp(reported.text, "another way") == 0 && reported.bytes_per_s == 0);
+    prompt_links_transport_changed(links, peer, "prepared");
+}
+
 int main(void)
 {
     const char *why = NULL;
@@ -130,6 +173,7 @@ int main(void)
         .name = "p0",
         .transport = ours,
         .link_changed = on_report,
+        .link_measured = on_measured,
         .peer_lost = on_lost,
         .target_prepare = on_prepare,
         .target_drop = on_drop,
@@ -171,6 +215,7 @@ int main(void)
     CHECK(prompt_links_peer_set(links, 0, &peer, now_us) == ST_OK);
     CHECK(report_count == 1 && reported.up);
 
+    test_speed(number);
     CHECK(prompt_links_has_path(links, number, 0) && !prompt_links_has_path(links, number, 1));
     const struct message_peer nameless = {.address = "here"};
     CHECK(prompt_links_peer_set(links, 0, &nameless, now_us) == ST_INVALID);

@@ -1,0 +1,32 @@
+/* link_speed: latency and bandwidth of one link, from measured transfers. The machine that writes KV
+ * has one struct per link (prompt_pool/push_meter.h) and reports the result. Pure: no clock and no
+ * I/O; one thread owns each struct. It measures nothing, and it knows no queue in front of the
+ * link. */
+#ifndef SCHEDULER_LINK_SPEED_H
+#define SCHEDULER_LINK_SPEED_H
+
+#include "scheduler/rates.h"
+
+/* A new transfer reduces the weight of all older ones by 1 / LINK_SPEED_TRANSFERS. */
+#define LINK_SPEED_TRANSFERS 32
+
+/* All zeros = no transfer was measured. */
+struct link_speed {
+    struct rates_line line; /* Through the points (bytes, time). */
+    uint32_t transfers;     /* Number of transfers, up to LINK_SPEED_TRANSFERS. */
+    double error; /* Mean difference between time and estimate, as a part of the estimate. */
+};
+
+/* A transfer of n bytes takes latency_us + n / bytes_per_s seconds. */
+struct link_estimate {
+    uint32_t latency_us;
+    uint32_t error_percent; /* `error` of struct link_speed, at most 1000. */
+    uint64_t bytes_per_s;   /* 0 = not measured. */
+};
+
+/* Records a transfer. The line minimizes relative errors, so that short transfers give the latency
+ * and long ones the bandwidth. Does nothing if bytes or us is 0. */
+void link_speed_add(struct link_speed *speed, uint64_t bytes, uint64_t us);
+struct link_estimate link_speed_estimate(const struct link_speed *speed);
+
+#endif
