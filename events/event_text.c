@@ -80,6 +80,10 @@ static const struct field event_fields[] = {
     ROW(sched_event, prompt_tokens_per_s, false),
     ROW(sched_event, output_tokens_per_s, false),
     ROW(sched_event, push_tokens_per_s, false),
+    ROW(sched_event, host, false),
+    ROW(sched_event, link.latency_us, false),
+    ROW(sched_event, link.tokens_per_s, false),
+    ROW(sched_event, link.error_percent, false),
     ROW(sched_event, step.fixed_ns, false),
     ROW(sched_event, step.row_ns, false),
     ROW(sched_event, kv_tokens, false),
@@ -106,7 +110,11 @@ static const struct field action_fields[] = {
     ROW(sched_action, peer, false),          ROW(sched_action, why, false),
     ROW(sched_action, pool, false),          ROW(sched_action, home, false),
     ROW(sched_action, prefix_tokens, false), ROW(sched_action, retry_after_ms, false),
-    ROW(sched_action, pull, false),
+    ROW(sched_action, pull, false),          ROW(sched_action, decision.compute_us, false),
+    ROW(sched_action, decision.keep_us, false),
+    ROW(sched_action, decision.move_us, false),
+    ROW(sched_action, decision.pull_us, false),
+    ROW(sched_action, decision.computed_us, false),
 };
 
 static const char *const event_names[] = {
@@ -118,6 +126,8 @@ static const char *const event_names[] = {
     [SCHED_MACHINE_DOWN] = "machine_down",
     [SCHED_LINK_UP] = "link_up",
     [SCHED_LINK_DOWN] = "link_down",
+    [SCHED_LINK_SPEED] = "link_speed",
+    [SCHED_MACHINE_HOST] = "machine_host",
     [SCHED_MACHINE_DRAIN] = "machine_drain",
     [SCHED_MACHINE_UNDRAIN] = "machine_undrain",
     [SCHED_MACHINE_HOME] = "machine_home",
@@ -265,6 +275,39 @@ void event_text_request(struct text *out, uint32_t version, uint32_t request, co
     text_adds(out, "}");
 }
 
+struct event_decision event_decision_of(const struct sched_action *route, int64_t now_us)
+{
+    const struct sched_decision *decision = &route->decision;
+    if (decision->compute_us == 0 && decision->keep_us == 0 && decision->move_us == 0)
+        return (struct event_decision){.choice = EVENT_CHOICE_NONE};
+    return (struct event_decision){.choice = route->pull > 0            ? EVENT_CHOICE_MOVE
+                                             : route->prefix_tokens > 0 ? EVENT_CHOICE_KEEP
+                                                                        : EVENT_CHOICE_COMPUTE,
+                                   .pull_us = decision->pull_us,
+                                   .computed_us = decision->computed_us,
+                                   .routed_us = now_us};
+}
+
+void event_text_outcome(struct text *out, uint32_t version, int64_t now_us, uint32_t request,
+                        const struct event_decision *decision, bool computed)
+{
+    static const char *const choices[] = {"none", "compute", "keep", "move"};
+    text_addf(out, "{\"t\":%lld,\"outcome\":\"%s\"", (long long)now_us,
+              computed ? "computed" : "left");
+    if (version != EVENT_VERSION_FIRST)
+        text_addf(out, ",\"version\":%u", version);
+    text_addf(out, ",\"request\":%u,\"choice\":\"%s\",\"computed_us\":%u", request,
+              choices[decision->choice], decision->computed_us);
+    if (decision->pull_us > 0)
+        text_addf(out, ",\"pull_us\":%u", decision->pull_us);
+    if (decision->pulled_us > 0)
+        text_addf(out, ",\"pull_took_us\":%lld",
+                  (long long)(decision->pulled_us - decision->routed_us));
+    if (computed)
+        text_addf(out, ",\"computed_took_us\":%lld", (long long)(now_us - decision->routed_us));
+    text_adds(out, "}");
+}
+
 /* ---- reading ---- */
 
 static bool field_set(const struct field *field, void *base, json_t *value)
@@ -374,6 +417,10 @@ static bool line_read(json_t *root, struct event_line *line)
         line->whole = json_is_true(json_object_get(root, "whole"));
         return fields_set(option_fields, COUNT(option_fields), &line->options,
                           json_object_get(root, "options"));
+    }
+    if (json_object_get(root, "outcome") != NULL) {
+        line->kind = EVENT_LINE_OUTCOME;
+        return json_is_integer(json_object_get(root, "request"));
     }
     if (json_object_get(root, "id") != NULL) {
         line->kind = EVENT_LINE_REQUEST;

@@ -15,6 +15,7 @@
  *   {"machine":0,"name":"prompt-0"}                  the name of machine 0
  *   {"request":5,"id":"my-id"}                       the client's id of the request that the next
  *                                                    event is about
+ *   {"t":1260,"outcome":"computed","request":5,…}    what became of a decision (event_text_outcome)
  *   {"dropped":3}                                    3 lines are missing here (see event_log.h)
  *
  * Fields have the names and values of the structs' fields; fields that are 0 are left out. An event
@@ -43,6 +44,31 @@ void event_text_configure(struct text *out, uint32_t version, int64_t now_us,
 void event_text_machine(struct text *out, uint32_t machine, const char *name);
 void event_text_request(struct text *out, uint32_t version, uint32_t request, const char *id);
 
+/* What a route does with the KV that machines hold of the prompt (struct sched_decision). */
+enum event_choice {
+    EVENT_CHOICE_NONE, /* No machine holds KV of the prompt. */
+    EVENT_CHOICE_COMPUTE,
+    EVENT_CHOICE_KEEP,
+    EVENT_CHOICE_MOVE,
+};
+
+/* A decision whose outcome is not known yet. All zeros = there is none. */
+struct event_decision {
+    enum event_choice choice;
+    uint32_t pull_us; /* Estimates, as in struct sched_decision. */
+    uint32_t computed_us;
+    int64_t routed_us; /* When the request was routed. */
+    int64_t pulled_us; /* When the KV that is moved had arrived; 0 = it has not. */
+};
+
+/* Returns the decision that a SCHED_ROUTE contains. */
+struct event_decision event_decision_of(const struct sched_action *route, int64_t now_us);
+/* Appends the line of an outcome: the choice, its estimates "pull_us" and "computed_us", and the
+ * measured times "pull_took_us" and "computed_took_us" since the route. computed = the prompt is
+ * computed now; otherwise the outcome is "left": the request left its machines before. */
+void event_text_outcome(struct text *out, uint32_t version, int64_t now_us, uint32_t request,
+                        const struct event_decision *decision, bool computed);
+
 /* The kinds of lines, each shown above. */
 enum event_line_kind {
     EVENT_LINE_BEGIN,
@@ -53,11 +79,13 @@ enum event_line_kind {
     EVENT_LINE_MORE,
     EVENT_LINE_MACHINE,
     EVENT_LINE_REQUEST,
+    EVENT_LINE_OUTCOME,
     EVENT_LINE_DROPPED,
 };
 
 /* One line that was read. Must not be copied, because event.prefix points into it. Fields that the
- * line's kind does not have are 0. The contents of lines MACHINE and REQUEST are not stored. */
+ * line's kind does not have are 0. The contents of lines MACHINE, REQUEST and OUTCOME are not
+ * stored. */
 struct event_line {
     enum event_line_kind kind;
     uint32_t version;                     /* EVENT_VERSION_FIRST in a line without "version". */

@@ -12,17 +12,18 @@
  *                                    sends the prompt machine the KV that it has kept; the prompt
  *                                    machine computes the rest
  *
- * The estimated time of a pair is the sum of:
- * - the prompt machine's pending tokens and the tokens left to compute, at the rate of that
- *   machine;
- * - the tokens left to compute once more for each answer that is decoded there, because those
- *   answers wait for them;
- * - the tokens to push, at the rate at which the machine pushed lately;
- * - the tokens that the prompt machine gets first, at the rate of their sender, as far as this takes
- *   longer than the prompt machine's pending tokens.
+ * The estimated cost of a pair is the sum of:
+ * - the time until the prompt is computed: the prompt machine's queue, or the pulled KV if it
+ *   arrives later, and then the tokens left to compute, at the machine's rate;
+ * - the time of these tokens once more for each answer that is decoded there, because those answers
+ *   wait for them;
+ * - the time until the KV has arrived at the token machine, as far as it does not travel while the
+ *   prompt is computed;
+ * - for pulled KV, the mean error of the estimate of its transfer: a pull must be better by more
+ *   than what the estimate is usually wrong.
  *
- * An unknown compute rate counts as the mean of the known ones; an unknown push rate as that of a
- * fast link.
+ * A transfer takes the time of links.c, after the transfers that were begun before from the same
+ * machine and to the same machine. An unknown compute rate counts as the mean of the known ones.
  *
  * The machine that computed the prompt of a request whose token machine has died holds the prompt,
  * too (held_tokens of SCHED_ARRIVED).
@@ -37,10 +38,6 @@
 
 #define US_PER_S    1000000
 #define HOLDERS_MAX 16
-
-/* A request is sent to another machine than the one that has its KV only if that takes less than
- * this part of the time: the estimates of both are rough, and a copy uses the links of others. */
-#define PULL_FAVOUR_PERCENT 50
 
 struct holder {
     uint32_t machine;
@@ -113,37 +110,70 @@ static void holders_find(struct choice *c)
     }
 }
 
-/* ---- time of a pair ---- */
+/* ---- the cost of a pair ---- */
 
-static uint64_t pair_us(const struct choice *c, uint32_t prompt, uint32_t token)
+struct estimate {
+    uint64_t work_tokens; /* Tokens that are computed, and tokens whose KV travels. */
+    uint64_t pull_us;     /* Until the pulled KV has arrived; 0 = none is pulled. */
+    uint64_t computed_us; /* Until the prompt is computed. */
+    uint64_t cost_us;
+};
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t queue_us(const struct choice *c, uint32_t machine)
+{
+    /* The other requests on a machine that hands over leave, too. */
+    return hands_over(c->seek, machine) ? 0
+                                        : cluster_work_us(c->seek->sc, machine, MEASURE_PENDING, 0);
+}
+
+/* The time from the end of computing to the arrival of the KV at the token machine. Layers travel
+ * while others are computed. */
+static uint64_t push_us(const struct choice *c, uint32_t prompt, uint32_t token,
+                        uint64_t computed_us, uint64_t compute_us)
+{
+    const struct sched_cluster *sc = c->seek->sc;
+    const uint64_t begins_us =
+        larger(computed_us - compute_us, cluster_transfer_wait_us(sc, prompt, token));
+    const uint64_t tokens = c->seek->request->prompt_tokens - tokens_held(c, token);
+    return larger(begins_us + cluster_transfer_us(sc, prompt, token, tokens),
+                  computed_us + cluster_transfer_us(sc, prompt, token, 0)) -
+           computed_us;
+}
+
+/* source: the machine that first sends the prompt machine what it holds; SCHED_NO_MACHINE = none. */
+static struct estimate pair_estimate(const struct choice *c, uint32_t prompt, uint32_t token,
+                                     uint32_t source)
 {
     const struct sched_cluster *sc = c->seek->sc;
     const struct cluster_machine *machine = &sc->machines[prompt];
-    uint32_t tokens = c->seek->request->prompt_tokens;
-    uint64_t rate = cluster_rate(sc, prompt, MEASURE_PENDING);
-    uint64_t left = tokens - tokens_held(c, prompt);
-    uint64_t answers = (uint64_t)machine->decodes + machine->others.decodes;
-    uint64_t computed = sc->ranks[MEASURE_PENDING][prompt].tokens + left * (1 + answers);
-    if (hands_over(c->seek, prompt)) /* The other requests on this machine leave, too. */
-        computed = left;
-    uint64_t us = computed * US_PER_S / rate;
-    if (token != SCHED_NO_MACHINE && token != prompt)
-        us += cluster_push_us(sc, prompt, tokens - tokens_held(c, token));
-    return us;
-}
-
-/* The time of the pair if the machine `source` first sends the prompt machine what it holds. */
-static uint64_t pulled_us(const struct choice *c, uint32_t prompt, uint32_t token, uint32_t source)
-{
-    const struct sched_cluster *sc = c->seek->sc;
-    const uint32_t held = tokens_held(c, prompt), more = tokens_held(c, source) - held;
-    const uint64_t answers =
-        (uint64_t)sc->machines[prompt].decodes + sc->machines[prompt].others.decodes;
-    const uint64_t rate = cluster_rate(sc, prompt, MEASURE_PENDING);
-    const uint64_t pending_us = sc->ranks[MEASURE_PENDING][prompt].tokens * US_PER_S / rate;
-    const uint64_t pull_us = cluster_push_us(sc, source, more);
-    return pair_us(c, prompt, token) - more * (1 + answers) * US_PER_S / rate +
-           (pull_us > pending_us ? pull_us - pending_us : 0);
+    const uint32_t tokens = c->seek->request->prompt_tokens;
+    const bool pulls = source != SCHED_NO_MACHINE;
+    const uint64_t left = tokens - tokens_held(c, pulls ? source : prompt);
+    const uint64_t compute_us = left * US_PER_S / cluster_rate(sc, prompt, MEASURE_PENDING);
+    const uint64_t answers = hands_over(c->seek, prompt)
+                                 ? 0
+                                 : (uint64_t)machine->decodes + machine->others.decodes;
+    struct estimate out = {.work_tokens = left, .computed_us = queue_us(c, prompt)};
+    if (pulls) {
+        const uint64_t more = tokens_held(c, source) - tokens_held(c, prompt);
+        out.work_tokens += more;
+        out.pull_us = cluster_transfer_wait_us(sc, source, prompt) +
+                      cluster_transfer_us(sc, source, prompt, more);
+        out.cost_us = cluster_transfer_error_us(sc, source, prompt, more);
+        out.computed_us = larger(out.computed_us, out.pull_us);
+    }
+    out.computed_us += compute_us;
+    out.cost_us += out.computed_us + answers * compute_us;
+    if (token != SCHED_NO_MACHINE && token != prompt) {
+        out.work_tokens += tokens - tokens_held(c, token);
+        out.cost_us += push_us(c, prompt, token, out.computed_us, compute_us);
+    }
+    return out;
 }
 
 /* ---- which machines may take the request ---- */
@@ -216,15 +246,47 @@ static bool may_pair(const struct choice *c, uint32_t prompt, uint32_t token)
 
 /* ---- the choice ---- */
 
-static void pair_try(const struct choice *c, uint32_t prompt, uint32_t token, uint64_t *best_us,
-                     struct route *best)
+static uint32_t us_of(uint64_t us)
+{
+    return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
+}
+
+/* The best route so far, and the decision that it is part of. */
+struct best {
+    uint64_t cost_us;
+    uint64_t work_tokens;
+    struct route route;
+    struct sched_decision decision;
+};
+
+/* Takes the route if it is the best one so far: it costs less, or the same with less work. */
+static void best_take(struct best *best, const struct estimate *estimate, const struct route *route)
+{
+    struct sched_decision *decision = &best->decision;
+    uint32_t *least_us = route->pull > 0            ? &decision->move_us
+                         : route->prefix_tokens > 0 ? &decision->keep_us
+                                                    : &decision->compute_us;
+    /* 0 means that there is no such route. */
+    const uint32_t cost_us = us_of(estimate->cost_us > 0 ? estimate->cost_us : 1);
+    if (*least_us == 0 || cost_us < *least_us)
+        *least_us = cost_us;
+    if (estimate->cost_us > best->cost_us ||
+        (estimate->cost_us == best->cost_us && estimate->work_tokens >= best->work_tokens))
+        return;
+    best->cost_us = estimate->cost_us;
+    best->work_tokens = estimate->work_tokens;
+    best->route = *route;
+    decision->pull_us = us_of(estimate->pull_us);
+    decision->computed_us = us_of(estimate->computed_us);
+}
+
+static void pair_try(const struct choice *c, uint32_t prompt, uint32_t token, struct best *best)
 {
     const struct cluster_machine *machine = &c->seek->sc->machines[prompt];
-    uint64_t us = pair_us(c, prompt, token);
-    if (us >= *best_us || !may_pair(c, prompt, token))
+    if (!may_pair(c, prompt, token))
         return;
-    *best_us = us;
-    *best = (struct route){
+    const struct estimate estimate = pair_estimate(c, prompt, token, SCHED_NO_MACHINE);
+    const struct route route = {
         .prompt_machine = prompt,
         .token_machine = token,
         .prefix_tokens = tokens_held(c, prompt),
@@ -232,11 +294,12 @@ static void pair_try(const struct choice *c, uint32_t prompt, uint32_t token, ui
                         !hands_over(c->seek, prompt),
         .token_moves = token == c->base->token_machine && c->base->token_moves,
     };
+    best_take(best, &estimate, &route);
 }
 
 /* Only for requests that have lost their machines: others find what they need where it is, or it is
  * not worth a copy of its own. */
-static void pull_try(const struct choice *c, uint32_t token, uint64_t *best_us, struct route *best)
+static void pull_try(const struct choice *c, uint32_t token, struct best *best)
 {
     const struct seek *s = c->seek;
     const uint32_t prompt = c->base->prompt_machine, source = s->request->held - 1;
@@ -244,16 +307,28 @@ static void pull_try(const struct choice *c, uint32_t token, uint64_t *best_us, 
     if (!s->request->resumed || s->request->held_copy || s->request->held == 0 ||
         source == prompt || hands_over(s, source) || !s->sc->machines[source].up ||
         !set_has(&s->sc->machines[source].links, prompt) || c->base->prompt_moves ||
-        c->base->token_moves || tokens_held(c, source) <= tokens_held(c, prompt))
+        c->base->token_moves || tokens_held(c, source) <= tokens_held(c, prompt) ||
+        !may_pair(c, prompt, token))
         return;
-    uint64_t us = pulled_us(c, prompt, token, source);
-    if (us * 100 >= *best_us * PULL_FAVOUR_PERCENT || !may_pair(c, prompt, token))
+    const struct estimate estimate = pair_estimate(c, prompt, token, source);
+    const struct route route = {.prompt_machine = prompt,
+                                .token_machine = token,
+                                .prefix_tokens = tokens_held(c, source),
+                                .pull = source + 1};
+    best_take(best, &estimate, &route);
+}
+
+/* Tries the pairs with the machine `holder`. */
+static void holder_try(const struct choice *c, uint32_t holder, struct best *best)
+{
+    pair_try(c, holder, c->base->token_machine, best);
+    if (c->base->token_machine == SCHED_NO_MACHINE)
         return;
-    *best_us = us;
-    *best = (struct route){.prompt_machine = prompt,
-                           .token_machine = token,
-                           .prefix_tokens = tokens_held(c, source),
-                           .pull = source + 1};
+    pair_try(c, holder, holder, best);
+    pair_try(c, c->base->prompt_machine, holder, best);
+    for (uint32_t i = 0; i < c->holder_count; i++)
+        if (c->holders[i].machine != holder)
+            pair_try(c, holder, c->holders[i].machine, best);
 }
 
 void cluster_cheapest(const struct seek *s, struct route *out)
@@ -262,23 +337,21 @@ void cluster_cheapest(const struct seek *s, struct route *out)
         return;
     const struct route base = *out;
     struct choice c = {.seek = s, .base = &base};
+    struct best best = {.cost_us = UINT64_MAX};
     holders_find(&c);
     if (c.holder_count == 0)
         return;
     out->prefix_tokens = tokens_held(&c, base.prompt_machine);
-    uint64_t best_us = pair_us(&c, base.prompt_machine, base.token_machine);
-    for (uint32_t i = 0; i < c.holder_count; i++) {
-        uint32_t holder = c.holders[i].machine;
-        pair_try(&c, holder, base.token_machine, &best_us, out);
-        if (base.token_machine == SCHED_NO_MACHINE)
-            continue;
-        pair_try(&c, holder, holder, &best_us, out);
-        pair_try(&c, base.prompt_machine, holder, &best_us, out);
-        for (uint32_t j = 0; j < c.holder_count; j++)
-            if (j != i)
-                pair_try(&c, holder, c.holders[j].machine, &best_us, out);
-    }
-    pull_try(&c, base.token_machine, &best_us, out);
+    const struct estimate estimate =
+        pair_estimate(&c, base.prompt_machine, base.token_machine, SCHED_NO_MACHINE);
+    best_take(&best, &estimate, out);
+    for (uint32_t i = 0; i < c.holder_count; i++)
+        holder_try(&c, c.holders[i].machine, &best);
+    pull_try(&c, base.token_machine, &best);
     if (s->request->held > 0 && base.token_machine != SCHED_NO_MACHINE)
-        pull_try(&c, s->request->held - 1, &best_us, out);
+        pull_try(&c, s->request->held - 1, &best);
+    *out = best.route;
+    out->decision = best.decision;
+    if (out->token_machine != SCHED_NO_MACHINE)
+        out->token_held = tokens_held(&c, out->token_machine);
 }

@@ -30,12 +30,14 @@ static enum status tables_open(struct sched_cluster *sc)
     sc->trees[0][0].nodes = all_nodes;
     sc->machines = calloc(options->machine_count, sizeof(sc->machines[0]));
     sc->requests = calloc(options->request_count, sizeof(sc->requests[0]));
+    sc->link_speeds = calloc((size_t)options->machine_count * options->machine_count,
+                             sizeof(sc->link_speeds[0]));
     for (int measure = 0; measure < MEASURE_COUNT; measure++)
         sc->ranks[measure] = calloc(options->machine_count, sizeof(sc->ranks[0][0]));
     if (sched_accounts_open(options->request_count, &sc->accounts) != ST_OK)
         return ST_NO_MEMORY;
     if (all_nodes == NULL || sc->machines == NULL || sc->requests == NULL ||
-        sc->ranks[MEASURE_PENDING] == NULL || sc->ranks[MEASURE_MEMORY] == NULL)
+        sc->link_speeds == NULL || sc->ranks[MEASURE_PENDING] == NULL || sc->ranks[MEASURE_MEMORY] == NULL)
         return ST_NO_MEMORY;
     for (int i = 0; i < MEASURE_COUNT * POOL_COUNT; i++)
         cluster_tree_init(&sc->trees[i / POOL_COUNT][i % POOL_COUNT], options->machine_count,
@@ -82,6 +84,7 @@ void sched_cluster_close(struct sched_cluster *sc)
     for (int measure = 0; measure < MEASURE_COUNT; measure++)
         free(sc->ranks[measure]);
     free(sc->machines);
+    free(sc->link_speeds);
     free(sc->requests);
     free(sc->prefixes_of);
     sched_accounts_close(sc->accounts);
@@ -155,6 +158,7 @@ static void on_machine_down(struct sched_cluster *sc, uint32_t id)
 {
     struct cluster_machine *machine = machine_at(sc, id);
     machine->up = false;
+    machine->sends_until_us = machine->receives_until_us = 0;
     cluster_pool_refresh(sc, id);
     cluster_speeds_refresh(sc);
     cluster_load_others(sc, id, &(struct sched_others){0});
@@ -217,6 +221,11 @@ static void on_machine_word(struct sched_cluster *sc, const struct sched_event *
         cluster_speeds_refresh(sc);
     } else if (event->kind == SCHED_MACHINE_QUEUE) {
         machine->busy = event->busy;
+    } else if (event->kind == SCHED_LINK_SPEED) {
+        assert(event->peer < sc->options.machine_count && event->peer != event->machine);
+        cluster_link_measured(sc, event->machine, event->peer, &event->link);
+    } else if (event->kind == SCHED_MACHINE_HOST) {
+        cluster_host_set(sc, event->machine, event->host);
     } else if (event->kind == SCHED_MACHINE_LOAD) {
         cluster_load_others(sc, event->machine, &event->others);
         cluster_demand_others(sc, &event->others);
@@ -257,6 +266,8 @@ void sched_cluster_event(struct sched_cluster *sc, const struct sched_event *eve
     case SCHED_MACHINE_HOME:
         on_machine_event(sc, event);
         break;
+    case SCHED_LINK_SPEED:
+    case SCHED_MACHINE_HOST:
     case SCHED_MACHINE_RATES:
     case SCHED_MACHINE_QUEUE:
     case SCHED_MACHINE_IDLE:

@@ -159,6 +159,15 @@ struct sched_cluster_options {
     uint32_t repurpose_gain_percent_min;
 };
 
+/* The speed of the link from one machine to another: KV of n tokens takes latency_us + n /
+ * tokens_per_s seconds. error_percent: mean difference between this time and the measured ones, as a
+ * percentage of this time. */
+struct sched_link_speed {
+    uint32_t latency_us;
+    uint32_t tokens_per_s; /* 0 = not measured. */
+    uint32_t error_percent;
+};
+
 /* The kinds of events, and the fields of struct sched_event that each kind uses besides now_us. */
 enum sched_event_kind {
     /* `request` arrives: prompt_tokens, output_tokens, resumed, key, weight, priority, held,
@@ -175,6 +184,8 @@ enum sched_event_kind {
     SCHED_MACHINE_DOWN, /* `machine` is down, with its links in both directions. */
     SCHED_LINK_UP,      /* `machine` can write KV to `peer`. */
     SCHED_LINK_DOWN,    /* `machine` can no longer write KV to `peer`. */
+    SCHED_LINK_SPEED,   /* The measured speed of the link from `machine` to `peer`: link. */
+    SCHED_MACHINE_HOST, /* `machine` is on `host`. */
     /* `machine` gets no new requests, until SCHED_MACHINE_UNDRAIN. It finishes its requests. */
     SCHED_MACHINE_DRAIN,
     SCHED_MACHINE_UNDRAIN, /* `machine` gets requests again. */
@@ -246,6 +257,8 @@ struct sched_event {
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
     uint32_t push_tokens_per_s; /* KV tokens sent per second of transfer time after computing. */
+    uint32_t host; /* Machines with the same number are on one host; 0 = unknown. */
+    struct sched_link_speed link;
     struct sched_step step;
     uint64_t kv_tokens; /* Longest context that fits the machine's KV memory. */
     /* Tokens of the largest request of which the machine does only one phase while it is in the
@@ -262,7 +275,8 @@ struct sched_event {
 enum sched_action_kind {
     /* Send `request` to `machine` (prompt) and `peer` (tokens; SCHED_NO_MACHINE = none is needed).
      * prefix_tokens = tokens of the prompt whose KV `machine` should already hold. pull > 0: it does
-     * not hold them yet; the machine pull - 1 should first send it their KV. */
+     * not hold them yet; the machine pull - 1 should first send it their KV. decision: the estimates
+     * by which KV that machines hold was used or not. */
     SCHED_ROUTE,
     SCHED_REFUSE,  /* Refuse `request`: why, retry_after_ms (0 = never retry). */
     SCHED_EXPIRED, /* `request` has expired (wait_us_max). The scheduler has forgotten it. */
@@ -281,6 +295,19 @@ enum sched_refusal {
     SCHED_REFUSED_WAIT,     /* The request would wait, or has waited, for queue_us_max. */
 };
 
+/* How a prompt whose KV a machine holds in part could be served, in estimated microseconds
+ * (cheapest.c). The least cost was taken. All zeros = no machine holds KV of the prompt. */
+struct sched_decision {
+    /* Least costs, with the time that other requests lose, of three kinds of routes: the machine
+     * that computes holds no KV of the prompt; it holds some; it gets some from another machine.
+     * 0 = there is no such route. */
+    uint32_t compute_us;
+    uint32_t keep_us;
+    uint32_t move_us;
+    uint32_t pull_us;     /* Until the KV that is moved has arrived; 0 = none is moved. */
+    uint32_t computed_us; /* Until the prompt is computed, on the route that was taken. */
+};
+
 /* An action. enum sched_action_kind says which fields are used. */
 struct sched_action {
     enum sched_action_kind kind;
@@ -293,6 +320,7 @@ struct sched_action {
     uint32_t prefix_tokens;
     uint32_t pull;
     uint32_t retry_after_ms;
+    struct sched_decision decision;
 };
 
 #define SCHED_ACTIONS_MAX 64 /* Actions of one call. */
@@ -347,11 +375,12 @@ bool sched_cluster_covering(const struct sched_cluster *sc);
 bool sched_cluster_can_hand_over(const struct sched_cluster *sc, uint32_t request,
                                  uint32_t prompt_tokens, uint32_t output_tokens);
 
-/* Returns the machine that should keep a copy of the KV of the request's answer: its prompt
- * machine, which has the prompt already; otherwise the machine with the least scheduled KV memory,
- * and among equals the machine with the lowest index. The result is not the token machine. It is up
- * and does not drain, the token machine has a link to it, and its memory has room for the prompt
- * and the longest answer. SCHED_NO_MACHINE = no such machine, or the request is not on machines. */
+/* Returns the machine that should keep a copy of the KV of the request's answer: if possible one on
+ * another host than the token machine; of these the prompt machine, which has the prompt already,
+ * otherwise the machine with the least scheduled KV memory, and among equals the machine with the
+ * lowest index. The result is not the token machine. It is up and does not drain, the token machine
+ * has a link to it, and its memory has room for the prompt and the longest answer. SCHED_NO_MACHINE
+ * = no such machine, or the request is not on machines. */
 uint32_t sched_cluster_copy_target(const struct sched_cluster *sc, uint32_t request);
 
 /* What the scheduler knows of one machine, for display. */
@@ -373,6 +402,9 @@ struct sched_machine_view {
 
 void sched_cluster_view(const struct sched_cluster *sc, uint32_t machine,
                         struct sched_machine_view *out);
+/* Stores the measured speed of the link from one machine to another. */
+void sched_cluster_link_view(const struct sched_cluster *sc, uint32_t from, uint32_t to,
+                             struct sched_link_speed *out);
 /* Returns the number of waiting requests. */
 uint32_t sched_cluster_waiting(const struct sched_cluster *sc);
 /* Returns the time after which a request that the caller refuses now should come again, as

@@ -164,6 +164,17 @@ static void prefixes_routed(struct sched_cluster *sc, uint32_t id)
         cluster_prefixes_add(sc->prefixes, hashes[i], request->prompt_machine);
 }
 
+/* Records the transfers of the request's KV. */
+static void transfers_begin(struct sched_cluster *sc, const struct cluster_request *request,
+                            const struct route *route)
+{
+    if (route->pull > 0)
+        cluster_transfer_begin(sc, route->pull - 1, route->prompt_machine, route->prefix_tokens);
+    if (route->token_machine != SCHED_NO_MACHINE && route->token_machine != route->prompt_machine)
+        cluster_transfer_begin(sc, route->prompt_machine, route->token_machine,
+                               request->prompt_tokens - route->token_held);
+}
+
 static void waiting_route(struct sched_cluster *sc, uint32_t id, const struct route *route,
                           struct sched_actions *out)
 {
@@ -183,6 +194,7 @@ static void waiting_route(struct sched_cluster *sc, uint32_t id, const struct ro
         move_report(sc, route->lent_machine - 1, out);
     }
     cluster_load_route(sc, request);
+    transfers_begin(sc, request, route);
     prefixes_routed(sc, id);
     move_report(sc, route->prompt_machine, out);
     if (route->token_machine != SCHED_NO_MACHINE)
@@ -192,7 +204,9 @@ static void waiting_route(struct sched_cluster *sc, uint32_t id, const struct ro
     action->peer = route->token_machine;
     action->prefix_tokens = route->prefix_tokens;
     action->pull = route->pull;
+    action->decision = route->decision;
 }
+
 
 /* ---- the actions that follow from the state ---- */
 
@@ -469,6 +483,21 @@ bool sched_cluster_can_hand_over(const struct sched_cluster *sc, uint32_t id,
            to->kv.capacity_tokens;
 }
 
+/* Returns true if `a` should keep the copy rather than `b` (SCHED_NO_MACHINE = no machine). */
+static bool keeps_copy_better(const struct sched_cluster *sc, const struct cluster_request *request,
+                              uint32_t a, uint32_t b)
+{
+    if (b == SCHED_NO_MACHINE)
+        return true;
+    const bool a_near = cluster_same_host(sc, request->token_machine, a);
+    const bool b_near = cluster_same_host(sc, request->token_machine, b);
+    if (a_near != b_near)
+        return b_near;
+    if (a == request->prompt_machine || b == request->prompt_machine)
+        return a == request->prompt_machine;
+    return sc->ranks[MEASURE_MEMORY][a].tokens < sc->ranks[MEASURE_MEMORY][b].tokens;
+}
+
 uint32_t sched_cluster_copy_target(const struct sched_cluster *sc, uint32_t id)
 {
     const struct cluster_request *request = &sc->requests[id];
@@ -483,9 +512,7 @@ uint32_t sched_cluster_copy_target(const struct sched_cluster *sc, uint32_t id)
             scheduled + machine_kv_tokens(machine, request_tokens(request), false) >
                 machine->kv.capacity_tokens)
             continue;
-        if (i == request->prompt_machine)
-            return i;
-        if (best == SCHED_NO_MACHINE || scheduled < sc->ranks[MEASURE_MEMORY][best].tokens)
+        if (keeps_copy_better(sc, request, i, best))
             best = i;
     }
     return best;

@@ -1,9 +1,10 @@
 /* cluster_state: the state of the cluster scheduler, private to the files of its folder. cluster.c
  * handles events; queue.c: requests and actions; load.c: the load of each machine, and the pools;
- * route.c: the choice by load; speed.c: the machines' rates; cheapest.c: the choice by prefixes
- * that machines hold; together.c: one machine for both phases; repurpose.c: home pools that follow
- * the demand; admission.c: how long requests may wait. They run on the thread that calls sched_cluster; not thread-safe. Pure: no clock, no
- * I/O. The gateway and the simulator use only cluster.h. */
+ * route.c: the choice by load; speed.c: the machines' rates; links.c: the time of transfers;
+ * cheapest.c: the choice by KV that machines hold; together.c: one machine for both phases;
+ * repurpose.c: home pools that follow the demand; admission.c: how long requests may wait. They run
+ * on the thread that calls sched_cluster; not thread-safe. Pure: no clock, no I/O. The gateway and
+ * the simulator use only cluster.h. */
 #ifndef SCHEDULER_CLUSTER_STATE_H
 #define SCHEDULER_CLUSTER_STATE_H
 
@@ -98,8 +99,25 @@ struct cluster_machine {
     uint32_t output_tokens_per_s;
     uint32_t push_tokens_per_s;
     struct sched_step step;     /* All zeros = not known. */
+    uint32_t host;              /* Machines with the same number are on one host; 0 = unknown. */
+    /* When the transfers that were begun from and to the machine are expected to end. */
+    int64_t sends_until_us;
+    int64_t receives_until_us;
     struct sched_others others; /* `others` of the latest SCHED_MACHINE_LOAD. */
     struct machine_set links;   /* Machines that this machine can write KV to. */
+};
+
+/* The time of a transfer: latency_us, and token_ps picoseconds for each token. */
+struct link_time {
+    uint64_t latency_us;
+    uint64_t token_ps;
+    uint64_t error_percent;
+};
+
+/* The sum of the measured links of one kind. */
+struct link_sum {
+    uint64_t count;
+    struct link_time all;
 };
 
 /* The demand of one bucket (repurpose.c). */
@@ -177,6 +195,9 @@ struct sched_cluster {
      * remembered. */
     uint64_t *prefixes_of;
 
+    /* [from × machine_count + to]; tokens_per_s 0 = not measured. */
+    struct sched_link_speed *link_speeds;
+    struct link_sum link_sums[2];     /* [0]: links between hosts; [1]: links inside a host. */
     struct cluster_machine *machines; /* [machine_count] */
     struct cluster_request *requests; /* [request_count] */
 };
@@ -296,6 +317,28 @@ uint64_t cluster_work_us(const struct sched_cluster *sc, uint32_t machine, enum 
  * 1,000,000 tokens a second. */
 uint64_t cluster_push_us(const struct sched_cluster *sc, uint32_t machine, uint64_t tokens);
 
+/* ---- links.c ---- */
+
+/* Records the measured speed of a link. */
+void cluster_link_measured(struct sched_cluster *sc, uint32_t from, uint32_t to,
+                           const struct sched_link_speed *speed);
+/* Records the machine's host. If it is another one than before, the speeds of its links are
+ * forgotten. */
+void cluster_host_set(struct sched_cluster *sc, uint32_t machine, uint32_t host);
+/* Returns true if both machines are known to be on one host. */
+bool cluster_same_host(const struct sched_cluster *sc, uint32_t a, uint32_t b);
+/* Returns the microseconds that KV of `tokens` tokens takes from one machine to another if the link
+ * is idle, and the mean error of this estimate. */
+uint64_t cluster_transfer_us(const struct sched_cluster *sc, uint32_t from, uint32_t to,
+                             uint64_t tokens);
+uint64_t cluster_transfer_error_us(const struct sched_cluster *sc, uint32_t from, uint32_t to,
+                                   uint64_t tokens);
+/* Returns the microseconds until the transfers have ended that were begun before. */
+uint64_t cluster_transfer_wait_us(const struct sched_cluster *sc, uint32_t from, uint32_t to);
+/* Records that KV of `tokens` tokens is sent from one machine to another, after the transfers that
+ * both have begun before. */
+void cluster_transfer_begin(struct sched_cluster *sc, uint32_t from, uint32_t to, uint64_t tokens);
+
 /* ---- route.c ---- */
 
 enum route_result {
@@ -310,6 +353,8 @@ struct route {
     uint32_t prefix_tokens;
     /* 1 + the machine that sends the prompt machine the KV of prefix_tokens first; 0 = none. */
     uint32_t pull;
+    uint32_t token_held; /* Tokens of the prompt whose KV the token machine has. */
+    struct sched_decision decision; /* See struct sched_action. */
     bool prompt_moves; /* The prompt machine moves to the mixed pool for this request. */
     bool token_moves;  /* The token machine moves to the mixed pool for this request. */
     /* 1 + another machine that moves to the mixed pool (options.lent_stay); 0 = none. */

@@ -128,6 +128,7 @@ static bool is_pull(const struct gateway_request *r)
 
 static void pull_end(struct gateway *g, struct gateway_request *r)
 {
+    r->decision.pulled_us = gateway_now(g);
     requests_pull_end(g->requests, r, gateway_request_version(g, r)->kv.prefix_cache);
 }
 

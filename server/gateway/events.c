@@ -79,6 +79,16 @@ void gateway_event_configure(struct gateway *g, const struct gateway_version *ve
     line_end(g, true);
 }
 
+void gateway_event_outcome(struct gateway *g, struct gateway_request *r, bool computed)
+{
+    if (r->decision.choice == EVENT_CHOICE_NONE)
+        return;
+    event_text_outcome(&g->event_line, gateway_request_version(g, r)->number, gateway_now(g),
+                       request_slot(r), &r->decision, computed);
+    line_end(g, true);
+    r->decision = (struct event_decision){.choice = EVENT_CHOICE_NONE};
+}
+
 void gateway_events_turn(struct gateway *g)
 {
     if (g->event_log == NULL)

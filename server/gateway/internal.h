@@ -144,6 +144,9 @@ int64_t gateway_schedule_turn(struct gateway *g, int64_t now_us);
 void gateway_machine_rates(struct gateway *g, struct fleet_machine *m,
                            const struct message_stats *stats);
 
+/* Returns the number of tokens whose KV has this many bytes. Requires that the machine is up. */
+uint64_t gateway_kv_tokens(const struct fleet_machine *m, uint64_t bytes);
+
 /* Passes the machine's report on its prefix cache to the scheduler. */
 void gateway_machine_prefixes(struct gateway *g, const struct fleet_machine *m,
                               const struct message_prefixes *prefixes);
@@ -224,6 +227,9 @@ void gateway_event_version_gone(struct gateway *g, const struct gateway_version 
 void gateway_event_machine(struct gateway *g, const struct fleet_machine *m);
 void gateway_event_request(struct gateway *g, const struct gateway_version *version,
                            const struct gateway_request *r);
+/* Adds the outcome of the decision by which the request was routed, and forgets the decision. Does
+ * nothing if there is none. computed: see event_text_outcome. */
+void gateway_event_outcome(struct gateway *g, struct gateway_request *r, bool computed);
 /* Updates the counters of /metrics, and logs one warning when lines of the event log are lost. */
 void gateway_events_turn(struct gateway *g);
 

@@ -4,6 +4,7 @@
 #include "server/gateway/internal.h"
 
 #include "common/cores.h"
+#include "common/random.h"
 #include "scheduler/options.h"
 
 #include <stdio.h>
@@ -18,6 +19,16 @@ static void link_schedule(struct gateway *g, const struct fleet_machine *from, u
                                 .machine = from->index,
                                 .peer = to};
     gateway_schedule(g, from->version, &event);
+}
+
+/* Tells the scheduler the machine's host, as a number: machines of one host get the same one. */
+static void host_schedule(struct gateway *g, const struct fleet_machine *m)
+{
+    struct sched_event event = {
+        .kind = SCHED_MACHINE_HOST, .now_us = gateway_now(g), .machine = m->index};
+    for (const char *at = m->about.host; *at != 0; at++)
+        event.host = (uint32_t)random_mix(event.host ^ (uint8_t)*at);
+    gateway_schedule(g, m->version, &event);
 }
 
 /* Checks that the machine has a model that we serve, and sets its version. */
@@ -166,11 +177,34 @@ static void link_failure_log(struct fleet_machine *m, const struct fleet_machine
         log_warn("no link %s to %s: %s", m->config.name, to->config.name, text);
 }
 
+#define TOKENS_PER_S_MAX 1000000000
+
+static void link_speed_take(struct gateway *g, struct fleet_machine *m,
+                            const struct fleet_machine *to, const struct message_link *link)
+{
+    if (link->bytes_per_s == 0)
+        return;
+    const uint64_t rate = gateway_kv_tokens(m, link->bytes_per_s);
+    struct sched_event event = {
+        .kind = SCHED_LINK_SPEED,
+        .now_us = gateway_now(g),
+        .machine = m->index,
+        .peer = to->index,
+        .link = {.latency_us = link->latency_us,
+                 .tokens_per_s = rate < 1                  ? 1
+                                 : rate < TOKENS_PER_S_MAX ? (uint32_t)rate
+                                                           : TOKENS_PER_S_MAX,
+                 .error_percent = link->error_percent}};
+    metrics_link_speed_set(g->options.metrics, m->index, to->index, link->bytes_per_s);
+    gateway_schedule(g, m->version, &event);
+}
+
 static void on_link(struct gateway *g, struct fleet_machine *m, const struct message_link *link)
 {
     const struct fleet_machine *to = fleet_find(g->fleet, link->name);
     if (to == NULL || to == m || to->version != m->version) /* it has changed its version since */
         return;
+    link_speed_take(g, m, to, link);
     bool was_up = machine_bits_has(&m->links, to->index);
     if (!was_up && !link->up) {
         link_failure_log(m, to, link->text);
@@ -194,6 +228,7 @@ static void on_link(struct gateway *g, struct fleet_machine *m, const struct mes
 static void on_about(struct gateway *g, struct fleet_machine *m, const struct message_about *about)
 {
     m->about = *about;
+    host_schedule(g, m);
     metrics_about_set(g->options.metrics, m->index, about);
     if (about->fell_back)
         log_warn("machine %s computes on the CPU (%s), because %s cannot be used on its host, %s; "

@@ -20,11 +20,11 @@ struct requests;
  * request. */
 struct requests_events {
     /* The prompt is computed; some of its KV may not have been transferred yet. */
-    void (*computed)(void *self, const struct gateway_request *r);
+    void (*computed)(void *self, struct gateway_request *r);
     /* The prompt machine has finished with the request. */
     void (*prefilled)(void *self, const struct gateway_request *r);
     /* The request no longer needs its machines. */
-    void (*machines_released)(void *self, const struct gateway_request *r);
+    void (*machines_released)(void *self, struct gateway_request *r);
     /* A token machine reports that the connection of a prompt machine has ended. The prompt machine
      * may have died, or may connect again. */
     void (*link_lost)(void *self, struct fleet_machine *prompt_machine,

@@ -124,6 +124,7 @@ static void request_route(struct gateway *g, struct gateway_request *r,
 {
     struct fleet_machine *machines = g->fleet->machines;
     struct fleet_machine *peer = action->peer == SCHED_NO_MACHINE ? NULL : &machines[action->peer];
+    r->decision = event_decision_of(action, gateway_now(g));
     if (action->pull > 0)
         requests_pull_begin(g->requests, r, &machines[action->machine], peer,
                             &machines[action->pull - 1], action->prefix_tokens);
@@ -156,6 +157,7 @@ static void action_do(struct gateway *g, const struct sched_action *action)
         request_expire(g, r);
         break;
     case SCHED_LOST:
+        gateway_event_outcome(g, r, false);
         requests_lose(g->requests, r, g->dead_machine);
         break;
     case SCHED_MOVED:
@@ -232,8 +234,9 @@ void gateway_machine_prefixes(struct gateway *g, const struct fleet_machine *m,
     }
 }
 
-static void on_computed(void *self, const struct gateway_request *r)
+static void on_computed(void *self, struct gateway_request *r)
 {
+    gateway_event_outcome(self, r, true);
     request_schedule(self, r, SCHED_COMPUTED);
 }
 
@@ -242,8 +245,9 @@ static void on_prefilled(void *self, const struct gateway_request *r)
     request_schedule(self, r, SCHED_PREFILLED);
 }
 
-static void on_left(void *self, const struct gateway_request *r)
+static void on_left(void *self, struct gateway_request *r)
 {
+    gateway_event_outcome(self, r, false);
     request_schedule(self, r, SCHED_ENDED);
 }
 
@@ -334,12 +338,11 @@ int64_t gateway_schedule_turn(struct gateway *g, int64_t now_us)
     return due_us;
 }
 
-/* Tokens whose KV has this many bytes. */
-static uint64_t kv_tokens_of(const struct fleet_machine *m, uint64_t bytes)
+uint64_t gateway_kv_tokens(const struct fleet_machine *m, uint64_t bytes)
 {
     const struct transport_identity *identity = transport_peer_identity(m->connection.peer);
     uint64_t block_bytes = identity->block_bytes * identity->layer_count;
-    return block_bytes > 0 ? bytes / block_bytes * identity->block_tokens : 0;
+    return block_bytes > 0 ? bytes * identity->block_tokens / block_bytes : 0;
 }
 
 /* Measures the machine's speed from its work since the previous STATS. */
@@ -355,7 +358,7 @@ void gateway_machine_rates(struct gateway *g, struct fleet_machine *m,
                             stats->token_batch_us - before->token_batch_us);
     sched_rates_pushes_add(
         &m->rates,
-        kv_tokens_of(m, message_stats_transferred(stats) - message_stats_transferred(before)),
+        gateway_kv_tokens(m, message_stats_transferred(stats) - message_stats_transferred(before)),
         stats->transfer_exposed_us - before->transfer_exposed_us);
     struct sched_event event = sched_rates_event(g->options.config, &m->rates);
     event.now_us = gateway_now(g);

@@ -122,6 +122,17 @@ static void machine_add(struct text *out, const struct gateway *g, const struct 
     text_adds(out, "}");
 }
 
+/* The speed by which the gateway estimates how long KV travels, if it was measured. */
+static void link_speed_add(struct text *out, const struct fleet_machine *m, uint32_t to)
+{
+    struct sched_link_speed speed;
+    sched_cluster_link_view(m->version->scheduler, m->index, to, &speed);
+    if (speed.tokens_per_s > 0)
+        text_addf(out, ",\"latency_us\":%u,\"kv_tokens_per_s\":%u,\"error_percent\":%u",
+                  speed.latency_us, speed.tokens_per_s, speed.error_percent);
+    text_adds(out, "}");
+}
+
 static void links_add(struct text *out, const struct gateway *g)
 {
     const char *before = "";
@@ -131,8 +142,9 @@ static void links_add(struct text *out, const struct gateway *g)
         for (uint32_t to = 0; to < g->fleet->count; to++) {
             if (!machine_bits_has(&m->links, to))
                 continue;
-            text_addf(out, "%s{\"from\":\"%s\",\"to\":\"%s\",\"up\":true}", before, m->config.name,
+            text_addf(out, "%s{\"from\":\"%s\",\"to\":\"%s\",\"up\":true", before, m->config.name,
                       fleet_name(g->fleet, to));
+            link_speed_add(out, m, to);
             before = ",";
         }
         if (m->link_reason[0] == 0)

@@ -5,6 +5,7 @@
 #define SERVER_GATEWAY_TABLE_H
 
 #include "common/limits.h"
+#include "events/event_text.h"
 #include "scheduler/request.h"
 #include "server/fleet/fleet.h"
 #include "server/gateway/blame.h"
@@ -117,6 +118,7 @@ struct gateway_request {
     struct gateway_checkpoint checkpoint;
     struct gateway_copy_due copy_due;
     struct gateway_held held; /* KV from earlier generations. */
+    struct event_decision decision; /* What its route does with that KV. */
     struct gateway_doubt doubt;
     /* Tokens at the start of the prompt whose KV is complete on this generation's machines, while
      * the prompt is computed (PROGRESS). */

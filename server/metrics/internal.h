@@ -68,6 +68,7 @@ struct metrics {
     uint32_t path_count;
     char paths[METRICS_PATHS][64];
     uint8_t links[LIMIT_MACHINES][LIMIT_MACHINES];
+    float link_bytes_per_s[LIMIT_MACHINES][LIMIT_MACHINES]; /* 0 = not measured. */
 };
 
 /* Bounds of histograms of times: four buckets per decade, from ten microseconds (a short transfer

@@ -139,6 +139,12 @@ void metrics_link_set(struct metrics *m, uint32_t prompt, uint32_t token, bool u
         up ? (uint8_t)(METRICS_LINK_UP + path_find(m, path)) : METRICS_LINK_DOWN;
 }
 
+void metrics_link_speed_set(struct metrics *m, uint32_t prompt, uint32_t token,
+                            uint64_t bytes_per_s)
+{
+    m->link_bytes_per_s[prompt][token] = (float)bytes_per_s;
+}
+
 /* True if the machine's process is a new one: counters only grow, so a smaller value shows a
  * restart. */
 static bool has_restarted(const struct message_stats *last, const struct message_stats *now)
@@ -181,5 +187,6 @@ void metrics_machine_forget(struct metrics *m, uint32_t machine)
     memset(&m->machines[machine], 0, sizeof(m->machines[machine]));
     for (uint32_t other = 0; other < LIMIT_MACHINES; other++) {
         m->links[machine][other] = m->links[other][machine] = METRICS_LINK_UNKNOWN;
+        m->link_bytes_per_s[machine][other] = m->link_bytes_per_s[other][machine] = 0;
     }
 }

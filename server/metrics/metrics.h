@@ -151,6 +151,9 @@ void metrics_machine_pool_set(struct metrics *m, uint32_t machine, uint32_t pool
 /* Sets the link over which `prompt` writes KV to `token`. path: how KV travels, if `up`. */
 void metrics_link_set(struct metrics *m, uint32_t prompt, uint32_t token, bool up,
                       const char *path);
+/* Sets the measured bandwidth of this link. */
+void metrics_link_speed_set(struct metrics *m, uint32_t prompt, uint32_t token,
+                            uint64_t bytes_per_s);
 void metrics_gateway_name_set(struct metrics *m, const char *name);
 /* Sets whether this gateway leads (server/gateway/internal.h); at first it does. */
 void metrics_leads_set(struct metrics *m, bool leads);

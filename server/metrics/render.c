@@ -513,6 +513,25 @@ static void links_render(struct text *out, const struct metrics *m)
     }
 }
 
+static void link_speeds_render(struct text *out, const struct metrics *m)
+{
+    uint32_t count = m->fleet->count;
+    metrics_family(out, "cleave_link_bytes_per_second", "gauge",
+                   "Measured bandwidth of a prompt machine's writes into a token machine's memory. "
+                   "Only with up to 64 machines.");
+    for (uint32_t from = 0; from < count && count <= LINKS_SHOWN_MACHINES; from++) {
+        for (uint32_t to = 0; to < count; to++) {
+            if (m->link_bytes_per_s[from][to] <= 0)
+                continue;
+            text_adds(out, "cleave_link_bytes_per_second{");
+            metrics_label_add(out, "", "prompt", m->fleet->machines[from].config.name);
+            metrics_label_add(out, ",", "token", m->fleet->machines[to].config.name);
+            text_adds(out, "}");
+            metrics_value_add(out, m->link_bytes_per_s[from][to]);
+        }
+    }
+}
+
 static void build_render(struct text *out)
 {
     metrics_family(out, "cleave_build_info", "gauge", "Always 1; the gateway's build.");
@@ -550,6 +569,7 @@ char *metrics_render(const struct metrics *m, size_t *bytes_out)
     metrics_others_render(&out, m);
     transfers_render(&out, m);
     links_render(&out, m);
+    link_speeds_render(&out, m);
     text_add(&out, "", 1); /* the terminating NUL */
     if (out.broken) {
         text_done(&out);

@@ -3,7 +3,7 @@
  * one, unless that machine is too busy; and requests of a draining machine continue elsewhere
  * without computing their KV again. Method: small scenes in virtual time with results computed by
  * hand: two prompt machines (0, 1) and three token machines (2, 3, 4), each of which computes 1,000
- * prompt tokens per second and sends KV of 20,000. */
+ * prompt tokens per second and sends KV of 20,000, with a latency of 1 ms. */
 #include "scheduler/cluster/cluster.h"
 #include "tests/check.h"
 
@@ -46,6 +46,17 @@ static void tell(struct sched_event event)
     }
 }
 
+/* Latency 1 ms. tokens_per_s 0: the link is not measured. */
+static void link_speed(uint32_t from, uint32_t to, uint32_t tokens_per_s, uint32_t error_percent)
+{
+    tell((struct sched_event){.kind = SCHED_LINK_SPEED,
+                              .machine = from,
+                              .peer = to,
+                              .link = {.latency_us = 1000,
+                                       .tokens_per_s = tokens_per_s,
+                                       .error_percent = error_percent}});
+}
+
 static void cluster_open(const struct sched_cluster_options *with)
 {
     CHECK(sched_cluster_open(with, &sc) == ST_OK);
@@ -59,12 +70,15 @@ static void cluster_open(const struct sched_cluster_options *with)
     for (uint32_t i = 0; i < MACHINES; i++)
         tell((struct sched_event){.kind = SCHED_MACHINE_RATES,
                                   .machine = i,
-                                  .prompt_tokens_per_s = 1000,
-                                  .push_tokens_per_s = 20000});
-    for (uint32_t i = 0; i < MACHINES; i++)
-        for (uint32_t k = 0; k < MACHINES; k++)
-            if (i != k)
-                tell((struct sched_event){.kind = SCHED_LINK_UP, .machine = i, .peer = k});
+                                  .prompt_tokens_per_s = 1000});
+    for (uint32_t i = 0; i < MACHINES; i++) {
+        for (uint32_t k = 0; k < MACHINES; k++) {
+            if (i == k)
+                continue;
+            tell((struct sched_event){.kind = SCHED_LINK_UP, .machine = i, .peer = k});
+            link_speed(i, k, 20000, 0);
+        }
+    }
 }
 
 static void holds(uint32_t machine, uint32_t steps)
@@ -114,7 +128,7 @@ static void test_next_turn(void)
     tell((struct sched_event){.kind = SCHED_EVICTED, .machine = 0});
 
     holds(3, 4);
-    arrive(1, 450, 0); /* Machine 3 takes 50 ms; two machines would take 450 ms and 22 ms. */
+    arrive(1, 450, 0); /* Machine 3 takes 50 ms; two machines would take 450 ms and the latency. */
     check_route(3, 3, 400);
     end(1);
     /* Seven answers also wait while the 50 tokens are computed: 50 × 8 + 7 = 407 ms. */
@@ -271,14 +285,14 @@ static void test_hand_over(void)
 }
 
 /* A request whose token machine has died: machine 0 has computed its prompt of 4000 tokens, and
- * keeps the KV in its prefix cache. It computes the 10 delivered tokens, unless its queue takes
- * longer than the whole prompt elsewhere. If the link is up, the other machine gets the KV then. No
- * policy for prefixes is needed. */
+ * keeps the KV in its prefix cache. It computes the 10 delivered tokens after its queue, and sends
+ * everything to machine 3, which takes 200 ms. Or machine 1 gets the KV in 200 ms, if the link is up,
+ * and sends it in 200 ms more; or it computes the whole prompt. No policy for prefixes is needed. */
 static void test_token_machine_died(bool linked)
 {
     struct sched_cluster_options with = options;
     with.prefix_saves = false;
-    for (uint32_t queue = 500; queue <= 4500; queue += 4000) {
+    for (uint32_t queue = 100; queue <= 4100; queue += 4000) {
         const bool stays = queue < 4000;
         cluster_open(&with);
         if (!linked)
@@ -305,51 +319,128 @@ static void test_token_machine_died(bool linked)
     }
 }
 
-/* A request whose prompt machine has died: token machine 2 has kept 4000 of 4500 tokens. It
- * computes the rest beside its `decodes` answers in 0.5 × (1 + decodes) s; prompt machine 1 gets
- * them in 0.2 s, or while it computes its queue, and needs 0.5 s more; or it computes everything in
- * 4.5 s. What it has to send back to machine 2 are 500 tokens, 0.025 s. KV travels to machine 1
- * only if that takes less than half of the time, and never from a copy of an answer. */
+/* A request whose prompt machine has died: token machine 2 has kept 4000 of 4500 tokens. */
+static void arrive_half(uint32_t id, bool copy)
+{
+    route = (struct sched_action){.machine = SCHED_NO_MACHINE};
+    tell((struct sched_event){.kind = SCHED_ARRIVED,
+                              .request = id,
+                              .resumed = true,
+                              .prompt_tokens = 4500,
+                              .output_tokens = 200,
+                              .held = 1 + 2,
+                              .held_tokens = 4000,
+                              .held_copy = copy});
+}
+
+/* Machines 1 and 2 only, with `decodes` answers on machine 2. */
+static void half_open(uint32_t decodes, uint32_t link_rate, uint32_t error_percent)
+{
+    cluster_open(&options);
+    tell((struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = 0});
+    tell((struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = 3});
+    tell((struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = 4});
+    others(2, decodes, 1);
+    link_speed(2, 1, link_rate, error_percent);
+}
+
+/* Machine 2 computes the rest beside its answers, in (1 + decodes) × 501 ms; machine 1 gets the KV
+ * in 200 ms and the latency of 1 ms, or while it computes its queue, needs 500 ms more, and sends
+ * the rest back with 1 ms; or it computes everything in 4501 ms. A pull must be better by more than
+ * the mean error of its transfer. A copy of an answer never travels. */
 static void test_prompt_machine_died(void)
 {
     static const struct {
-        uint32_t decodes, queue, push_rate;
+        uint32_t decodes, queue, link_rate, error_percent;
         bool pulls; /* Unless the KV is a copy. */
     } cases[] = {
-        {0, 0, 20000, false},   {1, 0, 20000, false},    {8, 0, 20000, true},
-        {8, 1000, 20000, true}, {8, 3000, 20000, false}, {8, 0, 500, false},
-        {8, 0, 2000, false},    {8, 0, 2500, true},      {8, 1500, 2500, true},
+        {0, 0, 20000, 0, false},    {1, 0, 20000, 0, true},    {7, 0, 20000, 0, true},
+        {7, 3400, 20000, 0, true},  {7, 3600, 20000, 0, false}, {7, 0, 500, 0, false},
+        {7, 0, 1000, 0, false},     {7, 0, 1200, 0, true},     {7, 1500, 1200, 0, true},
+        {7, 0, 1200, 10, false},    {7, 0, 20000, 10, true},
     };
     for (size_t k = 0; k < 2 * sizeof(cases) / sizeof(cases[0]); k++) {
         const size_t i = k / 2;
         const bool copy = k % 2 != 0;
         const bool pulls = cases[i].pulls && !copy;
-        cluster_open(&options);
-        tell((struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = 0});
-        tell((struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = 3});
-        tell((struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = 4});
-        tell((struct sched_event){.kind = SCHED_MACHINE_RATES,
-                                  .machine = 2,
-                                  .prompt_tokens_per_s = 1000,
-                                  .push_tokens_per_s = cases[i].push_rate});
-        tell((struct sched_event){.kind = SCHED_MACHINE_LOAD,
-                                  .machine = 2,
-                                  .others = {.decodes = cases[i].decodes, .kv_tokens = 1}});
+        half_open(cases[i].decodes, cases[i].link_rate, cases[i].error_percent);
         tell((struct sched_event){
             .kind = SCHED_MACHINE_LOAD, .machine = 1, .others = {.prompt_tokens = cases[i].queue}});
-        route = (struct sched_action){.machine = SCHED_NO_MACHINE};
-        tell((struct sched_event){.kind = SCHED_ARRIVED,
-                                  .request = 1,
-                                  .resumed = true,
-                                  .prompt_tokens = 4500,
-                                  .output_tokens = 200,
-                                  .held = 1 + 2,
-                                  .held_tokens = 4000,
-                                  .held_copy = copy});
+        arrive_half(1, copy);
         CHECKF(route.machine == (pulls ? 1 : 2) && route.peer == 2 && route.prefix_tokens == 4000 &&
                    route.pull == (pulls ? 3 : 0),
                "case %zu: %u and %u, %u tokens, pull %u", i, route.machine, route.peer,
                route.prefix_tokens, route.pull);
+        sched_cluster_close(sc);
+    }
+}
+
+/* The route says by which estimates it was chosen. */
+static void test_decision(void)
+{
+    half_open(7, 20000, 10);
+    arrive_half(1, false);
+    const struct sched_decision *decision = &route.decision;
+    CHECK(route.pull == 3 && decision->pull_us == 201000 && decision->computed_us == 701000);
+    CHECK(decision->move_us == 701000 + 1000 + 20100);
+    CHECK(decision->keep_us == 8 * 500000 + 7000 && decision->compute_us == 4501000);
+    sched_cluster_close(sc);
+
+    cluster_open(&options);
+    arrive(0, 450, 0); /* No machine holds KV of it: there is nothing to decide. */
+    CHECK(route.decision.compute_us == 0 && route.decision.computed_us == 0);
+    sched_cluster_close(sc);
+}
+
+/* Several requests lose their machine at once. A pull takes 501 ms, and the second one waits for the
+ * first: 1002 ms and 502 ms are more than the 1502 ms of machine 2. Later it is worth a pull again. */
+static void test_pulls_wait(void)
+{
+    half_open(2, 8000, 0);
+    arrive_half(1, false);
+    CHECK(route.pull == 3);
+    end(1); /* The KV is on its way nevertheless. */
+    arrive_half(2, false);
+    CHECK(route.pull == 0 && route.machine == 2);
+    end(2);
+    sched_cluster_event(sc, &(struct sched_event){.kind = SCHED_TICK, .now_us = 501000}, &actions);
+    sched_cluster_event(sc,
+                        &(struct sched_event){.kind = SCHED_ARRIVED,
+                                              .now_us = 501000,
+                                              .request = 3,
+                                              .resumed = true,
+                                              .prompt_tokens = 4500,
+                                              .output_tokens = 200,
+                                              .held = 1 + 2,
+                                              .held_tokens = 4000},
+                        &actions);
+    CHECK(actions.count == 1 && actions.items[0].pull == 3);
+    sched_cluster_close(sc);
+}
+
+/* A link that was not measured counts as the mean of links of its kind: here, machines 1 and 2 are
+ * on one host, and slow links lead to other hosts. */
+static void test_unmeasured(void)
+{
+    for (uint32_t scene = 0; scene < 3; scene++) {
+        half_open(1, 0, 0);
+        for (uint32_t i = 0; i < MACHINES; i++)
+            for (uint32_t k = 0; k < MACHINES; k++)
+                if (i != k)
+                    link_speed(i, k, 0, 0);
+        if (scene > 0) { /* All measured links are slow. */
+            link_speed(0, 1, 1000, 0);
+            link_speed(3, 4, 1000, 0);
+        }
+        if (scene == 2) { /* The links between machines of one host are fast. Speeds are forgotten. */
+            for (uint32_t i = 0; i < MACHINES; i++)
+                tell((struct sched_event){
+                    .kind = SCHED_MACHINE_HOST, .machine = i, .host = i == 0 || i == 3 ? 7 : 9});
+            link_speed(0, 1, 1000, 0);
+            link_speed(4, 1, 20000, 0);
+        }
+        arrive_half(1, false);
+        CHECKF((route.pull == 3) == (scene != 1), "scene %u: pull %u", scene, route.pull);
         sched_cluster_close(sc);
     }
 }
@@ -381,6 +472,9 @@ int main(void)
     test_token_machine_died(true);
     test_token_machine_died(false);
     test_prompt_machine_died();
+    test_decision();
+    test_pulls_wait();
+    test_unmeasured();
     test_no_pull();
     test_rates();
     return 0;

@@ -1,7 +1,7 @@
 /* Goal: the copy of an answer's KV (kv/checkpoint) goes to a machine that can keep it and that is
  * not the machine that it protects from: never the token machine itself, no machine that is down,
- * drains, has no link from the token machine or no memory left. The prompt machine goes first,
- * because it has the prompt already; then the machine with the least scheduled memory, and of equal
+ * drains, has no link from the token machine or no memory left. Machines on another host go first;
+ * then the prompt machine, because it has the prompt already; then the machine with the least scheduled memory, and of equal
  * ones the first. Method: scenes in virtual time with results worked out by hand: two prompt
  * machines (0, 1), three token machines (2, 3, 4) and, in one scene, mixed machines only. */
 #include "scheduler/cluster/cluster.h"
@@ -156,6 +156,39 @@ static void test_source_drains(void)
     sched_cluster_close(sc);
 }
 
+static void host_set(uint32_t machine, uint32_t host)
+{
+    tell((struct sched_event){.kind = SCHED_MACHINE_HOST, .machine = machine, .host = host});
+}
+
+/* One host's death should not lose both: a machine on another host goes before the prompt machine
+ * and before machines with less memory in use. */
+static void test_hosts(void)
+{
+    scene_open();
+    host_set(2, 5);
+    host_set(0, 5);
+    check_target(1, "the prompt machine is on the token machine's host");
+    load(1, 9);
+    check_target(3, "machines 1, 3 and 4 are on unknown hosts, machine 3 has less memory in use");
+    for (uint32_t i = 1; i < MACHINES; i++)
+        host_set(i, 5);
+    check_target(0, "all machines are on one host");
+    load(0, KV);
+    check_target(3, "all are on one host, and the prompt machine is full");
+    host_set(4, 6);
+    load(4, KV - PROMPT - ANSWER);
+    check_target(4, "machine 4 is on another host");
+    load(4, KV - PROMPT - ANSWER + 1);
+    check_target(3, "the machine on the other host is full");
+    load(0, 0);
+    host_set(0, 6);
+    host_set(1, 6);
+    load(1, 0);
+    check_target(0, "the prompt machine and machine 1 are on another host");
+    sched_cluster_close(sc);
+}
+
 /* One machine does both phases: it is prompt machine and token machine, and gets no copy. */
 static void test_mixed(void)
 {
@@ -198,6 +231,7 @@ int main(void)
     test_links();
     test_away();
     test_source_drains();
+    test_hosts();
     test_mixed();
     test_no_answer_on_a_machine();
     return 0;

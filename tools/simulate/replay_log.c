@@ -83,7 +83,8 @@ static enum status event_check(const struct sched_event *event,
     if (event->peer >= options->machine_count)
         return error_set(error, ST_INVALID, "peer %u: want less than %u", event->peer,
                          options->machine_count);
-    bool link = event->kind == SCHED_LINK_UP || event->kind == SCHED_LINK_DOWN;
+    bool link = event->kind == SCHED_LINK_UP || event->kind == SCHED_LINK_DOWN ||
+                event->kind == SCHED_LINK_SPEED;
     if (link && event->peer == event->machine)
         return error_set(error, ST_INVALID, "machine %u: a link to itself", event->machine);
     if (event->held > options->machine_count)
@@ -204,6 +205,7 @@ static enum status line_take(struct log_reader *r, struct error *error)
         return ST_OK;
     case EVENT_LINE_MACHINE:
     case EVENT_LINE_REQUEST:
+    case EVENT_LINE_OUTCOME:
         return ST_OK;
     default:
         break;

@@ -43,6 +43,16 @@ static void log_event(struct run *r, const struct sched_event *event,
     log_flush(r);
 }
 
+void run_outcome(struct run *r, uint32_t slot, bool computed)
+{
+    struct event_decision *decision = &r->requests[slot].decision;
+    if (r->options.events != NULL && decision->choice != EVENT_CHOICE_NONE) {
+        event_text_outcome(&r->text, EVENT_VERSION_FIRST, run_now_us(r), slot, decision, computed);
+        log_flush(r);
+    }
+    *decision = (struct event_decision){.choice = EVENT_CHOICE_NONE};
+}
+
 /* ---- actions of the scheduler ---- */
 
 static void moved(struct run *r, const struct sched_action *action)
@@ -164,6 +174,19 @@ static void failure_draw(struct run *r, uint32_t i)
     event_heap_put(&r->events, event_of_failure(r, i), r->now_s - r->options.failure_s * log1p(-u));
 }
 
+/* Returns 1 + the first machine on the same host; 0 = the host is not known. */
+static uint32_t host_of(const struct run *r, uint32_t i)
+{
+    const struct sim_hosts *hosts = r->options.hosts;
+    const struct profile_device *device = hosts->hosts[i].cost.devices[0];
+    for (uint32_t k = 0; device != NULL && k <= i; k++) {
+        const struct profile_device *other = hosts->hosts[k].cost.devices[0];
+        if (other != NULL && strcmp(other->host, device->host) == 0)
+            return k + 1;
+    }
+    return 0;
+}
+
 static enum status machine_up(struct run *r, uint32_t i)
 {
     struct run_host *host = &r->hosts[i];
@@ -194,6 +217,9 @@ static enum status machine_up(struct run *r, uint32_t i)
                                  .kv = sim_machine_kv(host->machine),
                                  .mixed_kv_tokens = sim_machine_mixed_kv_tokens(host->machine),
                                  .cores = takes_turns ? 1 : 0});
+    run_event_apply(
+        r,
+        &(struct sched_event){.kind = SCHED_MACHINE_HOST, .machine = i, .host = host_of(r, i)});
     failure_draw(r, i);
     return ST_OK;
 }

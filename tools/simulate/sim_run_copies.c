@@ -262,7 +262,8 @@ static bool copy_is_due(const struct run *r, const struct run_request *q)
 static bool machine_choose(struct run *r, uint32_t slot)
 {
     struct run_copy *copy = &request_of(r, slot)->copy;
-    if (machine_is_known(r, copy))
+    /* After a pull, the machine that got the KV may also decode. */
+    if (machine_is_known(r, copy) && copy->machine != request_of(r, slot)->token_machine)
         return true;
     uint32_t machine = sched_cluster_copy_target(r->sc, slot);
     *copy = (struct run_copy){.slot = SCHED_NO_SLOT, .due_us = copy->due_us};

@@ -8,6 +8,27 @@
 
 /* ---- links ---- */
 
+#define TOKENS_PER_S_MAX 1000000000
+
+/* Reports the link's speed when the link is used first. Machines measure it (push_meter.h); a simulated
+ * link has always the same speed. */
+static void link_measure(struct run *r, uint32_t from, uint32_t to, const struct sim_link *link)
+{
+    const struct sim_cost *cost = &r->options.hosts->hosts[from].cost;
+    struct sched_event event = {.kind = SCHED_LINK_SPEED, .machine = from, .peer = to};
+    sched_cluster_link_view(r->sc, from, to, &event.link);
+    if (event.link.tokens_per_s > 0)
+        return;
+    double tokens_per_s = TOKENS_PER_S_MAX;
+    if (link->bytes_per_s > 0)
+        tokens_per_s = link->bytes_per_s / (double)(cost->kv_layer_bytes * cost->layer_count);
+    event.link.latency_us = (uint32_t)(link->latency_s * 1e6);
+    event.link.tokens_per_s = tokens_per_s < 1                  ? 1
+                              : tokens_per_s < TOKENS_PER_S_MAX ? (uint32_t)tokens_per_s
+                                                                : TOKENS_PER_S_MAX;
+    run_event_apply(r, &event);
+}
+
 /* Transfers share the bandwidth of both links in the order in which they began. Returns when the
  * last byte of a transfer that takes `all_s` has left. */
 static double link_use(struct run *r, uint32_t from, uint32_t to, double ready_s, double all_s)
@@ -23,6 +44,7 @@ static double link_use(struct run *r, uint32_t from, uint32_t to, double ready_s
 double run_kv_copy_s(struct run *r, uint32_t from, uint32_t to, uint64_t bytes)
 {
     const struct sim_link link = sim_hosts_link(r->options.hosts, from, to);
+    link_measure(r, from, to, &link);
     if (link.bytes_per_s <= 0)
         return r->now_s;
     return link_use(r, from, to, r->now_s, (double)bytes / link.bytes_per_s) + link.latency_s;
@@ -47,6 +69,7 @@ static double push_s(struct run *r, const struct run_request *q, const struct si
     const struct sim_host *host = &r->options.hosts->hosts[q->prompt_machine];
     const struct sim_link link =
         sim_hosts_link(r->options.hosts, q->prompt_machine, q->token_machine);
+    link_measure(r, q->prompt_machine, q->token_machine, &link);
     if (link.bytes_per_s <= 0)
         return chunk->end_s;
     double layers = host->cost.layer_count;

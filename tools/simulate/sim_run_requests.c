@@ -63,6 +63,7 @@ static void task_drop(struct run *r, uint32_t host, sched_slot *slot)
 
 static void slot_give(struct run *r, uint32_t slot)
 {
+    run_outcome(r, slot, false);
     run_copy_end(r, slot);
     run_kv_forget(r, &r->requests[slot]);
     event_heap_remove(&r->events, event_of_slot(r, slot));
@@ -180,6 +181,7 @@ void run_requests_abandon(struct run *r)
 void run_request_lost(struct run *r, uint32_t slot)
 {
     struct run_request *q = &r->requests[slot];
+    run_outcome(r, slot, false);
     run_kv_lost(r, q);
     run_copy_end(r, slot);
     task_drop(r, q->prompt_machine, &q->prompt_slot);
@@ -194,6 +196,8 @@ void run_request_lost(struct run *r, uint32_t slot)
 
 void run_request_send(struct run *r, uint32_t slot)
 {
+    if (r->requests[slot].state == RUN_PULLING)
+        r->requests[slot].decision.pulled_us = run_now_us(r);
     state_until(r, slot,
                 r->requests[slot].token_machine == SCHED_NO_MACHINE ? RUN_PREFILL_SENT
                                                                     : RUN_RESERVE_SENT,
@@ -208,6 +212,7 @@ void run_request_route(struct run *r, const struct sched_action *action)
     struct run_request *q = &r->requests[slot];
     q->prompt_machine = action->machine;
     q->token_machine = action->peer;
+    q->decision = event_decision_of(action, run_now_us(r));
     /* As in the gateway, nothing is pulled with windows. */
     if (action->pull > 0 && pulled > 0 &&
         r->options.hosts->hosts[action->machine].cost.groups.windowed == 0) {
@@ -353,6 +358,7 @@ static void resumed_count(struct run_request *q)
 static void prompt_ends(struct run *r, uint32_t slot, double kv_s)
 {
     struct run_request *q = &r->requests[slot];
+    run_outcome(r, slot, true);
     q->prompt_end_s = r->now_s;
     token_generated(r, q, q->prompt_machine);
     if (was_resumed(q))
@@ -393,6 +399,7 @@ static void on_preempted(void *self, uint32_t machine, uint32_t slot, bool decod
     struct run *r = self;
     struct run_request *q = &r->requests[slot];
     q->token_slot = SCHED_NO_SLOT;
+    run_outcome(r, slot, false);
     run_copy_end(r, slot);
     task_drop(r, q->prompt_machine, &q->prompt_slot);
     event_heap_remove(&r->events, event_of_slot(r, slot));

@@ -7,6 +7,7 @@
 #define TOOLS_SIMULATE_SIM_RUN_STATE_H
 
 #include "common/text.h"
+#include "events/event_text.h"
 #include "tools/simulate/event_heap.h"
 #include "tools/simulate/sim_machine.h"
 #include "tools/simulate/sim_run.h"
@@ -124,6 +125,7 @@ struct run_request {
     struct run_arrival arrivals[RUN_ARRIVALS_MAX]; /* The next changes of arrived_tokens. */
     struct run_kept kept[RUN_KEPT_MAX];
     struct run_held held;
+    struct event_decision decision; /* What its route does with that KV. */
     struct run_copy copy;
 };
 
@@ -231,6 +233,9 @@ enum status run_cluster_open(struct run *r);
 void run_cluster_close(struct run *r);
 /* Gives the scheduler an event, at the current time, and does its actions. */
 void run_event_apply(struct run *r, struct sched_event *event);
+/* Writes the outcome of the decision by which the request was routed, if there is one, as a gateway
+ * does, and forgets the decision. */
+void run_outcome(struct run *r, uint32_t slot, bool computed);
 /* Handles the scheduler's timer. */
 void run_tick(struct run *r);
 /* Reports the rates of all machines that are up. */

@@ -296,6 +296,7 @@ static enum status line_take(struct served_reader *r, bool first, struct error *
         return event_take(r, error);
     case EVENT_LINE_MACHINE:
     case EVENT_LINE_REQUEST:
+    case EVENT_LINE_OUTCOME:
     case EVENT_LINE_VERSION_GONE:
         break;
     }

@@ -411,7 +411,9 @@ void fake_start(struct fake_machine *m)
         .identity = {.role = TRANSPORT_MACHINE,
                      .metadata_hash = FAKE_METADATA(model_of(m)),
                      .model_hash = {{(uint8_t)(model_of(m) + (m->has_other_weights ? 1 : 0))}},
-                     .block_tokens = m->block_tokens},
+                     .block_tokens = m->block_tokens,
+                     .block_bytes = FAKE_BLOCK_BYTES,
+                     .layer_count = 1},
         .events = {.peer_up = on_peer_up, .peer_down = on_peer_down, .message = on_message},
         .self = m,
         .block_count = m->cluster->kv_blocks,
@@ -450,6 +452,20 @@ void fake_link(struct fake_machine *from, const char *to, bool up)
     struct message message = {.kind = MESSAGE_LINK, .link = {.up = up}};
     snprintf(message.link.name, sizeof(message.link.name), "%s", to);
     snprintf(message.link.text, sizeof(message.link.text), "%s", up ? "loopback" : "pulled");
+    say(from, &message);
+}
+
+void fake_link_speed(struct fake_machine *from, const char *to, uint32_t latency_us,
+                     uint32_t tokens_per_s)
+{
+    struct message message = {
+        .kind = MESSAGE_LINK,
+        .link = {.up = true,
+                 .latency_us = latency_us,
+                 .bytes_per_s = (uint64_t)tokens_per_s * FAKE_BLOCK_BYTES / FAKE_BLOCK_TOKENS,
+                 .error_percent = 7}};
+    snprintf(message.link.name, sizeof(message.link.name), "%s", to);
+    snprintf(message.link.text, sizeof(message.link.text), "loopback");
     say(from, &message);
 }
 

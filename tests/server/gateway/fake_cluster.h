@@ -18,6 +18,7 @@
 #define FAKE_TOKENS       512  /* Most tokens of prompt and answer. */
 #define FAKE_OUTBOX       1024 /* Most messages in a machine's outbox. */
 #define FAKE_BLOCK_TOKENS 16
+#define FAKE_BLOCK_BYTES  4096
 #define FAKE_END_TOKEN    7
 #define FAKE_MODEL        42 /* model_hash of the first version. */
 /* Metadata hash; two models each share one. */
@@ -133,6 +134,9 @@ struct fake_request *
 fake_first_request(struct fake_machine *m); /* Returns the first request; NULL = none. */
 
 void fake_link(struct fake_machine *from, const char *to, bool up);
+/* Reports the measured speed of a link that is up, with an error of 7 %. */
+void fake_link_speed(struct fake_machine *from, const char *to, uint32_t latency_us,
+                     uint32_t tokens_per_s);
 void fake_stats(struct fake_machine *m, const struct message_stats *stats);
 void fake_others(struct fake_machine *m, const struct message_others *others);
 /* Returns the name of the connected gateway. */

@@ -4,74 +4,14 @@
  * rest of the cluster then runs by itself. The client checks each token against the model. */
 #include "server/gateway/blame.h"
 #include "tests/check.h"
-#include "tests/server/gateway/fake_cluster.h"
+#include "tests/server/gateway/fake_steps.h"
 
 #include <string.h>
-
-/* Runs the machines until no machine has work left. */
-static void run_all(struct fake_cluster *c)
-{
-    for (int round = 0; round < 200; round++) {
-        c->now_us += 10000;
-        for (uint32_t i = 0; i < c->fleet->count; i++) {
-            struct fake_machine *m = &c->machines[i];
-            for (int n = 0; m->transport != NULL && n < FAKE_REQUESTS; n++) {
-                struct fake_request *r = &m->requests[n];
-                if (r->id == 0)
-                    continue;
-                if (r->state == FAKE_RESERVED)
-                    fake_reserved(m, r);
-                else if (r->state == FAKE_PROMPT)
-                    fake_sample(m, r);
-                else if (r->state == FAKE_SAMPLED && r->partner[0] != 0)
-                    fake_hand_over(m, r);
-                else if (r->state == FAKE_DECODING)
-                    fake_decode(m, r);
-            }
-        }
-        fake_flush(c);
-    }
-}
-
-enum moment { AT_RESERVE, AT_PROMPT, AT_FIRST_TOKEN, AT_DECODE, MOMENT_COUNT };
-
-/* Brings a request (on p0 and t0) to a moment. */
-static struct fake_request *bring_one(struct fake_cluster *c, struct fake_client *client,
-                                      enum moment moment, bool score)
-{
-    struct fake_machine *p = fake_machine(c, "p0");
-    struct fake_machine *t = fake_machine(c, "t0");
-    CHECK(fake_submit(c, client, 1000, 20, 12, score) == ST_OK);
-    fake_settle(c);
-    struct fake_request *r = fake_first_request(t);
-    CHECK(r != NULL);
-    r->sampling.output_tokens_min = r->sampling.output_tokens_max; /* no end by chance */
-    if (moment == AT_RESERVE)
-        return r;
-    fake_reserved(t, r);
-    fake_flush(c);
-    struct fake_request *prompt = fake_prompt_side(p, r->id);
-    CHECK(prompt != NULL);
-    prompt->sampling.output_tokens_min = prompt->sampling.output_tokens_max;
-    if (moment == AT_PROMPT)
-        return r;
-    fake_sample(p, prompt);
-    fake_flush(c);
-    CHECK(client->answered == 1);
-    if (moment == AT_FIRST_TOKEN)
-        return r;
-    fake_hand_over(p, prompt);
-    for (int i = 0; i < 4; i++)
-        fake_decode(t, r);
-    fake_flush(c);
-    CHECK(client->answered == 5);
-    return r;
-}
 
 static struct fake_request *bring(struct fake_cluster *c, struct fake_client *client,
                                   enum moment moment)
 {
-    return bring_one(c, client, moment, true);
+    return fake_bring(c, client, moment, true);
 }
 
 /* What the resumed generation was asked for. */
@@ -101,7 +41,7 @@ static void test_hand_over(enum hand_over what)
     struct fake_client client = {0};
     c->config.scheduler.handover_tokens_min = what == TOO_SHORT ? 8 : 7; /* 7 are left */
     fake_start_all(c);
-    uint64_t id = bring_one(c, &client, AT_DECODE, what == SCORED)->id;
+    uint64_t id = fake_bring(c, &client, AT_DECODE, what == SCORED)->id;
     gateway_machine_phase_set(c->gateway, fake_record(from), FLEET_DRAINING);
     fake_flush(c);
     c->now_us += 60000;
@@ -122,7 +62,7 @@ static void test_hand_over(enum hand_over what)
             fake_kill(from);
         fake_flush(c);
     }
-    run_all(c);
+    fake_run_all(c);
     CHECKF(client.ended && client.end == GATEWAY_DONE, "hand-over %d: %s", what, client.text);
     for (uint32_t i = 0; i < c->fleet->count; i++)
         CHECK(fake_request_count(&c->machines[i]) == 0);
@@ -147,7 +87,7 @@ static void test_death(bool prompt_dies, enum moment moment)
     } else {
         CHECK(survivor->cancels == 0 && fake_token_side(survivor, id)->generation == 0);
     }
-    run_all(c);
+    fake_run_all(c);
     CHECKF(client.ended && client.end == GATEWAY_DONE, "moment %d: %s", moment, client.text);
     for (uint32_t i = 0; i < c->fleet->count; i++)
         CHECK(fake_request_count(&c->machines[i]) == 0);
@@ -173,7 +113,7 @@ static void test_failed(enum status status, enum moment moment, bool token_side)
         CHECKF(strstr(client.text, token_side ? "t0" : "p0") != NULL, "%s", client.text);
     } else {
         CHECK(!client.ended);
-        run_all(c);
+        fake_run_all(c);
         CHECK(client.ended && client.end == GATEWAY_DONE);
     }
     for (uint32_t i = 0; i < c->fleet->count; i++)
@@ -224,13 +164,6 @@ static void test_lost_too_often(void)
     fake_cluster_close(c);
 }
 
-static void outbox_send(struct fake_cluster *c, struct fake_machine *m)
-{
-    while (m->outbox_count > 0)
-        fake_send_one(m);
-    fake_settle(c);
-}
-
 /* What happens to the machine that another one has reported as gone. */
 enum fate { DIES, LIVES, IS_LEFT, FATE_COUNT };
 
@@ -247,7 +180,7 @@ static void test_told_first(bool prompt_dies, enum moment moment, enum fate fate
     struct fake_machine *other = fake_machine(c, prompt_dies ? "t0" : "p0");
     c->links_at_once = false; /* A machine that is dead answers nothing. */
     fake_fail(other, prompt_dies ? r : fake_prompt_side(other, r->id), ST_UNREACHABLE);
-    outbox_send(c, other);
+    fake_outbox_send(c, other);
     CHECK(client.generation == 1);
     for (uint32_t i = 0; i < c->fleet->count; i++)
         CHECK(fake_request_count(&c->machines[i]) == 0);
@@ -264,7 +197,7 @@ static void test_told_first(bool prompt_dies, enum moment moment, enum fate fate
         fake_start(dead);
     }
     fake_flush(c);
-    run_all(c);
+    fake_run_all(c);
     CHECKF(client.ended && client.end == GATEWAY_DONE, "%s", client.text);
     CHECK(client.generation == 1);
     fake_cluster_close(c);
@@ -293,7 +226,7 @@ static void test_old_answer(void)
             r = fake_prompt_side(p, ids[i]);
         }
         fake_fail(p, r, ST_UNREACHABLE);
-        outbox_send(c, p);
+        fake_outbox_send(c, p);
         CHECK(clients[i].generation == 1 && t->outbox_count == i + 1);
     }
     fake_send_one(t);
@@ -302,110 +235,9 @@ static void test_old_answer(void)
     fake_kill(t);
     fake_settle(c);
     fake_start(t);
-    run_all(c);
+    fake_run_all(c);
     CHECK(clients[0].ended && clients[0].end == GATEWAY_DONE && clients[0].generation == 2);
     CHECK(clients[1].ended && clients[1].end == GATEWAY_DONE && clients[1].generation == 1);
-    fake_cluster_close(c);
-}
-
-enum pull { PULLED, PULL_REFUSED, PULL_FAILS, SOURCE_DIES, TARGET_DIES, PULL_LEFT, PULL_COUNT };
-
-/* The prompt machine dies in the middle of a prompt. The token machine has kept a part, and decodes
- * other answers; so it sends the part to another prompt machine, which gets the request after that.
- * If something fails on the way, the request is served without. */
-static void others_say(struct fake_machine *m, uint32_t decodes, uint64_t prompt_tokens)
-{
-    struct message_others others = {.gateways = 2,
-                                    .decodes = decodes,
-                                    .prompts = prompt_tokens > 0 ? 1 : 0,
-                                    .prompt_tokens = prompt_tokens};
-    snprintf(others.leader, sizeof(others.leader), "%s", fake_gateway_name(m));
-    fake_others(m, &others);
-}
-
-static struct fake_cluster *pull_cluster_open(void)
-{
-    struct fake_cluster *c = fake_cluster_open(2, 2, 0, 256, 8);
-    c->config.scheduler.adaptive_pools = true; /* Links from token machines, too. */
-    c->config.scheduler.prompt_batch_tokens = 200;
-    gateway_configure(c->gateway);
-    fake_start_all(c);
-    fake_stats(fake_machine(c, "p1"), &(struct message_stats){.prompt_batches = 10,
-                                                              .prompt_batch_rows = 1000,
-                                                              .prompt_batch_us = 1000000});
-    fake_flush(c);
-    return c;
-}
-
-static void test_pull(enum pull what)
-{
-    struct fake_cluster *c = pull_cluster_open();
-    struct fake_machine *p0 = fake_machine(c, "p0"), *p1 = fake_machine(c, "p1");
-    struct fake_machine *t = fake_machine(c, "t0");
-    struct fake_client client = {0};
-    c->copies_refused = what == PULL_REFUSED;
-    c->copies_fail = what == PULL_FAILS;
-    CHECK(fake_submit(c, &client, 1000, 200, 12, false) == ST_OK);
-    fake_settle(c);
-    struct fake_request *r = fake_first_request(t);
-    CHECK(r != NULL && strcmp(r->partner, "p0") == 0);
-    const uint64_t id = r->id;
-    others_say(t, 8, 0);
-    fake_reserved(t, r);
-    fake_flush(c);
-    CHECK(fake_request_count(p0) == 1);
-    fake_progress(t, r, 112);
-    fake_flush(c);
-    fake_kill(p0);
-    fake_settle(c);
-    CHECK(p1->copies_stored == 1 && p1->prefills == 0 && fake_request_count(t) == 0);
-    outbox_send(c, p1);
-    CHECK(t->copies_sent == (what == PULL_REFUSED ? 0 : 1));
-    CHECK((fake_token_side(t, id) == NULL) == (what != PULL_REFUSED));
-    if (what == PULL_LEFT) {
-        gateway_release(c->gateway, client.request, GATEWAY_CLIENT_GONE);
-        fake_flush(c);
-        CHECK(p1->cancels == 1 && fake_request_count(t) == 0);
-        fake_cluster_close(c);
-        return;
-    }
-    if (what == SOURCE_DIES || what == TARGET_DIES)
-        fake_kill(what == SOURCE_DIES ? t : p1);
-    else
-        outbox_send(c, t);
-    fake_settle(c);
-    if (what <= PULL_FAILS)
-        CHECK(strcmp(fake_token_side(t, id)->partner, "p1") == 0 && p1->copies_stored == 1);
-    run_all(c);
-    CHECKF(client.ended && client.end == GATEWAY_DONE, "%d: %s", what, client.text);
-    CHECK(client.generation == (what == SOURCE_DIES || what == TARGET_DIES ? 2 : 1));
-    fake_cluster_close(c);
-}
-
-/* The token machine dies; the prompt machine, which has the KV, has a long queue, so another one
- * gets the KV and the request. The first prompt machine dies before or after it has sent the KV. */
-static void test_pull_source_dies(bool sent)
-{
-    struct fake_cluster *c = pull_cluster_open();
-    struct fake_client client = {0};
-    struct fake_machine *p0 = fake_machine(c, "p0"), *p1 = fake_machine(c, "p1");
-    const uint64_t id = bring_one(c, &client, AT_FIRST_TOKEN, false)->id;
-    others_say(p0, 0, 100000);
-    fake_flush(c);
-    fake_kill(fake_machine(c, "t0"));
-    fake_settle(c);
-    CHECK(p1->copies_stored == 1 && fake_token_side(fake_machine(c, "t1"), id) == NULL);
-    outbox_send(c, p1);
-    CHECK(p0->copies_sent == 1);
-    if (sent)
-        outbox_send(c, p0);
-    fake_kill(p0);
-    fake_settle(c);
-    CHECK(p1->cancels == (sent ? 0 : 1));
-    CHECK(strcmp(fake_token_side(fake_machine(c, "t1"), id)->partner, "p1") == 0);
-    run_all(c);
-    CHECKF(client.ended && client.end == GATEWAY_DONE, "%s", client.text);
-    CHECK(client.generation == 1);
     fake_cluster_close(c);
 }
 
@@ -428,7 +260,7 @@ static void test_killed_often(void)
         fake_flush(c);
         CHECK(!client.ended);
     }
-    run_all(c);
+    fake_run_all(c);
     CHECKF(client.ended && client.end == GATEWAY_DONE, "%s", client.text);
     fake_cluster_close(c);
 }
@@ -499,7 +331,7 @@ static void test_crashes(void)
     CHECK(fake_token_side(m, ids[2]) == NULL);
     advance(c, ids[1], BLAME_CLEAR_TOKENS);
     CHECK(fake_token_side(m, ids[2]) != NULL);
-    run_all(c);
+    fake_run_all(c);
     for (int i = 1; i < 4; i++)
         CHECKF(clients[i].ended && clients[i].end == GATEWAY_DONE, "%d: %s", i, clients[i].text);
     fake_cluster_close(c);
@@ -529,7 +361,7 @@ static void test_crash_resumes_once(bool process_first)
         gateway_machine_crashed(c->gateway, fake_record(m), "signal 11", ids, 2);
     }
     fake_start(m);
-    run_all(c);
+    fake_run_all(c);
     for (int i = 0; i < 2; i++)
         CHECKF(clients[i].ended && clients[i].end == GATEWAY_DONE && clients[i].generation == 1,
                "%d: generation %u, %s", i, clients[i].generation, clients[i].text);
@@ -572,7 +404,7 @@ static void test_gap(void)
     fake_token_send(fake_machine(c, "t0"), r->id, 0, 9, 1, FINISH_NONE);
     fake_flush(c);
     CHECK(!client.ended && client.answered == 5);
-    run_all(c);
+    fake_run_all(c);
     CHECK(client.ended && client.end == GATEWAY_DONE);
     fake_cluster_close(c);
 }
@@ -720,7 +552,7 @@ static void test_preempted(void)
         CHECK(client.answered == answered + 1);
     }
     fake_token_send(t, id, 0, 5, 1, FINISH_NONE); /* a word of an old generation */
-    run_all(c);
+    fake_run_all(c);
     CHECKF(client.ended && client.end == GATEWAY_DONE && client.answered == 12, "%s", client.text);
     CHECK(fake_request_count(t) == 0 && fake_request_count(p) == 0);
     fake_cluster_close(c);
@@ -743,7 +575,7 @@ static void test_given_up(enum moment moment)
     r = fake_token_side(t, id);
     CHECK(r != NULL && r->generation == 1 && r->rank.preemptions == 0);
     CHECK(r->prompt_tokens == 20 + client.answered);
-    run_all(c);
+    fake_run_all(c);
     CHECKF(client.ended && client.end == GATEWAY_DONE, "%s", client.text);
     CHECK(fake_request_count(t) == 0 && fake_request_count(p) == 0);
     fake_cluster_close(c);
@@ -774,10 +606,6 @@ int main(void)
         test_told_first(true, AT_FIRST_TOKEN, (enum fate)fate);
     }
     test_old_answer();
-    for (int what = PULLED; what < PULL_COUNT; what++)
-        test_pull((enum pull)what);
-    test_pull_source_dies(false);
-    test_pull_source_dies(true);
     test_lost_too_often();
     test_killed_often();
     test_crashes();

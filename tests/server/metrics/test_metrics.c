@@ -232,6 +232,7 @@ static void test_figures(struct metrics *m)
     metrics_machine_up_set(m, 0, true);
     metrics_machine_up_set(m, 1, true);
     metrics_link_set(m, 0, 1, true, "ucx \"put\" over\nposix\\");
+    metrics_link_speed_set(m, 0, 1, 1250000000);
     struct message_stats prompt = {
         .prefix_query_tokens = 100,
         .prefix_hit_tokens = 64,
@@ -299,6 +300,7 @@ static void test_figures(struct metrics *m)
     CHECK(value_of(&page, "cleave_link_up", "over\\nposix\\\\", "") == 1);
     CHECK(value_of(&page, "cleave_links_up", "p\\\"0", "") == 1);
     CHECK(value_of(&page, "cleave_links_up", "t0", "") == 0);
+    CHECK(value_of(&page, "cleave_link_bytes_per_second", "p\\\"0", "") == 1250000000);
 }
 
 static bool has_family(const struct page *p, const char *name)
@@ -523,6 +525,7 @@ static char *page_with_all(struct fleet *fleet)
     metrics_stats_set(m, 0, &stats);
     metrics_machine_pool_set(m, 0, 0);
     metrics_link_set(m, 0, 1, true, "");
+    metrics_link_speed_set(m, 0, 1, 1);
     metrics_loads_set(m, 0, &(struct message_loads){.count = 1, .loads = &load});
     fleet->machines[0].others.gateways = 1;
     metrics_versions_set(m, versions);
