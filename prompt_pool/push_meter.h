@@ -1,7 +1,7 @@
 /* push_meter: measures one link while KV is written to another machine. It is told each write, each
  * flush, and when a flush has ended.
  *
- * Between layers a link is idle, and the writes of other requests come in between, so the time from
+ * Between layers a link is idle, and the writes of other requests come in between. So the time from
  * a request's first write to its flush says little. The meter uses that every write i that a flush
  * covers gives a bound: the bytes from this write on took at most the time from the write to the end
  * of the flush,
@@ -11,8 +11,8 @@
  * and that the bound is exact for the write after which the link was never idle. This is the write
  * with the highest bandwidth; its bytes and time are one point of link_speed.h.
  *
- * The machine's event loop thread owns each meter (prompt_links.c). It sends nothing, reads no clock,
- * and knows no requests. */
+ * The machine's event loop thread owns each meter (prompt_links.c). A meter sends nothing, reads no
+ * clock, and knows no requests. */
 #ifndef PROMPT_POOL_PUSH_METER_H
 #define PROMPT_POOL_PUSH_METER_H
 
@@ -50,8 +50,8 @@ struct push_meter {
 void push_meter_write(struct push_meter *meter, uint64_t bytes, int64_t now_us);
 /* Records that a flush of all writes so far begins. */
 void push_meter_flush(struct push_meter *meter, uint64_t cookie);
-/* Records that the flush with this cookie has ended, and with it all flushes before. Returns true if
- * meter->speed has got a new point. */
+/* Records that the flush with this cookie has ended, and with it all flushes before. Returns true
+ * if meter->speed has got a new point. */
 bool push_meter_flushed(struct push_meter *meter, uint64_t cookie, int64_t now_us);
 /* Forgets the writes that have not arrived, because the connection has ended. */
 void push_meter_stop(struct push_meter *meter);

@@ -4,7 +4,6 @@
 #include <math.h>
 
 #define US_PER_S          1e6
-#define BYTES_PER_S_MOST  1e12
 #define ERROR_PERCENT_MAX 1000
 
 void link_speed_add(struct link_speed *speed, uint64_t bytes, uint64_t us)
@@ -16,10 +15,11 @@ void link_speed_add(struct link_speed *speed, uint64_t bytes, uint64_t us)
         double fixed_us, byte_us;
         rates_line_fit(&speed->line, &fixed_us, &byte_us);
         const double expected_us = fmax(fixed_us + byte_us * (double)bytes, 1);
-        speed->error += (fabs(took_us - expected_us) / expected_us - speed->error) /
-                        (double)speed->transfers;
+        speed->log_error +=
+            (fabs(log(took_us / expected_us)) - speed->log_error) / (double)speed->transfers;
         took_us = sched_rates_outlier_limit(took_us, expected_us);
     }
+    speed->fastest = fmax(speed->fastest, (double)bytes / took_us);
     rates_line_add(&speed->line, 1 - 1.0 / LINK_SPEED_TRANSFERS, 1 / (took_us * took_us),
                    (double)bytes, took_us);
     if (speed->transfers < LINK_SPEED_TRANSFERS)
@@ -32,10 +32,10 @@ struct link_estimate link_speed_estimate(const struct link_speed *speed)
         return (struct link_estimate){.bytes_per_s = 0};
     double fixed_us, byte_us;
     rates_line_fit(&speed->line, &fixed_us, &byte_us);
-    const double rate = byte_us > 0 ? US_PER_S / byte_us : BYTES_PER_S_MOST;
+    const double rate = byte_us * speed->fastest > 1 ? 1 / byte_us : speed->fastest;
     return (struct link_estimate){
         .latency_us = (uint32_t)fmin(fixed_us, UINT32_MAX),
-        .error_percent = (uint32_t)fmin(ceil(speed->error * 100), ERROR_PERCENT_MAX),
-        .bytes_per_s = (uint64_t)fmax(fmin(rate, BYTES_PER_S_MOST), 1),
+        .error_percent = (uint32_t)fmin(ceil(expm1(speed->log_error) * 100), ERROR_PERCENT_MAX),
+        .bytes_per_s = (uint64_t)fmax(rate * US_PER_S, 1),
     };
 }

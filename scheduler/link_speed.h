@@ -1,4 +1,4 @@
-/* link_speed: latency and bandwidth of one link, from measured transfers. The machine that writes KV
+/* link_speed: latency and bandwidth of one link, from measured transfers. A machine that writes KV
  * has one struct per link (prompt_pool/push_meter.h) and reports the result. Pure: no clock and no
  * I/O; one thread owns each struct. It measures nothing, and it knows no queue in front of the
  * link. */
@@ -14,14 +14,18 @@
 struct link_speed {
     struct rates_line line; /* Through the points (bytes, time). */
     uint32_t transfers;     /* Number of transfers, up to LINK_SPEED_TRANSFERS. */
-    double error; /* Mean difference between time and estimate, as a part of the estimate. */
+    double log_error; /* Mean of |log(time / estimate)|. */
+    double fastest;   /* Most bytes per microsecond of a transfer, with its latency. */
 };
 
 /* A transfer of n bytes takes latency_us + n / bytes_per_s seconds. */
 struct link_estimate {
     uint32_t latency_us;
-    uint32_t error_percent; /* `error` of struct link_speed, at most 1000. */
-    uint64_t bytes_per_s;   /* 0 = not measured. */
+    /* By how much the times differ from the estimates: the geometric mean of the larger one divided
+     * by the smaller one, less 1, as a percentage. At most 1000. */
+    uint32_t error_percent;
+    /* No more than the fastest transfer had. 0 = not measured. */
+    uint64_t bytes_per_s;
 };
 
 /* Records a transfer. The line minimizes relative errors, so that short transfers give the latency

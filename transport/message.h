@@ -474,8 +474,7 @@ struct message_link {
     /* The measured speed: KV of n bytes takes latency_us + n / bytes_per_s seconds. */
     uint64_t bytes_per_s; /* 0 = not measured. */
     uint32_t latency_us;
-    /* Mean difference between this time and the measured ones, as a percentage of this time. */
-    uint32_t error_percent;
+    uint32_t error_percent; /* See struct link_estimate (scheduler/link_speed.h). */
 };
 
 #pragma GCC diagnostic pop

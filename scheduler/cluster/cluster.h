@@ -160,8 +160,7 @@ struct sched_cluster_options {
 };
 
 /* The speed of the link from one machine to another: KV of n tokens takes latency_us + n /
- * tokens_per_s seconds. error_percent: mean difference between this time and the measured ones, as a
- * percentage of this time. */
+ * tokens_per_s seconds. error_percent: see struct link_estimate (scheduler/link_speed.h). */
 struct sched_link_speed {
     uint32_t latency_us;
     uint32_t tokens_per_s; /* 0 = not measured. */
