@@ -80,11 +80,17 @@ static bool search_begin(struct gateway *g, int64_t now_us)
     return headroom_begin(search);
 }
 
+/* A gateway without traffic needs no timer: the messages of the next requests cause turns. */
+static int64_t due_of(const struct gateway_headroom *headroom)
+{
+    return headroom->searching || headroom->known ? headroom->due_us : INT64_MAX;
+}
+
 int64_t gateway_headroom_turn(struct gateway *g, int64_t now_us)
 {
     struct gateway_headroom *headroom = &g->headroom;
     if (now_us < headroom->due_us)
-        return headroom->due_us;
+        return due_of(headroom);
     bool ended = false;
     if (headroom->searching) {
         ended = headroom_step(&headroom->search);
@@ -100,7 +106,7 @@ int64_t gateway_headroom_turn(struct gateway *g, int64_t now_us)
     if (ended)
         metrics_headroom_set(g->options.metrics, headroom->known ? headroom->result.factor : NULL);
     headroom->due_us = gateway_now(g) + (ended ? PAUSE_US : STEP_US);
-    return headroom->due_us;
+    return due_of(headroom);
 }
 
 void gateway_headroom_write(const struct gateway *g, struct text *out)
