@@ -68,4 +68,7 @@
  * busy. */
 #define LIMIT_BATCHES_IN_FLIGHT 64
 
+/* The id that a client gives a request, or gets for it, with its NUL. */
+#define LIMIT_CLIENT_ID_BYTES 136
+
 #endif

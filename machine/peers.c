@@ -66,11 +66,21 @@ static void on_cancel(struct machine *m, const struct message_cancel *cancel)
     prompt_pool_cancel(m->prompt_pool, &cancel->request);
 }
 
+static void arrival_log(const struct message_request *request, const char *kind,
+                        const char *client_id, uint32_t tokens)
+{
+    log_debug("request %s (%llx) generation %u: %s of %u tokens",
+              client_id[0] != 0 ? client_id : "-", (unsigned long long)request->id,
+              request->generation, kind, tokens);
+}
+
 void machine_gateway_message(struct machine *m, struct transport_peer *peer,
                              const struct message *message)
 {
     switch (message->kind) {
     case MESSAGE_RESERVE:
+        arrival_log(&message->reserve.request, "RESERVE", message->reserve.client_id,
+                    message->reserve.prompt_tokens);
         if (m->stopping)
             machine_request_refuse(m, peer, &message->reserve.request, ST_CANCELLED, "is stopping");
         else
@@ -78,6 +88,8 @@ void machine_gateway_message(struct machine *m, struct transport_peer *peer,
         machine_gateway_demand_add(m, peer, 0, message->reserve.copy ? 0 : 1);
         return;
     case MESSAGE_PREFILL:
+        arrival_log(&message->prefill.request, "PREFILL", message->prefill.client_id,
+                    message->prefill.prompt_count);
         if (m->stopping)
             machine_request_refuse(m, peer, &message->prefill.request, ST_CANCELLED, "is stopping");
         else

@@ -75,7 +75,9 @@ static const struct message_rule reserve_rules[] = {
     PADDING(message_reserve, padding),
     RANGE(message_reserve, constraint_bytes, 0, LIMIT_CONSTRAINT_BYTES),
     RANGE(message_reserve, answer_count, 0, LIMIT_CONTEXT_TOKENS),
+    TEXT(message_reserve, client_id),
 };
+static const struct message_growth reserve_growth[] = {SINCE(31, message_reserve, client_id, 4)};
 static const struct message_array reserve_arrays[] = {
     ARRAY(message_reserve, prompt, prompt_count, NULL),
     ARRAY(message_reserve, rules, rule_count, NULL),
@@ -130,7 +132,9 @@ static const struct message_rule prefill_rules[] = {
     BELOW(message_prefill, answer_count, prompt_count),
     RANGE(message_prefill, window_first, 0, LIMIT_CONTEXT_TOKENS),
     PADDING(message_prefill, padding),
+    TEXT(message_prefill, client_id),
 };
+static const struct message_growth prefill_growth[] = {SINCE(31, message_prefill, client_id, 4)};
 static const struct message_array prefill_arrays[] = {
     ARRAY(message_prefill, blocks, block_count, NULL),
     ARRAY(message_prefill, prompt, prompt_count, NULL),
@@ -387,11 +391,11 @@ enum status message_tokens_add(struct message_buffer *buffer, const struct messa
 
 static const struct message_layout layouts[MESSAGE_KIND_COUNT] = {
     [MESSAGE_RESERVE] = {"RESERVE", UP_TO(message_reserve, prompt), RULES(reserve_rules),
-                         ARRAYS(reserve_arrays), .check = reserve_check},
+                         ARRAYS(reserve_arrays), GROWTH(reserve_growth), .check = reserve_check},
     [MESSAGE_RESERVED] = {"RESERVED", UP_TO(message_reserved, blocks), RULES(reserved_rules),
                           ARRAYS(reserved_arrays)},
     [MESSAGE_PREFILL] = {"PREFILL", UP_TO(message_prefill, blocks), RULES(prefill_rules),
-                         ARRAYS(prefill_arrays), .check = prefill_check},
+                         ARRAYS(prefill_arrays), GROWTH(prefill_growth), .check = prefill_check},
     [MESSAGE_TOKENS] = {"TOKENS", UP_TO(message_tokens, cursor), RULES(tokens_rules),
                         .read_rest = tokens_read},
     [MESSAGE_PREFILLED] = {"PREFILLED", UP_TO(message_prefilled, layer_us), RULES(prefilled_rules),

@@ -174,6 +174,7 @@ struct message_reserve {
      * the tokens of the answer that were generated before; `answer` contains these tokens again.
      * Otherwise 0. */
     uint32_t answer_count;
+    char client_id[LIMIT_CLIENT_ID_BYTES]; /* The client's id, for logs; empty = not known. */
     /* In every decoded message, the arrays point into the received bytes. */
     const uint32_t *prompt;
     const uint32_t *rules;
@@ -223,6 +224,7 @@ struct message_prefill {
     uint32_t copied_generation;
     uint32_t window_first; /* First span whose KV is written in layers with a window. */
     uint32_t padding;
+    char client_id[LIMIT_CLIENT_ID_BYTES]; /* The client's id, for logs; empty = not known. */
     const uint32_t *blocks;
     const uint32_t *prompt;
     const uint32_t *rules;

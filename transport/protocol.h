@@ -17,7 +17,7 @@
 #ifndef TRANSPORT_PROTOCOL_H
 #define TRANSPORT_PROTOCOL_H
 
-#define TRANSPORT_PROTOCOL_VERSION 30
+#define TRANSPORT_PROTOCOL_VERSION 31
 #define TRANSPORT_PROTOCOL_LOWEST  30
 
 /* The first version that sends a range. Older ones speak one version only. */

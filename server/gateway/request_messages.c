@@ -4,6 +4,7 @@
 #include "common/pooling.h"
 
 #include <stdio.h>
+#include <string.h>
 
 struct message_request request_attempt(const struct gateway_request *r)
 {
@@ -56,6 +57,14 @@ static struct message_rank rank_of(const struct gateway_request *r, int64_t now_
     };
 }
 
+/* Writes the client's id, for the machine's log; it stays empty if the client has none. */
+static void client_id_write(const struct gateway_request *r, char out[LIMIT_CLIENT_ID_BYTES])
+{
+    _Static_assert(sizeof(r->client_id) <= LIMIT_CLIENT_ID_BYTES, "the id fits");
+    if (strcmp(r->client_id, "-") != 0)
+        memcpy(out, r->client_id, strlen(r->client_id));
+}
+
 struct message request_prefill_message(const struct gateway_request *r,
                                        const struct message_reserved *reserved, int64_t now_us)
 {
@@ -84,6 +93,7 @@ struct message request_prefill_message(const struct gateway_request *r,
     if (r->token_machine != NULL)
         snprintf(message.prefill.token_machine, sizeof(message.prefill.token_machine), "%s",
                  r->token_machine->config.name);
+    client_id_write(r, message.prefill.client_id);
     return message;
 }
 
@@ -108,5 +118,6 @@ struct message request_reserve_message(const struct gateway_request *r, bool pre
     };
     snprintf(message.reserve.prompt_machine, sizeof(message.reserve.prompt_machine), "%s",
              r->prompt_machine->config.name);
+    client_id_write(r, message.reserve.client_id);
     return message;
 }

@@ -91,7 +91,9 @@ static void machine_add(struct text *out, const struct gateway *g, const struct 
               m->config.local ? "true" : "false", connection_name(m->connection.state),
               fleet_machine_draining(m) ? "true" : "false");
     name_add(out, ",\"address\":", m->connection.address);
-    if (m->connection.state != CONNECTION_UP)
+    if (m->connection.state == CONNECTION_UP)
+        text_addf(out, ",\"protocol\":%u", transport_peer_version(m->connection.peer));
+    else
         name_add(out, ",\"why\":", m->connection.down_reason);
     name_add(out, ",\"device\":", m->about.device);
     name_add(out, ",\"host\":", m->about.host);

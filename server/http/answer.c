@@ -60,6 +60,8 @@ enum MHD_Result http_answer_response(struct exchange *x, unsigned code,
     if (x->route != NULL && x->route->access == HTTP_KEY)
         limits_add(x, response);
     http_web_headers_add(x, response);
+    if (x->http->draining || x->closes_connection)
+        MHD_add_response_header(response, "Connection", "close");
     x->status_code = code;
     http_audit_write(x, code);
     http_exchange_enter(x, HTTP_CLIENT_ANSWERING);
@@ -178,8 +180,7 @@ enum MHD_Result http_answer_error(struct exchange *x, const struct api_error *er
         MHD_add_response_header(response, "Allow", x->route->allow);
     if (error->status == 401)
         MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
-    if (x->http->draining || x->closes_connection || error->status == 413 || error->status == 401 ||
-        error->status == 403)
+    if (error->status == 413 || error->status == 401 || error->status == 403)
         MHD_add_response_header(response, "Connection", "close");
     return http_answer_response(x, error->status, response);
 }
