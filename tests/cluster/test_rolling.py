@@ -94,21 +94,22 @@ class Rolling:
         self.gateways[name].program = release
         self.gateways[name].wait_health(200, "ready")
 
-    def protocol(self, gateway, name):
-        """Returns the version between a gateway and a machine that is up and linked to both machines of the other
-        pool, or None."""
+    def speaks(self, gateway, name, want):
+        """Returns whether a machine is up at a gateway, by this version (a gateway before version 31 does not say which
+        it is), and linked to both machines of the other pool."""
         state = json.loads(gateway.request("GET", "/admin/state")[2])
         machine = next(each for each in state["machines"] if each["name"] == name)
         pairs = {(link["from"], link["to"]) for link in state["links"] if link["up"]}
         linked = all((a, b) in pairs for a in MACHINES[:2] for b in MACHINES[2:] if name in (a, b))
-        return machine.get("protocol") if linked and not machine["draining"] else None
+        up = machine["connection"] == "up" and not machine["draining"]
+        return linked and up and machine.get("protocol", want if gateway.program.protocol < 31 else None) == want
 
     def wait_protocols(self):
         """Waits until all gateways use all machines, over the highest version that both sides speak."""
         for gateway in self.gateways.values():
             for name in MACHINES:
                 want = min(gateway.program.protocol, self.processes[name][0].protocol)
-                wait_until(lambda: self.protocol(gateway, name) == want, f"{name} by version {want}", cluster=gateway)
+                wait_until(lambda: self.speaks(gateway, name, want), f"{name} by version {want}", cluster=gateway)
 
     def machine_replace(self, name, release):
         process = self.processes[name][1]
