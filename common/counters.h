@@ -67,10 +67,6 @@
       "The part of cleave_transfer_seconds_total after the first token: compute did not hide it.") \
     X(64, transfer_held_bytes, COUNTER, SENT, 1, "cleave_transfer_held_bytes_total",               \
       "KV bytes not written, because the token machine had them.")                                 \
-    X(64, draft_tokens, COUNTER, SENT, 1, "cleave_spec_decode_num_draft_tokens_total",             \
-      "Tokens that were guessed and checked (scheduler/speculative_tokens).")                      \
-    X(64, draft_tokens_accepted, COUNTER, SENT, 1,                                                 \
-      "cleave_spec_decode_num_accepted_tokens_total", "Guessed tokens that were right.")           \
     X(64, checkpoint_bytes, COUNTER, SENT, 1, "cleave_checkpoint_bytes_total",                     \
       "KV bytes of running answers copied to other machines (kv/checkpoint).")                     \
     X(64, resident_bytes, STATE, LOAD, 1, "cleave_machine_resident_bytes",                         \
@@ -85,7 +81,11 @@
       "Tokens in batches with prompts, for the gateway's estimate of the machine's speed.")        \
     X(64, prompt_batch_us, COUNTER, HIDDEN, 1, "", "Time of batches with prompts.")                \
     X(64, token_batch_rows, COUNTER, HIDDEN, 1, "", "Tokens in decode-only batches.")              \
-    X(64, token_batch_us, COUNTER, HIDDEN, 1, "", "Time of decode-only batches.")
+    X(64, token_batch_us, COUNTER, HIDDEN, 1, "", "Time of decode-only batches.")                  \
+    X(64, draft_tokens, COUNTER, SENT, 1, "cleave_spec_decode_num_draft_tokens_total",             \
+      "Tokens that were guessed and checked (scheduler/speculative_tokens).")                      \
+    X(64, draft_tokens_accepted, COUNTER, SENT, 1, "cleave_spec_decode_num_accepted_tokens_total", \
+      "Guessed tokens that were right.")
 
 /* Copies of KV between GPU memory and host memory, and between GPUs: struct message_staged, which
  * is a part of struct message_stats and of struct message_process. /metrics shows only the counters

@@ -204,6 +204,7 @@ const struct message_layout layout_of_message_staged = {RULES(staged_rules)};
 static const struct message_rule stats_rules[] = {
     STRUCT(message_stats, staged, layout_of_message_staged),
 };
+static const struct message_growth stats_growth[] = {SINCE(31, message_stats, draft_tokens, 0)};
 
 static const struct message_rule peer_rules[] = {
     TEXT(message_peer, name),
@@ -404,7 +405,7 @@ static const struct message_layout layouts[MESSAGE_KIND_COUNT] = {
     [MESSAGE_KV_ABORTED] = {"KV_ABORTED", SIZE(message_request), RULES(request_rules)},
     [MESSAGE_CANCEL] = {"CANCEL", SIZE(message_cancel), RULES(cancel_rules)},
     [MESSAGE_FAILED] = {"FAILED", SIZE(message_failed), RULES(failed_rules)},
-    [MESSAGE_STATS] = {"STATS", SIZE(message_stats), RULES(stats_rules)},
+    [MESSAGE_STATS] = {"STATS", SIZE(message_stats), RULES(stats_rules), GROWTH(stats_growth)},
     [MESSAGE_PEER] = {"PEER", SIZE(message_peer), RULES(peer_rules)},
     [MESSAGE_LINK] = {"LINK", SIZE(message_link), RULES(link_rules)},
     [MESSAGE_SHUTDOWN] = {.name = "SHUTDOWN"},
