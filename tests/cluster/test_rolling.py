@@ -188,7 +188,8 @@ class Rolling:
     def answers_wait(self, count):
         """Waits until `count` more answers have ended well."""
         before = self.done
-        wait_until(lambda: self.done >= before + count or self.errors, "answers", cluster=next(iter(self.gateways.values())))
+        wait_until(lambda: self.done >= before + count or self.errors, "answers",
+                   cluster=next(iter(self.gateways.values())))
         assert not self.errors, (self.errors, self.logs())
 
     def clients_stop(self):
