@@ -217,6 +217,7 @@ static const struct message_rule link_rules[] = {
     PADDING(message_link, padding),
     TEXT(message_link, text),
 };
+static const struct message_growth link_growth[] = {SINCE(31, message_link, bytes_per_s, 0)};
 
 static const struct message_rule about_rules[] = {
     TEXT(message_about, device),    TEXT(message_about, host),       TEXT(message_about, build),
@@ -407,7 +408,7 @@ static const struct message_layout layouts[MESSAGE_KIND_COUNT] = {
     [MESSAGE_FAILED] = {"FAILED", SIZE(message_failed), RULES(failed_rules)},
     [MESSAGE_STATS] = {"STATS", SIZE(message_stats), RULES(stats_rules), GROWTH(stats_growth)},
     [MESSAGE_PEER] = {"PEER", SIZE(message_peer), RULES(peer_rules)},
-    [MESSAGE_LINK] = {"LINK", SIZE(message_link), RULES(link_rules)},
+    [MESSAGE_LINK] = {"LINK", SIZE(message_link), RULES(link_rules), GROWTH(link_growth)},
     [MESSAGE_SHUTDOWN] = {.name = "SHUTDOWN"},
     [MESSAGE_LEAVING] = {.name = "LEAVING"},
     [MESSAGE_ROLE] = {"ROLE", SIZE(message_role), RULES(role_rules)},

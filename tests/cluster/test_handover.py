@@ -120,7 +120,6 @@ def check_sigterm(want):
         cluster.release()
         expect(streams, want)
         assert cluster.metric("cleave_requests_resumed_total") == 0, cluster.logged()
-        assert metric_of(cluster, "cleave_transfer_bytes_total", 0) > 0
         logged = cluster.logged()
         assert "drains, its answers go to other machines" in logged and "died" not in logged, logged
         assert "drained machine token-0 is down" in logged, logged
