@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -49,6 +50,8 @@ static uint64_t lost; /* Lines that stderr did not take since the last one that 
  * without changing what other processes that share stderr see. -1 = use stderr itself. */
 static int own_fd = -1;
 
+static bool to_journal; /* stderr is systemd's journal: a line begins with its priority. */
+
 static struct line_ring *kept; /* NULL = lines are not kept. */
 
 static const char *const names[] = {LOG_LEVEL_NAMES};
@@ -64,6 +67,16 @@ bool log_level_parse(const char *text, enum log_level *out)
     return false;
 }
 
+/* The journal names its socket by device and inode in JOURNAL_STREAM, see systemd.exec(5). */
+static bool is_journal(const struct stat *stderr_stat)
+{
+    const char *stream = getenv("JOURNAL_STREAM");
+    unsigned long long device, inode;
+    return stream != NULL && sscanf(stream, "%llu:%llu", &device, &inode) == 2 &&
+           device == (unsigned long long)stderr_stat->st_dev &&
+           inode == (unsigned long long)stderr_stat->st_ino;
+}
+
 void log_open(const char *process_name, enum log_level minimum)
 {
     struct stat stat;
@@ -75,7 +88,9 @@ void log_open(const char *process_name, enum log_level minimum)
     if (own_fd >= 0)
         close(own_fd);
     own_fd = -1;
-    if (fstat(STDERR_FILENO, &stat) == 0 && (S_ISFIFO(stat.st_mode) || S_ISCHR(stat.st_mode)))
+    bool open_now = fstat(STDERR_FILENO, &stat) == 0;
+    to_journal = open_now && is_journal(&stat);
+    if (open_now && (S_ISFIFO(stat.st_mode) || S_ISCHR(stat.st_mode)))
         own_fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 }
 
@@ -178,9 +193,23 @@ static size_t head_write(enum log_level level, enum log_format form, char *line,
                             (int)(now.tv_nsec / 1000000), names[level], process);
 }
 
+/* Writes a whole line, for the journal with its priority before it (sd-daemon(3)). Returns false if
+ * stderr did not take it. */
+static bool line_send(enum log_level level, const char *line, size_t bytes)
+{
+    static const char *const priorities[] = {"<7>", "<6>", "<4>", "<3>"}; /* By level. */
+    char whole[LINE_BYTES + 4];
+    if (!to_journal)
+        return line_write(line, bytes);
+    memcpy(whole, priorities[level], 3);
+    memcpy(whole + 3, line, bytes);
+    return line_write(whole, bytes + 3);
+}
+
 /* Writes a line that has everything except its end. cause: identifies the budget; NULL = none. The
  * line has room for TAIL_BYTES more. */
-static void line_finish(char *line, size_t length, const char *cause, enum log_format form)
+static void line_finish(char *line, size_t length, enum log_level level, const char *cause,
+                        enum log_format form)
 {
     struct timespec since_start;
     bool json = form == LOG_JSON;
@@ -206,7 +235,7 @@ static void line_finish(char *line, size_t length, const char *cause, enum log_f
         if (kept != NULL)
             line_ring_add(kept, line, length);
         line[length++] = '\n';
-        lost = line_write(line, length) ? 0 : lost + 1;
+        lost = line_send(level, line, length) ? 0 : lost + 1;
     }
     pthread_mutex_unlock(&lock);
 }
@@ -224,7 +253,7 @@ static void line_log(enum log_level level, bool limited, const char *format, va_
     } else {
         length += text_escape(text, line + length, TEXT_BYTES - length);
     }
-    line_finish(line, length, limited ? format : NULL, form);
+    line_finish(line, length, level, limited ? format : NULL, form);
 }
 
 void log_keep(size_t bytes)
@@ -290,5 +319,5 @@ void log_object(enum log_level level, bool limited, const char *name, const char
     size_t length = head_write(level, form, line, sizeof(line));
     length += (size_t)snprintf(line + length, sizeof(line) - length,
                                form == LOG_JSON ? "%s\":%.*s" : "%s: %.*s", name, (int)bytes, json);
-    line_finish(line, length, limited ? name : NULL, form);
+    line_finish(line, length, level, limited ? name : NULL, form);
 }

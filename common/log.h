@@ -11,7 +11,8 @@
  * lines with the same format string have one budget: at most 1,000 lines at once, and 100 a second
  * on average. Further lines are not logged, and the next line within the budget reports their
  * number. Lines of log_audit have no budget. A text is cut after about 1,000 bytes. Control
- * characters are written as \xNN, in JSON as \u00NN. */
+ * characters are written as \xNN, in JSON as \u00NN. If stderr is systemd's journal, each line begins
+ * with its priority (<6>), which the journal takes away. */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
 

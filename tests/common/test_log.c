@@ -6,9 +6,12 @@
 #include "tests/check.h"
 
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* More than the budget of one cause; see common/log.h. */
@@ -216,6 +219,32 @@ static void test_kept(void)
     close(file);
 }
 
+/* A line for the journal begins with its priority; the same line for another stderr does not. */
+static void test_journal(void)
+{
+    int ends[2];
+    struct stat stat;
+    char stream[64];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0 && fstat(ends[1], &stat) == 0);
+    snprintf(stream, sizeof(stream), "%llu:%llu", (unsigned long long)stat.st_dev,
+             (unsigned long long)stat.st_ino);
+    CHECK(setenv("JOURNAL_STREAM", stream, 1) == 0);
+    stderr_is(ends[1]);
+    log_info("one");
+    log_warn("two");
+    log_error("three");
+    read_seen(ends[0]);
+    CHECKF(strncmp(seen, "<6>2", 4) == 0 && count("\n<4>2") == 1 && count("\n<3>2") == 1, "%s",
+           seen);
+    CHECK(setenv("JOURNAL_STREAM", "1:1", 1) == 0);
+    stderr_is(ends[1]);
+    log_warn("four");
+    read_seen(ends[0]);
+    CHECKF(seen[0] == '2', "%s", seen);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void)
 {
     alarm(120); /* A log that waits for its reader would wait for ever. */
@@ -226,5 +255,6 @@ int main(void)
     test_controls_are_escaped();
     test_json();
     test_kept();
+    test_journal();
     return 0;
 }
