@@ -106,11 +106,16 @@ static const struct field event_fields[] = {
 };
 
 static const struct field action_fields[] = {
-    ROW(sched_action, request, false),       ROW(sched_action, machine, false),
-    ROW(sched_action, peer, false),          ROW(sched_action, why, false),
-    ROW(sched_action, pool, false),          ROW(sched_action, home, false),
-    ROW(sched_action, prefix_tokens, false), ROW(sched_action, retry_after_ms, false),
-    ROW(sched_action, pull, false),          ROW(sched_action, decision.compute_us, false),
+    ROW(sched_action, request, false),
+    ROW(sched_action, machine, false),
+    ROW(sched_action, peer, false),
+    ROW(sched_action, why, false),
+    ROW(sched_action, pool, false),
+    ROW(sched_action, home, false),
+    ROW(sched_action, prefix_tokens, false),
+    ROW(sched_action, retry_after_ms, false),
+    ROW(sched_action, pull, false),
+    ROW(sched_action, decision.compute_us, false),
     ROW(sched_action, decision.keep_us, false),
     ROW(sched_action, decision.move_us, false),
     ROW(sched_action, decision.pull_us, false),

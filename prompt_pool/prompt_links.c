@@ -263,8 +263,8 @@ void prompt_links_flushed(struct prompt_links *links, uint32_t target, uint64_t 
         return;
     const struct link_estimate estimate = link_speed_estimate(&link->meter.speed);
     bool is_first = link->state.bytes_per_s == 0;
-    if (!is_first && (now_us < link->measured_us + REPORT_PERIOD_US ||
-                      !speed_is_news(&link->state, &estimate)))
+    if (!is_first &&
+        (now_us < link->measured_us + REPORT_PERIOD_US || !speed_is_news(&link->state, &estimate)))
         return;
     link->measured_us = now_us;
     link->state.latency_us = estimate.latency_us;

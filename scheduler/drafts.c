@@ -9,7 +9,7 @@
 #define STEP_AGE_MAX 1024
 /* An older result counts less by this factor for each later draft, and for each step in which a
  * draft was not checked. */
-#define TRUST_KEEP 0.9f
+#define TRUST_KEEP           0.9f
 #define TRUST_KEEP_UNCHECKED 0.985f
 /* The result of an answer's first drafts counts as much as this many earlier ones, which had the
  * class's probability. Both are tried cheaply: a wrong guess costs some rows of a few steps. */

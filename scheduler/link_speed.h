@@ -14,8 +14,8 @@
 struct link_speed {
     struct rates_line line; /* Through the points (bytes, time). */
     uint32_t transfers;     /* Number of transfers, up to LINK_SPEED_TRANSFERS. */
-    double log_error; /* Mean of |log(time / estimate)|. */
-    double fastest;   /* Most bytes per microsecond of a transfer, with its latency. */
+    double log_error;       /* Mean of |log(time / estimate)|. */
+    double fastest;         /* Most bytes per microsecond of a transfer, with its latency. */
 };
 
 /* A transfer of n bytes takes latency_us + n / bytes_per_s seconds. */

@@ -12,7 +12,7 @@
 #define MACHINE_KV_MULTIPLE 2
 #define MACHINE_TOKENS_MAX  131072
 #define PENDING_MS_LEAST    100
-#define UNMEASURED_BATCHES  2 /* Most pending prompts of a machine whose rate is not known. */
+#define UNMEASURED_BATCHES  2   /* Most pending prompts of a machine whose rate is not known. */
 #define PROMPT_FILL_TOKENS  128 /* Until a machine has measured its batches. */
 /* Machines are compared by their prompt rates with batches of prompt_batch_tokens divided by this
  * number: short prompts that share a batch, or a prompt of mean length. */

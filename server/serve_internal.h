@@ -83,7 +83,7 @@ struct serve {
     int64_t started_us;
     char http_address[LIMIT_ADDRESS_BYTES]; /* Address on which HTTP listens. */
     bool tls;                               /* HTTP is served over TLS. */
-    int64_t keys_expiry_at_us;       /* When the expiry of API keys is checked next. */
+    int64_t keys_expiry_at_us;              /* When the expiry of API keys is checked next. */
     int64_t certificate_expires;     /* When the certificate expires, in seconds since 1970. */
     struct secret_keys cluster_keys; /* count 0 = no key. */
     int listen_fd;

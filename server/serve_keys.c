@@ -67,10 +67,11 @@ void serve_keys_restore(struct serve *s, const char *ledger_path)
     ledger_wait(s);
     for (int i = 0; i < 2; i++) {
         struct error error;
-        enum status status = ledger_read_since(paths[i], now_s - now_s % DAY_S, on_answer, s->keys,
-                                               &error);
+        enum status status =
+            ledger_read_since(paths[i], now_s - now_s % DAY_S, on_answer, s->keys, &error);
         if (status != ST_OK && status != ST_NOT_FOUND)
-            log_warn("the quotas of this day begin at 0, because the usage ledger cannot be read: %s",
-                     error.text);
+            log_warn(
+                "the quotas of this day begin at 0, because the usage ledger cannot be read: %s",
+                error.text);
     }
 }

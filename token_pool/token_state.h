@@ -62,7 +62,7 @@ struct token_request {
     bool uses_prefix_cache;
     bool reads_tokens; /* Sampling depends on `tokens` (token_rules_read_context). */
     uint32_t rule_count;
-    uint32_t *rules;     /* Words of common/token_rules.h. */
+    uint32_t *rules;                /* Words of common/token_rules.h. */
     struct draft_index draft_index; /* Of `tokens`; closed = the request has no drafts. */
     /* Drafted tokens that the next step may check; they are in `tokens`, after the known ones. */
     uint32_t draft_count;

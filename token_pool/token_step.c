@@ -53,9 +53,8 @@ void token_request_draft(struct token_pool *pool, struct token_request *request)
     found = draft_find(&request->draft_index, request->tokens, most, draft_of(request));
     if (found > 0) {
         request->draft_matched = found;
-        request->draft_count =
-            sched_drafts_length(options->drafts, &request->draft_trust,
-                                pool->state_counts[TOKEN_DECODING], found, most);
+        request->draft_count = sched_drafts_length(options->drafts, &request->draft_trust,
+                                                   pool->state_counts[TOKEN_DECODING], found, most);
         if (request->draft_count == 0)
             sched_draft_trust_add(&request->draft_trust, found, 0, 0);
     }

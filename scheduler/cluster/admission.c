@@ -13,11 +13,11 @@
  * cluster serves them, not all at once. */
 #include "scheduler/cluster/state.h"
 
-#define COMPUTED_MIN     4         /* Fewest prompts from which the rate is taken. */
-#define WINDOW_US_MIN    2000000   /* Shortest time over which the rate is measured. */
-#define PROMISE_SLACK    8         /* Refused clients are told to come at 8/9 of the rate. */
-#define RETRY_US_MIN     1000000
-#define RETRY_US_MAX     600000000 /* Clients hardly wait longer than 10 minutes. */
+#define COMPUTED_MIN  4       /* Fewest prompts from which the rate is taken. */
+#define WINDOW_US_MIN 2000000 /* Shortest time over which the rate is measured. */
+#define PROMISE_SLACK 8       /* Refused clients are told to come at 8/9 of the rate. */
+#define RETRY_US_MIN  1000000
+#define RETRY_US_MAX  600000000 /* Clients hardly wait longer than 10 minutes. */
 
 void cluster_admission_wait_begin(struct sched_cluster *sc, uint32_t id)
 {
@@ -39,8 +39,8 @@ void cluster_admission_wait_end(struct sched_cluster *sc, uint32_t id)
 void cluster_admission_time(struct sched_cluster *sc, int64_t now_us)
 {
     struct admission *admission = &sc->admission;
-    int64_t most = sc->options.queue_us_max > WINDOW_US_MIN ? sc->options.queue_us_max
-                                                            : WINDOW_US_MIN;
+    int64_t most =
+        sc->options.queue_us_max > WINDOW_US_MIN ? sc->options.queue_us_max : WINDOW_US_MIN;
     if (sc->waiting.count == 0 || now_us <= sc->now_us)
         return;
     admission->busy_us += (double)(now_us - sc->now_us);
@@ -103,9 +103,8 @@ uint32_t cluster_admission_retry_ms(struct sched_cluster *sc)
     const struct admission *admission = &sc->admission;
     int64_t *promised_us = &sc->admission.promised_us;
     /* With one prompt more than was computed: the one that is computed now. */
-    double us = admission->computed < COMPUTED_MIN
-                    ? admission->busy_us / (admission->computed + 1)
-                    : admission->measured_us / admission->computed;
+    double us = admission->computed < COMPUTED_MIN ? admission->busy_us / (admission->computed + 1)
+                                                   : admission->measured_us / admission->computed;
     int64_t each_us = us > RETRY_US_MAX ? RETRY_US_MAX : (int64_t)us;
     /* The queue is full, but not more than full, because requests beyond the limit are refused. */
     int64_t least_us = sc->now_us + (each_us > RETRY_US_MIN ? each_us : RETRY_US_MIN);

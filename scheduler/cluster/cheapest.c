@@ -155,9 +155,8 @@ static struct estimate pair_estimate(const struct choice *c, uint32_t prompt, ui
     const bool pulls = source != SCHED_NO_MACHINE;
     const uint64_t left = tokens - tokens_held(c, pulls ? source : prompt);
     const uint64_t compute_us = left * US_PER_S / cluster_rate(sc, prompt, MEASURE_PENDING);
-    const uint64_t answers = hands_over(c->seek, prompt)
-                                 ? 0
-                                 : (uint64_t)machine->decodes + machine->others.decodes;
+    const uint64_t answers =
+        hands_over(c->seek, prompt) ? 0 : (uint64_t)machine->decodes + machine->others.decodes;
     struct estimate out = {.work_tokens = left, .computed_us = queue_us(c, prompt)};
     if (pulls) {
         const uint64_t more = tokens_held(c, source) - tokens_held(c, prompt);

@@ -30,14 +30,15 @@ static enum status tables_open(struct sched_cluster *sc)
     sc->trees[0][0].nodes = all_nodes;
     sc->machines = calloc(options->machine_count, sizeof(sc->machines[0]));
     sc->requests = calloc(options->request_count, sizeof(sc->requests[0]));
-    sc->link_speeds = calloc((size_t)options->machine_count * options->machine_count,
-                             sizeof(sc->link_speeds[0]));
+    sc->link_speeds =
+        calloc((size_t)options->machine_count * options->machine_count, sizeof(sc->link_speeds[0]));
     for (int measure = 0; measure < MEASURE_COUNT; measure++)
         sc->ranks[measure] = calloc(options->machine_count, sizeof(sc->ranks[0][0]));
     if (sched_accounts_open(options->request_count, &sc->accounts) != ST_OK)
         return ST_NO_MEMORY;
     if (all_nodes == NULL || sc->machines == NULL || sc->requests == NULL ||
-        sc->link_speeds == NULL || sc->ranks[MEASURE_PENDING] == NULL || sc->ranks[MEASURE_MEMORY] == NULL)
+        sc->link_speeds == NULL || sc->ranks[MEASURE_PENDING] == NULL ||
+        sc->ranks[MEASURE_MEMORY] == NULL)
         return ST_NO_MEMORY;
     for (int i = 0; i < MEASURE_COUNT * POOL_COUNT; i++)
         cluster_tree_init(&sc->trees[i / POOL_COUNT][i % POOL_COUNT], options->machine_count,

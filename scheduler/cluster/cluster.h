@@ -256,7 +256,7 @@ struct sched_event {
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
     uint32_t push_tokens_per_s; /* KV tokens sent per second of transfer time after computing. */
-    uint32_t host; /* Machines with the same number are on one host; 0 = unknown. */
+    uint32_t host;              /* Machines with the same number are on one host; 0 = unknown. */
     struct sched_link_speed link;
     struct sched_step step;
     uint64_t kv_tokens; /* Longest context that fits the machine's KV memory. */

@@ -207,7 +207,6 @@ static void waiting_route(struct sched_cluster *sc, uint32_t id, const struct ro
     action->decision = route->decision;
 }
 
-
 /* ---- the actions that follow from the state ---- */
 
 /* True if the request needs at least as much as `other` in both phases: if `other` is stranded, so

@@ -98,8 +98,8 @@ struct cluster_machine {
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
     uint32_t push_tokens_per_s;
-    struct sched_step step;     /* All zeros = not known. */
-    uint32_t host;              /* Machines with the same number are on one host; 0 = unknown. */
+    struct sched_step step; /* All zeros = not known. */
+    uint32_t host;          /* Machines with the same number are on one host; 0 = unknown. */
     /* When the transfers that were begun from and to the machine are expected to end. */
     int64_t sends_until_us;
     int64_t receives_until_us;
@@ -353,7 +353,7 @@ struct route {
     uint32_t prefix_tokens;
     /* 1 + the machine that sends the prompt machine the KV of prefix_tokens first; 0 = none. */
     uint32_t pull;
-    uint32_t token_held; /* Tokens of the prompt whose KV the token machine has. */
+    uint32_t token_held;            /* Tokens of the prompt whose KV the token machine has. */
     struct sched_decision decision; /* See struct sched_action. */
     bool prompt_moves; /* The prompt machine moves to the mixed pool for this request. */
     bool token_moves;  /* The token machine moves to the mixed pool for this request. */

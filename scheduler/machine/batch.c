@@ -128,10 +128,10 @@ static uint32_t decodes_add(struct sched_machine *sm, struct room *room)
             continue;
         }
         count++;
-        batch_add(sm, room->batch,
-                  &(struct sched_batch_item){.slot = slot,
-                                             .token_count = 1 + draft_rows(sm, slot, most - count,
-                                                                           &rows_left)});
+        batch_add(
+            sm, room->batch,
+            &(struct sched_batch_item){
+                .slot = slot, .token_count = 1 + draft_rows(sm, slot, most - count, &rows_left)});
         if (rotate) {
             sched_list_remove(sm, &path->decodes, slot);
             sched_list_append(sm, &path->decodes, slot);

@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <strings.h>
 
-#define MINUTE_US    60000000.0
-#define RETRY_S_MAX  600
-#define DAY_S        86400
-#define PLACES       API_KEY_INDICES
+#define MINUTE_US   60000000.0
+#define RETRY_S_MAX 600
+#define DAY_S       86400
+#define PLACES      API_KEY_INDICES
 /* Time after the start within which a gateway learns that there are others. */
-#define ALONE_S      60
+#define ALONE_S 60
 
 struct budget {
     double left; /* At most the limit; < 0 = overdrawn. */
@@ -358,7 +358,6 @@ static int64_t day_left_s(const struct api_keys *keys)
     return left_s > 0 ? left_s : 1;
 }
 
-
 /* ---- use ---- */
 
 static struct entry *entry_at(struct api_keys *keys, uint32_t key)
@@ -423,8 +422,8 @@ static bool quota_refuse(const struct api_keys *keys, struct entry *e, struct ap
     api_error_set(error, 429, NULL,
                   "key %s has used its quota of %llu %s a day%s: the next day (UTC) begins in "
                   "%lld:%02lld hours",
-                  e->rules.name, (unsigned long long)limit, what, shared,
-                  (long long)left_s / 3600, (long long)left_s / 60 % 60);
+                  e->rules.name, (unsigned long long)limit, what, shared, (long long)left_s / 3600,
+                  (long long)left_s / 60 % 60);
     error->code = "insufficient_quota";
     error->retry_after_s = (uint32_t)left_s;
     return false;
@@ -482,8 +481,9 @@ static bool too_many_answers(struct entry *e, uint32_t answers, uint64_t limit, 
                              struct api_error *error)
 {
     e->counts.refused++;
-    api_error_set(error, 400, "n", "the request wants %u answers (prompts × n): key %s may have "
-                                   "%llu %s",
+    api_error_set(error, 400, "n",
+                  "the request wants %u answers (prompts × n): key %s may have "
+                  "%llu %s",
                   answers, e->rules.name, (unsigned long long)limit, what);
     error->code = "invalid_value";
     return false;

@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILE_BYTES_MAX  (8u << 20)
-#define KEY_BYTES_MIN   16 /* shorter keys can be guessed */
-#define IN_FLIGHT_MAX   LIMIT_CLUSTER_REQUESTS
-#define TOKENS_MAX      (1ll << 40)
-#define REQUESTS_MAX    (1ll << 32)
+#define FILE_BYTES_MAX (8u << 20)
+#define KEY_BYTES_MIN  16 /* shorter keys can be guessed */
+#define IN_FLIGHT_MAX  LIMIT_CLUSTER_REQUESTS
+#define TOKENS_MAX     (1ll << 40)
+#define REQUESTS_MAX   (1ll << 32)
 
 /* ---- fields ---- */
 
@@ -140,7 +140,7 @@ static const struct number_field {
 } numbers[] = {
 #define NUMBER(name, least, most)                                                                  \
     {                                                                                              \
-        #name, offsetof(struct api_key_rules, name), sizeof(((struct api_key_rules *)0)->name),    \
+#name, offsetof(struct api_key_rules, name), sizeof(((struct api_key_rules *)0)->name),    \
             least, most                                                                            \
     }
     NUMBER(weight, 1, LIMIT_KEY_WEIGHT),
@@ -213,8 +213,8 @@ struct reading {
 static bool name_is_new(const struct reading *r, const struct api_key_rules *rules)
 {
     uint32_t found;
-    for (uint32_t at = key_index_first(&r->names, rules->name_hash, &found); found != KEY_INDEX_NONE;
-         at = key_index_next(&r->names, at, &found))
+    for (uint32_t at = key_index_first(&r->names, rules->name_hash, &found);
+         found != KEY_INDEX_NONE; at = key_index_next(&r->names, at, &found))
         if (strcmp(r->set->keys[found].rules.name, rules->name) == 0)
             return false;
     return true;
@@ -225,8 +225,9 @@ static bool secret_is_new(const struct reading *r, const uint8_t *hash)
     uint32_t found;
     for (uint32_t at = key_index_first(&r->secrets, key_secret_hash(hash), &found);
          found != KEY_INDEX_NONE; at = key_index_next(&r->secrets, at, &found))
-        if (secret_equal(r->set->keys[found / API_KEY_SECRETS].secrets.hashes[found % API_KEY_SECRETS],
-                         hash, SECRET_HASH_BYTES))
+        if (secret_equal(
+                r->set->keys[found / API_KEY_SECRETS].secrets.hashes[found % API_KEY_SECRETS], hash,
+                SECRET_HASH_BYTES))
             return false;
     return true;
 }

@@ -76,7 +76,7 @@ struct gateway {
     uint64_t prompts_waiting; /* Prompts that wait on machines, by their latest STATS. */
     /* Earliest time of the next check for copies of answers that are due; INT64_MAX = none is. */
     int64_t checkpoint_at_us;
-    int64_t handover_at_us; /* Earliest time of the next hand-over check. */
+    int64_t handover_at_us;  /* Earliest time of the next hand-over check. */
     int64_t reserving_at_us; /* Earliest time of the next check of RESERVING requests. */
     /* While the scheduler reports lost requests: the machine whose process has ended, which is the
      * reason; NULL = another reason. */

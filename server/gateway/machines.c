@@ -185,16 +185,16 @@ static void link_speed_take(struct gateway *g, struct fleet_machine *m,
     if (link->bytes_per_s == 0)
         return;
     const uint64_t rate = gateway_kv_tokens(m, link->bytes_per_s);
-    struct sched_event event = {
-        .kind = SCHED_LINK_SPEED,
-        .now_us = gateway_now(g),
-        .machine = m->index,
-        .peer = to->index,
-        .link = {.latency_us = link->latency_us,
-                 .tokens_per_s = rate < 1                  ? 1
-                                 : rate < TOKENS_PER_S_MAX ? (uint32_t)rate
-                                                           : TOKENS_PER_S_MAX,
-                 .error_percent = link->error_percent}};
+    struct sched_event event = {.kind = SCHED_LINK_SPEED,
+                                .now_us = gateway_now(g),
+                                .machine = m->index,
+                                .peer = to->index,
+                                .link = {.latency_us = link->latency_us,
+                                         .tokens_per_s = rate < 1 ? 1
+                                                         : rate < TOKENS_PER_S_MAX
+                                                             ? (uint32_t)rate
+                                                             : TOKENS_PER_S_MAX,
+                                         .error_percent = link->error_percent}};
     metrics_link_speed_set(g->options.metrics, m->index, to->index, link->bytes_per_s);
     gateway_schedule(g, m->version, &event);
 }

@@ -324,7 +324,8 @@ static void progress_take(struct requests *q, const struct fleet_machine *machin
                           const struct message_progress *m)
 {
     struct gateway_request *r = request_named(q, machine, m->request.id, m->request.generation);
-    if (r == NULL || !request_prompt_is_sent(r) || m->tokens > r->prompt_count + r->delivered_before)
+    if (r == NULL || !request_prompt_is_sent(r) ||
+        m->tokens > r->prompt_count + r->delivered_before)
         return;
     log_debug("request %s (%llx): machine %s has the KV of %u tokens", r->client_id,
               (unsigned long long)r->id, machine->config.name, m->tokens);
@@ -683,7 +684,8 @@ void requests_expire(struct requests *q, struct gateway_request *r, const char *
 static bool may_have_computed(const struct gateway_request *r, const struct fleet_machine *machine)
 {
     return (r->state == GATEWAY_REQUEST_PREFILLING && machine == r->prompt_machine) ||
-           (request_prompt_is_sent(r) && machine == r->token_machine && r->delivered > r->delivered_before);
+           (request_prompt_is_sent(r) && machine == r->token_machine &&
+            r->delivered > r->delivered_before);
 }
 
 void requests_lose(struct requests *q, struct gateway_request *r, const struct fleet_machine *dead)

@@ -117,7 +117,7 @@ struct gateway_request {
     uint32_t preemptions;       /* Number of times that a machine preempted the request. */
     struct gateway_checkpoint checkpoint;
     struct gateway_copy_due copy_due;
-    struct gateway_held held; /* KV from earlier generations. */
+    struct gateway_held held;       /* KV from earlier generations. */
     struct event_decision decision; /* What its route does with that KV. */
     struct gateway_doubt doubt;
     /* Tokens at the start of the prompt whose KV is complete on this generation's machines, while

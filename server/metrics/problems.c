@@ -31,9 +31,9 @@ struct change {
 };
 
 struct machine_past {
-    struct growth transfers, exposed_us;      /* 5 minutes */
-    struct growth preemptions;                /* 10 minutes */
-    struct growth losses, starts;             /* 30 minutes */
+    struct growth transfers, exposed_us; /* 5 minutes */
+    struct growth preemptions;           /* 10 minutes */
+    struct growth losses, starts;        /* 30 minutes */
     struct change transfers_failed, crashes;
 };
 
@@ -47,7 +47,7 @@ struct metrics_problems {
     uint32_t turns;
     struct machine_past machines[LIMIT_MACHINES];
     struct key_past keys[API_KEY_INDICES];
-    struct growth slo_missed, slo_all; /* 30 minutes */
+    struct growth slo_missed, slo_all;            /* 30 minutes */
     struct growth refused[METRICS_REFUSAL_COUNT]; /* 5 minutes */
     struct growth resumed;                        /* 10 minutes */
     struct change blamed, stalled, members_refused, events_lost, access_lost, ledger_lost;
@@ -315,8 +315,7 @@ static bool check_hot_tenant(const struct metrics *m, char *what)
         hottest = p->keys[key].tokens.sum > p->keys[hottest].tokens.sum ? key : hottest;
     }
     double share = all > 0 ? p->keys[hottest].tokens.sum / all : 0;
-    const struct api_key_rules *rules =
-        m->keys != NULL ? api_keys_rules(m->keys, hottest) : NULL;
+    const struct api_key_rules *rules = m->keys != NULL ? api_keys_rules(m->keys, hottest) : NULL;
     return busy > 1 && share > 0.8 && p->unrouted > 1 && rules != NULL &&
            SAY("API key %s takes %.0f %% of the tokens while requests wait, %.1f on average",
                rules->name, share * 100, p->unrouted);

@@ -78,6 +78,20 @@ def scratch_make(folder):
         file.write(waiter)
 
 
+def events_make(folder):
+    """Two event logs, as a gateway with log/events_file leaves them after it has begun a new file."""
+    path = os.path.join(folder, "events.jsonl")
+    with Cluster({"log": {"events_file": path}}) as cluster:
+        for index in range(2):
+            cluster.post("/v1/completions", {"prompt": f"Question {index}", "max_tokens": 4})
+    with open(path, encoding="utf-8") as file:
+        lines = file.readlines()
+    with open(path + ".1", "w", encoding="utf-8") as file:
+        file.writelines(lines[:-1])
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(lines[-1:])
+
+
 def check_first_request(address):
     """The curl line that README.md and the start of cleave show."""
     command = re.search(r"^ +(curl -N (?:.*\\\n)+.*)$", docs_test.read("README.md"), re.M).group(1)
@@ -91,6 +105,7 @@ def main():
     ran, left, others = 0, set(), []
     with Cluster() as cluster, tempfile.TemporaryDirectory() as folder:
         scratch_make(folder)
+        events_make(folder)
         path = {**os.environ, "PATH": os.path.join(folder, "build") + ":" + os.environ["PATH"]}
         values = {"address": f"127.0.0.1:{cluster.port}", "config": os.path.join(cluster.folder.name, "config.json"),
                   "model": cluster.config["model"]}

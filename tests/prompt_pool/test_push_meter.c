@@ -45,8 +45,8 @@ static void prompts_run(struct link *link, struct push_meter *meter, uint32_t la
                 link_write(link, meter, bytes, now_us);
         }
         push_meter_flush(meter, cookie);
-        double ends_us = (link->free_us > (double)now_us ? link->free_us : (double)now_us) +
-                         link->latency_us;
+        double ends_us =
+            (link->free_us > (double)now_us ? link->free_us : (double)now_us) + link->latency_us;
         now_us = (int64_t)ends_us;
         CHECK(push_meter_flushed(meter, cookie, now_us));
         now_us += (int64_t)draw(1000);

@@ -117,8 +117,8 @@ static void machine_turn(void)
         return;
     /* The tolerance: what the machine has at hand, and the prompt that it computes. Before the first
      * report, it has a number of tokens at hand instead. */
-    int64_t most_us = scene->options.queue_us_max + scene->options.machine_us_max +
-                      2 * scene->prompt_us;
+    int64_t most_us =
+        scene->options.queue_us_max + scene->options.machine_us_max + 2 * scene->prompt_us;
     CHECKF(now_us - next->came_us <= most_us, "%s: waited %lld us", scene->name,
            (long long)(now_us - next->came_us));
     next->place = COMPUTING;

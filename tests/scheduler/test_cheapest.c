@@ -68,9 +68,8 @@ static void cluster_open(const struct sched_cluster_options *with)
                                   .kv_tokens = KV,
                                   .mixed_kv_tokens = KV / 2});
     for (uint32_t i = 0; i < MACHINES; i++)
-        tell((struct sched_event){.kind = SCHED_MACHINE_RATES,
-                                  .machine = i,
-                                  .prompt_tokens_per_s = 1000});
+        tell((struct sched_event){
+            .kind = SCHED_MACHINE_RATES, .machine = i, .prompt_tokens_per_s = 1000});
     for (uint32_t i = 0; i < MACHINES; i++) {
         for (uint32_t k = 0; k < MACHINES; k++) {
             if (i == k)
@@ -354,10 +353,10 @@ static void test_prompt_machine_died(void)
         uint32_t decodes, queue, link_rate, error_percent;
         bool pulls; /* Unless the KV is a copy. */
     } cases[] = {
-        {0, 0, 20000, 0, false},    {1, 0, 20000, 0, true},    {7, 0, 20000, 0, true},
-        {7, 3400, 20000, 0, true},  {7, 3600, 20000, 0, false}, {7, 0, 500, 0, false},
-        {7, 0, 1000, 0, false},     {7, 0, 1200, 0, true},     {7, 1500, 1200, 0, true},
-        {7, 0, 1200, 10, false},    {7, 0, 20000, 10, true},
+        {0, 0, 20000, 0, false},   {1, 0, 20000, 0, true},     {7, 0, 20000, 0, true},
+        {7, 3400, 20000, 0, true}, {7, 3600, 20000, 0, false}, {7, 0, 500, 0, false},
+        {7, 0, 1000, 0, false},    {7, 0, 1200, 0, true},      {7, 1500, 1200, 0, true},
+        {7, 0, 1200, 10, false},   {7, 0, 20000, 10, true},
     };
     for (size_t k = 0; k < 2 * sizeof(cases) / sizeof(cases[0]); k++) {
         const size_t i = k / 2;
@@ -432,7 +431,8 @@ static void test_unmeasured(void)
             link_speed(0, 1, 1000, 0);
             link_speed(3, 4, 1000, 0);
         }
-        if (scene == 2) { /* The links between machines of one host are fast. Speeds are forgotten. */
+        if (scene ==
+            2) { /* The links between machines of one host are fast. Speeds are forgotten. */
             for (uint32_t i = 0; i < MACHINES; i++)
                 tell((struct sched_event){
                     .kind = SCHED_MACHINE_HOST, .machine = i, .host = i == 0 || i == 3 ? 7 : 9});

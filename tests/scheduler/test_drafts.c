@@ -104,7 +104,7 @@ static void check_lengths(void)
     CHECK(sched_drafts_length(&drafts, &trust, 1, 20, 8) > 0);
 }
 
-#define SLOTS 24
+#define SLOTS  24
 #define PLACES 16
 
 static struct decode {
@@ -147,8 +147,8 @@ static void decode_begin(struct sched_machine *sm, uint32_t slot)
     struct decode *d = &decodes[slot];
     *d = (struct decode){.left = 1 + draw(40), .decodes = true};
     d->room = 1 + draw(d->left);
-    sched_machine_decode_add(sm, slot,
-                             &(struct sched_decode){.tokens_left = d->left, .room_tokens = d->room});
+    sched_machine_decode_add(
+        sm, slot, &(struct sched_decode){.tokens_left = d->left, .room_tokens = d->room});
 }
 
 static void batch_end(struct sched_machine *sm, const struct sched_batch *batch)

@@ -26,7 +26,8 @@ static bool near(double a, double b)
 static void check(const struct link_speed *speed, double latency_us, double bytes_per_us)
 {
     const struct link_estimate found = link_speed_estimate(speed);
-    CHECKF(near(found.latency_us, latency_us) && near((double)found.bytes_per_s, bytes_per_us * 1e6),
+    CHECKF(near(found.latency_us, latency_us) &&
+               near((double)found.bytes_per_s, bytes_per_us * 1e6),
            "%u us, %llu bytes/s: want %.0f and %.0f", found.latency_us,
            (unsigned long long)found.bytes_per_s, latency_us, bytes_per_us * 1e6);
 }

@@ -273,8 +273,7 @@ void view_problems(const json_t *state, FILE *out)
         duration_write(json_number_value(since_s), duration);
         fprintf(out, "  %s: ", view_printable(view_text(problem, "severity"), text, sizeof(text)));
         fprintf(out, "%s, ", view_printable(view_text(problem, "name"), text, sizeof(text)));
-        fprintf(out, "%s%s%s: ",
-                view_printable(view_text(problem, "where"), where, sizeof(where)),
+        fprintf(out, "%s%s%s: ", view_printable(view_text(problem, "where"), where, sizeof(where)),
                 since_s != NULL ? ", for " : "", since_s != NULL ? duration : "");
         fprintf(out, "%s\n", view_printable(view_text(problem, "what"), text, sizeof(text)));
         fprintf(out, "    to do: %s",

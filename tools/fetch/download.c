@@ -20,15 +20,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#define REDIRECTS_MAX   5
-#define CONNECT_S       20
-#define ROOM_LEFT_BYTES (64ull << 20) /* Stays free. */
-#define PAUSE_NS        500000000
+#define REDIRECTS_MAX     5
+#define CONNECT_S         20
+#define ROOM_LEFT_BYTES   (64ull << 20) /* Stays free. */
+#define PAUSE_NS          500000000
 #define ATTEMPT_BYTES_MIN (64u << 10) /* An attempt that brings less counts as failed. */
-#define SHOW_MS         500
-#define SHOW_PERCENT    10
-#define SIZE_UNKNOWN    UINT64_MAX
-#define VALIDATOR_BYTES 256
+#define SHOW_MS           500
+#define SHOW_PERCENT      10
+#define SIZE_UNKNOWN      UINT64_MAX
+#define VALIDATOR_BYTES   256
 
 /* ---- names and files ---- */
 
@@ -72,10 +72,10 @@ enum status fetch_url_name(const char *url, char out[FETCH_NAME_BYTES], struct e
             out[length - 1] = ' '; /* No good name has a space. */
     }
     out[length] = 0;
-    return fetch_name_good(out) ? ST_OK
-                                : error_set(error, ST_INVALID,
-                                            "%.200s: \"%.60s\" is no plain file name: give --name",
-                                            url, out);
+    return fetch_name_good(out)
+               ? ST_OK
+               : error_set(error, ST_INVALID,
+                           "%.200s: \"%.60s\" is no plain file name: give --name", url, out);
 }
 
 enum status fetch_path(const char *folder, const char *prefix, const char *name, const char *suffix,
@@ -160,8 +160,8 @@ struct transfer {
     uint64_t length;
     char etag[VALIDATOR_BYTES];
     char modified[VALIDATOR_BYTES];
-    bool begun;    /* Its body has begun, and its headers were judged. */
-    bool accepted; /* The body is the file. */
+    bool begun;         /* Its body has begun, and its headers were judged. */
+    bool accepted;      /* The body is the file. */
     enum status status; /* Not ST_OK: the write callback refused the data. */
     uint64_t got;       /* Bytes of the file in this attempt. */
     int64_t shown_ms;
@@ -179,9 +179,9 @@ static int64_t now_ms(void)
 
 static void line_show(struct transfer *t, int64_t ms, bool end)
 {
-    double speed = ms > t->shown_ms ? (double)(t->have - t->shown_bytes) / 1e3 /
-                                          (double)(ms - t->shown_ms)
-                                    : 0;
+    double speed = ms > t->shown_ms
+                       ? (double)(t->have - t->shown_bytes) / 1e3 / (double)(ms - t->shown_ms)
+                       : 0;
     fprintf(stderr, "%s%s: %.1f", t->is_terminal ? "\r" : "", t->file->name, (double)t->have / 1e6);
     if (t->total != SIZE_UNKNOWN)
         fprintf(stderr, " of %.1f", (double)t->total / 1e6);
@@ -195,11 +195,10 @@ static void line_show(struct transfer *t, int64_t ms, bool end)
 static void progress_show(struct transfer *t, bool end)
 {
     int64_t ms = now_ms();
-    uint32_t percent = t->total != SIZE_UNKNOWN && t->total > 0
-                           ? (uint32_t)(t->have * 100 / t->total)
-                           : 0;
-    bool due = t->is_terminal ? ms >= t->shown_ms + SHOW_MS
-                              : percent >= t->shown_percent + SHOW_PERCENT;
+    uint32_t percent =
+        t->total != SIZE_UNKNOWN && t->total > 0 ? (uint32_t)(t->have * 100 / t->total) : 0;
+    bool due =
+        t->is_terminal ? ms >= t->shown_ms + SHOW_MS : percent >= t->shown_percent + SHOW_PERCENT;
     if (t->file->small || (!due && !(end && t->is_terminal)))
         return;
     line_show(t, ms, end);
@@ -302,10 +301,11 @@ static enum status body_begin(struct transfer *t)
         return error_set(t->error, ST_INVALID,
                          "%.200s: the server does not say how large the file is", t->file->url);
     if (t->file->small && t->total != SIZE_UNKNOWN && t->total > FETCH_SMALL_BYTES)
-        return error_set(t->error, ST_TOO_LARGE, "%.200s: %llu bytes: want at most %u", t->file->url,
-                         (unsigned long long)t->total, FETCH_SMALL_BYTES);
+        return error_set(t->error, ST_TOO_LARGE, "%.200s: %llu bytes: want at most %u",
+                         t->file->url, (unsigned long long)t->total, FETCH_SMALL_BYTES);
     enum status status = fetch_room_check(
-        t->options->to, t->total == SIZE_UNKNOWN ? FETCH_SMALL_BYTES : t->total - t->have, t->error);
+        t->options->to, t->total == SIZE_UNKNOWN ? FETCH_SMALL_BYTES : t->total - t->have,
+        t->error);
     return status == ST_OK ? from_write(t) : status;
 }
 
@@ -333,8 +333,9 @@ static size_t on_data(char *data, size_t size, size_t count, void *self)
     }
     uint64_t most = t->total == SIZE_UNKNOWN ? FETCH_SMALL_BYTES : t->total;
     if (t->status == ST_OK && t->accepted && bytes > most - t->have)
-        t->status = error_set(t->error, ST_TOO_LARGE, "%.200s: the server sends more than %llu bytes",
-                              t->file->url, (unsigned long long)most);
+        t->status =
+            error_set(t->error, ST_TOO_LARGE, "%.200s: the server sends more than %llu bytes",
+                      t->file->url, (unsigned long long)most);
     if (t->status == ST_OK && t->accepted && !all_written(t->fd, data, bytes))
         t->status = error_set(t->error, ST_IO, "%s: %s", t->partial, strerror(errno));
     if (t->status != ST_OK || !t->accepted)
@@ -367,8 +368,7 @@ static enum status partial_open(struct transfer *t)
     if (file != NULL)
         fclose(file);
     url[strcspn(url, "\n")] = validator[strcspn(validator, "\n")] = 0;
-    same = same && strcmp(url, t->file->url) == 0 &&
-           (t->file->sha256 != NULL || validator[0] != 0);
+    same = same && strcmp(url, t->file->url) == 0 && (t->file->sha256 != NULL || validator[0] != 0);
     if (t->have > 0 && !same && !partial_clear(t))
         return error_set(t->error, ST_IO, "%s: %s", t->partial, strerror(errno));
     snprintf(t->validator, sizeof(t->validator), "%s", t->have > 0 ? validator : "");
@@ -417,7 +417,7 @@ static enum status response_judge(struct transfer *t, CURLcode code, const char 
     if (t->code == 404 && t->file->optional)
         return ST_NOT_FOUND;
     if (t->code == 416 && t->have > 0 && t->range_total == t->have)
-        return ST_OK; /* All of it was there. */
+        return ST_OK;                    /* All of it was there. */
     if (t->code == 416 && t->have > 0) { /* It is not that file. */
         partial_clear(t);
         return error_set(t->error, ST_TIMED_OUT, "%.200s: HTTP 416", url);

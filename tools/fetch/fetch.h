@@ -22,7 +22,7 @@ int model_main(int argc, char **argv);
 /* --- download.c --- */
 
 struct fetch_options {
-    const char *to; /* Folder. */
+    const char *to;   /* Folder. */
     uint32_t stall_s; /* A transfer without data for this time is broken off. */
     uint32_t tries;   /* Most attempts in a row that bring no data. */
 };

@@ -91,8 +91,7 @@ static bool file_present(const struct folder_fetch *f, const char *name)
 {
     char path[LIMIT_PATH_BYTES];
     struct error ignored;
-    return f->sums == NULL &&
-           fetch_path(f->options.to, "", name, "", path, &ignored) == ST_OK &&
+    return f->sums == NULL && fetch_path(f->options.to, "", name, "", path, &ignored) == ST_OK &&
            access(path, F_OK) == 0;
 }
 
@@ -117,9 +116,9 @@ static enum status shards_fetch(const struct folder_fetch *f)
     const char *tensor;
     json_t *value;
     if (!json_is_object(map) || json_object_size(map) == 0)
-        status = error_set(f->error, ST_INVALID,
-                           "%s%s: want a JSON object with weight_map (line %d)", f->url, index_name,
-                           root == NULL ? why.line : 1);
+        status =
+            error_set(f->error, ST_INVALID, "%s%s: want a JSON object with weight_map (line %d)",
+                      f->url, index_name, root == NULL ? why.line : 1);
     json_object_foreach(map, tensor, value)
     {
         const char *name = json_string_value(value);

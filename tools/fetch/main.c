@@ -94,10 +94,11 @@ static enum status url_check(const struct model_options *o, struct error *error)
     if (!folder && o->sums != NULL)
         return error_set(error, ST_USAGE, "--sha256sums is for a folder, whose URL ends with /");
     if (strncasecmp(url, "http://", 7) == 0 && o->sha256 == NULL && o->sums == NULL)
-        return error_set(error, ST_USAGE,
-                         "%.200s: over http anybody on the way can change the model: want https, or "
-                         "%s",
-                         url, folder ? "--sha256sums" : "--sha256");
+        return error_set(
+            error, ST_USAGE,
+            "%.200s: over http anybody on the way can change the model: want https, or "
+            "%s",
+            url, folder ? "--sha256sums" : "--sha256");
     return ST_OK;
 }
 
@@ -107,9 +108,9 @@ static enum status model_check(void *out, struct error *error)
     if (strcmp(o->action, "fetch") != 0)
         return error_set(error, ST_USAGE, "cleave model \"%.40s\": want fetch", o->action);
     if (o->name != NULL && !fetch_name_good(o->name))
-        return error_set(error, ST_USAGE,
-                         "--name = \"%.60s\": want a plain file name that does not begin with a dot",
-                         o->name);
+        return error_set(
+            error, ST_USAGE,
+            "--name = \"%.60s\": want a plain file name that does not begin with a dot", o->name);
     enum status status = sha256_check(o, error);
     if (status != ST_OK || is_url(o->what))
         return status == ST_OK ? url_check(o, error) : status;
@@ -134,8 +135,10 @@ static const struct option_table table = {
     .command = "model",
     .usage = "fetch NAME|URL [--option value]…",
     .about =
-        "Downloads a model into the models' folder: a known one by its name, a file by its URL, or a\n"
-        "folder in the form of Hugging Face by a URL that ends with /. What is not whole has a name\n"
+        "Downloads a model into the models' folder: a known one by its name, a file by its URL, or "
+        "a\n"
+        "folder in the form of Hugging Face by a URL that ends with /. What is not whole has a "
+        "name\n"
         "that nobody loads; the same command continues it. Exit status: 0 = the model is there,\n"
         "1 = failure, 2 = wrong options.\n",
     .entries = entries,

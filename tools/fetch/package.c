@@ -172,8 +172,8 @@ static bool member_find(const uint8_t *zip, uint64_t bytes, const char *name, st
             continue;
         if (local > end || end - local < LOCAL_HEAD || memcmp(zip + local, "PK\3\4", 4) != 0)
             return false;
-        uint64_t data = local + LOCAL_HEAD + little(zip + local + 26, 2) +
-                        little(zip + local + 28, 2);
+        uint64_t data =
+            local + LOCAL_HEAD + little(zip + local + 26, 2) + little(zip + local + 28, 2);
         if (data > end || out->bytes > end - data)
             return false;
         out->data = zip + data;
@@ -213,7 +213,8 @@ static bool inflate_to(int fd, const struct member *member)
         z.avail_out = CHUNK_BYTES;
         code = inflate(&z, Z_NO_FLUSH);
         uint64_t made = CHUNK_BYTES - z.avail_out;
-        good = (code == Z_OK || code == Z_STREAM_END) && made <= left && file_put(fd, chunk, made) &&
+        good = (code == Z_OK || code == Z_STREAM_END) && made <= left &&
+               file_put(fd, chunk, made) &&
                (code == Z_STREAM_END || made > 0 || z.avail_in > 0 || in_left > 0);
         left -= good ? made : 0;
     }
@@ -291,8 +292,8 @@ enum status fetch_package(const struct fetch_options *options, const struct fetc
         status = fetch_sha256(path, found, error);
         if (status != ST_OK || strcmp(found, known->sha256) == 0)
             return status;
-        return error_set(error, ST_INVALID, "%s exists, and its SHA-256 is %s: want %s", path, found,
-                         known->sha256);
+        return error_set(error, ST_INVALID, "%s exists, and its SHA-256 is %s: want %s", path,
+                         found, known->sha256);
     }
     status = wheel_ask(options, known, index, url, name, sha256, error);
     const struct fetch_file wheel = {.url = url, .name = name, .sha256 = sha256};

@@ -218,8 +218,7 @@ static enum status machine_up(struct run *r, uint32_t i)
                                  .mixed_kv_tokens = sim_machine_mixed_kv_tokens(host->machine),
                                  .cores = takes_turns ? 1 : 0});
     run_event_apply(
-        r,
-        &(struct sched_event){.kind = SCHED_MACHINE_HOST, .machine = i, .host = host_of(r, i)});
+        r, &(struct sched_event){.kind = SCHED_MACHINE_HOST, .machine = i, .host = host_of(r, i)});
     failure_draw(r, i);
     return ST_OK;
 }

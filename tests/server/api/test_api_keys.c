@@ -394,10 +394,16 @@ static enum api_key_expiry expiry_at(struct api_keys *keys, int64_t unix_s)
 
 static void check_expiry(void)
 {
-    static const char *const wrong[] = {"tomorrow", "2027-01-31", "2027-02-30T00:00:00Z",
-                                        "2027-01-31T24:00:00Z", "2027-01-31T18:00:00",
-                                        "2027-01-31T18:00:00+2", "2027-01-31T18:00:00Zx",
-                                        "1969-01-01T00:00:00Z", "2027-1-31T18:00:00Z", ""};
+    static const char *const wrong[] = {"tomorrow",
+                                        "2027-01-31",
+                                        "2027-02-30T00:00:00Z",
+                                        "2027-01-31T24:00:00Z",
+                                        "2027-01-31T18:00:00",
+                                        "2027-01-31T18:00:00+2",
+                                        "2027-01-31T18:00:00Zx",
+                                        "1969-01-01T00:00:00Z",
+                                        "2027-1-31T18:00:00Z",
+                                        ""};
     struct api_keys *keys;
     char text[256];
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
@@ -450,8 +456,8 @@ static void check_requests_per_minute(void)
     struct api_error error;
     struct api_key_unused left;
     CHECK(api_keys_open(&keys) == ST_OK);
-    apply(keys, "{\"keys\": [{\"name\": \"r\", \"key\": \"" SECRET_A
-                "\", \"requests_per_minute\": 6}]}");
+    apply(keys,
+          "{\"keys\": [{\"name\": \"r\", \"key\": \"" SECRET_A "\", \"requests_per_minute\": 6}]}");
     uint32_t r = find(keys, "Bearer " SECRET_A);
     for (int i = 0; i < 6; i++)
         CHECK(strcmp(use(keys, r, 1, SECOND_US), "") == 0);
@@ -517,7 +523,8 @@ static void check_day(void)
     api_keys_day_add(keys, "d", TODAY + 1, 400);
     api_keys_day_add(keys, "d", TODAY - 1, 400);
     api_keys_day_add(keys, "other", TODAY + 2, 400);
-    CHECK(api_keys_counts(keys, d)->day_requests == 1 && api_keys_counts(keys, d)->day_tokens == 400);
+    CHECK(api_keys_counts(keys, d)->day_requests == 1 &&
+          api_keys_counts(keys, d)->day_tokens == 400);
     CHECK(strcmp(use(keys, d, 600, SECOND_US), "") == 0);
     CHECK(strcmp(use(keys, d, 1, SECOND_US), DAY_CODE) == 0);
     api_keys_close(keys);
@@ -537,8 +544,8 @@ static void check_day_shares(void)
 {
     struct api_keys *first, *second;
     CHECK(api_keys_open(&first) == ST_OK && api_keys_open(&second) == ST_OK);
-    static const char file[] = "{\"keys\": [{\"name\": \"d\", \"key\": \"" SECRET_A
-                               "\", \"tokens_per_day\": 100}]}";
+    static const char file[] =
+        "{\"keys\": [{\"name\": \"d\", \"key\": \"" SECRET_A "\", \"tokens_per_day\": 100}]}";
     apply(first, file);
     apply(second, file);
     uint32_t d = find(first, "Bearer " SECRET_A);
@@ -603,7 +610,8 @@ static void check_many(void)
     set = NULL;
     file_write_many(MANY + 1, 0);
     CHECK(api_key_set_read(path, &set, &error) == ST_INVALID && set == NULL);
-    CHECKF(strstr(error.text, "/keys has 10001 entries: want 1 to 10000") != NULL, "%s", error.text);
+    CHECKF(strstr(error.text, "/keys has 10001 entries: want 1 to 10000") != NULL, "%s",
+           error.text);
     api_keys_close(keys);
 }
 

@@ -28,7 +28,7 @@ void fake_run_all(struct fake_cluster *c)
 }
 
 struct fake_request *fake_bring(struct fake_cluster *c, struct fake_client *client,
-                                      enum moment moment, bool score)
+                                enum moment moment, bool score)
 {
     struct fake_machine *p = fake_machine(c, "p0");
     struct fake_machine *t = fake_machine(c, "t0");

@@ -95,8 +95,7 @@ static void test_pull(enum pull what)
     CHECK(client.generation == (what == SOURCE_DIES || what == TARGET_DIES ? 2 : 1));
     /* The decision has an estimate and an outcome. */
     CHECK(shown(c, true, "\"decision.move_us\":") && shown(c, true, "\"decision.keep_us\":"));
-    CHECK(shown(c, true,
-                what > PULL_FAILS ? "\"outcome\":\"left\"" : "\"outcome\":\"computed\"") &&
+    CHECK(shown(c, true, what > PULL_FAILS ? "\"outcome\":\"left\"" : "\"outcome\":\"computed\"") &&
           shown(c, true, "\"choice\":\"move\""));
     fake_cluster_close(c);
 }

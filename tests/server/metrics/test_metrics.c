@@ -493,7 +493,8 @@ static void test_lines(const struct fleet *fleet)
 
 static struct api_keys *keys_make(void)
 {
-    static const char text[] = "{\"keys\":[{\"name\":\"a\",\"key\":\"0123456789abcdef\",\"expires\":\"2027-01-31T18:00:00Z\"}]}";
+    static const char text[] = "{\"keys\":[{\"name\":\"a\",\"key\":\"0123456789abcdef\","
+                               "\"expires\":\"2027-01-31T18:00:00Z\"}]}";
     char path[] = "/tmp/cleave-keys-XXXXXX";
     struct api_keys *keys;
     struct api_key_set *set;
