@@ -229,20 +229,23 @@ static void test_changes(void)
     stop_all(l, false);
 }
 
-/* A machine that ends because a stage process was killed starts again at once, and the pauses begin
- * at the shortest one; a machine that ends by itself waits. */
+/* A machine that ends because a stage process was killed, or that was asked to end and has ended
+ * with status 0, starts again at once, and the pauses begin at the shortest one; a machine that
+ * crashes waits. */
 static void test_bereft(void)
 {
     static struct config config;
     struct seen seen[2];
     struct launcher *l = launch(&config, "bereft", "good", seen);
-    for (uint32_t i = 0; i < 2; i++) {
-        turn_until(l, &seen[i].ready, 1);
+    for (int end = 0; end < 3; end++) {
+        const uint32_t i = end == 0 ? 0 : 1;
+        const int before = end == 2 ? 1 : 0; /* How often this machine has ended so far. */
+        turn_until(l, &seen[i].ready, before + 1);
         clock_shift_us += 1000000;
-        kill(atoi(seen[i].address + 10), SIGTERM);
-        turn_until(l, &seen[i].ended, 1);
-        CHECK(fleet->machines[i].process.backoff_us == (i == 0 ? 200000 : 400000));
-        turn_until(l, &seen[i].ready, 2);
+        kill(atoi(seen[i].address + 10), end == 2 ? SIGABRT : SIGTERM);
+        turn_until(l, &seen[i].ended, before + 1);
+        CHECK(fleet->machines[i].process.backoff_us == (end == 2 ? 400000 : 200000));
+        turn_until(l, &seen[i].ready, before + 2);
     }
     stop_all(l, false);
 }
