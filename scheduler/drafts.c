@@ -11,8 +11,8 @@
  * draft was not checked. */
 #define TRUST_KEEP           0.9f
 #define TRUST_KEEP_UNCHECKED 0.985f
-/* The result of an answer's first drafts counts as much as this many earlier ones, which had the
- * class's probability. Both are tried cheaply: a wrong guess costs some rows of a few steps. */
+/* Before its first draft, an answer is treated as if it had had this many results with the
+ * probability `prior` of the class. A wrong assumption costs some rows of a few steps. */
 #define TRUST_PRIOR 2.0f
 
 static const float prior[SCHED_DRAFT_CLASSES] = {0.3f, 0.5f, 0.7f};

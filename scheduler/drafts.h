@@ -38,8 +38,8 @@ struct sched_drafts {
 /* How often the drafts of one answer were right. All zeros = no draft was checked. */
 struct sched_draft_trust {
     struct {
-        float accepted; /* Drafted tokens that were right; older ones count less. */
-        float rejected; /* Drafts with a wrong token, likewise. */
+        float accepted; /* Drafted tokens that were right. Older ones count less. */
+        float rejected; /* Drafts that had a wrong token. Older ones count less. */
     } classes[SCHED_DRAFT_CLASSES];
 };
 

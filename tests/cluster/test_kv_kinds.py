@@ -30,7 +30,7 @@ def spans(tokens):
 
 
 def keep(chunk):
-    """Returns the spans that a layer with a window keeps: any WINDOW + chunk - 1 tokens lie in so many."""
+    """Returns the spans that a layer with a window keeps: the most that WINDOW + chunk - 1 tokens in a row can touch."""
     return (WINDOW + chunk - 3) // BLOCK + 2
 
 

@@ -10,8 +10,8 @@
 #define SIM_REQUESTS 40
 
 struct sched_cluster_options sim_options_draw(uint32_t (*draw)(uint32_t below));
-/* Returns the first `tokens` tokens of a request's prompt. All requests belong to a few
- * conversations, so many prompts begin with the same tokens. */
+/* Returns the first `tokens` tokens of a request's prompt. The requests
+ * belong to a few conversations. Many prompts therefore begin with the same tokens. */
 struct sched_prefix sim_prefix_of(uint32_t request, uint32_t tokens);
 
 void sim_options_print(const struct sched_cluster_options *options);

