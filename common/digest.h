@@ -43,6 +43,14 @@ static inline char *digest_write(const struct digest *d, char *out, size_t capac
     return out;
 }
 
+/* Returns the value of a hexadecimal digit of either case; -1 = another character. */
+static inline int digest_digit(char c)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *at = c != 0 ? strchr(digits, c >= 'A' && c <= 'F' ? c - 'A' + 'a' : c) : NULL;
+    return at != NULL ? (int)(at - digits) : -1;
+}
+
 /* Adds a piece of data to *d: the new digest is SHA-256(old digest, SHA-256(data)). */
 static inline void digest_add(struct digest *d, const void *data, size_t bytes)
 {

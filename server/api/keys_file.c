@@ -2,6 +2,7 @@
 #include "server/api/keys_internal.h"
 
 #include "common/date.h"
+#include "common/digest.h"
 #include "common/random.h"
 
 #include <jansson.h>
@@ -82,20 +83,13 @@ static bool read_key(const struct file_entry *at, const json_t *value, uint8_t *
     return true;
 }
 
-static int hex_digit(char c)
-{
-    static const char digits[] = "0123456789abcdef";
-    const char *at = c != 0 ? strchr(digits, c >= 'A' && c <= 'F' ? c + 32 : c) : NULL;
-    return at != NULL ? (int)(at - digits) : -1;
-}
-
 static bool read_sha256(const struct file_entry *at, const json_t *value, uint8_t *hash_out)
 {
     const char *text = json_string_value(value);
     bool good = text != NULL && strlen(text) == 2 * SECRET_HASH_BYTES;
     for (size_t i = 0; good && i < SECRET_HASH_BYTES; i++) {
-        int high = hex_digit(text[2 * i]);
-        int low = hex_digit(text[2 * i + 1]);
+        int high = digest_digit(text[2 * i]);
+        int low = digest_digit(text[2 * i + 1]);
         good = high >= 0 && low >= 0;
         hash_out[i] = (uint8_t)(high * 16 + low);
     }

@@ -4,8 +4,6 @@
  * if a checksum will tell. */
 #include "tools/fetch/fetch.h"
 
-#include "common/secret.h"
-
 #include <curl/curl.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -43,13 +41,6 @@ bool fetch_name_good(const char *name)
     return true;
 }
 
-static int hex_value(char c)
-{
-    static const char digits[] = "0123456789abcdef";
-    const char *at = c != 0 ? strchr(digits, c >= 'A' && c <= 'F' ? c + 32 : c) : NULL;
-    return at != NULL ? (int)(at - digits) : -1;
-}
-
 enum status fetch_url_name(const char *url, char out[FETCH_NAME_BYTES], struct error *error)
 {
     const char *host = strstr(url, "://");
@@ -64,8 +55,8 @@ enum status fetch_url_name(const char *url, char out[FETCH_NAME_BYTES], struct e
     while (begin > 0 && url[begin - 1] != '/')
         begin--;
     for (size_t i = begin; i < end && length < FETCH_NAME_BYTES - 1; i++) {
-        int high = url[i] == '%' && i + 2 < end ? hex_value(url[i + 1]) : -1;
-        int low = high >= 0 ? hex_value(url[i + 2]) : -1;
+        int high = url[i] == '%' && i + 2 < end ? digest_digit(url[i + 1]) : -1;
+        int low = high >= 0 ? digest_digit(url[i + 2]) : -1;
         out[length++] = low >= 0 ? (char)(high * 16 + low) : url[i];
         i += low >= 0 ? 2 : 0;
         if (out[length - 1] == 0)
@@ -100,9 +91,9 @@ enum status fetch_room_check(const char *folder, uint64_t bytes, struct error *e
                      (unsigned long long)bytes / 1000000 + 1);
 }
 
-enum status fetch_sha256(const char *path, char out[FETCH_SHA256_BYTES], struct error *error)
+enum status fetch_sha256(const char *path, char out[DIGEST_TEXT_BYTES], struct error *error)
 {
-    uint8_t hash[SECRET_HASH_BYTES];
+    struct digest digest;
     struct stat info;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
@@ -116,11 +107,10 @@ enum status fetch_sha256(const char *path, char out[FETCH_SHA256_BYTES], struct 
     close(fd);
     if (data == MAP_FAILED)
         return error_set(error, ST_IO, "%s: %s", path, strerror(errno));
-    secret_hash(bytes > 0 ? data : "", bytes, hash);
+    secret_hash(bytes > 0 ? data : "", bytes, digest.bytes);
     if (bytes > 0)
         munmap(data, bytes);
-    for (size_t i = 0; i < sizeof(hash); i++)
-        snprintf(out + 2 * i, 3, "%02x", hash[i]);
+    digest_write(&digest, out, DIGEST_TEXT_BYTES);
     return ST_OK;
 }
 
@@ -492,7 +482,7 @@ static enum status transfer_run(struct transfer *t)
 /* Checks the whole partial file and gives it its name. */
 static enum status partial_finish(struct transfer *t, const char *path)
 {
-    char found[FETCH_SHA256_BYTES];
+    char found[DIGEST_TEXT_BYTES];
     enum status status = fetch_sha256(t->partial, found, t->error);
     if (status != ST_OK)
         return status;
@@ -515,7 +505,7 @@ static enum status partial_finish(struct transfer *t, const char *path)
  * has its name. */
 static enum status present(const struct fetch_file *file, const char *path, struct error *error)
 {
-    char found[FETCH_SHA256_BYTES];
+    char found[DIGEST_TEXT_BYTES];
     if (access(path, F_OK) != 0)
         return ST_NOT_FOUND;
     if (file->sha256 == NULL)

@@ -6,6 +6,7 @@
 #ifndef TOOLS_FETCH_FETCH_H
 #define TOOLS_FETCH_FETCH_H
 
+#include "common/digest.h"
 #include "common/limits.h"
 #include "common/status.h"
 
@@ -15,9 +16,8 @@
 /* The subcommand. Returns the exit status: 0 = the model is there, 1 = failure, 2 = wrong options. */
 int model_main(int argc, char **argv);
 
-#define FETCH_URL_BYTES    2048
-#define FETCH_NAME_BYTES   256 /* A file's name with its NUL. */
-#define FETCH_SHA256_BYTES 65  /* 64 hexadecimal digits and a NUL. */
+#define FETCH_URL_BYTES  2048
+#define FETCH_NAME_BYTES 256 /* A file's name with its NUL. */
 
 /* --- download.c --- */
 
@@ -49,7 +49,7 @@ enum status fetch_url_name(const char *url, char out[FETCH_NAME_BYTES], struct e
 /* Checks that there is room for more bytes in the folder. */
 enum status fetch_room_check(const char *folder, uint64_t bytes, struct error *error);
 /* Writes the SHA-256 of a file. */
-enum status fetch_sha256(const char *path, char out[FETCH_SHA256_BYTES], struct error *error);
+enum status fetch_sha256(const char *path, char out[DIGEST_TEXT_BYTES], struct error *error);
 /* Stores folder/prefix + name + suffix. */
 enum status fetch_path(const char *folder, const char *prefix, const char *name, const char *suffix,
                        char out[LIMIT_PATH_BYTES], struct error *error);

