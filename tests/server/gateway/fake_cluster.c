@@ -571,6 +571,18 @@ void fake_decode(struct fake_machine *m, struct fake_request *r)
         r->id = 0;
 }
 
+void fake_work(struct fake_machine *m, struct fake_request *r)
+{
+    if (r->state == FAKE_RESERVED)
+        fake_reserved(m, r);
+    else if (r->state == FAKE_PROMPT)
+        fake_sample(m, r);
+    else if (r->state == FAKE_SAMPLED && r->partner[0] != 0)
+        fake_hand_over(m, r);
+    else if (r->state == FAKE_DECODING)
+        fake_decode(m, r);
+}
+
 void fake_preempt(struct fake_machine *m, struct fake_request *r)
 {
     CHECK(r->state == FAKE_DECODING || r->state == FAKE_ANSWERED);

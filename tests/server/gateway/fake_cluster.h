@@ -151,6 +151,8 @@ void fake_hand_over(struct fake_machine *m, struct fake_request *r);
 void fake_decode(struct fake_machine *m,
                  struct fake_request *r); /* The next token; maybe the end. */
 /* Stops the decode, because its memory is needed. */
+/* Does the machine's next work for the request, as its state says; nothing, if it waits. */
+void fake_work(struct fake_machine *m, struct fake_request *r);
 void fake_preempt(struct fake_machine *m, struct fake_request *r);
 void fake_fail(struct fake_machine *m, struct fake_request *r, enum status status);
 /* PROGRESS: it has the KV of the prompt's first `tokens` tokens. */

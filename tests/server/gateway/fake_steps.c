@@ -13,14 +13,7 @@ void fake_run_all(struct fake_cluster *c)
                 struct fake_request *r = &m->requests[n];
                 if (r->id == 0)
                     continue;
-                if (r->state == FAKE_RESERVED)
-                    fake_reserved(m, r);
-                else if (r->state == FAKE_PROMPT)
-                    fake_sample(m, r);
-                else if (r->state == FAKE_SAMPLED && r->partner[0] != 0)
-                    fake_hand_over(m, r);
-                else if (r->state == FAKE_DECODING)
-                    fake_decode(m, r);
+                fake_work(m, r);
             }
         }
         fake_flush(c);

@@ -99,16 +99,10 @@ static void work_step(struct fake_machine *m, bool may_fail)
         fake_fail(m, r, draw(2) == 0 ? ST_IO : ST_UNREACHABLE);
         return;
     }
-    if (r->state == FAKE_RESERVED)
-        fake_reserved(m, r);
-    else if (r->state == FAKE_PROMPT)
-        fake_sample(m, r);
-    else if (r->state == FAKE_SAMPLED && r->partner[0] != 0)
-        fake_hand_over(m, r);
-    else if (r->state == FAKE_DECODING && may_fail && draw(60) == 0)
+    if (r->state == FAKE_DECODING && may_fail && draw(60) == 0)
         fake_preempt(m, r);
-    else if (r->state == FAKE_DECODING)
-        fake_decode(m, r);
+    else
+        fake_work(m, r);
 }
 
 static void machine_step(struct fake_cluster *c, struct fake_machine *m)
