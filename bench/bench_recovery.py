@@ -65,8 +65,8 @@ def state(server):
 
 def sent(server):
     """KV bytes that the prompt machine has sent, without copies for checkpoints."""
-    return sum(counts.get(("cleave_transfer_bytes_total", p0), 0) - counts.get(("cleave_checkpoint_bytes_total", p0), 0)
-               for counts in [server.metrics()] for p0 in [(("machine", "p0"), ("pool", "prompt"))])
+    return (server.metric("cleave_transfer_bytes_total", machine="p0") -
+            server.metric("cleave_checkpoint_bytes_total", machine="p0"))
 
 
 def measure(spaces, context, way):
