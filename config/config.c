@@ -10,14 +10,13 @@
 #include <sys/stat.h>
 
 #define VALUE_SHOWN_BYTES 80
-/* Models of the whole computer, for services, whose users have no home. */
 
 bool config_fault_set(struct config_fault *fault, const char *path, const char *format, ...)
 {
     va_list arguments;
     snprintf(fault->path, sizeof(fault->path), "%s", path);
     va_start(arguments, format);
-    vsnprintf(fault->text, sizeof(fault->text), format, arguments);
+    vsnprintf(fault->message_end, sizeof(fault->message_end), format, arguments);
     va_end(arguments);
     return false;
 }
@@ -47,13 +46,13 @@ enum status config_error_printable(struct error *error, enum status status)
     return status;
 }
 
-enum status config_fault_error(const struct config_fault *fault, const char *place, unsigned line,
+enum status config_fault_error(const struct config_fault *fault, const char *source, unsigned line,
                                struct error *error)
 {
     char where[32] = "";
     if (line > 0)
         snprintf(where, sizeof(where), ":%u", line);
-    error_set(error, ST_INVALID, "%s%s: /%s%s", place, where, fault->path, fault->text);
+    error_set(error, ST_INVALID, "%s%s: /%s%s", source, where, fault->path, fault->message_end);
     return config_error_printable(error, ST_INVALID);
 }
 
@@ -290,7 +289,7 @@ void config_print_reference(FILE *file)
                     "|---|---|---|---|---|\n",
                     here);
         }
-        config_value_want(key, want, sizeof(want));
+        config_value_describe(key, want, sizeof(want));
         if (key->type == CONFIG_STRING)
             snprintf(want, sizeof(want), "text");
         default_format(key, standard, sizeof(standard));
@@ -308,7 +307,7 @@ void config_print_help(FILE *file)
     char standard[128];
     for (size_t i = 0; i < config_key_count; i++) {
         const struct config_key *key = &config_keys[i];
-        config_value_want(key, want, sizeof(want));
+        config_value_describe(key, want, sizeof(want));
         default_format(key, standard, sizeof(standard));
         fprintf(file, "  %s\n      %s\n      %s; default: %s\n", key->path, key->help, want,
                 standard);

@@ -44,8 +44,8 @@ static json_t *value_schema(const struct config_key *key)
     case CONFIG_CHOICE:
         return choices_schema(key->choices);
     case CONFIG_WHOLE:
-        return key->automatic ? either(choices_schema("auto"), integer_schema(key))
-                              : integer_schema(key);
+        return key->accepts_auto ? either(choices_schema("auto"), integer_schema(key))
+                                 : integer_schema(key);
     case CONFIG_BYTES:
         return either(integer_schema(key),
                       json_pack("{s:s, s:s}", "type", "string", "pattern", "^[0-9]+([KMGT]iB)?$"));

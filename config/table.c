@@ -168,8 +168,7 @@ const struct config_key config_keys[] = {
      .default_text = "",
      .help = "An OpenTelemetry collector (OTLP/HTTP, JSON) that gets the spans of each request, "
              "such as http://127.0.0.1:4318/v1/traces. Empty: none."},
-    {"log/requests_kept", CONFIG_WHOLE, FIELD(log.requests_kept), 16, 16384,
-     .default_text = "1024",
+    {"log/requests_kept", CONFIG_WHOLE, FIELD(log.requests_kept), 16, 16384, .default_text = "1024",
      .help = "Latest requests that the gateway remembers for `cleave requests`, 1.7 KiB each."},
     {"log/events_file", CONFIG_STRING, FIELD(log.events_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "", .reload = CONFIG_RELOAD_YES,
@@ -279,7 +278,7 @@ const struct config_key config_keys[] = {
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "Most prompt tokens in one batch. Longer prompts are computed in chunks."},
     {"scheduler/prompt_fill_tokens", CONFIG_WHOLE, FIELD(scheduler.prompt_fill_tokens), 1,
-     LIMIT_BATCH_TOKENS, .automatic = true, .default_text = "auto",
+     LIMIT_BATCH_TOKENS, .accepts_auto = true, .default_text = "auto",
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "Waiting prompts join a batch until it has this many prompt tokens. auto: measured "
              "by each machine (95 % of its highest rate); 128 until then."},
@@ -288,7 +287,7 @@ const struct config_key config_keys[] = {
      .help = "Prompt tokens of a micro-batch on a machine with stages (pipelines.md). 0 = the "
              "best by `profile`, or `prompt_fill_tokens` without one."},
     {"scheduler/mixed_prompt_tokens", CONFIG_WHOLE, FIELD(scheduler.mixed_prompt_tokens),
-     LIMIT_CHUNK_TOKENS_MIN, LIMIT_BATCH_TOKENS, .automatic = true, .default_text = "auto",
+     LIMIT_CHUNK_TOKENS_MIN, LIMIT_BATCH_TOKENS, .accepts_auto = true, .default_text = "auto",
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "Most prompt tokens in a batch that also decodes. Lower = steadier token rate, "
              "higher TTFT. auto: from measured times and `slo` (scheduling.md)."},
@@ -317,7 +316,7 @@ const struct config_key config_keys[] = {
      .help = "If an answer needs a block and none is free, one answer is preempted and computed "
              "again later. After this many preemptions a request gets memory for its whole "
              "answer."},
-    {"scheduler/turn_ms", CONFIG_WHOLE, FIELD(scheduler.turn_ms), 0, 1000, .automatic = true,
+    {"scheduler/turn_ms", CONFIG_WHOLE, FIELD(scheduler.turn_ms), 0, 1000, .accepts_auto = true,
      .default_text = "auto", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Local machines with more threads together than the host has cores take turns "
              "(scheduling.md). While another machine waits, a turn ends at the first layer "
@@ -333,12 +332,12 @@ const struct config_key config_keys[] = {
      .help = "A prompt machine with more pending prompt tokens than this counts as overloaded; "
              "other machines then help."},
     {"scheduler/prompt_queue_threshold_ms", CONFIG_WHOLE,
-     FIELD(scheduler.prompt_queue_threshold_ms), 0, HOUR_MS, .automatic = true,
+     FIELD(scheduler.prompt_queue_threshold_ms), 0, HOUR_MS, .accepts_auto = true,
      .default_text = "auto", .reload = CONFIG_RELOAD_YES,
      .help = "As `prompt_queue_threshold_tokens`, for the time that the prompts need. auto: half "
              "of `slo/ttft_ms` with `placement` split, else 0. 0 = only the tokens count."},
     {"scheduler/machine_pending_ms", CONFIG_WHOLE, FIELD(scheduler.machine_pending_ms), 0, HOUR_MS,
-     .automatic = true, .default_text = "auto", .reload = CONFIG_RELOAD_YES,
+     .accepts_auto = true, .default_text = "auto", .reload = CONFIG_RELOAD_YES,
      .help =
          "A machine gets no further prompt while its prompts would take at least this time; "
          "prompts wait in the gateway. auto: `slo/ttft_ms`, at least 100. 0 = no bound in time."},

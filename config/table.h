@@ -1,7 +1,7 @@
 /* config_table: the table of keys, and the functions that the files of config/ share. Other folders
- * use config.h instead. All values are checked in the form of JSON; text of the command line is
- * converted to JSON first. No state: any thread may call the functions, if no other thread uses the
- * same struct config. They open no files. */
+ * use config.h instead; tests include both. All values are checked in the form of JSON; text of the
+ * command line is converted to JSON first. The functions keep no state and open no files. Any
+ * thread may call them, if no other thread uses the same struct config. */
 #ifndef CONFIG_TABLE_H
 #define CONFIG_TABLE_H
 
@@ -19,7 +19,7 @@ enum config_type {
     CONFIG_WHOLE,   /* uint32_t from `minimum` to `maximum`, a multiple of `step`. */
     CONFIG_BYTES,   /* uint64_t from `minimum` to `maximum`: 1048576 or "1MiB". */
     CONFIG_BOOL,
-    CONFIG_DEVICE, /* "cpu", a GPU (common/device_name.h) or "wait:" with options. */
+    CONFIG_DEVICE, /* Text: "cpu", a GPU (common/device_name.h) or "wait:" with options. */
     CONFIG_STAGES, /* A number of local stages, or a list; see stages.c. */
     CONFIG_POOL,   /* A number of local machines, or a list of names; see machines.c. */
 };
@@ -28,13 +28,14 @@ enum config_type {
 struct config_key {
     const char *path; /* Such as "kv/dtype", or "machines/NAME/threads" for every machine. */
     enum config_type type;
-    /* Offset in struct config or struct config_machine. For CONFIG_POOL: an enum pool. */
+    /* Offset of the field in struct config or struct config_machine. A CONFIG_POOL has no field:
+     * `offset` is its enum pool. */
     size_t offset;
     uint64_t minimum;
     uint64_t maximum;
     uint32_t step;       /* CONFIG_WHOLE: 0 = any value in the range. */
-    bool automatic;      /* CONFIG_WHOLE: "auto" is a value too, stored as CONFIG_AUTO. */
-    const char *choices; /* Separated by spaces: "f16 f32". */
+    bool accepts_auto;   /* CONFIG_WHOLE: "auto" is a value too, stored as CONFIG_AUTO. */
+    const char *choices; /* CONFIG_CHOICE: separated by spaces: "f16 f32". */
     /* Default as text of a command line; NULL = see default_words. */
     const char *default_text;
     const char *default_words; /* Describes the default if default_text is NULL. */
@@ -48,26 +49,26 @@ struct config_key {
 extern const struct config_key config_keys[];
 extern const size_t config_key_count;
 
-/* A key with a wrong value, and the end of an error message. */
+/* What is wrong with a config. */
 struct config_fault {
-    char path[CONFIG_KEY_BYTES];
-    char text[320]; /* Follows the path in the message: ` = "16k": want …`. */
+    char path[CONFIG_KEY_BYTES]; /* Path of the key. */
+    char message_end[320]; /* The part of the error message after the path: ` = "16k": want …`. */
 };
 
-/* Set the fault's path and its formatted text, and return false, so that a check can end with
- * `return config_fault_set(…)`. config_fault_value writes the value as JSON before the text: ` =
- * VALUE: TEXT`. */
+/* Set the fault's path and message_end, and return false, so that a check can end with `return
+ * config_fault_set(…)`. config_fault_value puts the value as JSON, cut to 80 bytes, before the
+ * formatted text: ` = VALUE: TEXT`. */
 bool config_fault_set(struct config_fault *fault, const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool config_fault_value(struct config_fault *fault, const char *path, const json_t *value,
                         const char *format, ...) __attribute__((format(printf, 4, 5)));
-/* Writes the whole message: "cleave.json:12: /kv/dtype = …". `place` is the file, or an option such
- * as "--set"; line 0 = no line. Returns ST_INVALID. */
-enum status config_fault_error(const struct config_fault *fault, const char *place, unsigned line,
+/* Writes the whole message: "cleave.json:12: /kv/dtype = …". `source` is the file, or an option
+ * such as "--set"; line 0 = no line. Returns ST_INVALID. */
+enum status config_fault_error(const struct config_fault *fault, const char *source, unsigned line,
                                struct error *error);
 
-/* Replaces control characters in the error's text by "?", because the text may quote a file.
- * Returns `status`. */
+/* Replaces bytes below 32 in the error's text by "?", because the text may quote a file. Returns
+ * `status`. error NULL is fine. */
 enum status config_error_printable(struct error *error, enum status status);
 
 /* --- table.c --- */
@@ -75,36 +76,39 @@ enum status config_error_printable(struct error *error, enum status status);
 const struct config_key *config_key_find(const char *path);
 /* Returns true if the key is below `machines/NAME`. */
 bool config_key_of_machine(const struct config_key *key);
-/* Stores the section of a path: "kv" for "kv/dtype". */
+/* Stores the first part of a path: "kv" for "kv/dtype". */
 void config_section_of(const char *path, char out[CONFIG_KEY_BYTES]);
 bool config_section_known(const char *path); /* Returns true if a key lies below the path. */
-/* Finds the key or section that a misspelled path may mean. Returns false if there is none. */
+/* Finds the key or section that a misspelled path may mean. Returns false if nothing is similar. */
 bool config_key_nearest(const char *path, char out[CONFIG_KEY_BYTES]);
 
 /* --- value.c --- */
-/* Checks `value` and stores it in the field at the key's offset in *base. For keys of the table,
- * *base is a struct config or struct config_machine; stages.c has keys of its own. Returns false,
- * with *fault set, if the value is wrong. Requires that the key's type is not CONFIG_POOL. */
+/* Checks `value` and stores it in the field at the key's offset in *base: a struct config, or a
+ * struct config_machine for a key of machines. (stages.c uses it for its own structs and keys.)
+ * Returns false, with *fault set, if the value is wrong. Requires that the key's type is not
+ * CONFIG_POOL. */
 bool config_value_set(const struct config_key *key, void *base, const char *path,
                       const json_t *value, struct config_fault *fault);
-/* Returns the field as JSON (a new reference), or NULL if it is not set and need not be written. */
+/* Returns the key's field in *base as JSON (a new reference). Returns NULL if the field is empty
+ * and need not be written, for a CONFIG_POOL, and if there is no memory. */
 json_t *config_value_get(const struct config_key *key, const void *base);
 /* Converts text of the command line to JSON (a new reference). Returns NULL if there is no memory
- * or the text is not UTF-8. */
+ * or the text is not UTF-8. The caller checks the value (config_value_set). */
 json_t *config_value_from_text(const struct config_key *key, const char *text);
-/* Describes the values that a key accepts: "a whole number from 8 to 256". */
-void config_value_want(const struct config_key *key, char *out, size_t bytes);
+/* Writes which values a key accepts: "a whole number from 8 to 256". */
+void config_value_describe(const struct config_key *key, char *out, size_t bytes);
 
 /* --- machines.c --- */
 /* Replaces the machines of `pool` by those in `value`, and sorts all machines by pool. A machine in
- * `value` that was in this pool before keeps its settings. */
+ * `value` that was in this pool before keeps its settings. On failure the machines are half
+ * changed. */
 bool config_pool_set(struct config *config, enum pool pool, const json_t *value,
                      struct config_fault *fault);
-/* Sets a key of a machine. A machine whose address is set is no longer local. */
+/* Sets a key of a machine. Setting the address also makes the machine not local. */
 bool config_machine_set(struct config_machine *machine, const struct config_key *key,
                         const char *path, const json_t *value, struct config_fault *fault);
 /* Checks the machines: machines that are not local have addresses, addresses are unique, stages are
- * right, and both phases have a machine, unless machines register in etcd. */
+ * right, and both phases have a machine (not required if machines register in etcd). */
 bool config_machines_check(const struct config *config, struct config_fault *fault);
 
 /* --- stages.c --- */
@@ -113,24 +117,26 @@ bool config_stages_set(struct config_machine *machine, const char *path, const j
                        struct config_fault *fault);
 /* Checks a machine's stages together with its other keys. Requires that all keys have been read. */
 bool config_stages_check(const struct config_machine *machine, struct config_fault *fault);
-/* Returns true if no stage has an address that other hosts can reach. */
+/* Returns true if no stage has an address that other hosts can reach. Requires that
+ * config_stages_check has accepted the machine. */
 bool config_stages_loopback(const struct config_machine *machine);
-/* Returns the stages as a JSON list (a new reference); NULL = no stages. */
+/* Returns the value of the key `stages`, a number or a list (a new reference); NULL = no value, or
+ * no memory. */
 json_t *config_stages_json(const struct config_machine *machine);
 
 /* --- adapters.c --- */
-/* Checks the key `adapters`. */
+/* Checks the key `adapters`: its form, the number of adapters, and that names are unique. */
 bool config_adapters_check(const struct config *config, struct config_fault *fault);
 
 /* --- comments.c --- */
-/* Replaces comments outside strings, // to the end of the line and those between / * and * /, by
- * blanks. Lines and columns stay. Returns false if a comment has no end; *line_out is then the line
- * (from 1) in which it begins. */
+/* Replaces comments outside strings (// to the end of the line, and / * to * /) by blanks, so that
+ * lines and columns stay. Returns false if a comment has no end; *line_out is then the line (from
+ * 1) in which the comment begins. */
 bool config_comments_blank(char *text, size_t bytes, unsigned *line_out);
 
 /* --- locate.c --- */
 /* Returns the line (from 1) of the key `path` in valid JSON text, or of the deepest part of the
- * path that exists. */
+ * path that exists; 1 if no part exists. */
 unsigned config_locate(const char *text, size_t bytes, const char *path);
 
 #endif

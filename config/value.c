@@ -103,7 +103,7 @@ static void choices_format(const char *choices, char *out, size_t size)
     }
 }
 
-void config_value_want(const struct config_key *key, char *out, size_t bytes)
+void config_value_describe(const struct config_key *key, char *out, size_t bytes)
 {
     char low[32];
     char high[32];
@@ -131,7 +131,7 @@ void config_value_want(const struct config_key *key, char *out, size_t bytes)
                      key->minimum, key->maximum, key->step);
         else
             snprintf(out, bytes, "%sa whole number from %" PRIu64 " to %" PRIu64,
-                     key->automatic ? "\"auto\" or " : "", key->minimum, key->maximum);
+                     key->accepts_auto ? "\"auto\" or " : "", key->minimum, key->maximum);
         return;
     case CONFIG_BYTES:
         bytes_format(key->minimum, low, sizeof(low));
@@ -152,7 +152,7 @@ static bool value_refuse(const struct config_key *key, const char *path, const j
                          struct config_fault *fault)
 {
     char want[128];
-    config_value_want(key, want, sizeof(want));
+    config_value_describe(key, want, sizeof(want));
     return config_fault_value(fault, path, value, "want %s", want);
 }
 
@@ -211,7 +211,7 @@ bool config_value_set(const struct config_key *key, void *base, const char *path
         *(uint64_t *)(void *)field = number;
         return true;
     case CONFIG_WHOLE:
-        if (key->automatic && json_is_string(value) &&
+        if (key->accepts_auto && json_is_string(value) &&
             strcmp(json_string_value(value), "auto") == 0) {
             *(uint32_t *)(void *)field = CONFIG_AUTO;
             return true;
@@ -250,7 +250,7 @@ json_t *config_value_get(const struct config_key *key, const void *base)
         bytes_format(*(const uint64_t *)(const void *)field, text, sizeof(text));
         return json_string(text);
     case CONFIG_WHOLE:
-        if (key->automatic && *(const uint32_t *)(const void *)field == CONFIG_AUTO)
+        if (key->accepts_auto && *(const uint32_t *)(const void *)field == CONFIG_AUTO)
             return json_string("auto");
         return json_integer(*(const uint32_t *)(const void *)field);
     case CONFIG_BOOL:

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A JSON schema that was given as text may be wrong: then it is reported as it was given. */
+/* Returns false for a JSON schema that is not valid JSON: it stays as it was given, so that the
+ * error of its compilation names the mistake. */
 static bool is_embeddable(const struct api_constraint *constraint)
 {
     static const char schema[] = "json_schema:";
@@ -42,12 +43,12 @@ static bool text_take(struct text *text, const char *field, struct api_constrain
     return true;
 }
 
-bool api_answer_constraint(struct answer_format *format, enum answer_begin begin,
-                           const json_t *tools, const struct api_tools *choice,
+bool api_answer_constraint(struct answer_format *format, enum answer_begin answer_begin,
+                           const json_t *tools, const struct api_tools *tool_fields,
                            struct api_constraint *constraint, struct api_error *error)
 {
-    const bool named = choice->choice == API_TOOLS_NAMED;
-    const bool forced = named || choice->choice == API_TOOLS_REQUIRED;
+    const bool named = tool_fields->choice == API_TOOLS_NAMED;
+    const bool forced = named || tool_fields->choice == API_TOOLS_REQUIRED;
     const bool own = constraint->text != NULL;
     const bool reasons = format->reasoning != ANSWER_REASONING_NONE;
     if (forced && own)
@@ -55,21 +56,21 @@ bool api_answer_constraint(struct answer_format *format, enum answer_begin begin
                              constraint->field);
     if (forced && format->tools == ANSWER_TOOLS_NONE)
         format->tools = ANSWER_TOOLS_JSON;
-    const bool calls = choice->choice != API_TOOLS_NONE && format->tools != ANSWER_TOOLS_NONE;
-    const bool bound = calls && (forced || own || choice->strict || !choice->parallel);
-    if (!bound && !(own && reasons && begin != ANSWER_BEGINS_AFTER_REASONING))
+    const bool calls = tool_fields->choice != API_TOOLS_NONE && format->tools != ANSWER_TOOLS_NONE;
+    const bool bound = calls && (forced || own || tool_fields->strict || !tool_fields->parallel);
+    if (!bound && !(own && reasons && answer_begin != ANSWER_BEGINS_AFTER_REASONING))
         return true;
     if (!is_embeddable(constraint))
         return true;
     const struct answer_wanted wanted = {
         .tools = calls ? tools : NULL,
-        .only_tool = named ? choice->named : UINT32_MAX,
+        .only_tool = named ? tool_fields->named : UINT32_MAX,
         .calls_only = forced,
-        .several_calls = choice->parallel && !named,
+        .several_calls = tool_fields->parallel && !named,
         .all_schemas = forced,
         .content = constraint->text,
         .content_bytes = constraint->bytes,
-        .begin = begin,
+        .begin = answer_begin,
     };
     struct text text = {0};
     answer_calls_write(&text, format, &wanted);

@@ -1,8 +1,9 @@
-/* api_answer_constraint: makes one constraint of everything that a chat demands of its answer: tool
- * calls (`tool_choice`, `strict`, `parallel_tool_calls`) and the request's own constraint
- * (constraint.h), both after optional reasoning. It is called on a text thread, when the prompt's
- * text is known. Any thread; no state. It does not compile the constraint (model/grammar/grammar.h
- * does). */
+/* api_answer_constraint: makes one constraint of everything that a chat demands of its answer. The
+ * result allows optional reasoning, then tool calls (`tool_choice`, `strict`,
+ * `parallel_tool_calls`) or an answer that meets the request's own constraint (constraint.h).
+ * server/http/completion_input.c calls it on the text threads, when the prompt's text is known. It
+ * keeps no state, and any thread may call it. It does not compile the constraint
+ * (model/grammar/grammar.h does). */
 #ifndef SERVER_API_ANSWER_CONSTRAINT_H
 #define SERVER_API_ANSWER_CONSTRAINT_H
 
@@ -10,14 +11,18 @@
 #include "server/api/constraint.h"
 #include "server/api/tools.h"
 
-/* Replaces *constraint, if necessary, by a constraint that also describes calls and reasoning.
- * *format: on entry, the model's format; on return, the format of this answer. They differ for a
- * model that has no format of its own for tool calls: demanded calls are then written as JSON.
- * tools: the list of the request; NULL = none. Returns false with a 400 for fields that exclude
- * each other and for a constraint of more than LIMIT_CONSTRAINT_BYTES. Returns false with a 503 if
- * there is no memory. */
-bool api_answer_constraint(struct answer_format *format, enum answer_begin begin,
-                           const json_t *tools, const struct api_tools *choice,
+/* Replaces *constraint, if necessary, by a constraint that also describes calls and reasoning;
+ * constraint->text is then freed and replaced. *format: on entry, the model's format; on return,
+ * the format of this answer. The two differ for a model that has no format of its own for tool
+ * calls: demanded calls are then written as JSON. tools: the list of the request; NULL = none.
+ * tool_fields: the fields of the request about tools.
+ *
+ * Returns true, with *constraint unchanged, for a JSON schema that is not valid JSON: compiling the
+ * constraint reports the mistake. Returns false with a 400 for fields that exclude each other and
+ * for a constraint of more than LIMIT_CONSTRAINT_BYTES. Returns false with a 503 if there is no
+ * memory. */
+bool api_answer_constraint(struct answer_format *format, enum answer_begin answer_begin,
+                           const json_t *tools, const struct api_tools *tool_fields,
                            struct api_constraint *constraint, struct api_error *error);
 
 #endif

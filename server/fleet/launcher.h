@@ -1,14 +1,15 @@
 /* launcher: starts the fleet's local machines as child processes, reports their addresses, starts
- * them again when they die, and stops them. It does not connect to machines (server/gateway/ does)
- * and does nothing for remote machines. The files server/serve*.c make every call, on the gateway's
- * event loop thread.
+ * them again when they die, and stops them. It owns these processes. It does not connect to
+ * machines (server/gateway/ does) and does nothing for remote machines. The files server/serve*.c
+ * make every call, on the gateway's event loop thread.
  *
  * A machine that dies before it was ever ready has a permanent fault, such as a model that does not
  * fit or a port in use. It is not started again, so that its own error message stays the last line
- * on the screen. A machine that was ready once is started again each time it dies, because the
- * cause (lack of memory, a kill by an operator) may be temporary. If it was killed from outside and
- * had run for 0.2 s, it is started at once; otherwise after a pause. The pauses double from 0.2 s
- * up to 5 s, and begin again at 0.2 s after a run of 10 s. */
+ * on the screen. A machine that was ready once is started again each time it ends, because the
+ * cause (lack of memory, a kill by an operator) may be temporary. A machine that was killed from
+ * outside, or ended with status 0, is started at once if it had run for 0.2 s. Every other machine
+ * is started after a pause. The pauses double from 0.2 s up to 5 s, and begin again at 0.2 s after
+ * a run of 10 s. */
 #ifndef SERVER_FLEET_LAUNCHER_H
 #define SERVER_FLEET_LAUNCHER_H
 
@@ -24,31 +25,34 @@
 
 struct launcher;
 
-/* Functions of the caller. Only launcher_turn calls them. After launcher_stop or launcher_kill none
- * is called. */
+/* Functions of the caller. Only launcher_turn calls them, and not after launcher_stop or
+ * launcher_kill. */
 struct launcher_events {
     /* The machine listens at this address. */
     void (*ready)(void *self, struct fleet_machine *machine, const char *address);
-    /* The machine's process crashed (child_crashed), or the kernel killed it because memory was
-     * short, while it computed the requests with these ids; count 0 = it computed none. `ended` or
-     * `given_up` follows. */
-    void (*crashed)(void *self, struct fleet_machine *machine, const char *how, const uint64_t *ids,
-                    uint32_t count);
-    /* The machine's process has ended: after it was ready (it will be started again), or because
-     * launcher_machine_stop asked it to end. */
+    /* The machine's process crashed (child_crashed), or the kernel killed the process because
+     * memory was short. The process was computing the requests with these ids; id_count 0 = none.
+     * crash_text: for the log, such as "signal 11, Segmentation fault". `ended` or `given_up` is
+     * called next. */
+    void (*crashed)(void *self, struct fleet_machine *machine, const char *crash_text,
+                    const uint64_t *ids, uint32_t id_count);
+    /* The machine's process has ended. Either launcher_machine_stop asked it to end, or the machine
+     * was ready once and will be started again. */
     void (*ended)(void *self, struct fleet_machine *machine);
-    /* The machine's process ended before it was ever ready, and will not be started again. */
-    void (*given_up)(void *self, struct fleet_machine *machine, const char *why);
+    /* The machine's process ended before the machine was ever ready, and will not be started
+     * again. */
+    void (*given_up)(void *self, struct fleet_machine *machine, const char *reason);
 };
 
 struct launcher_options {
-    /* Not owned. Requires that its model is a path that is valid in any directory. The machines
-     * come from `fleet`, not from this config. */
+    /* Not owned; must outlive the launcher. Requires that the model path in the config is absolute.
+     * The machines come from `fleet`, not from this config. */
     const struct config *config;
     struct fleet *fleet; /* Not owned; must outlive the launcher. */
     const struct clock *clock;
-    const char *program;   /* NULL = this executable. */
-    const char *log_level; /* --log-level of the machines; NULL = their default. */
+    const char *program; /* NULL = this executable. */
+    /* --log-level of machines that are started; NULL = the level of their config. */
+    const char *log_level;
     /* Not owned. Each machine gets the keys that are here when it is started; NULL = none. */
     const struct secret_keys *cluster_keys;
     struct launcher_events events;
@@ -58,7 +62,8 @@ struct launcher_options {
     void *self; /* First argument of the events and of `config_prepare`. */
 };
 
-/* Starts all local machines of the fleet. An error says what failed. */
+/* Starts all local machines of the fleet. On failure none is left running, and *error says what
+ * failed. */
 enum status launcher_open(const struct launcher_options *options, struct launcher **out,
                           struct error *error);
 /* Kills the machines that still run. NULL is fine. */
@@ -66,23 +71,24 @@ void launcher_close(struct launcher *l);
 
 /* Returns the descriptor that is readable when launcher_turn has work; the launcher owns it. */
 int launcher_fd(const struct launcher *l);
-/* Reads the ready lines of the machines, and handles processes that have ended. Returns the
- * milliseconds until the next call is due; -1 = none is due. Call it then, and when the descriptor
- * is readable. */
+/* Reads the ready lines of the machines, handles processes that have ended, and starts or kills the
+ * processes whose time has come. Returns the milliseconds until the next call is due; -1 = none is
+ * due. Call it then, and when the descriptor is readable. */
 int launcher_turn(struct launcher *l);
 
 /* Starts a machine that was added to the fleet, in the next launcher_turn. */
 void launcher_machine_start(struct launcher *l, struct fleet_machine *machine);
-/* Asks a machine to end (SIGTERM), kills it after 5 s, and does not start it again. `ended` is
- * called when its process has ended; it is not called if the machine has no process. */
+/* Asks a machine to end (SIGTERM), and does not start it again. launcher_turn kills its process
+ * after 5 s, unless launcher_stop was called. `ended` is called when the process has ended; it is
+ * not called if the machine has no process. */
 void launcher_machine_stop(struct launcher *l, struct fleet_machine *machine);
 
 /* Sends the cluster keys to the machines that run. Call it when options.cluster_keys has
  * changed. */
 void launcher_keys_send(struct launcher *l);
 
-/* Tells the machines that run, and are ready, the level of their log (enum log_level). Machines that
- * start later have that of their config. */
+/* Sends the machines that are ready a new level of their log (enum log_level). Machines that start
+ * later use options.log_level, or the level of their config if it is NULL. */
 void launcher_log_level_send(struct launcher *l, int level);
 
 /* Asks all machines to end (SIGTERM); no machine is started after that. */

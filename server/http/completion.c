@@ -129,7 +129,7 @@ static void complete(struct completion *c)
 static void choice_settle(struct choice *choice)
 {
     if (choice->in_flight_counted)
-        api_keys_answer_end(choice->completion->server->keys, choice->completion->key);
+        api_keys_answer_end(choice->completion->server->keys, choice->completion->api_key_index);
     choice->in_flight_counted = false;
 }
 
@@ -138,7 +138,7 @@ static void choice_refund(struct choice *choice)
 {
     struct completion *c = choice->completion;
     if (choice->charged)
-        api_keys_answer_return(c->server->keys, c->key, choice->charged_tokens);
+        api_keys_answer_return(c->server->keys, c->api_key_index, choice->charged_tokens);
     choice->charged = false;
 }
 
@@ -229,7 +229,7 @@ static void on_over(void *self, const struct gateway_summary *summary)
     struct choice *choice = self;
     struct completion_facts *facts = choice->completion->facts;
     facts->resumed += summary->resumed;
-    facts->last = *summary;
+    facts->last_summary = *summary;
     facts->summarised = true;
 }
 
@@ -269,7 +269,7 @@ static void on_token(void *self, const struct message_token *token)
     }
     if (c->ledger_entry != NULL)
         c->ledger_entry->answer_tokens++;
-    api_keys_tokens_charge(c->server->keys, c->key, 1);
+    api_keys_tokens_charge(c->server->keys, c->api_key_index, 1);
     text_addf(&choice->ids, choice->ids.bytes > 0 ? ",%u" : "%u", token->id);
     if (c->request.sampling.logprobs >= 0)
         choice_add_logprob(choice, token->id, token);
@@ -396,7 +396,7 @@ static void echo_prompt(struct choice *choice)
 static uint64_t prefix_salt(const struct completion *c)
 {
     const char *scope = c->server->config->server.prefix_cache_scope;
-    const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->key);
+    const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->api_key_index);
     char name[2 + LIMIT_KEY_NAME_BYTES] = "";
     uint8_t salted[sizeof(name) + SECRET_HASH_BYTES + ADAPTER_NAME_BYTES] = {0};
     const uint32_t adapter = c->request.sampling.adapter;
@@ -433,7 +433,7 @@ static bool submit_choice(struct completion *c, struct choice *choice, struct ap
         echo_prompt(choice);
     if (c->request.prompt_logprobs >= 0)
         choice_add_prompt_logprob(choice, choice->prompt->ids[0], NULL);
-    const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->key);
+    const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->api_key_index);
     bool score = wants_scores(c, choice);
     if (c->request.max_tokens == 0 && !score && c->pooling == POOLING_NONE) { /* nothing to do */
         on_ended(choice, GATEWAY_DONE, "", 0);
@@ -453,7 +453,7 @@ static bool submit_choice(struct completion *c, struct choice *choice, struct ap
         .pooling = c->pooling,
         .transfer_mode = (uint8_t)c->request.transfer,
         .arrived_us = c->arrived_us,
-        .key = c->key,
+        .key = c->api_key_index,
         .key_hash = rules != NULL ? rules->name_hash : 0,
         .prefix_salt = prefix_salt(c),
         .weight = rules != NULL ? rules->weight : 1,
@@ -545,7 +545,7 @@ static bool submit_choices(struct completion *c, struct api_error *error)
         else
             choice->deferred = shares_prompt(c, choice);
     }
-    if (!api_keys_answers_begin(c->server->keys, c->key, c->choice_count, prompt_tokens,
+    if (!api_keys_answers_begin(c->server->keys, c->api_key_index, c->choice_count, prompt_tokens,
                                 c->arrived_us, error))
         return false;
     for (uint32_t i = 0; i < c->choice_count; i++) {
@@ -566,7 +566,7 @@ static bool submit_choices(struct completion *c, struct api_error *error)
 
 static bool check_priority(const struct completion *c, struct api_error *error)
 {
-    const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->key);
+    const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->api_key_index);
     if (rules == NULL || c->request.priority >= rules->priority_best)
         return true;
     return api_error_set(error, 400, "priority",
@@ -615,7 +615,7 @@ static void facts_begin(struct completion *c)
 /* Begins the answer in the ledger. */
 static void ledger_enter(struct completion *c)
 {
-    const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->key);
+    const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->api_key_index);
     if (c->server->ledger != NULL)
         c->ledger_entry = ledger_begin(c->server->ledger, c->request_id, c->id,
                                        rules != NULL ? rules->name : "", c->facts->model);
@@ -654,7 +654,7 @@ bool completion_open(struct completion_server *server, const struct completion_s
     c->format = input->format;
     c->begin = input->begin;
     free(input); /* the completion has its contents */
-    c->key = start->key;
+    c->api_key_index = start->api_key_index;
     c->arrived_us = start->arrived_us;
     c->facts = start->facts;
     c->created = (int64_t)time(NULL); /* shown to the client only */

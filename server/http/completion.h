@@ -1,10 +1,10 @@
 /* completion: one API request in flight. It owns the parsed body, its prompts as tokens, and the
  * output that the client has not read. It submits one gateway request for each choice (each answer
- * that the body asks for), converts tokens to text (detokenising, stop strings, log-probabilities),
- * and writes the SSE events or the JSON body. Its input is made on a text thread
- * (completion_input_read, text_jobs.h). The files that handle HTTP (internal.h) make every other
- * call on the gateway's event loop thread, and send the output. A completion does not know HTTP,
- * and chooses no machines. */
+ * that the body asks for) that needs a machine, converts tokens to text (detokenising, stop
+ * strings, log-probabilities), and writes the SSE events or the JSON body. A text thread makes the
+ * input of a completion (completion_input_read, text_jobs.h). The files that handle HTTP
+ * (internal.h) make every other call on the gateway's event loop thread, and send the output. A
+ * completion does not know HTTP, and chooses no machines. */
 #ifndef SERVER_HTTP_COMPLETION_H
 #define SERVER_HTTP_COMPLETION_H
 
@@ -20,10 +20,12 @@
 
 #include <stdbool.h>
 
-/* The state that all completions of a server share. It must outlive them. */
+/* The state that all completions of a server share. It must outlive the completions. */
 struct completion_server {
     struct gateway *gateway;
-    struct served_model *model; /* Model of the completions that are opened from now on. */
+    /* The model with which new bodies are read. A completion keeps the model of its
+     * completion_start. */
+    struct served_model *model;
     struct api_keys *keys;
     const struct config *config;
     struct ledger *ledger; /* NULL = none. */
@@ -33,21 +35,23 @@ struct completion_server {
     uint64_t id_counter; /* Number of ids drawn. */
 };
 
-/* Draws 128 bits for an id. They cannot be guessed, and the same bits are never drawn twice. */
+/* Draws 128 bits for an id: an HMAC of a counter. They cannot be guessed, and practically never
+ * repeat. */
 void completion_id_draw(struct completion_server *server, uint64_t out[2]);
 
-/* Returns how texts of requests for this model are encoded, as the config and the model say. */
-struct api_encode completion_encode(const struct completion_server *server,
-                                    const struct served_model *model);
+/* Returns how texts of requests for this model are encoded, as the config and the model say. The
+ * caller may set context_tokens. */
+struct api_encode completion_encode_options(const struct completion_server *server,
+                                            const struct served_model *model);
 
 struct completion;
 
 /* A parsed and checked request with its prompts as tokens. */
 struct completion_input;
 
-/* Parses a body and converts its prompts to tokens, for the given model. A body of 8 MiB can take
- * seconds. Any thread may call the function. Returns NULL, with the HTTP error in *error, on
- * failure. */
+/* Parses and checks a body, and converts its prompts to tokens of the model. A body of 8 MiB can
+ * take seconds. Any thread may call the function. On failure it returns NULL, with the HTTP error
+ * in *error. */
 struct completion_input *completion_input_read(const struct api_encode *encode,
                                                const struct served_model *model, enum api_kind kind,
                                                const char *body, size_t bytes,
@@ -57,75 +61,81 @@ void completion_input_free(struct completion_input *input); /* NULL is fine. */
  * llama-server) know. */
 uint32_t completion_input_unknown_fields(const struct completion_input *input);
 
-/* What logs say about a completion. It is complete when completion_close has returned. */
+/* What logs say about a completion. All fields are final once completion_close has returned. */
 struct completion_facts {
-    char answer_id[GATEWAY_NAME_BYTES + 16]; /* Id in the answer's body; empty = never opened. */
-    char model[64];                          /* Name of the model, or of its adapter. */
+    /* Id in the answer's body; empty = completion_open was not called, or had no memory. */
+    char answer_id[GATEWAY_NAME_BYTES + 16];
+    char model[64]; /* Name of the model, or of its adapter. */
     bool is_adapter;
     bool streams;
-    uint32_t choices; /* Number of answers; each is one request at the gateway. */
-    /* As in the answer's `usage`, but without prompts that no machine has computed. */
+    uint32_t choices; /* Number of choices, including those that best_of leaves out. */
+    /* As in `usage`. Unless the completion succeeded, prompt_tokens counts only prompts that a
+     * machine computed. */
     uint64_t prompt_tokens, cached_tokens, answer_tokens;
-    /* A constant: "stop", "length", "tool_calls", "error", or "left" = the client left before. */
+    /* A constant: "stop", "length", "tool_calls", "error", or "left" = the client left before the
+     * end, or completion_open refused the request. */
     const char *finish;
-    char error[128];             /* Message of the error that ended the completion; empty = none. */
-    bool summarised;             /* `last` is known. */
-    struct gateway_summary last; /* Summary of the choice that ended last. */
-    uint32_t resumed;            /* Number of resumptions of all choices. */
+    char error[128]; /* Message of the error that ended the open completion; empty = none. */
+    bool summarised; /* `last_summary` is known. */
+    struct gateway_summary last_summary; /* Summary of the gateway request that ended last. */
+    uint32_t resumed;                    /* Sum of the resumptions of all choices. */
 };
 
 /* How to open a completion. */
 struct completion_start {
     struct served_model *model;     /* The model for which the input was read. */
-    struct completion_input *input; /* completion_open takes it over. */
+    struct completion_input *input; /* completion_open takes the input over, also on failure. */
     const char *request_id;         /* Id of the request, a part of the answer's id; copied. */
-    uint32_t key;                   /* API_KEY_NONE = none. */
+    uint32_t api_key_index;         /* API_KEY_NONE = none. */
     int64_t arrived_us;             /* When the last byte of the request arrived. */
     /* Receives what logs say. Not owned; must outlive the completion. */
     struct completion_facts *facts;
-    /* Called (from inside calls of the gateway) when there is new output, or when the completion
-     * has finished. */
+    /* Called when there is new output, or when the completion has finished: from calls of the
+     * gateway, completion_turn, completion_ping_write and completion_revoke. */
     void (*changed)(void *self);
-    void *self; /* First argument of the function. */
+    void *self; /* First argument of `changed`. */
 };
 
-/* Opens a completion and submits its requests. Returns false, with the HTTP error in *error and no
- * request submitted, on failure. */
+/* Opens a completion and submits its gateway requests. On failure it returns false, with the HTTP
+ * error in *error; gateway requests that it had submitted are released. */
 bool completion_open(struct completion_server *server, const struct completion_start *start,
                      struct completion **out, struct api_error *error);
 
-/* Releases the gateway requests that still run, because the client has gone, and frees the
- * completion. NULL is fine. */
+/* Releases the gateway requests that still run, completes the facts, and frees the completion. NULL
+ * is fine. */
 void completion_close(struct completion *c);
 
-/* Ends the completion with an error, because its API key was revoked. Calls `changed`. */
+/* Ends the completion with an error, because its API key was revoked, and calls `changed`. No
+ * effect on a completion that has finished. */
 void completion_revoke(struct completion *c);
 
-/* Releases the gateway requests of choices that a stop string has ended. Submits the further
- * choices of prompts whose first choice has a token or has ended. Call it in the iteration in which
- * `changed` was called. */
+/* Releases the gateway requests of choices that a stop string or an error has ended. Submits the
+ * choices that were held back until the first choice of their prompt had a token or ended (the
+ * prompt is then in a prefix cache). Call it in the iteration in which `changed` was called. */
 void completion_turn(struct completion *c);
 
-/* Writes a comment (": ping") into a stream that has not finished, which begins the stream. */
+/* Writes a comment (": ping") into a stream, which begins the stream, and calls `changed`. No
+ * effect on a completion that has finished. */
 void completion_ping_write(struct completion *c);
 
 bool completion_is_stream(const struct completion *c);
-/* Returns true when the HTTP status is known: for a stream at the first token or comment, the end
- * or an error; otherwise at the end or an error. */
+/* Returns true when the HTTP status is known: for a stream at the first token, event or comment,
+ * the end or an error; otherwise at the end or an error. */
 bool completion_status_known(const struct completion *c);
-/* Returns the error that occurred before any output was sent; NULL = the HTTP status is 200. */
+/* Returns the error that the response must be; NULL = the HTTP status is 200. A stream that has
+ * begun contains its error as an event. Call it before output is removed. */
 const struct api_error *completion_error(const struct completion *c);
 /* Returns true when no more output will be added. */
 bool completion_finished(const struct completion *c);
 /* Returns the output that was not removed yet: the events so far of a stream; otherwise the body,
- * once the completion has finished. NULL = there was no output yet. completion_output_remove
- * removes bytes that were sent from the front. */
+ * once the completion has finished. NULL = there was no output yet. completion_output_remove drops
+ * the first `bytes` bytes, which have been sent. */
 const char *completion_output(const struct completion *c, size_t *bytes_out);
 void completion_output_remove(struct completion *c, size_t bytes);
 /* Returns the number of bytes of all output so far, including removed ones. */
 uint64_t completion_output_bytes(const struct completion *c);
 /* Takes the whole body of an answer that is not streamed. Requires that the completion has finished
- * without an error. The caller frees the body. */
+ * without an error. The caller frees the body (text_done). */
 struct text completion_body_take(struct completion *c);
 
 #endif

@@ -25,7 +25,7 @@ bool completion_events_begin(struct completion *c)
 {
     if (!c->request.life_events)
         return true;
-    const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->key);
+    const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->api_key_index);
     c->event_writer = calloc(1, sizeof(*c->event_writer));
     if (c->event_writer == NULL)
         return false;

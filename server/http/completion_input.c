@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct api_encode completion_encode(const struct completion_server *server,
-                                    const struct served_model *model)
+struct api_encode completion_encode_options(const struct completion_server *server,
+                                            const struct served_model *model)
 {
     return (struct api_encode){
         .tokenizer = model->tokenizer,

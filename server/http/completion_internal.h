@@ -1,7 +1,7 @@
 /* completion_internal: struct completion and its choices, and the functions that completion*.c and
- * form*.c (answers of other APIs) share. Only these files include this header; callers use
- * completion.h. All functions run on the gateway's event loop thread, except those of
- * completion_input.c, which run on the text threads. They write the output and send nothing. */
+ * form*.c (answers of /v1/responses and /v1/messages) share. Only these files include this header;
+ * callers use completion.h. All functions declared here run on the gateway's event loop thread.
+ * They write the output and send nothing. */
 #ifndef SERVER_HTTP_COMPLETION_INTERNAL_H
 #define SERVER_HTTP_COMPLETION_INTERNAL_H
 
@@ -20,7 +20,7 @@ struct completion_input {
     uint32_t prompt_count;
     struct token_prompt *prompts;
     struct token_rules_words rules;
-    /* For chats: how the answer is written, and the result of answer_begin_find. */
+    /* For chats: how the answer is written, and where it begins (answer_begin_find). */
     struct answer_format format;
     enum answer_begin begin;
 };
@@ -37,20 +37,21 @@ struct choice_call {
     bool announced; /* An event with the id and the name was written. */
 };
 
-/* One answer of a completion: one request at the gateway. */
+/* One answer of a completion: one request at the gateway, if a machine is needed. */
 struct choice {
     struct completion *completion;
     struct gateway_request *request; /* NULL = not submitted, ended or released. */
     const struct token_prompt *prompt;
-    uint32_t index;
+    uint32_t index; /* `index` in the answer. */
     enum choice_finish finish;
     bool in_flight_counted; /* The choice counts as in flight for its API key. */
     bool charged;           /* The API key was charged for the choice. */
     /* Prompt tokens that the API key was charged, and gets back if the choice is not computed. */
     uint32_t charged_tokens;
-    bool deferred;            /* Submitted when the first choice of its prompt has a token. */
-    bool ended;               /* No more tokens will be used. */
-    bool release_due;         /* A stop string or an error: completion_turn releases `request`. */
+    bool deferred; /* Submitted when the first choice of its prompt has a token. */
+    bool ended;    /* No more tokens will be used. */
+    /* A stop string or an error has ended the choice: completion_turn releases `request`. */
+    bool release_due;
     bool first_event_written; /* The choice's first event was written. */
     bool left_out;            /* best_of: the body does not contain the choice. */
     double logprob_sum;       /* best_of: sum of the log-probabilities of all tokens. */
@@ -72,17 +73,18 @@ struct choice {
     struct choice_call *calls; /* All calls of the answer. */
     uint32_t call_count, call_capacity;
     uint32_t reasoning_tokens; /* Tokens of the reasoning, with its markers. */
-    struct text ids;           /* Ids of the answer's tokens: "1,2,3". */
-    /* For completions, these four texts are lists without brackets; for chats, logprob_tokens has
-     * the JSON objects, and the other three are empty. */
+    struct text ids;           /* Ids of the tokens that were not written yet: "1,2,3". */
+    /* For completions, the next four texts are JSON lists without brackets; for chats,
+     * logprob_tokens has the JSON objects, and the other three are empty. */
     struct text logprob_tokens;
     struct text logprob_values;
     struct text logprob_tops;
     struct text logprob_offsets;
     /* Embeddings: the vector, scaled to length 1; NULL = it has not arrived. malloc'ed. */
     float *vector;
-    uint32_t vector_count;       /* Elements of `vector`. */
-    struct text prompt_logprobs; /* Entries of the prompt's tokens, as in vLLM. */
+    /* Elements of the vector that the machine sent; `vector` has fewer if `dimensions` says so. */
+    uint32_t vector_count;
+    struct text prompt_logprobs; /* Entries of the field prompt_logprobs, as in vLLM. */
 };
 
 #define STOP_NONE UINT32_MAX
@@ -94,7 +96,7 @@ struct completion {
     struct completion_server *server;
     struct served_model *model; /* The model with which the completion began. */
     struct api_request request;
-    uint32_t key; /* API key index, or API_KEY_NONE. */
+    uint32_t api_key_index; /* API_KEY_NONE = none. */
     void (*changed)(void *self);
     void *self;
     struct completion_facts *facts;      /* See struct completion_start. */
@@ -114,7 +116,8 @@ struct completion {
     enum answer_begin begin;
     uint32_t open_choices; /* Number of choices that have not ended. */
     uint64_t seed;         /* Seed of the first choice; each further choice has the next number. */
-    /* There is output, or the completion has finished. Of a stream, the HTTP status is then known. */
+    /* A result of a machine, an event or a comment has arrived, or the completion has finished. The
+     * HTTP status of a stream is then known. */
     bool output_begun;
     uint64_t prompt_tokens_computed;   /* Tokens of the prompts that are `computed`. */
     struct ledger_entry *ledger_entry; /* NULL = no ledger, or the answer is settled in it. */
@@ -128,8 +131,8 @@ struct completion {
 
 /* --- completion.c --- */
 
-/* Counts the choice's prompt as used, once. Call it when the first result of a machine arrives.
- * cached: number of the prompt's tokens that were found in a prefix cache. */
+/* Counts the choice's prompt as computed, once for all choices of the prompt. Call it when a result
+ * of a machine arrives. cached: number of the prompt's tokens that were found in a prefix cache. */
 void choice_prompt_count(struct choice *choice, uint32_t cached);
 
 /* --- completion_embeddings.c: POST /v1/embeddings --- */
@@ -137,8 +140,9 @@ void choice_prompt_count(struct choice *choice, uint32_t cached);
 /* Stores how the vectors are pooled (enum pooling). Returns false, with *error, if the model has no
  * embeddings. */
 bool completion_pooling_find(const struct completion *c, uint8_t *out, struct api_error *error);
-/* The callback of struct gateway_client. self: the choice. */
+/* The callback `embedding` of struct gateway_client. self: the choice. */
 void completion_on_embedding(void *self, const int64_t *values, uint32_t count);
+/* Writes the body; sets c->error instead if `dimensions` is larger than the vectors. */
 void completion_write_embeddings(struct completion *c);
 
 /* --- completion_events.c --- */
@@ -147,25 +151,25 @@ void completion_write_embeddings(struct completion *c);
  * memory. */
 bool completion_events_begin(struct completion *c);
 void completion_events_end(struct completion *c); /* Later events are not written. */
-/* The callback of struct gateway_client: writes an SSE event. self: the choice. */
+/* The callback `event` of struct gateway_client: writes an SSE event. self: the choice. */
 void completion_on_event(void *self, const struct gateway_event *event);
 
 /* --- completion_parts.c: the answers of chats, split into reasoning, content and calls --- */
 
-/* Returns true if the answers of the completion are split. */
+/* Returns true if the answers of the completion are split into parts. */
 bool completion_has_parts(const struct completion *c);
-/* Opens choice->parser if the answer is split. Returns ST_NO_MEMORY. */
+/* Opens choice->parser if the answer is split into parts. Returns ST_NO_MEMORY on failure. */
 enum status choice_parts_open(struct choice *choice);
 void choice_parts_done(struct choice *choice);
-/* Adds text of the answer to the event or body that is being collected. */
+/* Adds text of the answer to its content, or gives it to the parser, which finds its parts. */
 void choice_text_add(struct choice *choice, const char *text, size_t bytes);
 /* Returns true if the text of this control token must be given to the parser. */
 bool choice_needs_token(const struct choice *choice, uint32_t id);
-/* Writes the fields of `delta` (event = true) or of `message` that follow the role. After an event
- * the text that was written is removed. */
+/* Writes the fields of `delta` (event = true) or of `message` that follow the role. With event =
+ * true it removes the reasoning and the calls that it has written, but not the content. */
 void choice_write_parts(struct text *out, struct choice *choice, bool event);
 
-/* Makes the id of a call of a tool. */
+/* Writes a new id for a call of a tool: at most 39 bytes and the NUL. */
 void choice_call_id(struct completion *c, char *out, size_t bytes);
 
 /* --- form.c: the answers of /v1/responses and /v1/messages --- */
@@ -173,16 +177,17 @@ void choice_call_id(struct completion *c, char *out, size_t bytes);
 /* Opens c->form if the request is for one of these APIs. Returns false if there is no memory. */
 bool completion_form_open(struct completion *c);
 void completion_form_close(struct completion *c); /* No effect without a form. */
-/* The next functions require c->form. completion_form_part adds a piece of the answer. */
+/* The next functions require c->form. completion_form_part adds a piece of the answer; an
+ * ANSWER_PART_CALL has the tool's name as text. */
 void completion_form_part(struct completion *c, enum answer_part part, const char *text,
                           size_t bytes);
-/* Writes events for the parts that were added since the last call. At the answer's end, ends the
- * last item. */
+/* With streaming, writes events for the parts that were added since the last call. At the answer's
+ * end, ends the last item. */
 void completion_form_step(struct completion *c);
-/* Do what completion_write_stream_end and completion_write_body do. */
+/* Write what completion_write_stream_end and completion_write_body write for other APIs. */
 void completion_form_end(struct completion *c);
 void completion_form_body(struct completion *c);
-/* Sets c->id. */
+/* Sets c->id from c->request_id. */
 void completion_form_id(struct completion *c);
 
 /* --- completion_write.c --- */
@@ -200,13 +205,14 @@ void choice_add_logprob(struct choice *choice, uint32_t id, const struct message
 /* Adds an entry of the field prompt_logprobs. */
 void choice_add_prompt_logprob(struct choice *choice, uint32_t id,
                                const struct message_token *entry);
-/* Writes an SSE event with the content that the choice has collected since the last event. */
+/* Writes an SSE event with what the choice has collected since its last event. With c->form, calls
+ * completion_form_step instead. */
 void completion_write_event(struct completion *c, struct choice *choice);
 /* Writes the end of a stream: the event of the error, or the usage if the request wants it; then
- * [DONE]. */
+ * [DONE]. With c->form, calls completion_form_end instead. */
 void completion_write_stream_end(struct completion *c);
-/* best_of: leaves out all choices of each prompt except the n most likely ones, which get new
- * indices in the order of their likelihood. */
+/* best_of: leaves out all choices of each prompt except the n choices with the highest mean
+ * log-probability. These get new indices, the most likely choice first. */
 void completion_choices_select(struct completion *c);
 /* Writes the whole body of an answer that is not streamed. */
 void completion_write_body(struct completion *c);

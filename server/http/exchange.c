@@ -141,7 +141,7 @@ enum MHD_Result http_completion_begin(struct exchange *x, struct served_model *m
     const struct completion_start start = {.model = model,
                                            .input = input,
                                            .request_id = x->request_id,
-                                           .key = x->key,
+                                           .api_key_index = x->key,
                                            .arrived_us = x->arrived_us,
                                            .facts = &x->facts,
                                            .changed = exchange_changed,

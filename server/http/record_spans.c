@@ -18,8 +18,7 @@ static void text_attribute(struct text *out, const char *name, const char *value
 {
     if (value[0] == 0)
         return;
-    text_addf(out, "%s{\"key\":\"%s\",\"value\":{\"stringValue\":",
-              separator(out), name);
+    text_addf(out, "%s{\"key\":\"%s\",\"value\":{\"stringValue\":", separator(out), name);
     text_add_json_string(out, value, strlen(value));
     text_adds(out, "}}");
 }
@@ -27,8 +26,8 @@ static void text_attribute(struct text *out, const char *name, const char *value
 /* Writes a whole number of 64 bits as a text, as OTLP requires in JSON. */
 static void number_attribute(struct text *out, const char *name, uint64_t value)
 {
-    text_addf(out, "%s{\"key\":\"%s\",\"value\":{\"intValue\":\"%" PRIu64 "\"}}",
-              separator(out), name, value);
+    text_addf(out, "%s{\"key\":\"%s\",\"value\":{\"intValue\":\"%" PRIu64 "\"}}", separator(out),
+              name, value);
 }
 
 /* Begins a span, up to its attributes. parent: "" = none. */
@@ -41,8 +40,8 @@ static void span_begin(struct text *out, const char *trace, uint64_t id, const c
     text_adds(out, ",\"name\":");
     text_add_json_string(out, name, strlen(name));
     text_addf(out,
-              ",\"kind\":%d,\"startTimeUnixNano\":\"%" PRId64
-              "000\",\"endTimeUnixNano\":\"%" PRId64 "000\",\"attributes\":[",
+              ",\"kind\":%d,\"startTimeUnixNano\":\"%" PRId64 "000\",\"endTimeUnixNano\":\"%" PRId64
+              "000\",\"attributes\":[",
               kind, start_us, end_us);
 }
 
@@ -68,14 +67,14 @@ static void request_attributes(const struct http_record *r, struct text *out)
 /* Returns the machine of a phase; "" = the gateway. */
 static const char *phase_machine(const struct http_record *r, int phase)
 {
-    const struct gateway_summary *last = &r->facts->last;
+    const struct gateway_summary *last = &r->facts->last_summary;
     if (phase == HTTP_PHASE_PROMPT)
         return last->prompt_machine;
-    bool is_token = phase == HTTP_PHASE_RESERVE || phase == HTTP_PHASE_TRANSFER ||
-                    phase == HTTP_PHASE_DECODE;
-    return !is_token                      ? ""
+    bool is_token =
+        phase == HTTP_PHASE_RESERVE || phase == HTTP_PHASE_TRANSFER || phase == HTTP_PHASE_DECODE;
+    return !is_token                     ? ""
            : last->token_machine[0] != 0 ? last->token_machine
-                                          : last->prompt_machine;
+                                         : last->prompt_machine;
 }
 
 static void phase_add(const struct http_record *r, int phase, const char *trace, uint64_t id,
@@ -88,7 +87,7 @@ static void phase_add(const struct http_record *r, int phase, const char *trace,
     text_attribute(out, "cleave.machine", machine);
     if (machine[0] != 0) {
         char number[20];
-        snprintf(number, sizeof(number), "%" PRIx64, r->facts->last.id);
+        snprintf(number, sizeof(number), "%" PRIx64, r->facts->last_summary.id);
         text_attribute(out, "cleave.machine_request", number);
     }
     text_adds(out, "]}");

@@ -63,10 +63,10 @@ static void completion_add_json(const struct http_record *r, struct text *out)
               (unsigned long long)facts->answer_tokens);
     if (!facts->summarised)
         return;
-    member_add(out, "prompt_machine", facts->last.prompt_machine);
-    member_add(out, "token_machine", facts->last.token_machine);
+    member_add(out, "prompt_machine", facts->last_summary.prompt_machine);
+    member_add(out, "token_machine", facts->last_summary.token_machine);
     text_addf(out, ",\"machine_request\":\"%llx\",\"resumed\":%u",
-              (unsigned long long)facts->last.id, facts->resumed);
+              (unsigned long long)facts->last_summary.id, facts->resumed);
 }
 
 void http_record_json(const struct http_record *r, struct text *out)
@@ -126,9 +126,9 @@ static void completion_add_line(const struct http_record *r, struct text *out)
               (unsigned long long)facts->answer_tokens);
     if (!facts->summarised)
         return;
-    word_add(out, "prompt_machine", facts->last.prompt_machine);
-    word_add(out, "token_machine", facts->last.token_machine);
-    text_addf(out, " machine_request=%llx resumed=%u", (unsigned long long)facts->last.id,
+    word_add(out, "prompt_machine", facts->last_summary.prompt_machine);
+    word_add(out, "token_machine", facts->last_summary.token_machine);
+    text_addf(out, " machine_request=%llx resumed=%u", (unsigned long long)facts->last_summary.id,
               facts->resumed);
 }
 
@@ -155,7 +155,7 @@ void http_record_line(const struct http_record *r, struct text *out)
 
 void http_record_slow(const struct http_record *r, struct text *out)
 {
-    const struct gateway_summary *last = &r->facts->last;
+    const struct gateway_summary *last = &r->facts->last_summary;
     bool said[HTTP_PHASE_COUNT] = {false};
     text_addf(out, "request %s took %.3f s:", r->request_id, (double)r->total_us * 1e-6);
     /* Writes the longest phase first. Leaves out phases below a hundredth of the time. */

@@ -81,7 +81,7 @@ static int64_t between(int64_t from_us, int64_t to_us)
 static void phases_fill(const struct exchange *x, int64_t now_us, struct http_record *r)
 {
     const struct completion_facts *facts = r->facts;
-    const struct gateway_summary *s = &facts->last;
+    const struct gateway_summary *s = &facts->last_summary;
     int64_t *phases = r->phases_us, sum = 0;
     r->total_us = between(x->began_us, now_us);
     r->first_token_us = facts->summarised && s->first_us >= 0 ? s->first_us - x->arrived_us : -1;

@@ -91,7 +91,7 @@ enum MHD_Result http_text_begin(struct exchange *x, const struct http_text_kind 
     w->model = served_model_ref(h->completions.model);
     w->kind = kind;
     w->with = (struct api_tokenize){
-        .encode = completion_encode(&h->completions, w->model),
+        .encode = completion_encode_options(&h->completions, w->model),
         .context_tokens = gateway_context_tokens(h->options.gateway, w->model->version),
     };
     if (kind->work == NULL)

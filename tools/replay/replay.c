@@ -4,11 +4,11 @@
 
 #include "common/clock.h"
 #include "tools/replay/client.h"
+#include "tools/replay/comparison.h"
 #include "tools/replay/options.h"
 #include "tools/replay/prompt.h"
 #include "tools/replay/report.h"
 #include "tools/replay/server.h"
-#include "tools/replay/times.h"
 #include "tools/trace/window.h"
 
 #include <curl/curl.h>
@@ -35,8 +35,8 @@ struct replay {
     struct replay_client *client;
     struct replay_prompt *prompt;
     struct replay_report *report;
-    struct replay_times *compare; /* NULL = none; also for `alone`. */
-    struct replay_times *alone;
+    struct replay_comparison *compare; /* NULL = none; also for `alone`. */
+    struct replay_comparison *alone;
     FILE *rows;
     int64_t begin_us; /* Begin of the window. */
     int64_t last_end_us;
@@ -280,9 +280,9 @@ static enum status replay_open(struct replay *replay, struct error *error)
                                         .seed = asked->seed};
     enum status status = trace_open(&trace, &replay->trace, error);
     if (status == ST_OK && asked->compare != NULL)
-        status = replay_times_open(asked->compare, false, &replay->compare, error);
+        status = replay_comparison_open(asked->compare, false, &replay->compare, error);
     if (status == ST_OK && asked->slo_reference != NULL)
-        status = replay_times_open(asked->slo_reference, true, &replay->alone, error);
+        status = replay_comparison_open(asked->slo_reference, true, &replay->alone, error);
     if (status != ST_OK)
         return status;
     struct replay_client_options options = {
@@ -308,8 +308,8 @@ static void replay_close(struct replay *replay)
     replay_prompt_close(replay->prompt);
     replay_client_close(replay->client);
     replay_server_done(&replay->server);
-    replay_times_close(replay->compare);
-    replay_times_close(replay->alone);
+    replay_comparison_close(replay->compare);
+    replay_comparison_close(replay->alone);
     trace_close(replay->trace);
     if (replay->rows != NULL)
         fclose(replay->rows);

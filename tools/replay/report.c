@@ -110,13 +110,14 @@ static void csv_row_write(struct replay_report *report, const struct replay_resu
 /* Adds the request to the prediction and to the times without contention. */
 static void others_add(struct replay_report *report, const struct replay_result *result)
 {
-    struct replay_times *const others[] = {report->options.prediction, report->options.uncontended};
+    struct replay_comparison *const others[] = {report->options.prediction,
+                                                report->options.uncontended};
     const double times[REPLAY_TIME_COUNT] = {ms(result->first_token_us - result->due_us),
                                              mean_gap_ms(result),
                                              ms(result->end_us - result->due_us)};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (others[i] != NULL &&
-            replay_times_add(others[i], result->id, times, result->token_events > 1) != ST_OK)
+            replay_comparison_add(others[i], result->id, times, result->token_events > 1) != ST_OK)
             report->short_of_memory = true;
 }
 
@@ -219,17 +220,17 @@ static void totals_write(const struct replay_report *report, double wall_s, FILE
 
 static void others_write(const struct replay_report *report, double wall_s, FILE *out)
 {
-    struct replay_times *alone = report->options.uncontended;
+    struct replay_comparison *alone = report->options.uncontended;
     if (alone != NULL) {
-        uint64_t within = replay_times_count_within_limits(alone);
-        replay_times_print_slowdowns(alone, out);
+        uint64_t within = replay_comparison_count_within_limits(alone);
+        replay_comparison_print_slowdowns(alone, out);
         fprintf(out,
                 "goodput    %.2f requests/s within the limits of P99 (%" PRIu64 " of %" PRIu64
                 ")\n",
                 (double)within / wall_s, within, report->totals.sent);
     }
     if (report->options.prediction != NULL)
-        replay_times_print_errors(report->options.prediction, out);
+        replay_comparison_print_errors(report->options.prediction, out);
 }
 
 static void latencies_write(const struct replay_report *report,
@@ -305,10 +306,10 @@ enum status replay_report_finish(struct replay_report *report, const struct repl
     json_object_set_new(summary, "skipped_rows", json_integer((json_int_t)end->skipped_rows));
     if (report->options.prediction != NULL)
         json_object_set_new(summary, "compare",
-                            replay_times_json_errors(report->options.prediction));
+                            replay_comparison_json_errors(report->options.prediction));
     if (report->options.uncontended != NULL)
         json_object_set_new(summary, "slowdown",
-                            replay_times_json_slowdowns(report->options.uncontended));
+                            replay_comparison_json_slowdowns(report->options.uncontended));
     for (int i = 0; i < REPLAY_LATENCY_COUNT; i++)
         json_object_set_new(summary, latency_keys[i], json_of_latency(&latencies[i]));
     json_line(json, "\n],\n\"summary\": ", summary);

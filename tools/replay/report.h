@@ -13,8 +13,8 @@
 
 #include "common/status.h"
 #include "tools/replay/client.h"
+#include "tools/replay/comparison.h"
 #include "tools/replay/samples.h"
-#include "tools/replay/times.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -38,8 +38,9 @@ struct replay_report_options {
     /* File for a CSV with request_id, ttft_s, tbt_s and e2e_s as in `cleave simulate --out`, which
      * the caller closes; NULL = none. */
     FILE *rows;
-    struct replay_times *prediction;  /* A prediction; NULL = none. */
-    struct replay_times *uncontended; /* Times without contention, for slowdowns; NULL = none. */
+    struct replay_comparison *prediction; /* A prediction; NULL = none. */
+    struct replay_comparison
+        *uncontended; /* Times without contention, for slowdowns; NULL = none. */
 };
 
 enum replay_latency { REPLAY_TTFT, REPLAY_TBT, REPLAY_E2E, REPLAY_LATE, REPLAY_LATENCY_COUNT };

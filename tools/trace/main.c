@@ -146,9 +146,9 @@ static void served_print(const struct served_totals *served)
     } notes[] = {
         {served->refused, "requests were refused or expired while they waited: left out"},
         {served->tokenless, "requests ended before their first token: left out"},
-        {served->cut, "requests have no end in the log: left out"},
-        {served->missing, "lines are missing: the gateway could not write them"},
-        {served->torn, "files end within a line, which is left out"},
+        {served->requests_unended, "requests have no end in the log: left out"},
+        {served->lines_lost, "lines are missing: the gateway could not write them"},
+        {served->files_torn, "files end within a line, which is left out"},
     };
     if (served->begun_before)
         printf("the log begins after the gateway's start: requests that arrived before are left "
@@ -156,8 +156,8 @@ static void served_print(const struct served_totals *served)
     for (size_t i = 0; i < sizeof(notes) / sizeof(notes[0]); i++)
         if (notes[i].count > 0)
             printf("%" PRIu64 " %s\n", notes[i].count, notes[i].text);
-    if (served->wrong > 0)
-        printf("%" PRIu64 " wrong lines left out, the first: %s\n", served->wrong,
+    if (served->lines_wrong > 0)
+        printf("%" PRIu64 " wrong lines left out, the first: %s\n", served->lines_wrong,
                served->first_wrong);
 }
 

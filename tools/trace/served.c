@@ -287,7 +287,7 @@ static enum status line_take(struct served_reader *r, bool first, struct error *
         step_set(r, line->version, line->options.prefix_step_tokens);
         return ST_OK;
     case EVENT_LINE_DROPPED:
-        r->totals.missing += line->dropped;
+        r->totals.lines_lost += line->dropped;
         slots_forget(r);
         return ST_OK;
     case EVENT_LINE_EVENT:
@@ -317,7 +317,8 @@ static enum status file_read(struct served_reader *r, FILE *file, const char *na
         bool whole = text[bytes - 1] == '\n';
         status = event_text_read(text, (size_t)bytes, &r->line, &what);
         if (status != ST_OK && !whole && feof(file)) {
-            r->totals.torn++; /* The gateway died while it wrote the line, or writes it now. */
+            r->totals
+                .files_torn++; /* The gateway died while it wrote the line, or writes it now. */
             status = ST_OK;
             break;
         }
@@ -328,7 +329,7 @@ static enum status file_read(struct served_reader *r, FILE *file, const char *na
         error_set(error, status, "%s:%" PRIu64 ": %.200s", name, number, what.text);
         if (status != ST_INVALID || !skip)
             continue;
-        if (r->totals.wrong++ == 0)
+        if (r->totals.lines_wrong++ == 0)
             snprintf(r->totals.first_wrong, sizeof(r->totals.first_wrong), "%.299s", error->text);
         slots_forget(r);
         status = ST_OK;
@@ -365,7 +366,7 @@ static void rows_write(struct served_reader *r, FILE *out)
         if (promptly)
             row->output_tokens = 1;
         totals->refused += row->state == ROW_REFUSED;
-        totals->cut += row->state == ROW_OPEN;
+        totals->requests_unended += row->state == ROW_OPEN;
         totals->tokenless += row->state == ROW_ENDED && row->output_tokens == 0;
         if (row->state != ROW_ENDED || row->output_tokens == 0)
             continue;

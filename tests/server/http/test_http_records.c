@@ -327,7 +327,7 @@ static void check_spans(void)
                                  .total_us = 5,
                                  .phases_us = {[HTTP_PHASE_PROMPT] = 2, [HTTP_PHASE_DECODE] = 3}};
     struct text text = {0};
-    snprintf(facts.last.prompt_machine, sizeof(facts.last.prompt_machine), "p0");
+    snprintf(facts.last_summary.prompt_machine, sizeof(facts.last_summary.prompt_machine), "p0");
     text_adds(&text, "[");
     CHECK(http_record_spans(&record, ids, &text) == 3);
     text_adds(&text, "]");

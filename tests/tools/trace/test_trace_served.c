@@ -107,7 +107,7 @@ static void test_served(void)
     CHECK(row.blocks[1] != shared && row.blocks[1] != row.blocks[2]);
     CHECK(row_wanted(trace, 4.5, 9, 1).tenant == 1);
     end_wanted(trace);
-    CHECK(totals.requests == 4 && totals.cut + totals.refused + totals.tokenless == 0);
+    CHECK(totals.requests == 4 && totals.requests_unended + totals.refused + totals.tokenless == 0);
     CHECK(!totals.begun_before);
 }
 
@@ -147,7 +147,7 @@ static void test_left_out(void)
     row_wanted(trace, 0, 103, 1);
     end_wanted(trace);
     CHECK(totals.requests == 1 && totals.refused == 2 && totals.tokenless == 1);
-    CHECK(totals.cut == 1 && totals.torn == 1 && totals.missing == 0);
+    CHECK(totals.requests_unended == 1 && totals.files_torn == 1 && totals.lines_lost == 0);
 }
 
 /* An answer that ends in the next file of the rotation; lines that are missing; a restart. */
@@ -162,7 +162,7 @@ static void test_files(void)
     row_wanted(trace, 0, 100, 5);
     row_wanted(trace, 0.0014, 8, 3);
     end_wanted(trace);
-    CHECK(totals.cut == 2 && totals.missing == 12 && !totals.begun_before);
+    CHECK(totals.requests_unended == 2 && totals.lines_lost == 12 && !totals.begun_before);
     log_write(0, ENDED(900, 3, 5) ARRIVED(1000, 0, 100, NO_KEY) ENDED(1100, 0, 5));
     trace = served(1, false, &totals);
     row_wanted(trace, 0, 100, 5);
@@ -181,7 +181,8 @@ static void test_wrong(void)
     struct trace *trace = served(1, true, &totals);
     row_wanted(trace, 0, 9, 2);
     end_wanted(trace);
-    CHECK(totals.wrong == 1 && totals.cut == 1 && strstr(totals.first_wrong, ":3: ") != NULL);
+    CHECK(totals.lines_wrong == 1 && totals.requests_unended == 1 &&
+          strstr(totals.first_wrong, ":3: ") != NULL);
     failure_wanted("TIMESTAMP,ContextTokens\n1,2\n", false, ST_INVALID, ":1: not JSON: ");
     failure_wanted("{\"input_length\":5}\n", false, ST_INVALID, ":1: no line of an event log: ");
     failure_wanted(BEGIN ARRIVED(1000, 999999, 1, NO_KEY), false, ST_INVALID,

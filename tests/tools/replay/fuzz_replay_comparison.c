@@ -3,37 +3,37 @@
  * `cleave simulate`, a CSV with outcomes, and a summary. */
 #include "tests/check.h"
 #include "tests/fuzz.h"
-#include "tools/replay/times.h"
+#include "tools/replay/comparison.h"
 
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-static void say_all(struct replay_times *times)
+static void say_all(struct replay_comparison *times)
 {
     char text[8000];
     FILE *out = fmemopen(text, sizeof(text), "w");
     CHECK(out != NULL);
     for (uint64_t id = 0; id < 4; id++)
-        CHECK(replay_times_add(times, id, (double[]){100, 10, 500}, id % 2 == 0) == ST_OK);
-    CHECK(replay_times_count_within_limits(times) <= 4);
-    replay_times_print_errors(times, out);
-    replay_times_print_slowdowns(times, out);
-    json_decref(replay_times_json_errors(times));
-    json_decref(replay_times_json_slowdowns(times));
+        CHECK(replay_comparison_add(times, id, (double[]){100, 10, 500}, id % 2 == 0) == ST_OK);
+    CHECK(replay_comparison_count_within_limits(times) <= 4);
+    replay_comparison_print_errors(times, out);
+    replay_comparison_print_slowdowns(times, out);
+    json_decref(replay_comparison_json_errors(times));
+    json_decref(replay_comparison_json_slowdowns(times));
     fclose(out);
-    replay_times_close(times);
+    replay_comparison_close(times);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char path[40];
-    struct replay_times *times;
+    struct replay_comparison *times;
     struct error error;
     int fd = memfd_create("times", MFD_CLOEXEC);
     CHECK(fd >= 0 && write(fd, data, size) == (ssize_t)size);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    if (replay_times_open(path, size % 2 == 0, &times, &error) == ST_OK)
+    if (replay_comparison_open(path, size % 2 == 0, &times, &error) == ST_OK)
         say_all(times);
     close(fd);
     return 0;

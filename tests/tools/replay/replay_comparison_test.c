@@ -2,7 +2,7 @@
  * in buckets. Method: rows with known ratios in another order; two million samples compared with
  * their exact quantiles. */
 #include "tests/check.h"
-#include "tools/replay/times.h"
+#include "tools/replay/comparison.h"
 
 #include <math.h>
 #include <string.h>
@@ -17,12 +17,12 @@ static void file_write(const char *text)
     CHECK(fclose(file) == 0);
 }
 
-static struct replay_times *open_text(const char *text)
+static struct replay_comparison *open_text(const char *text)
 {
-    struct replay_times *times = NULL;
+    struct replay_comparison *times = NULL;
     struct error error = {0};
     file_write(text);
-    CHECKF(replay_times_open(path, false, &times, &error) == ST_OK, "%s", error.text);
+    CHECKF(replay_comparison_open(path, false, &times, &error) == ST_OK, "%s", error.text);
     return times;
 }
 
@@ -49,16 +49,16 @@ static void test_joined(void)
         fprintf(file, "%d,2,%g,0.05,done\n", i * 37 % 100, 0.001 * (i * 37 % 100 + 1));
     fprintf(file, "100,1,1,1,refused\n");
     fclose(file);
-    struct replay_times *times = NULL;
+    struct replay_comparison *times = NULL;
     struct error error = {0};
-    CHECKF(replay_times_open(path, true, &times, &error) == ST_OK, "%s", error.text);
+    CHECKF(replay_comparison_open(path, true, &times, &error) == ST_OK, "%s", error.text);
     for (uint64_t i = 0; i < 101; i++)
-        CHECK(replay_times_add(times, i,
-                               (double[]){1.9 * (double)(i + 1), 50, i == 7 ? 5000 : 12000},
-                               i % 2 == 0) == ST_OK);
-    CHECK(replay_times_count_within_limits(times) == 1);
+        CHECK(replay_comparison_add(times, i,
+                                    (double[]){1.9 * (double)(i + 1), 50, i == 7 ? 5000 : 12000},
+                                    i % 2 == 0) == ST_OK);
+    CHECK(replay_comparison_count_within_limits(times) == 1);
 
-    json_t *root = replay_times_json_errors(times);
+    json_t *root = replay_comparison_json_errors(times);
     CHECK(json_integer_value(json_object_get(root, "joined")) == 100);
     CHECK(json_integer_value(json_object_get(root, "not_in_it")) == 1);
     CHECK(near(number_at(root, "ttft", "P50", "measured_ms"), 95.95));
@@ -66,7 +66,7 @@ static void test_joined(void)
     CHECK(near(number_at(root, "ttft", "P50", "error_percent"), -47.3684));
     CHECK(near(number_at(root, "tbt", "P99", "error_percent"), 0));
     json_decref(root);
-    root = replay_times_json_slowdowns(times);
+    root = replay_comparison_json_slowdowns(times);
     CHECK(near(number_at(root, "ttft", "P50", "slowdown"), 1.9));
     CHECK(near(number_at(root, "e2e", "P90", "slowdown"), 6));
     CHECK(near(number_at(root, "e2e", "P90", "limit"), 1.5));
@@ -75,34 +75,34 @@ static void test_joined(void)
 
     char text[2000] = "";
     FILE *out = fmemopen(text, sizeof(text), "w");
-    replay_times_print_slowdowns(times, out);
-    replay_times_print_errors(times, out);
+    replay_comparison_print_slowdowns(times, out);
+    replay_comparison_print_errors(times, out);
     fclose(out);
     CHECKF(strstr(text, "6 of 9 limits met: the SLO is missed") != NULL, "%s", text);
     CHECKF(strstr(text, "TTFT P50          95.95        50.50     -47.4%") != NULL, "%s", text);
-    replay_times_close(times);
+    replay_comparison_close(times);
 }
 
 static void refused(const char *text, const char *wanted)
 {
-    struct replay_times *times = NULL;
+    struct replay_comparison *times = NULL;
     struct error error = {0};
     file_write(text);
-    CHECK(replay_times_open(path, false, &times, &error) < 0 && times == NULL);
+    CHECK(replay_comparison_open(path, false, &times, &error) < 0 && times == NULL);
     CHECKF(strstr(error.text, wanted) != NULL, "\ngot  %s\nwant %s", error.text, wanted);
 }
 
 static void test_files(void)
 {
-    struct replay_times *times =
+    struct replay_comparison *times =
         open_text("{\"done\":3,\"ttft_s\":{\"p50\":0.5,\"p90\":1,\"p99\":2},"
                   "\"tbt_s\":{\"p50\":0.1},\"e2e_s\":{\"p50\":1}}");
-    CHECK(replay_times_add(times, 5, (double[]){1000, 100, 2000}, true) == ST_OK);
-    json_t *root = replay_times_json_errors(times);
+    CHECK(replay_comparison_add(times, 5, (double[]){1000, 100, 2000}, true) == ST_OK);
+    json_t *root = replay_comparison_json_errors(times);
     CHECK(near(number_at(root, "ttft", "P50", "predicted_ms"), 500));
     CHECK(near(number_at(root, "ttft", "P90", "error_percent"), 0));
     json_decref(root);
-    replay_times_close(times);
+    replay_comparison_close(times);
     refused("{\"done\":3}", "no \"ttft_s\": want the --json of cleave simulate");
     refused("{", "want the --json of cleave simulate");
     refused("request_id,ttft_s,tbt_s\n1,1,1\n", ":1: no column \"e2e_s\"");

@@ -1,6 +1,6 @@
-/* replay_times: see the header. Rows are sorted by id and found by bisection. Each joined request
- * gives three pairs of samples and their ratios. */
-#include "tools/replay/times.h"
+/* replay_comparison: see the header. Rows are sorted by id and found by bisection. Each joined
+ * request gives three pairs of samples and their ratios. */
+#include "tools/replay/comparison.h"
 
 #include "tools/report/csv.h"
 #include "tools/report/slo.h"
@@ -21,7 +21,7 @@ struct row {
     float ms[REPLAY_TIME_COUNT]; /* Precision of 24 bits: 0.00001 %. */
 };
 
-struct replay_times {
+struct replay_comparison {
     char *path;
     struct row *rows;
     uint64_t row_count, row_room;
@@ -53,7 +53,7 @@ static int compare_rows(const void *left, const void *right)
     return (a->id > b->id) - (a->id < b->id);
 }
 
-static enum status row_read(struct replay_times *times, const struct csv *csv,
+static enum status row_read(struct replay_comparison *times, const struct csv *csv,
                             const uint32_t *columns, struct error *error)
 {
     double id, s;
@@ -87,7 +87,7 @@ static enum status row_read(struct replay_times *times, const struct csv *csv,
     return ST_OK;
 }
 
-static enum status rows_read(struct replay_times *times, struct csv *csv, struct error *error)
+static enum status rows_read(struct replay_comparison *times, struct csv *csv, struct error *error)
 {
     static const char *const columns_wanted[] = {"ttft_s", "tbt_s", "e2e_s", "request_id"};
     uint32_t columns[REPLAY_TIME_COUNT + 1], outcome;
@@ -109,7 +109,7 @@ static enum status rows_read(struct replay_times *times, struct csv *csv, struct
     return status;
 }
 
-static enum status csv_read(struct replay_times *times, struct error *error)
+static enum status csv_read(struct replay_comparison *times, struct error *error)
 {
     struct csv csv;
     enum status status = csv_open(&csv, times->path, error);
@@ -122,7 +122,7 @@ static enum status csv_read(struct replay_times *times, struct error *error)
 
 /* Reads {"ttft_s":{"p50":…}} of simulate, or {"summary":{"ttft_ms":{…}}} of replay, where TBT is
  * the distribution of gaps. */
-static enum status summary_read(struct replay_times *times, struct error *error)
+static enum status summary_read(struct replay_comparison *times, struct error *error)
 {
     json_error_t why;
     json_t *root = json_load_file(times->path, 0, &why);
@@ -158,8 +158,8 @@ static bool begins_as_json(FILE *file)
     return c == '{';
 }
 
-enum status replay_times_open(const char *path, bool rows_required, struct replay_times **times_out,
-                              struct error *error)
+enum status replay_comparison_open(const char *path, bool rows_required,
+                                   struct replay_comparison **times_out, struct error *error)
 {
     FILE *file = fopen(path, "re");
     if (file == NULL)
@@ -168,7 +168,7 @@ enum status replay_times_open(const char *path, bool rows_required, struct repla
     fclose(file);
     if (json && rows_required)
         return error_set(error, ST_INVALID, "%s: a summary: want a CSV row per request", path);
-    struct replay_times *times = calloc(1, sizeof(*times));
+    struct replay_comparison *times = calloc(1, sizeof(*times));
     if (times == NULL)
         return error_set(error, ST_NO_MEMORY, "%s: out of memory", path);
     times->path = strdup(path);
@@ -176,14 +176,14 @@ enum status replay_times_open(const char *path, bool rows_required, struct repla
                          : json              ? summary_read(times, error)
                                              : csv_read(times, error);
     if (status != ST_OK) {
-        replay_times_close(times);
+        replay_comparison_close(times);
         return status;
     }
     *times_out = times;
     return ST_OK;
 }
 
-void replay_times_close(struct replay_times *times)
+void replay_comparison_close(struct replay_comparison *times)
 {
     if (times == NULL)
         return;
@@ -199,10 +199,10 @@ void replay_times_close(struct replay_times *times)
 
 /* ---- joining ---- */
 
-enum status replay_times_add(struct replay_times *times, uint64_t id, const double *times_ms,
-                             bool has_tbt)
+enum status replay_comparison_add(struct replay_comparison *times, uint64_t request_id,
+                                  const double *times_ms, bool has_tbt)
 {
-    const struct row key = {.id = id};
+    const struct row key = {.id = request_id};
     const struct row *row = times->row_count == 0 ? NULL
                                                   : bsearch(&key, times->rows, times->row_count,
                                                             sizeof(times->rows[0]), compare_rows);
@@ -226,12 +226,12 @@ enum status replay_times_add(struct replay_times *times, uint64_t id, const doub
     }
     if (status != ST_OK)
         return status;
-    times->joined++;
+    times->joined += row != NULL;
     times->within += within && row != NULL;
     return ST_OK;
 }
 
-uint64_t replay_times_count_within_limits(const struct replay_times *times)
+uint64_t replay_comparison_count_within_limits(const struct replay_comparison *times)
 {
     return times->within;
 }
@@ -242,7 +242,7 @@ struct pair {
     struct replay_percentiles measured, predicted;
 };
 
-static struct pair pair_of(struct replay_times *times, int t)
+static struct pair pair_of(struct replay_comparison *times, int t)
 {
     return (struct pair){replay_samples_percentiles(&times->measured[t]),
                          times->summary ? times->predicted_summary[t]
@@ -255,7 +255,7 @@ static double error_percent(double measured, double predicted)
     return measured > 0 ? 100 * (predicted / measured - 1) : 0;
 }
 
-void replay_times_print_errors(struct replay_times *times, FILE *out)
+void replay_comparison_print_errors(struct replay_comparison *times, FILE *out)
 {
     fprintf(out, "\ncompared with %s: ", times->path);
     if (times->summary)
@@ -275,7 +275,7 @@ void replay_times_print_errors(struct replay_times *times, FILE *out)
     }
 }
 
-json_t *replay_times_json_errors(struct replay_times *times)
+json_t *replay_comparison_json_errors(struct replay_comparison *times)
 {
     json_t *root = json_pack("{s:s, s:I, s:I}", "file", times->path, "joined",
                              (json_int_t)times->joined, "not_in_it", (json_int_t)times->unmatched);
@@ -295,7 +295,7 @@ json_t *replay_times_json_errors(struct replay_times *times)
     return root;
 }
 
-void replay_times_print_slowdowns(struct replay_times *times, FILE *out)
+void replay_comparison_print_slowdowns(struct replay_comparison *times, FILE *out)
 {
     int met = 0, of = 0;
     fprintf(out,
@@ -316,7 +316,7 @@ void replay_times_print_slowdowns(struct replay_times *times, FILE *out)
             of > 0 && met == of ? "met" : "missed");
 }
 
-json_t *replay_times_json_slowdowns(struct replay_times *times)
+json_t *replay_comparison_json_slowdowns(struct replay_comparison *times)
 {
     bool met = times->joined > 0;
     json_t *root = json_pack("{s:s, s:I, s:I}", "file", times->path, "joined",
