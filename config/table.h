@@ -1,7 +1,7 @@
 /* config_table: the table of keys, and the functions that the files of config/ share. Other folders
- * use config.h instead; tests include both. All values are checked in the form of JSON; text of the
- * command line is converted to JSON first. The functions keep no state and open no files. Any
- * thread may call them, if no other thread uses the same struct config. */
+ * use config.h instead. All values are checked in the form of JSON; text of the command line is
+ * converted to JSON first. The functions keep no state and open no files. Any thread may call them,
+ * if no other thread uses the same struct config. */
 #ifndef CONFIG_TABLE_H
 #define CONFIG_TABLE_H
 

@@ -229,11 +229,11 @@ static void config_view(const struct serve *s, struct text *answer)
 static void view(void *self, const struct http_admin_view *view, struct text *answer)
 {
     const struct serve *s = self;
-    if (view->what == HTTP_ADMIN_CONFIG) {
+    if (view->kind == HTTP_ADMIN_CONFIG) {
         config_view(s, answer);
-    } else if (view->what == HTTP_ADMIN_LOG) {
+    } else if (view->kind == HTTP_ADMIN_LOG) {
         log_kept_write(answer);
-    } else if (view->what == HTTP_ADMIN_DECISIONS) {
+    } else if (view->kind == HTTP_ADMIN_DECISIONS) {
         text_adds(answer, "{");
         gateway_decisions_write(s->gateway, answer);
         text_adds(answer, "}");

@@ -28,8 +28,8 @@ struct transport_peer;  /* See transport/transport.h. */
  *              │    ▼     ▼
  *              └── leaving ─► ending ─► free
  *
- * A machine stays in its phase when its connection is lost. A machine that was asked to end drains
- * in any phase, until its connection ends (`wants_end`). */
+ * A machine stays in its phase when its connection is lost. A machine that has sent LEAVING
+ * (`wants_end`) drains in any phase, until its connection ends. */
 enum fleet_phase {
     FLEET_FREE,     /* The record belongs to no machine. */
     FLEET_SERVING,  /* The machine gets requests while it is connected. */
@@ -124,17 +124,19 @@ struct fleet_machine {
     struct message_others others; /* Latest OTHERS; gateways = 0: not received yet. */
     bool another_leads;           /* Another of the gateways connected to the machine leads. */
     struct machine_bits links;    /* Machines that it can write KV to. */
-    /* Its running answers, by the time of the next copy of their KV (checkpoint_due.h). */
+    /* First and last of its running answers, by the time of the next copy of their KV
+     * (checkpoint_due.h). */
     struct gateway_request *copy_first;
     struct gateway_request *copy_last;
-    uint32_t copies_sent;   /* Such copies, and copies of kept KV, that it sends now. */
+    uint32_t copies_sent;   /* Copies and pulls (checkpoints.h) that the machine is sending now. */
     uint32_t crashes;       /* Crashes of its local process (gateway_machine_crashed). */
     char crash_reason[160]; /* Text of the latest crash; empty = none. */
     char link_reason[320];  /* Latest link that failed, and why; empty once a link comes up. */
 };
 
 struct fleet {
-    uint32_t count; /* Number of records up to the last one in use. */
+    uint32_t count; /* Number of records up to the last one that was ever in use. */
+    /* Machines in each phase; the entry of FLEET_FREE is not used. */
     uint32_t phase_counts[FLEET_PHASE_COUNT];
     uint32_t ending_count;  /* Machines that want to end (fleet_wants_end_set). */
     uint32_t expired_count; /* Machines in FLEET_MEMBER_EXPIRED. */

@@ -1,6 +1,6 @@
 /* machine_bits: a set of machines of the fleet, by index. The files of server/gateway/ use it, on
- * the gateway's event loop thread. It owns no machines, and does not check that an index is in
- * range. */
+ * the gateway's event loop thread. The functions do not check that an index is below
+ * LIMIT_MACHINES. */
 #ifndef SERVER_FLEET_MACHINE_BITS_H
 #define SERVER_FLEET_MACHINE_BITS_H
 

@@ -4,17 +4,18 @@
  * of requests: requests.c does.
  *
  * A local machine that *crashes* (child_crashed, host/child.h) leaves the ids of the requests in
- * its running batches (host/batch_record.h). Each of them becomes a *suspect*. Only one suspect
- * runs on machines at a time, together with requests that are not suspects; the other suspects
- * wait. So a further crash shows which request is to blame. A suspect is cleared when its client
- * has got BLAME_CLEAR_TOKENS further tokens. A request fails after scheduler/crashes_max crashes
- * without being cleared.
+ * its running batches (host/batch_record.h). Each of these requests becomes a *suspect*. Only one
+ * suspect runs on machines at a time, together with requests that are not suspects; the other
+ * suspects wait. So a further crash shows which request is to blame. A suspect is cleared when its
+ * client has got BLAME_CLEAR_TOKENS further tokens. A request fails after scheduler/crashes_max
+ * crashes without being cleared.
  *
  * A local machine that was killed from outside, by an operator or a test, counts against no
  * request. If the cause of a loss is not known (a machine on another host ended, a link broke, a
  * machine reported an error), the loss has a weight (enum blame_cause). A request fails when the
- * sum of the weights since its latest token is at least BLAME_MAX. The first of these losses must
- * also be at least BLAME_US_MIN ago, unless the latest one is an error that a machine reported. */
+ * sum of the weights since its latest token is at least BLAME_MAX, and the first of these losses is
+ * at least BLAME_US_MIN ago. If the latest loss is an error that a machine reported, the time does
+ * not matter. */
 #ifndef SERVER_GATEWAY_BLAME_H
 #define SERVER_GATEWAY_BLAME_H
 
@@ -26,10 +27,10 @@
 #define BLAME_US_MIN       60000000 /* A machine's restart takes up to 5 s. */
 
 enum blame_cause {
-    BLAME_NONE,   /* The request cannot be the cause. */
-    BLAME_LINK,   /* A link broke, or a machine fell silent; hardly caused by the request. */
-    BLAME_DEATH,  /* A machine of another host ended; the request may have caused it. */
-    BLAME_FAILED, /* A machine reported an error for this request. */
+    BLAME_NONE,   /* Weight 0: the request cannot be the cause. */
+    BLAME_LINK,   /* Weight 1: a link broke, or a machine fell silent. */
+    BLAME_DEATH,  /* Weight 8: a machine on another host ended. */
+    BLAME_FAILED, /* Weight 8: a machine reported an error for this request. */
 };
 
 /* The counts of a request; all zeros at first. */
@@ -49,7 +50,8 @@ bool blame_loss_add(struct request_blame *blame, enum blame_cause cause, bool pr
 /* Records that a machine crashed while it computed the request, of which the client has `delivered`
  * tokens. crashes_max: 0 = no limit. Returns true if the request must not be tried again. */
 bool blame_crash_add(struct request_blame *blame, uint32_t delivered, uint32_t crashes_max);
-/* Clears a suspect that has got far enough. Returns true if it was cleared. */
+/* Clears a suspect whose client has `delivered` tokens, if these are enough. Returns true if the
+ * suspect was cleared. */
 bool blame_clear(struct request_blame *blame, uint32_t delivered);
 
 static inline bool blame_is_suspect(const struct request_blame *blame)

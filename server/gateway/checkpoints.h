@@ -7,8 +7,15 @@
  *                                                            ── PREFILLED ──► gateway
  *
  * Each copy covers all full blocks of prompt and answer; blocks that the second machine has are not
- * sent again. scheduler/checkpoint.h says when a copy is due; checkpoint_due.h finds those that are. On the second machine the blocks are part of the prefix cache: a request that needs
- * memory may take them. A copy has a generation of its own, with the bit CHECKPOINT_GENERATION. */
+ * sent again. scheduler/checkpoint.h says when a copy is due; checkpoint_due.h finds the answers
+ * whose copies are due. On the second machine the blocks are part of the prefix cache: a request
+ * that needs memory may take them. In messages a copy has a generation of its own, with the bit
+ * CHECKPOINT_GENERATION.
+ *
+ * A *pull* is a copy for a resumed request, before the request is sent to its machines
+ * (GATEWAY_REQUEST_PULLING): a machine that has kept KV of its prompt sends the KV to the request's
+ * prompt machine, which then computes the rest. If the pull fails, the prompt machine computes
+ * all. */
 #ifndef SERVER_GATEWAY_CHECKPOINTS_H
 #define SERVER_GATEWAY_CHECKPOINTS_H
 
@@ -19,19 +26,16 @@
 
 struct gateway;
 
-/* Starts the copies that are due. Returns the time of the next call; INT64_MAX = none.
- *
- * A *pull* is a copy for a resumed request, before it is sent to its machines
- * (GATEWAY_REQUEST_PULLING): a machine that has kept KV of its prompt sends it to the request's
- * prompt machine, which then computes the rest. If that fails, the prompt machine computes all. */
+/* Starts the copies and pulls that are due. Returns the time of the next call; INT64_MAX = none. */
 int64_t gateway_checkpoint_turn(struct gateway *g, int64_t now_us);
-/* Handles a machine's message about a copy. Returns false for other messages. */
+/* Handles a machine's message about a copy or a pull. Returns false for other messages. */
 bool gateway_checkpoint_message(struct gateway *g, struct fleet_machine *m,
                                 const struct message *message);
 /* Call it when a machine's connection has ended: pulls from this machine and copies to it end. */
 void gateway_copies_machine_down(struct gateway *g, const struct fleet_machine *m);
-/* Cancels the request's copy, if one is under way, and forgets its checkpoint and when the next copy
- * is due. Call it before the request leaves GATEWAY_REQUEST_PREFILLED. */
+/* Cancels the request's copy, if one is under way, and forgets its checkpoint and when the next
+ * copy is due. Call it before the request leaves GATEWAY_REQUEST_PREFILLED; other calls have no
+ * effect. */
 void request_checkpoint_end(struct connections *connections, struct gateway_request *r);
 
 #endif

@@ -1,8 +1,9 @@
 /* gateway_connections: the gateway's connections to the machines, and the messages on them. It
- * connects when an address is known. When a connection is lost, it connects again after pauses that
- * become longer. It owns the field `connection` of the fleet's records. It knows no requests and no
- * schedulers: it reports through the functions given at open (connections_events). The router's
- * files (internal.h) and requests.c make every call, on the gateway's event loop thread. */
+ * connects when an address is known. When a connection is lost, it connects again after pauses from
+ * 50 ms to 2 s. It owns the field `connection` of the fleet's records, except wants_end and
+ * end_granted. It knows no requests and no schedulers: it reports through the functions given at
+ * open (connections_events). The router's files (internal.h) and requests.c make every call, on the
+ * gateway's event loop thread. */
 #ifndef SERVER_GATEWAY_CONNECTIONS_H
 #define SERVER_GATEWAY_CONNECTIONS_H
 
@@ -47,29 +48,33 @@ enum status connections_open(const struct connections_options *options, struct c
                              struct error *error);
 void connections_close(struct connections *c); /* NULL is fine. */
 
-/* Sets the metadata_hash of the model that machines must have; 0 = any model: `accept` decides. */
+/* Sets the metadata_hash of the model that machines must have; 0 = any model, and `accept`
+ * decides. */
 void connections_model_expect(struct connections *c, uint64_t metadata_hash);
 
 /* See transport_keys_set. */
 enum status connections_keys_set(struct connections *c, const struct secret_keys *keys,
                                  struct error *error);
 
-/* Sets a machine's address and connects to the machine. "" = no address: the connection is dropped,
- * and no further attempt is made until the next call. */
+/* Sets a machine's address and drops the present connection, if there is one. The next
+ * connections_turn connects to the new address. "" = no address: no attempt is made until the next
+ * call. */
 void connections_address_set(struct connections *c, struct fleet_machine *m, const char *address);
-/* Drops the connection, if there is one, with this reason, and connects again later. */
+/* Drops the connection, if there is one, with this reason. If the machine has an address,
+ * connections_turn connects again later. */
 void connections_drop(struct connections *c, struct fleet_machine *m, const char *why);
 /* Encodes and sends the message, if the machine is up. After a failure the next connections_turn
  * drops the connection. */
 void connections_send(struct connections *c, struct fleet_machine *m,
                       const struct message *message);
-/* Ends the attempts to connect again: a connection that is lost after this call stays lost. */
+/* Connections that are lost after this call are not made again. */
 void connections_stop(struct connections *c);
 bool connections_stopping(const struct connections *c);
 
 /* Returns a descriptor; the caller calls connections_receive when it is readable. */
 int connections_fd(const struct connections *c);
-void connections_receive(struct connections *c); /* Receives the messages of the machines. */
+/* Receives the messages of the machines, and sends what is queued. */
+void connections_receive(struct connections *c);
 /* Drops broken connections and makes the attempts that are due. Returns the time of the next
  * attempt; INT64_MAX = none. */
 int64_t connections_turn(struct connections *c, int64_t now_us);

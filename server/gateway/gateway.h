@@ -31,15 +31,15 @@ struct transport_ops;   /* See transport/transport.h. */
 struct gateway_options {
     /* Not owned; must outlive the gateway. Its machines are not used. */
     const struct config *config;
-    struct fleet *fleet; /* Not owned; must outlive the gateway. */
-    const struct clock *clock;
+    struct fleet *fleet;                   /* Not owned; must outlive the gateway. */
+    const struct clock *clock;             /* Not owned; must outlive the gateway. */
     const struct transport_ops *transport; /* transport_ucx; tests use transport_loopback. */
     /* model_file_metadata_hash of the model, which is served as version 1. The machines must have
      * the same hash. */
     uint64_t metadata_hash;
-    uint32_t context_tokens; /* Context of the model. */
-    struct layer_groups groups;
-    struct metrics *metrics;
+    uint32_t context_tokens;    /* Context of the model; the config may set a lower limit. */
+    struct layer_groups groups; /* The model's layers, for counting KV memory. */
+    struct metrics *metrics;    /* Not owned; must outlive the gateway. */
     const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
 };
 
@@ -47,7 +47,7 @@ struct gateway_options {
  * what failed. */
 enum status gateway_open(const struct gateway_options *options, struct gateway **out,
                          struct error *error);
-/* Ends open requests with GATEWAY_FAILED first. NULL is fine. */
+/* Ends open requests with GATEWAY_FAILED first, and calls their `ended`. NULL is fine. */
 void gateway_close(struct gateway *g);
 
 /* See transport_keys_set. Requires that the gateway was opened with keys. */
@@ -65,11 +65,11 @@ void gateway_machine_add(struct gateway *g, struct fleet_machine *machine, uint3
 void gateway_machine_address_set(struct gateway *g, struct fleet_machine *machine,
                                  const char *address);
 
-/* Handles a crash of a local machine's process while it computed the requests `ids`; count 0 = it
- * computed none. how: text for the log, such as "signal 11, Segmentation fault". Each request
+/* Handles a crash of a local machine's process while it computed the requests `ids`; id_count 0 =
+ * none. crash_text: for logs and clients, such as "signal 11, Segmentation fault". Each request
  * becomes a suspect (blame.h), or fails. The connection to the machine is dropped. */
-void gateway_machine_crashed(struct gateway *g, struct fleet_machine *machine, const char *how,
-                             const uint64_t *ids, uint32_t count);
+void gateway_machine_crashed(struct gateway *g, struct fleet_machine *machine,
+                             const char *crash_text, const uint64_t *ids, uint32_t id_count);
 
 /* Sends SHUTDOWN to a machine. Used when `cleave serve` stops, for the machines that it started. */
 void gateway_machine_shutdown(struct gateway *g, struct fleet_machine *machine);
@@ -80,15 +80,15 @@ void gateway_machine_shutdown(struct gateway *g, struct fleet_machine *machine);
  * drain. */
 void gateway_machine_phase_set(struct gateway *g, struct fleet_machine *machine,
                                enum fleet_phase phase);
-/* Returns true if no request has work on the machine. */
+/* Returns true if none of this gateway's requests has work on the machine. */
 bool gateway_machine_idle(const struct gateway *g, const struct fleet_machine *machine);
 /* Moves the machine to another home pool. */
 void gateway_machine_home_set(struct gateway *g, struct fleet_machine *machine, enum pool home);
 /* Removes the machine from the fleet: its connection ends, and the other machines forget it.
  * Requires that its process has ended, if this gateway started the process. */
 void gateway_machine_remove(struct gateway *g, struct fleet_machine *machine);
-/* Passes the limits and KV settings of the config to the schedulers. Call it when the config has
- * changed. */
+/* Passes the SLO and the scheduler's limits of the config on, and its KV settings to the current
+ * version. Call it when the config has changed. */
 void gateway_configure(struct gateway *g);
 
 /* --- Versions (versions.c): during a model update, a second model is served beside the first one.
@@ -100,21 +100,23 @@ struct gateway_model {
     uint64_t metadata_hash;
     uint32_t context_tokens; /* The model's context, or the config's limit if that is less. */
     struct layer_groups groups;
-    struct config_kv kv; /* KV settings of its machines. */
+    struct config_kv kv; /* KV settings of the version's machines. */
 };
 
 /* Opens a version, whose machines are accepted after this call; `version` is a new number. Returns
  * ST_NO_RESOURCE if GATEWAY_VERSIONS are open already, ST_NO_MEMORY. */
 enum status gateway_version_open(struct gateway *g, uint32_t version,
                                  const struct gateway_model *model, struct error *error);
-/* Returns true if the version has machines for both phases that can serve a request together. */
+/* Returns true if the version has connected machines for both phases that can serve a request
+ * together. */
 bool gateway_version_paired(const struct gateway *g, uint32_t version);
 /* Makes this version the current one: new requests get it. */
 void gateway_version_use(struct gateway *g, uint32_t version);
 /* Return the number of open requests of the version, and of all requests that it ever had. */
 uint32_t gateway_version_requests(const struct gateway *g, uint32_t version);
 uint64_t gateway_version_requests_total(const struct gateway *g, uint32_t version);
-/* Ends the version's open requests with GATEWAY_FAILED and this text, in the next gateway_turn. */
+/* Ends the version's open requests with GATEWAY_FAILED and this text; the next gateway_turn calls
+ * their `ended`. */
 void gateway_version_stop(struct gateway *g, uint32_t version, const char *text);
 /* Closes a version. Requires that no request has the version and that it is not the current one.
  * Drops the connections of its machines, which are accepted again when they have the model of
@@ -128,7 +130,7 @@ void gateway_version_health_text(const struct gateway *g, uint32_t version, char
  * divide these limits. */
 struct gateway_share {
     uint32_t gateways; /* Number of gateways that divide the limits, ≥ 1. */
-    uint32_t rank;     /* The number of gateways with a lower name; less than `gateways`. */
+    uint32_t rank;     /* Number of these gateways with a lower name; less than `gateways`. */
 };
 
 /* Returns this gateway's share, computed from the OTHERS messages of the machines. When another
@@ -151,7 +153,7 @@ void gateway_requests_write(const struct gateway *g, const struct history_query 
 void gateway_decisions_write(const struct gateway *g, struct text *out);
 /* Appends the latest events and actions as lines, without a line feed after the last one. */
 void gateway_decisions_lines(const struct gateway *g, struct text *out);
-/* Appends the elements of that list `requests` only, without its brackets. */
+/* Appends only the elements of the list `requests`, without its brackets. */
 void gateway_requests_list(const struct gateway *g, const struct history_query *query,
                            struct text *out);
 /* Appends members of a JSON object, without the braces: the gateway and its health, machines,
@@ -167,28 +169,29 @@ int gateway_turn(struct gateway *g);
 /* Returns true if work waits for the next gateway_turn: the caller must not sleep before it. */
 bool gateway_pending(const struct gateway *g);
 
-/* Ends all requests, including requests that arrive later, with GATEWAY_FAILED, in the next
- * gateway_turn. */
+/* Ends all requests, including requests that are submitted later, with GATEWAY_FAILED; the next
+ * gateway_turn calls their `ended`. Lost connections are not made again. */
 void gateway_stop(struct gateway *g);
 
-bool gateway_ready(const struct gateway *g); /* Returns true if both phases can be served now. */
+/* Returns true if the machines of the current version can serve both phases now. */
+bool gateway_ready(const struct gateway *g);
 /* Sets the note that gateway_health_text appends; "" = none. */
 void gateway_note_set(struct gateway *g, const char *text);
-/* Sets a second note for that text, about a model update; "" = none. */
+/* Sets a second note for gateway_health_text, about a model update; "" = none. */
 void gateway_update_note_set(struct gateway *g, const char *text);
 /* Writes one line for administrators: whether requests can be served, which machines are missing
  * and why, and the notes. */
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity);
-/* Writes the numbers of machines that serve, without names, addresses and reasons, for every
- * client. */
+/* Writes "M of N machines serve", without names, addresses and reasons, for every client. */
 void gateway_health_summary(const struct gateway *g, char *out, size_t capacity);
-/* Returns the most tokens that prompt and answer of a request may have: the least of the model's
- * context, the config's limit, and the KV memory of the largest token machine. */
+/* Returns the most tokens that prompt and answer of a request may have together: the least of the
+ * version's context, LIMIT_CONTEXT_TOKENS, and the KV memory of the version's largest machine that
+ * may decode, if it is known. */
 uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version);
 
-/* Returns true if a prompt that is submitted after an equal prompt is found in a prefix cache:
- * there is a prefix cache, and the second prompt is routed to the machine that computed the first.
- * Always false with the policy "deadline". */
+/* Returns true if a prompt that is submitted after an equal prompt is likely to be found in a
+ * prefix cache: machines have prefix caches, and the second prompt is routed to the machine that
+ * computed the first. Always false with the policy "deadline". */
 bool gateway_prompts_shared(const struct gateway *g, uint32_t version);
 
 /* Submits a request. *out is valid until `ended` or gateway_release. Returns ST_NO_RESOURCE if
@@ -197,8 +200,8 @@ bool gateway_prompts_shared(const struct gateway *g, uint32_t version);
 enum status gateway_submit(struct gateway *g, const struct gateway_submit *submit,
                            struct gateway_request **out);
 
-/* Releases a request that the caller no longer needs. Messages that cancel the request on its
- * machines are queued, and `ended` is not called. */
+/* Releases a request that the caller no longer needs, and frees it. Messages that cancel the
+ * request on its machines are queued. Calls `over`, but not `ended`. */
 void gateway_release(struct gateway *g, struct gateway_request *request, enum gateway_release why);
 
 #endif

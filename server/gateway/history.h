@@ -1,9 +1,9 @@
 /* gateway_history: the latest requests and what happened to each: its events (struct
- * gateway_event), machines, tokens and end. Always kept, within fixed memory: a new request
- * replaces the one that arrived first, also if that one is still open. requests.c and
- * request_events.c report what happens; state.c, through gateway.h, writes it as JSON for
- * operators, and headroom.c replays the answers. Everything runs on the gateway's event loop thread. It has no text of prompts and
- * answers, decides nothing, and sends nothing. */
+ * gateway_event), machines, tokens and end. It needs no log file, and its memory is fixed: a new
+ * request replaces the oldest request of the history, even if the oldest request is still open.
+ * requests.c and request_events.c report what happens; state.c writes the requests as JSON for
+ * operators, and headroom.c replays the answers. Everything runs on the gateway's event loop
+ * thread. The history has no text of prompts and answers, decides nothing, and sends nothing. */
 #ifndef SERVER_GATEWAY_HISTORY_H
 #define SERVER_GATEWAY_HISTORY_H
 
@@ -42,16 +42,16 @@ void history_close(struct history *h); /* NULL is fine. */
  * r->history_number. */
 uint64_t history_begin(struct history *h, const struct gateway_request *r,
                        const struct gateway_submit *submit, int64_t now_us);
-/* Adds an event to the request's life. Of many, the first and the latest are kept. */
+/* Adds an event of the request. Of more than 24 events, the first 12 and the latest 12 are kept. */
 void history_event(struct history *h, const struct gateway_request *r,
                    const struct gateway_event *event);
 /* Records the request's end. text: the reason; "" = none. */
 void history_end(struct history *h, const struct gateway_request *r, enum history_end end,
                  const char *text, int64_t now_us);
 
-/* Writes the requests that arrived after `after_us` and were served, or are open, in the order of
- * their arrival: the latest HEADROOM_ANSWERS of them. Open answers count with the mean length of
- * those that have ended. Returns their number. */
+/* Writes the latest requests, at most HEADROOM_ANSWERS, that arrived at or after `after_us` and
+ * were served or are open, in the order of their arrival. An open answer gets at least the mean
+ * length of the answers that have ended. Returns the number of requests written. */
 uint32_t history_answers(const struct history *h, int64_t after_us,
                          struct headroom_answer out[HEADROOM_ANSWERS]);
 
@@ -65,7 +65,7 @@ struct history_query {
     const char *separator; /* Text between two requests. */
 };
 
-/* Appends JSON objects, that of the latest request first, at most 4,096. */
+/* Appends a JSON object for each request, the latest request first, at most 4,096. */
 void history_write(const struct history *h, const struct history_query *query, int64_t now_us,
                    struct text *out);
 

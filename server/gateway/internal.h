@@ -120,7 +120,7 @@ static inline bool gateway_leads(const struct gateway *g)
 enum status gateway_versions_open(struct gateway *g, struct error *error);
 void gateway_versions_close(struct gateway *g);
 /* Returns the version of a machine that has just connected; NULL = no version matches, and
- * m->connection.why says why. */
+ * m->connection.down_reason says why. */
 struct gateway_version *gateway_version_of(struct gateway *g, struct fleet_machine *m,
                                            const struct transport_identity *identity);
 /* Changes the machine's version. Requires that it is not up. */
@@ -168,12 +168,16 @@ void gateway_machine_others_gone(struct gateway *g, struct fleet_machine *m);
 
 /* Hands over answers of draining machines, if a check is due. Returns the time of the next check;
  * INT64_MAX = none. */
-/* operate.c. Records that a machine wants to end, which drains it, or that its connection has
+int64_t gateway_handover_turn(struct gateway *g, int64_t now_us);
+
+/* ---- operate.c ---- */
+
+/* Records that a machine wants to end, which drains the machine, or that its connection has
  * ended. */
 void gateway_machine_wants_end_set(struct gateway *g, struct fleet_machine *m, bool wants_end);
-/* Allows machines that want to end to do so, if they have none of our requests any more. */
+/* Sends SHUTDOWN to machines that want to end and have no work or KV for requests of this
+ * gateway. */
 void gateway_ends_grant(struct gateway *g);
-int64_t gateway_handover_turn(struct gateway *g, int64_t now_us);
 
 /* ---- headroom.c ---- */
 
@@ -186,9 +190,9 @@ void gateway_headroom_write(const struct gateway *g, struct text *out);
 
 /* Returns the number of threads with which a machine of this host computes. */
 uint32_t gateway_machine_threads(const struct fleet_machine *m);
-/* Returns 1 if the machine shares this host's cores with other machines, which together have more
- * threads than there are cores and take turns; 0 = it has cores of its own, or they are not
- * known. */
+/* Returns 1 if the machine shares this host's cores with other machines: together they have more
+ * threads than the host has cores, and take turns. Returns 0 if the machine has cores of its own,
+ * or its cores are not known. */
 uint32_t gateway_machine_cores(const struct gateway *g, const struct fleet_machine *m);
 
 extern const struct connections_events gateway_connections_events;

@@ -10,17 +10,17 @@ void gateway_machine_address_set(struct gateway *g, struct fleet_machine *m, con
     connections_address_set(g->connections, m, address);
 }
 
-void gateway_machine_crashed(struct gateway *g, struct fleet_machine *m, const char *how,
-                             const uint64_t *ids, uint32_t count)
+void gateway_machine_crashed(struct gateway *g, struct fleet_machine *m, const char *crash_text,
+                             const uint64_t *ids, uint32_t id_count)
 {
     char text[160];
     m->crashes++;
-    snprintf(m->crash_reason, sizeof(m->crash_reason), "%s; requests in its batches: %u", how,
-             count);
-    snprintf(text, sizeof(text), "machine %s crashed (%s)", m->config.name, how);
+    snprintf(m->crash_reason, sizeof(m->crash_reason), "%s; requests in its batches: %u",
+             crash_text, id_count);
+    snprintf(text, sizeof(text), "machine %s crashed (%s)", m->config.name, crash_text);
     metrics_counter_add(g->options.metrics, METRICS_MACHINE_CRASHES, 1);
     connections_drop(g->connections, m, text); /* Its end may not have been noticed yet. */
-    requests_crash_handle(g->requests, m, ids, count, g->options.config->scheduler.crashes_max,
+    requests_crash_handle(g->requests, m, ids, id_count, g->options.config->scheduler.crashes_max,
                           text);
 }
 

@@ -1,6 +1,7 @@
 /* gateway_request_messages: makes the messages to machines about a request, and counts the tokens
- * that are still to be generated. It runs on the gateway's event loop thread. The messages point
- * into the request. It sends nothing and changes nothing: requests.c sends the messages. */
+ * that are still to be generated. The files of server/gateway/ call it on the gateway's event loop
+ * thread. The messages point into the request. It sends nothing and changes nothing: requests.c and
+ * checkpoints.c send the messages. */
 #ifndef SERVER_GATEWAY_REQUEST_MESSAGES_H
 #define SERVER_GATEWAY_REQUEST_MESSAGES_H
 

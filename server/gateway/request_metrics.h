@@ -1,6 +1,6 @@
-/* gateway_request_metrics: adds the times and sizes of requests to the metrics. It runs on the
- * gateway's event loop thread. No state. Counters of single events (a refusal, a loss) are counted
- * where they happen. */
+/* gateway_request_metrics: adds the times and sizes of requests to the metrics. requests.c calls it
+ * on the gateway's event loop thread. It keeps no state. Single events, such as a refusal or a
+ * loss, are counted where they happen. */
 #ifndef SERVER_GATEWAY_REQUEST_METRICS_H
 #define SERVER_GATEWAY_REQUEST_METRICS_H
 

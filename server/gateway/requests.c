@@ -661,14 +661,14 @@ struct gateway_request *requests_arrived_take(struct requests *q)
     return request_table_arrived_take(&q->table);
 }
 
-void requests_refuse(struct requests *q, struct gateway_request *r, enum metrics_refusal why,
+void requests_refuse(struct requests *q, struct gateway_request *r, enum metrics_refusal refusal,
                      uint32_t retry_after_s, const char *text)
 {
     if (r->delivered > 0 || r->scored_next > 1) { /* It was lost, and no machine can resume it. */
         request_end(q, r, GATEWAY_FAILED, 0, text);
         return;
     }
-    metrics_request_refused(q->options.metrics, why);
+    metrics_request_refused(q->options.metrics, refusal);
     request_cancel(q, r);
     if (r->state != GATEWAY_REQUEST_SCHEDULED) /* Otherwise the scheduler has forgotten it. */
         request_unschedule(q, r);
@@ -700,34 +700,34 @@ void requests_lose(struct requests *q, struct gateway_request *r, const struct f
 
 /* A new suspect, which lost its machine before, runs alone among suspects. If there is another one
  * on machines, the suspect is taken back; else it goes on where it is. */
-static void suspect_take_back(struct requests *q, struct gateway_request *r, const char *how)
+static void suspect_take_back(struct requests *q, struct gateway_request *r, const char *crash_text)
 {
     if (r->state == GATEWAY_REQUEST_SCHEDULED) { /* It is on no machine: nothing is lost. */
         request_unschedule(q, r);
         request_table_state_set(&q->table, r, GATEWAY_REQUEST_ARRIVING);
     } else if (r->state > GATEWAY_REQUEST_SCHEDULED) {
-        request_resume(q, r, BLAME_NONE, how);
+        request_resume(q, r, BLAME_NONE, crash_text);
     }
 }
 
 void requests_crash_handle(struct requests *q, const struct fleet_machine *m, const uint64_t *ids,
-                           uint32_t count, uint32_t crashes_max, const char *how)
+                           uint32_t id_count, uint32_t crashes_max, const char *crash_text)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < id_count; i++) {
         struct gateway_request *r = request_table_find(&q->table, ids[i]);
         if (r == NULL || r->state == GATEWAY_REQUEST_ENDING || !request_had_machine(r, m))
             continue;
         bool over = blame_crash_add(&r->blame, r->delivered, crashes_max);
         log_warn("request %s (%llx) was computed when %s; crashes in a row: %u", r->client_id,
-                 (unsigned long long)r->id, how, r->blame.crashes);
+                 (unsigned long long)r->id, crash_text, r->blame.crashes);
         if (!over) {
             if (request_table_suspect_is_out(&q->table, r))
-                suspect_take_back(q, r, how);
+                suspect_take_back(q, r, crash_text);
             continue;
         }
         char text[sizeof(r->end_text)];
         snprintf(text, sizeof(text), "machines crashed %u times while they computed it: %s",
-                 r->blame.crashes, how);
+                 r->blame.crashes, crash_text);
         request_cancel(q, r);
         request_unschedule(q, r);
         metrics_counter_add(q->options.metrics, METRICS_REQUESTS_BLAMED, 1);

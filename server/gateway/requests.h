@@ -82,10 +82,12 @@ void requests_pull_end(struct requests *q, struct gateway_request *r, bool prefi
 /* Returns the list of the open requests in this state. */
 const struct request_list *requests_in_state(const struct requests *q,
                                              enum gateway_request_state state);
-/* End a request that the scheduler has refused, that has waited too long for memory, or that could
- * not be routed in time (scheduler/wait_ms). why: for the metrics; text: for the client. */
-void requests_refuse(struct requests *q, struct gateway_request *r, enum metrics_refusal why,
+/* Ends a request that the scheduler has refused, or that has waited too long for KV memory. The end
+ * is GATEWAY_REFUSED, or GATEWAY_FAILED if the client has results already. refusal: for the
+ * metrics; text: for the client. */
+void requests_refuse(struct requests *q, struct gateway_request *r, enum metrics_refusal refusal,
                      uint32_t retry_after_s, const char *text);
+/* Ends a request that could not be routed in time (scheduler/wait_ms) with GATEWAY_FAILED. */
 void requests_expire(struct requests *q, struct gateway_request *r, const char *text);
 /* Handles the loss of a request's machines (SCHED_LOST): the request is resumed, or ended after too
  * many losses. dead: the machine whose process has ended; NULL = a link broke, or a machine fell
@@ -96,10 +98,10 @@ void requests_lose(struct requests *q, struct gateway_request *r, const struct f
 void requests_machine_down(struct requests *q, const struct fleet_machine *m);
 /* Handles a crash (blame.h) of a machine, which says that it computed these requests. Ids of
  * requests that were not sent to the machine in their present or previous generation are ignored.
- * Requires that the machine's connection has ended. how: text for the log and the clients.
+ * Requires that the machine's connection has ended. crash_text: for the log and the clients.
  * crashes_max: see blame_crash_add. */
 void requests_crash_handle(struct requests *q, const struct fleet_machine *m, const uint64_t *ids,
-                           uint32_t count, uint32_t crashes_max, const char *how);
+                           uint32_t id_count, uint32_t crashes_max, const char *crash_text);
 /* Moves the request to another token machine; its present token machine computes the rest of the
  * prompt from the KV that it has. */
 void requests_hand_over(struct requests *q, struct gateway_request *r);
@@ -121,8 +123,8 @@ struct gateway_request *requests_next(struct requests *q, const struct gateway_r
 
 struct requests_counts {
     uint32_t open;
-    uint32_t begun;   /* Open requests for which PREFILL was sent. */
-    uint64_t resumed; /* Resumptions ever. */
+    uint32_t begun;   /* Open requests for which PREFILL of the present generation was sent. */
+    uint64_t resumed; /* Generations ever lost, without preemptions and hand-overs. */
 };
 struct requests_counts requests_counts(const struct requests *q);
 

@@ -13,7 +13,7 @@
 
 /* Most models that are served at a time: one, and a second one during an update. */
 #define GATEWAY_VERSIONS 2
-/* A client's id of a request (x-request-id) with its NUL. */
+/* Size of a client's id of a request (x-request-id), with its NUL. */
 #define GATEWAY_NAME_BYTES 129
 #define GATEWAY_CURRENT    0 /* As a version number: the version that new requests get. */
 
@@ -65,8 +65,8 @@ static inline const char *gateway_resume_name(enum gateway_resume resume)
  * the field. */
 struct gateway_event {
     enum gateway_event_kind kind;
-    uint32_t after_us;                        /* Time since the client's request had arrived. */
-    uint32_t generation;                      /* Number of times that it was scheduled again. */
+    uint32_t after_us;                        /* Time since the arrival of the request. */
+    uint32_t generation;                      /* Times that the request was scheduled again. */
     uint32_t delivered;                       /* Tokens of the answer that the client has. */
     const char *prompt_machine;               /* NULL = none yet. */
     const char *token_machine;                /* NULL = none yet, or none is needed. */
@@ -78,35 +78,38 @@ struct gateway_event {
 /* What became of a request, and how long it took. Times in microseconds. */
 struct gateway_summary {
     uint64_t id;          /* The request's id in messages to machines and in their logs. */
-    uint32_t resumed;     /* Times that it was scheduled again. */
-    uint32_t preemptions; /* Times that a machine preempted it. */
+    uint32_t resumed;     /* Times that the request was scheduled again. */
+    uint32_t preemptions; /* Times that a machine preempted the request. */
     char prompt_machine[LIMIT_NAME_BYTES]; /* In the latest generation; empty = never routed. */
     char token_machine[LIMIT_NAME_BYTES];  /* Empty = none was needed, or never routed. */
     int64_t first_us; /* When the first token was delivered, by the gateway's clock; -1 = never. */
-    /* The parts of the time from its arrival to its end, which follow one another. */
+    /* The parts of the time from the request's arrival to its latest token, or to its end if it had
+     * no token or waited for the next one. */
     int64_t queue_us;    /* Until the prompt's first batch, without `reserve_us`. */
     int64_t reserve_us;  /* Wait for KV memory of the token machine. */
     int64_t prompt_us;   /* From the prompt's first batch until the first token. */
-    int64_t transfer_us; /* From the first token until all KV was at the token machine. */
-    int64_t resume_us;   /* From losses of machines or memory until the next token. */
-    int64_t decode_us;   /* The rest, until the latest token. */
+    int64_t transfer_us; /* From the first token until all KV was at the first token machine. */
+    int64_t resume_us;   /* Pauses from each loss of machines or memory to the next token. */
+    int64_t decode_us;   /* The rest. */
 };
 
-/* Functions of the client. */
+/* Functions of the client. `token`, `embedding` and `ended` are called only by gateway_turn and
+ * gateway_close. */
 struct gateway_client {
     /* Receives the next token of the answer (index 0, 1, …), or the score of a prompt position
      * (token->scored). */
     void (*token)(void *self, const struct message_token *token);
-    /* Receives the embedding: the sum of the vectors, as numbers of common/pooling.h. NULL if none
-     * is wanted. */
+    /* Receives the embedding: the sum of the vectors, as numbers of common/pooling.h. May be NULL
+     * if no embedding is wanted. */
     void (*embedding)(void *self, const int64_t *values, uint32_t count);
     /* Receives the request's events; NULL = events are not wanted. Never called during
      * gateway_submit of the request. It may be called during gateway_release of another request,
      * because the machines of that request are then free. It must not release a request. The event
      * FIRST_TOKEN precedes its token. */
     void (*event)(void *self, const struct gateway_event *event);
-    /* Reports the request's end, before `ended`, or during gateway_release: once for every request
-     * that was not ended at once. NULL = not wanted. */
+    /* Reports the request's end, before `ended` or during gateway_release. Called once, unless
+     * gateway_submit itself ended the request (nothing to compute, or the gateway stops). NULL =
+     * not wanted. */
     void (*over)(void *self, const struct gateway_summary *summary);
     /* The last call for this request, whose handle becomes invalid. Never called during
      * gateway_submit or after gateway_release. */
@@ -118,7 +121,7 @@ struct gateway_submit {
     /* Version whose tokenizer made the prompt, or GATEWAY_CURRENT. */
     uint32_t version;
     const char *client_id; /* The client's id of the request, for logs; copied. NULL = none. */
-    /* For the history of requests; copied. NULL = unknown. */
+    /* The next three texts are for the history of requests; copied. NULL = unknown. */
     const char *answer_id;
     const char *key_name;
     const char *model_name;
@@ -128,8 +131,8 @@ struct gateway_submit {
     struct sampling sampling;
     const uint32_t *rules; /* Words of common/token_rules.h; copied. */
     uint32_t rule_count;
-    /* The answer's constraint (model/grammar/grammar.h), which the gateway has compiled to check
-     * it. Not copied: valid until `ended` or gateway_release. NULL = none. */
+    /* The answer's constraint (model/grammar/grammar.h), which the caller has checked by compiling
+     * it. Not copied: must be valid until `ended` or gateway_release. NULL = none. */
     const char *constraint;
     uint32_t constraint_bytes;
     bool score_prompt;     /* The scores of the prompt's tokens are wanted. */
@@ -141,7 +144,7 @@ struct gateway_submit {
     uint64_t prefix_salt;
     uint32_t weight;    /* Weight against other keys; 0 counts as 1. */
     int32_t priority;   /* Lower is more urgent. */
-    int64_t arrived_us; /* When the client's request had arrived: the start of TTFT; 0 = now. */
+    int64_t arrived_us; /* When the request had arrived: the start of TTFT; 0 = now. */
     struct gateway_client client;
 };
 

@@ -22,13 +22,12 @@
  *
  * from SCHEDULED and each state to the right of it, and from DOUBTED, to ARRIVING, when the
  * request's next generation begins; from RESERVING, PREFILLING and PREFILLED to DOUBTED, when the
- * next generation must wait; from each state to ENDING; and from each state, also ENDING, to
- * FREE. */
+ * next generation must wait; from each state to ENDING; and from each state to FREE. */
 enum gateway_request_state {
-    GATEWAY_REQUEST_FREE,      /* No request uses the slot. */
-    GATEWAY_REQUEST_ARRIVING,  /* Will be given to the scheduler in the next iteration. */
-    GATEWAY_REQUEST_SUSPECTED, /* Waits until no other suspect is on machines (blame.h). */
-    GATEWAY_REQUEST_DOUBTED, /* Waits until it is known whether a machine lives (gateway_doubt). */
+    GATEWAY_REQUEST_FREE,       /* No request uses the slot. */
+    GATEWAY_REQUEST_ARRIVING,   /* Will be given to the scheduler in the next iteration. */
+    GATEWAY_REQUEST_SUSPECTED,  /* Waits until no other suspect is on machines (blame.h). */
+    GATEWAY_REQUEST_DOUBTED,    /* Waits until a machine is known to live or not (gateway_doubt). */
     GATEWAY_REQUEST_SCHEDULED,  /* The scheduler knows the request and has not routed it. */
     GATEWAY_REQUEST_PULLING,    /* The prompt machine gets KV that another machine has kept. */
     GATEWAY_REQUEST_RESERVING,  /* RESERVE was sent to the token machine. */
@@ -57,7 +56,7 @@ struct gateway_checkpoint {
     uint32_t tokens;  /* Tokens whose KV the second machine has in layers without a window. */
     uint32_t resumed; /* Tokens of the latest copy from which the answer can go on. */
     uint32_t pending; /* Tokens of the copy that is under way; 0 = none. */
-    /* The copy that is under way has all full blocks, with those of layers with a window. */
+    /* The copy that is under way has all full blocks, also of layers with a window. */
     bool whole;
     uint32_t copies; /* Number of copies so far. */
     bool writing;    /* PREFILL of the copy was sent. */
@@ -89,7 +88,7 @@ struct gateway_request {
     uint64_t history_number;            /* See history_begin. */
     enum gateway_request_state state;
     uint32_t version_index;       /* Index of the request's version in gateway.versions. */
-    uint32_t generation;          /* Number of times that the request was resumed. */
+    uint32_t generation;          /* Number of times that the request was scheduled again. */
     struct request_life life;     /* The state that operators see, with the time of each state. */
     struct gateway_client client; /* Functions for its tokens, events and end. */
     /* The fields down to `priority` come from struct gateway_submit. */
@@ -129,8 +128,9 @@ struct gateway_request {
     uint32_t pull_tokens;                 /* PULLING: tokens whose KV it has. */
     struct fleet_machine *prompt_machine; /* NULL = not routed. */
     struct fleet_machine *token_machine;  /* NULL = not routed, or none is needed. */
-    /* The prompt machine and the token machine of the generation before this one, whose connections
-     * may end before the gateway learns that they crashed; NULL = none. */
+    /* The prompt machine and the token machine of the latest generation before this one that was
+     * routed; NULL = none. Their connections may end before the gateway learns that they
+     * crashed. */
     const struct fleet_machine *machines_before[2];
 
     /* [EARLY_MAX] (requests.c): tokens that arrived before the first one; NULL = none yet. */
@@ -138,9 +138,9 @@ struct gateway_request {
     uint32_t early_count;
 
     int64_t reserve_us; /* When RESERVE was sent. */
-    /* Its times up to now, and the machines of its latest generation. */
+    /* The request's times up to now, and the machines of its latest routed generation. */
     struct gateway_summary summary;
-    int64_t resuming_us; /* When its answer lost its machines; 0 = it runs. */
+    int64_t resuming_us; /* When a begun answer lost its machines or memory; 0 = the answer runs. */
     int64_t first_us;    /* When the first token was delivered; -1 = not yet. */
     int64_t last_us;     /* When the latest token was delivered. */
     uint8_t finish;      /* enum message_finish of the latest token. */
@@ -189,8 +189,7 @@ bool request_table_suspect_is_out(const struct request_table *table,
 /* Moves the request that arrived first to GATEWAY_REQUEST_SCHEDULED and returns it; NULL = none. If
  * none has arrived, takes a suspect that waits. Only one suspect at a time is out. */
 struct gateway_request *request_table_arrived_take(struct request_table *table);
-/* Returns true if the machine has, or had in the generation before this one, a part in the
- * request. */
+/* Returns true if the machine is one of the request's machines, or of `machines_before`. */
 bool request_had_machine(const struct gateway_request *r, const struct fleet_machine *m);
 
 /* Changes the request's state, and moves the request to the end of that state's list. Asserts that

@@ -143,7 +143,7 @@ void http_health_text(struct exchange *x, char *out, size_t capacity)
 /* Checks what the key's rules allow. */
 static bool rights_check(struct exchange *x, enum http_access access, struct api_error *error)
 {
-    const struct api_key_rules *rules = api_keys_rules(x->http->options.keys, x->key);
+    const struct api_key_rules *rules = api_keys_rules(x->http->options.keys, x->api_key_index);
     x->is_administrator = rules->admin;
     if (access == HTTP_ADMIN && !rules->admin)
         return api_error_set(error, 403, NULL, "key %s may not use %s: want \"admin\": true",
@@ -156,7 +156,7 @@ static bool rights_check(struct exchange *x, enum http_access access, struct api
 
 bool http_access_check_again(struct exchange *x, struct api_error *error)
 {
-    if (x->key == API_KEY_NONE)
+    if (x->api_key_index == API_KEY_NONE)
         return true;
     if (!x->key_revoked)
         return rights_check(x, x->route->access, error);
@@ -167,7 +167,7 @@ bool http_access_check_again(struct exchange *x, struct api_error *error)
 
 static bool expired_refuse(struct exchange *x, struct api_error *error)
 {
-    const struct api_key_rules *rules = api_keys_rules(x->http->options.keys, x->key);
+    const struct api_key_rules *rules = api_keys_rules(x->http->options.keys, x->api_key_index);
     char date[DATE_BYTES];
     date_text(rules->expires, date);
     api_error_set(error, 401, NULL, "the API key %s expired at %s", rules->name, date);
@@ -200,10 +200,11 @@ bool http_access_check(struct exchange *x, struct api_error *error)
         error->code = "invalid_api_key";
         return false;
     }
-    x->key = shown.key;
-    x->secret = shown.secret;
-    api_keys_index_hold(x->http->options.keys, x->key); /* http_on_completed releases it */
-    if (api_keys_expired(keys, x->key))
+    x->api_key_index = shown.key;
+    x->api_key_secret = shown.secret;
+    api_keys_index_hold(x->http->options.keys,
+                        x->api_key_index); /* http_on_completed releases it */
+    if (api_keys_expired(keys, x->api_key_index))
         return expired_refuse(x, error);
     if (x->client != NULL)
         http_client_key_shown(x->client);

@@ -42,7 +42,7 @@ enum MHD_Result http_answer_requests(struct exchange *x)
     static const enum MHD_ValueKind query = MHD_GET_ARGUMENT_KIND;
     const char *count = MHD_lookup_connection_value(x->connection, query, "count");
     const char *events = MHD_lookup_connection_value(x->connection, query, "events");
-    struct http_admin_view requests = {.what = HTTP_ADMIN_REQUESTS,
+    struct http_admin_view requests = {.kind = HTTP_ADMIN_REQUESTS,
                                        .id =
                                            MHD_lookup_connection_value(x->connection, query, "id"),
                                        .count = REQUESTS_LISTED};
@@ -55,19 +55,19 @@ enum MHD_Result http_answer_requests(struct exchange *x)
 
 enum MHD_Result http_answer_decisions(struct exchange *x)
 {
-    return view(x, &(struct http_admin_view){.what = HTTP_ADMIN_DECISIONS});
+    return view(x, &(struct http_admin_view){.kind = HTTP_ADMIN_DECISIONS});
 }
 
 enum MHD_Result http_answer_config(struct exchange *x)
 {
-    return view(x, &(struct http_admin_view){.what = HTTP_ADMIN_CONFIG});
+    return view(x, &(struct http_admin_view){.kind = HTTP_ADMIN_CONFIG});
 }
 
 enum MHD_Result http_answer_log(struct exchange *x)
 {
     const struct http_admin *admin = &x->http->options.admin;
     struct text body = {0};
-    admin->view(admin->self, &(struct http_admin_view){.what = HTTP_ADMIN_LOG}, &body);
+    admin->view(admin->self, &(struct http_admin_view){.kind = HTTP_ADMIN_LOG}, &body);
     enum MHD_Result result = MHD_NO;
     if (!body.broken)
         result = http_answer(x, 200, "text/plain; charset=utf-8", body.bytes > 0 ? body.data : "\n",

@@ -34,7 +34,7 @@ static void reset_add(struct MHD_Response *response, const char *name, uint64_t 
 static void limits_add(const struct exchange *x, struct MHD_Response *response)
 {
     struct api_key_unused left;
-    if (x->key_revoked || !api_keys_unused(x->http->options.keys, x->key,
+    if (x->key_revoked || !api_keys_unused(x->http->options.keys, x->api_key_index,
                                            clock_now_us(x->http->options.clock), &left))
         return;
     if (left.requests_max > 0) {

@@ -6,16 +6,16 @@
  *                   └─ headers of the next request ◄──────┘
  *
  * In every state except working, a client has a time limit. When all places are taken, a new
- * connection replaces the one that has waited longest without a request: an idle one, or one that
- * has been arriving for at least HTTP_CLIENT_YOUNG_US. If there is no such connection, the new
+ * connection replaces the connection that has waited longest without a request: an idle one, or one
+ * that has been arriving for at least HTTP_CLIENT_YOUNG_US. If there is no such connection, the new
  * connection is accepted without a place, up to a limit, so that its request can be answered with
- * 503 instead of a closed connection. Some places are kept for short requests, so that requests
- * such as /health are always answered. Clients without an API key also have a limit for each
- * address; an IPv6 address stands for its network of 64 bits.
+ * 503 instead of a closed connection. Some places are kept for short requests such as /health. The
+ * clients of one address that have shown no API key also have a limit; an IPv6 address stands for
+ * its network of 64 bits.
  *
- * The part owns the table of clients. It reads and writes no sockets and knows no HTTP. server/http/
- * makes every call on the gateway's event loop thread, passes the time and the address, and closes
- * the connections. */
+ * The part owns the table of clients. It reads and writes no sockets and knows no HTTP.
+ * server/http/ makes every call on the gateway's event loop thread, passes the time and the
+ * address, and closes the connections. */
 #ifndef SERVER_HTTP_CLIENTS_H
 #define SERVER_HTTP_CLIENTS_H
 
@@ -43,8 +43,8 @@ struct http_clients;
 struct http_client;
 
 struct http_clients_options {
-    uint32_t connections_max; /* Most open connections, except new ones. */
-    uint32_t connections_new; /* Most new connections without a place. */
+    uint32_t connections_max; /* Number of places: most open connections with a place. */
+    uint32_t connections_new; /* Most open connections without a place. */
     /* Places that http_client_work_begin keeps for short requests. */
     uint32_t connections_reserved;
     uint32_t per_address_max;      /* Most clients of one address that have shown no API key. */
@@ -77,13 +77,13 @@ struct http_client *http_client_add(struct http_clients *clients, const struct s
                                     int fd, int64_t now_us);
 void http_client_remove(struct http_client *client);  /* Frees the client and its place. */
 int http_client_fd(const struct http_client *client); /* Returns the connection's socket. */
-/* Closes the connection, unless it is CLOSING already. */
+/* Closes the connection, unless it is CLOSING already. why: text for the log. */
 void http_client_close(struct http_client *client, const char *why);
-/* Set and return the caller's record of the client's request; NULL = none. */
+/* Set and return the caller's record of the client's request (struct exchange); NULL = none. */
 void http_client_request_set(struct http_client *client, void *request);
 void *http_client_request(const struct http_client *client);
 
-/* Enters a state. Does nothing for a client that is CLOSING. */
+/* Enters a state other than ARRIVING and CLOSING. Does nothing for a client that is CLOSING. */
 void http_client_state_set(struct http_client *client, enum http_client_state state,
                            int64_t now_us);
 enum http_client_state http_client_state(const struct http_client *client);
@@ -91,8 +91,8 @@ enum http_client_state http_client_state(const struct http_client *client);
 void http_client_bytes_add(struct http_client *client, uint64_t bytes, int64_t now_us);
 /* Records that the client has shown an API key: it no longer counts for its address. */
 void http_client_key_shown(struct http_client *client);
-/* Begins a request that may take long. Returns false if all places except the kept ones have such
- * requests. The request ends when the client is IDLE again. */
+/* Begins a request that may take long. Returns false if all places except the kept places have such
+ * requests. The request ends when the client is IDLE again, or is closed. */
 bool http_client_work_begin(struct http_client *client);
 
 /* Closes the clients that have exceeded a time limit, and waiting clients while there are more
@@ -100,7 +100,7 @@ bool http_client_work_begin(struct http_client *client);
  * has entered a state. */
 int64_t http_clients_turn(struct http_clients *clients, int64_t now_us);
 
-/* Returns the client in the state ANSWERING that has not read for the longest time; NULL = none. */
+/* Returns the client in the state ANSWERING whose latest read is longest ago; NULL = none. */
 struct http_client *http_clients_stalled(struct http_clients *clients);
 /* Returns the number of open connections, without those in the state CLOSING. */
 uint32_t http_clients_count(const struct http_clients *clients);

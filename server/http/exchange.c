@@ -141,7 +141,7 @@ enum MHD_Result http_completion_begin(struct exchange *x, struct served_model *m
     const struct completion_start start = {.model = model,
                                            .input = input,
                                            .request_id = x->request_id,
-                                           .api_key_index = x->key,
+                                           .api_key_index = x->api_key_index,
                                            .arrived_us = x->arrived_us,
                                            .facts = &x->facts,
                                            .changed = exchange_changed,
@@ -224,7 +224,7 @@ static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *conn
     x->http = h;
     x->connection = connection;
     x->fd = -1;
-    x->key = API_KEY_NONE;
+    x->api_key_index = API_KEY_NONE;
     x->began_us = clock_now_us(h->options.clock);
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
@@ -334,8 +334,8 @@ void http_on_completed(void *self, struct MHD_Connection *connection, void **sta
         metrics_http_done(h->options.metrics, x->status_code);
     body_free(x);
     free(x->refusal);
-    if (x->key != API_KEY_NONE)
-        api_keys_index_release(h->options.keys, x->key);
+    if (x->api_key_index != API_KEY_NONE)
+        api_keys_index_release(h->options.keys, x->api_key_index);
     if (x->counts_as_open)
         h->open_answers--;
     free(x);

@@ -102,7 +102,7 @@ void completion_form_part(struct completion *c, enum answer_part part, const cha
                                                               : FORM_CALL;
     if (part == ANSWER_PART_CALL) {
         choice_call_id(c, f->call_id, sizeof(f->call_id));
-        snprintf(f->name, sizeof(f->name), "%.*s", (int)bytes, text);
+        snprintf(f->tool_name, sizeof(f->tool_name), "%.*s", (int)bytes, text);
         item_begin(c, FORM_CALL);
         return;
     }

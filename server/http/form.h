@@ -1,9 +1,10 @@
-/* form: the answers of /v1/responses and /v1/messages. Such an answer is a list of items (reasoning,
- * text and tool calls) in the order in which the model wrote them. form.c finds where items begin
- * and end; form_responses.c and form_messages.c each write the JSON and the events of one API. Only
- * these three files include this header; completion*.c call form.c through completion_internal.h,
- * on the gateway's event loop thread. A completion of these APIs has one choice, and owns its
- * completion_form. The part converts no bodies of requests (server/api/forms.h does). */
+/* form: the answers of /v1/responses and /v1/messages. Such an answer is a list of items
+ * (reasoning, text and tool calls) in the order in which the model wrote them. form.c finds where
+ * items begin and end; form_responses.c and form_messages.c each write the JSON and the events of
+ * one API. Only these three files include this header; completion*.c call form.c through
+ * completion_internal.h, on the gateway's event loop thread. A completion of these APIs has one
+ * choice, and owns its completion_form. The part converts no bodies of requests (server/api/forms.h
+ * does). */
 #ifndef SERVER_HTTP_FORM_H
 #define SERVER_HTTP_FORM_H
 
@@ -15,18 +16,18 @@ struct form_writer;
 
 struct completion_form {
     const struct form_writer *writer;
-    bool begun;                   /* The answer has begun; the first events were written. */
-    uint64_t sequence;            /* Number of the next event (responses). */
-    enum form_item item;          /* The open item; FORM_NONE = none. */
-    uint32_t item_count;          /* Items so far, including the open item. */
-    char item_id[40];             /* Id of the open item (responses). */
-    char call_id[40];             /* Id of the open call. */
-    char name[ANSWER_NAME_BYTES]; /* Name of the tool that the open call calls. */
-    struct text item_text;        /* The open item's text so far. */
-    size_t shown_bytes;           /* Bytes of `item_text` that events contain. */
-    struct text logprobs;         /* Entries of the open item's tokens, with commas. */
-    struct text closed_items;     /* JSON of the items before the open one, with commas. */
-    uint32_t call_count;          /* Number of items that are calls. */
+    bool begun;                        /* The answer has begun; the first events were written. */
+    uint64_t sequence;                 /* Number of the next event (responses). */
+    enum form_item item;               /* The open item; FORM_NONE = none. */
+    uint32_t item_count;               /* Items so far, including the open item. */
+    char item_id[40];                  /* Id of the open item (responses). */
+    char call_id[40];                  /* Id of the open call. */
+    char tool_name[ANSWER_NAME_BYTES]; /* Name of the tool that the open call calls. */
+    struct text item_text;             /* The open item's text so far. */
+    size_t shown_bytes;                /* Bytes of `item_text` that events contain. */
+    struct text logprobs;     /* Log-probability entries of the open item, separated by commas. */
+    struct text closed_items; /* JSON of the items before the open one, separated by commas. */
+    uint32_t call_count;      /* Number of items that are calls. */
 };
 
 /* The functions that write the answers of one API, to c->output. */
@@ -34,10 +35,10 @@ struct form_writer {
     const char *id_prefix; /* Beginning of the answer's id. */
     /* Writes the events before the first item. Called only with streaming. */
     void (*begin)(struct completion *c);
-    /* Begins an item. Writes its events, if the answer is streamed. */
+    /* Begins the item form->item. Writes its events, if the answer is streamed. */
     void (*item_begin)(struct completion *c);
     /* Writes an event with the part of item_text after shown_bytes, and with the log-probability
-     * entries since the last call. Called only with streaming. */
+     * entries `logprobs`, which came since the last call. Called only with streaming. */
     void (*item_more)(struct completion *c, const struct text *logprobs);
     /* Ends an item: appends its JSON to `closed_items`, and writes its events if the answer is
      * streamed. cut = true: the answer ended in the middle of the item. */

@@ -39,7 +39,7 @@ static void write_block(struct text *out, const struct completion_form *f, bool 
     case FORM_CALL:
         text_adds(out, "{\"type\":\"tool_use\"");
         form_member_add(out, "id", f->call_id, strlen(f->call_id));
-        form_member_add(out, "name", f->name, strlen(f->name));
+        form_member_add(out, "name", f->tool_name, strlen(f->tool_name));
         text_adds(out, ",\"input\":");
         if (done)
             write_input(out, f);

@@ -29,7 +29,7 @@ static void write_item(struct text *out, const struct completion_form *f, const 
               item_types[f->item], status);
     if (f->item == FORM_CALL) {
         form_member_add(out, "call_id", f->call_id, strlen(f->call_id));
-        form_member_add(out, "name", f->name, strlen(f->name));
+        form_member_add(out, "name", f->tool_name, strlen(f->tool_name));
         form_member_add(out, "arguments", f->item_text.data, done ? f->item_text.bytes : 0);
         text_adds(out, "}");
         return;
@@ -194,7 +194,7 @@ static void item_end_events(struct completion *c, const char *status)
     const struct completion_form *f = c->form;
     content_begin(c, types[f->item]);
     if (f->item == FORM_CALL)
-        form_member_add(&c->output, "name", f->name, strlen(f->name));
+        form_member_add(&c->output, "name", f->tool_name, strlen(f->tool_name));
     form_member_add(&c->output, f->item == FORM_CALL ? "arguments" : "text", f->item_text.data,
                     f->item_text.bytes);
     if (f->item == FORM_TEXT) {

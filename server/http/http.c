@@ -272,7 +272,7 @@ void http_model_use(struct http *h, struct served_model *model)
 void http_keys_changed(struct http *h)
 {
     for (struct exchange *x = h->exchanges; x != NULL; x = x->next) {
-        const struct api_key_shown shown = {x->key, x->secret};
+        const struct api_key_shown shown = {x->api_key_index, x->api_key_secret};
         if (x->key_revoked || !api_keys_revoked(h->options.keys, &shown))
             continue;
         x->key_revoked = true;

@@ -1,5 +1,5 @@
 /* http: the HTTP side of the gateway. It owns libmicrohttpd's daemons, their connections, and each
- * request from its first byte until the client has the whole response or has gone. The files
+ * request from its headers until its response was sent or the client has gone. The files
  * server/serve*.c make every call, on the gateway's event loop thread. http does not know machines
  * (server/gateway/gateway.h does) or the text of answers (completion.h and server/api/ do).
  *
@@ -27,15 +27,15 @@ struct http;
 
 enum http_admin_verb { HTTP_ADMIN_DRAIN, HTTP_ADMIN_UNDRAIN, HTTP_ADMIN_ADD, HTTP_ADMIN_REMOVE };
 
-/* What an administrator reads. */
+/* What an administrator wants to read. */
 struct http_admin_view {
     enum {
         HTTP_ADMIN_REQUESTS,  /* The latest requests. */
         HTTP_ADMIN_DECISIONS, /* The latest events and actions of the schedulers. */
         HTTP_ADMIN_CONFIG,    /* The config in effect. */
         HTTP_ADMIN_LOG,       /* The latest lines of the log, as text. */
-    } what;
-    /* REQUESTS: see struct history_query (server/gateway/history.h). */
+    } kind;
+    /* REQUESTS only: as in struct history_query (server/gateway/history.h). */
     const char *id;
     uint32_t count;
     bool events;
@@ -47,19 +47,20 @@ struct http_admin_view {
 struct http_admin {
     /* GET /admin/state */
     void (*state)(void *self, struct text *answer);
-    /* GET /admin/requests, decisions, config and log. */
+    /* GET /admin/requests, /admin/decisions, /admin/config and /admin/log. */
     void (*view)(void *self, const struct http_admin_view *view, struct text *answer);
     /* POST /admin/reload, and with `dry` POST /admin/reload/dry-run, which changes nothing. */
     bool (*reload)(void *self, bool dry, const struct audit_actor *actor, struct text *answer,
                    struct api_error *error);
-    /* Drains, undrains, adds or removes a machine. ADD uses the body; the others use the name. */
+    /* Drains, undrains, adds or removes a machine. ADD uses the body (JSON); the other verbs use
+     * the machine's name. */
     bool (*machine)(void *self, enum http_admin_verb verb, const char *name, const char *body,
                     size_t bytes, struct text *answer, struct api_error *error);
     void *self; /* First argument of the functions. */
 };
 
-/* http does not own what the pointers name; it must outlive http. `model` is the exception: http
- * adds a reference. */
+/* The pointers are not owned and must outlive http, except `model`, to which http adds a
+ * reference. */
 struct http_options {
     const struct config *config;
     struct gateway *gateway;
@@ -71,35 +72,38 @@ struct http_options {
     const struct clock *clock;
     struct http_admin admin;
     bool tls;      /* Serve over TLS with the certificate of http_tls_use. */
-    int listen_fd; /* A socket of address_listen; http_close closes it. */
-    /* A listening Unix socket, whose clients are administrators; http_close closes it. 0 = none. */
+    int listen_fd; /* A socket of address_listen; http_accept_stop or http_close closes it. */
+    /* A listening Unix socket, whose clients are administrators; closed like listen_fd. 0 =
+     * none. */
     int admin_fd;
 };
 
 /* Begins to accept connections. Returns ST_IO, ST_NO_MEMORY or ST_NO_RESOURCE, with the reason in
  * *error. */
 enum status http_open(const struct http_options *options, struct http **out, struct error *error);
-/* Cancels the requests in flight and closes their connections. NULL is fine. */
+/* Cancels the requests in flight and closes their connections. Waits for the running jobs of text
+ * threads. NULL is fine. */
 void http_close(struct http *h);
 
-/* Sets the access log's file (not owned; NULL = none). to_stderr: the lines go to the log.
- * At first there is no access log. */
+/* Sets the access log's file (not owned; NULL = none). to_stderr: the lines also go to the
+ * process's log. At first there is no access log. */
 void http_access_log_set(struct http *h, struct event_log *file, bool to_stderr);
 
 /* Sets the model of new requests, and adds a reference to it. */
 void http_model_use(struct http *h, struct served_model *model);
 
-/* Ends the requests of keys that api_keys_apply has just revoked: a stream gets an error event, any
- * other request a 401. Call it after each api_keys_apply. */
+/* Ends the unfinished requests of keys that api_keys_apply has just revoked: a stream that has
+ * begun gets an error event, any other request a 401. Call it after each api_keys_apply. */
 void http_keys_changed(struct http *h);
 
 /* Starts to refuse completions with 503 and Retry-After; /health reports the drain. Open requests
- * continue. */
+ * continue; each connection closes after its answer. */
 void http_drain_begin(struct http *h);
-/* Returns the number of completions whose clients do not have the whole answer yet. */
+/* Returns the number of requests whose body went to a text thread (completions, /tokenize and the
+ * like) and whose clients do not have the whole answer yet. */
 uint32_t http_open_answers(const struct http *h);
 
-/* Accepts no more connections; open ones continue. */
+/* Accepts no more connections; open connections continue. */
 void http_accept_stop(struct http *h);
 
 /* Returns a descriptor for the event loop (level-triggered). Call http_turn when it is readable,

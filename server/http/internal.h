@@ -1,8 +1,8 @@
 /* http_internal: struct http, struct exchange (one HTTP request with its response), and the
  * functions that the files of server/http/ share that handle HTTP. completion*.c and form*.c, which
- * make the text of answers, do not use it. Only server/http/ includes it, and tests that read the
- * counters of struct http. All functions run on the gateway's event loop thread, except those that
- * text_work.c gives to text_jobs.h. They do not know machines. */
+ * make the text of answers, do not include this header. Only other files of server/http/ and tests
+ * do. All functions run on the gateway's event loop thread; text_work.c has the job that runs on
+ * the text threads. These files send nothing to machines (server/gateway/ does). */
 #ifndef SERVER_HTTP_INTERNAL_H
 #define SERVER_HTTP_INTERNAL_H
 
@@ -32,7 +32,7 @@ struct http {
     struct exchange *exchanges;           /* All exchanges, linked by next. */
     /* Exchanges whose completions have new output, linked by next_changed. */
     struct exchange *changed_exchanges;
-    uint32_t open_answers; /* Completions whose clients do not have the whole answer yet. */
+    uint32_t open_answers; /* Exchanges with counts_as_open. */
     /* All streams, in the order of their latest event, linked by `newer` and `older`. oldest_stream
      * has had no event for the longest time. */
     struct exchange *oldest_stream, *newest_stream;
@@ -42,14 +42,16 @@ struct http {
     uint64_t bodies_bytes;        /* Bytes of all bodies that have not been parsed yet. */
     struct event_log *access_log; /* NULL = none. */
     bool access_to_stderr;
-    uint64_t access_dropped; /* Dropped lines of `access_log` that the metrics contain. */
-    bool access_warned;      /* The log has the warning about them. */
-    uint64_t ledger_lost;    /* Lost answers of the ledger that the metrics contain. */
-    bool ledger_warned;
-    uint64_t spans_dropped; /* Dropped spans that the metrics contain. */
-    bool spans_warned;
-    bool draining;  /* http_drain_begin was called. */
-    bool was_ready; /* The gateway was ready to serve when a request arrived. */
+    uint64_t access_dropped; /* Dropped lines of `access_log` that the metrics count already. */
+    bool access_warned;      /* The log has the warning about dropped lines. */
+    uint64_t ledger_lost;    /* Lost answers of the ledger that the metrics count already. */
+    bool ledger_warned;      /* The log says that the ledger takes no lines. */
+    uint64_t spans_dropped;  /* Dropped spans that the metrics count already. */
+    bool spans_warned;       /* The log has the warning about dropped spans. */
+    bool draining;           /* http_drain_begin was called. */
+    /* The gateway was ready when an earlier completion was asked for. From then on, completions
+     * wait for machines; before, they get a 503. */
+    bool was_ready;
 };
 
 struct route;
@@ -64,17 +66,17 @@ struct exchange {
     bool from_admin_socket; /* The request arrived over http/admin_socket. */
     /* The client speaks HTTP/1.0, as nginx does to servers behind it. */
     bool is_http_1_0;
-    int fd;                    /* The connection's socket. */
+    int fd;                    /* Socket of a connection that was watched; -1 before. */
     const struct route *route; /* NULL = no such path. */
-    uint32_t key;              /* API key index, or API_KEY_NONE. */
-    uint32_t secret;           /* See struct api_key_shown. */
+    uint32_t api_key_index;    /* API_KEY_NONE = none. */
+    uint32_t api_key_secret;   /* `secret` of struct api_key_shown. */
     bool key_revoked;          /* The key was removed from the key file, or got another secret. */
     bool is_administrator;     /* The client may use /admin. */
     bool is_preflight;         /* A browser's OPTIONS request (web.c). */
     struct http_audit *audit;  /* The audit line to be written; NULL = none, or written. */
     struct text body;          /* The body so far; its bytes count in http->bodies_bytes. */
     uint64_t body_bytes_max;   /* http/body_bytes_max when the headers arrived. */
-    uint64_t body_expected;    /* Content-Length; UINT64_MAX = chunked. */
+    uint64_t body_expected;    /* Content-Length; UINT64_MAX = chunked; 0 = no body. */
     /* The error that answers this request when the rest of its body has been received and dropped;
      * NULL = none. */
     struct api_error *refusal;
@@ -84,13 +86,13 @@ struct exchange {
     struct completion *completion;    /* NULL = none. */
     struct text answer;               /* A whole answer that the client reads in pieces. */
     uint64_t unread_bytes; /* Unread bytes of answer or stream; counted in http->unread_bytes. */
-    size_t piece_bytes;    /* Bytes that libmicrohttpd took last. */
-    /* Bytes of the stream at the latest http_answer_backlog_check. */
+    size_t piece_bytes;    /* Bytes of the piece that libmicrohttpd took last. */
+    /* Bytes written into the stream up to the latest http_answer_backlog_check. */
     uint64_t backlog_checked_bytes;
-    /* Number of the stream's bytes up to the end of the latest large burst. The client may take
+    /* Bytes written into the stream up to the end of the latest large burst. The client may take
      * more time to read a burst. */
     uint64_t burst_end_bytes;
-    bool counts_as_open; /* The exchange counts in http->open_answers. */
+    bool counts_as_open; /* Its body went to a text thread; counts in http->open_answers. */
     bool socket_watched; /* Its socket is in http->epoll. */
     bool suspended;      /* libmicrohttpd has suspended the connection. */
     bool client_gone;    /* The client has gone, or is too slow. */
@@ -98,24 +100,23 @@ struct exchange {
     struct exchange *next_changed;
     bool streams; /* The exchange is in the list of streams of struct http. */
     struct exchange *older, *newer;
-    int64_t last_event_us; /* When the last event of the stream was written. */
-    /* The rest of the URL after a route that ends with a slash. */
-    char path_tail[LIMIT_NAME_BYTES];
-    unsigned status_code; /* HTTP status of the response; 0 = none yet. */
+    int64_t last_event_us; /* When the latest event of the stream was written, or it began. */
+    char path_tail[LIMIT_NAME_BYTES]; /* See http_route_find. */
+    unsigned status_code;             /* HTTP status of the response; 0 = none yet. */
     char request_id[GATEWAY_NAME_BYTES];
     /* Parts of the header traceparent (W3C Trace Context); empty = no valid header. */
     char trace_id[33], trace_parent[17];
     bool trace_unwanted;           /* The header says that the trace is not recorded. */
     int64_t began_us;              /* When the headers had arrived. */
-    int64_t opened_us;             /* When the completion was opened; 0 = there was none. */
+    int64_t opened_us;             /* When completion_open was called; 0 = never. */
     struct completion_facts facts; /* What logs say about the completion; see completion.h. */
     char error_text[128];          /* Message of the error that was sent; empty = none. */
 };
 
-/* Which clients may use a route. */
+/* Which clients may use a route. access.c says who may use it if there are no API keys. */
 enum http_access {
     HTTP_OPEN,    /* Every client. */
-    HTTP_KEY,     /* Clients with any API key. */
+    HTTP_KEY,     /* Clients with any valid API key. */
     HTTP_METRICS, /* Clients whose key may see the load of all users. */
     HTTP_ADMIN,   /* Clients whose key may change the cluster. */
 };
@@ -124,15 +125,17 @@ enum http_access {
 struct route {
     const char *path;
     enum http_access access;
-    const char *allow; /* "GET, HEAD" */
+    const char *allow; /* The methods, such as "GET, HEAD". */
+    /* Answers an exchange whose body has arrived, or begins work that will answer it. */
     enum MHD_Result (*answer)(struct exchange *exchange);
 };
 
 /* --- routes.c --- */
 
-/* Returns the route of a path; NULL = none. A trailing slash is ignored. /v1/models/NAME matches
- * only the name of the served model. If a route's path ends with a slash, one more part follows it
- * in the URL, which is copied to `path_tail`. "/" exists if the config allows the page (page.c). */
+/* Returns the route of a URL's path; NULL = none. Slashes at the end are ignored. If a route's path
+ * ends with a slash, the URL has one more part, which is copied to `tail`. /v1/models/NAME matches
+ * only the names of the served model and of its adapters; `tail` is then the adapter's number, "0"
+ * for the model. "/" exists if the config allows the page (page.c). */
 const struct route *http_route_find(const struct http *h, const char *url,
                                     char tail[LIMIT_NAME_BYTES]);
 bool http_route_allows(const struct route *route, const char *method);
@@ -150,6 +153,19 @@ enum MHD_Result http_answer_json(struct exchange *exchange, unsigned code, struc
 enum MHD_Result http_answer_error(struct exchange *exchange, const struct api_error *error);
 /* Queues the answer to a browser's OPTIONS request. */
 enum MHD_Result http_answer_preflight(struct exchange *exchange);
+/* Begins the response of a completion, whose status is known. */
+enum MHD_Result http_answer_begun(struct exchange *exchange);
+/* Updates the count of the exchange's unread bytes. */
+void http_unread_count(struct exchange *exchange);
+/* Frees the unread part of the answer. Call it when the completion was closed. */
+void http_unread_drop(struct exchange *exchange);
+/* Closes the connection if the client has not read more than 1 MiB of its stream, large bursts not
+ * counted. */
+void http_answer_backlog_check(struct exchange *exchange);
+/* While all unread answers together are larger than http/answers_bytes_max, closes the connection
+ * whose client has not read for the longest time. One answer alone may be larger. */
+void http_answers_check(struct http *h);
+
 /* --- text_work.c --- */
 
 /* What the text threads do with a body, one for each API. */
@@ -157,23 +173,19 @@ struct http_text_kind;
 extern const struct http_text_kind http_text_completion, http_text_chat, http_text_responses,
     http_text_messages, http_text_embeddings, http_text_count, http_text_tokenize,
     http_text_detokenize;
-/* Gives the body to the text threads, and suspends the connection. */
+/* Gives the body to the text threads, and suspends the connection. Answers with an error if the
+ * key's limits or the queue do not allow the work. */
 enum MHD_Result http_text_begin(struct exchange *exchange, const struct http_text_kind *kind);
 void http_text_collect(struct http *h); /* Resumes the exchanges whose work is done. */
-/* Answers, or begins the completion, when the text threads are done. Requires that the connection
- * was resumed. */
+/* Answers, or begins the completion. Requires that the work is done and that the connection was
+ * resumed. */
 enum MHD_Result http_text_answer(struct exchange *exchange);
 /* Call it when the client has gone: drops the exchange's work, if there is any. */
 void http_text_drop(struct exchange *exchange);
-/* Opens a completion, and takes over its input. */
-enum MHD_Result http_completion_begin(struct exchange *exchange, struct served_model *model,
-                                      struct completion_input *input);
-/* Begin, and end, to watch whether the client of a suspended connection goes away. */
-void http_exchange_watch(struct exchange *exchange);
-void http_exchange_unwatch(struct exchange *exchange);
-/* Begins the response of a completion, whose status is known. */
-enum MHD_Result http_answer_begun(struct exchange *exchange);
-/* Maintain the list of streams (pings.c). Call them when the stream begins, when an event was
+
+/* --- pings.c --- */
+
+/* Maintain the list of streams. Call them when the stream begins, when an event was
  * written, and when the request ends. The last two have no effect if no stream has begun. */
 void http_stream_begin(struct exchange *exchange);
 void http_stream_wrote(struct exchange *exchange);
@@ -181,21 +193,8 @@ void http_stream_end(struct exchange *exchange);
 /* Writes a comment to each stream that has had no event for http/ping_ms. Returns the milliseconds
  * until the next call; -1 = none. */
 int http_pings_write(struct http *h);
-/* Updates the count of the exchange's unread bytes. */
-void http_unread_count(struct exchange *exchange);
-/* Frees the unread part of the answer. Call it when the completion was closed. */
-void http_unread_drop(struct exchange *exchange);
-/* Checks how fast the client reads its stream. Closes the connection if the client reads too
- * slowly. */
-void http_answer_backlog_check(struct exchange *exchange);
-/* Closes connections while all unread answers together are larger than http/answers_bytes_max. */
-void http_answers_check(struct http *h);
 
-/* Parses and starts a completion; suspends the connection until there is something to send. */
-enum MHD_Result http_answer_completion(struct exchange *exchange,
-                                       const struct http_text_kind *kind);
-
-/* --- admin.c --- */
+/* --- admin.c: the functions `answer` of the routes below /admin --- */
 
 enum MHD_Result http_answer_state(struct exchange *exchange);
 enum MHD_Result http_answer_requests(struct exchange *exchange);
@@ -217,15 +216,14 @@ enum MHD_Result http_page_answer(struct exchange *exchange);
 
 /* --- audit.c --- */
 
-/* Prepares the audit line of a request to a path under /admin; no effect for other paths. Call it
- * when exchange->route is known. Returns false if there is no memory. */
+/* Prepares the audit line of a request to /admin or a path below it; no effect for other paths.
+ * Call it when exchange->route is known. Returns false if there is no memory. */
 bool http_audit_open(struct exchange *exchange, const char *url, const char *method);
 /* Sets the target of the audit line, such as a machine's name, if the URL does not contain it. */
 void http_audit_target_set(struct exchange *exchange, const char *target);
-/* Stores the party that has sent the request. */
+/* Stores who has sent the request. */
 void http_audit_actor(const struct exchange *exchange, struct audit_actor *out);
-/* Writes the line, if it was not written yet. status 0 = the client has left before it had an
- * answer. */
+/* Writes the prepared line, once. status 0 = the client has left before it had an answer. */
 void http_audit_write(struct exchange *exchange, unsigned status);
 
 /* Writes the address of the exchange's client. */
@@ -247,27 +245,28 @@ enum http_phase {
     HTTP_PHASE_COUNT
 };
 
-/* A request whose response has ended. Texts are valid during the call. */
+/* A request whose response has ended. The texts are not owned. */
 struct http_record {
     const char *request_id;
     const char *trace_id, *trace_parent;  /* Empty = none. */
     const struct completion_facts *facts; /* answer_id is empty if there was no completion. */
-    const char *path;                     /* Of the route. */
-    const char *key;                      /* Name of the API key; empty = none. */
-    const char *finish;                   /* NULL = there was no completion. */
-    const char *error;                    /* Message of the error; empty = none. */
+    const char *path;                     /* Path of the route. */
+    const char *key_name;                 /* Name of the API key; empty = none. */
+    const char *finish; /* As in completion_facts; NULL = completion_open was not called. */
+    const char *error;  /* Message of the error; empty = none. */
     char client[LIMIT_ADDRESS_BYTES];
-    unsigned status; /* 0 = the client left before it had an answer. */
-    int64_t total_us;
-    int64_t first_token_us; /* From the request's arrival; -1 = there was no token. */
-    int64_t phases_us[HTTP_PHASE_COUNT];
+    unsigned status;        /* 0 = the client left before it had an answer. */
+    int64_t total_us;       /* From the arrival of the headers to the response's end. */
+    int64_t first_token_us; /* From the arrival of the whole request; -1 = there was no token. */
+    int64_t phases_us[HTTP_PHASE_COUNT]; /* Duration of each phase. */
 };
 
 /* Writes the access log's line and the spans of a request that has ended, and logs a slow request.
- * Call it when the completion is closed. */
+ * Does nothing for routes other than HTTP_KEY, and for clients without a valid key if there are
+ * keys. Call it when the completion is closed. */
 void http_record_write(struct exchange *exchange);
 /* Adds to the metrics the lines that the access log has dropped, the answers that the ledger has
- * lost and the spans that were dropped. Logs one warning for each of the three. */
+ * lost and the spans that were dropped. Logs when such losses begin. */
 void http_records_turn(struct http *h);
 
 /* --- record_text.c, record_spans.c --- */
@@ -280,22 +279,24 @@ const char *http_phase_name(enum http_phase phase);
 void http_record_json(const struct http_record *record, struct text *out);
 void http_record_line(const struct http_record *record, struct text *out);
 void http_record_slow(const struct http_record *record, struct text *out);
-/* Appends the record as spans of OTLP (JSON objects, separated by commas): one of the request, and
- * one of each phase. ids: 128 random bits. Returns the number of spans. */
+/* Appends the record as spans of OTLP (JSON objects, separated by commas): one span of the request,
+ * and one of each phase that took time. ids: 128 random bits. Returns the number of spans. */
 uint32_t http_record_spans(const struct http_record *record, const uint64_t ids[2],
                            struct text *out);
 
 /* --- headers.c --- */
 
-/* Checks the headers of a request: framing, access, route, method, type and size. Sets
- * exchange->key and exchange->body_expected. If it returns false, *error is the answer. */
+/* Checks the headers of a request: framing, access, route, method, place, type and size. Sets
+ * body_expected, is_preflight, and the fields about the API key and the administrator. If it
+ * returns false, *error is the answer. */
 bool http_headers_check(struct exchange *exchange, const char *url, const char *method,
                         struct api_error *error);
 /* Fills *error with the answer to a body that is too large. Returns false. */
 bool http_body_too_large(struct exchange *exchange, struct api_error *error);
-/* Returns true if `bytes` more bytes of a body, which then has body_bytes bytes, may be stored: at
- * most http/bodies_bytes_max bytes for all bodies, but always enough for one body. Bodies that are
- * not large may use a sixteenth more, so that large bodies do not prevent small ones. */
+/* Returns true if `bytes` more bytes of a body, which then has body_bytes bytes, may be stored; if
+ * not, *error is a 503. All bodies together may have http/bodies_bytes_max bytes, or
+ * http/body_bytes_max if that is more. Bodies up to HTTP_LARGE_BYTES may use a sixteenth more, so
+ * that large bodies do not keep small bodies out. */
 bool http_bodies_fit(const struct http *h, uint64_t body_bytes, uint64_t bytes,
                      struct api_error *error);
 
@@ -306,39 +307,53 @@ bool http_web_origin_named(const struct exchange *exchange, const char *origin);
 /* Returns true if a browser asks with the method OPTIONS whether a page of another site may send a
  * request, and the page may. */
 bool http_web_is_preflight(const struct exchange *exchange, const char *method);
-/* Adds the headers that let the page read a response. */
+/* Adds the headers that let a web page of another site read the response, if it may. */
 void http_web_headers_add(const struct exchange *exchange, struct MHD_Response *response);
-/* Adds the headers that answer a browser's question. */
+/* Adds the headers that answer a browser's OPTIONS request. */
 void http_web_answer_add(const struct exchange *exchange, struct MHD_Response *response);
 
 /* --- access.c --- */
 
-/* Returns true if this client may use exchange->route. With API keys it sets exchange->key, except
- * for routes that are open to all. If it returns false, *error is a 401 or 403. */
+/* Returns true if this client may use exchange->route. If there are API keys, sets
+ * exchange->api_key_index, except for routes that are open to all and on http/admin_socket. If it
+ * returns false, *error is a 401 or 403. */
 bool http_access_check(struct exchange *exchange, struct api_error *error);
-/* Checks again when the body has arrived: returns true if the exchange's key was not revoked and
- * still has the right. If it returns false, *error is a 401 or 403. */
+/* Checks again when the body has arrived, and when a text thread has read it: returns true if the
+ * exchange's key was not revoked and still has the right. If it returns false, *error is a 401 or
+ * 403. */
 bool http_access_check_again(struct exchange *exchange, struct api_error *error);
 bool http_peer_is_loopback(const struct exchange *exchange);
 
-/* Writes the text of /health: which machines are missing. Only administrators get names and
- * addresses of machines. */
+/* Writes the text of /health: for administrators that of gateway_health_text, which names missing
+ * machines; for other clients that of gateway_health_summary. */
 void http_health_text(struct exchange *exchange, char *out, size_t capacity);
 
 /* --- exchange.c --- */
 
-/* Callbacks of libmicrohttpd: for the headers, the body and the end of a request, and when the
- * response is done. */
+/* Callbacks of libmicrohttpd. http_on_request is called for the headers, pieces of the body and the
+ * end of a request, and after a resume; http_on_completed when the response was sent or the
+ * connection has ended. */
 enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, const char *url,
                                 const char *method, const char *version, const char *upload,
                                 size_t *upload_bytes, void **state);
 void http_on_completed(void *self, struct MHD_Connection *connection, void **state,
                        enum MHD_RequestTerminationCode why);
+/* The function `answer` of completions: calls http_text_begin, or answers with a 503 if the server
+ * stops or was never ready. */
+enum MHD_Result http_answer_completion(struct exchange *exchange,
+                                       const struct http_text_kind *kind);
+/* Opens a completion, and takes over its input. Suspends the connection until the HTTP status is
+ * known. */
+enum MHD_Result http_completion_begin(struct exchange *exchange, struct served_model *model,
+                                      struct completion_input *input);
+/* Begin, and end, to watch whether the client of a suspended connection goes away. */
+void http_exchange_watch(struct exchange *exchange);
+void http_exchange_unwatch(struct exchange *exchange);
 void http_exchange_suspend(struct exchange *exchange);
-/* Calls http_client_state_set for the exchange's client. */
-void http_exchange_enter(struct exchange *exchange, enum http_client_state state);
-/* Resumes a suspended connection. */
+/* Resumes the connection, if it is suspended. */
 void http_exchange_resume(struct exchange *exchange);
+/* Calls http_client_state_set for the exchange's client, if it has one. */
+void http_exchange_enter(struct exchange *exchange, enum http_client_state state);
 /* Handles a client that has gone: closes the completion, so that the machines free its KV blocks at
  * once. The connection is closed in this iteration of the event loop. */
 void http_exchange_gone(struct exchange *exchange);

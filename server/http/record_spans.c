@@ -52,7 +52,7 @@ static void request_attributes(const struct http_record *r, struct text *out)
     number_attribute(out, "http.response.status_code", r->status);
     text_attribute(out, "client.address", r->client);
     text_attribute(out, "cleave.request", r->request_id);
-    text_attribute(out, "cleave.key", r->key);
+    text_attribute(out, "cleave.key", r->key_name);
     if (r->finish == NULL)
         return;
     text_attribute(out, "gen_ai.response.id", facts->answer_id);

@@ -79,7 +79,7 @@ void http_record_json(const struct http_record *r, struct text *out)
     member_add(out, "trace_parent", r->trace_parent);
     text_addf(out, ",\"status\":%u", r->status);
     member_add(out, "path", r->path);
-    member_add(out, "key", r->key);
+    member_add(out, "key", r->key_name);
     member_add(out, "client", r->client);
     if (r->finish != NULL)
         completion_add_json(r, out);
@@ -138,7 +138,7 @@ void http_record_line(const struct http_record *r, struct text *out)
     text_addf(out, " %s %u %s", r->request_id, r->status, r->path);
     word_add(out, "trace", r->trace_id);
     word_add(out, "trace_parent", r->trace_parent);
-    word_add(out, "key", r->key);
+    word_add(out, "key", r->key_name);
     word_add(out, "client", r->client);
     if (r->finish != NULL)
         completion_add_line(r, out);

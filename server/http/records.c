@@ -107,7 +107,7 @@ static bool is_recorded(const struct exchange *x)
     const struct api_keys *keys = x->http->options.keys;
     bool with_keys = keys != NULL && api_keys_configured(keys);
     return x->route != NULL && x->route->access == HTTP_KEY && !x->is_preflight &&
-           !x->from_admin_socket && (x->key != API_KEY_NONE || !with_keys);
+           !x->from_admin_socket && (x->api_key_index != API_KEY_NONE || !with_keys);
 }
 
 void http_record_write(struct exchange *x)
@@ -120,13 +120,13 @@ void http_record_write(struct exchange *x)
     if ((h->access_log == NULL && !h->access_to_stderr && !slow && !traced) || !is_recorded(x))
         return;
     const struct api_key_rules *rules =
-        h->options.keys != NULL ? api_keys_rules(h->options.keys, x->key) : NULL;
+        h->options.keys != NULL ? api_keys_rules(h->options.keys, x->api_key_index) : NULL;
     struct http_record record = {.request_id = x->request_id,
                                  .trace_id = x->trace_id,
                                  .trace_parent = x->trace_parent,
                                  .facts = &x->facts,
                                  .path = x->route->path,
-                                 .key = rules != NULL ? rules->name : "",
+                                 .key_name = rules != NULL ? rules->name : "",
                                  .error = x->error_text[0] != 0 ? x->error_text : x->facts.error,
                                  .status = x->status_code};
     if (x->opened_us > 0)

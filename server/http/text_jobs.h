@@ -3,11 +3,11 @@
  * gateway's event loop thread; the text threads run the jobs. The part does not know what a job
  * does.
  *
- * A tenant is an API key; all requests without a key are one tenant. The next job is always the
- * oldest queued job of the tenant whose last job began longest ago. So a tenant with many jobs
- * delays another tenant only by the jobs that are running. With two threads or more, one takes no
- * large jobs, and the others have a higher nice value, so that large jobs do not delay small jobs.
- * The caller owns the memory of jobs. */
+ * A tenant is an API key; all requests without a key are one tenant. Of the jobs that a thread may
+ * take, it takes the oldest job of the tenant whose last job began longest ago. So a tenant with
+ * many jobs delays another tenant only by the jobs that are running. With two threads or more, one
+ * thread takes only small jobs, and the others have a higher nice value, so that large jobs do not
+ * delay small jobs. The caller owns the memory of jobs. */
 #ifndef SERVER_HTTP_TEXT_JOBS_H
 #define SERVER_HTTP_TEXT_JOBS_H
 
@@ -19,17 +19,17 @@
 #define TEXT_JOBS_QUEUED_MAX 4096 /* Most queued jobs. */
 
 struct text_job {
-    void (*run)(struct text_job *job); /* Does the job; called on one of the threads. */
-    uint32_t tenant;                   /* Number of the tenant that the job belongs to. */
-    bool is_large;                     /* The job may take long. */
-    struct text_job *next;             /* Used by text_jobs.c only. */
+    void (*run)(struct text_job *job); /* Does the job; called on a text thread. */
+    uint32_t tenant; /* Number of the tenant; numbers that are equal modulo 512 are one tenant. */
+    bool is_large;   /* The job may take long. */
+    struct text_job *next; /* Used by text_jobs.c only. */
 };
 
 struct text_jobs;
 
 /* Starts `threads` threads, at least 1. An error says what failed. */
 enum status text_jobs_open(uint32_t threads, struct text_jobs **out, struct error *error);
-/* Waits until the jobs that run have ended, and ends the threads. Queued jobs are not run. The
+/* Waits until the running jobs have ended, and ends the threads. Queued jobs are not run. The
  * caller then collects all jobs with text_jobs_done, and calls text_jobs_close. */
 void text_jobs_stop(struct text_jobs *jobs);
 void text_jobs_close(struct text_jobs *jobs); /* Requires text_jobs_stop. NULL is fine. */

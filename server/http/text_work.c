@@ -14,9 +14,9 @@ struct http_text_work {
     struct served_model *model; /* The model when the work began. */
     struct api_tokenize with;
     const struct http_text_kind *kind;
-    struct text body; /* Counted in http->bodies_bytes. */
-    uint32_t key;     /* API key index; API_KEY_NONE = it does not count as a text of a key. */
-    bool done;        /* Collected: the thread no longer uses it. */
+    struct text body;       /* Counted in http->bodies_bytes. */
+    uint32_t api_key_index; /* API_KEY_NONE = the work does not count as a text of a key. */
+    bool done;              /* Collected: the thread no longer uses it. */
     /* Results: an error (status not 0), the input of a completion, or a whole answer. */
     struct api_error error;
     struct completion_input *input;
@@ -58,8 +58,8 @@ static void body_free(struct http *h, struct http_text_work *w)
 /* Ends the count of the text among its key's texts. */
 static void key_settle(struct http *h, struct http_text_work *w)
 {
-    api_keys_text_end(h->options.keys, w->key);
-    w->key = API_KEY_NONE;
+    api_keys_text_end(h->options.keys, w->api_key_index);
+    w->api_key_index = API_KEY_NONE;
 }
 
 static void work_free(struct http *h, struct http_text_work *w)
@@ -76,17 +76,17 @@ enum MHD_Result http_text_begin(struct exchange *x, const struct http_text_kind 
 {
     struct http *h = x->http;
     struct api_error error = {0};
-    if (!api_keys_text_begin(h->options.keys, x->key, x->arrived_us, &error))
+    if (!api_keys_text_begin(h->options.keys, x->api_key_index, x->arrived_us, &error))
         return http_answer_error(x, &error);
     struct http_text_work *w = calloc(1, sizeof(*w));
     if (w == NULL) {
-        api_keys_text_end(h->options.keys, x->key);
+        api_keys_text_end(h->options.keys, x->api_key_index);
         api_error_set(&error, 503, NULL, "out of memory");
         return http_answer_error(x, &error);
     }
-    w->key = x->key;
+    w->api_key_index = x->api_key_index;
     w->job = (struct text_job){
-        .run = run, .tenant = x->key, .is_large = x->body.bytes > HTTP_LARGE_BYTES};
+        .run = run, .tenant = x->api_key_index, .is_large = x->body.bytes > HTTP_LARGE_BYTES};
     w->exchange = x;
     w->model = served_model_ref(h->completions.model);
     w->kind = kind;

@@ -36,7 +36,7 @@ static void admin_state(void *self, struct text *answer)
 static void admin_view(void *self, const struct http_admin_view *view, struct text *answer)
 {
     (void)self;
-    text_addf(answer, "{\"what\":%d,\"count\":%u,\"events\":%d,\"id\":", (int)view->what,
+    text_addf(answer, "{\"what\":%d,\"count\":%u,\"events\":%d,\"id\":", (int)view->kind,
               view->count, view->events);
     text_add_json_string(answer, view->id != NULL ? view->id : "",
                          view->id != NULL ? strlen(view->id) : 0);

@@ -320,7 +320,7 @@ static void check_spans(void)
                                  .trace_parent = "",
                                  .facts = &facts,
                                  .path = "/v1/x",
-                                 .key = "k\"\n",
+                                 .key_name = "k\"\n",
                                  .finish = "stop",
                                  .error = "",
                                  .status = 503,
