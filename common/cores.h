@@ -1,6 +1,6 @@
 /* cores: the number of this host's cores on which the calling thread may run (its CPU affinity).
- * Callers choose a number of threads by it, or report it. Any thread; no state. It does not read
- * CPU quotas of control groups, and it pins no thread to a core. */
+ * Callers choose a number of threads by it, or report it. It keeps no state, and any thread may
+ * call it. It does not read CPU quotas of control groups, and it pins no thread to a core. */
 #ifndef COMMON_CORES_H
 #define COMMON_CORES_H
 

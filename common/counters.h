@@ -2,8 +2,7 @@
  * docs/contributing/add-a-counter.md says how to add a line. Each list is a macro that applies the
  * macro X to every line. The headers that include this one declare the fields that hold the values;
  * server/metrics/ renders the families of /metrics; the gateway writes the values of /admin/state.
- * The histograms of /metrics are in server/metrics/. Macros and one constant: no functions, no
- * threads.
+ * The histograms of /metrics are in server/metrics/. Macros only: no functions, no threads.
  *
  * Columns; each list says which of them it has:
  *   name    The field. For the gateway: METRICS_ followed by this name.
@@ -20,9 +19,10 @@
 #ifndef COMMON_COUNTERS_H
 #define COMMON_COUNTERS_H
 
-/* The state of a machine: struct message_stats. New lines are added at the end of this list, because
- * older versions know the fields before them (transport/protocol.h). To a machine's counters,
- * /metrics adds what earlier processes of the machine counted. X(bits, name, kind, group, factor, family, help) */
+/* The state of a machine: struct message_stats. New lines are added at the end of this list,
+ * because older versions know the fields before them (transport/protocol.h). To a machine's
+ * counters, /metrics adds the counts of earlier processes of the machine. X(bits, name, kind,
+ * group, factor, family, help) */
 #define MACHINE_COUNTERS(X)                                                                        \
     X(32, prompts_waiting, STATE, LOAD, 1, "cleave_prompts_waiting",                               \
       "Prompts that wait for a batch.")                                                            \

@@ -1,5 +1,5 @@
-/* date: dates as text, in the form of RFC 3339, such as 2027-01-31T18:00:00Z. Any thread may call the
- * functions. They know no time zones but UTC, and no leap seconds. */
+/* date: dates as text, in the form of RFC 3339, such as 2027-01-31T18:00:00Z. Any thread may call
+ * the functions. They know no time zones but UTC, and no leap seconds. */
 #ifndef COMMON_DATE_H
 #define COMMON_DATE_H
 
@@ -9,10 +9,10 @@
 #define DATE_BYTES 24 /* A date as date_text writes it, with its NUL. */
 
 /* Reads "2027-01-31T18:00:00Z" (or a lower-case t or z, a space for T, fractions of a second, an
- * offset such as +02:00) as seconds since 1970, without the fraction. Returns false for another text
- * and for a date that does not exist. */
+ * offset such as +02:00) as seconds since 1970, without the fraction. Returns false for another
+ * text and for a date that does not exist. */
 bool date_parse(const char *text, int64_t *out);
-/* Writes the date of these seconds since 1970, in UTC. */
+/* Writes the date of these seconds since 1970, in UTC; "" if there is no such date. */
 void date_text(int64_t unix_s, char out[DATE_BYTES]);
 
 #endif

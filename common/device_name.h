@@ -1,6 +1,6 @@
 /* device_name: says whether a device's name in the config means a GPU, and which GPU. Any folder
- * may call it. Any thread; no state. It does not check that the GPU exists, and it does not know
- * the names of other devices (compute_device_find does). */
+ * may call it, on any thread; it keeps no state. It does not check that the GPU exists, and it does
+ * not know the names of other devices (compute_device_find does). */
 #ifndef COMMON_DEVICE_NAME_H
 #define COMMON_DEVICE_NAME_H
 

@@ -1,6 +1,7 @@
-/* digest: a SHA-256 as a value, such as the digest of a model's files. model/file/ computes it;
- * machine/, transport/, server/ and membership/ compare it or pass it on. Any thread; no state. It
- * is not for secrets: digest_equal takes a time that depends on the bytes. It reads no files. */
+/* digest: a SHA-256 as a value, such as the digest of a model's files. model/file/ and tools/fetch/
+ * compute digests; machine/, transport/, server/ and membership/ compare them or pass them on. The
+ * functions keep no state, and any thread may call them. They are not for secrets: digest_equal
+ * takes a time that depends on the bytes. They read no files. */
 #ifndef COMMON_DIGEST_H
 #define COMMON_DIGEST_H
 

@@ -5,8 +5,8 @@
  * layer of its group.
  *
  * Schedulers and pools count blocks with these functions; the parts that read and write KV find the
- * group of a layer with them. Any thread; no state. The functions know no block ids
- * (kvcache/kv_tables.h).
+ * group of a layer with them. The functions keep no state, and any thread may call them. They know
+ * no block ids (kvcache/kv_tables.h).
  *
  * Span i of a request is its tokens [i * block_tokens, (i + 1) * block_tokens). A group without a
  * window has a block for each span. A group with a window keeps blocks only for the latest `keep`

@@ -1,6 +1,6 @@
 /* memory: how much host memory this process may still use, and how much it uses now. Any folder may
- * call it. Any thread; no state. It allocates and limits nothing, and does not know the memory of
- * GPUs. */
+ * call it, on any thread; it keeps no state. It allocates and limits nothing, and does not know the
+ * memory of GPUs. */
 #ifndef COMMON_MEMORY_H
 #define COMMON_MEMORY_H
 

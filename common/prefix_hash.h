@@ -1,16 +1,16 @@
 /* prefix_hash: a hash of a sequence of tokens. Every process computes the same hash for the same
  * tokens. The prefix cache (kvcache/kv_prefix.c) hashes the prefixes that a machine holds, the
  * machine reports the hashes (machine/prefixes.c), and the gateway compares them with the hashes of
- * a prompt (server/gateway/schedule.c). Pure functions; any thread. Two different prefixes can have
- * the same hash. Then the gateway may choose a worse machine, but the answer is right, because the
- * prefix cache compares the tokens too. */
+ * a prompt (server/gateway/schedule.c). The functions are pure, and any thread may call them. Two
+ * different prefixes can have the same hash. Then the gateway may choose a worse machine, but the
+ * answer is right, because the prefix cache compares the tokens too. */
 #ifndef COMMON_PREFIX_HASH_H
 #define COMMON_PREFIX_HASH_H
 
 #include "common/random.h"
 
 /* Returns the hash of a sequence whose last `count` tokens are `tokens`. `hash` is the hash of the
- * tokens before them. If there are none before them, `hash` is the request's salt (0 = no salt). */
+ * tokens before these; if there are none, the request's salt (0 = no salt). */
 static inline uint64_t prefix_hash(uint64_t hash, const uint32_t *tokens, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
@@ -18,8 +18,8 @@ static inline uint64_t prefix_hash(uint64_t hash, const uint32_t *tokens, uint32
     return hash;
 }
 
-/* Returns the number of blocks that hold 128 tokens, at least 1. Machines report only prefixes
- * whose length is a multiple of this number of blocks. */
+/* Returns the most blocks that hold at most 128 tokens together, at least 1. Machines report only
+ * prefixes whose length is a multiple of this number of blocks. */
 static inline uint32_t prefix_step_blocks(uint32_t block_tokens)
 {
     return block_tokens < 128 ? 128 / block_tokens : 1;

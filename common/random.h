@@ -1,8 +1,8 @@
 /* random: counter-based random numbers. A random number is a pure function of a key and a counter,
  * so it does not depend on earlier draws, on the machine or on the batch. Samplers, hash tables and
- * synthetic workloads call it. Any thread; no state, so there is nothing to seed. It applies
- * SplitMix64's finaliser (Steele et al., OOPSLA 2014) to key and counter. It is not for secrets
- * (secret_random is). */
+ * synthetic workloads call the functions, on any thread. There is no state to seed. The functions
+ * apply SplitMix64's finaliser (Steele et al., OOPSLA 2014) to key and counter. They are not for
+ * secrets (secret_random is). */
 #ifndef COMMON_RANDOM_H
 #define COMMON_RANDOM_H
 

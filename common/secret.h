@@ -1,7 +1,7 @@
 /* secret: functions for handling secrets: a hash, a keyed hash and a comparison in constant time
  * (from GnuTLS), random bytes (from the kernel), reading key files, erasing memory, and switching
- * core dumps off. Any folder may call it. Any thread; no state. It keeps no keys, encrypts nothing
- * and does no TLS (transport/ and server/http/ do). */
+ * core dumps off. Any folder may call them, on any thread. They keep no state and no keys, encrypt
+ * nothing and do no TLS (transport/ and server/http/ do). */
 #ifndef COMMON_SECRET_H
 #define COMMON_SECRET_H
 

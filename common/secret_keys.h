@@ -1,8 +1,9 @@
 /* secret_keys: the cluster keys of a process: one, or several while an operator replaces the key. A
  * process connects with the first key and accepts every key. Processes read them from a key file,
  * or get them from the process that started them (host/child.h); `cleave serve` and `cleave
- * machine` read the file again when they reload. transport/ proves and checks the keys. Any thread;
- * no state. It does not watch the file, and encrypts nothing. */
+ * machine` read the file again when they reload. transport/ proves and checks the keys. The
+ * functions keep no state, and any thread may call them. They do not watch the file, and encrypt
+ * nothing. */
 #ifndef COMMON_SECRET_KEYS_H
 #define COMMON_SECRET_KEYS_H
 
@@ -36,8 +37,8 @@ enum status secret_keys_parse(const char *text, size_t bytes, const char *path,
                               struct secret_keys *out, struct error *error);
 /* Reads a key file by secret_file_read (secret.h) and parses it. */
 enum status secret_keys_read(const char *path, struct secret_keys *out, struct error *error);
-/* Reads the key file of a running process again. Returns ST_INVALID if it has no key in common with
- * `present`: no other process would accept any connection. */
+/* Reads the key file of a running process again. Returns ST_INVALID if the file has no key in
+ * common with `present`, because other processes would then refuse every connection. */
 enum status secret_keys_read_again(const char *path, const struct secret_keys *present,
                                    struct secret_keys *out, struct error *error);
 

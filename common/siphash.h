@@ -1,7 +1,7 @@
 /* siphash: SipHash-2-4 (Aumasson and Bernstein, 2012), for hash tables whose texts come from files
  * or peers that are not trusted: a sender that does not know the secret key cannot choose texts
- * with equal hashes. Any thread; no state. It makes no digests of files (digest.h does) and no
- * keys. */
+ * with equal hashes. model/file/gguf_parse.c calls it for the names in model files. It keeps no
+ * state, and any thread may call it. It makes no digests of files (digest.h does) and no keys. */
 #ifndef COMMON_SIPHASH_H
 #define COMMON_SIPHASH_H
 

@@ -1,7 +1,8 @@
 /* serve: the subcommand `cleave serve`, the gateway's process. It owns the parts of the gateway's
  * process (HTTP, gateway, launcher, metrics) and runs their common event loop. main.c calls
- * serve_main on the main thread; the other functions are for the files of server/ only. It computes
- * nothing: machines do, in processes of their own. */
+ * serve_main; tools/check/ calls check_say and the two serve_check functions; server/serve*.c call
+ * the others. All run on the main thread. It computes no tokens: machines do, in processes of their
+ * own. */
 #ifndef SERVER_SERVE_H
 #define SERVER_SERVE_H
 
@@ -12,15 +13,17 @@
 #include <stdint.h>
 
 /* Runs the subcommand; argv[0] is its name. Returns the exit status: 0 after SIGTERM or SIGINT
- * (serve_stop.c), 1 if it could not start or had to stop, 2 for wrong options. */
+ * (serve_stop.c), --check or --help; 1 if it could not start or had to stop; 2 for wrong
+ * options. */
 int serve_main(int argc, char **argv);
 
 struct serve_options {
     struct config *config; /* The effective config; owned by the caller. */
     bool check_only;       /* --check: print the effective config (serve_options_print), and end. */
     bool quiet;            /* --quiet: print only the line that says that the server is ready. */
-    enum log_level log_level;
-    const char *log_level_name; /* As given; NULL = not given. */
+    enum log_level log_level; /* Level of log_level_name; LOG_INFO if it is NULL. */
+    /* The level of --log-level, or "warn" for --quiet; NULL = neither option was given. */
+    const char *log_level_name;
 };
 
 /* Reads the command line into *out and out->config. Returns -1 to continue, else the exit status
@@ -38,10 +41,10 @@ void serve_options_print(const struct config *config, const char *model_path);
 
 enum check_level { CHECK_GOOD, CHECK_WARNING, CHECK_ERROR };
 
-/* Where checks report to. `key` is the key of the config that was checked. */
+/* Receives the results of checks. `key` is the key of the config that was checked. */
 struct check_report {
     void (*say)(void *self, enum check_level level, const char *key, const char *text);
-    void *self;
+    void *self; /* First argument of `say`. */
 };
 
 /* Reports one result, with a formatted text. */
@@ -49,12 +52,12 @@ void check_say(const struct check_report *report, enum check_level level, const 
                const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /* Checks what a gateway with this config needs: API keys, certificate, cluster keys, the socket of
- * the administrator, the event log, the HTTP address, open files and the model; `deep`: also the
- * model's tokenizer and chat template. Reports every result, and changes nothing. *model_bytes_out:
- * size of the model's files; 0 = it cannot be read. */
+ * the administrator, the files of logs, the HTTP address, the limit of open files, and the model;
+ * `deep`: also the model's tokenizer and chat template. Reports every result, and changes no file.
+ * *model_bytes_out: size of the model's files; 0 = they cannot be read. */
 void serve_check(const struct config *config, bool deep, const struct check_report *report,
                  uint64_t *model_bytes_out);
-/* Checks the model and the cluster keys alone: the files that a machine reads, too. */
+/* Checks the model and the cluster keys only: the files that machines read, too. */
 void serve_check_machine_files(const struct config *config, bool deep,
                                const struct check_report *report, uint64_t *model_bytes_out);
 

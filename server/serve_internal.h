@@ -1,10 +1,12 @@
 /* serve_internal: the structs and functions that the files of `cleave serve` share. serve.c: start
- * and loop. serve_options.c: the command line. serve_files.c: files that the config names.
+ * and loop. serve_options.c: the command line. serve_check.c: checks without a start.
+ * serve_files.c: files that the config names. serve_keys.c: API keys as time passes.
  * serve_model.c: the model file. serve_reload.c: reads these files again. serve_update.c: replaces
  * one model by another. serve_machines.c: adds and removes machines. serve_members.c: adds and
- * removes the machines that etcd reports. serve_admin.c: /admin. serve_stop.c: the orderly end.
- * Everything runs on the main thread, which is the gateway's loop thread. These files route no
- * requests (server/gateway/) and answer no clients (server/http/). */
+ * removes the machines that etcd reports. serve_admin.c: /admin. serve_dump.c: SIGUSR1.
+ * serve_stop.c: the orderly end. Only these files include this header. Everything runs on the main
+ * thread, which is the gateway's loop thread. These files route no requests (server/gateway/) and
+ * answer no clients (server/http/). */
 #ifndef SERVER_SERVE_INTERNAL_H
 #define SERVER_SERVE_INTERNAL_H
 
@@ -26,7 +28,7 @@
 
 #include <sys/resource.h>
 
-/* The parts of the config that belong to a model. */
+/* The values of the config that belong to a model. */
 struct serve_model_config {
     char model[LIMIT_PATH_BYTES];
     char model_name[64];
@@ -40,7 +42,7 @@ struct serve_model_config {
 /* A model and its machines. */
 struct serve_version {
     uint32_t number;                      /* 0 = none. */
-    struct serve_model_config config;     /* `model` is a path that is valid in any directory. */
+    struct serve_model_config config;     /* As from_file, but `model` is an absolute path. */
     struct serve_model_config from_file;  /* The values as the config has them. */
     char name[64];                        /* Name in /v1/models. */
     char template_path[LIMIT_PATH_BYTES]; /* Path of chat_template_file; empty = none. */
@@ -112,7 +114,7 @@ struct serve {
     size_t dump_requests_at, dump_events_at;
     int64_t servable_us; /* When both phases could be served for the first time; -1 = not yet. */
     bool announced;      /* The line that says that the server is ready was printed. */
-    /* Time at which the requests that still run are ended; -1 = the server does not drain. */
+    /* Time at which requests that still run are ended; -1 = the server does not drain. */
     int64_t drain_deadline_us;
     int64_t stop_deadline_us; /* Time at which the machines are killed; -1 = not stopping. */
     bool failed;              /* The exit status will be 1. */
@@ -129,33 +131,30 @@ static inline int64_t serve_now_us(void)
 
 /* --- serve.c --- */
 
-/* Returns the most descriptors that are not for clients. */
+/* Returns the most descriptors that a gateway with so many machines needs besides those of
+ * clients. */
 rlim_t serve_files_of(uint32_t machines);
 
 /* --- serve_files.c --- */
 
-/* Read and check the files that the config names, and store the result; NULL = the config names no
- * such file. They change nothing else. */
+/* Read and check, or open, a file that the config names, and store the result; NULL = the config
+ * names no such file. They change nothing else. */
 enum status serve_keys_read(const struct config *config, struct api_key_set **set_out,
                             struct error *error);
-/* Logs the API keys that expire soon or have expired, each state once. */
-void serve_keys_expiry_log(struct serve *s);
-/* Passes the time and the number of gateways to the API keys. */
-void serve_keys_turn(struct serve *s, int64_t now_us);
-/* Counts the answers of the present day that earlier processes have written into the ledger. */
-void serve_keys_restore(struct serve *s, const char *ledger_path);
 enum status serve_certificate_read(const struct config *config, struct http_certificate **out,
                                    struct error *error);
 enum status serve_events_open(const struct config *config, struct event_log **out,
                               struct error *error);
 enum status serve_access_open(const struct config *config, struct event_log **out,
                               struct error *error);
-/* Open s->spans and s->ledger, if the config names them. */
+/* Open s->spans and s->ledger, if the config names them. serve_ledger_open also calls
+ * serve_keys_restore. */
 enum status serve_spans_open(struct serve *s, struct error *error);
 enum status serve_ledger_open(struct serve *s, struct error *error);
 /* Replaces the file of the access log (NULL = none), and closes the one before. */
 void serve_access_use(struct serve *s, struct event_log *log);
-/* Sets level and format of the log, as the config and the command line say. */
+/* Sets level and format of the log, as the config and the command line say. Sends the level to
+ * local machines if it has changed. */
 void serve_log_configure(const struct serve *s);
 /* Listens at http/admin_socket, if the config names one. */
 enum status serve_admin_socket_open(struct serve *s, struct error *error);
@@ -164,16 +163,28 @@ void serve_admin_socket_remove(struct serve *s);
 /* Sets s->cluster_keys: the keys of cluster/key_file; without such a file, a random key that no
  * other process knows if only this host can reach the machines, else no key. */
 enum status serve_cluster_keys_find(struct serve *s, struct error *error);
-/* Reads cluster/key_file again. count 0 = the config names no file, or the keys are as before. */
+/* Reads cluster/key_file again. out->count 0 = the config names no file, or the keys are as
+ * before. */
 enum status serve_cluster_keys_read(const struct serve *s, struct secret_keys *out,
                                     struct error *error);
+
+/* --- serve_keys.c --- */
+
+/* Logs the API keys that expire soon or have expired, each state once. */
+void serve_keys_expiry_log(struct serve *s);
+/* Passes the time and this gateway's share of the limits to the API keys. Once a minute it also
+ * logs keys as serve_keys_expiry_log does. */
+void serve_keys_turn(struct serve *s, int64_t now_us);
+/* Counts the answers of the present day that earlier processes have written into the ledger. Waits
+ * up to a second for answers that a kill has cut. */
+void serve_keys_restore(struct serve *s, const char *ledger_path);
 
 /* --- serve_model.c --- */
 
 /* Copy the parts of the config that belong to a model, out of a config and into a config. */
 void serve_model_config_get(const struct config *config, struct serve_model_config *out);
 void serve_model_config_put(const struct serve_model_config *from, struct config *config);
-/* Returns the path of the model file, valid in any directory. */
+/* Stores the absolute path of the model file or folder. */
 enum status serve_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                              struct error *error);
 /* Opens the model file that the config names and reads its metadata, but neither tokenizer nor chat
@@ -196,7 +207,8 @@ struct fleet_machine *serve_machine_add(struct serve *s, const struct config_mac
 /* Begins to remove a machine: it drains. When its requests have ended, a local machine is stopped,
  * and a remote machine is forgotten. */
 void serve_machine_remove(struct serve *s, struct fleet_machine *machine);
-/* Reverses serve_machine_remove. Returns false if its process is already ending. */
+/* Reverses serve_machine_remove: the machine serves again. Returns false if it is already
+ * ending. */
 bool serve_machine_keep(struct serve *s, struct fleet_machine *machine);
 /* Continues the removal of leaving machines. */
 void serve_machines_turn(struct serve *s);
@@ -215,8 +227,9 @@ int serve_members_turn(struct serve *s);
 /* --- serve_reload.c --- */
 
 /* Reads and checks the config and its files again, then applies the changes. dry: nothing changes,
- * and the answer says what would. On an error nothing has changed. *answer receives a JSON object. The audit log names `actor` for each key and machine
- * that was added, removed or changed, and for a model update. */
+ * and the answer says what would change. On an error nothing has changed. *answer receives a JSON
+ * object. The audit log names `actor` for each key and machine that was added, removed or changed,
+ * and for a model update. */
 enum status serve_reload(struct serve *s, bool dry, const struct audit_actor *actor,
                          struct text *answer, struct error *error);
 
@@ -248,7 +261,8 @@ bool serve_update_machine_failed(struct serve *s, const struct fleet_machine *ma
                                  const char *why);
 /* Continues the update. Returns the milliseconds until the next call; -1 = none. */
 int serve_update_turn(struct serve *s);
-/* Changes the name of a local machine in the config file to its name in a version. */
+/* Changes the name of a local machine in the config file to its name in a version: NAME.VERSION;
+ * unchanged for version 1. */
 enum status serve_update_machine_name(uint32_t version, char name[LIMIT_NAME_BYTES],
                                       struct error *error);
 /* Appends members of a JSON object, with a leading comma. */
@@ -272,9 +286,10 @@ void serve_dump_end(struct serve *s); /* Frees what is left. */
 /* --- serve_stop.c --- */
 
 /* Handles signals. SIGTERM and SIGINT: the first lets requests finish, the second stops now, the
- * third kills the machines. SIGHUP reloads, SIGUSR1 writes the latest requests to the log. */
+ * third kills the machines. SIGHUP calls serve_reload, SIGUSR1 serve_dump_begin. */
 void serve_signals_turn(struct serve *s);
-/* Continues the stop. Returns true when everything has ended. */
+/* Continues the drain or the stop, and lowers *timeout_ms to the time until its next step. Returns
+ * true when all machines have ended. */
 bool serve_stop_turn(struct serve *s, int *timeout_ms);
 
 #endif

@@ -7,7 +7,7 @@
  * server/http/ writes a line for each request to /admin, and server/serve*.c write lines for
  * signals and for the changes of a reload. Lines for administrators have no rate limit; lines for
  * other clients have the budget of one format string (common/log.h). A line contains names of keys,
- * never secrets. Any thread may call the functions; no state. It checks no rights. */
+ * never secrets. audit_write keeps no state and checks no rights, and any thread may call it. */
 #ifndef SERVER_API_AUDIT_H
 #define SERVER_API_AUDIT_H
 

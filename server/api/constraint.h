@@ -1,7 +1,7 @@
 /* api_constraint: converts the fields of a body that constrain the answer (response_format,
  * structured_outputs, guided_json and others) to one text in the form of model/grammar/grammar.h.
- * The parser has no state: any thread may call it. It does not compile the text: server/http/ does,
- * to check it. */
+ * request.c calls it on the text threads; it keeps no state, and any thread may call it. It does
+ * not compile the text: server/http/completion_input.c does, to check the constraint. */
 #ifndef SERVER_API_CONSTRAINT_H
 #define SERVER_API_CONSTRAINT_H
 
@@ -17,9 +17,10 @@ struct api_constraint {
     const char *field; /* Name of the body's field that has the constraint, for errors. */
 };
 
-/* Stores the body's constraint. Returns false with a 400 for a wrong value, for two constraints in
- * one body, and for a constraint of more than LIMIT_CONSTRAINT_BYTES. Returns false with a 503 if
- * there is no memory. The caller frees out->text. */
+/* Stores the body's constraint, if there is one. *out must be all zeros. Returns false with a 400
+ * for a wrong value, for two constraints in one body, and for a constraint of more than
+ * LIMIT_CONSTRAINT_BYTES. Returns false with a 503 if there is no memory. The caller frees
+ * out->text, also after a failure. */
 bool api_constraint_parse(json_t *body, struct api_constraint *out, struct api_error *error);
 
 #endif

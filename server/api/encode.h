@@ -1,7 +1,8 @@
 /* api_encode: converts the texts of requests to tokens. The config's key
  * server/control_tokens_in_text decides whether control tokens that are spelled out in a text, such
- * as <|im_start|>, are recognised or are ordinary text. Texts are encoded on the text threads. Any
- * thread; no state. It does not detokenise. */
+ * as <|im_start|>, are recognised or are ordinary text. server/http/completion_input.c and
+ * tokenize.c call it on the text threads. It keeps no state, and any thread may call it. It does
+ * not detokenise. */
 #ifndef SERVER_API_ENCODE_H
 #define SERVER_API_ENCODE_H
 
@@ -19,7 +20,7 @@ enum api_control_tokens {
     API_CONTROL_AS_TEXT, /* None. */
 };
 
-/* Reads the value of server/control_tokens_in_text. */
+/* Converts the value of server/control_tokens_in_text. */
 enum api_control_tokens api_control_tokens_parse(const char *text);
 
 /* How the texts for one model are encoded. The pointers are not owned. */
@@ -40,14 +41,15 @@ bool api_context_refuse(struct api_error *error, const char *field, uint32_t con
                         const char *tokens);
 
 /* Encodes a prompt, which is UTF-8. add_bos, add_eos: put BOS before, and EOS after, the prompt, if
- * the model uses them. The caller frees *ids_out. Returns false, with the HTTP error in *error, on
- * failure. */
+ * the model uses them. *ids_out must be NULL; the caller frees it, also after a failure. On failure
+ * returns false, with the HTTP error in *error. */
 bool api_encode_prompt(const struct api_encode *with, const char *text, size_t bytes, bool add_bos,
                        bool add_eos, uint32_t **ids_out, size_t *count_out,
                        struct api_error *error);
 /* Encodes a chat in the model's template, whose own markers are always control tokens. The prompt
  * begins with one BOS if the template writes one, or if the model's prompts begin with BOS.
- * *begin_out: whether the answer begins before, in or after its reasoning. */
+ * *begin_out: whether the answer begins before, in or after its reasoning. The caller frees
+ * *ids_out, also after a failure. */
 bool api_encode_chat(const struct api_encode *with, const struct chat_request *request,
                      uint32_t **ids_out, size_t *count_out, enum answer_begin *begin_out,
                      struct api_error *error);

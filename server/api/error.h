@@ -1,7 +1,7 @@
 /* api_error: the struct of an HTTP error of the API, which is sent as {"error": {"message", "type",
  * "param", "code"}}. The parsers of requests, the check of API keys and the endpoints under /admin
- * fill it; server/http/ writes it into responses. No state: any thread may call the functions. They
- * send and log nothing. */
+ * fill it; server/http/ writes it into responses. The functions keep no state, and any thread may
+ * call them. They send and log nothing. */
 #ifndef SERVER_API_ERROR_H
 #define SERVER_API_ERROR_H
 
@@ -9,15 +9,15 @@
 
 struct api_error {
     unsigned status;  /* HTTP status; 0 = no error. */
-    const char *code; /* A static word such as "invalid_value"; NULL = none. */
+    const char *code; /* A static word such as "invalid_value"; NULL = the status is the code. */
     char param[64];   /* The field at fault; empty = none. */
     char message[512];
     uint32_t retry_after_s; /* 0 = no Retry-After header. */
     bool final;             /* The client is asked not to send the request again. */
 };
 
-/* Fills *error and returns false, so that a parser can `return api_error_set(…)`. param may be
- * NULL. */
+/* Clears and fills *error and returns false, so that a parser can `return api_error_set(…)`. The
+ * caller sets code, retry_after_s and final afterwards. param may be NULL. */
 bool api_error_set(struct api_error *error, unsigned status, const char *param, const char *format,
                    ...) __attribute__((format(printf, 4, 5)));
 

@@ -1,7 +1,8 @@
 /* api_fields: typed look-ups in a JSON object, for the parsers of requests in server/api/, which
  * run on the text threads. If a field is absent or null, the caller's default stays. If its type or
- * range is wrong, the error (a 400) names the field, the value and what was wanted. Any thread; no
- * state. It parses no text (jansson does) and does not notice unknown fields. */
+ * range is wrong, the error (a 400) names the field, the value and what was wanted. The functions
+ * keep no state, and any thread may call them. They parse no text (jansson does) and do not notice
+ * unknown fields. */
 #ifndef SERVER_API_FIELDS_H
 #define SERVER_API_FIELDS_H
 

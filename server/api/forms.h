@@ -1,10 +1,11 @@
 /* api_forms: converts the bodies of POST /v1/responses (OpenAI) and /v1/messages (Anthropic) to the
  * body of a chat, which server/api/request.c then parses like the body of any chat. So these
- * endpoints support everything that chats support. It runs on the text threads. Any thread; no
- * state. It writes no answers (server/http/form_responses.c and form_messages.c do).
+ * endpoints support everything that chats support, except fields that their tables exclude. The
+ * parsers call it on the text threads. It keeps no state, and any thread may call it. It writes no
+ * answers (server/http/form_responses.c and form_messages.c do).
  *
- * The fields that only a form has are in its own table (known_fields.h). All other fields of a body
- * are copied and mean the same as in a chat. */
+ * Each of the two forms has a table of the fields that differ from those of chats (known_fields.h).
+ * All other fields of a body are copied and mean the same as in a chat. */
 #ifndef SERVER_API_FORMS_H
 #define SERVER_API_FORMS_H
 

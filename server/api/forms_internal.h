@@ -34,7 +34,8 @@ json_t *form_responses_echo(json_t *body);
 bool form_member_set(struct form *form, json_t *object, const char *name, json_t *value);
 /* Copies the field of the body, if there is one, to the chat under another name. */
 bool form_field_copy(struct form *form, const char *name, const char *chat_name);
-/* Adds a message with this role and returns it; the chat owns it. NULL = no memory. */
+/* Adds a message with this role and returns the message, which the chat owns. NULL = failure, with
+ * form->error filled. */
 json_t *form_message_add(struct form *form, const char *role);
 /* Returns the last message if its role is `role`, else NULL. */
 json_t *form_message_last(const struct form *form, const char *role);
@@ -42,10 +43,11 @@ json_t *form_message_last(const struct form *form, const char *role);
 bool form_content_set(struct form *form, json_t *message, json_t *content, const char *place);
 /* Appends a piece of an assistant's reasoning. */
 void form_reasoning_add(struct text *reasoning, const json_t *piece);
-/* Moves the collected reasoning to a message. Call it once for each message: with thousands of
- * pieces, adding each piece to the message would copy the text each time. */
+/* Moves the collected reasoning, if there is any, to a message. Call it once for each message: with
+ * thousands of pieces, adding each piece to the message would copy the text each time. */
 bool form_reasoning_end(struct form *form, json_t *message, struct text *reasoning);
-/* Adds one text to a message's content, as a part. */
+/* Adds a text to a message's content. The first text is the content; a further text makes the
+ * content a list of parts. */
 bool form_text_add(struct form *form, json_t *message, json_t *text);
 /* Adds a call to a message of an assistant. `arguments`: a text or an object. */
 bool form_call_add(struct form *form, json_t *message, json_t *id, json_t *name, json_t *arguments);
@@ -60,7 +62,8 @@ bool form_tools_convert(struct form *form, const char *type, bool type_optional,
 bool form_tool_choice_set(struct form *form, json_t *name);
 /* Sets the chat's response_format to a JSON schema. */
 bool form_schema_set(struct form *form, json_t *schema);
-/* Sets a variable of the chat template, unless the body has it in chat_template_kwargs. */
+/* Sets a variable of the chat template, unless the body has it in chat_template_kwargs. Takes over
+ * `value`. */
 bool form_variable_set(struct form *form, const char *name, json_t *value);
 
 /* Stores the field's value, which must be a string; else the error names place.field. */

@@ -1,7 +1,7 @@
 /* api_keys: which clients may use the HTTP API, their limits, and what each of them has used. Keys
  * come from a file that an operator writes. Only their SHA-256 is kept, and a client's key is found
- * by its SHA-256. Without a file there are no limits and every client
- * may do everything (HTTP then listens on loopback). server/http/ checks and charges keys,
+ * by its SHA-256. Without a file there are no keys and no limits
+ * (server/http/access.c then decides what clients may do). server/http/ checks and charges keys,
  * server/serve*.c replace them, and serve_admin.c and server/metrics/ read the counters, all on the
  * gateway's loop thread. It keeps counts, but no requests, and knows no machines. */
 #ifndef SERVER_API_KEYS_H
@@ -36,9 +36,9 @@ struct api_key_rules {
     uint32_t weight;              /* Weight of the key's requests against other keys; default 1. */
     uint32_t requests_max;        /* Most answers in flight; 0 = no limit. */
     uint64_t tokens_per_minute;   /* Most prompt and answer tokens in a minute; 0 = no limit. */
-    uint64_t tokens_per_day;      /* The same of a day (UTC). */
+    uint64_t tokens_per_day;      /* The same in a day (UTC). */
     uint64_t requests_per_minute; /* Most answers begun in a minute; 0 = no limit. */
-    uint64_t requests_per_day;    /* The same of a day (UTC). */
+    uint64_t requests_per_day;    /* The same in a day (UTC). */
     int64_t expires; /* Time in seconds since 1970 from which the key is refused; 0 = never. */
     int32_t priority_best; /* The lowest (most urgent) `priority` that requests may have. */
     bool admin;            /* The key may use /admin and read /metrics. */
@@ -61,22 +61,23 @@ void api_keys_close(struct api_keys *keys);       /* NULL is fine */
  * value. */
 enum status api_key_set_read(const char *path, struct api_key_set **out, struct error *error);
 void api_key_set_free(struct api_key_set *set); /* NULL is fine */
-/* Return the number of keys (set NULL = 0) and the rules of one. */
+/* Return the number of keys (set NULL = 0), and the rules of the key `index`. */
 uint32_t api_key_set_count(const struct api_key_set *set);
 const struct api_key_rules *api_key_set_rules(const struct api_key_set *set, uint32_t index);
 /* Returns a key name's name_hash. */
 uint64_t api_key_name_hash(const char *name);
 
 /* Calls `change` for each key that the set would add, remove or change. `how` is "added", "removed"
- * or "changed" (the key's secrets or its rules). set NULL = no keys. Returns ST_NO_MEMORY. */
+ * or "changed" (the key's secrets or its rules). set NULL = no keys. Returns ST_NO_MEMORY on
+ * failure. */
 enum status api_key_set_diff(const struct api_keys *keys, const struct api_key_set *set,
                              void (*change)(void *self, const char *name, const char *how),
                              void *self);
 
 /* Replaces the keys in use; set NULL = no keys are configured. A key with the name of an earlier
- * key continues its counters. A secret that is no longer in the file is revoked: the caller ends the
- * requests in flight that have shown it (api_keys_revoked). New keys for which removed keys leave no
- * index free cannot be used until the next call. Frees the set. */
+ * key continues its counters. A secret that is no longer in the file is revoked: the caller ends
+ * the requests in flight that have shown it (api_keys_revoked). New keys for which removed keys
+ * leave no index free cannot be used until the next call. Frees the set. */
 void api_keys_apply(struct api_keys *keys, struct api_key_set *set);
 
 /* Sets this gateway's part of each key's limits: `gateways` gateways divide a limit evenly. If the
@@ -103,8 +104,8 @@ bool api_keys_find(const struct api_keys *keys, const char *authorization, const
  * api_keys_find, or API_KEY_NONE. */
 void api_keys_index_hold(struct api_keys *keys, uint32_t key);
 void api_keys_index_release(struct api_keys *keys, uint32_t key);
-/* Returns true if the secret is no longer in the file. Returns false for API_KEY_NONE, and if no keys
- * are configured, because every client may then use the API. */
+/* Returns true if the secret is no longer in the file. Returns false for API_KEY_NONE, and if no
+ * keys are configured, because every client may then use the API. */
 bool api_keys_revoked(const struct api_keys *keys, const struct api_key_shown *shown);
 #define API_KEY_REVOKED_TEXT "this API key was removed or replaced"
 
@@ -127,16 +128,18 @@ enum api_key_expiry {
 };
 enum api_key_expiry api_key_expiry_of(const struct api_key_rules *rules, int64_t now_s);
 bool api_keys_expired(const struct api_keys *keys, uint32_t key);
-/* Calls `report` for each key whose expiry has come nearer since the call before. */
+/* Calls `report` for each key in use whose enum api_key_expiry has grown since the call before. */
 void api_keys_expiry_report(struct api_keys *keys,
                             void (*report)(void *self, const struct api_key_rules *rules,
                                            enum api_key_expiry expiry),
                             void *self);
 
-/* Return the rules (NULL = no key has this index) and the counts of a key. `key` comes from
- * api_keys_find, or is any index below API_KEY_INDICES. */
+/* Returns the rules of a key, also of a key that was removed; NULL = API_KEY_NONE, or no key ever
+ * had this index. */
 const struct api_key_rules *api_keys_rules(const struct api_keys *keys, uint32_t key);
-bool api_keys_present(const struct api_keys *keys, uint32_t key); /* It is in the file in use. */
+/* Returns true if the key is in the file in use. */
+bool api_keys_present(const struct api_keys *keys, uint32_t key);
+/* Returns the counts of a key. Requires an index below API_KEY_INDICES. */
 const struct api_key_counts *api_keys_counts(const struct api_keys *keys, uint32_t key);
 
 /* Begins to read a text for the key: the body of a completion, /tokenize or /detokenize. The text
@@ -156,9 +159,9 @@ bool api_keys_answers_begin(struct api_keys *keys, uint32_t key, uint32_t answer
                             uint64_t prompt_tokens, int64_t now_us, struct api_error *error);
 /* Charges generated tokens. */
 void api_keys_tokens_charge(struct api_keys *keys, uint32_t key, uint32_t tokens);
-/* Ends one answer. */
+/* Ends one answer in flight. */
 void api_keys_answer_end(struct api_keys *keys, uint32_t key);
-/* The unused part of a key's limits at this gateway. */
+/* The unused part of this gateway's share of a key's limits. */
 struct api_key_unused {
     uint64_t answers_max; /* Most answers in flight; 0 = no limit, and answers_left is 0. */
     uint64_t answers_left;

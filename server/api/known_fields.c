@@ -326,18 +326,18 @@ const struct api_known_field *api_known_field_find(enum api_kind kind, const cha
     return field;
 }
 
-bool api_known_fields_check(json_t *body, enum api_kind kind, uint32_t *unknown,
+bool api_known_fields_check(json_t *body, enum api_kind kind, uint32_t *unknown_count_out,
                             struct api_error *error)
 {
     const char *name;
     json_t *value;
     bool used;
-    *unknown = 0;
+    *unknown_count_out = 0;
     json_object_foreach(body, name, value)
     {
         const struct api_known_field *field = api_known_field_find(kind, name, &used);
         if (field == NULL) {
-            ++*unknown;
+            ++*unknown_count_out;
             continue;
         }
         if (used || is_neutral(field->neutral, value))

@@ -1,8 +1,8 @@
 /* api_known_fields: the tables of all request fields that cleave or its peers (OpenAI, vLLM,
  * llama-server) know, and the check that refuses a request for something that cleave does not do.
- * Every body is checked, on the text threads. The check parses no values of fields that cleave
- * uses. docs/api.md (tests/server/api/test_known_fields.c) and /openapi.json (openapi.h) are made
- * from the tables. Any thread; no state.
+ * request.c and tokenize.c check bodies on the text threads. The check parses no values of fields
+ * that cleave uses. docs/api.md (tests/server/api/test_known_fields.c) and /openapi.json
+ * (openapi.h) are made from the tables. The functions keep no state, and any thread may call them.
  *
  * /v1/responses and /v1/messages each have a table with the fields that they do not share with
  * chats. A field that is not in this table means the same as in a chat. /v1/embeddings uses only
@@ -57,7 +57,7 @@ extern const size_t api_known_fields_count;
 /* Returns the table of /v1/responses, /v1/messages or /v1/embeddings, ordered by name. *count_out
  * is 0 for the other kinds. */
 const struct api_known_field *api_form_fields(enum api_kind kind, size_t *count_out);
-/* Returns the field of that table; NULL = the field means the same as in a chat. */
+/* Returns the field of the table of api_form_fields; NULL = the table does not have it. */
 const struct api_known_field *api_form_field_find(enum api_kind kind, const char *name);
 /* Returns the field with this name in bodies of this kind; NULL = the field is not known.
  * *used_out: cleave uses the field. */
@@ -67,10 +67,10 @@ const struct api_known_field *api_known_field_find(enum api_kind kind, const cha
 /* Returns the neutral values as a text for people: "false", "\"none\" or \"auto\"". */
 const char *api_neutral_text(enum api_neutral neutral);
 
-/* Checks that every field of a body that cleave does not use in requests of this kind has a neutral
- * value. Otherwise returns false, with a 400 "unsupported_parameter" that names the first such
- * field. Fields that are not in the table are accepted; *unknown receives their number. */
-bool api_known_fields_check(json_t *body, enum api_kind kind, uint32_t *unknown,
+/* Checks that each known field that cleave does not use in requests of this kind has a neutral
+ * value in the body. Otherwise returns false, with a 400 "unsupported_parameter" that names the
+ * first such field. Unknown fields are accepted; *unknown_count_out receives their number. */
+bool api_known_fields_check(json_t *body, enum api_kind kind, uint32_t *unknown_count_out,
                             struct api_error *error);
 
 #endif

@@ -1,6 +1,7 @@
 /* api_logit_rules: parses the fields logit_bias, allowed_token_ids and bad_words of a request, and
- * converts them to the uint32_t words of common/token_rules.h. The functions have no state and may
- * run on any thread; they run on the text threads. The numbers of rules are limited by
+ * converts them to the uint32_t words of common/token_rules.h. request.c and
+ * server/http/completion_input.c call it on the text threads. The functions keep no state, and any
+ * thread may call them. The numbers of rules are limited by
  * LIMIT_LOGIT_BIASES, LIMIT_ALLOWED_TOKENS, LIMIT_BAD_WORDS (texts of at most LIMIT_STOP_BYTES
  * bytes) and LIMIT_FORBIDDEN_WORDS. It applies no rules (model/forward/logit_edits.h does). */
 #ifndef SERVER_API_LOGIT_RULES_H

@@ -1,6 +1,6 @@
 /* api_openapi: writes the description of the API at /openapi.json, in the form of OpenAPI 3.1. The
- * fields of requests come from the tables of known_fields.h; the endpoints come from the caller.
- * Any thread; no state. It describes no answers. */
+ * fields of requests come from the tables of known_fields.h; the endpoints come from the caller,
+ * server/http/routes.c. It keeps no state, and any thread may call it. It describes no answers. */
 #ifndef SERVER_API_OPENAPI_H
 #define SERVER_API_OPENAPI_H
 

@@ -1,8 +1,9 @@
 /* api_request: parses the body of a request (JSON text) of any kind (kind.h) into a checked struct,
- * or returns one clear error. api_request_parse runs on a text thread; the caller owns the result.
- * Any thread; no state. A fuzz test covers it. Null and unknown fields are accepted; fields that
- * cleave knows but does not implement are refused (server/api/known_fields.h). It neither tokenises
- * nor submits anything.
+ * or returns one clear error. server/http/completion_input.c calls api_request_parse on the text
+ * threads, and owns the result. The functions keep no state, and any thread may call them. Null and
+ * unknown fields are accepted; fields that cleave knows but does not implement are refused, unless
+ * their values have no effect (server/api/known_fields.h). It neither tokenises nor submits
+ * anything.
  *
  * The struct has copies of all values except the conversation of a chat: it holds references to
  * that part of the JSON tree until api_request_input_free. The rest of the tree, which can take 70
@@ -67,7 +68,7 @@ struct api_request {
     bool has_seed;
     struct api_constraint constraint; /* The constraint of the answer. */
     uint32_t n;
-    uint32_t best_of;        /* At least n: the number of answers that are generated per prompt. */
+    uint32_t best_of;        /* Number of answers that are generated for each prompt; at least n. */
     int32_t prompt_logprobs; /* Alternatives for each token of the prompt; -1 = not wanted. */
     bool include_stop;       /* include_stop_str_in_output */
     bool echo;
@@ -114,7 +115,7 @@ json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error);
 bool api_chat_parse(json_t *root, struct chat_request *out, struct api_tools *tools,
                     struct api_error *error);
 void api_chat_done(struct chat_request *chat);
-/* Parses a list of token ids into a malloc'ed array. `field` names it in errors. */
+/* Parses a list of token ids into a malloc'ed array. field: the list's name in errors. */
 bool api_ids_parse(json_t *list, const char *field, uint32_t **ids_out, uint32_t *count_out,
                    struct api_error *error);
 

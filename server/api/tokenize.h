@@ -1,7 +1,7 @@
 /* api_tokenize: the endpoints POST /tokenize and /detokenize in vLLM's form, and Anthropic's
  * /v1/messages/count_tokens: functions from the JSON text of a body to the JSON text of the answer.
- * They run on a text thread, because 8 MiB can take seconds. Any thread; no state. They need no
- * machine. */
+ * server/http/text_work.c calls them on the text threads, because 8 MiB can take seconds. They keep
+ * no state, and any thread may call them. They need no machine. */
 #ifndef SERVER_API_TOKENIZE_H
 #define SERVER_API_TOKENIZE_H
 

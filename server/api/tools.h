@@ -1,7 +1,7 @@
 /* api_tools: parses the fields of a chat about tools: `tools`, `tool_choice`,
- * `parallel_tool_calls`, and calls in the messages. The parsers run for every chat, on the text
- * threads. Any thread; no state. It runs no tools, and does not find calls in answers
- * (model/answer/ does). */
+ * `parallel_tool_calls`, and calls in the messages. chat.c calls the parsers for every chat, on
+ * the text threads. They keep no state, and any thread may call them. The part runs no tools, and
+ * does not find calls in answers (model/answer/ does). */
 #ifndef SERVER_API_TOOLS_H
 #define SERVER_API_TOOLS_H
 
@@ -15,15 +15,16 @@ enum api_tool_choice {
     API_TOOLS_NONE,     /* The answer has no calls: text that looks like a call is content. */
     API_TOOLS_AUTO,     /* The model decides whether the answer has calls. */
     API_TOOLS_REQUIRED, /* The answer is one call or more. */
-    API_TOOLS_NAMED,    /* The answer is calls of tool number `named`. */
+    API_TOOLS_NAMED,    /* The answer is one call of tool number `named`. */
 };
 
 struct api_tools {
     enum api_tool_choice choice;
-    uint32_t named;     /* API_TOOLS_NAMED: index of the tool. */
-    bool parallel;      /* An answer may have several calls. */
-    bool strict;        /* At least one tool is strict: its arguments always follow its schema. */
-    char *packed_names; /* malloc'ed: answer_options.names (answer_parser.h). NULL = no tools. */
+    uint32_t named; /* API_TOOLS_NAMED: index of the tool. */
+    bool parallel;  /* An answer may have several calls. */
+    bool strict;    /* At least one tool is strict: its arguments always follow its schema. */
+    /* malloc'ed: answer_options.tool_names (answer_parser.h). NULL = the answer has no calls. */
+    char *packed_names;
 };
 
 /* Checks `tools`, `tool_choice` and `parallel_tool_calls`. *tools_out is a new reference to the

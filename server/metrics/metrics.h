@@ -1,9 +1,8 @@
 /* metrics: all figures of /metrics, and their text in Prometheus' exposition format 0.0.4. It only
  * stores numbers: server/gateway/ and server/http/ report events when they happen, and machines
- * report their figures with STATS. It keeps no history, and measures only the memory, time and files
- * of its own process. server/gateway/,
- * server/http/ and server/serve*.c make every call, all on the gateway's event loop thread, so
- * there are no locks.
+ * report their figures with STATS. It keeps no history, and measures only the memory, time and
+ * files of its own process. server/gateway/, server/http/ and server/serve*.c make every call, all
+ * on the gateway's event loop thread, so there are no locks.
  *
  * All times of a request come from the gateway: from struct request_life, and from times that
  * machines measure and report. server/http/ reports only status codes. A request here is one
@@ -107,8 +106,8 @@ void metrics_slo_set(struct metrics *m, uint32_t ttft_ms, uint32_t tbt_ms);
  * between tokens (0 = it has one token). failed: the answer ended with an error, so it is within no
  * limit, and the times are not read. */
 void metrics_slo_answer_add(struct metrics *m, bool failed, int64_t ttft_us, int64_t tbt_us);
-/* Sets by which factors the traffic can grow until a limit breaks, in the order of enum metrics_slo,
- * then until one of them does; NULL = they are not known, and not on the page. */
+/* Sets by which factors the traffic can grow until a limit breaks, in the order of enum
+ * metrics_slo, then until one of them does; NULL = they are not known, and not on the page. */
 void metrics_headroom_set(struct metrics *m, const double *factors);
 /* Counts an iteration of the event loop that took `us` microseconds without its sleep. */
 void metrics_iteration_add(struct metrics *m, int64_t us);

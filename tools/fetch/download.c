@@ -294,7 +294,7 @@ static enum status body_begin(struct transfer *t)
         return error_set(t->error, ST_TOO_LARGE, "%.200s: %llu bytes: want at most %u",
                          t->file->url, (unsigned long long)t->total, FETCH_SMALL_BYTES);
     enum status status = fetch_room_check(
-        t->options->to, t->total == SIZE_UNKNOWN ? FETCH_SMALL_BYTES : t->total - t->have,
+        t->options->folder, t->total == SIZE_UNKNOWN ? FETCH_SMALL_BYTES : t->total - t->have,
         t->error);
     return status == ST_OK ? from_write(t) : status;
 }
@@ -495,7 +495,7 @@ static enum status partial_finish(struct transfer *t, const char *path)
     }
     if (t->file->sha256 == NULL && !t->file->small)
         fprintf(stderr, "%s: no checksum was given; its SHA-256 is %s\n", t->file->name, found);
-    status = fetch_publish(t->options->to, t->partial, path, t->error);
+    status = fetch_publish(t->options->folder, t->partial, path, t->error);
     if (status == ST_OK)
         unlink(t->from);
     return status;
@@ -526,11 +526,11 @@ enum status fetch_download(const struct fetch_options *options, const struct fet
     t.total = SIZE_UNKNOWN;
     t.is_terminal = isatty(STDERR_FILENO);
     t.shown_ms = now_ms();
-    enum status status = fetch_path(options->to, "", file->name, "", path, error);
+    enum status status = fetch_path(options->folder, "", file->name, "", path, error);
     if (status == ST_OK)
-        status = fetch_path(options->to, ".", file->name, ".partial", t.partial, error);
+        status = fetch_path(options->folder, ".", file->name, ".partial", t.partial, error);
     if (status == ST_OK)
-        status = fetch_path(options->to, ".", file->name, ".partial.from", t.from, error);
+        status = fetch_path(options->folder, ".", file->name, ".partial.from", t.from, error);
     if (status == ST_OK)
         status = present(file, path, error);
     if (status != ST_NOT_FOUND)

@@ -16,7 +16,7 @@
 #define SUM_LINE   1024
 
 struct folder_fetch {
-    struct fetch_options options; /* `to` is the partial folder. */
+    struct fetch_options options; /* `folder` is the partial folder. */
     const char *url;
     const char *sums; /* NULL = none. */
     struct error *error;
@@ -71,12 +71,13 @@ static enum status file_fetch(const struct folder_fetch *f, const char *name, bo
     if (snprintf(url, sizeof(url), "%s%s", f->url, name) >= (int)sizeof(url))
         return error_set(f->error, ST_TOO_LARGE, "%.200s…: the URL is too long", f->url);
     if (slash != NULL) {
-        if (snprintf(folder, sizeof(folder), "%s/%.*s", f->options.to, (int)(slash - name), name) >=
-            (int)sizeof(folder))
-            return error_set(f->error, ST_TOO_LARGE, "%.200s: the path is too long", f->options.to);
+        if (snprintf(folder, sizeof(folder), "%s/%.*s", f->options.folder, (int)(slash - name),
+                     name) >= (int)sizeof(folder))
+            return error_set(f->error, ST_TOO_LARGE, "%.200s: the path is too long",
+                             f->options.folder);
         if (mkdir(folder, 0755) != 0 && errno != EEXIST)
             return error_set(f->error, ST_IO, "%s: %s", folder, strerror(errno));
-        options.to = folder;
+        options.folder = folder;
     }
     struct fetch_file without = file;
     without.sha256 = f->sums != NULL ? sum : NULL;
@@ -91,7 +92,8 @@ static bool file_present(const struct folder_fetch *f, const char *name)
 {
     char path[LIMIT_PATH_BYTES];
     struct error ignored;
-    return f->sums == NULL && fetch_path(f->options.to, "", name, "", path, &ignored) == ST_OK &&
+    return f->sums == NULL &&
+           fetch_path(f->options.folder, "", name, "", path, &ignored) == ST_OK &&
            access(path, F_OK) == 0;
 }
 
@@ -107,7 +109,7 @@ static enum status shards_fetch(const struct folder_fetch *f)
     const char *index_name = folder_file_name(FOLDER_INDEX);
     char path[LIMIT_PATH_BYTES];
     json_error_t why;
-    enum status status = fetch_path(f->options.to, "", index_name, "", path, f->error);
+    enum status status = fetch_path(f->options.folder, "", index_name, "", path, f->error);
     if (status != ST_OK)
         return status;
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
@@ -160,16 +162,16 @@ enum status fetch_folder(const struct fetch_options *options, const char *url, c
 {
     char path[LIMIT_PATH_BYTES], partial[LIMIT_PATH_BYTES];
     struct folder_fetch f = {.options = *options, .url = url, .sums = sums, .error = error};
-    enum status status = fetch_path(options->to, "", name, "", path, error);
+    enum status status = fetch_path(options->folder, "", name, "", path, error);
     if (status == ST_OK)
-        status = fetch_path(options->to, ".", name, ".partial", partial, error);
+        status = fetch_path(options->folder, ".", name, ".partial", partial, error);
     if (status != ST_OK)
         return status;
     if (access(path, F_OK) == 0)
         return error_set(error, ST_INVALID, "%s exists: remove it, or give --name", path);
     if (mkdir(partial, 0755) != 0 && errno != EEXIST)
         return error_set(error, ST_IO, "%s: %s", partial, strerror(errno));
-    f.options.to = partial;
+    f.options.folder = partial;
     status = files_fetch(&f);
-    return status == ST_OK ? fetch_publish(options->to, partial, path, error) : status;
+    return status == ST_OK ? fetch_publish(options->folder, partial, path, error) : status;
 }

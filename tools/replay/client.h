@@ -41,16 +41,17 @@ struct replay_result {
     int64_t after_us;       /* Due time, from the beginning of the replay. */
     int64_t due_us;         /* Due time; this and the times below are those of clock_system. */
     int64_t sent_us;        /* When the request was sent. */
-    int64_t first_token_us; /* Arrival of the first event with a token; 0 = no token. */
-    int64_t last_token_us;  /* Arrival of the last event with a token; 0 = no token. */
+    int64_t first_token_us; /* Arrival of the first token event; 0 = none. */
+    int64_t last_token_us;  /* Arrival of the last token event; 0 = none. */
     int64_t end_us;         /* When the answer had ended, or the request had failed. */
     uint32_t wanted_prompt_tokens;     /* Length of the prompt that was sent. */
     uint32_t wanted_completion_tokens; /* Length of the answer that was asked for. */
     uint32_t prompt_tokens;            /* Length of the prompt, from the server's usage. */
     uint32_t completion_tokens;        /* Length of the answer, from the server's usage. */
-    uint32_t token_events;             /* Events with tokens; one event can have several tokens. */
-    int64_t gap_us_max;                /* Longest gap between two token events. */
-    bool has_usage;                    /* The server sent a usage. */
+    /* Events with one token or more. A first event that has only a finish reason counts too. */
+    uint32_t token_events;
+    int64_t gap_us_max; /* Longest gap between two token events. */
+    bool has_usage;     /* The server sent a usage. */
     enum replay_failure failure;
     int http_status;                    /* Status of the answer; 0 = none. */
     char message[REPLAY_MESSAGE_BYTES]; /* Why the request failed; "" = it did not. */
@@ -79,14 +80,14 @@ void replay_client_close(struct replay_client *client);
 
 /* Sends a GET (body NULL) or a POST of JSON and blocks until the answer is there, up to ten
  * seconds. The caller frees the answer. Errors name the URL. ST_UNREACHABLE: no connection, or no
- * whole answer in time. ST_NOT_FOUND: HTTP 404 or 405. ST_IO: another status than 200, or an empty
- * answer. ST_NO_MEMORY. */
+ * whole answer of at most 1 MiB in time. ST_NOT_FOUND: HTTP 404 or 405. ST_IO: another status than
+ * 200, or an empty answer. ST_NO_MEMORY. */
 enum status replay_client_ask(struct replay_client *client, const char *path, const char *body,
                               char **answer_out, struct error *error);
 
 /* Sends a request now. Takes ownership of the body (allocated with malloc), also on errors.
  * ST_NO_MEMORY. */
-enum status replay_client_send(struct replay_client *client, const struct replay_request *ask,
+enum status replay_client_send(struct replay_client *client, const struct replay_request *request,
                                int64_t due_us, char *body, size_t body_size);
 
 /* Handles the bytes that have arrived, and waits for more. Returns at until_us at the latest; it

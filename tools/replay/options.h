@@ -20,7 +20,7 @@ struct replay_options {
     const char *api_key_file;  /* File that has the key; NULL = none. */
     char key[8192];            /* Copy of a key of --api-key or the file; api_key points to it. */
     const char *out;           /* File for a CSV row per request. */
-    const char *compare;       /* File with predicted times (times.h). */
+    const char *compare;       /* File with predicted times (comparison.h). */
     const char *slo_reference; /* File with the times of requests without contention. */
     double start_s;            /* Start within the trace. */
     double duration_s;         /* Time of the trace that is replayed; 0 = to the end. */

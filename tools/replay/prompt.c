@@ -61,15 +61,15 @@ void replay_prompt_close(struct replay_prompt *prompt)
 
 /* Draws the number for one token: a function of the seed and of the position in the line or block.
  */
-static uint64_t draw(const struct replay_prompt *prompt, const struct replay_request *ask,
+static uint64_t draw(const struct replay_prompt *prompt, const struct replay_request *request,
                      uint32_t position)
 {
     uint64_t seed = prompt->options.seed;
-    if (ask->block_count > 0 && position / ask->block_tokens < ask->block_count) {
-        uint64_t block = (uint64_t)ask->blocks[position / ask->block_tokens];
-        return random_at(random_at(~seed, block), position % ask->block_tokens);
+    if (request->block_count > 0 && position / request->block_tokens < request->block_count) {
+        uint64_t block = (uint64_t)request->blocks[position / request->block_tokens];
+        return random_at(random_at(~seed, block), position % request->block_tokens);
     }
-    return random_at(random_at(seed, ask->line), position);
+    return random_at(random_at(seed, request->line), position);
 }
 
 static char *text_append(char *at, const char *text)
@@ -80,23 +80,24 @@ static char *text_append(char *at, const char *text)
 }
 
 /* The first word of a message has no space before it, because some templates remove the space. */
-static char *put_words(const struct replay_prompt *prompt, const struct replay_request *ask,
+static char *put_words(const struct replay_prompt *prompt, const struct replay_request *request,
                        uint32_t count, char *at)
 {
     for (uint32_t i = 0; i < count; i++) {
         if (i > 0 || !prompt->options.chat)
             *at++ = ' ';
-        at = text_append(at, words[draw(prompt, ask, i) % WORD_COUNT]);
+        at = text_append(at, words[draw(prompt, request, i) % WORD_COUNT]);
     }
     return at;
 }
 
-static char *put_ids(const struct replay_prompt *prompt, const struct replay_request *ask, char *at)
+static char *put_ids(const struct replay_prompt *prompt, const struct replay_request *request,
+                     char *at)
 {
     uint64_t range = (uint64_t)prompt->options.id_high - prompt->options.id_low + 1;
-    for (uint32_t i = 0; i < ask->prompt_tokens; i++) {
+    for (uint32_t i = 0; i < request->prompt_tokens; i++) {
         char digits[ID_BYTES];
-        uint64_t id = prompt->options.id_low + draw(prompt, ask, i) % range;
+        uint64_t id = prompt->options.id_low + draw(prompt, request, i) % range;
         size_t used = sizeof(digits);
         do {
             digits[--used] = (char)('0' + id % 10);
@@ -112,22 +113,23 @@ static char *put_ids(const struct replay_prompt *prompt, const struct replay_req
 
 char *replay_prompt_text(const struct replay_prompt *prompt, uint64_t line, uint32_t count)
 {
-    const struct replay_request ask = {.line = line};
+    const struct replay_request request = {.line = line};
     char *text = malloc((size_t)count * WORD_BYTES + 1);
     if (text != NULL)
-        *put_words(prompt, &ask, count, text) = 0;
+        *put_words(prompt, &request, count, text) = 0;
     return text;
 }
 
-enum status replay_prompt_body(const struct replay_prompt *prompt, const struct replay_request *ask,
-                               char **body_out, size_t *size_out)
+enum status replay_prompt_body(const struct replay_prompt *prompt,
+                               const struct replay_request *request, char **body_out,
+                               size_t *size_out)
 {
     const struct replay_prompt_options *options = &prompt->options;
     bool ids = options->kind != REPLAY_PROMPT_TEXT;
-    if (!ids && ask->prompt_tokens <= options->extra_tokens)
+    if (!ids && request->prompt_tokens <= options->extra_tokens)
         return ST_INVALID;
     size_t room = BODY_BYTES + strlen(prompt->model_json) +
-                  (size_t)ask->prompt_tokens * (ids ? ID_BYTES : WORD_BYTES);
+                  (size_t)request->prompt_tokens * (ids ? ID_BYTES : WORD_BYTES);
     char *body = malloc(room);
     if (body == NULL)
         return ST_NO_MEMORY;
@@ -136,18 +138,18 @@ enum status replay_prompt_body(const struct replay_prompt *prompt, const struct 
     at = text_append(at, prompt->model_json);
     if (ids) {
         at = text_append(at, ",\"prompt\":[");
-        at = put_ids(prompt, ask, at);
+        at = put_ids(prompt, request, at);
         at = text_append(at, "]");
     } else {
         at = text_append(at, options->chat ? ",\"messages\":[{\"role\":\"user\",\"content\":\""
                                            : ",\"prompt\":\"");
-        at = put_words(prompt, ask, ask->prompt_tokens - options->extra_tokens, at);
+        at = put_words(prompt, request, request->prompt_tokens - options->extra_tokens, at);
         at = text_append(at, options->chat ? "\"}]" : "\"");
     }
     int tail = snprintf(at, room - (size_t)(at - body),
                         ",\"max_tokens\":%" PRIu32 ",\"temperature\":0,\"ignore_eos\":true,"
                         "\"stream\":true,\"stream_options\":{\"include_usage\":true}}",
-                        ask->output_tokens);
+                        request->output_tokens);
     *size_out = (size_t)(at - body) + (size_t)tail;
     *body_out = body;
     return ST_OK;

@@ -53,8 +53,9 @@ void replay_prompt_close(struct replay_prompt *prompt); /* NULL is fine. */
 /* Makes the body; the caller frees it. Requests are greedy and streamed, with usage and with
  * ignore_eos, so that answers have the trace's lengths. ST_INVALID: a text prompt would have no
  * word after subtracting extra_tokens. ST_NO_MEMORY. */
-enum status replay_prompt_body(const struct replay_prompt *prompt, const struct replay_request *ask,
-                               char **body_out, size_t *size_out);
+enum status replay_prompt_body(const struct replay_prompt *prompt,
+                               const struct replay_request *request, char **body_out,
+                               size_t *size_out);
 
 /* Returns a text of `words` words for line `line`, as REPLAY_PROMPT_TEXT sends it; the caller frees
  * it. NULL: out of memory. */

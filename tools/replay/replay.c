@@ -48,7 +48,7 @@ struct replay {
 
 /* The next request of the window, with its body. */
 struct pending {
-    struct replay_request ask;
+    struct replay_request request;
     char *body;
     size_t body_size;
 };
@@ -147,9 +147,9 @@ static enum status report_open(struct replay *replay, struct error *error)
 }
 
 /* Turns a row of the trace into the request to this server. */
-static struct replay_request ask_of(const struct replay *replay, const struct trace_row *row)
+static struct replay_request request_of(const struct replay *replay, const struct trace_row *row)
 {
-    struct replay_request ask = {
+    struct replay_request request = {
         .id = row->id,
         .after_us = (int64_t)(row->at_s * SECOND_US),
         .line = row->line,
@@ -160,9 +160,9 @@ static struct replay_request ask_of(const struct replay *replay, const struct tr
         .block_tokens = row->block_tokens,
     };
     if (replay->server.prompt == REPLAY_PROMPT_TEXT &&
-        ask.prompt_tokens <= replay->server.extra_tokens)
-        ask.prompt_tokens = replay->server.extra_tokens + 1;
-    return ask;
+        request.prompt_tokens <= replay->server.extra_tokens)
+        request.prompt_tokens = replay->server.extra_tokens + 1;
+    return request;
 }
 
 /* Reads the next row of the window and makes its body. ST_NOT_FOUND: the window is over. */
@@ -173,14 +173,14 @@ static enum status pending_next(struct replay *replay, struct pending *out, stru
     enum status status = trace_window_next(&replay->window, replay->trace, &row, error);
     if (status != ST_OK)
         return status;
-    next.ask = ask_of(replay, &row);
-    status = replay_prompt_body(replay->prompt, &next.ask, &next.body, &next.body_size);
+    next.request = request_of(replay, &row);
+    status = replay_prompt_body(replay->prompt, &next.request, &next.body, &next.body_size);
     if (status != ST_OK)
         return error_set(error, status, "no memory for a prompt of %" PRIu32 " tokens",
-                         next.ask.prompt_tokens);
+                         next.request.prompt_tokens);
     /* The array belongs to the trace, which overwrites it with the next row. */
-    next.ask.blocks = NULL;
-    next.ask.block_count = 0;
+    next.request.blocks = NULL;
+    next.request.block_count = 0;
     *out = next;
     return ST_OK;
 }
@@ -219,7 +219,7 @@ static enum status iterate(struct replay *replay, int64_t until_us, uint64_t sen
 static enum status pending_send(struct replay *replay, const struct pending *pending, uint64_t sent,
                                 bool *sent_out)
 {
-    int64_t due_us = replay->begin_us + pending->ask.after_us;
+    int64_t due_us = replay->begin_us + pending->request.after_us;
     while (clock_now_us(&clock_system) < due_us && !interrupted) {
         enum status status = iterate(replay, due_us, sent);
         if (status != ST_OK)
@@ -228,7 +228,7 @@ static enum status pending_send(struct replay *replay, const struct pending *pen
     if (interrupted)
         return ST_OK;
     *sent_out = true;
-    return replay_client_send(replay->client, &pending->ask, due_us, pending->body,
+    return replay_client_send(replay->client, &pending->request, due_us, pending->body,
                               pending->body_size);
 }
 

@@ -8,19 +8,19 @@
 #include <jansson.h>
 #include <string.h>
 
-static json_t *body_of_ask(const struct replay_prompt *prompt, const struct replay_request *ask)
+static json_t *body_of_ask(const struct replay_prompt *prompt, const struct replay_request *request)
 {
     char *body, *again;
     size_t size, size_again;
-    CHECK(replay_prompt_body(prompt, ask, &body, &size) == ST_OK);
-    CHECK(replay_prompt_body(prompt, ask, &again, &size_again) == ST_OK);
+    CHECK(replay_prompt_body(prompt, request, &body, &size) == ST_OK);
+    CHECK(replay_prompt_body(prompt, request, &again, &size_again) == ST_OK);
     CHECK(size == size_again && memcmp(body, again, size) == 0);
     json_error_t why;
     json_t *root = json_loadb(body, size, 0, &why);
     CHECKF(root != NULL, "%s", why.text);
     free(body);
     free(again);
-    CHECK(json_integer_value(json_object_get(root, "max_tokens")) == ask->output_tokens);
+    CHECK(json_integer_value(json_object_get(root, "max_tokens")) == request->output_tokens);
     CHECK(json_is_true(json_object_get(root, "stream")));
     CHECK(json_is_true(json_object_get(root, "ignore_eos")));
     CHECK(json_is_true(json_object_get(json_object_get(root, "stream_options"), "include_usage")));
@@ -30,9 +30,9 @@ static json_t *body_of_ask(const struct replay_prompt *prompt, const struct repl
 static json_t *body_of(const struct replay_prompt *prompt, uint64_t line, uint32_t context,
                        uint32_t generated)
 {
-    const struct replay_request ask = {
+    const struct replay_request request = {
         .line = line, .prompt_tokens = context, .output_tokens = generated};
-    return body_of_ask(prompt, &ask);
+    return body_of_ask(prompt, &request);
 }
 
 static void test_ids(void)
@@ -119,20 +119,20 @@ static void test_blocks(void)
     struct replay_prompt_options options = {.model = "m", .id_high = 1000000, .seed = 7};
     struct replay_prompt *prompt;
     CHECK(replay_prompt_open(&options, &prompt) == ST_OK);
-    struct replay_request ask = {.line = 1,
-                                 .prompt_tokens = 400,
-                                 .output_tokens = 1,
-                                 .blocks = one,
-                                 .block_count = 3,
-                                 .block_tokens = 100};
-    json_t *first = body_of_ask(prompt, &ask);
-    ask = (struct replay_request){.line = 2,
-                                  .prompt_tokens = 380,
-                                  .output_tokens = 1,
-                                  .blocks = other,
-                                  .block_count = 3,
-                                  .block_tokens = 100};
-    json_t *second = body_of_ask(prompt, &ask);
+    struct replay_request request = {.line = 1,
+                                     .prompt_tokens = 400,
+                                     .output_tokens = 1,
+                                     .blocks = one,
+                                     .block_count = 3,
+                                     .block_tokens = 100};
+    json_t *first = body_of_ask(prompt, &request);
+    request = (struct replay_request){.line = 2,
+                                      .prompt_tokens = 380,
+                                      .output_tokens = 1,
+                                      .blocks = other,
+                                      .block_count = 3,
+                                      .block_tokens = 100};
+    json_t *second = body_of_ask(prompt, &request);
     json_t *a = json_object_get(first, "prompt"), *b = json_object_get(second, "prompt");
     CHECK(json_array_size(a) == 400 && json_array_size(b) == 380);
     CHECK(equal_ids(a, b, 0, 200) == 200);
