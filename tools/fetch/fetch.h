@@ -33,7 +33,7 @@ struct fetch_file {
     const char *name;   /* Name of the file in options->folder. */
     const char *sha256; /* 64 lower-case digits; NULL = not known. */
     bool small;         /* A text: at most FETCH_SMALL_BYTES, and the size need not be announced. */
-    bool optional;      /* ST_NOT_FOUND without an error text if the server answers 404. */
+    bool optional;      /* If the server answers 404, ST_NOT_FOUND is returned without a text. */
 };
 
 #define FETCH_SMALL_BYTES (64u << 20)
