@@ -30,14 +30,14 @@ enum corpus_kind {
     CORPUS_KIND_COUNT
 };
 
-/* Generates a text of at most `bytes` bytes. It never ends inside a character; words and sentences
- * are whole too, if the kind has any. The caller frees *out with corpus_done. Returns ST_NO_MEMORY
- * on failure. */
+/* Generates a text of at most `bytes` bytes. The text ends with a whole character, a whole word
+ * (CORPUS_WORDS, CORPUS_UNBROKEN) or a whole sentence (CORPUS_LANGUAGES). The caller frees *out
+ * with corpus_done. Returns ST_NO_MEMORY on failure. */
 enum status corpus_make(enum corpus_kind kind, size_t bytes, uint64_t seed, struct corpus *out);
 
-/* Reads the files that match the shell pattern one after the other, and repeats them until there
- * are at least `bytes` bytes. Each file is read whole. The caller frees *out with corpus_done.
- * Returns ST_NOT_FOUND if no file matches or all files are empty, ST_NO_MEMORY. */
+/* Reads the files that match the shell pattern one after the other, if necessary repeatedly, until
+ * there are at least `bytes` bytes. Each file is read whole. The caller frees *out with
+ * corpus_done. Returns ST_NOT_FOUND if no file matches or all files are empty, ST_NO_MEMORY. */
 enum status corpus_read(const char *name, const char *pattern, size_t bytes, struct corpus *out);
 
 /* Frees the text and sets *c to 0. */

@@ -15,19 +15,21 @@
 #define ROOFLINE_THREADS_MAX 64
 
 enum roofline_rate {
-    ROOFLINE_INT8, /* Dot products of 8-bit numbers into 32 bits (vpdpbusd). */
-    /* Dot products of 16-bit numbers into 32 bits (vpdpwssd). */
+    /* Dot products of 8-bit numbers into 32 bits (vpdpbusd, with AVX2 vpmaddubsw). */
+    ROOFLINE_INT8,
+    /* Dot products of 16-bit numbers into 32 bits (vpdpwssd, with AVX2 vpmaddwd). */
     ROOFLINE_INT16,
-    ROOFLINE_BF16,   /* Dot products of bf16 numbers (vdpbf16ps). */
+    ROOFLINE_BF16,   /* Dot products of bf16 numbers (vdpbf16ps, AVX-512 only). */
     ROOFLINE_FP32,   /* Fused multiply-add (vfmadd231ps). */
     ROOFLINE_MEMORY, /* Repeated reads of the memory of roofline_memory_open. */
     ROOFLINE_CACHE,  /* Repeated reads of 16 MiB, which most last-level caches hold. */
     ROOFLINE_RATES,  /* Number of rates. */
 };
 
-/* The rates of one measurement. Arithmetic: operations per second with 64-byte vectors (a
- * multiplication and an addition are two operations); 0 = the CPU or this build lacks the AVX-512
- * instruction. Reads: bytes per second. */
+/* The rates of one measurement, all threads together. Arithmetic: operations per second (a
+ * multiplication and an addition are two operations) with the vectors of the engine's kernels:
+ * AVX-512, or AVX2 if the CPU or CLEAVE_ISA excludes AVX-512; 0 = the instruction is missing.
+ * Reads: bytes per second. */
 struct roofline {
     double rates[ROOFLINE_RATES];
 };
@@ -38,13 +40,14 @@ const char *roofline_rate_name(enum roofline_rate rate); /* Returns a constant s
 struct roofline_memory;
 
 /* Allocates the memory. memory_bytes = bytes that the benchmark reads repeatedly, such as a model's
- * weights. The memory has the same size (at least 16 MiB), so that the last-level cache holds the
- * same share of it as of the weights. Returns ST_NO_MEMORY on failure. */
+ * weights. The memory has the same size (at least 16 MiB, rounded up to 2 MiB), so that the
+ * last-level cache holds the same share of the memory as of the weights. Returns ST_NO_MEMORY on
+ * failure. */
 enum status roofline_memory_open(size_t memory_bytes, struct roofline_memory **out);
 void roofline_memory_close(struct roofline_memory *memory); /* NULL is fine */
 
-/* Measures each rate for 4 ms with `threads` threads, including the caller's. Returns ST_INVALID if
- * `threads` is not from 1 to ROOFLINE_THREADS_MAX. */
+/* Measures each rate for at least 4 ms with `threads` threads, including the caller's. Returns
+ * ST_INVALID if `threads` is not from 1 to ROOFLINE_THREADS_MAX. */
 enum status roofline_measure(const struct roofline_memory *memory, uint32_t threads,
                              struct roofline *out);
 

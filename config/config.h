@@ -1,7 +1,7 @@
 /* config: the configuration. One table of keys (table.h) describes each key's type, range, default
  * and help. The parser, the command line, --help and docs/configuration.md use this table. struct
- * config has the values. They come from a JSON file, from the command line, or from the built-in
- * default. An unknown key is an error.
+ * config has the values, which come from a JSON file, from the command line, or from the built-in
+ * default. An unknown key is an error; only "$schema" is ignored.
  *
  * Each program reads and checks its config at the start; the gateway does so again for a reload.
  * Other parts only read the struct, which its caller owns. The functions keep no state. Any thread
@@ -34,12 +34,13 @@ struct config_machine {
     bool local;     /* `cleave serve` starts the machine on this host. */
     /* "host:port" at which the machine listens; empty = any port of this host. */
     char address[LIMIT_ADDRESS_BYTES];
-    char device[32];   /* Such as "cpu" or "cuda:0". */
-    bool cpu_fallback; /* Use the CPU if the GPU cannot be used. */
+    char device[32];   /* Such as "cpu", "cuda:0" or "wait:100+2". */
+    bool cpu_fallback; /* Use the CPU if the GPU cannot be used; false = do not start. */
     /* Prompts are computed in E4M3 (8-bit floats) if the weights are E4M3 and the GPU multiplies
      * E4M3 values. */
     bool f8_activations;
-    /* The value of the key `stages` as JSON (config_stages reads it); empty = no stages. */
+    /* The value of the key `stages` as JSON, which config_stages reads; empty = no stages, unless
+     * tensor_parallel is above 1. */
     char stages[2048];
     uint32_t tensor_parallel; /* Ranks of each stage that does not set its own number. */
     uint32_t threads;         /* 0 = one for each core of the host. */
@@ -54,13 +55,13 @@ struct config_kv {
     uint32_t block_tokens; /* Tokens of one block. */
     uint64_t memory_bytes; /* Default for machines without their own kv_memory. */
     char dtype[8];         /* "auto", "i16", "f16", "f32" or "i8". */
-    /* Prompts of at least this length are transferred layer by layer. */
+    /* With transfer "auto", the KV of prompts of at least this length is sent layer by layer. */
     uint32_t layerwise_threshold_tokens;
-    char transfer[16];  /* "auto", "layerwise" or "one-piece". */
-    bool prefix_cache;  /* Machines keep the KV of earlier prefixes. */
-    char checkpoint[8]; /* "off", "idle" or "always": copies of running answers. */
-    uint32_t checkpoint_ms;
-    bool prefault; /* KV memory is allocated in the background after the start. */
+    char transfer[16];      /* "auto", "layerwise" or "one-piece". */
+    bool prefix_cache;      /* Machines keep the KV of earlier prefixes. */
+    char checkpoint[8];     /* "off", "idle" or "always": copies of running answers. */
+    uint32_t checkpoint_ms; /* Least time between two copies of an answer. */
+    bool prefault;          /* KV memory is allocated in the background after the start. */
 };
 
 /* The whole configuration. A field has the name of its key, with the unit at the end:
@@ -68,7 +69,9 @@ struct config_kv {
  * http/body_bytes_max. docs/configuration.md, which is made from config/table.c, says what each key
  * does; the comments here only give special values. */
 struct config {
-    char source[LIMIT_PATH_BYTES]; /* File that the config was read from, or "embedded". */
+    /* File that the config was read from, or the `name` of config_parse; "embedded" = built-in
+     * default. A key `source` in the file replaces it. */
+    char source[LIMIT_PATH_BYTES];
     /* Warning about keys that were given by their old names, for a log; empty = none. Not a key. */
     char renamed_warning[256];
     uint32_t threads; /* Default for machines without their own value; 0 = one for each core. */
@@ -187,13 +190,13 @@ struct config {
 struct config_stage {
     /* Index in the config's list of stages, the same for all ranks of a stage. */
     uint32_t list_index;
-    uint32_t rank;  /* From 0. */
-    uint32_t ranks; /* Ranks of the stage; 1 = no other ranks. */
+    uint32_t rank;  /* Number of the rank in its stage, from 0. */
+    uint32_t ranks; /* Number of ranks of the stage; 1 = no other ranks. */
     char device[32];
-    uint32_t threads; /* 0 = the config does not say. */
+    uint32_t threads; /* Threads of this process; 0 = the config does not say. */
     /* "host:port" of a process on another host; empty = a child process of its machine. */
     char address[LIMIT_ADDRESS_BYTES];
-    /* The stage has the layers [first_layer, last_layer); 0, 0 = the config does not say. */
+    /* The stage has the layers [first_layer, last_layer); both 0 = the config does not say. */
     uint32_t first_layer;
     uint32_t last_layer;
     /* Share of the requests that a replica gets, relative to the other replicas (100 = normal). */
@@ -219,7 +222,8 @@ struct config_host_share {
     double copies;
 };
 
-/* Computes which share of this host a machine uses. */
+/* Computes which share of this host a machine uses. Requires that config_check has accepted the
+ * config. */
 void config_machine_share(const struct config_machine *machine, struct config_host_share *out);
 
 /* Memory of this host that machines take. */
@@ -228,53 +232,56 @@ struct config_host_memory {
     uint64_t kv_bytes;
 };
 
-/* Adds the memory that a machine takes on this host, with a model whose files have model_bytes. */
+/* Adds the memory that a machine takes on this host, with a model whose files have model_bytes
+ * bytes. Requires that config_check has accepted the config. */
 void config_machine_memory_add(const struct config_machine *machine, uint64_t model_bytes,
                                struct config_host_memory *sum);
 
-/* Returns kv.dtype; "auto" becomes "f16" if all machines use GPUs, else "i16". */
+/* Returns kv.dtype; "auto" becomes "f16" if all machines use GPUs only, else "i16". Requires that
+ * config_check has accepted the config. */
 const char *config_kv_dtype(const struct config *config);
 
 /* Sets the built-in default: a prompt machine "prompt-0" and a token machine "token-0", both
  * local. */
 void config_default(struct config *out);
 
-/* Read and check a JSON file, or a text that errors call `name`. *out is written only on success.
- * Errors name file, line and key; a file may have at most 1 MiB. */
+/* Read and check a JSON file, or a text that errors call `name`, of at most 1 MiB. *out is written
+ * only on success. Errors name the file, the line and, unless the text is no JSON, the key. */
 enum status config_load(const char *path, struct config *out, struct error *error);
 enum status config_parse(const char *text, size_t bytes, const char *name, struct config *out,
                          struct error *error);
 
 typedef void (*config_mistake_call)(void *self, const char *text);
 
-/* Reads a file as config_load does, but goes on after a mistake, so that one call finds all
- * mistakes: calls `each` with the text of every mistake. A key with a mistake then counts as not
- * given. If `pools` has a mistake, `machines` is not read. Returns true if *out was written, which
- * means that the rest of the file is a valid config. */
+/* Reads a file as config_load does, but goes on after a mistake in a key, and calls `each` with the
+ * text of every mistake. A key with a mistake then counts as not given. If `pools` has a mistake,
+ * `machines` is not read. A file that cannot be read or is no JSON has one mistake. Returns true if
+ * *out was written, which means that the rest of the file is a valid config. */
 bool config_load_all(const char *path, config_mistake_call each, void *self, struct config *out);
 
 /* Sets one key from the text of a command line: "http/listen" = "127.0.0.1:9000", "pools/prompt" =
- * "2". Errors begin with `place` ("--listen"). After an error *config is unchanged. */
-enum status config_set(struct config *config, const char *place, const char *key, const char *value,
-                       struct error *error);
+ * "2". Errors begin with `source` ("--listen"). After an error *config is unchanged. */
+enum status config_set(struct config *config, const char *source, const char *key,
+                       const char *value, struct error *error);
 
 /* Sets one key from the text "KEY=VALUE" of the option --set. */
 enum status config_set_pair(struct config *config, const char *text, struct error *error);
 
 /* Checks the keys together, for example that both phases have a machine. config_load and
  * config_parse make the same checks; after config_set, the caller must call config_check. Errors
- * begin with `place`. */
-enum status config_check(const struct config *config, const char *place, struct error *error);
+ * are ST_INVALID and begin with `source`. */
+enum status config_check(const struct config *config, const char *source, struct error *error);
 
 /* Finds the model's file or folder. A path that is not absolute is searched in the current
- * directory, in the folder of the config file, in $XDG_CACHE_HOME/cleave or ~/.cache/cleave, then
- * in /var/lib/cleave/models. Returns ST_NOT_FOUND with the places that were searched. */
+ * directory, in the folder of the config file, in $XDG_CACHE_HOME/cleave (without that variable in
+ * ~/.cache/cleave), and in CONFIG_MODELS_FOLDER. Returns ST_NOT_FOUND with the places that were
+ * searched. */
 enum status config_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                               struct error *error);
 
-/* Returns the path of a file that the config names: as given if absolute, else relative to the
- * config file's folder (to the current directory if the config is not a file). Returns ST_TOO_LARGE
- * if the path is too long. */
+/* Stores the path of a file that the config names: an absolute path unchanged, any other path
+ * relative to the config file's folder (to the current directory if the config is not a file).
+ * Returns ST_TOO_LARGE if the path is too long. */
 enum status config_file_path(const struct config *config, const char *file,
                              char out[LIMIT_PATH_BYTES], struct error *error);
 
@@ -292,7 +299,7 @@ bool config_adapter_at(const struct config *config, uint32_t index, struct confi
 bool config_address_is_loopback(const char *address);
 
 /* Returns true if every machine is local and other hosts cannot reach the addresses of the machines
- * and their stages. */
+ * and their stages. Requires that config_check has accepted the config. */
 bool config_is_loopback(const struct config *config);
 
 /* Returns true if machines register themselves in etcd, where gateways find them. */
@@ -307,9 +314,10 @@ static inline bool config_machine_present(const struct config *config, uint32_t 
 }
 
 /* Reads one machine from a JSON object with the members "name", "pool" and keys of `machines`.
- * *config gives the defaults of threads and kv_memory. Errors begin with `place`. *out is written
- * only on success. */
-enum status config_machine_parse(const char *text, size_t bytes, const char *place,
+ * *config gives the defaults of threads and kv_memory. Errors are ST_INVALID and begin with
+ * `source`. *out is written only on success. The caller must check a config with the machine
+ * (config_check). */
+enum status config_machine_parse(const char *text, size_t bytes, const char *source,
                                  const struct config *config, struct config_machine *out,
                                  struct error *error);
 
@@ -330,20 +338,22 @@ struct config_change {
 
 typedef void (*config_change_call)(void *self, const struct config_change *change);
 
-/* Calls `each` for every key whose values differ in the two configs, except pools and machines. */
+/* Calls `each` for every key whose values differ in the two configs, except `source`, pools and
+ * machines. */
 void config_diff(const struct config *now, const struct config *next, config_change_call each,
                  void *self);
 /* Calls `each` for every key of `machines` whose values differ between two entries of a machine. */
 void config_machine_diff(const struct config_machine *now, const struct config_machine *next,
                          config_change_call each, void *self);
-/* Copies the values that a reload may change from `next` to `now`, except pools and machines. */
+/* Copies the values of keys whose enum config_reload is not NEVER from `next` to `now`, except
+ * pools and machines. */
 void config_reload_copy(struct config *now, const struct config *next);
 
 /* Returns the index of the machine with that name; -1 = none. */
 int config_machine_find(const struct config *config, const char *name);
 
-/* Writes all keys as JSON from which config_parse makes the same config. Returns ST_IO,
- * ST_NO_MEMORY. */
+/* Writes all keys as JSON from which config_parse makes the same config, without renamed_warning.
+ * Returns ST_IO or ST_NO_MEMORY on failure. */
 enum status config_write(const struct config *config, FILE *file);
 
 /* Print the table of keys: as markdown for docs/configuration.md, and as text for `--help`. */

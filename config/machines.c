@@ -229,7 +229,7 @@ static bool machine_read(json_t *root, const struct config *config, struct confi
     return value == NULL || machine_key_read("local", value, out, fault);
 }
 
-enum status config_machine_parse(const char *text, size_t bytes, const char *place,
+enum status config_machine_parse(const char *text, size_t bytes, const char *source,
                                  const struct config *config, struct config_machine *out,
                                  struct error *error)
 {
@@ -237,14 +237,14 @@ enum status config_machine_parse(const char *text, size_t bytes, const char *pla
     json_error_t json_error;
     json_t *root = json_loadb(text != NULL ? text : "", bytes, JSON_REJECT_DUPLICATES, &json_error);
     if (root == NULL) {
-        error_set(error, ST_INVALID, "%s: not JSON: %s", place, json_error.text);
+        error_set(error, ST_INVALID, "%s: not JSON: %s", source, json_error.text);
         return config_error_printable(error, ST_INVALID);
     }
     struct config_machine machine;
     bool good = machine_read(root, config, &machine, &fault);
     json_decref(root);
     if (!good)
-        return config_fault_error(&fault, place, 0, error);
+        return config_fault_error(&fault, source, 0, error);
     *out = machine;
     return ST_OK;
 }

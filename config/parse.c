@@ -318,12 +318,12 @@ static bool values_check(const struct config *config, struct config_fault *fault
            web_origins_check(config, fault);
 }
 
-enum status config_check(const struct config *config, const char *place, struct error *error)
+enum status config_check(const struct config *config, const char *source, struct error *error)
 {
     struct config_fault fault;
     if (values_check(config, &fault))
         return ST_OK;
-    return config_fault_error(&fault, place, 0, error);
+    return config_fault_error(&fault, source, 0, error);
 }
 
 static bool root_apply(struct config *config, json_t *root, struct config_fault *fault)
@@ -547,13 +547,13 @@ static bool set_machine(struct reader *reader, const struct config_key *key, con
     return config_machine_set(&reader->config->machines[index], key, path, value, reader->fault);
 }
 
-enum status config_set(struct config *config, const char *place, const char *key_path,
+enum status config_set(struct config *config, const char *source, const char *key_path,
                        const char *value, struct error *error)
 {
     struct config_fault fault;
     struct config *next = malloc(sizeof(*next)); /* Setting a pool may fail half-way. */
     if (next == NULL)
-        return error_set(error, ST_NO_MEMORY, "%s: no memory", place);
+        return error_set(error, ST_NO_MEMORY, "%s: no memory", source);
     *next = *config;
     struct reader reader = {.config = next, .fault = &fault};
     bool good = strlen(key_path) < CONFIG_KEY_BYTES;
@@ -573,7 +573,7 @@ enum status config_set(struct config *config, const char *place, const char *key
         renamed_note(next, key, key_path);
         *config = *next;
     } else {
-        status = config_fault_error(&fault, place, 0, error);
+        status = config_fault_error(&fault, source, 0, error);
     }
     json_decref(json);
     free(next);

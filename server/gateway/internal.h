@@ -210,7 +210,8 @@ void gateway_machine_peer_send(struct gateway *g, struct fleet_machine *prompt,
 /* Sends PEER messages to the machine and to others, so that prompt machines connect to the token
  * machines that they may have to write KV to. */
 void gateway_machine_peers_send(struct gateway *g, struct fleet_machine *m);
-/* Sends PEER without address to the other machines, which then drop their links to this machine. */
+/* Sends PEER without address to the other machines of its version, which then drop their links to
+ * this machine, and forgets these links. */
 void gateway_machine_links_forget(struct gateway *g, const struct fleet_machine *m);
 
 /* ---- events.c ---- */

@@ -92,7 +92,8 @@ struct doctor_report {
     char ucx_why[512];    /* Why UCX does not start; "" = it starts. */
     struct doctor_paths paths;
     char paths_why[512]; /* Why a write could not be measured; "" = all were measured. */
-    /* Why KV is sent by message over TCP, from regions in private memory; "" = it is not. */
+    /* Why KV between machines of this host goes over TCP instead of shared memory; "" = it does
+     * not, or no path was measured. */
     char region_why[256];
     bool can_serve;
     char why_not[640]; /* Why the host cannot serve; "" = it can. */
