@@ -52,8 +52,10 @@ struct grammar_answer {
     uint32_t token_count, token_capacity;
     struct constraint *constraint; /* NULL only with an error in `status`. */
     struct grammar_run *run;       /* NULL = not yet. */
-    uint32_t *mask;
-    enum status status; /* The first error. */
+    struct grammar_run *guess;     /* After the guesses; NULL = there never were any. */
+    uint32_t guess_count;
+    uint32_t *masks[1 + LIMIT_DRAFT_TOKENS]; /* By the number of guesses; NULL = not used yet. */
+    enum status status;                      /* The first error. */
     struct error error;
 };
 
@@ -279,17 +281,19 @@ void grammar_answer_close(struct grammar_answer *a)
 {
     if (a == NULL)
         return;
-    if (a->run != NULL)
-        grammar_run_close(a->run);
+    grammar_run_close(a->run);
+    grammar_run_close(a->guess);
     if (a->constraint != NULL)
         a->constraint->users--;
     free(a->tokens);
-    free(a->mask);
+    for (uint32_t i = 0; i <= LIMIT_DRAFT_TOKENS; i++)
+        free(a->masks[i]);
     free(a);
 }
 
 void grammar_answer_add(struct grammar_answer *a, uint32_t token)
 {
+    assert(a->guess_count == 0);
     if (a->status != ST_OK)
         return;
     if (a->run != NULL) {
@@ -323,10 +327,6 @@ static enum status answer_begin(struct grammar_answer *a)
         status = grammar_run_open(c->grammar, &a->run, &a->error);
     if (status != ST_OK)
         return status;
-    a->mask =
-        malloc(GRAMMAR_MASK_WORDS(grammar_vocabulary_count(cache->vocabulary)) * sizeof(uint32_t));
-    if (a->mask == NULL)
-        return error_set(&a->error, ST_NO_MEMORY, "the constraint: out of memory");
     for (uint32_t i = 0; i < a->token_count && status == ST_OK; i++)
         status = grammar_run_token(a->run, a->tokens[i], &a->error);
     free(a->tokens);
@@ -334,19 +334,53 @@ static enum status answer_begin(struct grammar_answer *a)
     return status;
 }
 
-/* Adds the end tokens where the answer may end. Returns false if no token is left. */
-static bool mask_complete(struct grammar_answer *a, uint32_t vocabulary, const uint32_t *end_tokens,
-                          uint32_t end_count)
+/* Opens the run, if it is not open. Returns false after an error. */
+static bool answer_ready(struct grammar_answer *a)
 {
-    const bool accepts = grammar_run_accepts(a->run);
+    if (a->status == ST_OK && a->run == NULL)
+        a->status = answer_begin(a);
+    return a->status == ST_OK;
+}
+
+bool grammar_answer_guess_add(struct grammar_answer *a, uint32_t token)
+{
+    struct error error;
+    assert(a->guess_count < LIMIT_DRAFT_TOKENS);
+    if (!answer_ready(a) ||
+        (a->guess == NULL && grammar_run_open(a->constraint->grammar, &a->guess, &error) != ST_OK))
+        return false;
+    if (a->guess_count == 0)
+        grammar_run_set(a->guess, a->run);
+    if (grammar_run_token(a->guess, token, &error) != ST_OK)
+        return false;
+    a->guess_count++;
+    return true;
+}
+
+void grammar_answer_guesses_drop(struct grammar_answer *a)
+{
+    a->guess_count = 0;
+}
+
+uint32_t grammar_answer_forced(struct grammar_answer *a, uint32_t most, uint32_t *tokens_out)
+{
+    assert(a->guess_count == 0);
+    return answer_ready(a) ? grammar_run_forced(a->run, most, tokens_out) : 0;
+}
+
+/* Adds the end tokens where the answer may end. Returns false if no token is left. */
+static bool mask_complete(const struct grammar_run *run, uint32_t vocabulary,
+                          const uint32_t *end_tokens, uint32_t end_count, uint32_t *mask)
+{
+    const bool accepts = grammar_run_accepts(run);
     for (uint32_t i = 0; i < end_count; i++) {
         if (end_tokens[i] >= vocabulary)
             continue;
-        uint32_t *word = &a->mask[end_tokens[i] / 32], bit = 1u << end_tokens[i] % 32;
+        uint32_t *word = &mask[end_tokens[i] / 32], bit = 1u << end_tokens[i] % 32;
         *word = accepts ? *word | bit : *word & ~bit;
     }
     for (uint32_t i = 0; i < GRAMMAR_MASK_WORDS(vocabulary); i++)
-        if (a->mask[i] != 0)
+        if (mask[i] != 0)
             return true;
     return false;
 }
@@ -354,18 +388,28 @@ static bool mask_complete(struct grammar_answer *a, uint32_t vocabulary, const u
 enum status grammar_answer_mask(struct grammar_answer *a, const uint32_t *end_tokens,
                                 uint32_t end_count, const uint32_t **mask_out, struct error *error)
 {
-    if (a->status == ST_OK && a->run == NULL)
-        a->status = answer_begin(a);
-    if (a->status == ST_OK)
-        a->status = grammar_run_mask(a->run, a->mask, &a->error);
-    if (a->status == ST_OK &&
-        !mask_complete(a, grammar_vocabulary_count(a->cache->vocabulary), end_tokens, end_count))
-        a->status = error_set(&a->error, ST_UNSUPPORTED,
-                              "no token of the model continues or end_tokens the constrained text");
-    if (a->status != ST_OK) {
+    const uint32_t at = a->guess_count;
+    if (!answer_ready(a)) {
         *error = a->error;
         return a->status;
     }
-    *mask_out = a->mask;
-    return ST_OK;
+    const uint32_t vocabulary = grammar_vocabulary_count(a->cache->vocabulary);
+    struct grammar_run *run = at > 0 ? a->guess : a->run;
+    enum status status = ST_OK;
+    if (a->masks[at] == NULL)
+        a->masks[at] = malloc(GRAMMAR_MASK_WORDS(vocabulary) * sizeof(uint32_t));
+    if (a->masks[at] == NULL)
+        status = error_set(error, ST_NO_MEMORY, "the constraint: out of memory");
+    if (status == ST_OK)
+        status = grammar_run_mask(run, a->masks[at], error);
+    if (status == ST_OK && !mask_complete(run, vocabulary, end_tokens, end_count, a->masks[at]))
+        status = error_set(error, ST_UNSUPPORTED,
+                           "no token of the model continues or ends the constrained text");
+    if (status == ST_OK) {
+        *mask_out = a->masks[at];
+    } else if (at == 0) {
+        a->status = status;
+        a->error = *error;
+    }
+    return status;
 }

@@ -51,12 +51,22 @@ enum status grammar_answer_open(struct grammar_cache *cache, const char *text, u
                                 const uint32_t *tokens, uint32_t token_count,
                                 struct grammar_answer **out);
 void grammar_answer_close(struct grammar_answer *answer); /* NULL is fine. */
-/* Adds the answer's next token. An error is returned by the next grammar_answer_mask. */
+/* Adds the answer's next token. An error is returned by the next grammar_answer_mask. Requires that
+ * there are no guesses. */
 void grammar_answer_add(struct grammar_answer *answer, uint32_t token);
 
-/* Stores the mask of the tokens that may follow, in the form of grammar_run_mask. Tokens of
- * `end_tokens` are in the mask if the answer may end. The mask is valid until the next call for
- * this answer.
+/* Adds a guess: a token that may follow the answer and the guesses before it. The next masks are
+ * those after this guess. Returns false, and changes nothing, if the constraint does not allow the
+ * token, or if memory is short. At most LIMIT_DRAFT_TOKENS guesses. */
+bool grammar_answer_guess_add(struct grammar_answer *answer, uint32_t token);
+/* Forgets all guesses. Call it before the next grammar_answer_add. */
+void grammar_answer_guesses_drop(struct grammar_answer *answer);
+/* Stores the tokens that must follow the answer, as grammar_run_forced does. Returns their number. */
+uint32_t grammar_answer_forced(struct grammar_answer *answer, uint32_t most, uint32_t *tokens_out);
+
+/* Stores the mask of the tokens that may follow the answer and its guesses, in the form of
+ * grammar_run_mask. Tokens of `end_tokens` are in the mask if the answer may end. The mask is valid
+ * until the next mask with the same number of guesses. With guesses, an error is not remembered.
  * Waits for the compilation, if grammar_cache_prepare has not returned true for the constraint.
  * Returns the errors of grammar_open, grammar_run_token and grammar_run_mask; ST_NO_RESOURCE if the
  * cache had no room for the constraint when the answer was opened; ST_UNSUPPORTED if no token is

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define STEPPER_BYTES_MAX (16u << 20)
+#define FORCED_BYTES_MAX  64 /* Bytes that grammar_run_forced reads ahead. */
 
 enum status grammar_stepper_error(uint32_t state, struct error *error)
 {
@@ -274,6 +275,51 @@ enum status grammar_run_token(struct grammar_run *run, uint32_t id, struct error
         return error_set(error, ST_INVALID, "the constraint does not allow token %u", id);
     return grammar_run_bytes(run, v->bytes + v->starts[id], v->starts[id + 1] - v->starts[id],
                              error);
+}
+
+void grammar_run_set(struct grammar_run *run, const struct grammar_run *from)
+{
+    run->state = from->state;
+}
+
+/* Returns the only byte that may follow the state, and sets *state to the state after it; -1 = none
+ * or several, or the text may end, or the stepper has failed. */
+static int forced_byte(struct stepper *m, uint32_t *state)
+{
+    const uint32_t from = *state;
+    int forced = -1;
+    if (m->states[from].accepts)
+        return -1;
+    for (int byte = 0; byte < 256; byte++) {
+        uint32_t next = stepper_step(m, from, (uint8_t)byte);
+        if (next == STEPPER_DEAD)
+            continue;
+        if (STEPPER_FAILED(next) || forced >= 0)
+            return -1;
+        forced = byte;
+        *state = next;
+    }
+    return forced;
+}
+
+uint32_t grammar_run_forced(struct grammar_run *run, uint32_t most, uint32_t *tokens_out)
+{
+    const struct grammar_vocabulary *v = run->grammar->vocabulary;
+    char text[FORCED_BYTES_MAX];
+    uint32_t bytes = 0, used = 0, count = 0, state = run->state;
+    for (int byte = 0; bytes < sizeof(text) && byte >= 0;) {
+        byte = forced_byte(&run->grammar->stepper, &state);
+        if (byte >= 0)
+            text[bytes++] = (char)byte;
+    }
+    while (count < most && used < bytes) {
+        uint32_t length = vocabulary_longest(v, text + used, bytes - used, &tokens_out[count]);
+        if (length == 0)
+            break;
+        used += length;
+        count++;
+    }
+    return count;
 }
 
 bool grammar_run_accepts(const struct grammar_run *run)

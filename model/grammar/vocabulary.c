@@ -142,6 +142,26 @@ enum status grammar_vocabulary_open(uint32_t count, grammar_piece_of *piece_of, 
     return ST_OK;
 }
 
+uint32_t vocabulary_longest(const struct grammar_vocabulary *v, const char *bytes, uint32_t count,
+                            uint32_t *id_out)
+{
+    const struct vocabulary_node *nodes = v->nodes;
+    uint32_t node = 0, longest = 0;
+    for (uint32_t depth = 0; depth < count; depth++) {
+        uint32_t child = node + 1;
+        while (child < nodes[node].end && nodes[child].byte != (uint8_t)bytes[depth])
+            child = nodes[child].end;
+        if (child >= nodes[node].end)
+            break;
+        node = child;
+        if (nodes[node].first < nodes[node + 1].first) {
+            *id_out = v->ids[nodes[node].first];
+            longest = depth + 1;
+        }
+    }
+    return longest;
+}
+
 void grammar_vocabulary_close(struct grammar_vocabulary *v)
 {
     if (v == NULL)

@@ -27,4 +27,8 @@ struct grammar_vocabulary {
     char *bytes;
 };
 
+/* Finds the longest token that `bytes` begin with. Returns its length; 0 = there is none. */
+uint32_t vocabulary_longest(const struct grammar_vocabulary *v, const char *bytes, uint32_t count,
+                            uint32_t *id_out);
+
 #endif
