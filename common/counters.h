@@ -85,7 +85,18 @@
     X(64, draft_tokens, COUNTER, SENT, 1, "cleave_spec_decode_num_draft_tokens_total",             \
       "Tokens that were guessed and checked (scheduler/speculative_tokens).")                      \
     X(64, draft_tokens_accepted, COUNTER, SENT, 1, "cleave_spec_decode_num_accepted_tokens_total", \
-      "Guessed tokens that were right.")
+      "Guessed tokens that were right.")                                                           \
+    X(64, drafts, COUNTER, SENT, 1, "cleave_spec_decode_num_drafts_total",                         \
+      "Decode steps of an answer that checked guessed tokens.")                                    \
+    DRAFT_POSITION(X, 0)                                                                           \
+    DRAFT_POSITION(X, 1) DRAFT_POSITION(X, 2) DRAFT_POSITION(X, 3) DRAFT_POSITION(X, 4)            \
+        DRAFT_POSITION(X, 5) DRAFT_POSITION(X, 6) DRAFT_POSITION(X, 7) DRAFT_POSITION(X, 8)        \
+            DRAFT_POSITION(X, 9) DRAFT_POSITION(X, 10) DRAFT_POSITION(X, 11) DRAFT_POSITION(X, 12) \
+                DRAFT_POSITION(X, 13) DRAFT_POSITION(X, 14) DRAFT_POSITION(X, 15)
+/* Guessed tokens at one position of their step that were right. */
+#define DRAFT_POSITION(X, position)                                                                \
+    X(64, draft_accepted_##position, COUNTER, HIDDEN, 1, "",                                       \
+      "cleave_spec_decode_num_accepted_tokens_per_pos_total{position=" #position "}")
 
 /* Copies of KV between GPU memory and host memory, and between GPUs: struct message_staged, which
  * is a part of struct message_stats and of struct message_process. /metrics shows only the counters

@@ -32,6 +32,7 @@
 #include "common/status.h"
 #include "transport/protocol.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -342,6 +343,16 @@ struct message_stats {
     struct message_staged staged;
     MACHINE_COUNTERS(COUNTER_FIELD_64)
 };
+
+static_assert(offsetof(struct message_stats, draft_accepted_15) ==
+                  offsetof(struct message_stats, draft_accepted_0) +
+                      (LIMIT_DRAFT_TOKENS - 1) * sizeof(uint64_t),
+              "a counter per position, one after the other");
+/* Returns the offset of the counter draft_accepted_POSITION. */
+static inline size_t message_stats_draft_accepted(uint32_t position)
+{
+    return offsetof(struct message_stats, draft_accepted_0) + position * sizeof(uint64_t);
+}
 
 /* Add the counters, not the gauges, of `from` to `to`. */
 static inline void message_staged_add(struct message_staged *to, const struct message_staged *from)

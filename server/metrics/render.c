@@ -480,6 +480,31 @@ static void transfers_render(struct text *out, const struct metrics *m)
     metrics_value_add(out, transfer_us > 0 ? 1 - (double)exposed_us / (double)transfer_us : NAN);
 }
 
+/* Shows the first position, and the others up to the last one that was ever right. */
+static void drafts_render(struct text *out, const struct metrics *m)
+{
+    const char *family = "cleave_spec_decode_num_accepted_tokens_per_pos_total";
+    metrics_family(
+        out, family, "counter",
+        "Guessed tokens that were right, by their position among the guesses of a step.");
+    for (uint32_t i = 0; i < m->fleet->count; i++) {
+        const struct message_stats stats = metrics_counters(m, i);
+        uint64_t accepted[LIMIT_DRAFT_TOKENS];
+        uint32_t count = 1;
+        for (uint32_t at = 0; at < LIMIT_DRAFT_TOKENS; at++) {
+            memcpy(&accepted[at], (const char *)&stats + message_stats_draft_accepted(at),
+                   sizeof(accepted[at]));
+            count = accepted[at] > 0 ? at + 1 : count;
+        }
+        for (uint32_t at = 0; at < count && m->machines[i].counters_known; at++) {
+            text_addf(out, "%s{", family);
+            metrics_machine_labels(out, m, i);
+            text_addf(out, ",position=\"%u\"}", at);
+            metrics_value_add(out, (double)accepted[at]);
+        }
+    }
+}
+
 /* A page with each pair of machines of a large cluster would be megabytes: large clusters show only
  * the links that are down. */
 static void links_render(struct text *out, const struct metrics *m)
@@ -568,6 +593,7 @@ char *metrics_render(const struct metrics *m, size_t *bytes_out)
     metrics_stages_render(&out, m);
     metrics_others_render(&out, m);
     transfers_render(&out, m);
+    drafts_render(&out, m);
     links_render(&out, m);
     link_speeds_render(&out, m);
     text_add(&out, "", 1); /* the terminating NUL */
