@@ -296,9 +296,9 @@ const struct config_key config_keys[] = {
      .help = "Most requests in one batch."},
     {"scheduler/speculative_tokens", CONFIG_WHOLE, FIELD(scheduler.speculative_tokens), 0,
      LIMIT_DRAFT_TOKENS, .default_text = "0", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Most tokens that a token machine guesses from an answer's own context and checks in "
-             "one step (scheduling.md). Answers stay the same; text that repeats is faster. 0 = "
-             "none."},
+     .help = "Most tokens that a token machine guesses from an answer's context and constraint, and "
+             "checks in one step (scheduling.md). Answers stay the same; text that repeats is "
+             "faster. 0 = none."},
     {"scheduler/growth_tokens", CONFIG_WHOLE, FIELD(scheduler.growth_tokens), 1,
      LIMIT_CONTEXT_TOKENS, .default_text = "32", .reload = CONFIG_RELOAD_MACHINES,
      .help = "KV memory for this many answer tokens is reserved with the prompt's; after that an "

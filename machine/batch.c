@@ -21,7 +21,7 @@ static enum status batch_open(const struct machine *m, struct machine_batch *bat
     batch->sequences = calloc(sequences, sizeof(batch->sequences[0]));
     batch->samples = calloc(sequences, sizeof(batch->samples[0]));
     batch->sample_items = calloc(sequences, sizeof(batch->sample_items[0]));
-    batch->constraint_failed = calloc(sequences, sizeof(batch->constraint_failed[0]));
+    batch->sample_uses = calloc(sequences, sizeof(batch->sample_uses[0]));
     batch->scores = calloc(sequences, sizeof(batch->scores[0]));
     batch->score_items = calloc(sequences, sizeof(batch->score_items[0]));
     batch->score_results = calloc(m->shape.rows_max, sizeof(batch->score_results[0]));
@@ -33,7 +33,7 @@ static enum status batch_open(const struct machine *m, struct machine_batch *bat
     batch->owners = calloc(sequences, sizeof(batch->owners[0]));
     batch->pushes = calloc(sequences, sizeof(batch->pushes[0]));
     bool good = batch->token_ids != NULL && batch->sequences != NULL && batch->samples != NULL &&
-                batch->sample_items != NULL && batch->constraint_failed != NULL &&
+                batch->sample_items != NULL && batch->sample_uses != NULL &&
                 batch->scores != NULL && batch->score_items != NULL &&
                 batch->score_results != NULL && batch->pooled != NULL && batch->sampling != NULL &&
                 batch->output_limits != NULL && batch->indices != NULL &&
@@ -47,7 +47,7 @@ static void batch_close(struct machine_batch *batch)
     free(batch->sequences);
     free(batch->samples);
     free(batch->sample_items);
-    free(batch->constraint_failed);
+    free(batch->sample_uses);
     free(batch->scores);
     free(batch->score_items);
     free(batch->score_results);
@@ -97,26 +97,40 @@ bool machine_batch_in_flight(const struct machine *m)
 /* The masks of one batch on a machine with stages travel in one message. */
 #define MASKS_BYTES_MAX (LIMIT_MESSAGE_BYTES / 2)
 
-/* Sets the tokens that the sample may give, if its answer has a constraint. */
+/* Returns false if the batch has no room for the mask of another sample. Masks of samples that are
+ * drawn after guesses leave room for one mask of each item. */
+static bool mask_fits(const struct machine *m, struct machine_batch *batch, bool guessed)
+{
+    const size_t bytes = GRAMMAR_MASK_WORDS(m->shape.hyper.vocab) * sizeof(uint32_t);
+    const size_t kept = guessed ? batch->items.item_count * bytes : 0;
+    if (m->executor->pushes_kv && batch->mask_bytes + bytes + kept > MASKS_BYTES_MAX)
+        return false;
+    batch->mask_bytes += bytes;
+    return true;
+}
+
+/* Sets the tokens that the sample may give, if its answer has a constraint. guessed = the sample is
+ * drawn after guesses, and is not used if there is no mask for it: the next step draws it again. */
 static void constrain_sample(struct machine *m, struct machine_batch *batch, uint32_t at,
-                             struct grammar_answer *answer)
+                             struct grammar_answer *answer, bool guessed)
 {
     struct engine_sample *sample = &batch->samples[at];
+    enum status status;
     struct error error;
-    batch->constraint_failed[at] = false;
+    batch->sample_uses[at] = MACHINE_SAMPLE_USED;
     if (answer == NULL)
         return;
-    enum status status =
-        grammar_answer_mask(answer, sample->choice.sampling.end_tokens,
-                            sample->choice.sampling.end_count, &sample->allowed, &error);
-    batch->mask_bytes += GRAMMAR_MASK_WORDS(m->shape.hyper.vocab) * sizeof(uint32_t);
-    if (status == ST_OK && m->executor->pushes_kv && batch->mask_bytes > MASKS_BYTES_MAX)
+    if (mask_fits(m, batch, guessed))
+        status = grammar_answer_mask(answer, sample->choice.sampling.end_tokens,
+                                     sample->choice.sampling.end_count, &sample->allowed, &error);
+    else
         status = error_set(&error, ST_NO_RESOURCE, "too many constrained answers in one batch");
     if (status == ST_OK)
         return;
-    log_warn("a constrained answer ends: %s", error.text);
     sample->allowed = NULL;
-    batch->constraint_failed[at] = true;
+    batch->sample_uses[at] = guessed ? MACHINE_SAMPLE_UNUSED : MACHINE_SAMPLE_ENDS;
+    if (!guessed)
+        log_warn("a constrained answer ends: %s", error.text);
 }
 
 /* `later` = tokens of the answer between the item's next one and the one that is drawn. */
@@ -129,7 +143,7 @@ static void add_sample(struct machine *m, struct machine_batch *batch, uint32_t 
     answer_sample_fill(batch->sampling[item], m->shape.hyper.vocab, batch->indices[item] + later,
                        row, position, &batch->samples[at]);
     batch->samples[at].context = *context;
-    constrain_sample(m, batch, at, answer);
+    constrain_sample(m, batch, at, answer, later > 0);
 }
 
 static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t index,
@@ -193,11 +207,18 @@ static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t 
     batch->sampling[index] = row.sampling;
     batch->output_limits[index] = row.output_limit;
     batch->indices[index] = row.answer_index;
+    bool allowed = true; /* The constraint allows the guesses so far. */
     for (uint32_t i = 0; i <= drafted; i++) {
+        if (row.answer != NULL && i > 0 && allowed)
+            allowed = grammar_answer_guess_add(row.answer, row.draft[i - 1]);
         add_sample(m, batch, index, i, sequence->first_row + i, row.position + 1 + i, &row.context,
-                   row.answer);
+                   allowed ? row.answer : NULL);
+        if (!allowed)
+            batch->sample_uses[batch->job.sample_count - 1] = MACHINE_SAMPLE_UNUSED;
         row.context.token_count += row.context.token_count > 0 ? 1 : 0;
     }
+    if (row.answer != NULL)
+        grammar_answer_guesses_drop(row.answer);
 }
 
 static uint32_t turn_us(const struct machine *m, bool prompts)
@@ -266,9 +287,11 @@ static struct machine_batch *batch_next(struct machine *m, uint32_t path)
     if (!any)
         return NULL;
     struct machine_batch *batch = &m->batches[m->next_batch.index];
+    const int64_t filled_from_us = clock_now_us(m->options.clock);
     batch->items = m->next_batch;
     batch_fill(m, batch);
     batch->started_us = clock_now_us(m->options.clock);
+    batch->fill_us = (uint64_t)(batch->started_us - filled_from_us);
     m->stats_changed = true;
     return batch;
 }
@@ -357,7 +380,7 @@ static void pace_add(struct machine *m, const struct machine_batch *batch, uint6
     if (batch->has_prompts)
         return;
     turns_step_us_set(m->options.turns, (uint32_t)m->pace.step_us);
-    sched_drafts_step_add(&m->drafts, batch->items.row_count, us);
+    sched_drafts_step_add(&m->drafts, batch->items.row_count, us + batch->fill_us);
 }
 
 static void stats_add(struct machine *m, const struct machine_batch *batch, uint64_t us)
@@ -378,18 +401,22 @@ static void abandoned_take(struct machine *m, const struct machine_batch *batch)
         prompt_pool_chunk_abandoned(m->prompt_pool, &batch->items.items[i]);
 }
 
-/* Fills the tokens that were drawn for item `index`, whose first sample is `first`. Returns their
- * number: 0 for a chunk of a long prompt, more than 1 for a decode with drafted tokens. */
+/* Fills the tokens that were drawn for item `index`, whose first sample is `first`, up to a sample
+ * that is not used. Returns their number: 0 for a chunk of a long prompt, more than 1 for a decode
+ * with drafted tokens. */
 static uint32_t tokens_fill(const struct machine_batch *batch, uint32_t index, uint32_t first,
                             struct message_token tokens[1 + LIMIT_DRAFT_TOKENS])
 {
     uint32_t count = 0, at = first;
-    for (; at < batch->job.sample_count && batch->sample_items[at] == index; at++, count++) {
+    for (; at < batch->job.sample_count && batch->sample_items[at] == index; at++) {
+        if (batch->sample_uses[at] == MACHINE_SAMPLE_UNUSED)
+            break;
         answer_token_fill(batch->sampling[index], batch->output_limits[index],
                           batch->indices[index] + count, &batch->samples[at].result,
                           &tokens[count]);
-        if (batch->constraint_failed[at])
+        if (batch->sample_uses[at] == MACHINE_SAMPLE_ENDS)
             tokens[count].finish = FINISH_CONSTRAINT;
+        count++;
     }
     return count;
 }
@@ -417,7 +444,8 @@ void machine_batch_done(void *self, uint32_t slot)
         const struct sched_batch_item *item = &batch->items.items[i];
         struct message_token tokens[1 + LIMIT_DRAFT_TOKENS];
         uint32_t count = tokens_fill(batch, i, sampled, tokens);
-        sampled += count;
+        while (sampled < batch->job.sample_count && batch->sample_items[sampled] == i)
+            sampled++;
         if (item->is_prompt)
             prompt_pool_chunk_done(m->prompt_pool, item, count > 0 ? tokens : NULL, m->now_us);
         else

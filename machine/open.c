@@ -99,6 +99,8 @@ static enum status open_pools(struct machine *m)
                                                .target_prepare = machine_target_prepare,
                                                .target_drop = machine_target_drop,
                                                .self = m};
+    const char *drafts = getenv("CLEAVE_DRAFTS");
+    m->drafts.always = drafts != NULL && strcmp(drafts, "always") == 0;
     const struct token_pool_options tokens = {
         .name = m->config_entry->name,
         .sched = m->sched,
@@ -110,8 +112,6 @@ static enum status open_pools(struct machine *m)
         .adapter_count = m->shape.adapter_count,
         .grammars = m->grammars,
         .drafts = &m->drafts,
-        .draft_tokens_max = config->scheduler.speculative_tokens,
-        .drafts_with_context = !m->executor->pushes_kv,
         .paths = &m->token_paths,
         .calls = machine_token_calls(m),
         .self = m};

@@ -40,19 +40,27 @@ struct machine_gateway {
 
 struct machine_prefixes; /* See prefixes.c. */
 
+/* What happens with the token that a sample gives. */
+enum machine_sample_use {
+    MACHINE_SAMPLE_USED,
+    MACHINE_SAMPLE_ENDS,   /* The answer ends: its constraint cannot be followed. */
+    MACHINE_SAMPLE_UNUSED, /* Nothing: the constraint does not allow the guesses before it. */
+};
+
 /* A batch in flight: the executor's input, and the item that each result belongs to. */
 struct machine_batch {
     struct sched_batch items;           /* The scheduler's batch: its prompt chunks and decodes. */
     struct engine_job job;              /* The job for the executor; uses the arrays below. */
     int64_t started_us;                 /* When the batch was started. */
+    uint64_t fill_us;                   /* Time to make the job, with the masks of constraints. */
     bool has_prompts;                   /* The batch contains prompts. */
     uint32_t *token_ids;                /* [rows_max] */
     struct compute_sequence *sequences; /* [sequences_max] */
     /* [sequences_max]; sample i belongs to item sample_items[i]. */
     struct engine_sample *samples;
     uint32_t *sample_items;
-    bool *constraint_failed; /* [sequences_max]: the constraint of sample i cannot be followed. */
-    size_t mask_bytes;       /* Bytes of the masks of all samples. */
+    enum machine_sample_use *sample_uses; /* [sequences_max]: of sample i. */
+    size_t mask_bytes;                    /* Bytes of the masks of all samples. */
     struct engine_score *scores; /* [sequences_max]; score i belongs to item score_items[i]. */
     uint32_t *score_items;
     struct sampled *score_results;    /* [rows_max] */

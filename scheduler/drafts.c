@@ -15,12 +15,12 @@
  * probability `prior` of the class. A wrong assumption costs some rows of a few steps. */
 #define TRUST_PRIOR 2.0f
 
-static const float prior[SCHED_DRAFT_CLASSES] = {0.3f, 0.5f, 0.7f};
+static const float prior[SCHED_DRAFT_CLASSES] = {0.3f, 0.5f, 0.7f, 0.8f};
 
-/* The classes: fewer than 5 equal tokens, fewer than 9, more. */
+/* The classes: fewer than 5 equal tokens, fewer than 9, more; forced. */
 static uint32_t class_of(uint32_t matched)
 {
-    return matched < 5 ? 0 : matched < 9 ? 1 : 2;
+    return matched == SCHED_DRAFT_FORCED ? 3 : matched < 5 ? 0 : matched < 9 ? 1 : 2;
 }
 
 static uint32_t size_of(uint32_t rows)
@@ -88,6 +88,8 @@ uint32_t sched_drafts_length(const struct sched_drafts *drafts,
                    (accepted + rejected + (double)TRUST_PRIOR);
     double without_us = step_us(drafts, answers);
     double tokens = 1, probability = 1, best = SCHED_DRAFT_GAIN;
+    if (drafts->always)
+        return most;
     if (without_us == 0)
         return 0;
     for (uint32_t j = 1; j <= most; j++) {

@@ -12,21 +12,26 @@
 #ifndef SCHEDULER_DRAFTS_H
 #define SCHEDULER_DRAFTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* A draft must promise this factor of tokens per time, because times and probabilities are
  * estimates. */
 #define SCHED_DRAFT_GAIN 1.03
 
-/* Classes of drafts: by the number of tokens before the draft that are equal to those before its
- * source. */
-#define SCHED_DRAFT_CLASSES 3
+/* Classes of drafts: by `matched`, the number of tokens before the draft that are equal to those
+ * before its source, or SCHED_DRAFT_FORCED. */
+#define SCHED_DRAFT_CLASSES 4
+/* `matched` of a draft that a constraint dictates. Its text is right, but the model may divide the
+ * text into other tokens. */
+#define SCHED_DRAFT_FORCED UINT32_MAX
 
 /* Steps are counted by their rows: each number up to 16, and 8 ranges up to 256. */
 #define SCHED_DRAFT_SIZES 24
 
 /* Times of steps without prompts. All zeros = nothing is known. */
 struct sched_drafts {
+    bool always;    /* Every draft is checked as a whole, whatever it costs (for tests). */
     uint64_t steps; /* Steps recorded so far. */
     struct {
         double rows; /* Mean. */
@@ -47,7 +52,7 @@ struct sched_draft_trust {
 void sched_drafts_step_add(struct sched_drafts *drafts, uint32_t rows, uint64_t us);
 
 /* Returns how many tokens of a draft, ≤ most, a step should check for an answer. answers = answers
- * in the step (≥ 1); matched = tokens before the draft that are equal to those before its source. */
+ * in the step (≥ 1). */
 uint32_t sched_drafts_length(const struct sched_drafts *drafts,
                              const struct sched_draft_trust *trust, uint32_t answers,
                              uint32_t matched, uint32_t most);

@@ -72,7 +72,7 @@ uint32_t sched_memory_spans_of(const struct sched_memory_options *options, uint3
 
 uint32_t sched_memory_kept_spans(const struct sched_memory_options *options, bool chunked)
 {
-    uint32_t tokens = 1 + options->window_spare_tokens;
+    uint32_t tokens = 1 + options->draft_tokens + options->window_spare_tokens;
     if (chunked && options->chunk_tokens > tokens)
         tokens = options->chunk_tokens;
     return layer_groups_keep(&options->groups, options->block_tokens, tokens);

@@ -206,6 +206,7 @@ struct sched_memory_options sched_memory_options_make(const struct config *confi
         .chunk_tokens = alone > beside_decodes ? alone : beside_decodes,
         .context_tokens = context_tokens,
         .window_spare_tokens = copies ? WINDOW_SPARE_BLOCKS * config->kv.block_tokens : 0,
+        .draft_tokens = config->scheduler.speculative_tokens,
         .first_slot = LIMIT_MACHINE_REQUESTS / 2,
         .slot_count = LIMIT_MACHINE_REQUESTS / 2,
         .growth_tokens = config->scheduler.growth_tokens,

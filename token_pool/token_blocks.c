@@ -82,11 +82,14 @@ void token_blocks_quarantine(struct token_pool *pool, const struct token_request
 
 /* Returns the first span whose blocks of layers with a window have the KV of this span, if the KV
  * of the first `tokens` tokens is complete. Blocks of earlier spans were not sent, or later spans
- * use them now. */
+ * use them now: also spans with KV of drafted tokens that were wrong. */
 static uint32_t window_valid_first(const struct token_pool *pool,
                                    const struct token_request *request, uint32_t tokens)
 {
-    const uint32_t spans = sched_memory_spans_of(&pool->options.memory, tokens);
+    const struct sched_memory_options *memory = &pool->options.memory;
+    const uint32_t written = sched_memory_spans_of(memory, tokens + memory->draft_tokens);
+    const uint32_t granted = token_blocks_of(pool, request)->spans;
+    const uint32_t spans = written < granted ? written : granted;
     const uint32_t keep = request->tables.keep;
     const uint32_t kept = spans > keep ? spans - keep : 0;
     const uint32_t sent = request->local ? 0 : token_blocks_window_first(pool, request);

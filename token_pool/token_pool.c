@@ -169,9 +169,7 @@ static enum status tables_open(const struct token_pool *pool, struct token_reque
         token_rules_read_context(&request->sampling, request->rules, request->rule_count);
     request->tokens = request->tables.ids + ids;
     memcpy(request->tokens, reserve->prompt, request->prompt_tokens * sizeof(uint32_t));
-    if (pool->options.draft_tokens_max > 0 && memory->groups.windowed == 0 &&
-        request->answer == NULL && !request->copy &&
-        (pool->options.drafts_with_context || !request->reads_tokens))
+    if (pool->options.memory.draft_tokens > 0 && !request->copy)
         draft_index_open(&request->draft_index, (uint32_t)tokens);
     return ST_OK;
 }

@@ -73,12 +73,7 @@ struct token_pool_options {
     uint32_t adapter_count;             /* Low-rank adapters of the model. */
     struct grammar_cache *grammars;     /* For constrained answers; NULL = these requests fail. */
     struct sched_drafts
-        *drafts; /* Times of this machine's steps. Read by token_pool_decode_done. */
-    /* Most drafted tokens that a step checks for a request; ≤ LIMIT_DRAFT_TOKENS, 0 = none. */
-    uint32_t draft_tokens_max;
-    /* Requests whose sampling reads their tokens may have drafts. false: the executor knows which
-     * tokens it has sent to stage processes only by their number. */
-    bool drafts_with_context;
+        *drafts;               /* Times of this machine's steps. Read by token_pool_decode_done. */
     struct sched_paths *paths; /* The paths through this machine's stages; NULL = one path. */
     struct token_pool_calls calls;
     void *self; /* First argument of the calls. */

@@ -3,6 +3,7 @@
 #include "token_pool/token_state.h"
 
 #include <assert.h>
+#include <string.h>
 
 /* Returns where the drafted tokens of the request are: after its known tokens. */
 static uint32_t *draft_of(const struct token_request *request)
@@ -39,6 +40,36 @@ void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t n
     };
 }
 
+/* Returns how many of the guessed tokens the answer's constraint allows. */
+static uint32_t draft_allowed(struct token_request *request, uint32_t count)
+{
+    const uint32_t *guess = draft_of(request);
+    uint32_t allowed = 0;
+    if (request->answer == NULL)
+        return count;
+    while (allowed < count && grammar_answer_guess_add(request->answer, guess[allowed]))
+        allowed++;
+    grammar_answer_guesses_drop(request->answer);
+    return allowed;
+}
+
+/* Guesses at most *count tokens, and sets *count to the number of guesses. Returns the draft's
+ * `matched` (scheduler/drafts.h), 0 = no guess. */
+static uint32_t draft_make(struct token_request *request, uint32_t *count)
+{
+    uint32_t forced[LIMIT_DRAFT_TOKENS], forced_count = 0;
+    uint32_t matched =
+        draft_find(&request->draft_index, request->tokens, *count, draft_of(request));
+    if (request->answer != NULL)
+        forced_count = grammar_answer_forced(request->answer, *count, forced);
+    *count = matched > 0 ? draft_allowed(request, *count) : 0;
+    if (*count > 0 && *count >= forced_count)
+        return matched;
+    *count = forced_count;
+    memcpy(draft_of(request), forced, forced_count * sizeof(forced[0]));
+    return forced_count > 0 ? SCHED_DRAFT_FORCED : 0;
+}
+
 void token_request_draft(struct token_pool *pool, struct token_request *request)
 {
     const struct token_pool_options *options = &pool->options;
@@ -48,9 +79,9 @@ void token_request_draft(struct token_pool *pool, struct token_request *request)
     request->draft_count = 0;
     if (request->draft_index.heads == NULL || most == 0)
         return;
-    most = most - 1 < options->draft_tokens_max ? most - 1 : options->draft_tokens_max;
+    most = most - 1 < options->memory.draft_tokens ? most - 1 : options->memory.draft_tokens;
     draft_index_add(&request->draft_index, request->tokens, known);
-    found = draft_find(&request->draft_index, request->tokens, most, draft_of(request));
+    found = draft_make(request, &most);
     if (found > 0) {
         request->draft_matched = found;
         request->draft_count = sched_drafts_length(options->drafts, &request->draft_trust,
@@ -61,7 +92,19 @@ void token_request_draft(struct token_pool *pool, struct token_request *request)
     sched_machine_draft_set(options->sched, token_slot_of(pool, request), request->draft_count);
 }
 
-/* Counts the drafted tokens of a step, and tells the scheduler which were right. */
+/* Counts the drafted tokens of a step. */
+static void draft_count(struct token_pool *pool, uint32_t checked, uint32_t accepted)
+{
+    pool->stats.drafts += checked > 0 ? 1 : 0;
+    pool->stats.draft_tokens += checked;
+    pool->stats.draft_tokens_accepted += accepted;
+    for (uint32_t i = 0; i < accepted; i++) {
+        uint64_t *counter = (void *)((char *)&pool->stats + message_stats_draft_accepted(i));
+        *counter += 1;
+    }
+}
+
+/* Tells the scheduler which drafted tokens of a step were right. */
 static void draft_done(struct token_pool *pool, struct token_request *request, uint32_t checked,
                        uint32_t accepted)
 {
@@ -102,18 +145,17 @@ uint32_t token_pool_decode_done(struct token_pool *pool, sched_slot slot,
     /* A token was drawn from the right context if all drafted tokens before it were right. */
     uint32_t taken = 0;
     bool right;
-    pool->stats.draft_tokens += count - 1;
     do {
         struct message_token *token = &tokens[taken++];
         right = taken < count && *draft_of(request) == token->id;
         token_take(pool, request, token, now_us);
         if (token->finish != FINISH_NONE) {
-            pool->stats.draft_tokens_accepted += taken - 1;
+            draft_count(pool, count - 1, taken - 1);
             token_request_forget(pool, request);
             return taken;
         }
     } while (right);
-    pool->stats.draft_tokens_accepted += taken - 1;
+    draft_count(pool, count - 1, taken - 1);
     draft_done(pool, request, count - 1, taken - 1);
     token_request_draft(pool, request);
     return taken;

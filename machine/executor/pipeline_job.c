@@ -238,15 +238,26 @@ static bool context_send(struct pipeline *p, uint64_t processes, uint32_t slot,
     return true;
 }
 
+/* A step with drafted tokens has several samples of one request, in order. The context of the last
+ * sample has the drafted tokens of all of them. They may be wrong, so they are sent again with the
+ * next step: only the words of the first sample count as known. */
 static bool contexts_send(struct pipeline *p, uint64_t processes,
                           const struct executor_batch *batch)
 {
     const struct engine_job *job = batch->job;
     bool good = true;
-    for (uint32_t i = 0; i < job->sample_count && good; i++) {
+    for (uint32_t i = 0, last; i < job->sample_count && good; i = last + 1) {
         const struct sample_context *context = &job->samples[i].context;
-        if (logit_edits_wanted(context))
-            good = context_send(p, processes, slot_of_row(batch, job->samples[i].row), context);
+        const uint32_t slot = slot_of_row(batch, job->samples[i].row);
+        last = i;
+        while (last + 1 < job->sample_count &&
+               slot_of_row(batch, job->samples[last + 1].row) == slot)
+            last++;
+        if (!logit_edits_wanted(context))
+            continue;
+        good = context_send(p, processes, slot, &job->samples[last].context);
+        if (p->tables[slot].known_words > context->rule_count + context->token_count)
+            p->tables[slot].known_words = context->rule_count + context->token_count;
     }
     return good;
 }

@@ -36,8 +36,8 @@ static void learn(struct sched_drafts *drafts, double (*us)(double))
 static struct sched_draft_trust trust_of(double right)
 {
     struct sched_draft_trust trust = {0};
-    trust.classes[SCHED_DRAFT_CLASSES - 1].accepted = (float)(1e6 * right);
-    trust.classes[SCHED_DRAFT_CLASSES - 1].rejected = (float)(1e6 * (1 - right));
+    trust.classes[2].accepted = (float)(1e6 * right);
+    trust.classes[2].rejected = (float)(1e6 * (1 - right));
     return trust;
 }
 
@@ -84,6 +84,9 @@ static void check_lengths(void)
             check_length(linear, i * 0.05, answers);
         }
 
+    drafts = (struct sched_drafts){.always = true};
+    CHECK(sched_drafts_length(&drafts, &trust, 64, 3, 8) == 8);
+
     /* Wrong drafts end the checks; later one is tried again; right ones bring them back. */
     learn(&drafts, mixed);
     uint32_t unchecked = 0;
@@ -101,6 +104,11 @@ static void check_lengths(void)
     for (uint32_t i = 0; i < 20; i++)
         sched_draft_trust_add(&trust, 3, 4, 0);
     CHECK(sched_drafts_length(&drafts, &trust, 1, 3, 8) == 0);
+    CHECK(sched_drafts_length(&drafts, &trust, 1, 20, 8) > 0);
+    CHECK(sched_drafts_length(&drafts, &trust, 1, SCHED_DRAFT_FORCED, 8) > 0);
+    for (uint32_t i = 0; i < 20; i++)
+        sched_draft_trust_add(&trust, SCHED_DRAFT_FORCED, 4, 0);
+    CHECK(sched_drafts_length(&drafts, &trust, 1, SCHED_DRAFT_FORCED, 8) == 0);
     CHECK(sched_drafts_length(&drafts, &trust, 1, 20, 8) > 0);
 }
 

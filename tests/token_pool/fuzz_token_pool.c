@@ -579,6 +579,7 @@ static void open_all(void)
         .memory = {.block_count = BLOCKS,
                    .block_tokens = BLOCK_TOKENS,
                    .context_tokens = CONTEXT,
+                   .draft_tokens = 4,
                    .first_slot = FIRST_SLOT,
                    .slot_count = SLOTS,
                    .growth_tokens = 4,
@@ -586,8 +587,6 @@ static void open_all(void)
                    .preemptions_max = 3},
         .vocab = 10,
         .drafts = &drafts,
-        .draft_tokens_max = 4,
-        .drafts_with_context = true,
         .calls = {.send = on_send, .send_tokens = on_send_tokens, .local_writes = on_local_writes},
     };
     CHECK(token_pool_open(&tokens, &pool) == ST_OK);

@@ -4,10 +4,12 @@
  * gateway, prompt machine and engine, writes a pattern of all tokens so far into the blocks that
  * each of them may write, and checks the blocks that it reads. First cases by hand, then random
  * conversations with every kind of end; once with whole answers reserved, once with answers that
- * grow and are preempted; both also for a model in which half of the layers have a window. */
+ * grow and are preempted; both also for a model in which half of the layers have a window, and with
+ * guessed tokens, of which some are wrong. */
 #include "tests/check.h"
 
 #include "common/random.h"
+#include "scheduler/drafts.h"
 #include "token_pool/token_pool.h"
 
 #include <string.h>
@@ -59,6 +61,9 @@ static uint32_t block_count = 48;
 static uint64_t window_found;                /* Spans of layers with a window that were found. */
 static uint64_t windows_asked, windows_held; /* Calls of token_pool_windows_find; found. */
 static uint32_t window_spare;                /* window_spare_tokens. */
+static uint32_t draft_tokens;                /* Most guesses of a step. */
+static uint64_t guesses_right, guesses_wrong;
+static struct sched_drafts drafts;
 static uint64_t
     content[BLOCKS_MOST]; /* Key of all tokens up to the last one written into the block. */
 static int64_t now_us = 1000;
@@ -235,17 +240,23 @@ static void write_late(const struct talk *talk)
         content[talk->blocks[i]] = draw(1000);
 }
 
-/* Runs one decode step: reads all blocks so far, and writes the position of the token. */
-static struct talk *row_run(sched_slot slot)
+/* Runs one decode step: reads all blocks so far, and writes the position of the token. `drafted`
+ * tokens are computed with it: whatever is in the blocks of only these tokens is overwritten before
+ * any row reads. */
+static struct talk *row_run(sched_slot slot, uint32_t drafted, struct token_decode *out)
 {
-    struct token_decode row;
-    token_pool_decode_begin(pool, slot, now_us, &row);
+    token_pool_decode_begin(pool, slot, now_us, out);
+    const struct token_decode row = *out;
     struct talk *talk = &talks[row.sampling->seed];
     uint32_t at = row.position;
     CHECK(talk->stage == STAGE_DECODING && at + 1 == talk->count &&
           row.input_id == talk->tokens[at]);
     for (uint32_t g = 0; g < groups.count; g++) {
         const kv_block_id *blocks = row.blocks + g * row.group_stride;
+        for (uint32_t i = at / BLOCK_TOKENS + 1; i <= (at + drafted) / BLOCK_TOKENS; i++) {
+            CHECK(!kv_pool_owns(kv, KV_PREFIX_OWNER, blocks[i]));
+            content[blocks[i]] = draw(1000);
+        }
         for (uint32_t i = first_seen(g, at); i * BLOCK_TOKENS < at; i++) {
             uint32_t end = (i + 1) * BLOCK_TOKENS < at ? (i + 1) * BLOCK_TOKENS : at;
             CHECKF(content[blocks[i]] == key_of(talk, g, end), "block %u of %u tokens", i, at);
@@ -257,32 +268,71 @@ static struct talk *row_run(sched_slot slot)
     return talk;
 }
 
+/* Draws the tokens of a step, and adds to the talk those that follow right guesses. Returns how many
+ * were added. */
+static uint32_t tokens_draw(struct talk *talk, const struct token_decode *row, uint32_t count,
+                            struct message_token *tokens)
+{
+    uint32_t taken = 0;
+    bool right = true, full = false;
+    for (uint32_t i = 0; i < count; i++) {
+        tokens[i] = (struct message_token){.id = draw(3)};
+        if (i + 1 < count && draw(4) != 0)
+            tokens[i].id = row->draft[i];
+        if (!right || full)
+            continue;
+        talk->tokens[talk->count++] = tokens[i].id;
+        full = talk->count - talk->prompt_count == talk->output_max || talk->count == CONTEXT ||
+               (random_ends && draw(30 * calm) == 0);
+        tokens[i].finish = full ? FINISH_LENGTH : FINISH_NONE;
+        right = i + 1 < count && row->draft[i] == tokens[i].id;
+        taken++;
+    }
+    guesses_right += taken - 1;
+    guesses_wrong += count - taken;
+    talk->stage = full ? STAGE_NONE : STAGE_DECODING;
+    return taken;
+}
+
+/* Sets the content of the blocks that a step has written: the last token was only drawn. */
+static void step_written(const struct talk *talk, const struct token_decode *row, uint32_t count)
+{
+    const uint32_t last = (row->position + count - 1) / BLOCK_TOKENS;
+    for (uint32_t g = 0; g < groups.count; g++)
+        for (uint32_t i = row->position / BLOCK_TOKENS; i <= last; i++) {
+            const uint32_t end = (i + 1) * BLOCK_TOKENS, valid = talk->count - 1;
+            if (i * BLOCK_TOKENS < valid)
+                content[row->blocks[g * row->group_stride + i]] =
+                    key_of(talk, g, end < valid ? end : valid);
+        }
+}
+
 /* Runs a step of every decode. `cancelled` is cancelled while the step runs. */
 static void step(struct talk *cancelled)
 {
     static struct sched_batch batch;
+    static struct token_decode rows[TALKS];
     struct talk *of[TALKS];
     token_pool_answers_grow(pool);
     if (!sched_machine_batch_next(sched, 0, 0, &batch))
         return;
     for (uint32_t i = 0; i < batch.item_count; i++)
-        of[i] = row_run(batch.items[i].slot);
+        of[i] = row_run(batch.items[i].slot, batch.items[i].token_count - 1, &rows[i]);
     if (cancelled != NULL && cancelled->stage == STAGE_DECODING) {
         token_pool_cancel(pool, &cancelled->name, false, now_us);
         cancelled->stage = STAGE_NONE;
     }
     sched_machine_batch_done(sched, batch.index);
+    sched_drafts_step_add(&drafts, batch.row_count, 1000);
     for (uint32_t i = 0; i < batch.item_count; i++) {
-        struct talk *talk = of[i];
-        struct message_token token = {.id = draw(3)};
-        if (talk->stage == STAGE_DECODING) {
-            talk->tokens[talk->count++] = token.id;
-            bool full = talk->count - talk->prompt_count == talk->output_max ||
-                        talk->count == CONTEXT || (random_ends && draw(30 * calm) == 0);
-            token.finish = full ? FINISH_LENGTH : FINISH_NONE;
-            talk->stage = full ? STAGE_NONE : STAGE_DECODING;
+        struct message_token tokens[1 + LIMIT_DRAFT_TOKENS] = {{.id = draw(3)}};
+        const uint32_t count = batch.items[i].token_count;
+        uint32_t taken = 1;
+        if (of[i]->stage == STAGE_DECODING) {
+            taken = tokens_draw(of[i], &rows[i], count, tokens);
+            step_written(of[i], &rows[i], count);
         }
-        token_pool_decode_done(pool, batch.items[i].slot, &token, 1, now_us);
+        CHECK(token_pool_decode_done(pool, batch.items[i].slot, tokens, count, now_us) == taken);
     }
     token_pool_tokens_send(pool);
 }
@@ -335,11 +385,13 @@ static void open_all(uint32_t preemptions_max)
                    .chunk_tokens = 48,
                    .context_tokens = CONTEXT,
                    .window_spare_tokens = window_spare,
+                   .draft_tokens = draft_tokens,
                    .first_slot = 64,
                    .slot_count = 64,
                    .growth_tokens = 1,
                    .preemptions_max = preemptions_max},
         .vocab = 1000,
+        .drafts = &drafts,
         .calls = {on_send, on_send_tokens, on_local_writes},
     };
     CHECK(token_pool_open(&options, &pool) == ST_OK);
@@ -702,8 +754,9 @@ static void check_random(uint32_t preemptions_max)
            "memory: %u; %llu were preempted\n",
            STEPS, (unsigned long long)found_blocks, (unsigned long long)found_most, waiting,
            (unsigned long long)preempted);
-    CHECK((preempted > (groups.windowed != 0 ? 10 : 100)) == (preemptions_max > 0));
-    CHECK(found_blocks > (calm > 1 ? 20 : 200) && found_most > 4 && waiting > STEPS / 100);
+    const uint64_t rarer = draft_tokens > 0 ? 5 : 1; /* Answers are shorter-lived. */
+    CHECK((preempted * rarer > (groups.windowed != 0 ? 10 : 100)) == (preemptions_max > 0));
+    CHECK(found_blocks * rarer > (calm > 1 ? 20 : 200) && found_most > 4 && waiting > STEPS / 100);
     close_all();
 }
 
@@ -731,5 +784,14 @@ int main(void)
           (windows_held - held) * asked > held * (windows_asked - asked));
     CHECKF(window_found > 10, "%llu spans with windows were found",
            (unsigned long long)window_found);
+    draft_tokens = LIMIT_DRAFT_TOKENS;
+    check_random(3);
+    window_spare = 0;
+    check_random(0);
+    groups = (struct layer_groups){.count = 1};
+    check_random(3);
+    printf("guesses: %llu right, %llu wrong\n", (unsigned long long)guesses_right,
+           (unsigned long long)guesses_wrong);
+    CHECK(guesses_right > 1000 && guesses_wrong > 1000);
     return 0;
 }
