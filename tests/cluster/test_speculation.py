@@ -1,53 +1,79 @@
 """Goal: answers have the same bytes with and without speculative decoding (scheduler/speculative_tokens), wherever their
 tokens are drawn, also when machines are killed or short of memory.
 
-Method: the same requests (greedy, drawn, with penalties, biases, stop strings, log-probabilities, a JSON schema; prompts
-that repeat themselves, and prose) to a cluster without drafts, and to clusters of each kind with drafts. Each of those must
-have checked drafts, and accepted some."""
+Method: the same requests (greedy, drawn, with penalties, biases, stop strings, log-probabilities, several choices, and
+constraints; prompts that repeat themselves, and prose) to a cluster without drafts, and to clusters of each kind with
+drafts: split and mixed, with stages, with ranks, a model with attention windows. With CLEAVE_DRAFTS=always the machines
+check every draft, whatever it costs, so that the test does not depend on the computer's speed; one cluster decides by
+its step times. Drafts must have been checked, and some accepted. Then the requests again, while one of two token
+machines is killed again and again and both are short of memory. With a number of streams as argument (the suite
+`long`), all requests, and this number of streams in the last part; otherwise some of them."""
 
 import concurrent.futures
 import json
 import os
 import signal
+import sys
+import tempfile
 
-from cluster import Cluster, need_model, wait_until
+from cluster import DEFAULT_MODEL, Cluster, need_model, wait_until
+from tiny_model import write
 
-ANSWER = 90
+STREAMS = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+ANSWER = 90 if STREAMS else 50
 LIST = "1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4, 1, 2,"
 CODE = "def add(a, b):\n    return a + b\n\ndef sub(a, b):\n    return a - b\n\n" * 2 + "def add(a, b):\n"
 PROSE = "Once upon a time, in a small village by the sea, there lived"
-SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer"}},
-          "required": ["name", "age"], "additionalProperties": False}
+PROMPTS = {"list": LIST, "code": CODE, "prose": PROSE}
+PERSON = {"type": "object", "properties": {"family_name": {"type": "string", "maxLength": 8}, "age": {"type": "integer"}},
+          "required": ["family_name", "age"], "additionalProperties": False}
+PEOPLE = {"type": "array", "items": PERSON, "minItems": 20}
 DRAWN = {"temperature": 0.8, "seed": 11}
+
+
+def schema(value):
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "value", "schema": value}},
+            "ignore_eos": False}
+
+
 CASES = {
     "greedy": {},
     "drawn": DRAWN,
     "cold": {"temperature": 0.2, "seed": 5, "top_p": 0.9},
+    "few": {**DRAWN, "top_k": 5, "min_p": 0.05},
     "penalties": {**DRAWN, "presence_penalty": 0.4, "frequency_penalty": 0.2, "repetition_penalty": 1.1},
+    "light penalty": {"frequency_penalty": 0.05},
     "bias": {"logit_bias": {"28": 3}},
     "log-probabilities": {"logprobs": 3},
     "stop": {"stop": ["4, 1", "return"], "ignore_eos": False},
     "least": {"min_tokens": 20, "ignore_eos": False},
-    "schema": {"response_format": {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA}},
-               "ignore_eos": False},
+    "choices": {**DRAWN, "n": 2, "max_tokens": ANSWER // 2},
+    "person": schema(PERSON),
+    "people": {**schema(PEOPLE), **DRAWN},
+    "people with a penalty": {**schema(PEOPLE), **DRAWN, "presence_penalty": 0.2},
+    "expression": {"guided_regex": "(the (cat|dog) sat on the (mat|sofa), ){1,40}", "ignore_eos": False, **DRAWN},
 }
-REQUESTS = {f"{case}, {name}": {"prompt": prompt, "max_tokens": ANSWER, "ignore_eos": True, "temperature": 0,
-                                "return_token_ids": True, **fields}
-            for case, fields in CASES.items() for name, prompt in (("list", LIST), ("code", CODE), ("prose", PROSE))}
+CONSTRAINED = ("person", "people", "people with a penalty", "expression")
+ALL = {f"{case}, {name}": {"prompt": prompt, "max_tokens": ANSWER, "ignore_eos": True, "temperature": 0,
+                           "return_token_ids": True, **fields}
+       for case, fields in CASES.items() for name, prompt in PROMPTS.items()}
+# Without an argument, each case with one of the prompts.
+REQUESTS = {name: body for index, (name, body) in enumerate(ALL.items()) if STREAMS or index % 3 == index // 3 % 3}
 KINDS = {
     "prompt and token machine": {},
     "one mixed machine": {"pools": {"mixed": 1}},
-    "no prefix cache": {"kv": {"memory": "64MiB", "prefix_cache": False}},
-    "few places": {"scheduler": {"speculative_tokens": 16, "batch_sequences_max": 5}},
+    "few places, no prefix cache": {"kv": {"memory": "64MiB", "prefix_cache": False}, "scheduler": {
+        "speculative_tokens": 16, "batch_sequences_max": 5}},
     "stages": {"pools": {"prompt": ["p0"], "token": ["t0"]}, "machines": {"p0": {"stages": 2}, "t0": {"stages": 2}}},
     "ranks": {"pools": {"mixed": ["m0"]}, "machines": {"m0": {"tensor_parallel": 2}}},
+    "windows": {"scheduler": {"speculative_tokens": 16, "growth_tokens": 48}},
+    "windows and stages": {"pools": {"mixed": ["m0"]}, "machines": {"m0": {"stages": 2}}},
 }
 
 
 def part_of(reply):
-    choice = reply["choices"][0]
-    return {"text": choice["text"], "ids": choice["token_ids"], "why": choice["finish_reason"],
-            "logprobs": choice.get("logprobs"), "tokens": reply["usage"]["completion_tokens"]}
+    return [{"text": choice["text"], "ids": choice["token_ids"], "why": choice["finish_reason"],
+             "logprobs": choice.get("logprobs"), "tokens": reply["usage"]["completion_tokens"]} for choice in reply["choices"]]
 
 
 def answers_of(cluster, requests, at_once):
@@ -66,70 +92,111 @@ def drafts_of(cluster):
             cluster.metric("cleave_spec_decode_num_accepted_tokens_total"))
 
 
-def ranks_want(config):
-    """Answers of ranks have bits of their own (docs/numbers.md), so they are compared with those of ranks."""
-    with Cluster({"kv": {"memory": "64MiB"}, **config}) as cluster:
-        return answers_of(cluster, REQUESTS, 8)
+def check_metrics(cluster):
+    """Drafts were checked, some were right, and the figures agree with each other."""
+    wait_until(lambda: drafts_of(cluster)[1] > 0, "drafts are accepted", cluster=cluster)
+    cluster.wait_all_free()
+    drafted, accepted = drafts_of(cluster)
+    steps = cluster.metric("cleave_spec_decode_num_drafts_total")
+    name = "cleave_spec_decode_num_accepted_tokens_per_pos_total"
+    positions = [cluster.metric(name, position=str(position)) for position in range(16)]
+    assert 0 < accepted <= drafted and steps <= drafted, (drafted, accepted, steps)
+    assert sum(positions) == accepted and positions == sorted(positions, reverse=True), (positions, accepted)
+    assert positions[0] <= steps, (positions, steps)
+    return f"{drafted:.0f} tokens drafted, {accepted:.0f} accepted"
+
+
+def config_of(kind, config):
+    """Answers of ranks have bits of their own (docs/numbers.md), and windows are another model: each is compared with its
+    own kind without drafts."""
+    base = {"kv": {"memory": "64MiB"}, **({"model": windows_model} if "windows" in kind else {})}
+    return {**base, **{key: value for key, value in config.items() if key != "scheduler"}}
 
 
 def kinds(want):
     for kind, config in KINDS.items():
-        expected = ranks_want(config) if kind == "ranks" else want
-        with Cluster({"kv": {"memory": "64MiB"}, "scheduler": {"speculative_tokens": 8}, **config}) as cluster:
-            for at_once in (1, 9):
+        base = config_of(kind, config)
+        group = "windows" if "windows" in kind else kind
+        if kind == "ranks" or (group == "windows" and group not in want):
+            with Cluster(base) as cluster:
+                want[group] = answers_of(cluster, REQUESTS, 8)
+        expected = want.get(group, want[""])
+        with Cluster({**base, "scheduler": {"speculative_tokens": 8, **config.get("scheduler", {})}}) as cluster:
+            for at_once in (1, 9) if STREAMS else (4,):
                 check(f"{kind}, {at_once} at once", answers_of(cluster, REQUESTS, at_once), expected)
-            wait_until(lambda: drafts_of(cluster)[1] > 0, "drafts are accepted", cluster=cluster)
-            drafted, accepted = drafts_of(cluster)
-            assert 0 < accepted <= drafted, (drafted, accepted)
-            cluster.wait_all_free()
-        print(f"{kind}: the same answers; {drafted:.0f} tokens drafted, {accepted:.0f} accepted", flush=True)
+            figures = check_metrics(cluster)
+        print(f"{kind}: the same answers; {figures}", flush=True)
 
 
-def killed(want):
-    """One of two token machines is killed again and again, while answers run."""
-    config = {"kv": {"memory": "64MiB"}, "threads": 1, "pools": {"prompt": 1, "token": 2},
-              "scheduler": {"placement": "split", "speculative_tokens": 8, "crashes_max": 0}}
+def measured(want):
+    """The machine decides which drafts it checks."""
+    del os.environ["CLEAVE_DRAFTS"]
+    with Cluster({"kv": {"memory": "64MiB"}, "pools": {"mixed": 1}, "scheduler": {"speculative_tokens": 8}}) as cluster:
+        check("measured", answers_of(cluster, REQUESTS, 2), want)
+        drafted, accepted = drafts_of(cluster)
+    os.environ["CLEAVE_DRAFTS"] = "always"
+    print(f"measured: the same answers; {drafted:.0f} tokens drafted, {accepted:.0f} accepted", flush=True)
+
+
+def constrained(want):
+    """Answers with constraints have drafts: their own text, and what the constraint dictates."""
+    requests = {name: body for name, body in REQUESTS.items() if name.split(", ")[0] in CONSTRAINED}
+    with Cluster({"kv": {"memory": "64MiB"}, "scheduler": {"speculative_tokens": 8}}) as cluster:
+        check("constrained", answers_of(cluster, requests, 1), want)
+        figures = check_metrics(cluster)
+    print(f"constrained: the same answers; {figures}", flush=True)
+
+
+def streams_of(count):
+    """Returns `count` requests: each of REQUESTS with several seeds. Log-probabilities are rarely asked for."""
+    names = list(REQUESTS)
+    return {f"{names[i % len(names)]} #{i // len(names)}": {**REQUESTS[names[i % len(names)]], "seed": 100 + i // len(names)}
+            for i in range(count)}
+
+
+def disturbed():
+    """One of two token machines is killed again and again, and both have memory only for some of the answers."""
+    requests = streams_of(STREAMS or 40)
+    with Cluster({"kv": {"memory": "64MiB"}, "pools": {"mixed": 1}}) as cluster:
+        want = answers_of(cluster, requests, 16)
+    config = {"kv": {"memory": "6MiB"}, "threads": 1, "pools": {"prompt": 1, "token": 2},
+              "scheduler": {"placement": "split", "speculative_tokens": 8, "crashes_max": 0, "growth_tokens": 1,
+                            "growth_reserve_percent": 0, "adaptive_pools": False}}
     with Cluster(config) as cluster:
+        def wait_answers():
+            wait_until(lambda: running.done() or
+                       json.loads(cluster.request("GET", "/admin/state")[2])["requests"]["decoding"] > 0, "answers run",
+                       cluster=cluster)
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            running = pool.submit(answers_of, cluster, {f"{name} #{i}": body for i in range(3) for name, body in REQUESTS.items()},
-                                  6)
-            for index in range(6):
-                wait_until(lambda: running.done() or
-                           json.loads(cluster.request("GET", "/admin/state")[2])["requests"]["decoding"] > 0, "answers run",
-                           cluster=cluster)
+            running = pool.submit(answers_of, cluster, requests, 24)
+            for index in range(10 if STREAMS else 3):
+                wait_answers()
                 process = cluster.children().get(f"token-{index % 2}")
                 if process is not None and not running.done():
                     os.kill(process, signal.SIGKILL)
-                concurrent.futures.wait([running], timeout=0.5)
+                concurrent.futures.wait([running], timeout=1 if STREAMS else 0.3)
             got = running.result()
-        check("killed", got, {name: want[name.rsplit(" #", 1)[0]] for name in got})
-        resumed = cluster.metric("cleave_requests_resumed_total")
-        assert resumed > 0, resumed
-    print(f"killed: {len(got)} answers, {resumed:.0f} resumed, the same bytes", flush=True)
-
-
-def preempted(want):
-    """The memory holds only some of the answers, so they lose their blocks while drafts are checked."""
-    config = {"kv": {"memory": "9MiB", "prefix_cache": False}, "threads": 1, "scheduler": {"speculative_tokens": 8}}
-    requests = {f"{name} #{i}": body for i in range(2) for name, body in REQUESTS.items()}
-    with Cluster(config) as cluster:
-        got = answers_of(cluster, requests, len(requests))
-        check("preempted", got, {name: want[name.rsplit(" #", 1)[0]] for name in got})
-        count = cluster.metric("cleave_preemptions_total")
-        assert count > 0 and drafts_of(cluster)[1] > 0, (count, drafts_of(cluster))
+        check("disturbed", got, want)
+        resumed, preempted = cluster.metric("cleave_requests_resumed_total"), cluster.metric("cleave_preemptions_total")
+        assert resumed > 0 and preempted > 0 and drafts_of(cluster)[1] > 0, (resumed, preempted, drafts_of(cluster))
         cluster.wait_all_free()
-    print(f"preempted: {count:.0f} times, the same bytes", flush=True)
+    print(f"disturbed: {len(got)} answers, {resumed:.0f} resumed, {preempted:.0f} preempted, the same bytes", flush=True)
 
 
 def main():
-    need_model()
     with Cluster({"kv": {"memory": "64MiB"}}) as cluster:
         want = answers_of(cluster, REQUESTS, 8)
         assert drafts_of(cluster) == (0, 0)
-    assert any(answer["why"] == "stop" for answer in want.values())
-    kinds(want)
-    killed(want)
-    preempted(want)
+    assert any(choice["why"] == "stop" for answer in want.values() for choice in answer)
+    os.environ["CLEAVE_DRAFTS"] = "always"
+    measured(want)
+    kinds({"": want})
+    constrained(want)
+    disturbed()
 
 
-main()
+need_model()
+with tempfile.TemporaryDirectory(prefix="cleave-test-") as folder:
+    windows_model = os.path.join(folder, "windows.gguf")
+    write(DEFAULT_MODEL, windows_model, 14, window=40, context=4096)
+    main()
