@@ -64,7 +64,7 @@ MAY_INCLUDE = {
     "tools/partition/solver": {"common"},
     "tools/partition": {"common", "profile", "tools/partition/solver"},
     "tools/simulate/splitwise": {"common", "scheduler", "tools/report", "tools/trace", "tools/simulate"},
-    "tools/simulate": FORMATS | {"scheduler", "events", "tools/report", "tools/trace", "tools/partition",
+    "tools/simulate": FORMATS | {"scheduler", "events", "kvcache", "tools/report", "tools/trace", "tools/partition",
                                  "tools/simulate/splitwise"},
     "tools/plan": FORMATS | {"scheduler", "tools/report", "tools/trace", "tools/partition", "tools/simulate"},
     "tools/replay": {"common", "tools/report", "tools/trace"},

@@ -18,13 +18,50 @@ static uint64_t hash_of(const struct plan_requests *requests)
         memcpy(&time_bits, &arrival->at_s, sizeof(time_bits));
         hash = random_at(hash ^ time_bits,
                          (uint64_t)arrival->prompt_tokens << 32 | arrival->output_tokens);
+        for (uint32_t k = 0; k < arrival->block_count; k++)
+            hash = random_at(hash ^ arrival->block_tokens, (uint64_t)arrival->blocks[k]);
     }
     return hash;
 }
 
-static enum status rows_read(const char *name, uint64_t seed, struct sim_arrival **rows_out,
-                             uint64_t *count_out, struct error *error)
+/* The hash ids of all rows, one after the other. */
+struct ids {
+    int64_t *items;
+    uint64_t count;
+    uint64_t room;
+};
+
+/* Copies the row's ids, which are valid until the next row is read. */
+static bool ids_add(struct ids *ids, const struct sim_arrival *row)
 {
+    if (ids->count + row->block_count > ids->room) {
+        uint64_t room = 2 * ids->room + row->block_count + 4096;
+        int64_t *more = realloc(ids->items, room * sizeof(more[0]));
+        if (more == NULL)
+            return false;
+        ids->items = more;
+        ids->room = room;
+    }
+    if (row->block_count > 0)
+        memcpy(ids->items + ids->count, row->blocks, row->block_count * sizeof(row->blocks[0]));
+    ids->count += row->block_count;
+    return true;
+}
+
+/* Lets each row point to its ids, which no longer move. */
+static void ids_assign(const struct ids *ids, struct sim_arrival *rows, uint64_t count)
+{
+    const int64_t *next = ids->items;
+    for (uint64_t i = 0; i < count; i++) {
+        rows[i].blocks = rows[i].block_count > 0 ? next : NULL;
+        next += rows[i].block_count;
+    }
+}
+
+static enum status rows_read(const char *name, uint64_t seed, struct sim_arrival **rows_out,
+                             uint64_t *count_out, int64_t **ids_out, struct error *error)
+{
+    struct ids ids = {.items = NULL};
     struct sim_trace trace;
     struct sim_arrival *rows = NULL;
     uint64_t count = 0;
@@ -46,6 +83,10 @@ static enum status rows_read(const char *name, uint64_t seed, struct sim_arrival
         status = sim_trace_next(&trace, &rows[count], &end, error);
         if (status != ST_OK || end)
             break;
+        if (!ids_add(&ids, &rows[count])) {
+            status = error_set(error, ST_NO_MEMORY, "%s: out of memory", name);
+            break;
+        }
         count++;
     }
     sim_trace_close(&trace);
@@ -53,10 +94,13 @@ static enum status rows_read(const char *name, uint64_t seed, struct sim_arrival
         status = error_set(error, ST_INVALID, "%s: no rows", name);
     if (status != ST_OK) {
         free(rows);
+        free(ids.items);
         return status;
     }
+    ids_assign(&ids, rows, count);
     *rows_out = rows;
     *count_out = count;
+    *ids_out = ids.items;
     return ST_OK;
 }
 
@@ -64,7 +108,8 @@ enum status plan_requests_read(struct plan_requests *requests, const char *name,
                                double duration_s, struct error *error)
 {
     *requests = (struct plan_requests){.name = name, .duration_s = duration_s};
-    enum status status = rows_read(name, seed, &requests->arrivals, &requests->count, error);
+    enum status status =
+        rows_read(name, seed, &requests->arrivals, &requests->count, &requests->ids, error);
     if (status != ST_OK)
         return status;
     struct sim_arrival *arrivals = requests->arrivals;
@@ -95,11 +140,13 @@ enum status plan_requests_draw(struct plan_requests *requests, const char *lengt
 {
     struct sim_arrival *rows;
     uint64_t row_count;
+    int64_t *ids;
     *requests = (struct plan_requests){
         .name = lengths_name, .duration_s = duration_s, .rate_max = rate_max};
-    enum status status = rows_read(lengths_name, seed, &rows, &row_count, error);
+    enum status status = rows_read(lengths_name, seed, &rows, &row_count, &ids, error);
     if (status != ST_OK)
         return status;
+    free(ids); /* Drawn requests have no prefixes. */
     double most = duration_s * rate_max;
     requests->count = (uint64_t)(most + 10 * sqrt(most) + 10);
     requests->arrivals = calloc(requests->count, sizeof(rows[0]));
@@ -129,7 +176,9 @@ enum status plan_requests_draw(struct plan_requests *requests, const char *lengt
 void plan_requests_done(struct plan_requests *requests)
 {
     free(requests->arrivals);
+    free(requests->ids);
     requests->arrivals = NULL;
+    requests->ids = NULL;
 }
 
 void plan_requests_at(const struct plan_requests *requests, double rate_per_s,

@@ -1,4 +1,4 @@
-/* sim_machine, the tasks and the memory: see the header. */
+/* sim_machine, the tasks and the decisions about memory: see the header. */
 #include "tools/simulate/sim_machine_state.h"
 
 #include "scheduler/options.h"
@@ -56,9 +56,7 @@ enum status sim_machine_open(const struct sim_machine_options *options, struct s
         m->free_slots[1][i] = SIM_SLOTS - 1 - i;
     }
     m->free_counts[0] = m->free_counts[1] = SIM_SLOTS_HALF;
-    enum status status = sim_cache_open(&m->cache, m->blocks);
-    if (status == ST_OK)
-        status = paths_open(m);
+    enum status status = paths_open(m);
     if (status == ST_OK)
         status = sched_open(m);
     if (status == ST_OK) {
@@ -66,6 +64,8 @@ enum status sim_machine_open(const struct sim_machine_options *options, struct s
             config, &options->host->cost.groups, m->blocks, options->context_tokens);
         status = sched_memory_open(&memory, m->sched, &m->memory);
     }
+    if (status == ST_OK)
+        status = sim_kv_open(m);
     if (status != ST_OK) {
         sim_machine_close(m);
         return status;
@@ -79,10 +79,10 @@ void sim_machine_close(struct sim_machine *m)
 {
     if (m == NULL)
         return;
+    sim_kv_close(m);
     sched_memory_close(m->memory);
     sched_machine_close(m->sched);
     free(m->flights);
-    sim_cache_close(&m->cache);
     free(m);
 }
 
@@ -150,44 +150,20 @@ static enum status task_add(struct sim_machine *m, const struct sim_task *task,
     return ST_OK;
 }
 
-/* Takes `count` free blocks, first those of the run `from`. Requires that enough blocks are free.
- */
-static void blocks_take(struct sim_machine *m, sim_cache_id from, uint32_t count)
+void sim_task_begin(struct sim_machine *m, sched_slot slot)
 {
-    uint32_t own = sim_cache_take_run(&m->cache, from);
-    if (own > count)
-        sim_cache_add(&m->cache, own - count);
-    else
-        sim_cache_take(&m->cache, count - own);
-}
-
-void sim_task_begin(struct sim_machine *m, struct sim_task *task)
-{
+    struct sim_task *task = &m->tasks[slot];
     task_state_set(task, TASK_BEGUN);
-    blocks_take(m, task->reused_run, task->blocks);
+    if (task->kind == TASK_PROMPT)
+        sim_kv_prompt_take(m, slot);
     m->prompt_holders += task->blocks > 0;
 }
 
-static uint32_t blocks_held(const struct sim_machine *m, sched_slot slot)
-{
-    const struct sim_task *task = &m->tasks[slot];
-    if (task->kind == TASK_PROMPT)
-        return task->state > TASK_WAITING ? task->blocks : 0;
-    const struct sched_memory_blocks *blocks = sched_memory_blocks(m->memory, slot);
-    return blocks->granted ? blocks->count : 0;
-}
-
-/* Adds the blocks whose KV is kept to the queue after the others, so that they are used again
- * later. */
 void sim_task_end(struct sim_machine *m, sched_slot slot)
 {
     struct sim_task *task = &m->tasks[slot];
     int half = task->kind == TASK_RESERVE;
-    uint32_t blocks = blocks_held(m, slot);
-    uint32_t kept = task->kept_blocks < blocks ? task->kept_blocks : blocks;
-    sim_cache_add(&m->cache, blocks - kept);
-    if (task->kept_run != 0)
-        sim_cache_fill(&m->cache, task->kept_run, kept);
+    uint32_t blocks = sim_kv_task_end(m, slot);
     if (task->kind == TASK_RESERVE) {
         sched_memory_remove(m->memory, slot);
     } else {
@@ -198,15 +174,43 @@ void sim_task_end(struct sim_machine *m, sched_slot slot)
     m->free_slots[half][m->free_counts[half]++] = slot;
 }
 
+/* Frees the slot of a task that was just added and is not known to the schedulers. */
+static void task_undo(struct sim_machine *m, sched_slot slot)
+{
+    struct sim_task *task = &m->tasks[slot];
+    int half = task->kind == TASK_RESERVE;
+    task_state_set(task, TASK_FREE);
+    m->free_slots[half][m->free_counts[half]++] = slot;
+}
+
+/* Adds a task with its tables. */
+static enum status task_open(struct sim_machine *m, const struct sim_task *task,
+                             uint32_t tokens_max, uint32_t keep, sched_slot *slot_out)
+{
+    const struct sched_memory_options *memory = sched_memory_options(m->memory);
+    enum status status = task_add(m, task, slot_out);
+    if (status != ST_OK)
+        return status;
+    status = sim_kv_task_open(m, *slot_out, sched_memory_spans_of(memory, tokens_max), keep);
+    if (status != ST_OK)
+        task_undo(m, *slot_out);
+    return status;
+}
+
 enum status sim_machine_reserve(struct sim_machine *m, const struct sim_reserve *r,
                                 sched_slot *slot_out)
 {
     struct sim_task task = {.kind = TASK_RESERVE,
                             .request = r->request,
                             .tokens = r->prompt_tokens,
+                            .prompt_tokens = r->prompt_tokens,
+                            .cached = r->cached,
+                            .local = r->local,
                             .path = sched_paths_next(&m->paths),
                             .reused_run = r->kept};
-    enum status status = task_add(m, &task, slot_out);
+    enum status status =
+        task_open(m, &task, r->prompt_tokens + r->output_tokens,
+                  sched_memory_kept_spans(sched_memory_options(m->memory), r->local), slot_out);
     if (status == ST_OK)
         sched_memory_reserve(m->memory, *slot_out,
                              &(struct sched_memory_request){.prompt_tokens = r->prompt_tokens,
@@ -230,11 +234,15 @@ enum status sim_machine_prompt(struct sim_machine *m, const struct sim_prompt *p
         .kind = TASK_PROMPT,
         .request = p->request,
         .tokens = p->cached,
+        .prompt_tokens = p->tokens,
+        .cached = p->cached,
+        .local = local,
         .reused_run = local ? 0 : p->kept,
         .blocks = local ? 0 : sched_memory_blocks_of(memory, p->tokens, true),
         .path = local ? m->tasks[p->reserved].path : sched_paths_next(&m->paths),
     };
-    enum status status = task_add(m, &task, slot_out);
+    enum status status =
+        task_open(m, &task, p->tokens, sched_memory_kept_spans(memory, true), slot_out);
     if (status == ST_OK)
         sched_machine_prompt_add(m->sched, *slot_out, task.path, p->tokens - p->cached, task.blocks,
                                  &p->rank);
@@ -259,57 +267,30 @@ void sim_machine_remove(struct sim_machine *m, sched_slot slot)
         sched_machine_stop(m->sched, slot);
 }
 
-/* ---- KV that stays in the prefix cache ---- */
-
-struct sim_kept sim_machine_keep(struct sim_machine *m, sched_slot slot, uint32_t tokens)
-{
-    struct sim_task *task = &m->tasks[slot];
-    const struct sched_memory_options *memory = sched_memory_options(m->memory);
-    uint32_t spans = tokens / m->block_tokens;
-    uint32_t held = blocks_held(m, slot);
-    if (held == 0 || spans == 0 || task->kept_run != 0)
-        return (struct sim_kept){.tokens = 0};
-    task->kept_run = sim_cache_begin(&m->cache);
-    if (task->kept_run == 0)
-        return (struct sim_kept){.tokens = 0};
-    uint32_t blocks = sched_memory_blocks_of(memory, spans * m->block_tokens, true);
-    task->kept_blocks = blocks < held ? blocks : held;
-    return (struct sim_kept){
-        .tokens = spans * m->block_tokens, .blocks = task->kept_blocks, .id = task->kept_run};
-}
-
-uint32_t sim_machine_kept_tokens(const struct sim_machine *m, const struct sim_kept *kept)
-{
-    const struct layer_groups *groups = &sched_memory_options(m->memory)->groups;
-    uint64_t blocks = sim_cache_count(&m->cache, kept->id);
-    if (groups->windowed != 0)
-        return blocks < kept->blocks ? 0 : kept->tokens;
-    uint64_t tokens = blocks * m->block_tokens;
-    return tokens < kept->tokens ? (uint32_t)tokens : kept->tokens;
-}
-
-void sim_machine_forget(struct sim_machine *m, const struct sim_kept *kept)
-{
-    sim_cache_forget(&m->cache, kept->id);
-}
-
 bool sim_machine_copy(struct sim_machine *m, uint32_t request, uint32_t tokens, bool windows,
                       const struct sim_kept *kept, sched_slot *slot_out)
 {
-    struct sim_task task = {.kind = TASK_RESERVE, .request = request, .tokens = tokens};
-    sim_cache_id from = kept != NULL ? kept->id : 0;
-    if (task_add(m, &task, slot_out) != ST_OK)
+    const struct sched_memory_options *memory = sched_memory_options(m->memory);
+    struct sim_task task = {.kind = TASK_RESERVE,
+                            .request = request,
+                            .tokens = tokens,
+                            .prompt_tokens = tokens,
+                            .cached = kept != NULL ? sim_machine_kept_tokens(m, kept) : 0,
+                            .reused_run = kept != NULL ? kept->id : 0};
+    uint32_t keep = windows ? sched_memory_kept_spans(memory, false) : 0;
+    if (task_open(m, &task, tokens, keep, slot_out) != ST_OK)
         return false;
     sched_memory_copy_add(m->memory, *slot_out, tokens, windows);
-    uint32_t blocks = sched_memory_blocks(m->memory, *slot_out)->count;
-    uint32_t own = sim_cache_count(&m->cache, from);
-    own = own < blocks ? own : blocks;
-    if (!sched_memory_copy_grant(m->memory, *slot_out, blocks - own, m->cache.blocks - own)) {
+    if (!sim_kv_copy_grant(m, *slot_out)) {
         sim_task_end(m, *slot_out);
         return false;
     }
-    blocks_take(m, from, blocks);
     return true;
+}
+
+uint32_t sim_machine_copy_cached(const struct sim_machine *m, sched_slot slot)
+{
+    return m->tasks[slot].cached;
 }
 
 /* ---- memory: the decisions of sched_memory ---- */
@@ -326,11 +307,11 @@ void sim_machine_grow(struct sim_machine *m)
 {
     sched_slot slot;
     for (;;) {
-        switch (sched_memory_grow(m->memory, m->cache.blocks, &slot)) {
+        switch (sched_memory_grow(m->memory, sim_kv_available(m), &slot)) {
         case SCHED_GROWTH_DONE:
             return;
         case SCHED_GROWTH_SPAN:
-            blocks_take(m, 0, sched_memory_blocks(m->memory, slot)->growth_blocks);
+            sim_kv_answer_grow(m, slot);
             break;
         case SCHED_GROWTH_PREEMPT:
             request_preempt(m, slot, true);
@@ -345,17 +326,16 @@ void sim_machine_grant(struct sim_machine *m, double now_s)
     sched_machine_time_set(m->sched, (int64_t)(now_s * 1e6));
     sim_machine_grow(m);
     while (sched_memory_candidate_find(m->memory, &slot)) {
-        uint32_t needed = sched_memory_blocks(m->memory, slot)->count;
-        if (!sched_memory_grant(m->memory, slot, needed, m->cache.blocks))
+        if (!sim_kv_reservation_grant(m, slot))
             return;
-        blocks_take(m, m->tasks[slot].reused_run, needed);
-        m->options.calls->reserved(m->options.self, m->options.index, m->tasks[slot].request);
+        m->options.calls->reserved(m->options.self, m->options.index, m->tasks[slot].request,
+                                   m->tasks[slot].cached);
     }
 }
 
 void sim_machine_deadlock_break(struct sim_machine *m)
 {
     sched_slot slot;
-    if (sched_memory_deadlock_victim(m->memory, m->cache.blocks, m->prompt_holders, &slot))
+    if (sched_memory_deadlock_victim(m->memory, sim_kv_available(m), m->prompt_holders, &slot))
         request_preempt(m, slot, false);
 }

@@ -29,10 +29,12 @@ struct sim_chunk {
 
 /* What the machine reports. `machine` is its index, `request` what the caller passed. */
 struct sim_machine_calls {
-    /* The request's reservation has its blocks. */
-    void (*reserved)(void *self, uint32_t machine, uint32_t request);
-    /* The request's prompt or decode is in a batch for the first time. */
-    void (*began)(void *self, uint32_t machine, uint32_t request);
+    /* The request's reservation has its blocks. cached: number of first tokens whose KV the machine
+     * had already. */
+    void (*reserved)(void *self, uint32_t machine, uint32_t request, uint32_t cached);
+    /* The request's prompt or decode is in a batch for the first time. cached: number of the
+     * prompt's first tokens that are not computed, because the machine had their KV. */
+    void (*began)(void *self, uint32_t machine, uint32_t request, uint32_t cached);
     /* A batch with a chunk of the request's prompt has ended. */
     void (*chunk_done)(void *self, uint32_t machine, const struct sim_chunk *chunk);
     /* One more token was generated. */
@@ -40,6 +42,12 @@ struct sim_machine_calls {
     /* The request lost its blocks. decoding: true = an answer that grew took them; false = the
      * reservation was given up while it awaited its KV, to break a deadlock between machines. */
     void (*preempted)(void *self, uint32_t machine, uint32_t request, bool decoding);
+    /* Only with options.prefixes: returns a number for each span of the request's prompt and answer
+     * (struct sim_pool), valid until the request ends. */
+    const uint32_t *(*contents)(void *self, uint32_t request);
+    /* Only with options.prefix_step > 0: a prefix has entered the machine's prefix cache, or has
+     * left it (struct kv_prefix_listener). */
+    void (*prefix_changed)(void *self, uint32_t machine, uint64_t hash, bool held);
 };
 
 struct sim_machine_options {
@@ -50,11 +58,13 @@ struct sim_machine_options {
      * blocks. */
     uint32_t context_tokens;
     const struct sim_machine_calls *calls;
-    void *self;        /* First argument of the calls. */
-    bool use_recorded; /* Record what sim_machine_use needs. */
+    void *self;           /* First argument of the calls. */
+    bool use_recorded;    /* Record what sim_machine_use needs. */
+    bool prefixes;        /* Requests share prefixes: the machine has a prefix cache for all. */
+    uint32_t prefix_step; /* Spans from one reported prefix to the next; 0 = none are reported. */
 };
 
-/* Opens a machine in its home pool. Returns ST_NO_MEMORY; ST_INVALID if its stages make no valid
+/* Opens a machine in its home pool. Returns ST_NO_MEMORY; ST_INVALID if it has no blocks, if its stages make no valid
  * paths (scheduler/paths.h) or the options of its scheduler are not valid; ST_TOO_LARGE if its
  * stages have too many replicas or paths. */
 enum status sim_machine_open(const struct sim_machine_options *options, struct sim_machine **out);
@@ -71,24 +81,29 @@ struct sim_reserve {
     struct sched_rank rank;
     bool local;           /* The request's prompt runs here too. */
     uint32_t preemptions; /* Number of times that the request was preempted while it decoded. */
-    sim_cache_id kept;    /* Blocks of the prompt that the machine has kept (struct sim_kept). */
+    uint32_t cached;      /* First tokens whose KV the machine has kept. Ignored with prefixes. */
+    sim_cache_id kept;    /* Blocks of these tokens (struct sim_kept). */
 };
 
-/* Adds a reservation to the queue. Returns ST_NO_RESOURCE if the table of reservations is full. */
+/* Adds a reservation to the queue. Returns ST_NO_RESOURCE if the table of reservations is full,
+ * ST_NO_MEMORY. */
 enum status sim_machine_reserve(struct sim_machine *m, const struct sim_reserve *reserve,
                                 sched_slot *slot_out);
 /* A prompt that is computed on the machine. */
 struct sim_prompt {
     uint32_t request;
-    uint32_t tokens;   /* Prompt, with the answer's tokens of earlier attempts. */
-    uint32_t cached;   /* Number of first tokens whose KV the machine has kept; < tokens. */
+    uint32_t tokens; /* Prompt, with the answer's tokens of earlier attempts. */
+    /* Number of first tokens whose KV the machine has kept; < tokens. With prefixes, ignored if
+     * `reserved` is not set. */
+    uint32_t cached;
     sim_cache_id kept; /* Blocks of these tokens (struct sim_kept); not used with `reserved`. */
     /* Slot of its reservation if the request decodes here too; SCHED_NO_SLOT = it does not. */
     sched_slot reserved;
     struct sched_rank rank;
 };
 
-/* Adds a prompt to the queue. Returns ST_NO_RESOURCE if the table of prompts is full. */
+/* Adds a prompt to the queue. Returns ST_NO_RESOURCE if the table of prompts is full,
+ * ST_NO_MEMORY. */
 enum status sim_machine_prompt(struct sim_machine *m, const struct sim_prompt *prompt,
                                sched_slot *slot_out);
 /* Begins to decode the request of the reservation. Requires that its KV has arrived. */
@@ -108,8 +123,12 @@ struct sim_kept {
 };
 
 /* Call it before sim_machine_remove for a task that has blocks: lets the machine keep the KV of the
- * request's first `tokens` tokens. No tokens are kept if the task has no blocks. */
-struct sim_kept sim_machine_keep(struct sim_machine *m, sched_slot slot, uint32_t tokens);
+ * request's first `tokens` tokens. No tokens are kept if the task has no blocks. With
+ * options.prefixes the KV enters the prefix cache at once, windows: with the blocks of layers with a
+ * window; the task may go on, and the result has no tokens, because the cache is looked up with each
+ * task. */
+struct sim_kept sim_machine_keep(struct sim_machine *m, sched_slot slot, uint32_t tokens,
+                                 bool windows);
 /* Returns how many of the kept tokens the machine still has. With windows, returns 0 as soon as the
  * first block has been used again. */
 uint32_t sim_machine_kept_tokens(const struct sim_machine *m, const struct sim_kept *kept);
@@ -122,6 +141,8 @@ void sim_machine_forget(struct sim_machine *m, const struct sim_kept *kept);
  * or if its table is full. */
 bool sim_machine_copy(struct sim_machine *m, uint32_t request, uint32_t tokens, bool windows,
                       const struct sim_kept *kept, sched_slot *slot_out);
+/* Returns the number of the first tokens of a copy whose KV the machine had already. */
+uint32_t sim_machine_copy_cached(const struct sim_machine *m, sched_slot slot);
 
 /* After an event the caller calls sim_machine_grant, then sim_machine_start until it returns false,
  * then sim_machine_deadlock_break. */

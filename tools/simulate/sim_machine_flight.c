@@ -20,8 +20,8 @@ static void flight_begin(struct sim_machine *m, struct sim_flight *flight, struc
         struct sim_task *task = &m->tasks[item->slot];
         task->in_flight++;
         if (task->state == TASK_WAITING) {
-            sim_task_begin(m, task);
-            m->options.calls->began(m->options.self, m->options.index, task->request);
+            sim_task_begin(m, item->slot);
+            m->options.calls->began(m->options.self, m->options.index, task->request, task->cached);
         }
         if (!item->is_prompt) {
             decode_context += task->tokens;
@@ -86,14 +86,32 @@ static double turn_s(const struct sim_machine *m, bool prompts, double steps_s)
     return sched_pace_turn_us(&m->pace, &targets, prompts, steps_s * 1e6) / 1e6;
 }
 
+/* Returns true if the path can have one more batch in flight. */
+static bool path_has_room(const struct sim_machine *m, uint32_t path)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < m->flights_of_path * m->paths.path_count; i++)
+        count += m->flights[i].in_flight && m->flights[i].batch.path == path;
+    return count < m->flights_of_path;
+}
+
+static bool batch_next(struct sim_machine *m, uint32_t path, struct sched_batch *out)
+{
+    if (!path_has_room(m, path))
+        return false;
+    sim_kv_prompts_pin(m, path);
+    bool any = sched_machine_batch_next(m->sched, path, sim_kv_available(m), out);
+    sim_kv_prompts_unpin(m);
+    return any;
+}
+
 bool sim_machine_start(struct sim_machine *m, double now_s, double steps_s,
                        struct sim_cores_work *work_out)
 {
     struct sched_batch batch;
     uint32_t path = 0;
     pace_prompts(m, now_s);
-    while (path < m->paths.path_count &&
-           !sched_machine_batch_next(m->sched, path, m->cache.blocks, &batch))
+    while (path < m->paths.path_count && !batch_next(m, path, &batch))
         path++;
     if (path == m->paths.path_count)
         return false;

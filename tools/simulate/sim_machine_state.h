@@ -1,6 +1,7 @@
 /* sim_machine_state: the state of a simulated machine, shared by sim_machine*.c: sim_machine.c has
- * the tasks and the memory, sim_machine_flight.c the batches, and sim_machine_use.c the use of the
- * devices. They run on the thread of the simulation that owns the machine. Only these files and
+ * the tasks and the decisions about memory, sim_machine_kv.c the blocks and the KV that stays in
+ * them, sim_machine_flight.c the batches, and sim_machine_use.c the use of the devices. They run on
+ * the thread of the simulation that owns the machine. Only these files and
  * their tests include this header: other files use sim_machine.h. */
 #ifndef TOOLS_SIMULATE_SIM_MACHINE_STATE_H
 #define TOOLS_SIMULATE_SIM_MACHINE_STATE_H
@@ -9,6 +10,7 @@
 #include "scheduler/pace.h"
 #include "scheduler/paths.h"
 #include "tools/simulate/sim_machine.h"
+#include "tools/simulate/sim_pool.h"
 
 /* The lower half of the slots is for prompts, the upper half for reservations
  * (sched_memory_options_make). */
@@ -41,6 +43,9 @@ struct sim_task {
     uint32_t
         tokens;    /* Reservations: tokens in the KV cache. Prompts: tokens cached at the start. */
     uint32_t path; /* Index of the path that the task's batches go through. */
+    uint32_t prompt_tokens;  /* Tokens of the prompt, or of the copy. */
+    uint32_t cached;         /* First tokens of the prompt whose KV the machine had already. */
+    bool local;              /* Prompt and decode are both on this machine. */
     sim_cache_id reused_run; /* Kept blocks that the task takes first; 0 = none. */
     sim_cache_id kept_run;   /* Receives blocks of the task when it ends; 0 = none are kept. */
     uint32_t kept_blocks;    /* Number of blocks that kept_run receives. */
@@ -69,8 +74,13 @@ struct sim_machine {
     struct sched_memory *memory; /* Policy for the blocks of reservations. */
     uint32_t block_tokens;
     uint32_t blocks;
-    struct sim_cache cache;  /* The free blocks, and the KV in them. */
-    uint32_t prompt_holders; /* Prompts that hold blocks. */
+    /* The blocks by their ids, with a prefix cache; NULL = only counted, in `cache`. */
+    struct sim_pool *pool;
+    struct sim_holding *holdings; /* [SIM_SLOTS]: the blocks of each task; NULL without `pool`. */
+    uint32_t pinned_count;
+    sched_slot pinned[LIMIT_BATCH_SEQUENCES]; /* Prompts that read their cached beginnings now. */
+    struct sim_cache cache;                   /* The free blocks, and the KV in them. */
+    uint32_t prompt_holders;                  /* Prompts that hold blocks. */
     struct sched_paths paths;
     double free_s[LIMIT_STAGE_PROCESSES]; /* When each replica of each stage is free. */
     struct sched_rates rates;
@@ -85,7 +95,7 @@ struct sim_machine {
 
 /* Begins a waiting task. A prompt takes its blocks, unless they are reserved already. Requires that
  * enough blocks are free. */
-void sim_task_begin(struct sim_machine *m, struct sim_task *task);
+void sim_task_begin(struct sim_machine *m, sched_slot slot);
 /* Removes the task and frees its blocks. */
 void sim_task_end(struct sim_machine *m, sched_slot slot);
 /* Computes prompt_use and decode_use of a batch that begins. No effect without
@@ -94,5 +104,34 @@ void sim_flight_use_set(const struct sim_machine *m, struct sim_flight *flight,
                         const struct sim_work *work, double now_s);
 /* Gives blocks to answers that grow, and preempts decodes if no block is left. */
 void sim_machine_grow(struct sim_machine *m);
+
+/* ---- sim_machine_kv.c ---- */
+
+/* Opens and closes the blocks. Returns the errors of sim_pool_open. */
+enum status sim_kv_open(struct sim_machine *m);
+void sim_kv_close(struct sim_machine *m);
+/* Returns the number of blocks that can be taken. */
+uint32_t sim_kv_available(const struct sim_machine *m);
+/* Opens the task's tables. spans_max: most spans of the task; keep: layer_groups_keep of the task.
+ * Returns ST_NO_MEMORY on failure. */
+enum status sim_kv_task_open(struct sim_machine *m, sched_slot slot, uint32_t spans_max,
+                             uint32_t keep);
+/* Asks sched_memory to grant the reservation its blocks, and takes them. Returns false if it must
+ * wait. */
+bool sim_kv_reservation_grant(struct sim_machine *m, sched_slot slot);
+/* Does the same for a copy. */
+bool sim_kv_copy_grant(struct sim_machine *m, sched_slot slot);
+/* Takes the blocks of one more span of an answer. */
+void sim_kv_answer_grow(struct sim_machine *m, sched_slot slot);
+/* Takes the blocks of a prompt that begins. */
+void sim_kv_prompt_take(struct sim_machine *m, sched_slot slot);
+/* Frees the task's blocks. KV that is kept stays in the cache. Returns the number of blocks that
+ * the task held. */
+uint32_t sim_kv_task_end(struct sim_machine *m, sched_slot slot);
+/* Call them before and after sched_machine_batch_next: look up the path's next prompts in the
+ * prefix cache, and forget the results of those that are not in the batch
+ * (prompt_pool_prefixes_enter). */
+void sim_kv_prompts_pin(struct sim_machine *m, uint32_t path);
+void sim_kv_prompts_unpin(struct sim_machine *m);
 
 #endif

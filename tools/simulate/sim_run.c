@@ -130,6 +130,8 @@ static void event_happens(struct run *r, uint32_t id)
         run_kill(r);
     else if (id == event_copies(r))
         run_copies_check(r);
+    else if (id == event_prefixes(r))
+        run_prefixes_report(r);
     else if (id < event_of_copy(r, 0))
         run_request_step_end(r, id - event_of_slot(r, 0));
     else
@@ -200,6 +202,7 @@ enum status sim_run(const struct sim_run_options *options, struct sim_trace *tra
     r->report = report;
     r->error = error;
     r->totals = out;
+    r->prefixes = out->prefixes = trace->has_prefixes && options->config->kv.prefix_cache;
     enum status status = run_open(r);
     if (status == ST_OK)
         status = run_all(r);

@@ -1,9 +1,10 @@
 /* sim_run: simulates a cluster that serves a trace: the gateway's scheduler (sched_cluster) with
  * the options of a gateway, machines with the machine-level scheduler (sim_machine.h), KV that is
- * sent over links that transfers share, failures of machines, moves of machines to other pools, and
- * checkpoints of answers. `cleave simulate` calls it on the main thread, `cleave plan` on any
- * worker thread: a run owns all its state and uses virtual time only. Not simulated: HTTP and text,
- * prefixes that requests share, API keys (no request has a key), several gateways. */
+ * sent over links that transfers share, failures of machines, moves of machines to other pools,
+ * checkpoints of answers, and prefixes that requests share, if the trace has hash ids. `cleave
+ * simulate` calls it on the main thread, `cleave plan` on any worker thread: a run owns all its state
+ * and uses virtual time only. Not simulated: HTTP and text, API keys (no request has a key), several
+ * gateways. */
 #ifndef TOOLS_SIMULATE_SIM_RUN_H
 #define TOOLS_SIMULATE_SIM_RUN_H
 
@@ -52,6 +53,11 @@ struct sim_run_totals {
     double last_s;         /* Virtual time of the end. */
     uint64_t copies;       /* Checkpoints that were written (kv/checkpoint). */
     uint64_t copied_bytes; /* KV bytes of these checkpoints. */
+    bool prefixes;         /* Requests share prefixes, and machines have prefix caches. */
+    /* Tokens of the prompts that machines began, and those of them that were found in the machine's
+     * prefix cache; only with `prefixes`. */
+    uint64_t prefix_query_tokens;
+    uint64_t prefix_hit_tokens;
     struct sim_host_totals hosts[SCHED_MACHINES_MAX];
 };
 

@@ -2,11 +2,12 @@
  * machines fail and return. */
 #include "tools/simulate/sim_run_state.h"
 
-#include "common/random.h"
+#include "common/prefix_hash.h"
 #include "events/event_text.h"
 #include "scheduler/options.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define RATES_PERIOD_S 1.0
@@ -198,6 +199,8 @@ static enum status machine_up(struct run *r, uint32_t i)
         .calls = &run_machine_calls,
         .self = r,
         .use_recorded = r->options.usage != NULL,
+        .prefixes = r->prefixes,
+        .prefix_step = run_prefix_step(r),
     };
     enum status status = sim_machine_open(&options, &host->machine);
     if (status != ST_OK)
@@ -250,6 +253,7 @@ static void machine_down(struct run *r, uint32_t i)
     host->machine = NULL;
     host->failures++;
     run_flights_forget(r, i);
+    run_prefixes_forget(r, i);
     run_usage_machine(r, i);
     event_heap_put(&r->events, event_of_failure(r, i), r->now_s + r->options.repair_s);
     run_event_apply(r, &(struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = i});
@@ -280,9 +284,16 @@ void run_kill(struct run *r)
 enum status run_cluster_open(struct run *r)
 {
     const struct sim_hosts *hosts = r->options.hosts;
-    /* Unlike in a gateway, requests have no prefixes: no two simulated requests share one, and
-     * policy "prefix" is refused. A simulated cluster has one gateway, which leads. */
-    const struct sched_cluster_facts facts = {.machine_count = hosts->count, .leads = true};
+    const uint32_t block_tokens = r->options.config->kv.block_tokens;
+    /* The scheduler needs no hashes under other policies. A simulated cluster has one gateway, which
+     * leads. */
+    const struct sched_cluster_facts facts = {
+        .machine_count = hosts->count,
+        .prefix_step_tokens = sched_policy_prefix(r->options.config)
+                                  ? block_tokens * prefix_step_blocks(block_tokens)
+                                  : 0,
+        .prefix_cache = r->options.config->kv.prefix_cache,
+        .leads = true};
     r->sched_options = sched_cluster_options_make(r->options.config, &facts);
     /* Simulated machines report their rates each second, which is too rarely for this bound. */
     r->sched_options.machine_tokens_unmeasured = 0;
@@ -297,7 +308,8 @@ enum status run_cluster_open(struct run *r)
             links_up(r, i);
     }
     kill_due(r);
-    if (r->sched_options.repurpose_window_us > 0 || r->sched_options.ttft_us_max > 0)
+    if (r->sched_options.repurpose_window_us > 0 || r->sched_options.ttft_us_max > 0 ||
+        r->sched_options.prefix_saves)
         event_heap_put(&r->events, event_rates(r), RATES_PERIOD_S);
     return r->status;
 }
@@ -306,6 +318,9 @@ void run_cluster_close(struct run *r)
 {
     for (uint32_t i = 0; i < r->options.hosts->count; i++)
         sim_machine_close(r->hosts[i].machine);
+    for (uint32_t slot = 0; slot < r->slots_used; slot++)
+        run_contents_close(&r->requests[slot]);
+    free(r->changes);
     sched_cluster_close(r->sc);
     text_done(&r->text);
 }

@@ -6,6 +6,7 @@
 #include "scheduler/checkpoint.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool has_windows(const struct run *r)
@@ -140,6 +141,8 @@ static void reserve_reaches(struct run *r, uint32_t slot)
         copy_failed(r, slot);
         return;
     }
+    if (r->prefixes)
+        copy->had_tokens = sim_machine_copy_cached(machine, copy->slot);
     /* In layers with a window, the blocks of the window are sent with each whole copy. */
     uint32_t blocks = (copy->pending - copy->had_tokens) / block_tokens_of(r);
     bool sends_windows = copy->whole && has_windows(r);
@@ -305,6 +308,32 @@ static void copy_begin(struct run *r, uint32_t slot, uint8_t *busy)
     event_heap_put(&r->events, event_of_copy(r, slot), r->now_s + r->options.message_s);
 }
 
+/* Orders by the time at which a copy is due, as the gateway's lists do. */
+static int due_compare(const void *left, const void *right)
+{
+    const struct run_due *a = left;
+    const struct run_due *b = right;
+    if (a->at_us != b->at_us)
+        return a->at_us < b->at_us ? -1 : 1;
+    return (a->number > b->number) - (a->number < b->number);
+}
+
+/* Stores the copies that are due in r->dues. Returns their number. */
+static uint32_t dues_find(struct run *r)
+{
+    uint32_t count = 0;
+    for (uint32_t slot = 0; slot < r->slots_used; slot++) {
+        struct run_request *q = &r->requests[slot];
+        if (q->state == RUN_DECODING && q->copy.due_us == 0)
+            q->copy.due_us = sched_checkpoint_first_us(run_now_us(r), interval_ms(r), q->number);
+        if (copy_is_due(r, q))
+            r->dues[count++] =
+                (struct run_due){.at_us = q->copy.due_us, .number = q->number, .slot = slot};
+    }
+    qsort(r->dues, count, sizeof(r->dues[0]), due_compare);
+    return count;
+}
+
 void run_copies_check(struct run *r)
 {
     uint8_t busy[SCHED_MACHINES_MAX];
@@ -312,12 +341,8 @@ void run_copies_check(struct run *r)
     if (r->open == 0)
         return;
     busy_read(r, busy);
-    for (uint32_t slot = 0; slot < r->slots_used; slot++) {
-        struct run_request *q = &r->requests[slot];
-        if (q->state == RUN_DECODING && q->copy.due_us == 0)
-            q->copy.due_us = sched_checkpoint_first_us(run_now_us(r), interval_ms(r), q->number);
-        if (copy_is_due(r, q))
-            copy_begin(r, slot, busy);
-    }
+    uint32_t count = dues_find(r);
+    for (uint32_t i = 0; i < count; i++)
+        copy_begin(r, r->dues[i].slot, busy);
     check_at(r, r->now_s + SCHED_CHECKPOINT_CHECK_US / 1e6);
 }

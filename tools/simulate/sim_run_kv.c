@@ -165,7 +165,7 @@ void run_kv_keep(struct run *r, struct run_request *q, uint32_t machine, sched_s
     if (slot == SCHED_NO_SLOT || r->hosts[machine].machine == NULL ||
         !r->options.config->kv.prefix_cache)
         return;
-    const struct sim_kept kv = sim_machine_keep(r->hosts[machine].machine, slot, tokens);
+    const struct sim_kept kv = sim_machine_keep(r->hosts[machine].machine, slot, tokens, windows);
     if (kv.tokens == 0)
         return;
     struct run_kept *entry = kept_entry(r, q, machine);
@@ -173,6 +173,13 @@ void run_kv_keep(struct run *r, struct run_request *q, uint32_t machine, sched_s
         sim_machine_forget(r->hosts[entry->machine].machine, &entry->kv);
     *entry = (struct run_kept){
         .machine = machine, .failures = r->hosts[machine].failures, .windows = windows, .kv = kv};
+}
+
+void run_kv_share(struct run *r, struct run_request *q, uint32_t machine, sched_slot slot,
+                  uint32_t tokens, bool windows)
+{
+    if (r->prefixes)
+        run_kv_keep(r, q, machine, slot, tokens, windows);
 }
 
 const struct run_kept *run_kv_kept(const struct run *r, const struct run_request *q,

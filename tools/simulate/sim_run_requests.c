@@ -4,6 +4,7 @@
 #include "tools/simulate/sim_run_state.h"
 
 #include <assert.h>
+#include <math.h>
 
 static bool was_resumed(const struct run_request *q)
 {
@@ -66,6 +67,7 @@ static void slot_give(struct run *r, uint32_t slot)
     run_outcome(r, slot, false);
     run_copy_end(r, slot);
     run_kv_forget(r, &r->requests[slot]);
+    run_contents_close(&r->requests[slot]);
     event_heap_remove(&r->events, event_of_slot(r, slot));
     r->queued -= !r->requests[slot].prompt_began;
     state_set(&r->requests[slot], RUN_FREE);
@@ -102,6 +104,10 @@ static void request_close(struct run *r, uint32_t slot, enum sim_outcome outcome
 static void request_done(struct run *r, uint32_t slot)
 {
     struct run_request *q = &r->requests[slot];
+    /* The last token was sampled, but no batch has computed its KV. */
+    uint32_t tokens = q->arrival.prompt_tokens + q->answer_tokens - 1;
+    if (q->token_machine != SCHED_NO_MACHINE)
+        run_kv_share(r, q, q->token_machine, q->token_slot, tokens, true);
     task_drop(r, q->prompt_machine, &q->prompt_slot);
     if (q->token_machine != SCHED_NO_MACHINE)
         task_drop(r, q->token_machine, &q->token_slot);
@@ -125,6 +131,8 @@ static void arrive(struct run *r, uint32_t slot)
     q->prompt_slot = q->token_slot = SCHED_NO_SLOT;
     q->cached_tokens = q->computed_tokens = q->sent_tokens = q->arrived_tokens = 0;
     q->arrival_count = 0;
+    uint64_t hashes[SCHED_PREFIX_MAX];
+    uint32_t hash_count = run_prefix_hashes(r, q, hashes);
     run_event_apply(r, &(struct sched_event){.kind = SCHED_ARRIVED,
                                              .request = slot,
                                              .held = q->held.tokens > 0 ? q->held.machine + 1 : 0,
@@ -133,6 +141,7 @@ static void arrive(struct run *r, uint32_t slot)
                                              .resumed = was_resumed(q),
                                              .prompt_tokens = q->prompt,
                                              .output_tokens = left > 1 ? left : 0,
+                                             .prefix = {.hashes = hashes, .count = hash_count},
                                              .key = UINT32_MAX,
                                              .weight = 1});
 }
@@ -153,6 +162,10 @@ void run_request_arrive(struct run *r, const struct sim_arrival *arrival)
     r->open++;
     r->queued++;
     r->totals->open_max = r->open > r->totals->open_max ? r->open : r->totals->open_max;
+    if (!run_contents_open(r, &r->requests[slot])) {
+        r->status = error_set(r->error, ST_NO_MEMORY, "out of memory");
+        return;
+    }
     arrive(r, slot);
     run_copies_begin(r);
 }
@@ -239,7 +252,11 @@ static void reserve_reaches(struct run *r, uint32_t slot)
 {
     struct run_request *q = &r->requests[slot];
     uint32_t host = q->token_machine;
-    state_set(q, RUN_RESERVING);
+    double queue_s = r->options.config->scheduler.queue_ms / 1e3;
+    if (queue_s > 0 && !was_resumed(q)) /* Until then, a new request may wait for KV memory. */
+        state_until(r, slot, RUN_RESERVING, fmax(r->now_s, q->arrival.at_s + queue_s));
+    else
+        state_set(q, RUN_RESERVING);
     const struct sim_reserve reserve = {
         .request = slot,
         .prompt_tokens = q->prompt,
@@ -247,9 +264,10 @@ static void reserve_reaches(struct run *r, uint32_t slot)
         .rank = rank_of(q),
         .local = q->prompt_machine == host,
         .preemptions = q->preempted,
+        .cached = run_kv_kept_tokens(r, q, host),
         .kept = kept_id(r, q, host),
     };
-    q->sent_tokens = run_kv_kept_tokens(r, q, host); /* These are not sent. */
+    q->sent_tokens = reserve.cached;
     if (sim_machine_reserve(r->hosts[host].machine, &reserve, &q->token_slot) != ST_OK)
         machine_full(r, host);
     run_begin_later(r, host);
@@ -294,10 +312,21 @@ static void kv_reaches(struct run *r, uint32_t slot)
         sim_machine_push_record(r->hosts[q->prompt_machine].machine, q->prompt, q->transfer_s);
     sim_machine_decode(r->hosts[q->token_machine].machine, q->token_slot, left_of(q));
     run_begin_later(r, q->token_machine);
+    run_kv_share(r, q, q->token_machine, q->token_slot, q->prompt, false);
     if (q->prompt_machine != q->token_machine)
         run_kv_keep(r, q, q->prompt_machine, q->prompt_slot, q->prompt, true);
     task_drop(r, q->prompt_machine, &q->prompt_slot);
     run_event_apply(r, &(struct sched_event){.kind = SCHED_PREFILLED, .request = slot});
+}
+
+/* Refuses a request that has waited for scheduler/queue_ms, in the gateway and for KV memory
+ * together (reserving_refuse in server/gateway/schedule.c). */
+static void reserving_refuse(struct run *r, uint32_t slot)
+{
+    struct run_request *q = &r->requests[slot];
+    task_drop(r, q->token_machine, &q->token_slot);
+    request_close(r, slot, SIM_REFUSED);
+    run_event_apply(r, &(struct sched_event){.kind = SCHED_ENDED, .request = slot});
 }
 
 void run_request_step_end(struct run *r, uint32_t slot)
@@ -305,6 +334,9 @@ void run_request_step_end(struct run *r, uint32_t slot)
     switch (r->requests[slot].state) {
     case RUN_RESERVE_SENT:
         reserve_reaches(r, slot);
+        break;
+    case RUN_RESERVING:
+        reserving_refuse(r, slot);
         break;
     case RUN_PREFILL_SENT:
         prompt_reaches(r, slot);
@@ -319,18 +351,24 @@ void run_request_step_end(struct run *r, uint32_t slot)
 
 /* ---- calls from machines ---- */
 
-static void on_reserved(void *self, uint32_t machine, uint32_t slot)
+static void on_reserved(void *self, uint32_t machine, uint32_t slot, uint32_t cached)
 {
     struct run *r = self;
     (void)machine;
+    r->requests[slot].sent_tokens = cached; /* These are not sent. */
     state_until(r, slot, RUN_PREFILL_SENT, r->now_s + 2 * r->options.message_s);
 }
 
-static void on_began(void *self, uint32_t machine, uint32_t slot)
+static void on_began(void *self, uint32_t machine, uint32_t slot, uint32_t cached)
 {
     struct run *r = self;
     struct run_request *q = &r->requests[slot];
     (void)machine;
+    if (q->state == RUN_PREFILLING) { /* It is the prompt. */
+        q->cached_tokens = q->computed_tokens = cached;
+        r->totals->prefix_query_tokens += r->prefixes ? q->prompt : 0;
+        r->totals->prefix_hit_tokens += r->prefixes ? cached : 0;
+    }
     if (q->prompt_began)
         return;
     q->queue_s = r->now_s - q->arrival.at_s;
@@ -360,6 +398,8 @@ static void prompt_ends(struct run *r, uint32_t slot, double kv_s)
     struct run_request *q = &r->requests[slot];
     run_outcome(r, slot, true);
     q->prompt_end_s = r->now_s;
+    if (q->prompt_machine != q->token_machine)
+        run_kv_share(r, q, q->prompt_machine, q->prompt_slot, q->prompt, true);
     token_generated(r, q, q->prompt_machine);
     if (was_resumed(q))
         resumed_count(q);
@@ -414,10 +454,23 @@ static void on_preempted(void *self, uint32_t machine, uint32_t slot, bool decod
     arrive(r, slot);
 }
 
+static const uint32_t *on_contents(void *self, uint32_t slot)
+{
+    const struct run *r = self;
+    return r->requests[slot].contents;
+}
+
+static void on_prefix_changed(void *self, uint32_t machine, uint64_t hash, bool held)
+{
+    run_prefix_changed(self, machine, hash, held);
+}
+
 const struct sim_machine_calls run_machine_calls = {
     .reserved = on_reserved,
     .began = on_began,
     .chunk_done = on_chunk_done,
     .decoded = on_decoded,
     .preempted = on_preempted,
+    .contents = on_contents,
+    .prefix_changed = on_prefix_changed,
 };

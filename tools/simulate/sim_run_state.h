@@ -1,7 +1,8 @@
 /* sim_run_state: the state of one simulation, shared by sim_run*.c: sim_run.c has the loop and the
  * events of machines, sim_run_cluster.c the scheduler, its actions and the failures,
  * sim_run_requests.c the steps of a request, sim_run_kv.c the transfers of KV and the KV that
- * machines keep, sim_run_copies.c the checkpoints. All functions run on the thread that called
+ * machines keep, sim_run_copies.c the checkpoints, sim_run_prefixes.c the prefixes that requests
+ * share. All functions run on the thread that called
  * sim_run, which owns the state. Only these files include this header: callers use sim_run.h. */
 #ifndef TOOLS_SIMULATE_SIM_RUN_STATE_H
 #define TOOLS_SIMULATE_SIM_RUN_STATE_H
@@ -21,7 +22,8 @@
  *
  * from each state after ARRIVED to ARRIVED, when the request has lost its machine or its blocks,
  * and from each state to FREE, when the request ends. The event of the request's slot ends
- * RESERVE_SENT, PREFILL_SENT and TRANSFERRING. In the other states there is no such event. */
+ * RESERVE_SENT, PREFILL_SENT and TRANSFERRING, and refuses a new request that is RESERVING for too
+ * long (scheduler/queue_ms). In the other states there is no such event. */
 enum run_request_state {
     RUN_FREE,         /* No request uses the slot. */
     RUN_ARRIVED,      /* Waits until the scheduler routes it. */
@@ -88,6 +90,13 @@ struct run_copy {
     int64_t due_us;      /* No copy begins before this time; 0 = not known yet. */
 };
 
+/* A copy that is due. */
+struct run_due {
+    int64_t at_us;   /* When it became due. */
+    uint64_t number; /* Of the request. */
+    uint32_t slot;
+};
+
 struct run_request {
     struct sim_arrival arrival;
     enum run_request_state state;
@@ -126,7 +135,15 @@ struct run_request {
     struct run_kept kept[RUN_KEPT_MAX];
     struct run_held held;
     struct event_decision decision; /* What its route does with that KV. */
+    uint32_t *contents; /* A number for each full span (struct sim_pool); NULL without prefixes. */
     struct run_copy copy;
+};
+
+/* A prefix that has entered a machine's prefix cache, or has left it. */
+struct run_prefix_change {
+    uint64_t hash;
+    uint32_t machine;
+    bool held;
 };
 
 /* A machine of the cluster, and its links. */
@@ -154,7 +171,8 @@ struct run {
     struct text text;         /* A line of the event log. */
     struct event_heap events;
     struct sim_cores cores;
-    bool cores_shared;    /* The machines have more threads together than there are cores. */
+    bool prefixes;     /* Requests share prefixes: the trace has hash ids, and there are caches. */
+    bool cores_shared; /* The machines have more threads together than there are cores. */
     uint64_t number_next; /* Number of the next request. */
     /* Number of events in a row that were not work (no batch, no step of a request). */
     uint32_t quiet_events;
@@ -167,6 +185,12 @@ struct run {
     uint32_t open;       /* Requests that have arrived and not ended. */
     uint32_t queued;     /* Open requests whose prompt has not begun yet. */
     bool copies_checked; /* The heap has the event of the next check for copies. */
+    /* Scratch room of run_copies_check. */
+    struct run_due dues[LIMIT_CLUSTER_REQUESTS];
+    /* Changes of prefix caches that are not reported yet. */
+    struct run_prefix_change *changes;
+    uint32_t change_count;
+    uint32_t change_room;
     uint32_t next_kill;  /* First entry of options.kills that is not done. */
     uint32_t slots_used; /* All slots from this one on have never been used. */
     uint32_t free_count;
@@ -178,7 +202,7 @@ struct run {
 
 /* Ids of the events in the heap, in this order: the end of a batch of each machine, the failure or
  * repair of each machine, the scheduler's timer, the report of rates, the next kill of the list,
- * the check for copies, the slots of requests, the copies of requests. */
+ * the check for copies, the report of prefixes, the slots of requests, the copies of requests. */
 static inline uint32_t event_of_failure(const struct run *r, uint32_t host)
 {
     return r->options.hosts->count + host;
@@ -204,9 +228,14 @@ static inline uint32_t event_copies(const struct run *r)
     return 2 * r->options.hosts->count + 3;
 }
 
+static inline uint32_t event_prefixes(const struct run *r)
+{
+    return 2 * r->options.hosts->count + 4;
+}
+
 static inline uint32_t event_of_slot(const struct run *r, uint32_t slot)
 {
-    return 2 * r->options.hosts->count + 4 + slot;
+    return 2 * r->options.hosts->count + 5 + slot;
 }
 
 static inline uint32_t event_of_copy(const struct run *r, uint32_t slot)
@@ -285,6 +314,10 @@ double run_kv_copy_s(struct run *r, uint32_t from, uint32_t to, uint64_t bytes);
  * task, if the machine is down, or without prefix caches. */
 void run_kv_keep(struct run *r, struct run_request *q, uint32_t machine, sched_slot slot,
                  uint32_t tokens, bool windows);
+/* With prefixes, does the same for a task that goes on or that other requests can use later;
+ * otherwise does nothing. */
+void run_kv_share(struct run *r, struct run_request *q, uint32_t machine, sched_slot slot,
+                  uint32_t tokens, bool windows);
 /* Returns the KV that the machine has kept of the request; NULL = none. */
 const struct run_kept *run_kv_kept(const struct run *r, const struct run_request *q,
                                    uint32_t machine);
@@ -296,6 +329,24 @@ void run_kv_forget(struct run *r, struct run_request *q);
 /* Records which KV of a lost request the machines that are up keep. Call it before the request's
  * tasks are removed. */
 void run_kv_lost(struct run *r, struct run_request *q);
+
+/* ---- sim_run_prefixes.c ---- */
+
+/* Opens and closes q->contents. Returns false if memory runs out. Uses the hash ids of q->arrival.
+ */
+bool run_contents_open(struct run *r, struct run_request *q);
+void run_contents_close(struct run_request *q);
+/* Returns the number of spans from one reported prefix to the next; 0 = none are reported. */
+uint32_t run_prefix_step(const struct run *r);
+/* Stores the hashes of the prompt's prefixes for SCHED_ARRIVED, and returns their number. */
+uint32_t run_prefix_hashes(const struct run *r, const struct run_request *q,
+                           uint64_t out[SCHED_PREFIX_MAX]);
+/* Records a change of the machine's prefix cache, which is reported soon. */
+void run_prefix_changed(struct run *r, uint32_t machine, uint64_t hash, bool held);
+/* Forgets the changes of a machine that has failed. */
+void run_prefixes_forget(struct run *r, uint32_t machine);
+/* Reports all changes to the scheduler. */
+void run_prefixes_report(struct run *r);
 
 /* ---- sim_run_copies.c ---- */
 

@@ -1,11 +1,32 @@
 #include "tools/simulate/sim_trace.h"
 
+#include <string.h>
+
+/* Returns true if a row of the file has hash ids. Standard input cannot be read twice, so it counts
+ * as a trace that has them. Errors are found when the rows are read again. */
+static bool ids_find(const struct trace_options *options, enum trace_format format)
+{
+    struct trace_row row = {.block_count = 0};
+    struct trace *trace;
+    if (format != TRACE_MOONCAKE || strcmp(options->name, "-") == 0)
+        return format == TRACE_MOONCAKE;
+    if (trace_open(options, &trace, NULL) != ST_OK)
+        return false;
+    while (row.block_count == 0 && trace_next(trace, &row, NULL) == ST_OK)
+        continue;
+    trace_close(trace);
+    return row.block_count > 0;
+}
+
 enum status sim_trace_open(struct sim_trace *trace, const char *name, bool skip_wrong_rows,
                            uint64_t seed, struct error *error)
 {
     const struct trace_options options = {.name = name, .skip = skip_wrong_rows, .seed = seed};
     *trace = (struct sim_trace){.name = name, .skip_wrong_rows = skip_wrong_rows};
-    return trace_open(&options, &trace->trace, error);
+    enum status status = trace_open(&options, &trace->trace, error);
+    if (status == ST_OK)
+        trace->has_prefixes = ids_find(&options, trace_format(trace->trace));
+    return status;
 }
 
 void sim_trace_array_open(struct sim_trace *trace, const char *name,
@@ -17,6 +38,8 @@ void sim_trace_array_open(struct sim_trace *trace, const char *name,
                                 .arrival_count = count,
                                 .time_scale = time_scale,
                                 .end_s = end_s};
+    for (uint64_t i = 0; i < count && !trace->has_prefixes; i++)
+        trace->has_prefixes = arrivals[i].block_count > 0;
 }
 
 static void array_next(struct sim_trace *trace, struct sim_arrival *out, bool *end_out)
@@ -51,7 +74,10 @@ enum status sim_trace_next(struct sim_trace *trace, struct sim_arrival *out, boo
                                 .id = row.id,
                                 .line = row.line,
                                 .prompt_tokens = row.prompt_tokens,
-                                .output_tokens = row.output_tokens};
+                                .output_tokens = row.output_tokens,
+                                .blocks = row.blocks,
+                                .block_count = row.block_count,
+                                .block_tokens = row.block_tokens};
     return ST_OK;
 }
 

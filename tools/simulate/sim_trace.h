@@ -14,6 +14,10 @@ struct sim_arrival {
     uint64_t line;          /* Line of the file. */
     uint32_t prompt_tokens; /* ≥ 1. */
     uint32_t output_tokens; /* ≥ 1. */
+    /* Hash ids of the prompt's blocks (struct trace_row), valid until the next arrival is read. */
+    const int64_t *blocks;
+    uint32_t block_count;  /* 0 = none. */
+    uint32_t block_tokens; /* Tokens of each block. */
 };
 
 struct sim_trace {
@@ -26,6 +30,7 @@ struct sim_trace {
     const char *name;      /* Name of the trace in errors; belongs to the caller. */
     /* True: wrong rows are skipped and counted. False: a wrong row ends the run. */
     bool skip_wrong_rows;
+    bool has_prefixes;           /* Rows may have hash ids: requests share prefixes. */
     uint64_t rejected;           /* Number of requests that sim_trace_reject skipped. */
     struct error first_rejected; /* Why the first request was rejected. */
 };

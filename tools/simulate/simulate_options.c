@@ -16,7 +16,7 @@ static const struct option_entry entries[] = {
     {"profile", "FILE", OPTION_TEXT, FIELD(profile), 0, 0, {NULL}, NULL, "times that cleave profile measured (default: the config's profile)"},
     {"table", "FILE", OPTION_TEXT, FIELD(perf_model), 0, 0, {NULL}, NULL, "or: times from perf_model.csv of Splitwise's simulator"},
     {"model", "NAME", OPTION_TEXT, FIELD(model), 0, 0, {NULL}, NULL, "with --table: bloom-176b or llama2-70b (default: bloom-176b)"},
-    {"policy", "POLICY", OPTION_TEXT, FIELD(policy), 0, 0, {"jsq", "deadline", "splitwise-compat"}, NULL, "policy (prefix caches are not simulated; default: the config's)"},
+    {"policy", "POLICY", OPTION_TEXT, FIELD(policy), 0, 0, {"jsq", "deadline", "prefix", "splitwise-compat"}, NULL, "policy (default: the config's)"},
     {"message-us", "US", OPTION_REAL, FIELD(message_us), 0, 1e9, {NULL}, "100", "microseconds of a message between gateway and machine"},
     {"cores", "N", OPTION_WHOLE, FIELD(cores), 0, 1e6, {NULL}, "0", "cores that all machines share; 0: each machine has its own cores"},
     {"mtbf", "S", OPTION_REAL, FIELD(failure_s), 0, 1e12, {NULL}, "0", "mean seconds until a machine fails; 0: machines do not fail"},

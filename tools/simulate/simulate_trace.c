@@ -49,11 +49,6 @@ static enum status config_read(struct simulation *s)
             &s->error, ST_USAGE,
             "--policy splitwise-compat: --events, --cores, --mtbf, --kills and --context "
             "work only with the gateway's policies");
-    if (strcmp(policy, "prefix") == 0)
-        return error_set(&s->error, ST_UNSUPPORTED,
-                         "%s: scheduler/policy \"prefix\": prefix caches are not simulated; say "
-                         "--policy jsq",
-                         s->config->source);
     if (!s->compat && options->policy != NULL)
         snprintf(s->config->scheduler.policy, sizeof(s->config->scheduler.policy), "%s", policy);
     return ST_OK;
@@ -187,6 +182,12 @@ static enum status gateway_run(struct simulation *s)
 
 /* ---- results ---- */
 
+static double hit_percent(const struct simulation *s)
+{
+    double all = (double)s->totals->prefix_query_tokens;
+    return all > 0 ? 100 * (double)s->totals->prefix_hit_tokens / all : 0;
+}
+
 static void machines_print(const struct simulation *s, FILE *out)
 {
     if (s->totals->moves > 0)
@@ -194,6 +195,9 @@ static void machines_print(const struct simulation *s, FILE *out)
     if (s->totals->copies > 0)
         fprintf(out, "%llu checkpoints written, %.1f GB\n", (unsigned long long)s->totals->copies,
                 (double)s->totals->copied_bytes / 1e9);
+    if (s->totals->prefixes)
+        fprintf(out, "%.1f %% of %.4g prompt tokens found in prefix caches\n", hit_percent(s),
+                (double)s->totals->prefix_query_tokens);
     if (s->hosts->count > 16)
         return;
     fprintf(out, "%-20s %-7s %6s %14s %14s %9s\n", "machine", "pool", "busy", "prompt tokens",
@@ -228,9 +232,14 @@ static void json_print(const void *self, FILE *file)
     fprintf(file, ",\"skipped_rows\":%llu", (unsigned long long)sim_trace_skipped(&s->trace));
     costs_print(s->hosts, file, ",\"machine_count\":%u,\"cost_per_hour\":%.9g,\"power\":%.9g");
     if (!s->compat) {
-        fprintf(file, ",\"moves\":%llu,\"copies\":%llu,\"copied_bytes\":%llu,\"machines\":[",
+        fprintf(file, ",\"moves\":%llu,\"copies\":%llu,\"copied_bytes\":%llu",
                 (unsigned long long)s->totals->moves, (unsigned long long)s->totals->copies,
                 (unsigned long long)s->totals->copied_bytes);
+        if (s->totals->prefixes)
+            fprintf(file, ",\"prefix_query_tokens\":%llu,\"prefix_hit_tokens\":%llu",
+                    (unsigned long long)s->totals->prefix_query_tokens,
+                    (unsigned long long)s->totals->prefix_hit_tokens);
+        fputs(",\"machines\":[", file);
         for (uint32_t i = 0; i < s->hosts->count; i++) {
             const struct sim_host_totals *t = &s->totals->hosts[i];
             fprintf(file,

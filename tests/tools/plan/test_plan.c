@@ -703,6 +703,30 @@ static void requests(void)
     plan_requests_done(&r);
 }
 
+/* The hash ids of a trace are kept, and make the simulations use prefix caches. */
+static void requests_with_ids(void)
+{
+    static char path[] = "/tmp/test_plan_ids.XXXXXX";
+    struct plan_requests r;
+    struct sim_trace trace;
+    struct error error;
+    int fd = mkstemp(path);
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    CHECK(file != NULL);
+    for (int i = 0; i < 3; i++)
+        fprintf(file, "{\"timestamp\":%d,\"input_length\":600,\"output_length\":5%s}\n", i * 500,
+                i != 1 ? ",\"hash_ids\":[7,8]" : "");
+    CHECK(fclose(file) == 0);
+    CHECKF(plan_requests_read(&r, path, 1, 50, &error) == ST_OK, "%s", error.text);
+    CHECK(remove(path) == 0 && r.count == 3 && r.arrivals[1].block_count == 0);
+    for (int i = 0; i < 3; i += 2)
+        CHECK(r.arrivals[i].block_count == 2 && r.arrivals[i].block_tokens == 512 &&
+              r.arrivals[i].blocks[0] == 7 && r.arrivals[i].blocks[1] == 8);
+    plan_requests_at(&r, 1, &trace);
+    CHECK(trace.has_prefixes);
+    plan_requests_done(&r);
+}
+
 /* 200 requests last 20 s at 9.95 per second. Rates that need more requests are not tried, or are
  * refused. */
 static void short_trace(void)
@@ -746,6 +770,7 @@ int main(void)
 {
     paths_make();
     requests();
+    requests_with_ids();
     short_trace();
     budget();
     fixed_rate();

@@ -155,15 +155,15 @@ static bool on_local_writes(void *self, const struct message_request *request)
 
 /* ---- what the simulated machine says ---- */
 
-static void on_reserved(void *self, uint32_t machine, uint32_t request)
+static void on_reserved(void *self, uint32_t machine, uint32_t request, uint32_t cached)
 {
-    (void)self, (void)machine;
+    (void)self, (void)machine, (void)cached;
     log_add(&sim_log, GRANTED, request, 0);
 }
 
-static void on_began(void *self, uint32_t machine, uint32_t request)
+static void on_began(void *self, uint32_t machine, uint32_t request, uint32_t cached)
 {
-    (void)self, (void)machine, (void)request;
+    (void)self, (void)machine, (void)request, (void)cached;
 }
 
 static void on_chunk_done(void *self, uint32_t machine, const struct sim_chunk *chunk)

@@ -666,7 +666,7 @@ static void bad_options(void)
         {"--table=t.csv", "--table: wants --machines"},
         {"--model=llama2-70b", "--model: --table FILE is missing"},
         {"--plot=p.gif", "--plot p.gif: want a name that ends in .svg or .png"},
-        {"--policy=prefix", "--policy = \"prefix\": want jsq, deadline or splitwise-compat"},
+        {"--policy=fifo", "--policy = \"fifo\": want jsq, deadline, prefix or splitwise-compat"},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct simulate_options options = {.trace = NULL};

@@ -94,9 +94,9 @@ static void bytes_sent(void)
     CHECK(fabs(transfer_s(30) - (3 * 30 * LAYER_BYTES / bandwidth + latency_s)) < 1e-12);
 }
 
-static void ignore_reserved(void *self, uint32_t machine, uint32_t request)
+static void ignore_reserved(void *self, uint32_t machine, uint32_t request, uint32_t cached)
 {
-    (void)self, (void)machine, (void)request;
+    (void)self, (void)machine, (void)request, (void)cached;
 }
 
 /* Returns the blocks of a request with 1000 tokens and room for one more. */

@@ -1,0 +1,62 @@
+/* sim_pool: the KV blocks of a simulated machine by their ids, in the pool and the prefix cache of
+ * the server (kvcache/). It is used if the trace says which prompts begin alike; otherwise a machine
+ * only counts its blocks (sim_cache.h). sim_machine_kv.c makes every call on the simulation's one
+ * thread. It knows no requests, and decides nothing about memory: the caller asks scheduler/memory.h
+ * first.
+ *
+ * A simulated request has no tokens. Instead, a number stands for the tokens of each of its spans
+ * (common/layer_groups.h): two requests have equal numbers where their tokens are equal. So the
+ * cache is opened with blocks of one token, and with a window in spans instead of tokens. */
+#ifndef TOOLS_SIMULATE_SIM_POOL_H
+#define TOOLS_SIMULATE_SIM_POOL_H
+
+#include "kvcache/kv_prefix.h"
+
+struct sim_pool;
+
+/* The blocks of one task, and what it reads in the cache. All zeros = no task. */
+struct sim_holding {
+    kv_owner_id owner;
+    struct kv_tables tables;
+    struct kv_prefix_reader reader;
+    uint32_t spans; /* Spans that have blocks. */
+};
+
+/* Opens a pool of free blocks and an empty cache. *groups is copied. listener: hears which prefixes
+ * enter and leave the cache; NULL = none. Returns ST_NO_MEMORY, or ST_INVALID if block_count is
+ * 0. */
+enum status sim_pool_open(uint32_t block_count, uint32_t block_tokens,
+                          const struct layer_groups *groups,
+                          const struct kv_prefix_listener *listener, struct sim_pool **out);
+/* Requires that no task holds blocks. NULL is fine. */
+void sim_pool_close(struct sim_pool *pool);
+
+/* Returns the number of blocks that can be taken: free blocks, and cached ones that no task reads. */
+uint32_t sim_pool_available(const struct sim_pool *pool);
+
+/* Opens a holding without blocks. spans_max: most spans of the task. keep: layer_groups_keep of the
+ * task. Returns ST_NO_MEMORY on failure. */
+enum status sim_holding_open(struct sim_pool *pool, uint32_t spans_max, uint32_t keep,
+                             struct sim_holding *out);
+/* Frees the blocks that are not in the cache, and the memory of the tables. All zeros are fine. */
+void sim_holding_close(struct sim_pool *pool, struct sim_holding *holding);
+
+/* Reads the longest cached chain of at most spans_max spans of `contents`. window_first: as in
+ * kv_prefix_read_begin. Requires a holding that has no blocks and reads nothing. */
+void sim_holding_pin(struct sim_pool *pool, struct sim_holding *holding, const uint32_t *contents,
+                     uint32_t spans_max, uint32_t window_first);
+/* Reads nothing any more. Requires a holding without blocks. */
+void sim_holding_unpin(struct sim_pool *pool, struct sim_holding *holding);
+/* Takes the blocks of the spans after holding->spans, up to `spans`. Requires that they are
+ * available. */
+void sim_holding_take(struct sim_pool *pool, struct sim_holding *holding, uint32_t spans);
+/* No longer reads cached blocks of layers with a window, if the next token reads only spans from
+ * window_first on. */
+void sim_holding_window_move(struct sim_pool *pool, struct sim_holding *holding,
+                             uint32_t window_first);
+/* Adds the first `spans` spans to the cache; of layers with a window only those from span
+ * window_valid_first on. */
+void sim_holding_cache(struct sim_pool *pool, struct sim_holding *holding, const uint32_t *contents,
+                       uint32_t spans, uint32_t window_valid_first);
+
+#endif
