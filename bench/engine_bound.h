@@ -1,7 +1,8 @@
-/* engine_bound: the most tokens per second that the measured limits of this computer (roofline.h)
- * allow for a case of bench-engine. Two times are computed: that of the model's arithmetic, and
- * that of its reads and writes of memory. The longer time gives the bound. engine_results.c prints
- * it. It has no state, so any thread may call it. It measures nothing.
+/* engine_bound: computes the most tokens per second that the measured limits of this computer
+ * (roofline.h) allow for a case of bench-engine. It computes the time of the model's arithmetic and
+ * the time of the model's reads and writes of memory; the longer time gives the bound.
+ * engine_results.c prints the bound. engine_bound_of keeps no state, and any thread may call it. It
+ * measures nothing.
  *
  * Counted, for a pass over R rows (tokens of a prompt, or one token of each stream):
  * - matrices: two operations per weight and row, at the rate of 8-bit dot products. In the last

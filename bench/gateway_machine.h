@@ -35,7 +35,7 @@ void gateway_machine_turn(struct gateway_machine_fake *m);
  * tokens; 0 = no request, or no gateway is connected. */
 uint32_t gateway_machine_step(struct gateway_machine_fake *m);
 
-/* Returns token `index` of the answer to a prompt whose first token is `first`. */
-uint32_t gateway_machine_token(uint32_t first, uint32_t index);
+/* Returns token `index` of the answer to a prompt whose first token is first_token. */
+uint32_t gateway_machine_token(uint32_t first_token, uint32_t index);
 
 #endif

@@ -69,7 +69,7 @@ struct device_memory_ops {
     void (*memory_sizes)(void *self, uint64_t *free_out, uint64_t *total_out);
 
     /* The four functions below share memory between processes of this host, on this device or on a
-     * device that this one can reach. All four are NULL if the backend cannot share memory. The
+     * device that this device can reach. All four are NULL if the backend cannot share memory. The
      * driver keeps memory allocated while another process has it open, so pointers into a peer's
      * memory stay valid when the peer ends. */
 

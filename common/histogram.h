@@ -1,13 +1,14 @@
 /* histogram: counts values in fixed buckets, for the gateway's page /metrics (Prometheus). It also
  * has quantiles of sorted values, for `cleave replay`. A histogram does not keep the values. Its
- * bounds do not change after histogram_init. Not thread-safe: the owner of a histogram makes every
- * call on one thread. quantile_of_sorted has no state. */
+ * bounds do not change after histogram_init and histogram_bound_add. A histogram is not
+ * thread-safe: its owner makes every call on one thread. quantile_of_sorted keeps no state. */
 #ifndef COMMON_HISTOGRAM_H
 #define COMMON_HISTOGRAM_H
 
 #include <stdint.h>
 
-#define HISTOGRAM_BUCKETS 40 /* Most bounds; a histogram has one bucket more than bounds. */
+/* Most bounds of a histogram. A histogram with N bounds has N + 1 buckets. */
+#define HISTOGRAM_BUCKETS 40
 
 /* Bucket i counts values above bounds[i - 1] and up to bounds[i]. The last bucket has no upper
  * bound. */
@@ -22,8 +23,8 @@ struct histogram {
 /* Empties the histogram and sets `count` bounds (at most HISTOGRAM_BUCKETS): first, first * factor,
  * first * factor² and so on. Requires first > 0 and factor > 1. */
 void histogram_init(struct histogram *h, double first, double factor, uint32_t count);
-/* Adds a bound, or replaces the bound that differs from `bound` by at most 0.1 %. Requires bound >
- * 0, an empty histogram, and room for the bound. */
+/* Adds a bound; if a bound differs from `bound` by at most 0.1 %, replaces that bound. Requires
+ * bound > 0, an empty histogram, and room for the bound. */
 void histogram_bound_add(struct histogram *h, double bound);
 /* Counts one value. */
 void histogram_add(struct histogram *h, double value);

@@ -97,9 +97,9 @@ uint32_t layer_groups_blocks(const struct layer_groups *groups, uint32_t spans, 
 uint64_t layer_groups_tokens(const struct layer_groups *groups, uint32_t block_tokens,
                              uint64_t tokens, uint32_t keep);
 
-/* Returns how many of these blocks a request must take if a prefix cache already holds the others:
- * in groups without a window the blocks of the first `held` spans, in groups with a window the
- * blocks of all spans before window_held. */
+/* Returns how many of the blocks of layer_groups_blocks a request must take if a prefix cache holds
+ * the other blocks: in groups without a window those of the first `held` spans, in groups with a
+ * window those of all spans before window_held. */
 uint32_t layer_groups_taken(const struct layer_groups *groups, uint32_t spans, uint32_t held,
                             uint32_t window_held, uint32_t keep);
 
@@ -108,7 +108,7 @@ uint32_t layer_groups_taken(const struct layer_groups *groups, uint32_t spans, u
 uint32_t layer_groups_spans_most(const struct layer_groups *groups, uint32_t blocks, uint32_t keep);
 
 /* Returns the first span that the token at position `position` reads in a group with a window; 0 if
- * no group has one. */
+ * no group has a window. */
 uint32_t layer_groups_window_first(const struct layer_groups *groups, uint32_t block_tokens,
                                    uint32_t position);
 

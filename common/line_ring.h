@@ -1,7 +1,7 @@
 /* line_ring: the latest lines of text, within fixed memory. When the ring is full, the oldest lines
- * make room. The log keeps its latest lines in one (log.h), and the gateway the latest events of
- * its schedulers (server/gateway/events.c). Not thread-safe: the owner makes every call on one
- * thread, or holds a lock. It does no I/O. */
+ * make room. The log (log.h) and the gateway (server/gateway/events.c, events of its schedulers)
+ * each own a ring. It is not thread-safe: the owner makes every call on one thread, or holds a
+ * lock. It does no I/O. */
 #ifndef COMMON_LINE_RING_H
 #define COMMON_LINE_RING_H
 
@@ -13,7 +13,7 @@
 
 struct line_ring;
 
-/* Opens a ring that holds at most `bytes` bytes of lines (each with one more for its end). Returns
+/* Opens a ring that holds at most `bytes` bytes. A line takes its bytes and one more. Returns
  * ST_NO_MEMORY on failure. */
 enum status line_ring_open(size_t bytes, struct line_ring **out);
 void line_ring_close(struct line_ring *ring); /* NULL is fine. */

@@ -1,7 +1,7 @@
-/* parent: lets the kernel signal a process when the process that started it ends (its parent). A
- * new child process calls it on its first thread: right after fork if it runs no other program, or
- * after exec, as a `cleave machine` that another cleave process started does. No state. It does not
- * start or wait for children (host/child.h starts them). */
+/* parent: lets the kernel signal a process when its parent (the process that started it) ends. A
+ * new child process calls a function on its first thread: right after fork if it runs no other
+ * program, or after exec, as a `cleave machine` that another cleave process started does. The
+ * functions keep no state. They do not start or wait for children (host/child.h starts them). */
 #ifndef COMMON_PARENT_H
 #define COMMON_PARENT_H
 
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 /* For a child after fork(): asks the kernel to send `signal_number` to this process when the thread
- * that forked it ends. `parent` is the parent's id, read with getpid() before the fork. If the
+ * that called fork() ends. `parent` is the parent's id, read with getpid() before the fork. If the
  * parent has ended already, the function raises the signal itself. */
 static inline void parent_end_signal_set(int signal_number, pid_t parent)
 {
@@ -23,8 +23,8 @@ static inline void parent_end_signal_set(int signal_number, pid_t parent)
 
 /* For a child after exec, which does not know its parent's id: asks the kernel to send
  * `signal_number` to this process when the thread that started it ends. `pipe` is the writing end
- * of a pipe. The parent holds its only reading end. Returns false if the parent has ended already:
- * no signal is raised, and the caller must end the process. */
+ * of a pipe whose only reading end the parent holds. Returns false if the parent has ended already:
+ * no signal is raised then, and the caller must end the process. */
 static inline bool parent_end_signal_set_by_pipe(int signal_number, int pipe)
 {
     struct pollfd end = {.fd = pipe};

@@ -2,9 +2,9 @@
  * struct sampled is one chosen token. The gateway fills in the rules (server/api/request.c,
  * server/http/completion.c), and messages carry them to machines. The samplers of the host
  * (model/forward/sampler.h) and of GPUs (compute/sampling.h) choose tokens according to these
- * rules, and machine/answer.c decides when an answer ends. Any thread: the structs are data only.
- * Rules that name tokens are in common/token_rules.h. Stop strings are not here: the gateway looks
- * for them (server/api/stop_strings.h). */
+ * rules, and machine/answer.c decides when an answer ends. The structs are data only, for any
+ * thread. Rules that name tokens are in common/token_rules.h. Stop strings are not here: the
+ * gateway looks for them (server/api/stop_strings.h). */
 #ifndef COMMON_SAMPLING_H
 #define COMMON_SAMPLING_H
 
@@ -24,7 +24,7 @@ struct sampling {
     uint32_t top_k;    /* 0 = off. */
     uint64_t seed;     /* Key of the random draws; a draw depends only on seed and position. */
     /* Alternatives whose log-probabilities are reported with each sampled token, at most
-     * LIMIT_LOGPROBS; 0 = only that of the sampled token is reported; -1 = none is reported. */
+     * LIMIT_LOGPROBS; 0 = only the sampled token's log-probability is reported; -1 = none is. */
     int32_t logprobs;
     /* Most tokens of the answer; 0 = no answer: the prompt is only scored or embedded (message
      * PREFILL with score_prompt or pooling). */

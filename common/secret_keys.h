@@ -1,6 +1,6 @@
-/* secret_keys: the cluster keys of a process: one, or several while an operator replaces the key. A
- * process connects with the first key and accepts every key. Processes read them from a key file,
- * or get them from the process that started them (host/child.h); `cleave serve` and `cleave
+/* secret_keys: the cluster keys of a process: one key, or several while an operator replaces the
+ * key. A process connects with the first key and accepts every key. It reads its keys from a key
+ * file, or gets them from the process that started it (host/child.h); `cleave serve` and `cleave
  * machine` read the file again when they reload. transport/ proves and checks the keys. The
  * functions keep no state, and any thread may call them. They do not watch the file, and encrypt
  * nothing. */
@@ -15,8 +15,8 @@
 
 struct secret_key {
     uint8_t bytes[SECRET_HASH_BYTES];
-    /* Not secret: it identifies the key on the network and in logs. The first bytes of an HMAC
-     * under the key. */
+    /* The first bytes of an HMAC under the key. The id is not secret: it identifies the key on the
+     * network and in logs. */
     uint8_t id[SECRET_KEY_ID_BYTES];
 };
 

@@ -1,8 +1,9 @@
 /* token_rules: the rules of one request that name tokens: biases, allowed tokens, forbidden
  * sequences. They are one array of words (uint32_t), so that messages can carry them and requests
  * can copy them. The API's parser builds the words; the decoders of messages check them; the
- * samplers read them (model/forward/logit_edits.h). No state: any thread may call these functions.
- * The words are not checked against a vocabulary: a reader ignores ids that its model lacks.
+ * samplers read them (model/forward/logit_edits.h). The functions keep no state, and any thread may
+ * call them. They do not check the words against a vocabulary: a reader ignores ids that its model
+ * lacks.
  *
  * The words: the three counts of struct token_rules, then the biases (two words each: an id, and
  * the bits of a float), the allowed ids in ascending order, and the forbidden sequences (each a

@@ -1,7 +1,8 @@
 /* widest: with the attribute WIDEST, GCC compiles a function once for each of three x86-64
- * instruction sets. When the program starts, it chooses the best version for the CPU. It is only
- * for loops whose results do not depend on the vector width. Most kernels of compute/cpu do not use
- * it: they choose their instruction set themselves. A macro only: no state, any thread. */
+ * instruction sets. When the program starts, it chooses the best version for the CPU. WIDEST is
+ * only for loops whose results do not depend on the vector width. Most kernels of compute/cpu do
+ * not use it: they choose their instruction set themselves. This header has a macro only, no
+ * state. */
 #ifndef COMMON_WIDEST_H
 #define COMMON_WIDEST_H
 

@@ -332,8 +332,8 @@ enum config_reload {
 struct config_change {
     char path[192];            /* The key, such as "kv/memory". */
     enum config_reload reload; /* What a reload does with the key. */
-    char from[80];             /* Old value as JSON, possibly truncated. */
-    char to[80];               /* New value as JSON, possibly truncated. */
+    char old_value[80];        /* Old value as JSON, possibly truncated. */
+    char new_value[80];        /* New value as JSON, possibly truncated. */
 };
 
 typedef void (*config_change_call)(void *self, const struct config_change *change);

@@ -22,8 +22,8 @@ static void key_diff(const struct config_key *key, const char *path, const void 
     if (!same) {
         struct config_change change = {.reload = key->reload};
         snprintf(change.path, sizeof(change.path), "%s", path);
-        value_format(from, change.from);
-        value_format(to, change.to);
+        value_format(from, change.old_value);
+        value_format(to, change.new_value);
         each(self, &change);
     }
     json_decref(from);

@@ -67,8 +67,8 @@ struct serve {
     char **argv;
     /* The running config. Once the fleet is open, the config has no machines. */
     struct config *config;
-    /* The config as the file had it at the latest reload; values that a reload cannot change are
-     * those of the start. */
+    /* The config as the file had it at the latest reload, except that values that a reload cannot
+     * change stay as at the start. */
     struct config *file_config;
     struct serve_version current;       /* Version of new requests. */
     struct serve_version other_version; /* The new version, or the one before; number 0 = none. */
@@ -105,7 +105,7 @@ struct serve {
     struct launcher *launcher;
     struct gateway *gateway;
     struct http *http;
-    struct watch *watch; /* NULL = the machines are those of the config file. */
+    struct watch *watch; /* Watches the machines in etcd; NULL = cluster/membership is not etcd. */
     /* The machines in etcd were reported again for the present update (watch_report_again), because
      * a machine that did not fit the old model may fit the new one. */
     bool members_checked_again;
@@ -258,7 +258,7 @@ void serve_update_back(struct serve *s);
 /* Handles a machine that cannot start. Returns true if it belongs to the other version; a starting
  * update is then given up. */
 bool serve_update_machine_failed(struct serve *s, const struct fleet_machine *machine,
-                                 const char *why);
+                                 const char *reason);
 /* Continues the update. Returns the milliseconds until the next call; -1 = none. */
 int serve_update_turn(struct serve *s);
 /* Changes the name of a local machine in the config file to its name in a version: NAME.VERSION;

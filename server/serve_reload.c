@@ -113,11 +113,14 @@ static void on_change(void *self, const struct config_change *change)
 {
     struct reload *r = self;
     if (change->reload == CONFIG_RELOAD_YES)
-        line_add(r, &r->changed, "%s: %s, was %s", change->path, change->to, change->from);
+        line_add(r, &r->changed, "%s: %s, was %s", change->path, change->new_value,
+                 change->old_value);
     else if (change->reload == CONFIG_RELOAD_MACHINES)
-        line_add(r, &r->later, "%s: %s, was %s", change->path, change->to, change->from);
+        line_add(r, &r->later, "%s: %s, was %s", change->path, change->new_value,
+                 change->old_value);
     else
-        line_add(r, &r->restart, "%s: stays %s, not %s", change->path, change->from, change->to);
+        line_add(r, &r->restart, "%s: stays %s, not %s", change->path, change->old_value,
+                 change->new_value);
     if (change->reload == CONFIG_RELOAD_YES || change->reload == CONFIG_RELOAD_MACHINES)
         audit(r, "config changed", change->path, 200);
 }

@@ -23,21 +23,21 @@ bool api_context_refuse(struct api_error *error, const char *field, uint32_t con
     return false;
 }
 
-static bool encode(const struct api_encode *with, const char *field, const char *text, size_t bytes,
-                   const struct tokenizer_encode_options *options, uint32_t **ids_out,
+static bool encode(const struct api_encode *encoder, const char *field, const char *text,
+                   size_t bytes, const struct tokenizer_encode_options *options, uint32_t **ids_out,
                    size_t *count_out, struct api_error *error)
 {
     struct error why = {0};
-    size_t least = tokenizer_tokens_min(with->tokenizer, text, bytes);
-    if (with->context_tokens > 0 && least > with->context_tokens) {
+    size_t least = tokenizer_tokens_min(encoder->tokenizer, text, bytes);
+    if (encoder->context_tokens > 0 && least > encoder->context_tokens) {
         char tokens[64];
         snprintf(tokens, sizeof(tokens), "at least %zu tokens", least);
-        return api_context_refuse(error, field, with->context_tokens, tokens);
+        return api_context_refuse(error, field, encoder->context_tokens, tokens);
     }
     uint32_t *ids = NULL;
     size_t capacity = 0;
-    enum status status =
-        tokenizer_encode(with->tokenizer, text, bytes, options, &ids, &capacity, count_out, &why);
+    enum status status = tokenizer_encode(encoder->tokenizer, text, bytes, options, &ids, &capacity,
+                                          count_out, &why);
     *ids_out = ids;
     if (status == ST_INVALID)
         return api_error_set(error, 400, "prompt", "%s", why.text);
@@ -46,17 +46,18 @@ static bool encode(const struct api_encode *with, const char *field, const char 
     return true;
 }
 
-bool api_encode_prompt(const struct api_encode *with, const char *text, size_t bytes, bool add_bos,
-                       bool add_eos, uint32_t **ids_out, size_t *count_out, struct api_error *error)
+bool api_encode_prompt(const struct api_encode *encoder, const char *text, size_t bytes,
+                       bool add_bos, bool add_eos, uint32_t **ids_out, size_t *count_out,
+                       struct api_error *error)
 {
     struct tokenizer_encode_options options = {.parse_special =
-                                                   with->control != API_CONTROL_AS_TEXT,
+                                                   encoder->control != API_CONTROL_AS_TEXT,
                                                .add_bos = add_bos,
                                                .add_eos = add_eos};
-    return encode(with, "prompt", text, bytes, &options, ids_out, count_out, error);
+    return encode(encoder, "prompt", text, bytes, &options, ids_out, count_out, error);
 }
 
-bool api_encode_chat(const struct api_encode *with, const struct chat_request *request,
+bool api_encode_chat(const struct api_encode *encoder, const struct chat_request *request,
                      uint32_t **ids_out, size_t *count_out, enum answer_begin *begin_out,
                      struct api_error *error)
 {
@@ -65,7 +66,7 @@ bool api_encode_chat(const struct api_encode *with, const struct chat_request *r
     struct chat_text chat = {0};
     struct error why = {0};
     *ids_out = NULL;
-    if (request->template_text != NULL && !with->templates_allowed) {
+    if (request->template_text != NULL && !encoder->templates_allowed) {
         api_error_set(error, 400, "chat_template",
                       "chat_template is not allowed by this server "
                       "(server/chat_template_in_requests)");
@@ -73,7 +74,7 @@ bool api_encode_chat(const struct api_encode *with, const struct chat_request *r
         return false;
     }
     now.now = time(NULL);
-    enum status status = chat_render(with->chat, &now, &chat, &why);
+    enum status status = chat_render(encoder->chat, &now, &chat, &why);
     if (status == ST_NO_MEMORY)
         return api_error_set(error, 503, NULL, "%s", why.text);
     if (status != ST_OK)
@@ -81,13 +82,13 @@ bool api_encode_chat(const struct api_encode *with, const struct chat_request *r
                              request->template_text != NULL ? "chat_template" : "messages", "%s",
                              why.text);
     options.add_bos = !chat.begins_with_bos;
-    *begin_out = answer_begin_find(&with->format, chat.text, chat.bytes);
-    if (with->control != API_CONTROL_ALLOW) {
+    *begin_out = answer_begin_find(&encoder->format, chat.text, chat.bytes);
+    if (encoder->control != API_CONTROL_ALLOW) {
         options.plain = chat.contents;
         options.plain_count = chat.content_count;
     }
     bool good =
-        encode(with, "messages", chat.text, chat.bytes, &options, ids_out, count_out, error);
+        encode(encoder, "messages", chat.text, chat.bytes, &options, ids_out, count_out, error);
     chat_text_done(&chat);
     return good;
 }

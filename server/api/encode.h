@@ -43,14 +43,14 @@ bool api_context_refuse(struct api_error *error, const char *field, uint32_t con
 /* Encodes a prompt, which is UTF-8. add_bos, add_eos: put BOS before, and EOS after, the prompt, if
  * the model uses them. *ids_out must be NULL; the caller frees it, also after a failure. On failure
  * returns false, with the HTTP error in *error. */
-bool api_encode_prompt(const struct api_encode *with, const char *text, size_t bytes, bool add_bos,
-                       bool add_eos, uint32_t **ids_out, size_t *count_out,
+bool api_encode_prompt(const struct api_encode *encoder, const char *text, size_t bytes,
+                       bool add_bos, bool add_eos, uint32_t **ids_out, size_t *count_out,
                        struct api_error *error);
 /* Encodes a chat in the model's template, whose own markers are always control tokens. The prompt
  * begins with one BOS if the template writes one, or if the model's prompts begin with BOS.
  * *begin_out: whether the answer begins before, in or after its reasoning. The caller frees
  * *ids_out, also after a failure. */
-bool api_encode_chat(const struct api_encode *with, const struct chat_request *request,
+bool api_encode_chat(const struct api_encode *encoder, const struct chat_request *request,
                      uint32_t **ids_out, size_t *count_out, enum answer_begin *begin_out,
                      struct api_error *error);
 

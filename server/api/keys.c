@@ -144,7 +144,7 @@ static bool secrets_equal(const struct key_secrets *a, const struct key_secrets 
 }
 
 enum status api_key_set_diff(const struct api_keys *keys, const struct api_key_set *set,
-                             void (*change)(void *self, const char *name, const char *how),
+                             void (*change)(void *self, const char *name, const char *kind),
                              void *self)
 {
     bool *kept = calloc(PLACES, sizeof(*kept));
@@ -244,19 +244,21 @@ bool api_keys_find(const struct api_keys *keys, const char *authorization, const
     return false;
 }
 
-const struct api_key_rules *api_keys_rules(const struct api_keys *keys, uint32_t key)
+const struct api_key_rules *api_keys_rules(const struct api_keys *keys, uint32_t key_index)
 {
-    return key < PLACES && keys->entries[key].rules.name[0] != 0 ? &keys->entries[key].rules : NULL;
+    return key_index < PLACES && keys->entries[key_index].rules.name[0] != 0
+               ? &keys->entries[key_index].rules
+               : NULL;
 }
 
-bool api_keys_present(const struct api_keys *keys, uint32_t key)
+bool api_keys_present(const struct api_keys *keys, uint32_t key_index)
 {
-    return key < PLACES && keys->entries[key].present;
+    return key_index < PLACES && keys->entries[key_index].present;
 }
 
-const struct api_key_counts *api_keys_counts(const struct api_keys *keys, uint32_t key)
+const struct api_key_counts *api_keys_counts(const struct api_keys *keys, uint32_t key_index)
 {
-    return &keys->entries[key].counts;
+    return &keys->entries[key_index].counts;
 }
 
 /* ---- expiry ---- */
@@ -271,9 +273,9 @@ enum api_key_expiry api_key_expiry_of(const struct api_key_rules *rules, int64_t
     return left_s > 0 ? API_KEY_EXPIRES_SOON : API_KEY_EXPIRED;
 }
 
-bool api_keys_expired(const struct api_keys *keys, uint32_t key)
+bool api_keys_expired(const struct api_keys *keys, uint32_t key_index)
 {
-    return api_key_expiry_of(&keys->entries[key].rules, keys->day.now_s) == API_KEY_EXPIRED;
+    return api_key_expiry_of(&keys->entries[key_index].rules, keys->day.now_s) == API_KEY_EXPIRED;
 }
 
 void api_keys_expiry_report(struct api_keys *keys,
@@ -360,9 +362,9 @@ static int64_t day_left_s(const struct api_keys *keys)
 
 /* ---- use ---- */
 
-static struct entry *entry_at(struct api_keys *keys, uint32_t key)
+static struct entry *entry_at(struct api_keys *keys, uint32_t key_index)
 {
-    return key < PLACES ? &keys->entries[key] : NULL;
+    return key_index < PLACES ? &keys->entries[key_index] : NULL;
 }
 
 void api_keys_share_set(struct api_keys *keys, uint32_t gateways, uint32_t rank)
@@ -449,16 +451,16 @@ static double budget_wait_us(const struct budget *b, double wanted, double most)
     return most > 0 ? (wanted - b->left) * MINUTE_US / most : RETRY_S_MAX * 1e6;
 }
 
-void api_keys_index_hold(struct api_keys *keys, uint32_t key)
+void api_keys_index_hold(struct api_keys *keys, uint32_t key_index)
 {
-    struct entry *e = entry_at(keys, key);
+    struct entry *e = entry_at(keys, key_index);
     if (e != NULL)
         e->holders++;
 }
 
-void api_keys_index_release(struct api_keys *keys, uint32_t key)
+void api_keys_index_release(struct api_keys *keys, uint32_t key_index)
 {
-    struct entry *e = entry_at(keys, key);
+    struct entry *e = entry_at(keys, key_index);
     if (e == NULL)
         return;
     assert(e->holders > 0);
@@ -467,11 +469,11 @@ void api_keys_index_release(struct api_keys *keys, uint32_t key)
 
 bool api_keys_revoked(const struct api_keys *keys, const struct api_key_shown *shown)
 {
-    if (!keys->wanted || shown->key >= PLACES)
+    if (!keys->wanted || shown->key_index >= PLACES)
         return false;
-    const struct entry *e = &keys->entries[shown->key];
+    const struct entry *e = &keys->entries[shown->key_index];
     for (uint32_t i = 0; e->present && i < e->secrets.count; i++)
-        if (e->numbers[i] == shown->secret)
+        if (e->numbers[i] == shown->secret_number)
             return false;
     return true;
 }
@@ -541,10 +543,10 @@ static bool limits_check(const struct api_keys *keys, struct entry *e, uint32_t 
     return true;
 }
 
-bool api_keys_text_begin(struct api_keys *keys, uint32_t key, int64_t now_us,
+bool api_keys_text_begin(struct api_keys *keys, uint32_t key_index, int64_t now_us,
                          struct api_error *error)
 {
-    struct entry *e = entry_at(keys, key);
+    struct entry *e = entry_at(keys, key_index);
     if (e == NULL)
         return true;
     if (!limits_check(keys, e, 1, now_us, error))
@@ -554,20 +556,20 @@ bool api_keys_text_begin(struct api_keys *keys, uint32_t key, int64_t now_us,
     return true;
 }
 
-void api_keys_text_end(struct api_keys *keys, uint32_t key)
+void api_keys_text_end(struct api_keys *keys, uint32_t key_index)
 {
-    struct entry *e = entry_at(keys, key);
+    struct entry *e = entry_at(keys, key_index);
     if (e == NULL)
         return;
     assert(e->texts > 0);
     e->texts--;
-    api_keys_index_release(keys, key);
+    api_keys_index_release(keys, key_index);
 }
 
-bool api_keys_answers_begin(struct api_keys *keys, uint32_t key, uint32_t answers,
+bool api_keys_answers_begin(struct api_keys *keys, uint32_t key_index, uint32_t answers,
                             uint64_t prompt_tokens, int64_t now_us, struct api_error *error)
 {
-    struct entry *e = entry_at(keys, key);
+    struct entry *e = entry_at(keys, key_index);
     if (e == NULL)
         return true;
     if (!limits_check(keys, e, answers, now_us, error))
@@ -582,9 +584,9 @@ bool api_keys_answers_begin(struct api_keys *keys, uint32_t key, uint32_t answer
     return true;
 }
 
-void api_keys_tokens_charge(struct api_keys *keys, uint32_t key, uint32_t tokens)
+void api_keys_tokens_charge(struct api_keys *keys, uint32_t key_index, uint32_t tokens)
 {
-    struct entry *e = entry_at(keys, key);
+    struct entry *e = entry_at(keys, key_index);
     if (e == NULL)
         return;
     e->counts.generated_tokens += tokens;
@@ -592,9 +594,9 @@ void api_keys_tokens_charge(struct api_keys *keys, uint32_t key, uint32_t tokens
     e->tokens.left -= tokens;
 }
 
-void api_keys_answer_end(struct api_keys *keys, uint32_t key)
+void api_keys_answer_end(struct api_keys *keys, uint32_t key_index)
 {
-    struct entry *e = entry_at(keys, key);
+    struct entry *e = entry_at(keys, key_index);
     if (e == NULL)
         return;
     assert(e->counts.in_flight > 0);
@@ -606,9 +608,9 @@ static uint64_t less(uint64_t a, uint64_t b)
     return a > b ? a - b : 0; /* A day may have begun since. */
 }
 
-void api_keys_answer_return(struct api_keys *keys, uint32_t key, uint64_t prompt_tokens)
+void api_keys_answer_return(struct api_keys *keys, uint32_t key_index, uint64_t prompt_tokens)
 {
-    struct entry *e = entry_at(keys, key);
+    struct entry *e = entry_at(keys, key_index);
     if (e == NULL)
         return;
     assert(e->counts.prompt_tokens >= prompt_tokens);
@@ -629,10 +631,10 @@ static void budget_unused(const struct api_keys *keys, struct budget *b, uint64_
     *full_us_out = (uint64_t)budget_wait_us(b, (double)limit, (double)limit);
 }
 
-bool api_keys_unused(struct api_keys *keys, uint32_t key, int64_t now_us,
+bool api_keys_unused(struct api_keys *keys, uint32_t key_index, int64_t now_us,
                      struct api_key_unused *out)
 {
-    struct entry *e = entry_at(keys, key);
+    struct entry *e = entry_at(keys, key_index);
     if (e == NULL)
         return false;
     *out = (struct api_key_unused){0};

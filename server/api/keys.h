@@ -67,11 +67,11 @@ const struct api_key_rules *api_key_set_rules(const struct api_key_set *set, uin
 /* Returns a key name's name_hash. */
 uint64_t api_key_name_hash(const char *name);
 
-/* Calls `change` for each key that the set would add, remove or change. `how` is "added", "removed"
+/* Calls `change` for each key that the set would add, remove or change. kind: "added", "removed"
  * or "changed" (the key's secrets or its rules). set NULL = no keys. Returns ST_NO_MEMORY on
  * failure. */
 enum status api_key_set_diff(const struct api_keys *keys, const struct api_key_set *set,
-                             void (*change)(void *self, const char *name, const char *how),
+                             void (*change)(void *self, const char *name, const char *kind),
                              void *self);
 
 /* Replaces the keys in use; set NULL = no keys are configured. A key with the name of an earlier
@@ -88,10 +88,10 @@ void api_keys_share_set(struct api_keys *keys, uint32_t gateways, uint32_t rank)
 /* Returns true if keys are configured. */
 bool api_keys_configured(const struct api_keys *keys);
 
-/* What a request has shown: a key, and which of its secrets. */
+/* The key that a request has shown, and which of the key's secrets. */
 struct api_key_shown {
-    uint32_t key;
-    uint32_t secret; /* A number that no other secret gets. */
+    uint32_t key_index;
+    uint32_t secret_number; /* A number that no other secret gets. */
 };
 
 /* Finds the key of a request by its header "Authorization: Bearer KEY" or, without this header, by
@@ -102,8 +102,8 @@ bool api_keys_find(const struct api_keys *keys, const char *authorization, const
 
 /* Keeps the key's index reserved for the key until api_keys_index_release. Requires a key from
  * api_keys_find, or API_KEY_NONE. */
-void api_keys_index_hold(struct api_keys *keys, uint32_t key);
-void api_keys_index_release(struct api_keys *keys, uint32_t key);
+void api_keys_index_hold(struct api_keys *keys, uint32_t key_index);
+void api_keys_index_release(struct api_keys *keys, uint32_t key_index);
 /* Returns true if the secret is no longer in the file. Returns false for API_KEY_NONE, and if no
  * keys are configured, because every client may then use the API. */
 bool api_keys_revoked(const struct api_keys *keys, const struct api_key_shown *shown);
@@ -127,7 +127,7 @@ enum api_key_expiry {
     API_KEY_EXPIRED,
 };
 enum api_key_expiry api_key_expiry_of(const struct api_key_rules *rules, int64_t now_s);
-bool api_keys_expired(const struct api_keys *keys, uint32_t key);
+bool api_keys_expired(const struct api_keys *keys, uint32_t key_index);
 /* Calls `report` for each key in use whose enum api_key_expiry has grown since the call before. */
 void api_keys_expiry_report(struct api_keys *keys,
                             void (*report)(void *self, const struct api_key_rules *rules,
@@ -136,31 +136,31 @@ void api_keys_expiry_report(struct api_keys *keys,
 
 /* Returns the rules of a key, also of a key that was removed; NULL = API_KEY_NONE, or no key ever
  * had this index. */
-const struct api_key_rules *api_keys_rules(const struct api_keys *keys, uint32_t key);
+const struct api_key_rules *api_keys_rules(const struct api_keys *keys, uint32_t key_index);
 /* Returns true if the key is in the file in use. */
-bool api_keys_present(const struct api_keys *keys, uint32_t key);
+bool api_keys_present(const struct api_keys *keys, uint32_t key_index);
 /* Returns the counts of a key. Requires an index below API_KEY_INDICES. */
-const struct api_key_counts *api_keys_counts(const struct api_keys *keys, uint32_t key);
+const struct api_key_counts *api_keys_counts(const struct api_keys *keys, uint32_t key_index);
 
 /* Begins to read a text for the key: the body of a completion, /tokenize or /detokenize. The text
  * counts as an answer in flight, and is refused like an answer, but costs no tokens. Returns false,
  * with a 429 in *error, if it is refused; only the refusal is counted then. The key is held until
  * api_keys_text_end. */
-bool api_keys_text_begin(struct api_keys *keys, uint32_t key, int64_t now_us,
+bool api_keys_text_begin(struct api_keys *keys, uint32_t key_index, int64_t now_us,
                          struct api_error *error);
-void api_keys_text_end(struct api_keys *keys, uint32_t key);
+void api_keys_text_end(struct api_keys *keys, uint32_t key_index);
 
 /* Begins `answers` answers to prompts of prompt_tokens tokens in all, within this gateway's share
  * of the limits. Returns false with a 429 in *error, or with a 400 if `answers` is above the key's
  * limit; only the refusal is counted then. Tokens are charged when they are generated, so an answer
  * may exceed the budget; later answers are refused until the budget is positive again. Always
  * succeeds for API_KEY_NONE. */
-bool api_keys_answers_begin(struct api_keys *keys, uint32_t key, uint32_t answers,
+bool api_keys_answers_begin(struct api_keys *keys, uint32_t key_index, uint32_t answers,
                             uint64_t prompt_tokens, int64_t now_us, struct api_error *error);
 /* Charges generated tokens. */
-void api_keys_tokens_charge(struct api_keys *keys, uint32_t key, uint32_t tokens);
+void api_keys_tokens_charge(struct api_keys *keys, uint32_t key_index, uint32_t tokens);
 /* Ends one answer in flight. */
-void api_keys_answer_end(struct api_keys *keys, uint32_t key);
+void api_keys_answer_end(struct api_keys *keys, uint32_t key_index);
 /* The unused part of this gateway's share of a key's limits. */
 struct api_key_unused {
     uint64_t answers_max; /* Most answers in flight; 0 = no limit, and answers_left is 0. */
@@ -173,10 +173,10 @@ struct api_key_unused {
     uint64_t tokens_full_us; /* Time until tokens_max tokens are left, if none is used. */
 };
 /* Stores the unused part. Returns false for API_KEY_NONE. */
-bool api_keys_unused(struct api_keys *keys, uint32_t key, int64_t now_us,
+bool api_keys_unused(struct api_keys *keys, uint32_t key_index, int64_t now_us,
                      struct api_key_unused *out);
 
 /* Gives back to the key what it was charged for an answer that will not be computed. */
-void api_keys_answer_return(struct api_keys *keys, uint32_t key, uint64_t prompt_tokens);
+void api_keys_answer_return(struct api_keys *keys, uint32_t key_index, uint64_t prompt_tokens);
 
 #endif

@@ -9,23 +9,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool encode_messages(const struct api_tokenize *with, json_t *root, uint32_t **ids,
+static bool encode_messages(const struct api_tokenize *settings, json_t *root, uint32_t **ids,
                             size_t *count, struct api_error *error)
 {
     struct chat_request chat = {0};
     struct api_tools tools = {0};
     enum answer_begin begin;
     bool good = api_chat_parse(root, &chat, &tools, error) &&
-                api_encode_chat(&with->encode, &chat, ids, count, &begin, error);
+                api_encode_chat(&settings->encode, &chat, ids, count, &begin, error);
     api_chat_done(&chat);
     free(tools.packed_names);
     return good;
 }
 
-static void write_tokens(const struct api_tokenize *with, const uint32_t *ids, size_t count,
+static void write_tokens(const struct api_tokenize *settings, const uint32_t *ids, size_t count,
                          bool with_strings, struct text *out)
 {
-    text_addf(out, "{\"count\":%zu,\"max_model_len\":%u,\"tokens\":[", count, with->context_tokens);
+    text_addf(out, "{\"count\":%zu,\"max_model_len\":%u,\"tokens\":[", count,
+              settings->context_tokens);
     for (size_t i = 0; i < count; i++)
         text_addf(out, i > 0 ? ",%u" : "%u", ids[i]);
     text_adds(out, "],\"token_strs\":");
@@ -36,15 +37,15 @@ static void write_tokens(const struct api_tokenize *with, const uint32_t *ids, s
     text_adds(out, "[");
     for (size_t i = 0; i < count; i++) {
         size_t bytes = 0;
-        const char *piece = tokenizer_piece(with->encode.tokenizer, ids[i], &bytes);
+        const char *piece = tokenizer_piece(settings->encode.tokenizer, ids[i], &bytes);
         text_adds(out, i > 0 ? "," : "");
         text_add_json_string(out, piece, bytes);
     }
     text_adds(out, "]}\n");
 }
 
-bool api_tokenize(const struct api_tokenize *with, const char *body, size_t bytes, struct text *out,
-                  struct api_error *error)
+bool api_tokenize(const struct api_tokenize *settings, const char *body, size_t bytes,
+                  struct text *out, struct api_error *error)
 {
     json_t *root = api_body_parse(body, bytes, error);
     if (root == NULL)
@@ -61,21 +62,21 @@ bool api_tokenize(const struct api_tokenize *with, const char *body, size_t byte
                 api_field_bool(root, "add_special_tokens", &special, error) &&
                 api_field_bool(root, "return_token_strs", &strings, error);
     if (good && messages != NULL)
-        good = encode_messages(with, root, &ids, &count, error);
+        good = encode_messages(settings, root, &ids, &count, error);
     else if (good && !json_is_string(prompt))
         good = prompt == NULL ? api_error_set(error, 400, "prompt", "prompt is missing")
                               : api_field_wrong(error, "prompt", prompt, "a string");
     else if (good)
-        good = api_encode_prompt(&with->encode, json_string_value(prompt),
+        good = api_encode_prompt(&settings->encode, json_string_value(prompt),
                                  json_string_length(prompt), special, false, &ids, &count, error);
     if (good)
-        write_tokens(with, ids, count, strings, out);
+        write_tokens(settings, ids, count, strings, out);
     free(ids);
     json_decref(root);
     return good;
 }
 
-bool api_count_tokens(const struct api_tokenize *with, const char *body, size_t bytes,
+bool api_count_tokens(const struct api_tokenize *settings, const char *body, size_t bytes,
                       struct text *out, struct api_error *error)
 {
     json_t *root = api_body_parse(body, bytes, error), *chat = NULL;
@@ -86,7 +87,7 @@ bool api_count_tokens(const struct api_tokenize *with, const char *body, size_t 
     uint32_t unknown;
     bool good = api_known_fields_check(root, API_MESSAGES, &unknown, error) &&
                 api_form_convert(API_MESSAGES, root, &chat, NULL, error) &&
-                encode_messages(with, chat, &ids, &count, error);
+                encode_messages(settings, chat, &ids, &count, error);
     if (good)
         text_addf(out, "{\"input_tokens\":%zu}\n", count);
     free(ids);
@@ -95,7 +96,7 @@ bool api_count_tokens(const struct api_tokenize *with, const char *body, size_t 
     return good;
 }
 
-bool api_detokenize(const struct api_tokenize *with, const char *body, size_t bytes,
+bool api_detokenize(const struct api_tokenize *settings, const char *body, size_t bytes,
                     struct text *out, struct api_error *error)
 {
     json_t *root = api_body_parse(body, bytes, error);
@@ -108,7 +109,7 @@ bool api_detokenize(const struct api_tokenize *with, const char *body, size_t by
                     ? api_ids_parse(tokens, "tokens", &ids, &count, error)
                     : api_error_set(error, 400, "tokens", "tokens must be a list of token ids");
     struct text plain = {0};
-    uint32_t vocab = tokenizer_token_count(with->encode.tokenizer);
+    uint32_t vocab = tokenizer_token_count(settings->encode.tokenizer);
     for (uint32_t i = 0; good && i < count; i++) {
         size_t piece_bytes = 0;
         if (ids[i] >= vocab) {
@@ -117,7 +118,7 @@ bool api_detokenize(const struct api_tokenize *with, const char *body, size_t by
                                  ids[i], vocab - 1);
             break;
         }
-        const char *piece = tokenizer_piece(with->encode.tokenizer, ids[i], &piece_bytes);
+        const char *piece = tokenizer_piece(settings->encode.tokenizer, ids[i], &piece_bytes);
         text_add(&plain, piece, piece_bytes);
     }
     if (good) {

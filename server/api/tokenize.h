@@ -16,14 +16,14 @@ struct api_tokenize {
 
 /* Answers {prompt | messages, add_special_tokens, return_token_strs} with {count, max_model_len,
  * tokens, token_strs}. Returns false, with *error filled, on failure. */
-bool api_tokenize(const struct api_tokenize *with, const char *body, size_t bytes, struct text *out,
-                  struct api_error *error);
+bool api_tokenize(const struct api_tokenize *settings, const char *body, size_t bytes,
+                  struct text *out, struct api_error *error);
 /* Answers a body of POST /v1/messages with {input_tokens}. Returns false, with *error filled, on
  * failure. */
-bool api_count_tokens(const struct api_tokenize *with, const char *body, size_t bytes,
+bool api_count_tokens(const struct api_tokenize *settings, const char *body, size_t bytes,
                       struct text *out, struct api_error *error);
 /* Answers {tokens} with {prompt}. Returns false, with *error filled, on failure. */
-bool api_detokenize(const struct api_tokenize *with, const char *body, size_t bytes,
+bool api_detokenize(const struct api_tokenize *settings, const char *body, size_t bytes,
                     struct text *out, struct api_error *error);
 
 #endif

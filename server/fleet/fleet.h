@@ -33,9 +33,9 @@ struct transport_peer;  /* See transport/transport.h. */
 enum fleet_phase {
     FLEET_FREE,     /* The record belongs to no machine. */
     FLEET_SERVING,  /* The machine gets requests while it is connected. */
-    FLEET_DRAINING, /* It finishes its requests and gets no new ones. */
-    FLEET_LEAVING,  /* It drains, and is removed when it has no requests. */
-    FLEET_ENDING,   /* It is being removed, and its process was asked to end. */
+    FLEET_DRAINING, /* The machine finishes its requests and gets no new requests. */
+    FLEET_LEAVING,  /* The machine drains, and is removed when it has no requests. */
+    FLEET_ENDING,   /* The machine is being removed, and its process was asked to end. */
     FLEET_PHASE_COUNT
 };
 

@@ -62,7 +62,7 @@ enum status connections_keys_set(struct connections *c, const struct secret_keys
 void connections_address_set(struct connections *c, struct fleet_machine *m, const char *address);
 /* Drops the connection, if there is one, with this reason. If the machine has an address,
  * connections_turn connects again later. */
-void connections_drop(struct connections *c, struct fleet_machine *m, const char *why);
+void connections_drop(struct connections *c, struct fleet_machine *m, const char *reason);
 /* Encodes and sends the message, if the machine is up. After a failure the next connections_turn
  * drops the connection. */
 void connections_send(struct connections *c, struct fleet_machine *m,

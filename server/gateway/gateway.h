@@ -118,7 +118,7 @@ uint64_t gateway_version_requests_total(const struct gateway *g, uint32_t versio
 /* Ends the version's open requests with GATEWAY_FAILED and this text; the next gateway_turn calls
  * their `ended`. */
 void gateway_version_stop(struct gateway *g, uint32_t version, const char *text);
-/* Closes a version. Requires that no request has the version and that it is not the current one.
+/* Closes a version. Requires that no request has the version and that another version is current.
  * Drops the connections of its machines, which are accepted again when they have the model of
  * another version. */
 void gateway_version_close(struct gateway *g, uint32_t version);
@@ -202,6 +202,7 @@ enum status gateway_submit(struct gateway *g, const struct gateway_submit *submi
 
 /* Releases a request that the caller no longer needs, and frees it. Messages that cancel the
  * request on its machines are queued. Calls `over`, but not `ended`. */
-void gateway_release(struct gateway *g, struct gateway_request *request, enum gateway_release why);
+void gateway_release(struct gateway *g, struct gateway_request *request,
+                     enum gateway_release reason);
 
 #endif

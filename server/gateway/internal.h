@@ -108,7 +108,7 @@ static inline struct gateway_version *gateway_version_at(const struct gateway *g
 }
 
 /* Returns true unless a machine has reported that another gateway leads. Of several gateways, only
- * the one that leads changes home pools when the demand changes. */
+ * the leader changes home pools when the demand changes. */
 static inline bool gateway_leads(const struct gateway *g)
 {
     return g->led_elsewhere_count == 0;
@@ -235,7 +235,8 @@ void gateway_event_request(struct gateway *g, const struct gateway_version *vers
 /* Adds the outcome of the decision by which the request was routed, and forgets the decision. Does
  * nothing if there is none. computed: see event_text_outcome. */
 void gateway_event_outcome(struct gateway *g, struct gateway_request *r, bool computed);
-/* Updates the counters of /metrics, and logs one warning when lines of the event log are lost. */
+/* Updates the event log's counters in /metrics, and logs one warning when lines of the event log
+ * are lost. */
 void gateway_events_turn(struct gateway *g);
 
 #endif

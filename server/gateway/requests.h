@@ -54,7 +54,7 @@ void requests_close(struct requests *q);
 enum status requests_submit(struct requests *q, const struct gateway_submit *submit,
                             uint32_t version_index, struct gateway_request **out);
 /* Releases a request; see gateway_release (gateway.h). */
-void requests_release(struct requests *q, struct gateway_request *r, enum gateway_release why);
+void requests_release(struct requests *q, struct gateway_request *r, enum gateway_release reason);
 /* Calls `ended` for the requests that have ended, and frees them. */
 void requests_endings_report(struct requests *q);
 /* Returns true if arrived or ended requests wait for the next iteration. */

@@ -45,7 +45,7 @@ struct gateway_held {
     /* Tokens whose KV the machine keeps in its prefix cache; 0 = not known, but the machine may
      * drain and then keeps all. */
     uint32_t tokens;
-    bool checkpoint; /* The KV is that of a checkpoint. */
+    bool checkpoint; /* The KV comes from a checkpoint (gateway_checkpoint). */
 };
 
 /* The copy of a running answer's KV on a second machine (checkpoints.h). */
@@ -73,10 +73,10 @@ struct gateway_copy_due {
     struct gateway_request *next;
 };
 
-/* A machine that another machine has reported as gone. It may have died, and this gateway may not
- * have noticed that yet. If the request were routed to it again, one death would cost the request
- * two resumptions. So the request waits until the machine's connection ends, or until the machine
- * answers a PROBE. */
+/* A machine that another machine has reported as gone. The machine may have died without this
+ * gateway's notice. If the request were routed to the machine again, one death would cost the
+ * request two resumptions. So the request waits until the machine's connection ends, or until the
+ * machine answers a PROBE. */
 struct gateway_doubt {
     const struct fleet_machine *machine; /* NULL = none. */
     uint64_t probe;                      /* Number of the PROBE. */
@@ -186,8 +186,9 @@ struct gateway_request *request_table_next(struct request_table *table,
 bool request_table_suspect_is_out(const struct request_table *table,
                                   const struct gateway_request *except);
 
-/* Moves the request that arrived first to GATEWAY_REQUEST_SCHEDULED and returns it; NULL = none. If
- * none has arrived, takes a suspect that waits. Only one suspect at a time is out. */
+/* Moves the request that arrived first to GATEWAY_REQUEST_SCHEDULED and returns this request; NULL
+ * = none. If no request has arrived, a waiting suspect is taken. A suspect that arrives while
+ * another suspect is scheduled is moved to GATEWAY_REQUEST_SUSPECTED. */
 struct gateway_request *request_table_arrived_take(struct request_table *table);
 /* Returns true if the machine is one of the request's machines, or of `machines_before`. */
 bool request_had_machine(const struct gateway_request *r, const struct fleet_machine *m);

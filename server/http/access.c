@@ -129,7 +129,7 @@ static bool is_administrator(struct exchange *x)
     if (keys == NULL || !api_keys_configured(keys))
         return admin_without_keys(x, &ignored);
     return api_keys_find(keys, header(x, "Authorization"), header(x, "x-api-key"), &shown) &&
-           !api_keys_expired(keys, shown.key) && api_keys_rules(keys, shown.key)->admin;
+           !api_keys_expired(keys, shown.key_index) && api_keys_rules(keys, shown.key_index)->admin;
 }
 
 void http_health_text(struct exchange *x, char *out, size_t capacity)
@@ -200,8 +200,8 @@ bool http_access_check(struct exchange *x, struct api_error *error)
         error->code = "invalid_api_key";
         return false;
     }
-    x->api_key_index = shown.key;
-    x->api_key_secret = shown.secret;
+    x->api_key_index = shown.key_index;
+    x->api_key_secret = shown.secret_number;
     api_keys_index_hold(x->http->options.keys,
                         x->api_key_index); /* http_on_completed releases it */
     if (api_keys_expired(keys, x->api_key_index))

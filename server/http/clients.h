@@ -52,9 +52,9 @@ struct http_clients_options {
     int64_t idle_us;               /* Longest time in the state IDLE. */
     int64_t grace_us;              /* RECEIVING and ANSWERING: time before the rate is checked. */
     uint64_t bytes_per_second_min; /* RECEIVING and ANSWERING: least rate. */
-    /* Closes the connection. When it is called, the client's state is already CLOSING. `why` is a
-     * text for the log. */
-    void (*close)(void *self, struct http_client *client, const char *why);
+    /* Closes the connection. When it is called, the client's state is already CLOSING. `reason` is
+     * a text for the log. */
+    void (*close)(void *self, struct http_client *client, const char *reason);
     void *self; /* First argument of `close`. */
 };
 
@@ -77,8 +77,8 @@ struct http_client *http_client_add(struct http_clients *clients, const struct s
                                     int fd, int64_t now_us);
 void http_client_remove(struct http_client *client);  /* Frees the client and its place. */
 int http_client_fd(const struct http_client *client); /* Returns the connection's socket. */
-/* Closes the connection, unless it is CLOSING already. why: text for the log. */
-void http_client_close(struct http_client *client, const char *why);
+/* Closes the connection, unless it is CLOSING already. reason: text for the log. */
+void http_client_close(struct http_client *client, const char *reason);
 /* Set and return the caller's record of the client's request (struct exchange); NULL = none. */
 void http_client_request_set(struct http_client *client, void *request);
 void *http_client_request(const struct http_client *client);

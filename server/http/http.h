@@ -35,10 +35,10 @@ struct http_admin_view {
         HTTP_ADMIN_CONFIG,    /* The config in effect. */
         HTTP_ADMIN_LOG,       /* The latest lines of the log, as text. */
     } kind;
-    /* REQUESTS only: as in struct history_query (server/gateway/history.h). */
-    const char *id;
-    uint32_t count;
-    bool events;
+    /* REQUESTS only; as in struct history_query (server/gateway/history.h). */
+    const char *id; /* Only requests with this id; NULL = all. */
+    uint32_t count; /* Most requests. */
+    bool events;    /* With the events of each request. */
 };
 
 /* The actions of the endpoints under /admin. Each function fills *answer (a JSON object; for

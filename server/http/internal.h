@@ -28,7 +28,7 @@ struct http {
     /* Holds the daemons' own epoll descriptors, text_jobs_fd, and the sockets of waiting
      * requests. */
     int epoll;
-    struct completion_server completions; /* Its model is the one that /v1/models lists. */
+    struct completion_server completions; /* /v1/models lists its model. */
     struct exchange *exchanges;           /* All exchanges, linked by next. */
     /* Exchanges whose completions have new output, linked by next_changed. */
     struct exchange *changed_exchanges;
@@ -69,7 +69,7 @@ struct exchange {
     int fd;                    /* Socket of a connection that was watched; -1 before. */
     const struct route *route; /* NULL = no such path. */
     uint32_t api_key_index;    /* API_KEY_NONE = none. */
-    uint32_t api_key_secret;   /* `secret` of struct api_key_shown. */
+    uint32_t api_key_secret;   /* secret_number of struct api_key_shown. */
     bool key_revoked;          /* The key was removed from the key file, or got another secret. */
     bool is_administrator;     /* The client may use /admin. */
     bool is_preflight;         /* A browser's OPTIONS request (web.c). */
@@ -324,8 +324,8 @@ bool http_access_check(struct exchange *exchange, struct api_error *error);
 bool http_access_check_again(struct exchange *exchange, struct api_error *error);
 bool http_peer_is_loopback(const struct exchange *exchange);
 
-/* Writes the text of /health: for administrators that of gateway_health_text, which names missing
- * machines; for other clients that of gateway_health_summary. */
+/* Writes the text of /health. Administrators get the text of gateway_health_text, which names
+ * missing machines; other clients get the text of gateway_health_summary. */
 void http_health_text(struct exchange *exchange, char *out, size_t capacity);
 
 /* --- exchange.c --- */
@@ -337,7 +337,7 @@ enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, c
                                 const char *method, const char *version, const char *upload,
                                 size_t *upload_bytes, void **state);
 void http_on_completed(void *self, struct MHD_Connection *connection, void **state,
-                       enum MHD_RequestTerminationCode why);
+                       enum MHD_RequestTerminationCode reason);
 /* The function `answer` of completions: calls http_text_begin, or answers with a 503 if the server
  * stops or was never ready. */
 enum MHD_Result http_answer_completion(struct exchange *exchange,

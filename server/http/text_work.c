@@ -12,7 +12,7 @@ struct http_text_work {
     struct text_job job;
     struct exchange *exchange;  /* NULL = the client has gone: the result is not wanted. */
     struct served_model *model; /* The model when the work began. */
-    struct api_tokenize with;
+    struct api_tokenize settings;
     const struct http_text_kind *kind;
     struct text body;       /* Counted in http->bodies_bytes. */
     uint32_t api_key_index; /* API_KEY_NONE = the work does not count as a text of a key. */
@@ -26,8 +26,8 @@ struct http_text_work {
 struct http_text_kind {
     enum api_kind api;
     /* NULL = a completion of kind `api`. */
-    bool (*work)(const struct api_tokenize *with, const char *body, size_t bytes, struct text *out,
-                 struct api_error *error);
+    bool (*work)(const struct api_tokenize *settings, const char *body, size_t bytes,
+                 struct text *out, struct api_error *error);
 };
 
 const struct http_text_kind http_text_completion = {.api = API_COMPLETION};
@@ -43,9 +43,9 @@ static void run(struct text_job *job)
 {
     struct http_text_work *w = (struct http_text_work *)job;
     if (w->kind->work != NULL)
-        (void)w->kind->work(&w->with, w->body.data, w->body.bytes, &w->answer, &w->error);
+        (void)w->kind->work(&w->settings, w->body.data, w->body.bytes, &w->answer, &w->error);
     else
-        w->input = completion_input_read(&w->with.encode, w->model, w->kind->api, w->body.data,
+        w->input = completion_input_read(&w->settings.encode, w->model, w->kind->api, w->body.data,
                                          w->body.bytes, &w->error);
 }
 
@@ -90,12 +90,12 @@ enum MHD_Result http_text_begin(struct exchange *x, const struct http_text_kind 
     w->exchange = x;
     w->model = served_model_ref(h->completions.model);
     w->kind = kind;
-    w->with = (struct api_tokenize){
+    w->settings = (struct api_tokenize){
         .encode = completion_encode_options(&h->completions, w->model),
         .context_tokens = gateway_context_tokens(h->options.gateway, w->model->version),
     };
     if (kind->work == NULL)
-        w->with.encode.context_tokens = w->with.context_tokens;
+        w->settings.encode.context_tokens = w->settings.context_tokens;
     w->body = x->body;
     memset(&x->body, 0, sizeof(x->body));
     if (!text_jobs_add(h->text_jobs, &w->job)) {

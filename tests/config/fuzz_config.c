@@ -30,7 +30,7 @@ static const char *const texts[] = {
 static void on_change(void *self, const struct config_change *change)
 {
     (void)self;
-    if (change->path[0] == 0 || strcmp(change->from, change->to) == 0)
+    if (change->path[0] == 0 || strcmp(change->old_value, change->new_value) == 0)
         abort();
 }
 

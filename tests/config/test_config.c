@@ -395,7 +395,7 @@ static void on_change(void *self, const struct config_change *change)
     changes->count[change->reload]++;
     size_t used = strlen(changes->text);
     snprintf(changes->text + used, sizeof(changes->text) - used, "%s %s %s;", change->path,
-             change->from, change->to);
+             change->old_value, change->new_value);
 }
 
 static void test_changes(void)

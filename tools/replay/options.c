@@ -77,21 +77,21 @@ static enum status key_take(struct replay_options *options, struct error *error)
 {
     char *given = (char *)options->api_key; /* A text of argv, which is writable. */
     size_t bytes = strlen(given);
-    if (bytes >= sizeof(options->key))
+    if (bytes >= sizeof(options->api_key_copy))
         return error_set(error, ST_USAGE, "--api-key: %zu bytes: want less than %zu", bytes,
-                         sizeof(options->key));
-    memcpy(options->key, given, bytes + 1);
+                         sizeof(options->api_key_copy));
+    memcpy(options->api_key_copy, given, bytes + 1);
     memset(given, 'x', bytes);
-    options->api_key = options->key;
+    options->api_key = options->api_key_copy;
     return ST_OK;
 }
 
 static enum status key_read(struct replay_options *options, struct error *error)
 {
-    enum status status =
-        secret_word_read(options->api_key_file, options->key, sizeof(options->key), error);
+    enum status status = secret_word_read(options->api_key_file, options->api_key_copy,
+                                          sizeof(options->api_key_copy), error);
     if (status == ST_OK)
-        options->api_key = options->key;
+        options->api_key = options->api_key_copy;
     return status;
 }
 

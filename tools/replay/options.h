@@ -11,14 +11,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Texts point into argv, the environment or `key`, or are literals; NULL = not given. */
+/* Texts point into argv, the environment or api_key_copy, or are literals; NULL = not given. */
 struct replay_options {
     const char *trace;         /* File or synthetic workload (trace.h). */
     const char *url;           /* Base URL of the server, without /v1. */
     const char *model;         /* NULL = the first model that the server lists. */
     const char *api_key;       /* Default: $OPENAI_API_KEY; NULL = none. */
     const char *api_key_file;  /* File that has the key; NULL = none. */
-    char key[8192];            /* Copy of a key of --api-key or the file; api_key points to it. */
+    char api_key_copy[8192];   /* Copy of a key of --api-key or the file; api_key points to it. */
     const char *out;           /* File for a CSV row per request. */
     const char *compare;       /* File with predicted times (comparison.h). */
     const char *slo_reference; /* File with the times of requests without contention. */

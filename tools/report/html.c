@@ -78,14 +78,14 @@ enum status html_output_write(void (*print)(const void *self, FILE *out), const 
     return ST_OK;
 }
 
-enum status html_picture_write(const struct gnuplot_picture *picture, const char *who, FILE *out,
-                               struct error *error)
+enum status html_picture_write(const struct gnuplot_picture *picture, const char *command,
+                               FILE *out, struct error *error)
 {
     char *svg = NULL;
     enum status status = gnuplot_svg_draw(picture, &svg, error);
     if (status == ST_UNSUPPORTED) {
         fprintf(out, "<p>No pictures: %s.</p>\n", error->text);
-        fprintf(stderr, "%s: no pictures: %s\n", who, error->text);
+        fprintf(stderr, "%s: no pictures: %s\n", command, error->text);
         return ST_OK;
     }
     if (status == ST_OK)

@@ -1,7 +1,7 @@
-/* html: the parts of a report that is one HTML file without references to other files. The caller
- * writes them in order: html_open, html_head_write, headings with text and pictures,
- * html_data_write, html_close. The functions have no state; every call is made on the main thread.
- * They do not know what a report is about. */
+/* html: the parts of a report that is one HTML file without references to other files. `cleave
+ * simulate` and `cleave plan` call the functions on the main thread, in this order: html_open,
+ * html_head_write, headings with text and pictures, html_data_write, html_close. The functions keep
+ * no state. They do not make the texts and pictures of a report. */
 #ifndef TOOLS_REPORT_HTML_H
 #define TOOLS_REPORT_HTML_H
 
@@ -21,9 +21,9 @@ void html_heading_write(const char *text, FILE *out);
 enum status html_output_write(void (*print)(const void *self, FILE *out), const void *self,
                               FILE *out, struct error *error);
 /* Writes a picture. If gnuplot is not installed, writes a sentence instead, prints a warning to
- * standard error that begins with `who`, and returns ST_OK. */
-enum status html_picture_write(const struct gnuplot_picture *picture, const char *who, FILE *out,
-                               struct error *error);
+ * standard error that begins with `command`, and returns ST_OK. */
+enum status html_picture_write(const struct gnuplot_picture *picture, const char *command,
+                               FILE *out, struct error *error);
 /* Writes the data in a section that the reader can unfold, and the end of the file. */
 void html_data_write(const char *text, FILE *out);
 

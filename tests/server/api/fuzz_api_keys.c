@@ -31,7 +31,7 @@ static void use_keys(struct api_keys *keys, int64_t now_us)
         struct api_key_shown shown;
         if (!api_keys_find(keys, clients[i], clients[i], &shown))
             continue;
-        const uint32_t key = shown.key;
+        const uint32_t key = shown.key_index;
         const struct api_key_rules *rules = api_keys_rules(keys, key);
         CHECK(rules != NULL && rules->name[0] != 0 && rules->weight >= 1);
         uint64_t before = api_keys_counts(keys, key)->in_flight;

@@ -76,14 +76,14 @@ static void apply(struct api_keys *keys, const char *text)
 static uint32_t find(const struct api_keys *keys, const char *authorization)
 {
     struct api_key_shown shown;
-    return api_keys_find(keys, authorization, NULL, &shown) ? shown.key : API_KEY_NONE;
+    return api_keys_find(keys, authorization, NULL, &shown) ? shown.key_index : API_KEY_NONE;
 }
 
 static uint32_t find_plain(const struct api_keys *keys, const char *authorization,
                            const char *x_api_key)
 {
     struct api_key_shown shown;
-    return api_keys_find(keys, authorization, x_api_key, &shown) ? shown.key : API_KEY_NONE;
+    return api_keys_find(keys, authorization, x_api_key, &shown) ? shown.key_index : API_KEY_NONE;
 }
 
 /* The same key in clear and as its hash; what clients send that is no key. */
@@ -312,14 +312,14 @@ static void apply_diff(struct api_keys *keys, const char *text, const char *want
 
 static struct api_key_shown show(const struct api_keys *keys, const char *authorization)
 {
-    struct api_key_shown shown = {.key = API_KEY_NONE};
+    struct api_key_shown shown = {.key_index = API_KEY_NONE};
     CHECK(api_keys_find(keys, authorization, NULL, &shown));
     return shown;
 }
 
 static void check_revoked(struct api_keys *keys)
 {
-    const struct api_key_shown none = {.key = API_KEY_NONE};
+    const struct api_key_shown none = {.key_index = API_KEY_NONE};
     apply_diff(keys, "{\"keys\": [" A ", " B "]}", "a added,b added,");
     struct api_key_shown a = show(keys, "Bearer " SECRET_A);
     struct api_key_shown b = show(keys, "Bearer " SECRET_B);
@@ -332,14 +332,14 @@ static void check_revoked(struct api_keys *keys)
                "\", \"metrics\": true}]}",
                "b changed,");
     CHECK(!api_keys_revoked(keys, &a) && !api_keys_revoked(keys, &b));
-    api_keys_index_hold(keys, a.key);
+    api_keys_index_hold(keys, a.key_index);
     apply_diff(keys, "{\"keys\": [{\"name\": \"b\", \"key\": \"sk-other-0123456789\"}]}",
                "b changed,a removed,");
     CHECK(api_keys_revoked(keys, &a) && api_keys_revoked(keys, &b));
     /* It returns while an old request still holds its index: the new requests are not revoked. */
     apply_diff(keys, "{\"keys\": [" A ", " B "]}", "a added,b changed,");
     CHECK(!api_keys_revoked(keys, &a) && api_keys_revoked(keys, &b));
-    api_keys_index_release(keys, a.key);
+    api_keys_index_release(keys, a.key_index);
     /* Without keys every client may use the API. */
     api_keys_apply(keys, NULL);
     CHECK(!api_keys_revoked(keys, &a) && !api_keys_revoked(keys, &b));
@@ -355,8 +355,10 @@ static void check_two_secrets(struct api_keys *keys)
                "{\"keys\": [{\"name\": \"a\", \"key\": [\"" SECRET_B "\", \"" SECRET_A "\"]}]}",
                "a changed,");
     struct api_key_shown new = show(keys, "Bearer " SECRET_B);
-    CHECK(show(keys, "Bearer " SECRET_A).secret == old.secret && new.secret != old.secret);
-    CHECK(new.key == old.key && !api_keys_revoked(keys, &old) && !api_keys_revoked(keys, &new));
+    CHECK(show(keys, "Bearer " SECRET_A).secret_number == old.secret_number &&
+          new.secret_number != old.secret_number);
+    CHECK(new.key_index == old.key_index && !api_keys_revoked(keys, &old) &&
+          !api_keys_revoked(keys, &new));
     apply_diff(keys, "{\"keys\": [{\"name\": \"a\", \"key\": [\"" SECRET_B "\"]}]}", "a changed,");
     CHECK(api_keys_revoked(keys, &old) && !api_keys_revoked(keys, &new));
     CHECK(find(keys, "Bearer " SECRET_A) == API_KEY_NONE);

@@ -19,7 +19,7 @@ static const struct api_key_counts *counts_of(const char *secret)
     struct api_key_shown shown;
     snprintf(header, sizeof(header), "Bearer %s", secret);
     CHECK(api_keys_find(keys, header, NULL, &shown));
-    return api_keys_counts(keys, shown.key);
+    return api_keys_counts(keys, shown.key_index);
 }
 
 /* --- ids and seeds --- */
