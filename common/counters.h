@@ -1,4 +1,4 @@
-/* counters: the list of all counters and gauges of /metrics, one line each.
+/* counters: the counters and gauges of machines, gateway and API keys in /metrics, one line each.
  * docs/contributing/add-a-counter.md says how to add a line. Each list is a macro that applies the
  * macro X to every line. The headers that include this one declare the fields that hold the values;
  * server/metrics/ renders the families of /metrics; the gateway writes the values of /admin/state.
@@ -89,9 +89,10 @@
     X(64, drafts, COUNTER, SENT, 1, "cleave_spec_decode_num_drafts_total",                         \
       "Decode steps of an answer that checked guessed tokens.")                                    \
     DRAFT_POSITION(X, 0)                                                                           \
-    DRAFT_POSITION(X, 1) DRAFT_POSITION(X, 2) DRAFT_POSITION(X, 3) DRAFT_POSITION(X, 4)            \
-        DRAFT_POSITION(X, 5) DRAFT_POSITION(X, 6) DRAFT_POSITION(X, 7) DRAFT_POSITION(X, 8)        \
-            DRAFT_POSITION(X, 9) DRAFT_POSITION(X, 10) DRAFT_POSITION(X, 11) DRAFT_POSITION(X, 12) \
+    DRAFT_POSITION(X, 1)                                                                           \
+    DRAFT_POSITION(X, 2) DRAFT_POSITION(X, 3) DRAFT_POSITION(X, 4) DRAFT_POSITION(X, 5)            \
+        DRAFT_POSITION(X, 6) DRAFT_POSITION(X, 7) DRAFT_POSITION(X, 8) DRAFT_POSITION(X, 9)        \
+            DRAFT_POSITION(X, 10) DRAFT_POSITION(X, 11) DRAFT_POSITION(X, 12)                      \
                 DRAFT_POSITION(X, 13) DRAFT_POSITION(X, 14) DRAFT_POSITION(X, 15)
 /* Guessed tokens at one position of their step that were right. */
 #define DRAFT_POSITION(X, position)                                                                \

@@ -11,8 +11,8 @@
  * lines with the same format string have one budget: at most 1,000 lines at once, and 100 a second
  * on average. Further lines are not logged, and the next line within the budget reports their
  * number. Lines of log_audit have no budget. A text is cut after about 1,000 bytes. Control
- * characters are written as \xNN, in JSON as \u00NN. If stderr is systemd's journal, each line begins
- * with its priority (<6>), which the journal takes away. */
+ * characters are written as \xNN, in JSON as \u00NN. If stderr is systemd's journal, each line
+ * begins with its priority (<6>), which the journal takes away. */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
 
@@ -40,8 +40,8 @@ void log_level_set(enum log_level minimum);
 void log_format_set(enum log_format format);
 enum log_level log_level_now(void);
 
-/* Keeps the latest lines in memory, up to `bytes` bytes, for log_kept_write. Without memory, none
- * are kept. Call it once, while no other thread exists. */
+/* Keeps the latest lines in memory, up to `bytes` bytes, for log_kept_write. If there is no memory,
+ * no lines are kept. Call log_keep once, while no other thread exists. */
 void log_keep(size_t bytes);
 struct text;
 /* Appends the kept lines, each with its line feed. */
@@ -52,14 +52,14 @@ void log_kept_write(struct text *out);
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Writes one line with the level "info", also if the lowest level is higher, and without a budget.
- * Only for acts of administrators, which other clients cannot cause, and for lines that the config
- * asks for, one per answer. */
+ * Only for actions of administrators, which other clients cannot cause, and for lines that the
+ * config asks for, one line per answer. */
 void log_audit(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Writes a line whose content is a JSON object: `NAME: {…}`, or with LOG_JSON the member NAME. It
- * is not cut: an object of more than LOG_OBJECT_BYTES is replaced by `{}`. limited: the line has a
- * budget and a level; otherwise it is written as log_audit writes. `name` is a constant; json is
- * valid JSON without line feeds. */
+/* Writes a line whose content is a JSON object: `NAME: {…}`, or with LOG_JSON the member NAME. The
+ * object is not cut: an object of more than LOG_OBJECT_BYTES is replaced by `{}`. limited = true:
+ * the line is written only if its level is high enough and the budget of `name` allows it; false:
+ * always, as log_audit does. `name` is a constant; json is valid JSON without line feeds. */
 #define LOG_OBJECT_BYTES 3600
 void log_object(enum log_level level, bool limited, const char *name, const char *json,
                 size_t bytes);

@@ -33,9 +33,9 @@ bool gateway_checkpoint_message(struct gateway *g, struct fleet_machine *m,
                                 const struct message *message);
 /* Call it when a machine's connection has ended: pulls from this machine and copies to it end. */
 void gateway_copies_machine_down(struct gateway *g, const struct fleet_machine *m);
-/* Cancels the request's copy, if one is under way, and forgets its checkpoint and when the next
- * copy is due. Call it before the request leaves GATEWAY_REQUEST_PREFILLED; other calls have no
- * effect. */
+/* Cancels the request's copy, if one is under way, and forgets the request's checkpoint and when
+ * its next copy is due. Call it before the request leaves GATEWAY_REQUEST_PREFILLED. No effect on a
+ * request without copies. */
 void request_checkpoint_end(struct connections *connections, struct gateway_request *r);
 
 #endif

@@ -19,8 +19,8 @@ enum history_end {
     HISTORY_DONE,    /* Everything was generated. */
     HISTORY_STOPPED, /* A stop string was found. */
     HISTORY_LEFT,    /* The client has gone. */
-    HISTORY_FAILED,
-    HISTORY_REFUSED,
+    HISTORY_FAILED,  /* GATEWAY_FAILED or GATEWAY_BLAMED. */
+    HISTORY_REFUSED, /* GATEWAY_REFUSED. */
     HISTORY_END_COUNT
 };
 
@@ -36,7 +36,7 @@ static inline enum history_end history_end_of(enum gateway_end end)
 enum status history_open(uint32_t count, struct history **out);
 void history_close(struct history *h); /* NULL is fine. */
 
-/* The next functions do nothing if `h` is NULL, or if the request was already replaced. */
+/* The next three functions do nothing if `h` is NULL, or if the request was already replaced. */
 
 /* Adds a request that was submitted; it may end at once. Returns its number, for
  * r->history_number. */

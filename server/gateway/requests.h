@@ -77,7 +77,8 @@ void requests_route(struct requests *q, struct gateway_request *r,
 void requests_pull_begin(struct requests *q, struct gateway_request *r,
                          struct fleet_machine *prompt_machine, struct fleet_machine *token_machine,
                          struct fleet_machine *source, uint32_t tokens);
-/* The prompt machine has got the KV, or will not get it: goes on as requests_route does. */
+/* Call it when the prompt machine has got the KV, or will not get the KV: sends the messages of
+ * requests_route. */
 void requests_pull_end(struct requests *q, struct gateway_request *r, bool prefix);
 /* Returns the list of the open requests in this state. */
 const struct request_list *requests_in_state(const struct requests *q,

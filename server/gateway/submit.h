@@ -26,8 +26,8 @@ enum gateway_end {
     /* Machines crashed while they computed the request (blame.h). The client gets a 500 that asks
      * it not to send the request again, or an error event. */
     GATEWAY_BLAMED,
-    /* No machine got the request: the queue is full (retry_after_s > 0; the client gets a 429), or
-     * the request can never fit (retry_after_s 0; a 400). */
+    /* The request ended without a result: the queue is full or the wait too long (retry_after_s >
+     * 0; the client gets a 429), or the request can never fit (retry_after_s 0; a 400). */
     GATEWAY_REFUSED,
 };
 
@@ -51,8 +51,13 @@ static inline const char *gateway_event_name(enum gateway_event_kind kind)
 }
 
 /* Why a request is scheduled again. */
-enum gateway_resume { GATEWAY_RESUME_LOST, GATEWAY_RESUME_PREEMPTED, GATEWAY_RESUME_HANDED_OVER };
+enum gateway_resume {
+    GATEWAY_RESUME_LOST,       /* A machine or a link was lost, or a machine reported an error. */
+    GATEWAY_RESUME_PREEMPTED,  /* The token machine took the request's KV memory for others. */
+    GATEWAY_RESUME_HANDED_OVER /* The token machine drains. */
+};
 
+/* Returns the name of a reason that clients and operators see. */
 static inline const char *gateway_resume_name(enum gateway_resume resume)
 {
     static const char *const names[] = {[GATEWAY_RESUME_LOST] = "lost",
@@ -68,8 +73,8 @@ struct gateway_event {
     uint32_t after_us;                        /* Time since the arrival of the request. */
     uint32_t generation;                      /* Times that the request was scheduled again. */
     uint32_t delivered;                       /* Tokens of the answer that the client has. */
-    const char *prompt_machine;               /* NULL = none yet. */
-    const char *token_machine;                /* NULL = none yet, or none is needed. */
+    const char *prompt_machine;               /* NULL = none at the moment. */
+    const char *token_machine;                /* NULL = none at the moment, or none is needed. */
     enum gateway_resume resume;               /* RESUMING */
     const struct message_token *token;        /* FIRST_TOKEN */
     const struct message_prefilled *transfer; /* TRANSFERRED */
@@ -80,8 +85,10 @@ struct gateway_summary {
     uint64_t id;          /* The request's id in messages to machines and in their logs. */
     uint32_t resumed;     /* Times that the request was scheduled again. */
     uint32_t preemptions; /* Times that a machine preempted the request. */
-    char prompt_machine[LIMIT_NAME_BYTES]; /* In the latest generation; empty = never routed. */
-    char token_machine[LIMIT_NAME_BYTES];  /* Empty = none was needed, or never routed. */
+    /* The machines of the latest generation that was routed; empty = never routed, or no token
+     * machine was needed. */
+    char prompt_machine[LIMIT_NAME_BYTES];
+    char token_machine[LIMIT_NAME_BYTES];
     int64_t first_us; /* When the first token was delivered, by the gateway's clock; -1 = never. */
     /* The parts of the time from the request's arrival to its latest token, or to its end if it had
      * no token or waited for the next one. */

@@ -101,8 +101,8 @@ struct completion_start {
 bool completion_open(struct completion_server *server, const struct completion_start *start,
                      struct completion **out, struct api_error *error);
 
-/* Releases the gateway requests that still run, completes the facts, and frees the completion. NULL
- * is fine. */
+/* Releases the gateway requests that still run, completes the facts and the ledger's entry, and
+ * frees the completion. NULL is fine. */
 void completion_close(struct completion *c);
 
 /* Ends the completion with an error, because its API key was revoked, and calls `changed`. No
@@ -122,8 +122,8 @@ bool completion_is_stream(const struct completion *c);
 /* Returns true when the HTTP status is known: for a stream at the first token, event or comment,
  * the end or an error; otherwise at the end or an error. */
 bool completion_status_known(const struct completion *c);
-/* Returns the error that the response must be; NULL = the HTTP status is 200. A stream that has
- * begun contains its error as an event. Call it before output is removed. */
+/* Returns the error that is sent as the response; NULL = the HTTP status is 200. A stream that has
+ * begun contains its error as an event. Call completion_error before output is removed. */
 const struct api_error *completion_error(const struct completion *c);
 /* Returns true when no more output will be added. */
 bool completion_finished(const struct completion *c);

@@ -92,8 +92,8 @@ struct exchange {
     /* Bytes written into the stream up to the end of the latest large burst. The client may take
      * more time to read a burst. */
     uint64_t burst_end_bytes;
-    bool counts_as_open; /* Its body went to a text thread; counts in http->open_answers. */
-    bool socket_watched; /* Its socket is in http->epoll. */
+    bool counts_as_open; /* The body went to a text thread; counts in http->open_answers. */
+    bool socket_watched; /* The socket is in http->epoll. */
     bool suspended;      /* libmicrohttpd has suspended the connection. */
     bool client_gone;    /* The client has gone, or is too slow. */
     bool is_changed;     /* The exchange is in the list http->changed_exchanges. */
@@ -150,17 +150,18 @@ enum MHD_Result http_answer_response(struct exchange *exchange, unsigned code,
                                      struct MHD_Response *response);
 /* Queues a whole JSON response from a text, which is emptied. */
 enum MHD_Result http_answer_json(struct exchange *exchange, unsigned code, struct text *body);
+/* Queues the response of an error, in the form of the route's API. */
 enum MHD_Result http_answer_error(struct exchange *exchange, const struct api_error *error);
 /* Queues the answer to a browser's OPTIONS request. */
 enum MHD_Result http_answer_preflight(struct exchange *exchange);
-/* Begins the response of a completion, whose status is known. */
+/* Queues the response of a completion: an error, a stream or a whole body. Requires
+ * completion_status_known. */
 enum MHD_Result http_answer_begun(struct exchange *exchange);
 /* Updates the count of the exchange's unread bytes. */
 void http_unread_count(struct exchange *exchange);
 /* Frees the unread part of the answer. Call it when the completion was closed. */
 void http_unread_drop(struct exchange *exchange);
-/* Closes the connection if the client has not read more than 1 MiB of its stream, large bursts not
- * counted. */
+/* Closes the connection if more than 1 MiB of its stream is unread. Large bursts do not count. */
 void http_answer_backlog_check(struct exchange *exchange);
 /* While all unread answers together are larger than http/answers_bytes_max, closes the connection
  * whose client has not read for the longest time. One answer alone may be larger. */
@@ -185,8 +186,9 @@ void http_text_drop(struct exchange *exchange);
 
 /* --- pings.c --- */
 
-/* Maintain the list of streams. Call them when the stream begins, when an event was
- * written, and when the request ends. The last two have no effect if no stream has begun. */
+/* Maintain the list of streams. Call the functions when the stream begins, when an event was
+ * written, and when the request ends. The last two functions have no effect if no stream has
+ * begun. */
 void http_stream_begin(struct exchange *exchange);
 void http_stream_wrote(struct exchange *exchange);
 void http_stream_end(struct exchange *exchange);

@@ -45,8 +45,8 @@ char *metrics_render(const struct metrics *m, size_t *bytes_out);
 
 /* Looks for problems, once a second (problems.h). Returns the milliseconds until the next call. */
 int metrics_problems_turn(struct metrics *m, int64_t now_us, int64_t unix_s);
-/* Appends the problems there are as JSON objects with commas between them, the worst ones first:
- * name (of the alarm), severity, where, what, since_s, what_to_do, page. */
+/* Appends the present problems as JSON objects, separated by commas, the worst problems first.
+ * Members: name (of the alarm), severity, where, what, since_s, what_to_do, page. */
 void metrics_problems_write(const struct metrics *m, int64_t now_us, struct text *out);
 
 /* The intervals of a request. QUEUE, RESERVE, PROMPT, EXPOSED and FIRST_DECODE do not overlap: TTFT

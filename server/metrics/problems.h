@@ -1,9 +1,9 @@
 /* metrics_problems: the kinds of problems that an operator should know about: the alarms of
  * deploy/prometheus/cleave-alarms.yaml that a gateway can see itself, under the same names.
  * problems.c decides from the figures of /metrics which of them there are now, once a second, so
- * that `cleave status` and the page of GET / show one list without a Prometheus. A problem is in the
- * list as soon as its condition holds; an alarm waits longer. CleaveGatewayDown is not here: only
- * somebody else can see that. Only problems.c and tests include this header. */
+ * that `cleave status` and the page of GET / show one list without a Prometheus. A problem is in
+ * the list as soon as its condition holds; an alarm waits longer. CleaveGatewayDown is not here,
+ * because a gateway cannot report its own end. Only problems.c and tests include this header. */
 #ifndef SERVER_METRICS_PROBLEMS_H
 #define SERVER_METRICS_PROBLEMS_H
 

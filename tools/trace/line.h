@@ -1,7 +1,7 @@
 /* trace_line: shared by trace.c and the readers of the formats (csv.c, mooncake.c), on the thread
  * that reads the trace: the line that was read, its position, and the columns of the header. No
- * other file may include it. A reader knows one line only: trace.c compares it with the lines
- * before. */
+ * other file may include it. A reader sees one line at a time; trace.c compares a row with the rows
+ * before it. */
 #ifndef TOOLS_TRACE_LINE_H
 #define TOOLS_TRACE_LINE_H
 

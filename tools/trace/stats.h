@@ -60,9 +60,9 @@ uint64_t trace_stats_blocks(const struct trace_stats *stats);
 uint64_t trace_stats_blocks_again(const struct trace_stats *stats);
 
 /* Returns the table over time, from time 0 to the last request: at most `most` intervals, unless
- * options.interval_s was given. *width_s_out: seconds of every interval except the last, which ends
- * with the last request and is shorter, or longer by up to half of this. The caller frees the
- * table; NULL = out of memory. */
+ * options.interval_s is above 0. *width_s_out: seconds of each interval except the last. The last
+ * interval ends with the last request: it is shorter, or longer by up to half an interval. The
+ * caller frees the table; NULL = out of memory. */
 struct trace_interval *trace_stats_intervals(const struct trace_stats *stats, uint32_t most,
                                              uint32_t *count_out, double *width_s_out);
 
