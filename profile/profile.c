@@ -213,6 +213,37 @@ uint64_t profile_stage_weight_bytes(const struct profile *p, uint32_t first, uin
     return bytes;
 }
 
+double profile_experts_expected(const struct profile *p, double rows)
+{
+    const struct profile_experts *e = &p->model.experts;
+    return e->count * (1 - pow(1 - (double)e->used / e->count, rows));
+}
+
+/* Beyond the measured rows, the chosen experts grow as much as with uniform routing. */
+double profile_experts_chosen(const struct profile *p, double rows)
+{
+    const struct profile_experts *e = &p->model.experts;
+    if (e->row_count == 0)
+        return profile_experts_expected(p, rows);
+    const double within = clamp(rows, e->rows[0], e->rows[e->row_count - 1]);
+    const double more =
+        rows > within ? profile_experts_expected(p, rows) - profile_experts_expected(p, within) : 0;
+    double place;
+    uint32_t i = segment_of(e->rows, e->row_count, within, &place);
+    return fmin(e->count, mix(e->chosen[i], e->chosen[i + (e->row_count > 1)], place) + more);
+}
+
+double profile_layer_read_bytes(const struct profile *p, uint32_t layer, double rows)
+{
+    const struct profile_experts *e = &p->model.experts;
+    const double all = (double)p->model.layer_weight_bytes[layer];
+    const double experts = (double)e->bytes * e->count;
+    /* The first layers of some models have no experts. */
+    if (e->count == 0 || all < experts)
+        return all;
+    return all - experts + (double)e->bytes * profile_experts_chosen(p, rows);
+}
+
 double profile_link_us(const struct profile_link *link, double bytes)
 {
     return link->latency_us + bytes / link->bandwidth_bytes_per_s * 1e6;

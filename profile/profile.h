@@ -59,6 +59,18 @@ struct profile_check {
     double sum_us; /* Sum of the measured times of the batch's parts. */
 };
 
+/* The routed experts of a model's layers. All zeros = the model has none. */
+struct profile_experts {
+    uint32_t count; /* Experts of a layer. */
+    uint32_t used;  /* Experts that a row chooses. */
+    uint64_t bytes; /* Weights of one expert. */
+    /* Experts of a layer that the rows of a decode step chose together, on average over the layers.
+     * `rows` ascend strictly; `chosen` does not decrease. */
+    uint32_t row_count; /* 0 = not measured. */
+    double rows[PROFILE_ROWS_MAX];
+    double chosen[PROFILE_ROWS_MAX];
+};
+
 /* One device, with one number of threads. */
 struct profile_device {
     char name[LIMIT_NAME_BYTES];          /* Unique in the profile, such as "cpu-2". */
@@ -106,10 +118,11 @@ struct profile {
         uint32_t vocab;  /* Tokens of the vocabulary. */
         uint64_t layer_weight_bytes[LIMIT_LAYERS];
         uint64_t embedding_bytes;
-        uint64_t vocabulary_bytes;         /* Vocabulary matrix and final norm. */
-        bool tied;                         /* The embedding is also the vocabulary matrix. */
-        uint64_t kv_bytes_per_token;       /* For one layer. */
-        struct layer_groups groups;        /* Which layers have a window. */
+        uint64_t vocabulary_bytes;   /* Vocabulary matrix and final norm. */
+        bool tied;                   /* The embedding is also the vocabulary matrix. */
+        uint64_t kv_bytes_per_token; /* For one layer. */
+        struct layer_groups groups;  /* Which layers have a window. */
+        struct profile_experts experts;
         uint64_t boundary_bytes_per_token; /* Activations that one stage sends to the next. */
     } model;
     uint32_t device_count;
@@ -183,6 +196,15 @@ uint32_t profile_windowed_layers(const struct profile *p);
 /* Returns the bytes of the weights of a stage of the layers [first, last). If one stage has both
  * the first and the last layer, tied weights count once. */
 uint64_t profile_stage_weight_bytes(const struct profile *p, uint32_t first, uint32_t last);
+
+/* Return the number of experts of a layer that `rows` rows of a batch choose together: as it was
+ * measured, or expected if each row chooses its experts at random (uniform routing). The first
+ * function takes the second one's result where nothing was measured. Require a model with experts. */
+double profile_experts_chosen(const struct profile *p, double rows);
+double profile_experts_expected(const struct profile *p, double rows);
+/* Returns the bytes of a layer's weights that a batch of `rows` rows reads: of the experts, only
+ * those that are chosen. */
+double profile_layer_read_bytes(const struct profile *p, uint32_t layer, double rows);
 
 /* Returns the time of one write: latency_us plus the time of the bytes at the link's bandwidth. */
 double profile_link_us(const struct profile_link *link, double bytes);

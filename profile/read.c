@@ -16,6 +16,7 @@
 #define WEIGHTS_MAX 1e16
 #define TOKEN_MAX   1e9
 #define ROWS_MAX    1e9
+#define EXPERTS_MAX 65536 /* Experts of a layer. */
 
 struct reader {
     const char *file;
@@ -462,11 +463,35 @@ static bool layer_groups(struct reader *r, const json_t *object, struct profile 
     return true;
 }
 
+/* {"count": 128, "used": 8, "bytes": 2654208, "rows": [1, 8], "chosen": [8, 51.6]}; missing = the
+ * model has no experts. `rows` and `chosen` may be missing together. */
+static bool experts(struct reader *r, const json_t *object, struct profile_experts *out)
+{
+    if (object == NULL)
+        return true;
+    size_t length = path_key(r, "experts");
+    const bool measured =
+        json_object_get(object, "rows") != NULL || json_object_get(object, "chosen") != NULL;
+    if (!object_known(r, object, "count used bytes rows chosen ") ||
+        !u32_at(r, object, "count", 1, EXPERTS_MAX, &out->count) ||
+        !u32_at(r, object, "used", 1, out->count, &out->used) ||
+        !whole_at(r, object, "bytes", 1, (uint64_t)WEIGHTS_MAX / EXPERTS_MAX, &out->bytes))
+        return false;
+    if (measured && (!ascending_at(r, object, "rows", 1, PROFILE_ROWS_MAX, ROWS_MAX, true,
+                                   out->rows, &out->row_count) ||
+                     !ascending_at(r, object, "chosen", out->row_count, out->row_count, out->count,
+                                   false, out->chosen, NULL)))
+        return false;
+    path_pop(r, length);
+    return true;
+}
+
 static bool model(struct reader *r, const json_t *object, struct profile *p)
 {
     static const char known[] =
         "name metadata_hash layer_count hidden vocab layer_weight_bytes embedding_bytes "
-        "vocabulary_bytes tied kv_bytes_per_token layer_groups boundary_bytes_per_token ";
+        "vocabulary_bytes tied kv_bytes_per_token layer_groups experts "
+        "boundary_bytes_per_token ";
     const uint64_t limit = (uint64_t)WEIGHTS_MAX;
     const uint64_t token = (uint64_t)TOKEN_MAX;
     size_t length = path_key(r, "model");
@@ -482,6 +507,7 @@ static bool model(struct reader *r, const json_t *object, struct profile *p)
                 bool_at(r, object, "tied", &p->model.tied) &&
                 whole_at(r, object, "kv_bytes_per_token", 1, token, &p->model.kv_bytes_per_token) &&
                 layer_groups(r, json_object_get(object, "layer_groups"), p) &&
+                experts(r, json_object_get(object, "experts"), &p->model.experts) &&
                 whole_at(r, object, "boundary_bytes_per_token", 1, token,
                          &p->model.boundary_bytes_per_token);
     if (good)

@@ -141,6 +141,21 @@ static void layer_groups(FILE *file, const struct layer_groups *groups)
     fprintf(file, "], \"window_tokens\": %" PRIu32 "}", groups->window_tokens);
 }
 
+/* Only for models with experts. */
+static void experts(FILE *file, const struct profile_experts *e)
+{
+    if (e->count == 0)
+        return;
+    fprintf(file,
+            ",\n  \"experts\": {\"count\": %" PRIu32 ", \"used\": %" PRIu32 ", \"bytes\": %" PRIu64,
+            e->count, e->used, e->bytes);
+    for (uint32_t i = 0; i < e->row_count; i++)
+        fprintf(file, "%s%.9g", i > 0 ? ", " : ",\n   \"rows\": [", e->rows[i]);
+    for (uint32_t i = 0; i < e->row_count; i++)
+        fprintf(file, "%s%.9g", i > 0 ? ", " : "], \"chosen\": [", e->chosen[i]);
+    fprintf(file, e->row_count > 0 ? "]}" : "}");
+}
+
 static void model(FILE *file, const struct profile *p)
 {
     fprintf(file, " \"model\": {");
@@ -156,6 +171,7 @@ static void model(FILE *file, const struct profile *p)
             p->model.embedding_bytes, p->model.vocabulary_bytes, p->model.tied ? "true" : "false",
             p->model.kv_bytes_per_token);
     layer_groups(file, &p->model.groups);
+    experts(file, &p->model.experts);
     fprintf(file, ", \"boundary_bytes_per_token\": %" PRIu64 "}",
             p->model.boundary_bytes_per_token);
 }

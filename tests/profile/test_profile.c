@@ -275,6 +275,54 @@ static void check_windows(void)
               "model.layer_groups.wide = 5|count windowed window_tokens");
 }
 
+#define EXPERTS "\"tied\": true, \"experts\": "
+
+/* Batches read the experts that they choose: measured between the given rows, as with uniform
+ * routing beyond them and without measurements. */
+static void check_experts(void)
+{
+    static char text[2 * sizeof(profile_example)];
+    static const char measured[] =
+        "{\"count\": 8, \"used\": 2, \"bytes\": 150, \"rows\": [1, 3], \"chosen\": [2, 4]}";
+    const char *at = strstr(profile_example, "\"tied\": true");
+    int bytes = snprintf(text, sizeof(text), "%.*s" EXPERTS "%s%s", (int)(at - profile_example),
+                         profile_example, measured, at + strlen("\"tied\": true"));
+    for (int i = 0; i < 2; i++) { /* The second time as profile_write has written it. */
+        char *again;
+        size_t again_bytes;
+        struct error error;
+        struct profile *p = parse(text, (size_t)bytes);
+        CHECK(p->model.experts.count == 8 && p->model.experts.used == 2 &&
+              p->model.experts.bytes == 150 && p->model.experts.row_count == 2);
+        CHECK(near(profile_experts_expected(p, 1), 2) &&
+              near(profile_experts_expected(p, 2), 8 * (1 - 0.75 * 0.75)));
+        CHECK(near(profile_experts_chosen(p, 1), 2) && near(profile_experts_chosen(p, 2), 3));
+        CHECK(near(profile_experts_chosen(p, 4), 4 + 8 * (0.421875 - 0.31640625)));
+        CHECK(profile_experts_chosen(p, 1000) <= 8);
+        /* Layer 2 has 1500 bytes, of which 1200 are experts; layer 0 is too small for experts. */
+        CHECK(near(profile_layer_read_bytes(p, 2, 2), 300 + 3 * 150));
+        CHECK(near(profile_layer_read_bytes(p, 0, 2), 1000));
+        FILE *file = open_memstream(&again, &again_bytes);
+        CHECK(file != NULL && profile_write(p, file, &error) == ST_OK && fclose(file) == 0);
+        CHECK(again_bytes < sizeof(text));
+        memcpy(text, again, again_bytes + 1);
+        bytes = (int)again_bytes;
+        free(again);
+        p->model.experts.row_count = 0;
+        CHECK(near(profile_experts_chosen(p, 2), profile_experts_expected(p, 2)));
+        profile_close(p);
+    }
+    check_bad("\"tied\": true", EXPERTS "{\"count\": 0}", "model.experts.count = 0|1 to");
+    check_bad("\"tied\": true", EXPERTS "{\"count\": 8, \"used\": 9}",
+              "model.experts.used = 9|1 to 8");
+    check_bad("\"tied\": true",
+              EXPERTS "{\"count\": 8, \"used\": 2, \"bytes\": 1, \"rows\": [1, 2]}",
+              "model.experts.chosen is missing|a list of 2 to 2");
+    check_bad("\"tied\": true",
+              EXPERTS "{\"count\": 8, \"used\": 2, \"bytes\": 1, \"rows\": [1], \"chosen\": [9]}",
+              "model.experts.chosen[0] = 9|0 to 8");
+}
+
 static void check_files(void)
 {
     struct profile *p = NULL;
@@ -309,6 +357,7 @@ int main(void)
     check_monotone();
     check_refusals();
     check_windows();
+    check_experts();
     check_files();
     return 0;
 }

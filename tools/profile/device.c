@@ -9,6 +9,7 @@
 #include "tools/profile/busy.h"
 #include "tools/profile/points.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -143,6 +144,27 @@ static void describe_model(const struct measuring *m, struct profile *p)
     p->model.boundary_bytes_per_token = h->hidden * sizeof(float);
 }
 
+/* Counts the experts that the decode steps of the plan choose. */
+static void describe_experts(const struct measuring *m, struct profile *p)
+{
+    const struct profile_plan *plan = &m->plans[0];
+    const struct model_experts *experts = &profile_step_hyper(m->step)->experts;
+    struct profile_experts *out = &p->model.experts;
+    const uint64_t bytes = profile_step_weights(m->step)->expert_bytes;
+    if (experts->count == 0 || bytes == 0)
+        return;
+    *out = (struct profile_experts){.count = experts->count, .used = experts->used, .bytes = bytes};
+    for (uint32_t i = 0; i < plan->batch_count; i++) {
+        double chosen = profile_step_experts(m->step, plan->batches[i], plan->token_contexts[0]);
+        if (chosen == 0)
+            return;
+        out->rows[out->row_count] = plan->batches[i];
+        out->chosen[out->row_count] =
+            i > 0 ? fmax(chosen, out->chosen[out->row_count - 1]) : chosen;
+        out->row_count++;
+    }
+}
+
 /* Names the device: "cpu-2", or "cpu-2+1" beside one busy device. If the name is taken,
  * "host/cpu-2", so that profiles of several hosts can be merged. A GPU has no number of threads:
  * "cuda:0". */
@@ -275,8 +297,10 @@ static enum status devices_measure(struct measuring *m, struct profile *p, struc
         status = open_step(m, error);
     if (status != ST_OK)
         return status;
-    if (p->device_count == 0)
+    if (p->device_count == 0) {
         describe_model(m, p);
+        describe_experts(m, p);
+    }
     measure(m);
     status = profile_step_check(m->step, error);
     for (uint32_t i = 0; i < m->plan_count && status == ST_OK; i++)

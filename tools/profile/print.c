@@ -94,6 +94,29 @@ static void device_print(const struct profile *p, const struct profile_device *d
     fprintf(file, "\n");
 }
 
+/* What decode steps read of a layer with experts. */
+static void experts_print(const struct profile *p, FILE *file)
+{
+    const struct profile_experts *e = &p->model.experts;
+    const uint32_t layer = p->model.layer_count - 1;
+    fprintf(file,
+            "%" PRIu32 " experts of %.2f MB in a layer, of which a row chooses %" PRIu32 "\n\n",
+            e->count, (double)e->bytes * 1e-6, e->used);
+    table_init(&table, 4);
+    table_cell_add(&table, "experts of a step");
+    table_cell_add(&table, "chosen");
+    table_cell_add(&table, "if chosen at random");
+    table_cell_add(&table, "MB read of layer %" PRIu32, layer);
+    for (double rows = 1; rows <= 128; rows *= 2) {
+        table_cell_add(&table, "%.0f sequences", rows);
+        table_cell_add(&table, "%.1f", profile_experts_chosen(p, rows));
+        table_cell_add(&table, "%.1f", profile_experts_expected(p, rows));
+        table_cell_add(&table, "%.2f", profile_layer_read_bytes(p, layer, rows) * 1e-6);
+    }
+    table_print(&table, file);
+    fprintf(file, "\n");
+}
+
 static void links_print(const struct profile *p, FILE *file)
 {
     for (uint32_t i = 0; i < p->link_count; i++) {
@@ -120,6 +143,8 @@ void profile_print(const struct profile *p, FILE *file)
         fprintf(file, "%" PRIu32 " layers have a window of %" PRIu32 " tokens\n",
                 profile_windowed_layers(p), p->model.groups.window_tokens);
     fprintf(file, "\n");
+    if (p->model.experts.count > 0)
+        experts_print(p, file);
     for (uint32_t i = 0; i < p->device_count; i++)
         device_print(p, &p->devices[i], file);
     links_print(p, file);

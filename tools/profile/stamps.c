@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/random.h"
+#include "compute/cpu/routing.h"
 
 struct profile_timed profile_timed;
 
@@ -117,6 +118,50 @@ static void timed_matmul(struct compute *c, const struct compute_matrix *const *
     profile_timed.base->matmul(c, matrices, biases, count, a, row_count, y);
 }
 
+static enum status timed_experts_open(struct compute *c,
+                                      const struct compute_experts_options *options,
+                                      struct compute_experts **out)
+{
+    const struct compute_ops *base = profile_timed.base;
+    enum status status = base->experts->open(c, options, out);
+    if (status != ST_OK || profile_timed.routing_count == LIMIT_LAYERS)
+        return status;
+    profile_timed.expert_bytes = base->matrix_bytes(options->gate[0]) +
+                                 base->matrix_bytes(options->up[0]) +
+                                 base->matrix_bytes(options->down[0]);
+    profile_timed.routings[profile_timed.routing_count++] =
+        (struct profile_routing){.experts = *out, .routing = options->routing};
+    return status;
+}
+
+/* Adds the number of experts that the rows choose together. */
+static void chosen_add(const struct compute_routing *routing, const float *router_product,
+                       uint32_t row_count)
+{
+    uint32_t ids[COMPUTE_EXPERTS_USED_MAX];
+    float weights[COMPUTE_EXPERTS_USED_MAX];
+    bool chosen[COMPUTE_EXPERTS_MAX] = {false};
+    for (uint32_t row = 0; row < row_count; row++) {
+        routing_choose(routing, router_product + (size_t)row * routing->experts, ids, weights);
+        for (uint32_t i = 0; i < routing->used; i++) {
+            profile_timed.chosen += !chosen[ids[i]];
+            chosen[ids[i]] = true;
+        }
+    }
+    profile_timed.chosen_count++;
+}
+
+static void timed_experts_run(struct compute *c, const struct compute_experts *e,
+                              struct compute_experts_workspace *workspace,
+                              const float *router_product, const struct compute_activations *a,
+                              uint32_t row_count, bool add, float *y)
+{
+    for (uint32_t i = 0; profile_timed.experts_counted && i < profile_timed.routing_count; i++)
+        if (profile_timed.routings[i].experts == e)
+            chosen_add(&profile_timed.routings[i].routing, router_product, row_count);
+    profile_timed.base->experts->run(c, e, workspace, router_product, a, row_count, add, y);
+}
+
 void profile_stamps_set(struct compute *c)
 {
     profile_timed.ops = *profile_timed.base;
@@ -127,6 +172,12 @@ void profile_stamps_set(struct compute *c)
         profile_timed.ops.layer_begin = timed_layer_begin;
     profile_timed.ops.matmul = timed_matmul;
     profile_timed.has_own_memory = profile_timed.base->device_memory(c) != NULL;
+    if (profile_timed.base->experts != NULL) {
+        profile_timed.experts = *profile_timed.base->experts;
+        profile_timed.experts.open = timed_experts_open;
+        profile_timed.experts.run = timed_experts_run;
+        profile_timed.ops.experts = &profile_timed.experts;
+    }
     profile_timed.no_inner_stamps = true; /* No stamps while the device is being prepared. */
     if (profile_timed.base->steps != NULL) {
         profile_timed.steps = *profile_timed.base->steps;

@@ -28,6 +28,12 @@ struct profile_stamp {
 /* Indices of stamps: the stamp of layer i is PROFILE_STAMP_LAYERS + i. */
 enum { PROFILE_STAMP_START, PROFILE_STAMP_EMBED, PROFILE_STAMP_LAYERS };
 
+/* How the rows of a layer choose its experts. */
+struct profile_routing {
+    const struct compute_experts *experts;
+    struct compute_routing routing;
+};
+
 /* The timed operations, their stamps, and the sizes of the matrices that were opened. The threads
  * of the engine and of the device write it while a batch runs; step.c reads it when the batch is
  * done. */
@@ -55,6 +61,14 @@ struct profile_timed {
     /* Set no stamps inside a batch: while the device is prepared, and so that a GPU may record the
      * step. */
     bool no_inner_stamps;
+    struct compute_experts_ops experts; /* Used if the backend has experts. */
+    uint64_t expert_bytes;              /* Weights of one expert; 0 = the model has none. */
+    /* Count the experts that a batch chooses, which takes time: not while times are measured. */
+    bool experts_counted;
+    uint64_t chosen;       /* Sum of the chosen experts over the layers of counted batches. */
+    uint32_t chosen_count; /* Layers in that sum. */
+    uint32_t routing_count;
+    struct profile_routing routings[LIMIT_LAYERS];
     uint32_t embed_count; /* Calls of `embed`; a replayed step makes none. */
 };
 

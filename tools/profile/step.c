@@ -100,6 +100,7 @@ static enum status open_model(struct profile_step *s, const struct profile_step_
     status = model_open(options->file, &model_options, &s->model, error);
     if (status == ST_OK)
         share_vectors(s);
+    s->weights.expert_bytes = profile_timed.expert_bytes;
     return status;
 }
 
@@ -288,6 +289,21 @@ void profile_step_token(struct profile_step *s, uint32_t batch, uint32_t context
     run(s, &job, out);
     if (profile_timed.has_own_memory)
         run_whole(s, &job, out);
+}
+
+/* A layer is one call, because the rows of a decode step fit one chunk. */
+double profile_step_experts(struct profile_step *s, uint32_t batch, uint32_t context)
+{
+    struct profile_step_times unused;
+    if (profile_timed.routing_count == 0 || profile_timed.has_own_memory)
+        return 0;
+    profile_timed.chosen = profile_timed.chosen_count = 0;
+    profile_timed.experts_counted = true;
+    profile_step_token(s, batch, context, &unused);
+    profile_timed.experts_counted = false;
+    return profile_timed.chosen_count > 0
+               ? (double)profile_timed.chosen / profile_timed.chosen_count
+               : 0;
 }
 
 /* Fills every block with K and V of a real prompt. */

@@ -35,7 +35,8 @@ struct profile_step_weights {
     uint64_t layer_kinds[LIMIT_LAYERS]; /* Equal numbers mean equal types and shapes. */
     uint64_t embedding_bytes;
     uint64_t vocabulary_bytes;
-    bool tied; /* The embedding is also the vocabulary. */
+    bool tied;             /* The embedding is also the vocabulary. */
+    uint64_t expert_bytes; /* Of one routed expert, which the layers' bytes include; 0 = none. */
 };
 
 /* Time of a part of a batch. All fields are in microseconds. */
@@ -81,6 +82,11 @@ enum status profile_step_check(const struct profile_step *s, struct error *error
  * Requires that both are within the options. */
 void profile_step_prompt(struct profile_step *s, uint32_t tokens, uint32_t context,
                          struct profile_step_times *out);
+/* Computes a decode step without measuring it. Returns the number of experts of a layer that its
+ * rows choose together, on average over the layers; 0 = the model has no experts, or the device has
+ * its own memory. Requires what profile_step_token requires. */
+double profile_step_experts(struct profile_step *s, uint32_t batch, uint32_t context);
+
 /* Generates one token for each of `batch` sequences with `context` cached tokens each. Requires
  * that both are within the options. */
 void profile_step_token(struct profile_step *s, uint32_t batch, uint32_t context,

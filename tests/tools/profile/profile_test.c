@@ -217,7 +217,15 @@ static void check_windows_and_experts(void)
     s.expert_ffn = 32;
     write_model(&s);
     p = run_and_read(arguments);
+    const struct profile_experts *experts = &p->model.experts;
     CHECK(p->model.layer_weight_bytes[0] > 4ull * s.hidden * 3 * s.expert_ffn * s.experts);
+    CHECK(experts->count == s.experts && experts->used == s.experts_used);
+    CHECK(experts->bytes >= 4ull * s.hidden * 3 * s.expert_ffn &&
+          experts->bytes * s.experts < p->model.layer_weight_bytes[0]);
+    /* One row chooses `used` experts, four rows more, but not more than there are. */
+    CHECK(experts->row_count == 2 && experts->rows[0] == 1 && experts->rows[1] == 4);
+    CHECK(experts->chosen[0] == 2 && experts->chosen[1] > 2 && experts->chosen[1] <= 8);
+    CHECKF(strstr(said(), "8 experts of ") != NULL, "%s", said());
     profile_close(p);
 }
 
