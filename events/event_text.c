@@ -73,6 +73,7 @@ static const struct field event_fields[] = {
     ROW(sched_event, held_tokens, false),
     ROW(sched_event, held_copy, false),
     ROW(sched_event, held, false),
+    ROW(sched_event, identity, true),
     ROW(sched_event, machine, false),
     ROW(sched_event, peer, false),
     ROW(sched_event, pool, false),

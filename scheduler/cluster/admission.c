@@ -10,7 +10,9 @@
  *
  * Each refused request is told the time at which the queue will have room for it, behind the
  * requests that were refused before it. So refused clients come back at the rate at which the
- * cluster serves them, not all at once. */
+ * cluster serves them, not all at once. From that time on, a place is kept for the request
+ * (promises.c): otherwise newcomers would take the places while more requests come than can be
+ * served. */
 #include "scheduler/cluster/state.h"
 
 #define COMPUTED_MIN  4       /* Fewest prompts from which the rate is taken. */
@@ -88,17 +90,23 @@ static uint64_t requests_before(const struct sched_cluster *sc)
     return count;
 }
 
-bool cluster_admission_late(const struct sched_cluster *sc)
+bool cluster_admission_late(const struct sched_cluster *sc, bool newcomer)
 {
     const struct admission *admission = &sc->admission;
+    const double most_us = (double)sc->options.queue_us_max;
     if (sc->options.queue_us_max == 0 || sc->waiting.count == 0 ||
         admission->computed < COMPUTED_MIN)
         return false;
-    return admission->measured_us / admission->computed * (double)(requests_before(sc) - 1) >
-           (double)sc->options.queue_us_max;
+    const double each_us = admission->measured_us / admission->computed;
+    const double wait_us = each_us * (double)(requests_before(sc) - 1);
+    if (wait_us > most_us)
+        return true;
+    /* At least half of the queue is there for newcomers, because not every client returns. */
+    return newcomer && wait_us > most_us / 2 &&
+           wait_us + each_us * (double)cluster_promises_due(sc) > most_us;
 }
 
-uint32_t cluster_admission_retry_ms(struct sched_cluster *sc)
+uint32_t cluster_admission_retry_ms(struct sched_cluster *sc, uint32_t id)
 {
     const struct admission *admission = &sc->admission;
     int64_t *promised_us = &sc->admission.promised_us;
@@ -113,5 +121,6 @@ uint32_t cluster_admission_retry_ms(struct sched_cluster *sc)
     if (at_us > most_us)
         at_us = most_us;
     *promised_us = at_us + each_us + each_us / PROMISE_SLACK;
+    cluster_promise_add(sc, sc->requests[id].identity, at_us);
     return (uint32_t)((at_us - sc->now_us) / 1000);
 }

@@ -369,7 +369,8 @@ uint32_t sched_cluster_waiting(const struct sched_cluster *sc)
     return sc->waiting.count;
 }
 
-uint32_t sched_cluster_retry_ms(struct sched_cluster *sc)
+uint32_t sched_cluster_retry_ms(struct sched_cluster *sc, uint32_t request)
 {
-    return cluster_admission_retry_ms(sc);
+    assert(request < sc->options.request_count);
+    return cluster_admission_retry_ms(sc, request);
 }

@@ -170,7 +170,7 @@ struct sched_link_speed {
 /* The kinds of events, and the fields of struct sched_event that each kind uses besides now_us. */
 enum sched_event_kind {
     /* `request` arrives: prompt_tokens, output_tokens, resumed, key, weight, priority, held,
-     * held_tokens, held_copy, prefix. output_tokens = most tokens of the answer; 0 = no token machine is
+     * held_tokens, held_copy, identity, prefix. output_tokens = most tokens of the answer; 0 = no token machine is
      * needed. */
     SCHED_ARRIVED,
     SCHED_COMPUTED,  /* The prompt of `request` is computed; its KV may still be on its way. */
@@ -253,6 +253,10 @@ struct sched_event {
     uint32_t held_tokens;
     /* SCHED_ARRIVED: that KV is a copy of a running answer's (sched_cluster_copy_target). */
     bool held_copy;
+    /* SCHED_ARRIVED: equal for a request that was refused and for the same request when it comes
+     * again, other requests have another one. A place is kept for it at the time that it was told
+     * (promises.c). 0 = not known. */
+    uint64_t identity;
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
     uint32_t push_tokens_per_s; /* KV tokens sent per second of transfer time after computing. */
@@ -406,8 +410,8 @@ void sched_cluster_link_view(const struct sched_cluster *sc, uint32_t from, uint
                              struct sched_link_speed *out);
 /* Returns the number of waiting requests. */
 uint32_t sched_cluster_waiting(const struct sched_cluster *sc);
-/* Returns the time after which a request that the caller refuses now should come again, as
+/* Returns the time after which this request, which the caller refuses now, should come again, as
  * retry_after_ms of SCHED_REFUSED_WAIT. */
-uint32_t sched_cluster_retry_ms(struct sched_cluster *sc);
+uint32_t sched_cluster_retry_ms(struct sched_cluster *sc, uint32_t request);
 
 #endif

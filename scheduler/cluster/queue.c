@@ -262,13 +262,13 @@ static bool overdue_refuse(struct sched_cluster *sc, struct sched_actions *out, 
     bool any = false;
     for (;;) {
         uint32_t id = cluster_admission_overdue(sc);
-        if (id == REQUEST_NONE && any && cluster_admission_late(sc))
+        if (id == REQUEST_NONE && any && cluster_admission_late(sc, false))
             id = sched_queue_last_new(sc->accounts, &sc->waiting);
         if (id == REQUEST_NONE)
             return true;
         if (out->count == most)
             return false;
-        waiting_refuse(sc, id, SCHED_REFUSED_WAIT, cluster_admission_retry_ms(sc), out);
+        waiting_refuse(sc, id, SCHED_REFUSED_WAIT, cluster_admission_retry_ms(sc, id), out);
         any = true;
     }
 }
@@ -404,6 +404,8 @@ void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event 
     request->held = event->held;
     request->held_tokens = event->held_tokens;
     request->held_copy = event->held_copy;
+    request->identity = event->identity;
+    request->returned = cluster_promise_take(sc, event->identity);
     prefixes_arrived(sc, id, &event->prefix);
     cluster_demand_arrived(sc, request);
     waiting_add(sc, id);
@@ -417,8 +419,8 @@ void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event 
     uint32_t last = sched_queue_last_new(sc->accounts, &sc->waiting);
     if (sc->waiting.count > sc->options.queue_requests_max)
         waiting_refuse(sc, last, SCHED_REFUSED_FULL, retry_after_ms(sc), out);
-    else if (cluster_admission_late(sc))
-        waiting_refuse(sc, last, SCHED_REFUSED_WAIT, cluster_admission_retry_ms(sc), out);
+    else if (cluster_admission_late(sc, !request->returned))
+        waiting_refuse(sc, last, SCHED_REFUSED_WAIT, cluster_admission_retry_ms(sc, last), out);
 }
 
 static void ended(struct sched_cluster *sc, const struct sched_event *event)

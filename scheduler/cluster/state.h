@@ -2,8 +2,8 @@
  * handles events; queue.c: requests and actions; load.c: the load of each machine, and the pools;
  * route.c: the choice by load; speed.c: the machines' rates; links.c: the time of transfers;
  * cheapest.c: the choice by KV that machines hold; together.c: one machine for both phases;
- * repurpose.c: home pools that follow the demand; admission.c: how long requests may wait. They run
- * on the thread that calls sched_cluster; not thread-safe. Pure: no clock, no I/O. The gateway and
+ * repurpose.c: home pools that follow the demand; admission.c: how long requests may wait;
+ * promises.c: places for clients that come back. They run on the thread that calls sched_cluster; not thread-safe. Pure: no clock, no I/O. The gateway and
  * the simulator use only cluster.h. */
 #ifndef SCHEDULER_CLUSTER_STATE_H
 #define SCHEDULER_CLUSTER_STATE_H
@@ -12,8 +12,10 @@
 #include "scheduler/cluster/tree.h"
 #include "scheduler/queue.h"
 
-#define REQUEST_NONE   UINT32_MAX
-#define ENDS_KEPT      64 /* Recent ends from which retry_after_ms is estimated. */
+#define REQUEST_NONE UINT32_MAX
+#define ENDS_KEPT    64 /* Recent ends from which retry_after_ms is estimated. */
+/* Most places that are kept for refused clients; later ones are told a time, and no place is kept. */
+#define PROMISES_MAX   4096
 #define MACHINE_WORDS  (SCHED_MACHINES_MAX / 64)
 #define DEMAND_BUCKETS 8 /* Parts of the window over which demand is measured. */
 
@@ -47,6 +49,8 @@ struct cluster_request {
     bool held_copy;          /* See struct sched_event. */
     bool wait_limited;       /* It is in the list `limited`. */
     bool waited;             /* It was not routed at once. */
+    bool returned;           /* It was refused before, and came when it was told to. */
+    uint64_t identity;       /* See struct sched_event. */
     int64_t waiting_since_us;
     uint32_t next; /* Next in the list `lost` or `limited`. */
     uint32_t previous;
@@ -128,12 +132,26 @@ struct demand {
     uint64_t generated; /* Tokens of the answers that ended. */
 };
 
+/* A refused client that was told to come again at this time (promises.c). */
+struct promise {
+    uint64_t identity; /* Of its request; 0 = it has come. */
+    int64_t at_us;
+};
+
+/* A ring, in the order of the times. */
+struct promises {
+    struct promise ring[PROMISES_MAX];
+    uint32_t first;
+    uint32_t count;
+};
+
 /* What the cluster did while requests waited in the queue (admission.c). */
 struct admission {
     double busy_us;      /* Time during which requests waited; older time counts less. */
     double measured_us;  /* busy_us when a prompt was computed last, at least half of busy_us. */
     double computed;     /* Prompts that were computed in measured_us. */
     int64_t promised_us; /* Time for which the latest refused request was told to come again. */
+    struct promises promises;
 };
 
 struct sched_cluster {
@@ -387,11 +405,22 @@ void cluster_admission_computed(struct sched_cluster *sc, const struct cluster_r
 uint32_t cluster_admission_overdue(const struct sched_cluster *sc);
 /* Returns the time at which the next waiting request is overdue; INT64_MAX = none. */
 int64_t cluster_admission_due_us(const struct sched_cluster *sc);
-/* Returns true if the last waiting request would probably wait longer than queue_us_max. */
-bool cluster_admission_late(const struct sched_cluster *sc);
-/* Returns when a request that is refused now should come again, and counts on it: the next refused
- * request is told a later time. */
-uint32_t cluster_admission_retry_ms(struct sched_cluster *sc);
+/* Returns true if the last waiting request would probably wait longer than queue_us_max. newcomer: a
+ * request has just arrived that was not promised a place, so it must leave the promised places. */
+bool cluster_admission_late(const struct sched_cluster *sc, bool newcomer);
+/* Returns when this request, which is refused now, should come again, and keeps a place for it: the
+ * next refused request is told a later time. */
+uint32_t cluster_admission_retry_ms(struct sched_cluster *sc, uint32_t id);
+
+/* ---- promises.c ---- */
+
+/* Keeps a place for a request that is refused and comes again at at_us. identity 0 = the request
+ * could not be recognised, so no place is kept. */
+void cluster_promise_add(struct sched_cluster *sc, uint64_t identity, int64_t at_us);
+/* Returns true, and gives the place away, if one is kept at this time for the request. */
+bool cluster_promise_take(struct sched_cluster *sc, uint64_t identity);
+/* Returns the places that are kept for requests that should be here by now. */
+uint32_t cluster_promises_due(const struct sched_cluster *sc);
 
 /* Returns the microseconds by which the request's first token would miss ttft_us_max on the machine
  * that would compute it first. tokens_before: prompt tokens that wait before the request. ≤ 0 = in

@@ -83,7 +83,8 @@ static int64_t reserving_refuse(struct gateway *g, int64_t now_us)
         next = r->list_next;
         if (r->generation > 0 || now_us - r->life.entered_us[REQUEST_QUEUED] < most_us)
             continue;
-        uint32_t retry_ms = sched_cluster_retry_ms(gateway_request_version(g, r)->scheduler);
+        uint32_t retry_ms =
+            sched_cluster_retry_ms(gateway_request_version(g, r)->scheduler, request_slot(r));
         requests_refuse(g->requests, r, METRICS_REFUSED_WAIT, (retry_ms + 999) / 1000,
                         GATEWAY_WAIT_TEXT);
     }
@@ -278,6 +279,13 @@ const struct requests_events gateway_requests_events = {
     .link_lost = on_link_lost,
 };
 
+/* Clients send the same body when they come again. */
+static uint64_t request_identity(const struct gateway_request *r)
+{
+    const uint64_t key_and_answer = (uint64_t)r->key << 32 | request_decode_tokens(r);
+    return random_at(prefix_hash(r->prefix_salt, r->tokens, r->prompt_count), key_and_answer);
+}
+
 static void arrivals_schedule(struct gateway *g, int64_t now_us)
 {
     uint64_t hashes[SCHED_PREFIX_MAX];
@@ -298,6 +306,7 @@ static void arrivals_schedule(struct gateway *g, int64_t now_us)
             .held = r->held.machine == NULL ? 0 : r->held.machine->index + 1,
             .held_tokens = version->kv.prefix_cache ? r->held.tokens : 0,
             .held_copy = r->held.checkpoint,
+            .identity = request_identity(r),
             .prefix = {.hashes = hashes},
         };
         if (prefix)
