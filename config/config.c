@@ -240,7 +240,7 @@ void config_print_reference(FILE *file)
                   "a value out of range is an error that\n"
                   "names file, line, key and value. Comments (`//`, `/* */`) are allowed. For "
                   "editors: `cleave check --schema` prints a\n"
-                  "JSON Schema; the key `$schema` is ignored.\n"
+                  "JSON Schema, `--keys-schema` one of key files; the key `$schema` is ignored.\n"
                   "\n"
                   "`--set http/listen=127.0.0.1:9000` overrides any key of the file and can be "
                   "repeated. `--listen`, `--model`, `--threads`\n"

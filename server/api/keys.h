@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* The index of a request without a key: no keys are configured, there are no limits, and nothing is
  * counted. */
@@ -61,6 +62,9 @@ void api_keys_close(struct api_keys *keys);       /* NULL is fine */
  * value. */
 enum status api_key_set_read(const char *path, struct api_key_set **out, struct error *error);
 void api_key_set_free(struct api_key_set *set); /* NULL is fine */
+/* Writes a JSON Schema (draft 7) of key files, for editors. What depends on several entries is not
+ * in it. Returns false if the file cannot be written. */
+bool api_keys_print_schema(FILE *file);
 /* Return the number of keys (set NULL = 0), and the rules of the key `index`. */
 uint32_t api_key_set_count(const struct api_key_set *set);
 const struct api_key_rules *api_key_set_rules(const struct api_key_set *set, uint32_t index);

@@ -1,11 +1,12 @@
-/* api_keys_internal: what the files of api_keys share: keys_file.c (reads key files) and keys.c (the
- * table of keys in use). Only these files include it. */
+/* api_keys_internal: what the files of api_keys share: keys_file.c (reads key files), keys_fields.c
+ * (their fields) and keys.c (the table of keys in use). Only these files include it. */
 #ifndef SERVER_API_KEYS_INTERNAL_H
 #define SERVER_API_KEYS_INTERNAL_H
 
 #include "common/secret.h"
 #include "server/api/keys.h"
 
+#include <jansson.h>
 #include <string.h>
 
 #define KEY_BYTES_MAX 512
@@ -23,6 +24,23 @@ struct api_key_set {
         struct api_key_rules rules;
     } keys[LIMIT_API_KEYS];
 };
+
+/* An entry of a key file that is read. */
+struct key_file_entry {
+    const char *path;
+    size_t index;
+    struct error *error;
+};
+
+/* Sets the error, and returns false. Errors never quote a value: it might be a key in the wrong
+ * field. */
+bool key_entry_refuse(const struct key_file_entry *at, const char *field, const char *want);
+/* Sets the values that rules have without any field. */
+void key_rules_init(struct api_key_rules *rules);
+/* Reads one field of an entry into *rules or *secrets. Returns false, with the error, if there is no
+ * such field or its value is wrong. */
+bool key_field_read(const struct key_file_entry *at, const char *name, const json_t *value,
+                    struct api_key_rules *rules, struct key_secrets *secrets);
 
 /* A hash table from a hash to numbers, which the caller compares. It is only added to. Secrets are
  * found by their SHA-256, so the time of a search says nothing about a secret. */

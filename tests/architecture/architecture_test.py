@@ -59,7 +59,7 @@ MAY_INCLUDE = {
     "tools/report": {"common"},
     "tools/admin": {"common", "tools/report"},
     "tools/fetch": {"common", "config", "model"},
-    "tools/check": {"common", "config", "compute", "transport", "server"},
+    "tools/check": {"common", "config", "compute", "transport", "server", "server/api"},
     "tools/trace": {"common", "events", "tools/report"},
     "tools/partition/solver": {"common"},
     "tools/partition": {"common", "profile", "tools/partition/solver"},

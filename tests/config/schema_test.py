@@ -10,44 +10,11 @@ import subprocess
 import sys
 import tempfile
 
+from json_schema import wrong
+
 CLEAVE = sys.argv[1]
 SOURCE = os.environ["CLEAVE_SOURCE"]
 SCHEMA = json.loads(subprocess.run([CLEAVE, "check", "--schema"], capture_output=True, text=True, check=True).stdout)
-TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int}
-WORDS = {"$schema", "title", "description", "default", "type", "properties", "additionalProperties", "anyOf", "enum", "minimum",
-         "maximum", "multipleOf", "minLength", "maxLength", "pattern", "items"}
-
-
-def wrong(schema, value, at=""):
-    """Yields where the value breaks the schema."""
-    if isinstance(schema, bool):
-        if not schema:
-            yield at
-        return
-    assert set(schema) <= WORDS, set(schema) - WORDS
-    kind = schema.get("type")
-    if kind and (not isinstance(value, TYPES[kind]) or (kind == "integer" and isinstance(value, bool))):
-        yield at
-        return
-    if "anyOf" in schema and all(list(wrong(each, value, at)) for each in schema["anyOf"]):
-        yield at
-    if "enum" in schema and value not in schema["enum"]:
-        yield at
-    if kind == "integer" and not schema["minimum"] <= value <= schema["maximum"]:
-        yield at
-    if kind == "integer" and value % schema.get("multipleOf", 1):
-        yield at
-    if kind == "string" and not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", 1 << 30):
-        yield at
-    if kind == "string" and not re.search(schema.get("pattern", ""), value):
-        yield at
-    for each in value if kind == "array" else []:
-        yield from wrong(schema.get("items", True), each, f"{at}/*")
-    for name, each in value.items() if kind == "object" else []:
-        below = schema.get("properties", {}).get(name, schema.get("additionalProperties", True))
-        yield from wrong(below, each, f"{at}/{name}")
-
-
 def said_by_program(config):
     """Returns what the parser says about the file."""
     with tempfile.TemporaryDirectory() as folder:

@@ -2,6 +2,7 @@
 #include "tools/check/check.h"
 
 #include "common/options.h"
+#include "server/api/keys.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@ struct check_options {
     bool deep;
     bool json;
     bool schema;
+    bool keys_schema;
 };
 
 #define FIELD(member) offsetof(struct check_options, member)
@@ -26,15 +28,16 @@ static const struct option_entry entries[] = {
     {"set", "KEY=VALUE", OPTION_TEXTS, FIELD(sets), 0, OPTION_TEXTS_MAX, {NULL}, NULL, "set a key of the config; may be repeated"},
     {"deep", NULL, OPTION_FLAG, FIELD(deep), 0, 0, {NULL}, NULL, "also read the tokenizer, open the devices, and connect to other machines and to etcd"},
     {"schema", NULL, OPTION_FLAG, FIELD(schema), 0, 0, {NULL}, NULL, "print a JSON Schema of config files, for editors, instead of checking one"},
+    {"keys-schema", NULL, OPTION_FLAG, FIELD(keys_schema), 0, 0, {NULL}, NULL, "print a JSON Schema of files of API keys (server/api_keys_file), for editors"},
     {"json", NULL, OPTION_FLAG, FIELD(json), 0, 0, {NULL}, NULL, "print the results as JSON"},
 };
 /* clang-format on */
 
-/* --schema needs no file. */
+/* --schema and --keys-schema need no file. */
 static enum status operand_check(void *out, struct error *error)
 {
     const struct check_options *options = out;
-    if (options->config != NULL || options->schema)
+    if (options->config != NULL || options->schema || options->keys_schema)
         return ST_OK;
     return error_set(error, ST_USAGE, "CONFIG is missing: cleave check CONFIG [--option value]…");
 }
@@ -126,6 +129,8 @@ int check_main(int argc, char **argv)
         return exit_status;
     if (options.schema)
         return config_print_schema(stdout) ? 0 : 1;
+    if (options.keys_schema)
+        return api_keys_print_schema(stdout) ? 0 : 1;
     struct config *config = calloc(1, sizeof(*config));
     if (config == NULL)
         return options_fail(&table, ST_NO_MEMORY, &error);
