@@ -108,6 +108,7 @@ struct config {
         char tls_certificate_file[LIMIT_PATH_BYTES]; /* Empty = plain HTTP. */
         char tls_key_file[LIMIT_PATH_BYTES];
         uint32_t drain_ms;
+        uint32_t drain_notice_ms; /* Comes before drain_ms. */
         uint32_t update_ms;       /* Time within which the machines of a new model must serve. */
         bool update_memory_check; /* Require memory for both models during an update. */
     } server;

@@ -134,6 +134,10 @@ const struct config_key config_keys[] = {
     {"server/drain_ms", CONFIG_WHOLE, FIELD(server.drain_ms), 0, HOUR_MS, .default_text = "600000",
      .reload = CONFIG_RELOAD_YES,
      .help = "Time that running requests get after SIGTERM; then they end with an error."},
+    {"server/drain_notice_ms", CONFIG_WHOLE, FIELD(server.drain_notice_ms), 0, 30000,
+     .default_text = "0", .reload = CONFIG_RELOAD_YES,
+     .help = "Time before drain_ms in which `/health` answers 503 and new requests are still "
+             "served, so that load balancers notice."},
     {"server/update_ms", CONFIG_WHOLE, FIELD(server.update_ms), 1, HOUR_MS,
      .default_text = "300000", .reload = CONFIG_RELOAD_YES,
      .help = "Time limit of a model update. After that the old model stays."},

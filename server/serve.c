@@ -471,6 +471,7 @@ int serve_main(int argc, char **argv)
                         .epoll_fd = -1,
                         .servable_us = -1,
                         .drain_deadline_us = -1,
+                        .refusal_us = -1,
                         .stop_deadline_us = -1};
     result = serve_options_parse(argc, argv, &s->options);
     if (result >= 0)

@@ -116,6 +116,9 @@ struct serve {
     bool announced;      /* The line that says that the server is ready was printed. */
     /* Time at which requests that still run are ended; -1 = the server does not drain. */
     int64_t drain_deadline_us;
+    /* Time from which new requests are refused because the server drains; -1 = they are refused
+     * already, or the server does not drain. */
+    int64_t refusal_us;
     int64_t stop_deadline_us; /* Time at which the machines are killed; -1 = not stopping. */
     bool failed;              /* The exit status will be 1. */
     struct error failure;     /* Why `failed` is true. */

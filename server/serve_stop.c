@@ -1,6 +1,8 @@
 /* serve_stop: the end of `cleave serve`:
  *
- *   SIGTERM ─► draining: running requests continue, new ones are refused, /health reports it
+ *   SIGTERM ─► giving notice: /health reports the drain, so that load balancers send nothing more
+ *           ─► (server/drain_notice_ms is over)
+ *           ─► draining: running requests continue, new ones are refused
  *           ─► (no request is running, or server/drain_ms is over, or a second SIGTERM)
  *           ─► stopping: the remaining requests end with an error, machines are asked to end
  *           ─► (they have ended, or are killed after STOP_US_MAX or at a third SIGTERM) ─► end
@@ -17,6 +19,7 @@
 
 static void parts_stop(struct serve *s)
 {
+    http_refuse_begin(s->http);
     http_accept_stop(s->http);
     gateway_stop(s->gateway); /* clients are told while the machines end */
     for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
@@ -28,16 +31,30 @@ static void parts_stop(struct serve *s)
     s->stop_deadline_us = serve_now_us() + STOP_US_MAX;
 }
 
-static void drain_begin(struct serve *s, int number)
+static void refusal_begin(struct serve *s)
 {
     char text[96];
     uint32_t running = http_open_answers(s->http);
     snprintf(text, sizeof(text), "drains: refuses new requests, %u are running", running);
     notify_stopping(&s->notify, text);
-    log_info("%s: refuses new requests, %u are running; a second one stops now", strsignal(number),
-             running);
+    log_info("refuses new requests, %u are running", running);
+    http_refuse_begin(s->http);
+    s->refusal_us = -1;
+}
+
+static void drain_begin(struct serve *s, int number)
+{
+    const uint32_t notice_ms = s->config->server.drain_notice_ms;
+    log_info("%s: drains; a second one stops now", strsignal(number));
     http_drain_begin(s->http);
-    s->drain_deadline_us = serve_now_us() + (int64_t)s->config->server.drain_ms * 1000;
+    s->refusal_us = serve_now_us() + (int64_t)notice_ms * 1000;
+    s->drain_deadline_us = s->refusal_us + (int64_t)s->config->server.drain_ms * 1000;
+    if (notice_ms == 0) {
+        refusal_begin(s);
+        return;
+    }
+    notify_stopping(&s->notify, "drains: /health says so, new requests are still served");
+    log_info("/health says that it drains; new requests are refused in %u ms", notice_ms);
 }
 
 /* Returns the status for the audit log. */
@@ -93,18 +110,31 @@ void serve_signals_turn(struct serve *s)
     }
 }
 
-/* Goes from draining to stopping when it is time. */
+static void timeout_shorten(int *timeout_ms, int64_t left_us)
+{
+    if (*timeout_ms < 0 || left_us / 1000 < *timeout_ms)
+        *timeout_ms = (int)(left_us / 1000) + 1;
+}
+
+/* Goes from notice to draining and from there to stopping when it is time. */
 static void drain_turn(struct serve *s, int *timeout_ms)
 {
-    int64_t left_us = s->drain_deadline_us - serve_now_us();
+    int64_t now_us = serve_now_us();
+    if (s->refusal_us > now_us) {
+        timeout_shorten(timeout_ms, s->refusal_us - now_us);
+        return;
+    }
+    if (s->refusal_us >= 0)
+        refusal_begin(s);
+    int64_t left_us = s->drain_deadline_us - now_us;
     uint32_t running = http_open_answers(s->http);
     if (running == 0 || left_us <= 0) {
         if (running > 0)
             log_warn("%u requests did not finish within server/drain_ms", running);
         log_info("stops");
         parts_stop(s);
-    } else if (*timeout_ms < 0 || left_us / 1000 < *timeout_ms) {
-        *timeout_ms = (int)(left_us / 1000) + 1;
+    } else {
+        timeout_shorten(timeout_ms, left_us);
     }
 }
 
@@ -124,7 +154,7 @@ bool serve_stop_turn(struct serve *s, int *timeout_ms)
         launcher_kill(s->launcher);
         left_us = 100000;
     }
-    if (left_us >= 0 && (*timeout_ms < 0 || left_us / 1000 < *timeout_ms))
-        *timeout_ms = (int)(left_us / 1000) + 1;
+    if (left_us >= 0)
+        timeout_shorten(timeout_ms, left_us);
     return launcher_running_count(s->launcher) == 0;
 }

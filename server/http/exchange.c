@@ -115,7 +115,7 @@ enum MHD_Result http_answer_completion(struct exchange *x, const struct http_tex
 {
     struct http *h = x->http;
     struct api_error error = {0};
-    if (h->draining) {
+    if (h->refuses) {
         api_error_set(&error, 503, NULL, "the server is stopping");
         error.retry_after_s = DRAIN_RETRY_S;
         return http_answer_error(x, &error);

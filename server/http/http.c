@@ -296,6 +296,11 @@ void http_drain_begin(struct http *h)
     h->draining = true;
 }
 
+void http_refuse_begin(struct http *h)
+{
+    h->draining = h->refuses = true;
+}
+
 uint32_t http_open_answers(const struct http *h)
 {
     return h->open_answers;

@@ -96,9 +96,12 @@ void http_model_use(struct http *h, struct served_model *model);
  * begun gets an error event, any other request a 401. Call it after each api_keys_apply. */
 void http_keys_changed(struct http *h);
 
-/* Starts to refuse completions with 503 and Retry-After; /health reports the drain. Open requests
- * continue; each connection closes after its answer. */
+/* From now on /health answers 503 "draining", and each connection closes after its answer. Requests
+ * are still served. */
 void http_drain_begin(struct http *h);
+/* Does the same, and starts to refuse completions with 503 and Retry-After. Open requests
+ * continue. */
+void http_refuse_begin(struct http *h);
 /* Returns the number of requests whose body went to a text thread (completions, /tokenize and the
  * like) and whose clients do not have the whole answer yet. */
 uint32_t http_open_answers(const struct http *h);

@@ -48,7 +48,8 @@ struct http {
     bool ledger_warned;      /* The log says that the ledger takes no lines. */
     uint64_t spans_dropped;  /* Dropped spans that the metrics count already. */
     bool spans_warned;       /* The log has the warning about dropped spans. */
-    bool draining;           /* http_drain_begin was called. */
+    bool draining;           /* http_drain_begin or http_refuse_begin was called. */
+    bool refuses;            /* http_refuse_begin was called. */
     /* The gateway was ready when an earlier completion was asked for. From then on, completions
      * wait for machines; before, they get a 503. */
     bool was_ready;

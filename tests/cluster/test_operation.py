@@ -109,6 +109,43 @@ def check_graceful_stop():
         assert cluster.audited() == [("stop", "", f"uid {os.getuid()} pid {os.getpid()}", 200)], cluster.audited()
 
 
+def check_noticed_stop():
+    """During server/drain_notice_ms a load balancer sees 503, and requests are still served: also those of connections
+    that were open before. A new notice is read by a reload. After it, new requests are refused and the cluster ends."""
+    with Cluster({**CONFIG, "server": {"drain_notice_ms": 30000}}, gates=True) as cluster:
+        want = undisturbed(cluster)
+        stream = held_stream(cluster, "token-0")
+        old = cluster.connect()
+        old.request("GET", "/ping")
+        assert old.getresponse().read()
+        cluster.process.send_signal(signal.SIGTERM)
+        cluster.wait_health(503, '"draining"')
+        for connection in (old, cluster.connect()):  # One token: the held machine is not needed.
+            connection.request("POST", "/v1/completions", json.dumps({"prompt": "x", "max_tokens": 1}), cluster.headers)
+            reply = connection.getresponse()
+            assert reply.status == 200 and reply.getheader("Connection") == "close", (reply.status, reply.read())
+            assert json.loads(reply.read())["usage"]["completion_tokens"] == 1
+        cluster.release()
+        stream.expect(want)
+        said = cluster.logged()
+        assert "new requests are refused in 30000 ms" in said and "refuses new requests" not in said, said
+        cluster.process.send_signal(signal.SIGTERM)  # A second one does not wait for the end of the notice.
+        assert cluster.process.wait(300) == 0
+    with Cluster(CONFIG, gates=True) as cluster:
+        cluster.write("config.json", {**cluster.config, "server": {"drain_notice_ms": 300}})
+        admin(cluster, "POST", "/admin/reload")
+        want = undisturbed(cluster)
+        stream = held_stream(cluster, "token-0")
+        cluster.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "refuses new requests, 1 are running" in cluster.logged(), "the notice is over", cluster=cluster)
+        status, headers, body = cluster.request("POST", "/v1/completions", {"prompt": "x"})
+        assert status == 503 and int(headers["Retry-After"]) > 0 and b"stopping" in body, (status, headers, body)
+        cluster.release()
+        stream.expect(want)
+        assert cluster.process.wait(300) == 0
+        assert "new requests are refused in 300 ms" in cluster.logged(), cluster.logged()
+
+
 def check_hasty_stop():
     for how in ("twice", "drain_ms"):
         config = {**CONFIG, "server": {"drain_ms": 200}} if how == "drain_ms" else CONFIG
@@ -302,5 +339,6 @@ check_reload()
 check_machines()
 check_seeing()
 check_graceful_stop()
+check_noticed_stop()
 check_hasty_stop()
 print("all running requests went on through every change")

@@ -47,11 +47,15 @@ def check_pod(name, spec, volumes_wanted):
         assert "memory" in container["resources"]["limits"], name
         if container["image"] == "cleave":
             check_command(container["args"])
-            stop = container["lifecycle"]["preStop"]["exec"]["command"]
-            if stop[0] == "sh":
+            if container["args"][0] == "machine":
+                stop = container["lifecycle"]["preStop"]["exec"]["command"]
                 words = shlex.split(stop[2])
-                assert words[:2] == ["exec", "cleave"], stop
+                assert stop[0] == "sh" and words[:2] == ["exec", "cleave"], stop
                 check_command(words[2:])
+            else:  # A gateway's own notice to load balancers.
+                assert "lifecycle" not in container, name
+                with open(os.path.join(KUBERNETES, "cleave.json"), encoding="utf-8") as file:
+                    assert json.load(file)["server"]["drain_notice_ms"] >= 5000
             assert spec["terminationGracePeriodSeconds"] > 600, name
     assert volumes_wanted <= volumes, name
 
