@@ -89,8 +89,10 @@ def check_access(socket, url):
 def check_top(where):
     out, _ = run("top", "--count", "2", "--interval-s", "0.1", *where)
     assert out.count("cleave top ") == 2 and "\x1b" not in out, out
-    for part in ("since the start", "in this interval", "TTFT ", " within ", "exposed transfer", "token-1"):
+    for part in ("problems  none\n", "since the start", "in this interval", "TTFT ", " within ", "exposed transfer", "token-1"):
         assert part in out, (part, out)
+    out, _ = run("top", "--count", "1", *where, "--socket", "/nowhere/admin.sock", status=1)
+    assert "problems  none\n" in out and "problems  1\n  critical: CleaveGatewayDown, gateway: it does not answer" in out, out
     parent, child = pty.openpty()
     process = subprocess.Popen([BINARY, "top", *where], stdin=child, stdout=child, stderr=child)
     shown = b""

@@ -1,5 +1,5 @@
-"""Goal: an operator who asks learns which of ten faults there is: `cleave status`, GET /admin/state and the page of GET /
-name it by the name of its alarm, with the machine, the reason, since when, and the row of docs/operation.md.
+"""Goal: an operator who asks learns which of ten faults there is: `cleave status`, `cleave top`, GET /admin/state and the
+page of GET / name it by the name of its alarm, with the machine, the reason, since when, and the row of docs/operation.md.
 
 Method: each fault is planted in a real cluster: a GPU that is not there, a slow relay of TCP for a cable, a token machine
 with little KV memory, one API key with most of the load, a gateway and a machine that stand still, an etcd
@@ -10,15 +10,19 @@ usage: test_planted.py [gateway]
 gateway: only processes that stand still; otherwise the other faults
 """
 import contextlib
+import fcntl
 import json
 import os
+import pty
 import shutil
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 
@@ -48,20 +52,55 @@ def problems(cluster):
     return json.loads(cluster.request("GET", "/admin/state")[2])["problems"]
 
 
-def status(cluster, *options):
-    """What `cleave status` prints about the cluster."""
+def where_is(cluster):
+    """The options of a command that asks the cluster."""
     key = cluster.write("operator.key", OPERATOR["Authorization"].split()[1])
     url = f"http{'s' if cluster.tls else ''}://{cluster.host}:{cluster.port}"
     trust = ["--ca-file", os.path.join(cluster.folder.name, "cert.pem")] if cluster.tls else []
-    done = subprocess.run([BINARY, "status", "--url", url, "--api-key-file", key, *trust, *options], capture_output=True,
-                          text=True, timeout=300, check=False)
+    return ["--url", url, "--api-key-file", key, *trust]
+
+
+def status(cluster, *options):
+    """What `cleave status` prints about the cluster."""
+    done = subprocess.run([BINARY, "status", *where_is(cluster), *options], capture_output=True, text=True, timeout=300,
+                          check=False)
     assert done.stdout, (done, cluster.logged())
     return done.stdout
+
+
+def top(cluster):
+    """What `cleave top` shows in a terminal of 44 lines and 130 columns."""
+    parent, child = pty.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 44, 130, 0, 0))
+    process = subprocess.Popen([BINARY, "top", "--count", "1", *where_is(cluster)], stdin=child, stdout=child)
+    os.close(child)
+    shown = b""
+    with contextlib.suppress(OSError):  # The terminal has no more users.
+        while data := os.read(parent, 65536):
+            shown += data
+    os.close(parent)
+    assert process.wait(300) == 0, (shown, cluster.logged())
+    screen = shown.decode().split("\x1b[H", 1)[1].split("\x1b[J", 1)[0]
+    return screen.replace("\x1b[K", "").replace("\r", "")
 
 
 def absent(cluster, *names):
     found = problems(cluster)
     assert not [each for each in found if each["name"] in names], found
+
+
+def check_top(cluster, name, where, severity):
+    """The problem and its age are on the screen of `cleave top`."""
+    screen = top(cluster)
+    row = next((line for line in screen.split("\n") if line.startswith(f"  {severity}: {name}, {where}, for ")), None)
+    assert row and len(row) <= 130 and "MACHINE " in screen and "links " in screen, screen
+    if PICTURES and PAGE is not None:
+        PAGE.open("about:blank")
+        PAGE.size(1100, 780)
+        PAGE.run(f"""document.body.style = 'margin: 8px; background: #111; color: #ddd';
+                     document.body.innerHTML = '<pre style="font: 13px monospace"></pre>';
+                     document.querySelector('pre').textContent = {json.dumps(screen)}""")
+        PAGE.picture(os.path.join(PICTURES, f"top-{name}.png"))
 
 
 def check_page(cluster, name, where, part):
@@ -79,7 +118,7 @@ def check_page(cluster, name, where, part):
 
 
 def expect(cluster, name, where, part, page=True):
-    """The problem is in the list, in `cleave status` and on the page."""
+    """The problem is in the list, in `cleave status`, in `cleave top` and on the page."""
     def find():
         time.sleep(0.2)  # Each look is a line of the log.
         return next((each for each in problems(cluster) if each["name"] == name and each["where"] == where), None)
@@ -95,6 +134,7 @@ def expect(cluster, name, where, part, page=True):
     assert f"to do: {found['what_to_do']} (docs/operation.md#at-three-oclock, {name})" in said, said
     listed = json.loads(status(cluster, "--json"))[0]["problems"]
     assert name in [each["name"] for each in listed], listed
+    check_top(cluster, name, where, found["severity"])
     if PAGE is not None and page:
         check_page(cluster, name, where, part)
     print(lines[0])

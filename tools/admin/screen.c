@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-#define BAR_COLUMNS 30
+#define BAR_COLUMNS     30
+#define SCREEN_PROBLEMS 4 /* More would push the machines off a small screen. */
 
 /* In the order in which a request goes through them. */
 static const struct {
@@ -88,6 +89,7 @@ void screen_write(const json_t *state, const char *name, const struct screen_sam
         page_histogram_since(&since.phases[i], &before->phases[i]);
 
     view_gateway(state, name, out);
+    view_problems(state, SCREEN_PROBLEMS, out);
     fprintf(out, "tokens/s  prompt %.0f, answer %.0f; answers/s %.2f (%s)\n",
             grown(now->prompt_tokens, before->prompt_tokens) / seconds,
             grown(now->answer_tokens, before->answer_tokens) / seconds,

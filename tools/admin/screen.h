@@ -1,7 +1,7 @@
-/* admin_screen: writes what `cleave top` shows of one gateway: state, rates and latencies since the
- * previous sample, phases of requests, SLO, machines, links. top.c takes the samples and calls it
- * on its only thread. It writes plain lines; top.c cuts them to the terminal's width. It asks no
- * gateways. */
+/* admin_screen: writes what `cleave top` shows of one gateway: state, problems, rates and latencies
+ * since the previous sample, phases of requests, SLO, machines, links. top.c takes the samples and
+ * calls it on its only thread. It writes plain lines; top.c cuts them to the terminal's width. It
+ * asks no gateways. */
 #ifndef TOOLS_ADMIN_SCREEN_H
 #define TOOLS_ADMIN_SCREEN_H
 

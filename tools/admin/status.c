@@ -81,23 +81,13 @@ static void print(const json_t *root, const char *name, const struct status_opti
     if (!only_machines)
         view_gateway(root, name, stdout);
     if (!only_machines)
-        view_problems(root, stdout);
+        view_problems(root, SIZE_MAX, stdout);
     view_machines(root, false, stdout);
     if (only_machines)
         return;
     view_kv(root, stdout);
     view_links(root, stdout);
     view_requests(root, stdout);
-}
-
-/* The state of a gateway that does not answer: the one problem that it cannot report itself. */
-static json_t *silent_state(const struct error *error)
-{
-    return json_pack("{s:s, s:[{s:s, s:s, s:s, s:s, s:s, s:s}]}", "error", error->text, "problems",
-                     "name", "CleaveGatewayDown", "severity", "critical", "where", "gateway",
-                     "what", "it does not answer: its process is gone, or its event loop hangs",
-                     "what_to_do", "restart it; other gateways serve on", "page",
-                     "docs/operation.md#at-three-oclock, CleaveGatewayDown");
 }
 
 static int run(const struct option_table *table, int argc, char **argv)
@@ -121,9 +111,9 @@ static int run(const struct option_table *table, int argc, char **argv)
             result = options_fail(table, status, &error);
             if (status != ST_UNREACHABLE || table != &status_table)
                 continue;
-            root = silent_state(&error);
+            root = view_silent_state(error.text);
             if (!options.json)
-                view_problems(root, stdout);
+                view_problems(root, SIZE_MAX, stdout);
             json_object_set_new(root, "asked", json_string(name));
             json_array_append_new(all, root);
             continue;

@@ -4,6 +4,7 @@
 #include "tools/admin/admin.h"
 #include "tools/admin/client.h"
 #include "tools/admin/screen.h"
+#include "tools/admin/view.h"
 
 #include "common/clock.h"
 
@@ -38,8 +39,8 @@ static const struct option_table table = {
     .command = "top",
     .usage = "[--option value]…",
     .about =
-        "Shows gateways, machines, queues, KV memory, links, phases and SLO, again each second. "
-        "q or Ctrl-C ends\nit. Where the output is no terminal, it prints lines.\n",
+        "Shows gateways, problems, machines, queues, KV memory, links, phases and SLO, again each "
+        "second.\nq or Ctrl-C ends it. Where the output is no terminal, it prints lines.\n",
     .entries = entries,
     .count = sizeof(entries) / sizeof(entries[0])};
 
@@ -152,6 +153,11 @@ static enum status gateway_draw(struct admin_client *client, unsigned gateway,
     } else {
         fprintf(out, "%s\n", error->text);
         before->known = false;
+        if (status == ST_UNREACHABLE) {
+            json_decref(state);
+            state = view_silent_state(error->text);
+            view_problems(state, 1, out);
+        }
     }
     free(page);
     json_decref(state);

@@ -260,7 +260,16 @@ void view_links(const json_t *state, FILE *out)
                 view_printable(view_text(link, "why"), why, sizeof(why)));
 }
 
-void view_problems(const json_t *state, FILE *out)
+json_t *view_silent_state(const char *error_text)
+{
+    return json_pack("{s:s, s:[{s:s, s:s, s:s, s:s, s:s, s:s}]}", "error", error_text, "problems",
+                     "name", "CleaveGatewayDown", "severity", "critical", "where", "gateway",
+                     "what", "it does not answer: its process is gone, or its event loop hangs",
+                     "what_to_do", "restart it; other gateways serve on", "page",
+                     "docs/operation.md#at-three-oclock, CleaveGatewayDown");
+}
+
+void view_problems(const json_t *state, size_t most, FILE *out)
 {
     const json_t *problems = json_object_get(state, "problems"), *problem;
     char text[500], where[64], duration[24];
@@ -270,6 +279,10 @@ void view_problems(const json_t *state, FILE *out)
     json_array_foreach(problems, i, problem)
     {
         const json_t *since_s = json_object_get(problem, "since_s"); /* Missing = not known. */
+        if (i == most) {
+            fprintf(out, "  … and %zu more: see cleave status\n", json_array_size(problems) - most);
+            break;
+        }
         duration_write(json_number_value(since_s), duration);
         fprintf(out, "  %s: ", view_printable(view_text(problem, "severity"), text, sizeof(text)));
         fprintf(out, "%s, ", view_printable(view_text(problem, "name"), text, sizeof(text)));

@@ -28,8 +28,11 @@ void view_machines(const json_t *state, bool bars, FILE *out);
 void view_kv(const json_t *state, FILE *out);
 /* Links that are down, with the reason, and how many are up. */
 void view_links(const json_t *state, FILE *out);
-/* What an operator should know: one problem per two lines, the worst ones first. */
-void view_problems(const json_t *state, FILE *out);
+/* What an operator should know: one problem per two lines, the worst ones first, at most `most` of
+ * them. */
+void view_problems(const json_t *state, size_t most, FILE *out);
+/* Returns a state with the one problem that a gateway cannot report itself: it does not answer. */
+json_t *view_silent_state(const char *error_text);
 /* Requests by state. */
 void view_requests(const json_t *state, FILE *out);
 
