@@ -25,6 +25,8 @@ SOURCE = os.environ["CLEAVE_SOURCE"]
 KEY = "a cluster key of more than 32 bytes\n"
 MACHINES = ("prompt-0", "prompt-1", "token-0", "token-1")
 CLIENTS, BODIES = 3, 6
+# However the test ends, the kernel then ends its processes.
+ENDS_WITH_TEST = ["setpriv", "--pdeathsig", "KILL"]
 
 
 def protocol_versions():
@@ -37,7 +39,7 @@ class Release:
     """A program, with a prefix of its command line, and the highest version of the protocol that it speaks."""
 
     def __init__(self, name, protocol, binary=BINARY, prefix=()):
-        self.name, self.protocol, self.binary, self.prefix = name, protocol, binary, list(prefix)
+        self.name, self.protocol, self.binary, self.prefix = name, protocol, binary, [*ENDS_WITH_TEST, *prefix]
 
 
 def previous_built(folder):
@@ -68,9 +70,9 @@ class Gateway(Cluster):
 
 
 class Rolling:
-    """The processes of the cluster, by name, and the clients."""
+    """The processes of the cluster, by name, and the clients. end() ends those that were started."""
 
-    def __init__(self, folder, release):
+    def __init__(self, folder):
         self.folder, self.processes, self.gateways = folder, {}, {}
         ports = free_ports(len(MACHINES) + 2)
         self.http_ports = dict(zip(("g0", "g1"), ports[len(MACHINES):]))
@@ -86,6 +88,8 @@ class Rolling:
             file.write(KEY)
         self.log = open(os.path.join(folder, "machines.log"), "w")
         self.done, self.errors, self.stopping, self.threads = 0, [], False, []
+
+    def start(self, release):
         for name in MACHINES:
             self.machine_start(name, release)
         for name in self.http_ports:
@@ -93,7 +97,8 @@ class Rolling:
 
     def machine_start(self, name, release):
         self.processes[name] = (release, subprocess.Popen(
-            [*release.prefix, release.binary, "machine", self.path, name], stderr=self.log))
+            [*release.prefix, release.binary, "machine", self.path, name], stdin=subprocess.DEVNULL, stdout=self.log,
+            stderr=self.log))
 
     def gateway_start(self, name, release):
         config = {**self.config, "http": {"listen": f"127.0.0.1:{self.http_ports[name]}"}}
@@ -203,13 +208,21 @@ class Rolling:
         return "\n".join([open(self.log.name).read(), *(gateway.logged() for gateway in self.gateways.values())])
 
     def end(self):
+        """Asks all processes to end; those that still drain after a minute are killed."""
         self.stopping = True
+        processes = [gateway.process for gateway in self.gateways.values()]
+        processes += [process for _, process in self.processes.values()]
+        for process in processes:
+            process.terminate()
+        deadline = time.monotonic() + 60
+        for process in processes:
+            try:
+                process.wait(max(0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
         for gateway in self.gateways.values():
             gateway.stop()
-        for _, process in self.processes.values():
-            process.terminate()
-        for _, process in self.processes.values():
-            process.wait(300)
         self.log.close()
 
 
@@ -261,8 +274,9 @@ def main():
                 print("SKIP: this program speaks one version only")
                 sys.exit(77)
             old = Release("the version before", highest - 1, prefix=["env", f"CLEAVE_PROTOCOL={highest - 1}"])
-        rolling = Rolling(folder, old)
+        rolling = Rolling(folder)
         try:
+            rolling.start(old)
             rolling.wait_protocols()
             want = [rolling.ask(n) for n in range(BODIES)]
             rolling.clients_start(want)
