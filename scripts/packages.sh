@@ -44,6 +44,10 @@ format clang-format          cmd:clang-format
 package debhelper            cmd:dh
 package dpkg-dev             cmd:dpkg-buildpackage
 package cpio                 cmd:cpio
+debian debootstrap           cmd:debootstrap
+hosts  systemd-container     cmd:systemd-nspawn
+hosts  iproute2              cmd:ip
+hosts  procps                cmd:pgrep
 lint   cppcheck              cmd:cppcheck
 lint   shellcheck            cmd:shellcheck
 '

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""try-hosts.py [--suite SUITE] [--only-docs] DEB: two fresh minimal Debians, each with systemd as its first process.
+"""try-hosts.py [--suite SUITE] [--only-docs] [--previous DEB] DEB: two fresh minimal Debians, each with systemd as its first process.
 
 Needs root, debootstrap, systemd-nspawn, iproute2 and the default model. Each host is a folder that systemd-nspawn boots,
 with processes, mounts, users' /etc and a network of its own; a cable (veth) joins the networks. Only apt uses this
@@ -8,6 +8,9 @@ computer's network, and "scp" copies between the folders.
 1. The commands of the section "Two hosts" of docs/install.md, as they stand there, until a stream has ended.
 2. The units on these hosts: what systemd sees of the service, its limits, reload, a process that stands still, crashes,
    the journal, a stop while an answer is running.
+3. With --previous, on the same hosts: the package of the previous release, with a gateway, a prompt machine and a token
+   machine on each host. While clients stream, the commands of docs/upgrade.md upgrade one host and then the other. No
+   stream fails, and each has the bytes that it had before.
 """
 import argparse
 import json
@@ -18,6 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from fresh_debian import MODEL, base_make, model_path, say
@@ -145,6 +149,12 @@ def scp_serve(hosts, cable):
 
 
 # ---- the commands of the docs ----
+
+
+def upgrade_block():
+    """The commands of docs/upgrade.md for one host."""
+    with open(os.path.join(SOURCE, "docs/upgrade.md"), encoding="utf-8") as file:
+        return re.search(r"(?ms)^```sh\n# on each host\b.*?\n(.*?)^```", file.read()).group(1)
 
 
 def docs_blocks():
@@ -356,9 +366,125 @@ def check_units(a, b):
     say("purged")
 
 
+# ---- the rolling upgrade ----
+
+
+class Clients:
+    """Clients that stream all the time from a gateway that is ready, as a load balancer chooses it. Only a gateway that
+    refuses the connection or the request before it begins to answer is left for another one."""
+
+    COUNT, PROMPTS, TOKENS = 3, 4, 64
+
+    def __init__(self, hosts):
+        self.hosts, self.done, self.others, self.errors, self.stopping = hosts, 0, 0, [], False
+        self.want = [self.ask(n) for n in range(self.PROMPTS)]
+        self.threads = [threading.Thread(target=self.run, args=(i,), daemon=True) for i in range(self.COUNT)]
+        for thread in self.threads:
+            thread.start()
+
+    def ask(self, n):
+        body = {"prompt": f"Story number {n}. Once upon a time", "max_tokens": self.TOKENS, "temperature": 0.7, "seed": n,
+                "ignore_eos": True, "stream": True}
+        deadline = time.monotonic() + LIMIT_S
+        while time.monotonic() < deadline:
+            for host in self.hosts:
+                if not is_ready(host):
+                    self.others += 1
+                    continue
+                out = host.run("curl -sSN -w '\\n%{http_code}' http://127.0.0.1:8080/v1/completions "
+                               f"-H 'Content-Type: application/json' -d '{json.dumps(body)}'", check=False)
+                text, _, code = out.rpartition("\n")
+                if code in ("000", "429", "503"):
+                    self.others += 1
+                    continue
+                events = [line[6:] for line in text.splitlines() if line.startswith("data: {")]
+                assert code == "200" and "data: [DONE]" in text and '"error"' not in text, out[-2000:]
+                return "".join(choice["text"] for event in events for choice in json.loads(event)["choices"])
+        raise AssertionError("no gateway takes the request")
+
+    def run(self, n):
+        try:
+            while not self.stopping:
+                text = self.ask(n % self.PROMPTS)
+                assert text == self.want[n % self.PROMPTS], (text, self.want[n % self.PROMPTS])
+                self.done += 1
+                n += 1
+        except Exception as error:  # The trial judges every exception.
+            self.errors.append(repr(error))
+
+    def wait(self, count):
+        before = self.done
+        until(lambda: self.done >= before + count or self.errors, "streams end")
+        assert not self.errors, self.errors
+
+    def stop(self):
+        self.stopping = True
+        for thread in self.threads:
+            thread.join(LIMIT_S)
+            assert not thread.is_alive()
+        assert not self.errors, self.errors
+
+
+def builds(host):
+    """The builds of the gateway and of all machines that are up."""
+    said = host.run("cleave status --json --socket /run/cleave/admin.sock 2>/dev/null", check=False)
+    state = json.loads(said)[0] if said.startswith("[") else {}
+    return [state.get("version"), *(m["build"] for m in state.get("machines", []) if m["connection"] == "up")]
+
+
+def version(host):
+    return host.run("dpkg-query -W -f '${Version}' cleave")
+
+
+def upgrade_begin(hosts, previous):
+    """The previous release on both hosts."""
+    config = {"model": MODEL, "http": {"listen": "127.0.0.1:8080", "admin_socket": "/run/cleave/admin.sock"},
+              "cluster": {"key_file": "cluster.key"}, "threads": 1, "kv": {"memory": "256MiB"},
+              "pools": {"prompt": ["prompt-a", "prompt-b"], "token": ["token-a", "token-b"]},
+              "machines": {f"{pool}-{name}": {"local": False, "address": f"{address}:{port}"} for name, address in
+                           ADDRESSES.items() for pool, port in (("prompt", 7400), ("token", 7401))}}
+    for host in hosts:
+        shutil.copy(previous, host.root + "/root/previous.deb")
+        host.run("rm -f ./cleave_*.deb; apt-get install -qq -y ./previous.deb; rm previous.deb; "
+                 f"cp {MODEL} /var/lib/cleave/models/", outside=True)
+        with open(host.root + "/etc/cleave/cleave.json", "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        host.run("echo 'a cluster key of more than 32 bytes, for a trial only' | install -m 600 -o cleave /dev/stdin "
+                 "/etc/cleave/cluster.key; systemctl reset-failed; "
+                 f"systemctl enable -q --now cleave cleave-machine@prompt-{host.name} cleave-machine@token-{host.name}")
+    for host in hosts:
+        until(lambda: len(builds(host)) == 5 and is_ready(host), f"{host.name}: the previous release serves")
+
+
+def check_upgrade(hosts, previous, deb):
+    begun = time.monotonic()
+    upgrade_begin(hosts, previous)
+    before, old_builds = version(hosts[0]), set(builds(hosts[0]))
+    assert len(old_builds) == 1, old_builds
+    clients = Clients(hosts)
+    clients.wait(2 * clients.COUNT)
+    say(f"both hosts serve with {before} after {time.monotonic() - begun:.0f} s; {clients.COUNT} clients stream")
+    for host in hosts:
+        shutil.copy(deb, host.root + "/root/")
+        upgraded = time.monotonic()
+        host.run(upgrade_block(), outside=True)
+        assert version(host) != before
+        say(f"{host.name}: upgraded to {version(host)} and restarted, one unit after the other, in "
+            f"{time.monotonic() - upgraded:.0f} s; {clients.done} streams have ended well")
+        clients.wait(clients.COUNT)
+    clients.stop()
+    for host in hosts:
+        found = builds(host)
+        assert len(found) == 5 and len(set(found)) == 1 and not set(found) & old_builds, (found, old_builds)
+    say(f"rolling upgrade: {clients.done} streams, none failed, all bytes as before; {clients.others} times a client went to "
+        f"the other gateway; {time.monotonic() - begun:.0f} s")
+
+
 def main():
+    trial_begun = time.monotonic()
     parser = argparse.ArgumentParser()
     parser.add_argument("deb")
+    parser.add_argument("--previous", metavar="DEB", help="the package of the previous release, to be upgraded")
     parser.add_argument("--suite", default="bookworm")
     parser.add_argument("--only-docs", action="store_true")
     parser.add_argument("--base", help="a folder with the minimal Debian; made if it is not there, and kept")
@@ -396,6 +522,9 @@ def main():
         say(f"from the package to the end of a stream over two hosts: {took:.0f} s")
         if not options.only_docs:
             check_units(hosts["a"], hosts["b"])
+            if options.previous:
+                check_upgrade(list(hosts.values()), options.previous, options.deb)
+        say(f"all of it took {time.monotonic() - trial_begun:.0f} s")
     finally:
         for host in hosts.values():
             host.close()
