@@ -1,0 +1,67 @@
+/* tier_backend: the interface of a store for KV below the KV memory of a machine: a file on an SSD,
+ * or a store that machines share. A backend stores records. A record is a piece of bytes that
+ * tier_record.h has made, under a name that tells nothing about its content. All records of a
+ * backend have the same size.
+ *
+ * Only the thread of the tier (tiers.h) calls the functions. Each of them may block until its
+ * deadline: a time of clock_system in microseconds. A backend has no thread of its own, logs nothing
+ * and does not look into records: tiers.h makes the names, checks the records and decides what is
+ * stored. */
+#ifndef KVCACHE_TIERS_TIER_BACKEND_H
+#define KVCACHE_TIERS_TIER_BACKEND_H
+
+#include "common/digest.h"
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tier_backend;
+
+/* All functions return ST_OK, or:
+ *
+ *   ST_NOT_FOUND     There is no record with this name.
+ *   ST_NO_RESOURCE   The record was not stored, because there is no room for it.
+ *   ST_INVALID       What the store holds under this name, or has answered, is damaged. The caller
+ *                    counts the record as damaged and calls `drop`.
+ *   ST_UNREACHABLE   The store cannot be used now. A backend of a store that is known to be down
+ *                    returns this at once, and tries the store again by itself after a while.
+ *   any other error  The store can no longer be used: the tier is off until the machine is started
+ *                    again.
+ *
+ * The text of the error names the place and says what is wrong. */
+struct tier_backend_ops {
+    const char *kind; /* Label of the tier in logs and metrics: "file" or "store". */
+    bool shared;      /* Other machines read the records that this machine has stored. */
+
+    /* Makes the store ready, before every other function except `close`. `identity` is a digest of
+     * what decides the content of KV, such as the model; record_bytes is the size of all records. A
+     * backend that can hold the records of one identity only removes those of other identities.
+     * After ST_UNREACHABLE, `open` is called again later. */
+    enum status (*open)(struct tier_backend *b, const struct digest *identity, size_t record_bytes,
+                        int64_t deadline_us, struct error *error);
+    /* Stores in *count_out how many of the names, counted from the first up to the first one that is
+     * absent, have a record. */
+    enum status (*has)(struct tier_backend *b, const struct digest *names, uint32_t count,
+                       int64_t deadline_us, uint32_t *count_out, struct error *error);
+    /* Reads a record. record_out has room for record_bytes bytes. */
+    enum status (*get)(struct tier_backend *b, const struct digest *name, void *record_out,
+                       int64_t deadline_us, struct error *error);
+    /* Stores a record. No effect if there is one with this name. The store may remove other
+     * records. */
+    enum status (*put)(struct tier_backend *b, const struct digest *name, const void *record,
+                       int64_t deadline_us, struct error *error);
+    /* Removes a damaged record. */
+    enum status (*drop)(struct tier_backend *b, const struct digest *name, int64_t deadline_us,
+                        struct error *error);
+    /* Frees the backend. Also called if `open` was not called or has failed. */
+    void (*close)(struct tier_backend *b);
+};
+
+/* First member of every backend. */
+struct tier_backend {
+    const struct tier_backend_ops *ops;
+};
+
+#endif
