@@ -52,6 +52,9 @@ struct kv_prefix {
     uint32_t unused; /* First unused node. */
     uint32_t bucket_mask;
     struct kv_prefix_listener listener; /* step 0 = no listener. */
+    /* See kv_prefix_added_set. */
+    void (*added)(void *self, uint64_t salt, const uint32_t *tokens, uint32_t spans);
+    void *added_self;
     uint32_t first; /* Start and end of the list of eviction: node * PARTS + part. */
     uint32_t last;
     uint32_t *buckets;
@@ -531,6 +534,15 @@ void kv_prefix_listen(struct kv_prefix *prefix, const struct kv_prefix_listener 
     prefix->listener = *listener;
 }
 
+void kv_prefix_added_set(struct kv_prefix *prefix,
+                         void (*added)(void *self, uint64_t salt, const uint32_t *tokens,
+                                       uint32_t spans),
+                         void *self)
+{
+    prefix->added = added;
+    prefix->added_self = self;
+}
+
 uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, uint32_t count_max)
 {
     uint32_t count = 0;
@@ -588,6 +600,8 @@ void kv_prefix_add(struct kv_prefix *prefix, const struct kv_prefix_blocks *bloc
     chain_leave(prefix, end_of(reader));
     reader->chain_end = end + 1;
     reader->spans = prefix->nodes[end].depth;
+    if (prefix->added != NULL)
+        prefix->added(prefix->added_self, blocks->salt, blocks->tokens, reader->spans);
 }
 
 void kv_prefix_own_blocks_free(const struct kv_prefix *prefix, kv_owner_id owner,

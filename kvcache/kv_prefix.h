@@ -112,6 +112,13 @@ struct kv_prefix_listener {
 /* Sets the only listener; *listener is copied. Requires an empty cache. */
 void kv_prefix_listen(struct kv_prefix *prefix, const struct kv_prefix_listener *listener);
 
+/* Sets the function that kv_prefix_add calls at its end, with the tokens of the chain's `spans` spans.
+ * It may look chains up. NULL = no function. */
+void kv_prefix_added_set(struct kv_prefix *prefix,
+                         void (*added)(void *self, uint64_t salt, const uint32_t *tokens,
+                                       uint32_t spans),
+                         void *self);
+
 /* Stores the hashes of at most count_max prefixes in the cache whose length is a multiple of the
  * listener's `step`. Returns the number of hashes; 0 without a listener. */
 uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, uint32_t count_max);

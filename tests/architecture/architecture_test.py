@@ -41,7 +41,7 @@ MAY_INCLUDE = {
     "model/answer": {"common", "model/file", "model/text"},
     "model/forward": {"common", "compute", "model/file"},
     "transport": {"common"},
-    "kvcache/tiers": {"common"},
+    "kvcache/tiers": {"common", "kvcache"},
     "kvcache": {"common", "transport"},
     "membership": {"common", "config"},
     "prompt_pool": {"common", "scheduler", "transport", "kvcache", "model/grammar"},

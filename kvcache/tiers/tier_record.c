@@ -1,0 +1,160 @@
+/* tier_record: see the header. */
+#include "kvcache/tiers/tier_record.h"
+
+#include "common/siphash.h"
+
+#include <gnutls/crypto.h>
+#include <gnutls/gnutls.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#define MAGIC   "cleaveKV"
+#define VERSION 1
+
+#define NONCE_BYTES 12
+#define TAG_BYTES   16
+
+struct header {
+    char magic[8];
+    uint32_t version;
+    uint32_t encrypted; /* 1 = the payload is encrypted. */
+    uint64_t payload_bytes;
+    struct digest name;
+    uint8_t nonce[NONCE_BYTES];
+    uint8_t padding[44];
+    uint8_t check[TAG_BYTES]; /* 0 while the checksum or the tag is computed. */
+};
+_Static_assert(sizeof(struct header) == TIER_RECORD_HEADER_BYTES, "no hidden padding");
+
+static const uint8_t *block_at(const struct kv_arena *arena, const uint8_t *region, uint32_t layer,
+                               const kv_block_id *blocks, uint32_t stride)
+{
+    const uint32_t group = layer_groups_find(&arena->groups, layer);
+    return region + kv_arena_offset(arena, layer, blocks[(size_t)group * stride]);
+}
+
+void tier_record_fill(void *record, const struct kv_arena *arena, const uint8_t *region,
+                      const kv_block_id *blocks, uint32_t stride)
+{
+    uint8_t *to = (uint8_t *)record + TIER_RECORD_HEADER_BYTES;
+    for (uint32_t layer = 0; layer < arena->layer_count; layer++, to += arena->block_bytes)
+        memcpy(to, block_at(arena, region, layer, blocks, stride), arena->block_bytes);
+}
+
+void tier_record_empty(const void *record, const struct kv_arena *arena, uint8_t *region,
+                       const kv_block_id *blocks, uint32_t stride)
+{
+    const uint8_t *from = (const uint8_t *)record + TIER_RECORD_HEADER_BYTES;
+    for (uint32_t layer = 0; layer < arena->layer_count; layer++, from += arena->block_bytes) {
+        const size_t at = (size_t)(block_at(arena, region, layer, blocks, stride) - region);
+        memcpy(region + at, from, arena->block_bytes);
+    }
+}
+
+void tier_identity_make(const struct digest *model, const char *kv_type,
+                        const struct kv_arena *arena, struct digest *out)
+{
+    const uint64_t layout[] = {VERSION,
+                               arena->layer_count,
+                               arena->head_total,
+                               arena->block_tokens,
+                               arena->block_bytes,
+                               layer_groups_count(&arena->groups)};
+    *out = *model;
+    digest_add(out, kv_type, strlen(kv_type));
+    digest_add(out, layout, sizeof(layout));
+}
+
+void tier_names_make(const struct digest *identity, const uint8_t *key, uint64_t salt,
+                     const uint32_t *tokens, uint32_t block_tokens, uint32_t count,
+                     struct digest *names_out)
+{
+    static const uint8_t no_key[TIER_KEY_BYTES];
+    const struct secret_piece pieces[] = {{identity->bytes, sizeof(identity->bytes)},
+                                          {&salt, sizeof(salt)}};
+    struct digest name;
+    secret_mac(key != NULL ? key : no_key, TIER_KEY_BYTES, pieces, 2, name.bytes);
+    for (uint32_t i = 0; i < count; i++) {
+        digest_add(&name, tokens + (size_t)i * block_tokens, block_tokens * sizeof(tokens[0]));
+        names_out[i] = name;
+    }
+}
+
+static void checksum(const struct digest *name, const void *record, size_t bytes,
+                     uint8_t out[TAG_BYTES])
+{
+    uint64_t key[2];
+    memcpy(key, name->bytes, sizeof(key));
+    const uint64_t sum = siphash(key, record, bytes);
+    memset(out, 0, TAG_BYTES);
+    memcpy(out, &sum, sizeof(sum));
+}
+
+/* Encrypts or decrypts the payload. *tag is written or read. Returns GnuTLS's number of the error;
+ * 0 = none. */
+static int payload_cipher(const uint8_t *key, const struct header *header, void *payload,
+                          size_t bytes, bool encrypts, uint8_t tag[TAG_BYTES])
+{
+    const gnutls_datum_t key_datum = {(uint8_t *)(uintptr_t)key, TIER_KEY_BYTES};
+    const giovec_t about = {(void *)(uintptr_t)header, sizeof(*header)};
+    const giovec_t data = {payload, bytes};
+    gnutls_aead_cipher_hd_t cipher;
+    size_t tag_bytes = TAG_BYTES;
+    int failed = gnutls_aead_cipher_init(&cipher, GNUTLS_CIPHER_AES_256_GCM, &key_datum);
+    if (failed != 0)
+        return failed;
+    failed = encrypts ? gnutls_aead_cipher_encryptv2(cipher, header->nonce, NONCE_BYTES, &about, 1,
+                                                     &data, 1, tag, &tag_bytes)
+                      : gnutls_aead_cipher_decryptv2(cipher, header->nonce, NONCE_BYTES, &about, 1,
+                                                     &data, 1, tag, tag_bytes);
+    gnutls_aead_cipher_deinit(cipher);
+    return failed;
+}
+
+enum status tier_record_seal(const uint8_t *key, const struct digest *name, void *record,
+                             size_t bytes, struct error *error)
+{
+    struct header header = {.magic = MAGIC,
+                            .version = VERSION,
+                            .encrypted = key != NULL,
+                            .payload_bytes = bytes - sizeof(header),
+                            .name = *name};
+    uint8_t check[TAG_BYTES];
+    if (key != NULL) {
+        secret_random(header.nonce, sizeof(header.nonce));
+        const int failed = payload_cipher(key, &header, (uint8_t *)record + sizeof(header),
+                                          bytes - sizeof(header), true, check);
+        if (failed != 0)
+            return error_set(error, ST_IO, "KV cannot be encrypted: %s", gnutls_strerror(failed));
+    }
+    memcpy(record, &header, sizeof(header));
+    if (key == NULL)
+        checksum(name, record, bytes, check);
+    memcpy((uint8_t *)record + offsetof(struct header, check), check, sizeof(check));
+    return ST_OK;
+}
+
+enum status tier_record_open(const uint8_t *key, const struct digest *name, void *record,
+                             size_t bytes, struct error *error)
+{
+    struct header header;
+    uint8_t check[TAG_BYTES], wanted[TAG_BYTES];
+    memcpy(&header, record, sizeof(header));
+    memcpy(check, header.check, sizeof(check));
+    memset(header.check, 0, sizeof(header.check));
+    if (memcmp(header.magic, MAGIC, sizeof(header.magic)) != 0 || header.version != VERSION ||
+        header.encrypted != (key != NULL ? 1 : 0) ||
+        header.payload_bytes != bytes - sizeof(header) || !digest_equal(&header.name, name))
+        return error_set(error, ST_INVALID, "a record of KV has a wrong header");
+    memcpy(record, &header, sizeof(header));
+    bool good;
+    if (key != NULL) {
+        good = payload_cipher(key, &header, (uint8_t *)record + sizeof(header),
+                              bytes - sizeof(header), false, check) == 0;
+    } else {
+        checksum(name, record, bytes, wanted);
+        good = memcmp(check, wanted, sizeof(check)) == 0;
+    }
+    return good ? ST_OK
+                : error_set(error, ST_INVALID, "a record of KV is damaged: its checksum is wrong");
+}

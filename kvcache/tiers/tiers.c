@@ -1,0 +1,511 @@
+/* tiers: see the header. Each tier has a mutex for its queues and its state. A job is in one place
+ * at a time: in a queue, with the thread, or in the list of ended jobs. */
+#include "kvcache/tiers/tiers.h"
+
+#include "common/clock.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define STORE_US      5000000  /* Deadline for storing one span. */
+#define TRY_US        2000000  /* Deadline for opening a tier, and for trying it again. */
+#define NOTE_EVERY_US 60000000 /* Two notes about damaged records are at least so far apart. */
+
+struct queue {
+    struct tier_job *first;
+    struct tier_job **last;
+};
+
+enum state { TIER_OPENING, TIER_WORKS, TIER_UNREACHABLE, TIER_OFF };
+
+struct note {
+    bool wanted;
+    enum status status;
+    struct error error;
+};
+
+struct tier {
+    struct tiers *tiers;
+    struct tier_backend *backend;
+    uint32_t index;
+    pthread_t thread;
+    bool started;    /* The thread was started. */
+    uint8_t *record; /* The thread's. */
+    bool open;       /* The thread's: the backend is open. */
+    int64_t noted_damage_us;
+
+    pthread_mutex_t mutex; /* Guards the members below. */
+    pthread_cond_t changed;
+    struct queue urgent; /* TIER_FIND and TIER_LOAD. */
+    struct queue stores;
+    struct queue ended;
+    uint32_t job_count; /* Jobs from tiers_submit to `ended`. */
+    enum state state;
+    struct note note;
+    bool stop;
+};
+
+struct tiers {
+    struct tiers_options options;
+    size_t record_bytes;
+    int fd;
+    struct tier tiers[TIERS_MAX];
+};
+
+/* ---- queues ---- */
+
+static void queue_add(struct queue *queue, struct tier_job *job)
+{
+    job->next = NULL;
+    if (queue->first == NULL)
+        queue->last = &queue->first;
+    *queue->last = job;
+    queue->last = &job->next;
+}
+
+static struct tier_job *queue_take(struct queue *queue)
+{
+    struct tier_job *job = queue->first;
+    if (job != NULL)
+        queue->first = job->next;
+    return job;
+}
+
+static void wake(const struct tiers *tiers)
+{
+    const uint64_t one = 1;
+    ssize_t written = write(tiers->fd, &one, sizeof(one));
+    assert(written == sizeof(one) || errno == EAGAIN);
+}
+
+/* ---- the thread ---- */
+
+static const uint8_t *key_of(const struct tier *t)
+{
+    return t->tiers->options.encrypted ? t->tiers->options.key : NULL;
+}
+
+static void note_set(struct tier *t, enum status status, const struct error *error)
+{
+    pthread_mutex_lock(&t->mutex);
+    /* The reason why a tier is off is not replaced by a later note. */
+    if (!t->note.wanted || t->state != TIER_OFF)
+        t->note = (struct note){.wanted = true, .status = status, .error = *error};
+    pthread_mutex_unlock(&t->mutex);
+    wake(t->tiers);
+}
+
+static void state_set(struct tier *t, enum state state)
+{
+    pthread_mutex_lock(&t->mutex);
+    t->state = state;
+    pthread_mutex_unlock(&t->mutex);
+}
+
+/* Only the thread changes the state. */
+static enum state state_of(const struct tier *t)
+{
+    return t->state;
+}
+
+/* Records the result of a call of the backend: makes a note if the tier works again, has just become
+ * unreachable, is off, or has a damaged record. */
+static void result_note(struct tier *t, enum status status, const struct error *error)
+{
+    const struct error none = {0};
+    const enum state state = state_of(t);
+    const int64_t now_us = clock_now_us(&clock_system);
+    switch (status) {
+    case ST_OK:
+    case ST_NOT_FOUND:
+    case ST_NO_RESOURCE:
+        if (state == TIER_WORKS)
+            return;
+        state_set(t, TIER_WORKS);
+        note_set(t, ST_OK, &none);
+        return;
+    case ST_INVALID:
+        if (t->noted_damage_us != 0 && now_us - t->noted_damage_us < NOTE_EVERY_US)
+            return;
+        t->noted_damage_us = now_us;
+        note_set(t, status, error);
+        return;
+    case ST_UNREACHABLE:
+    case ST_TIMED_OUT:
+        if (state == TIER_UNREACHABLE)
+            return;
+        state_set(t, TIER_UNREACHABLE);
+        note_set(t, status, error);
+        return;
+    default:
+        note_set(t, status, error);
+        state_set(t, TIER_OFF);
+        return;
+    }
+}
+
+static bool is_cancelled(const struct tier_job *job)
+{
+    return atomic_load_explicit(&job->cancelled, memory_order_relaxed);
+}
+
+static void names_make(const struct tier *t, struct tier_job *job)
+{
+    const struct tiers_options *options = &t->tiers->options;
+    tier_names_make(&options->identity, key_of(t), job->salt, job->tokens,
+                    options->arena.block_tokens, job->end, job->names);
+}
+
+/* Stores the number of spans from `from` on that the backend has; 0 after an error. */
+static uint32_t spans_find(struct tier *t, const struct tier_job *job, uint32_t from,
+                           int64_t deadline_us)
+{
+    struct error error = {0};
+    uint32_t count = 0;
+    const enum status status = t->backend->ops->has(t->backend, job->names + from, job->end - from,
+                                                    deadline_us, &count, &error);
+    result_note(t, status, &error);
+    return status == ST_OK ? count : 0;
+}
+
+/* Removes a damaged record and those of the spans after it: they are of no use without it, and may be
+ * damaged, too. They will be stored again. */
+static void damaged_drop(struct tier *t, struct tier_job *job, uint32_t span)
+{
+    struct error error = {0};
+    enum status status = ST_OK;
+    job->damaged++;
+    for (; span < job->end && status == ST_OK; span++)
+        status = t->backend->ops->drop(t->backend, &job->names[span], job->deadline_us, &error);
+    if (status != ST_OK)
+        result_note(t, status, &error);
+}
+
+/* Returns true if the span was loaded. */
+static bool span_load(struct tier *t, struct tier_job *job, uint32_t span)
+{
+    const struct tiers_options *options = &t->tiers->options;
+    const struct digest *name = &job->names[span];
+    struct error error = {0};
+    enum status status =
+        t->backend->ops->get(t->backend, name, t->record, job->deadline_us, &error);
+    if (status == ST_OK) {
+        status = tier_record_open(key_of(t), name, t->record, t->tiers->record_bytes, &error);
+        if (status != ST_OK)
+            error_prefix(&error, "tier %s", t->backend->ops->kind);
+    }
+    result_note(t, status, &error);
+    if (status == ST_INVALID)
+        damaged_drop(t, job, span);
+    if (status == ST_OK)
+        tier_record_empty(t->record, &options->arena, options->region, job->blocks + span,
+                          job->stride);
+    return status == ST_OK;
+}
+
+static void load_run(struct tier *t, struct tier_job *job)
+{
+    uint32_t span = job->first;
+    while (span < job->end && !is_cancelled(job) &&
+           clock_now_us(&clock_system) < job->deadline_us && span_load(t, job, span))
+        span++;
+    job->count = span - job->first;
+}
+
+/* Stores the next span. Returns true if the job has ended. */
+static bool store_step(struct tier *t, struct tier_job *job)
+{
+    const struct tiers_options *options = &t->tiers->options;
+    struct error error = {0};
+    if (is_cancelled(job) || t->state != TIER_WORKS || job->at == job->end) {
+        job->dropped += job->end - job->at;
+        return true;
+    }
+    const uint32_t span = job->at++;
+    const struct digest *name = &job->names[span];
+    tier_record_fill(t->record, &options->arena, options->region, job->blocks + span, job->stride);
+    enum status status =
+        tier_record_seal(key_of(t), name, t->record, t->tiers->record_bytes, &error);
+    if (status == ST_OK)
+        status = t->backend->ops->put(t->backend, name, t->record,
+                                      clock_now_us(&clock_system) + STORE_US, &error);
+    result_note(t, status, &error);
+    job->written += status == ST_OK ? 1 : 0;
+    job->dropped += status == ST_OK ? 0 : 1;
+    return job->at == job->end;
+}
+
+/* Begins a TIER_STORE: skips the spans that are stored already. */
+static void store_begin(struct tier *t, struct tier_job *job)
+{
+    names_make(t, job);
+    job->begun = true;
+    job->at = job->first;
+    if (t->state == TIER_WORKS && !is_cancelled(job))
+        job->at += spans_find(t, job, job->first, clock_now_us(&clock_system) + STORE_US);
+}
+
+/* Does a part of the job. Returns true if the job has ended. */
+static bool job_step(struct tier *t, struct tier_job *job)
+{
+    const int64_t begin_us = clock_now_us(&clock_system);
+    bool ended = true;
+    if (job->kind == TIER_STORE && !job->begun)
+        store_begin(t, job);
+    if (job->kind == TIER_STORE) {
+        ended = store_step(t, job);
+    } else if (!is_cancelled(job) && t->state == TIER_WORKS) {
+        names_make(t, job);
+        if (job->kind == TIER_FIND)
+            job->count = spans_find(t, job, job->first, job->deadline_us);
+        else
+            load_run(t, job);
+    }
+    job->us += clock_now_us(&clock_system) - begin_us;
+    return ended;
+}
+
+/* Opens the backend, or asks an open backend whether it works again. */
+static void backend_try(struct tier *t)
+{
+    const struct digest *identity = &t->tiers->options.identity;
+    const int64_t deadline_us = clock_now_us(&clock_system) + TRY_US;
+    struct error error = {0};
+    uint32_t count;
+    enum status status;
+    if (t->open) {
+        status = t->backend->ops->has(t->backend, identity, 1, deadline_us, &count, &error);
+    } else {
+        status = t->backend->ops->open(t->backend, identity, t->tiers->record_bytes, deadline_us,
+                                       &error);
+        t->open = status == ST_OK;
+        if (status == ST_INVALID) /* Not a damaged record: the tier's settings are wrong. */
+            status = ST_UNSUPPORTED;
+    }
+    result_note(t, status, &error);
+}
+
+/* Waits until there is a job, the thread shall stop, or the tier shall be tried again. Requires the
+ * mutex. */
+static void thread_wait(struct tier *t)
+{
+    struct timespec until;
+    if (t->state == TIER_WORKS || t->state == TIER_OFF) {
+        pthread_cond_wait(&t->changed, &t->mutex);
+        return;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += TIER_RETRY_US / 1000000;
+    pthread_cond_timedwait(&t->changed, &t->mutex, &until);
+}
+
+static void *tier_main(void *self)
+{
+    struct tier *t = self;
+    int64_t try_us = 0;
+    pthread_setname_np(pthread_self(), "kv-tier");
+    pthread_mutex_lock(&t->mutex);
+    while (!t->stop) {
+        const bool tries = t->state == TIER_OPENING || t->state == TIER_UNREACHABLE;
+        if (tries && clock_now_us(&clock_system) >= try_us) {
+            pthread_mutex_unlock(&t->mutex);
+            backend_try(t);
+            try_us = clock_now_us(&clock_system) + TIER_RETRY_US;
+            pthread_mutex_lock(&t->mutex);
+            continue;
+        }
+        const bool urgent = t->urgent.first != NULL;
+        struct tier_job *job = urgent ? queue_take(&t->urgent) : t->stores.first;
+        if (job == NULL) {
+            thread_wait(t);
+            continue;
+        }
+        pthread_mutex_unlock(&t->mutex);
+        const bool ended = job_step(t, job);
+        if (t->state == TIER_UNREACHABLE)
+            try_us = clock_now_us(&clock_system) + TIER_RETRY_US;
+        pthread_mutex_lock(&t->mutex);
+        if (!ended)
+            continue;
+        if (!urgent)
+            queue_take(&t->stores);
+        queue_add(&t->ended, job);
+        wake(t->tiers);
+    }
+    pthread_mutex_unlock(&t->mutex);
+    return NULL;
+}
+
+/* ---- opening and closing ---- */
+
+static enum status tier_start(struct tiers *tiers, uint32_t index, struct error *error)
+{
+    struct tier *t = &tiers->tiers[index];
+    pthread_condattr_t monotonic;
+    t->tiers = tiers;
+    t->index = index;
+    t->record = malloc(tiers->record_bytes);
+    if (t->record == NULL)
+        return error_set(error, ST_NO_MEMORY, "KV tiers: out of memory");
+    pthread_mutex_init(&t->mutex, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&t->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    const int failed = pthread_create(&t->thread, NULL, tier_main, t);
+    if (failed != 0)
+        return error_set(error, ST_NO_RESOURCE, "KV tiers: no thread: %s", strerror(failed));
+    t->started = true;
+    return ST_OK;
+}
+
+enum status tiers_open(const struct tiers_options *options, struct tiers **out, struct error *error)
+{
+    struct tiers *tiers = calloc(1, sizeof(*tiers));
+    enum status status = ST_OK;
+    if (tiers == NULL) {
+        for (uint32_t i = 0; i < options->count; i++)
+            options->backends[i]->ops->close(options->backends[i]);
+        return error_set(error, ST_NO_MEMORY, "KV tiers: out of memory");
+    }
+    tiers->options = *options;
+    tiers->record_bytes = tier_record_bytes(&options->arena);
+    for (uint32_t i = 0; i < options->count; i++)
+        tiers->tiers[i].backend = options->backends[i];
+    tiers->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (tiers->fd < 0)
+        status = error_set(error, ST_NO_RESOURCE, "KV tiers: eventfd: %s", strerror(errno));
+    for (uint32_t i = 0; i < options->count && status == ST_OK; i++)
+        status = tier_start(tiers, i, error);
+    if (status != ST_OK) {
+        tiers_close(tiers);
+        return status;
+    }
+    *out = tiers;
+    return ST_OK;
+}
+
+static void job_end(struct tier_job *job)
+{
+    free(job->names);
+    job->names = NULL;
+    job->ended(job->self, job);
+}
+
+static void tier_stop(struct tier *t)
+{
+    struct tier_job *job;
+    if (t->started) {
+        pthread_mutex_lock(&t->mutex);
+        t->stop = true;
+        pthread_cond_signal(&t->changed);
+        pthread_mutex_unlock(&t->mutex);
+        pthread_join(t->thread, NULL);
+        pthread_mutex_destroy(&t->mutex);
+        pthread_cond_destroy(&t->changed);
+    }
+    while ((job = queue_take(&t->ended)) != NULL || (job = queue_take(&t->urgent)) != NULL)
+        job_end(job);
+    while ((job = queue_take(&t->stores)) != NULL) {
+        job->dropped += job->end - (job->begun ? job->at : job->first);
+        job_end(job);
+    }
+    free(t->record);
+    t->backend->ops->close(t->backend);
+}
+
+void tiers_close(struct tiers *tiers)
+{
+    if (tiers == NULL)
+        return;
+    for (uint32_t i = 0; i < tiers->options.count; i++)
+        tier_stop(&tiers->tiers[i]);
+    if (tiers->fd >= 0)
+        close(tiers->fd);
+    secret_wipe(tiers->options.key, sizeof(tiers->options.key));
+    free(tiers);
+}
+
+/* ---- the event loop's side ---- */
+
+int tiers_fd(const struct tiers *tiers)
+{
+    return tiers->fd;
+}
+
+bool tiers_progress(struct tiers *tiers)
+{
+    uint64_t count;
+    bool any = false;
+    if (tiers == NULL || read(tiers->fd, &count, sizeof(count)) <= 0)
+        return false;
+    for (uint32_t i = 0; i < tiers->options.count; i++) {
+        struct tier *t = &tiers->tiers[i];
+        pthread_mutex_lock(&t->mutex);
+        const struct note note = t->note;
+        struct tier_job *job = t->ended.first;
+        t->note.wanted = false;
+        t->ended.first = NULL;
+        for (const struct tier_job *at = job; at != NULL; at = at->next)
+            t->job_count--;
+        pthread_mutex_unlock(&t->mutex);
+        if (note.wanted)
+            tiers->options.note(tiers->options.self, i, note.status, note.error.text);
+        while (job != NULL) {
+            struct tier_job *next = job->next;
+            job_end(job);
+            job = next;
+            any = true;
+        }
+    }
+    return any;
+}
+
+bool tiers_submit(struct tiers *tiers, struct tier_job *job)
+{
+    struct tier *t = &tiers->tiers[job->tier];
+    assert(job->first < job->end && job->tier < tiers->options.count);
+    job->names = calloc(job->end, sizeof(job->names[0]));
+    if (job->names == NULL)
+        return false;
+    job->count = job->written = job->dropped = job->damaged = job->at = 0;
+    job->begun = false;
+    job->us = 0;
+    atomic_init(&job->cancelled, false);
+    pthread_mutex_lock(&t->mutex);
+    const bool taken = t->state == TIER_WORKS && t->job_count < TIER_JOBS_MAX;
+    if (taken) {
+        t->job_count++;
+        queue_add(job->kind == TIER_STORE ? &t->stores : &t->urgent, job);
+        pthread_cond_signal(&t->changed);
+    }
+    pthread_mutex_unlock(&t->mutex);
+    if (!taken) {
+        free(job->names);
+        job->names = NULL;
+    }
+    return taken;
+}
+
+void tiers_job_cancel(struct tier_job *job)
+{
+    atomic_store_explicit(&job->cancelled, true, memory_order_relaxed);
+}
+
+bool tiers_works(const struct tiers *tiers, uint32_t tier)
+{
+    struct tier *t = (struct tier *)(uintptr_t)&tiers->tiers[tier];
+    pthread_mutex_lock(&t->mutex);
+    const bool works = t->state == TIER_WORKS;
+    pthread_mutex_unlock(&t->mutex);
+    return works;
+}
+
+const struct tier_backend_ops *tiers_ops(const struct tiers *tiers, uint32_t tier)
+{
+    return tiers->tiers[tier].backend->ops;
+}
