@@ -133,15 +133,17 @@ enum status config_file_path(const struct config *config, const char *file,
 static json_t *section_at(json_t *root, const char *path)
 {
     char section[CONFIG_KEY_BYTES];
+    json_t *object = root;
     if (strchr(path, '/') == NULL)
         return root;
     config_section_of(path, section);
-    json_t *object = json_object_get(root, section);
-    if (object != NULL)
-        return object;
-    if (json_object_set_new(root, section, json_object()) != 0)
-        return NULL;
-    return json_object_get(root, section);
+    for (char *rest = section, *part; (part = strsep(&rest, "/")) != NULL;) {
+        json_t *inside = json_object_get(object, part);
+        if (inside == NULL && json_object_set_new(object, part, json_object()) != 0)
+            return NULL;
+        object = json_object_get(object, part);
+    }
+    return object;
 }
 
 static const char *name_of(const struct config_key *key)

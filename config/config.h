@@ -62,6 +62,14 @@ struct config_kv {
     char checkpoint[8];     /* "off", "idle" or "always": copies of running answers. */
     uint32_t checkpoint_ms; /* Least time between two copies of an answer. */
     bool prefault;          /* KV memory is allocated in the background after the start. */
+    struct {
+        uint32_t wait_ms;
+        char key_file[LIMIT_PATH_BYTES]; /* Empty = stored KV is not encrypted. */
+        struct {
+            char path[LIMIT_PATH_BYTES]; /* Empty = no files. */
+            uint64_t bytes;              /* Of each file. */
+        } file;
+    } tiers;
 };
 
 /* The whole configuration. A field has the name of its key, with the unit at the end:

@@ -313,6 +313,9 @@ static bool values_check(const struct config *config, struct config_fault *fault
         !config->kv.prefix_cache)
         return config_fault_set(fault, "kv/checkpoint", " = \"%s\": want kv/prefix_cache, or off",
                                 config->kv.checkpoint);
+    if (config->kv.tiers.file.path[0] != 0 && !config->kv.prefix_cache)
+        return config_fault_set(fault, "kv/tiers/file/path", " = \"%.200s\": want kv/prefix_cache",
+                                config->kv.tiers.file.path);
     return etcd_check(config, fault) && config_adapters_check(config, fault) &&
            config_machines_check(config, fault) && openness_check(config, fault) &&
            web_origins_check(config, fault);

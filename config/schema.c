@@ -73,18 +73,21 @@ static json_t *section_of(json_t *root, const char *path)
     if (strchr(path, '/') == NULL)
         return properties;
     config_section_of(path, section);
-    bool machine = strcmp(section, "machines") == 0;
-    json_t *object = json_object_get(properties, section);
-    if (object == NULL) {
-        object = json_pack("{s:s, s:{}, s:b}", "type", "object", "properties",
-                           "additionalProperties", 0);
+    const bool machine = strcmp(section, "machines") == 0;
+    for (char *rest = section, *part; (part = strsep(&rest, "/")) != NULL;) {
+        json_t *object = json_object_get(properties, part);
+        if (object == NULL) {
+            object = json_pack("{s:s, s:{}, s:b}", "type", "object", "properties",
+                               "additionalProperties", 0);
+            if (machine)
+                object = json_pack("{s:s, s:o}", "type", "object", "additionalProperties", object);
+            json_object_set_new(properties, part, object);
+        }
         if (machine)
-            object = json_pack("{s:s, s:o}", "type", "object", "additionalProperties", object);
-        json_object_set_new(properties, section, object);
+            object = json_object_get(object, "additionalProperties");
+        properties = json_object_get(object, "properties");
     }
-    if (machine)
-        object = json_object_get(object, "additionalProperties");
-    return json_object_get(object, "properties");
+    return properties;
 }
 
 static bool key_add(json_t *root, const struct config_key *key, const char *path,

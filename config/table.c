@@ -360,8 +360,10 @@ const struct config_key config_keys[] = {
              "(operation.md). Machines that are killed from outside do not count. 0 = no limit."},
     {"scheduler/compare_time", CONFIG_BOOL, FIELD(scheduler.compare_time), .default_text = "true",
      .reload = CONFIG_RELOAD_YES,
-     .help = "true: machines whose measured rates differ by more than a quarter are compared by "
-             "the time that their work takes. false: by tokens."},
+     .help =
+         "true: machines whose measured rates differ by more than a quarter are compared by "
+         "the time that their work takes, and stored KV is loaded if that is faster than computing "
+         "it. false: by tokens, and always."},
     {"scheduler/placement", CONFIG_CHOICE, FIELD(scheduler.placement), .maximum = 7,
      .choices = "auto split", .default_text = "auto", .reload = CONFIG_RELOAD_YES,
      .help = "Whether a request's prompt and answer are computed on two machines (scheduling.md). "
@@ -442,6 +444,21 @@ const struct config_key config_keys[] = {
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "true: KV memory is allocated in the background after start-up. false: at first use, "
              "which delays the first requests."},
+
+    {"kv/tiers/wait_ms", CONFIG_WHOLE, FIELD(kv.tiers.wait_ms), 1, HOUR_MS, .default_text = "2000",
+     .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Most time that a prompt waits for stored KV (scheduling.md). Then it is computed."},
+    {"kv/tiers/key_file", CONFIG_STRING, FIELD(kv.tiers.key_file), 0, LIMIT_PATH_BYTES - 1,
+     .default_text = "", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "File with a key, mode 0600, that encrypts stored KV (AES-256-GCM): 64 hexadecimal "
+             "digits, or the like. Empty: stored KV can be read by whoever can read the store."},
+    {"kv/tiers/file/path", CONFIG_STRING, FIELD(kv.tiers.file.path), 0, LIMIT_PATH_BYTES - 1,
+     .default_text = "", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Folder, on an SSD of each host, where every machine keeps KV that leaves its memory, "
+             "in a file NAME.kv. A relative path is beside the config file. Empty: none."},
+    {"kv/tiers/file/size", CONFIG_BYTES, FIELD(kv.tiers.file.bytes), MIB, 1024 * TIB,
+     .default_text = "16GiB", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Size of each of these files, which is allocated when the machine starts."},
 
     {"transport/ucx_transports", CONFIG_STRING, FIELD(transport.ucx_transports), 0, 127,
      .default_text = "", .old_path = "transport/tls",
@@ -563,7 +580,9 @@ static unsigned path_distance(const char *path, const char *known)
 
 void config_section_of(const char *path, char out[CONFIG_KEY_BYTES])
 {
-    size_t length = strcspn(path, "/");
+    const bool machine = strncmp(path, MACHINES_PREFIX, strlen(MACHINES_PREFIX)) == 0;
+    const char *slash = machine ? strchr(path, '/') : strrchr(path, '/');
+    size_t length = slash != NULL ? (size_t)(slash - path) : strlen(path);
     if (length >= CONFIG_KEY_BYTES)
         length = CONFIG_KEY_BYTES - 1;
     memcpy(out, path, length);

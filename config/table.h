@@ -76,7 +76,7 @@ enum status config_error_printable(struct error *error, enum status status);
 const struct config_key *config_key_find(const char *path);
 /* Returns true if the key is below `machines/NAME`. */
 bool config_key_of_machine(const struct config_key *key);
-/* Stores the first part of a path: "kv" for "kv/dtype". */
+/* Stores the section of a path: "kv" for "kv/dtype", "kv/tiers" for "kv/tiers/wait_ms". */
 void config_section_of(const char *path, char out[CONFIG_KEY_BYTES]);
 bool config_section_known(const char *path); /* Returns true if a key lies below the path. */
 /* Finds the key or section that a misspelled path may mean. Returns false if nothing is similar. */

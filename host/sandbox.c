@@ -95,6 +95,15 @@ static void add_named(struct sandbox_paths *paths, const struct config *config, 
         add_folder_of(paths, path);
 }
 
+/* Adds the folder of the files with stored KV. */
+static void add_tiers(struct sandbox_paths *writes, const struct config *config)
+{
+    char file[LIMIT_PATH_BYTES + 8];
+    snprintf(file, sizeof(file), "%s/NAME.kv", config->kv.tiers.file.path);
+    if (config->kv.tiers.file.path[0] != 0)
+        add_named(writes, config, file);
+}
+
 /* Returns true for the name of the first of a model's several files: NAME-00001-of-NNNNN.gguf. */
 static bool is_first_part(const char *path)
 {
@@ -153,6 +162,7 @@ static struct sandbox_paths *reads_of(const struct config *config)
     add_named(reads, config, config->cluster.etcd_ca_file);
     add_named(reads, config, config->cluster.etcd_certificate_file);
     add_named(reads, config, config->cluster.etcd_key_file);
+    add_named(reads, config, config->kv.tiers.key_file);
     return reads;
 }
 
@@ -231,6 +241,7 @@ void sandbox_gateway_enter(const struct config *config, char text_out[SANDBOX_TE
         if (strcmp(config->log.access_file, "-") != 0)
             add_named(writes, config, config->log.access_file);
         add_named(writes, config, config->http.admin_socket);
+        add_tiers(writes, config); /* machines are started within the gateway's limits */
     }
     struct sandbox_files files = {.writable = writes, .may_start_self = true};
     enter(writes != NULL ? &files : NULL, "memory is short", true, text_out);
@@ -261,6 +272,8 @@ void sandbox_machine_enter(const struct config *config, const struct config_mach
     struct sandbox_paths *writes = calloc(1, sizeof(*writes));
     if (writes != NULL)
         add_all(writes, system_writes, COUNT(system_writes));
+    if (writes != NULL)
+        add_tiers(writes, config);
     struct sandbox_files files = {.readable = reads, .writable = writes, .may_start_self = is_head};
     bool good = reads != NULL && writes != NULL;
     enter(good ? &files : NULL, "memory is short", is_head, text_out);

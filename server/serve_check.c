@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -111,6 +112,35 @@ static void cluster_keys_check(const struct config *config, const struct check_r
     secret_wipe(&keys, sizeof(keys));
 }
 
+/* Checks the key and the folder of KV tiers. */
+static void tiers_check(const struct config *config, const struct check_report *report)
+{
+    static const char key[] = "kv/tiers/key_file", folder_key[] = "kv/tiers/file/path";
+    char path[LIMIT_PATH_BYTES];
+    struct secret_keys keys;
+    struct error error;
+    struct stat folder;
+    if (config->kv.tiers.key_file[0] != 0) {
+        enum status status = config_file_path(config, config->kv.tiers.key_file, path, &error);
+        if (status == ST_OK)
+            status = secret_keys_read(path, &keys, &error);
+        check_say(report, status == ST_OK ? CHECK_GOOD : CHECK_ERROR, key, "%s",
+                  status == ST_OK ? "stored KV is encrypted" : error.text);
+        secret_wipe(&keys, sizeof(keys));
+    }
+    if (config->kv.tiers.file.path[0] == 0)
+        return;
+    if (config_file_path(config, config->kv.tiers.file.path, path, &error) != ST_OK)
+        check_say(report, CHECK_ERROR, folder_key, "%s", error.text);
+    else if (stat(path, &folder) != 0)
+        check_say(report, CHECK_ERROR, folder_key, "%s: %s: want a folder on each machine's host",
+                  path, strerror(errno));
+    else if (!S_ISDIR(folder.st_mode) || access(path, W_OK | X_OK) != 0)
+        check_say(report, CHECK_ERROR, folder_key, "%s: want a folder that can be written", path);
+    else
+        check_say(report, CHECK_GOOD, folder_key, "%s can be written", path);
+}
+
 /* Checks that a file can be made, or written if it is there. bytes_max: longest path; 0 = any. */
 static void writable_check(const struct config *config, const char *key, const char *file,
                            size_t bytes_max, const struct check_report *report)
@@ -202,6 +232,7 @@ void serve_check(const struct config *config, bool deep, const struct check_repo
     serve_check_machine_files(config, deep, report, model_bytes_out);
     listen_check(config, report);
     keys_check(config, report);
+    tiers_check(config, report);
     certificate_check(config, report);
     writable_check(config, "http/admin_socket", config->http.admin_socket,
                    sizeof(((struct sockaddr_un *)0)->sun_path) - 1, report);
