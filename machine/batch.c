@@ -348,7 +348,9 @@ void machine_batch_start(struct machine *m)
     token_pool_answers_grow(m->token_pool);
     token_pool_waiting_grant(m->token_pool, m->now_us);
     start_batches(m);
-    token_pool_deadlock_break(m->token_pool, prompt_pool_holder_count(m->prompt_pool), m->now_us);
+    token_pool_deadlock_break(
+        m->token_pool, prompt_pool_holder_count(m->prompt_pool) + machine_tiers_holder_count(m),
+        m->now_us);
 }
 
 static void report_scores(struct machine *m, const struct machine_batch *batch)

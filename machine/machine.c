@@ -76,6 +76,7 @@ static void stats_make(struct machine *m, struct message_stats *out)
     for (uint32_t i = 0; i < load_count; i++)
         process_add(out, &loads[i].process);
     message_stats_add(out, &m->stats);
+    machine_tiers_stats_add(m, out);
     prompt_pool_stats_add(m->prompt_pool, out);
     token_pool_stats_add(m->token_pool, out);
 }
@@ -101,7 +102,7 @@ static bool turn_round(struct machine *m)
     m->sends_queued = false;
     m->now_us = clock_now_us(m->options.clock);
     transport_progress(m->transport);
-    machine_constraints_turn(m);
+    machine_held_turn(m);
     machine_batch_abandon_unwanted(m);
     m->executor_due_us = m->executor->ops->progress(m->executor, m->now_us);
     machine_batch_start(m);
@@ -141,7 +142,7 @@ int machine_turn(struct machine *m)
     send_stats(m);
     if (m->stats_changed && m->gateway_count > 0)
         next_us = min_i64(next_us, m->stats_due_us);
-    next_us = min_i64(next_us, m->executor_due_us);
+    next_us = min_i64(next_us, min_i64(m->executor_due_us, machine_tiers_due_us(m)));
     if (m->stopping)
         next_us = min_i64(next_us, m->stop_by_us);
     else if (m->leaving)

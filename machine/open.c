@@ -162,7 +162,8 @@ static enum status open_loop(struct machine *m, struct error *error)
     m->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (m->epoll_fd < 0 || !watch(m, transport_fd(m->transport)) ||
         !watch(m, m->executor->ops->fd(m->executor)) ||
-        (m->grammars != NULL && !watch(m, grammar_cache_fd(m->grammars))))
+        (m->grammars != NULL && !watch(m, grammar_cache_fd(m->grammars))) ||
+        (m->tiers != NULL && !watch(m, machine_tiers_fd(m))))
         return error_set(error, ST_IO, "epoll: %s", strerror(errno));
     return ST_OK;
 }
@@ -235,7 +236,8 @@ static enum status open_all(struct machine *m, struct error *error)
     if (status != ST_OK)
         return error_set(error, status, "machine %s: %s", m->config_entry->name,
                          status_name(status));
-    return open_loop(m, error);
+    status = machine_tiers_open(m, error);
+    return status == ST_OK ? open_loop(m, error) : status;
 }
 
 static void log_opened(const struct machine *m)
@@ -302,6 +304,8 @@ void machine_close(struct machine *m)
     if (m->executor != NULL)
         m->executor->ops->stop(m->executor);
     machine_batch_abandon(m); /* after this its requests are in no batch */
+    machine_held_close(m);
+    machine_tiers_close(m);
     prompt_pool_close(m->prompt_pool);
     token_pool_close(m->token_pool);
     leave_gateways(m);
@@ -311,7 +315,6 @@ void machine_close(struct machine *m)
     kv_prefix_close(m->prefix);
     machine_prefixes_close(m);
     kv_pool_close(m->kv);
-    machine_constraints_close(m);
     grammar_cache_close(m->grammars);
     if (m->executor != NULL)
         m->executor->ops->disconnect(m->executor);

@@ -61,7 +61,7 @@ void machine_request_refuse(struct machine *m, struct transport_peer *gateway,
  * it has stopped. */
 static void on_cancel(struct machine *m, const struct message_cancel *cancel)
 {
-    machine_constraints_cancel(m, &cancel->request, NULL);
+    machine_held_cancel(m, &cancel->request, NULL);
     token_pool_cancel(m->token_pool, &cancel->request, cancel->writer, m->now_us);
     prompt_pool_cancel(m->prompt_pool, &cancel->request);
 }
@@ -195,7 +195,7 @@ static void gateway_down(struct machine *m, struct transport_peer *peer, const c
     machine_gateway_remove(m, peer);
     m->stats_changed = true; /* the other gateways learn of it now */
     m->stats_due_us = m->now_us;
-    machine_constraints_cancel(m, NULL, peer);
+    machine_held_cancel(m, NULL, peer);
     prompt_pool_gateway_gone(m->prompt_pool, peer);
     token_pool_gateway_gone(m->token_pool, peer, m->now_us);
 }
@@ -317,7 +317,7 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         m->executor->ops->peer_message(m->executor, peer, data, bytes);
     else if (message_decode(data, bytes, &message, &error) != ST_OK)
         doomed_add(&m->doomed, peer, error.text);
-    else if (kind != PEER_GATEWAY || !machine_constraints_hold(m, peer, &message, data, bytes))
+    else if (kind != PEER_GATEWAY || !machine_held_take(m, peer, &message, data, bytes))
         handlers[kind].message(m, peer, &message);
 }
 

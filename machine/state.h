@@ -1,7 +1,7 @@
 /* machine_state: the structs and functions that the files of a machine share. machine.c: event loop
  * and stop. open.c: opening and closing. peers.c: connections and messages. gateways.c: several
- * gateways. prefixes.c: reports of the prefix cache. constraints.c: requests whose constraint is
- * not compiled yet. targets.c: KV to other machines. batch.c: from the scheduler through the
+ * gateways. prefixes.c: reports of the prefix cache. held.c: requests whose
+ * constraint or stored KV is awaited. tiers.c: stored KV. targets.c: KV to other machines. batch.c: from the scheduler through the
  * executor to the request tables. member.c reads `stopping` and the clock. Everything runs on the
  * machine's event loop thread, without locks. Callers outside machine/ use machine.h. */
 #ifndef MACHINE_STATE_H
@@ -39,6 +39,8 @@ struct machine_gateway {
 };
 
 struct machine_prefixes; /* See prefixes.c. */
+struct machine_tiers;    /* See tiers.c. */
+struct machine_load;     /* See tiers.c. */
 
 /* What happens with the token that a sample gives. */
 enum machine_sample_use {
@@ -86,8 +88,9 @@ struct machine {
     struct kv_pool *kv;
     struct kv_prefix *prefix;          /* NULL = off. */
     struct machine_prefixes *prefixes; /* NULL = off. */
+    struct machine_tiers *tiers;       /* NULL = off. */
     struct grammar_cache *grammars;
-    /* Messages RESERVE and PREFILL whose constraints are not compiled yet, in the order of
+    /* Messages RESERVE and PREFILL that wait for their constraint or their KV, in the order of
      * arrival. */
     struct machine_held *held_messages;
     size_t held_bytes; /* Memory of `held_messages`. */
@@ -166,18 +169,40 @@ void machine_gateway_demand_add(struct machine *m, const struct transport_peer *
  * OTHERS has changed. */
 void machine_gateways_report(struct machine *m, const struct message_stats *stats);
 
-/* constraints.c: requests whose constraint is not compiled yet. */
-/* Holds back a RESERVE or PREFILL of a gateway until its constraint is compiled, or refuses it if
- * too many are held. `data` is the encoded message. Returns false if the message can be handled
- * now. */
-bool machine_constraints_hold(struct machine *m, struct transport_peer *gateway,
-                              const struct message *message, const uint8_t *data, size_t bytes);
-/* Handles the messages whose constraints are compiled now. */
-void machine_constraints_turn(struct machine *m);
+/* held.c: requests whose constraint is not compiled yet, or whose KV is being loaded. */
+/* Holds back a RESERVE or PREFILL of a gateway until it can be handled, or refuses it if too many are
+ * held. `data` is the encoded message. Returns false if the message can be handled now. */
+bool machine_held_take(struct machine *m, struct transport_peer *gateway,
+                       const struct message *message, const uint8_t *data, size_t bytes);
+/* Handles the messages that can be handled now. */
+void machine_held_turn(struct machine *m);
 /* Forgets the held messages of a request; NULL = of all requests of the gateway. */
-void machine_constraints_cancel(struct machine *m, const struct message_request *request,
-                                const struct transport_peer *gateway);
-void machine_constraints_close(struct machine *m);
+void machine_held_cancel(struct machine *m, const struct message_request *request,
+                         const struct transport_peer *gateway);
+void machine_held_close(struct machine *m);
+
+/* tiers.c: KV in stores below the machine's memory. Opens nothing if the config names no store, or if
+ * this machine cannot use one (the log says why). */
+enum status machine_tiers_open(struct machine *m, struct error *error);
+/* Ends all loading and storing. Requires that machine_held_close was called, and that the prefix cache
+ * is still open. */
+void machine_tiers_close(struct machine *m);
+int machine_tiers_fd(const struct machine *m); /* -1 = none. */
+/* Begins to load KV of the tokens into the prefix cache, if a tier may have KV that the cache does not
+ * have. The caller then calls machine_load_leave once. NULL = nothing is loaded. */
+struct machine_load *machine_load_begin(struct machine *m, uint64_t salt, const uint32_t *tokens,
+                                        uint32_t token_count);
+/* Returns true if the request need not wait any longer. NULL is fine. */
+bool machine_load_ended(const struct machine_load *load);
+void machine_load_leave(struct machine_load *load); /* NULL is fine. */
+/* Returns true if machine_load_ended may now return true for a load for which it has not. */
+bool machine_tiers_turn(struct machine *m);
+/* Returns when machine_tiers_turn must be called at the latest; INT64_MAX = no limit. */
+int64_t machine_tiers_due_us(const struct machine *m);
+/* Returns 1 if loads hold blocks, which become available when the loads have ended; else 0. */
+uint32_t machine_tiers_holder_count(const struct machine *m);
+/* Sets the states of the tiers in `stats`. */
+void machine_tiers_stats_add(const struct machine *m, struct message_stats *stats);
 
 /* peers.c */
 /* Handles a decoded message of a gateway. */

@@ -2,7 +2,7 @@
  * constraints on a thread of its own, and keeps them for later requests. An answer (struct
  * grammar_answer) follows one constraint through the tokens of one request's answer.
  *
- * When a request with a constraint arrives, machine/constraints.c asks the cache to compile the
+ * When a request with a constraint arrives, machine/held.c asks the cache to compile the
  * constraint and holds the request back until the compilation has ended, so that the event loop
  * never waits. The two pools keep one answer for each constrained request and add its tokens, and
  * machine/batch.c asks for the mask of the next token. All calls are made on the machine's event

@@ -44,6 +44,43 @@ static void kinds_add(struct text *out, const struct message_stats *stats)
     }
 }
 
+#define TIER_FIELD(name, factor, family, help) uint64_t name;
+struct tier_counts {
+    TIER_COUNTERS(TIER_FIELD)
+};
+#undef TIER_FIELD
+
+static void tier_add(struct text *out, const char *before, const char *tier, uint64_t state,
+                     const struct tier_counts *counts)
+{
+    text_addf(out, "%s\"%s\":{\"works\":%s", before, tier, state == 2 ? "true" : "false");
+#define TIER_ADD(name, factor, family, help)                                                       \
+    text_addf(out, ",\"" #name "\":%llu", (unsigned long long)counts->name);
+    TIER_COUNTERS(TIER_ADD)
+#undef TIER_ADD
+    text_adds(out, "}");
+}
+
+/* The machine's tiers for KV below its memory. */
+static void tiers_add(struct text *out, const struct message_stats *stats)
+{
+#define TIER_FILE(name, factor, family, help)  .name = stats->tier_file_##name,
+#define TIER_STORE(name, factor, family, help) .name = stats->tier_store_##name,
+    const struct tier_counts file = {TIER_COUNTERS(TIER_FILE)};
+    const struct tier_counts store = {TIER_COUNTERS(TIER_STORE)};
+#undef TIER_FILE
+#undef TIER_STORE
+    if (stats->tier_file_state == 0 && stats->tier_store_state == 0)
+        return;
+    text_adds(out, ",\"kv_tiers\":{");
+    if (stats->tier_file_state != 0)
+        tier_add(out, "", "file", stats->tier_file_state, &file);
+    if (stats->tier_store_state != 0)
+        tier_add(out, stats->tier_file_state != 0 ? "," : "", "store", stats->tier_store_state,
+                 &store);
+    text_adds(out, "}");
+}
+
 static void stats_add(struct text *out, const struct message_stats *stats)
 {
     static const char *const states[] = {"free", "reserved", "filling",
@@ -55,6 +92,7 @@ static void stats_add(struct text *out, const struct message_stats *stats)
     text_adds(out, "},\"kv_kinds\":{");
     kinds_add(out, stats);
     text_adds(out, "}");
+    tiers_add(out, stats);
 }
 
 /* The speed by which the gateway decides; 0 = not measured yet. */

@@ -505,6 +505,48 @@ static void drafts_render(struct text *out, const struct metrics *m)
     }
 }
 
+/* A counter of a machine's tiers. Offsets in struct message_stats. */
+struct tier_row {
+    size_t file;
+    size_t store;
+    double factor;
+    const char *family;
+    const char *help;
+};
+
+static void tier_sample(struct text *out, const struct metrics *m, uint32_t machine,
+                        const struct tier_row *row, bool file)
+{
+    const struct message_stats stats = metrics_counters(m, machine);
+    uint64_t value;
+    if ((file ? stats.tier_file_state : stats.tier_store_state) == 0)
+        return;
+    memcpy(&value, (const char *)&stats + (file ? row->file : row->store), sizeof(value));
+    text_addf(out, "%s{", row->family);
+    metrics_machine_labels(out, m, machine);
+    metrics_label_add(out, ",", "tier", file ? "file" : "store");
+    text_adds(out, "}");
+    metrics_value_add(out, (double)value * row->factor);
+}
+
+static void tiers_render(struct text *out, const struct metrics *m)
+{
+#define TIER_ROW(name, factor, family, help)                                                       \
+    {offsetof(struct message_stats, tier_file_##name),                                             \
+     offsetof(struct message_stats, tier_store_##name), factor, family, help},
+    static const struct tier_row rows[] = {TIER_COUNTERS(TIER_ROW)};
+#undef TIER_ROW
+    for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
+        metrics_family(out, rows[r].family, "counter", rows[r].help);
+        for (uint32_t i = 0; i < m->fleet->count; i++) {
+            if (!m->machines[i].counters_known)
+                continue;
+            tier_sample(out, m, i, &rows[r], true);
+            tier_sample(out, m, i, &rows[r], false);
+        }
+    }
+}
+
 /* A page with each pair of machines of a large cluster would be megabytes: large clusters show only
  * the links that are down. */
 static void links_render(struct text *out, const struct metrics *m)
@@ -594,6 +636,7 @@ char *metrics_render(const struct metrics *m, size_t *bytes_out)
     metrics_others_render(&out, m);
     transfers_render(&out, m);
     drafts_render(&out, m);
+    tiers_render(&out, m);
     links_render(&out, m);
     link_speeds_render(&out, m);
     text_add(&out, "", 1); /* the terminating NUL */

@@ -514,7 +514,7 @@ static char *page_with_all(struct fleet *fleet)
     struct metrics *m;
     size_t bytes;
     struct api_keys *keys = keys_make();
-    const struct message_stats stats = {.kv_kinds = 1u << LAYER_FULL};
+    const struct message_stats stats = {.kv_kinds = 1u << LAYER_FULL, .tier_file_state = 2};
     const struct message_about about = {
         .device = "cpu, 4 threads", .host = "node7", .build = "0.1.0"};
     const struct message_load load = {0};
