@@ -1,0 +1,284 @@
+"""Goal: KV that a machine stores in a file comes back after the machine's memory has lost it, and every answer is that of
+a cluster without such a file: after restarts and kills, with a full, damaged, shortened, unusable or encrypted file.
+Requests with different salts share nothing.
+
+Method: the same requests (greedy, sampled, constrained, with penalties and stop strings) to a cluster without tiers and
+to clusters that share a folder of files, one after the other. `cached_tokens` and the metrics say what was loaded.
+`scheduler/compare_time` is false, so that stored KV is always loaded, however fast the computer is.
+"""
+
+import json
+import os
+import random
+import signal
+import tempfile
+
+from cluster import Cluster, need_model, wait_until
+
+BLOCK = 16
+MEMORY = "64MiB"
+CONFIG = {"threads": 1, "transport": {"silence_ms": 60000}}
+KEYS = {"keys": [{"name": "a", "key": "sk-aaaa-0123456789"}, {"name": "b", "key": "sk-bbbb-0123456789"},
+                 {"name": "root", "key": "sk-root-0123456789", "admin": True}]}
+NAMES = ("hits_tokens", "misses_tokens", "loaded_bytes", "load_seconds", "stored_bytes", "dropped_tokens", "damaged")
+RECORD = 128 + 30 * 3 * BLOCK * (2 * 64 * 2 + 4)  # Bytes: header, layers, heads, tokens, K and V with their scales.
+SPANS = 12 + 6 + 10 + 6 + 2 + 7 + 4 + 2  # Full blocks of all prompts of cases(), each once.
+PEOPLE = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer"}},
+          "required": ["name", "age"], "additionalProperties": False}
+
+
+def tokens(start, count):
+    return [(start * 31 + k * 13) % 40000 + 100 for k in range(count)]
+
+
+def cases():
+    """Yields bodies of requests; their prompts have whole blocks in common, or nothing."""
+    shared = tokens(1, 200)
+    yield {"prompt": shared, "temperature": 0}
+    yield {"prompt": shared[:150] + tokens(2, 90), "temperature": 0.9, "seed": 5, "top_p": 0.95}
+    yield {"prompt": tokens(3, 170), "temperature": 1.1, "seed": 6, "presence_penalty": 1.5, "frequency_penalty": 0.7}
+    yield {"prompt": tokens(4, 100), "temperature": 0, "repetition_penalty": 1.3}
+    yield {"prompt": shared[:100] + tokens(5, 40), "temperature": 0.7, "seed": 3, "stop": ["e", "th"], "max_tokens": 60}
+    yield {"prompt": tokens(6, 120), "temperature": 0.8, "seed": 8, "max_tokens": 40,
+           "response_format": {"type": "json_schema", "json_schema": {"name": "it", "schema": PEOPLE, "strict": True}}}
+    yield {"prompt": tokens(7, 64), "temperature": 0, "max_tokens": 1}
+    yield {"prompt": tokens(8, 40), "temperature": 0, "echo": True, "logprobs": 1}
+
+
+def answer(cluster, body, headers=None):
+    status, _, data = cluster.request("POST", "/v1/completions", {"max_tokens": 12, "logprobs": 1, **body}, headers)
+    assert status == 200, data
+    reply = json.loads(data)
+    return reply["choices"], reply["usage"].get("prompt_tokens_details", {}).get("cached_tokens", 0)
+
+
+def check_answers(cluster, wanted):
+    """Returns the number of cached tokens of all requests."""
+    found = 0
+    for body, want in zip(cases(), wanted):
+        got, cached = answer(cluster, body)
+        assert got == want, (body, got, want)
+        found += cached
+    return found
+
+
+def config(folder, size="64MiB", memory=MEMORY, **more):
+    kv = {"memory": memory, "tiers": {"wait_ms": 60000, **more.pop("tiers", {}), "file": {"path": folder, "size": size}}}
+    return {**CONFIG, "kv": kv, **more}
+
+
+def tier(cluster, name, **labels):
+    return cluster.metric(f"cleave_kv_tier_{name}_total", tier="file", **labels)
+
+
+def wait_works(cluster, works=True):
+    """Waits until the tier of every prompt machine is open, or is off."""
+    def reached():
+        machines = json.loads(cluster.request("GET", "/admin/state")[2])["machines"]
+        tiers = [each.get("kv_tiers", {}).get("file") for each in machines if each["pool"] != "token"]
+        return tiers and all(each is not None and each["works"] == works for each in tiers)
+    wait_until(reached, f"the tiers work: {works}", cluster=cluster)
+
+
+def wait_stored(cluster, spans):
+    """Waits until so many spans are stored."""
+    wait_until(lambda: tier(cluster, "stored_bytes") >= spans * RECORD, f"{spans} spans are stored", cluster=cluster)
+    assert tier(cluster, "dropped_tokens") == 0
+
+
+def run(settings, wanted, spans, files=None):
+    """Starts a cluster, compares the answers, waits until so many spans are stored. Returns (cached tokens, metrics of
+    the tier, log)."""
+    with Cluster(settings, files=files) as cluster:
+        wait_works(cluster)
+        found = check_answers(cluster, wanted)
+        wait_stored(cluster, spans)
+        cluster.wait_all_free()
+        return found, {name: tier(cluster, name) for name in NAMES}, cluster.logged()
+
+
+def check_restart(folder, wanted):
+    """Cold, then warm in memory, then after a restart, then after a kill."""
+    cold, numbers, _ = run(config(folder), wanted, SPANS)
+    assert cold == 144 + 96 and numbers["hits_tokens"] == 0 and numbers["misses_tokens"] > 0, numbers
+    with Cluster(config(folder)) as cluster:
+        wait_works(cluster)
+        after = check_answers(cluster, wanted)
+        # All full blocks before the last token, of every prompt without echo: 200 + 240 + 170 + 100 + 140 + 120 + 64.
+        assert after == 192 + 224 + 160 + 96 + 128 + 112 + 48, (cold, after)
+        # Some blocks are in memory already, because an earlier prompt had the same: 144 and 96 tokens.
+        wait_until(lambda: tier(cluster, "hits_tokens") == after - 144 - 96, "the loads are reported", cluster=cluster)
+        assert tier(cluster, "loaded_bytes") > 0 and tier(cluster, "load_seconds") > 0
+        assert check_answers(cluster, wanted) == after  # Warm: from memory.
+        assert tier(cluster, "hits_tokens") == after - 144 - 96
+        pid = cluster.children()["prompt-0"]
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: cluster.children().get("prompt-0", pid) != pid, "prompt-0 has started again", cluster=cluster)
+        wait_works(cluster)
+        assert check_answers(cluster, wanted) == after
+        cluster.wait_all_free()
+    return after
+
+
+def check_memory(folder, wanted):
+    """Prompts that memory has evicted come back without a restart."""
+    with Cluster(config(folder, memory="8MiB")) as cluster:
+        wait_works(cluster)
+
+        def loaded():
+            check_answers(cluster, wanted)
+            return tier(cluster, "hits_tokens") > 0
+        wait_until(loaded, "evicted KV is loaded", cluster=cluster)
+        cluster.wait_all_free()
+
+
+def check_conversation(folder):
+    """A machine for both phases loads the prompt and the answer of the turn before."""
+    mixed = {"pools": {"prompt": 0, "token": 0, "mixed": 1}}
+    body = {"prompt": tokens(20, 100), "max_tokens": 60, "ignore_eos": True, "temperature": 0.8, "seed": 2,
+            "return_token_ids": True}
+    with Cluster({**config(folder), **mixed}) as first:
+        wait_works(first)
+        reply = first.post("/v1/completions", body)
+        wait_stored(first, (100 + 59) // BLOCK)
+        said = {**body, "prompt": body["prompt"] + reply["choices"][0]["token_ids"] + tokens(21, 30)}
+        want = answer(first, said)
+        assert want[1] == 144, want
+        wait_stored(first, (190 + 59) // BLOCK)
+    with Cluster({**config(folder), **mixed}) as second:
+        wait_works(second)
+        got = answer(second, said)
+        assert got == (want[0], 176), (got, want)
+        second.wait_all_free()
+
+
+def check_salts(folder):
+    """A tenant finds what it has stored, and nothing of the other tenant."""
+    settings = config(folder, server={"api_keys_file": "keys.json"})
+    a, b, root = ({"Authorization": f"Bearer {each['key']}"} for each in KEYS["keys"])
+    body = {"prompt": tokens(30, 200), "temperature": 0}
+    with Cluster(settings, files={"keys.json": json.dumps(KEYS)}) as cluster:
+        cluster.headers.update(root)
+        wait_works(cluster)
+        want, cached = answer(cluster, body, a)
+        wait_stored(cluster, 12)
+        assert cached == 0
+    with Cluster(settings, files={"keys.json": json.dumps(KEYS)}) as cluster:
+        cluster.headers.update(root)
+        wait_works(cluster)
+        got, cached = answer(cluster, body, b)
+        assert got == want and cached == 0, cached
+        got, cached = answer(cluster, body, a)
+        assert got == want and cached == 192, cached
+
+
+def damage(path):
+    """Flips bits all over the file, except in its header and its index."""
+    draws = random.Random(1)
+    with open(path, "r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        for at in range(65536, size, 4096):
+            file.seek(at + draws.randrange(4096))
+            byte = file.read(1)
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte[0] ^ 1 << draws.randrange(8)]))
+
+
+def check_damage(folder, wanted, after):
+    path = os.path.join(folder, "prompt-0.kv")
+    damage(path)
+    # The last full blocks of the prompts of 240 and 64 tokens, and those with echo, are never loaded.
+    _, numbers, log = run(config(folder), wanted, SPANS - 2)
+    assert numbers["damaged"] > 0, numbers
+    assert log.count("KV tier file: ") == 1 and "its tokens are computed instead" in log, log
+    found, numbers, _ = run(config(folder), wanted, 0)  # The damaged records were replaced.
+    assert found == after and numbers["damaged"] == 0, (found, after, numbers)
+    os.truncate(path, os.path.getsize(path) // 50)
+    _, numbers, _ = run(config(folder), wanted, 0)
+    assert numbers["damaged"] > 0, numbers
+    with Cluster(config(folder)) as cluster:
+        wait_works(cluster)
+        os.truncate(path, 4096)
+        check_answers(cluster, wanted)
+        wait_works(cluster, False)
+        check_answers(cluster, wanted)
+        log = cluster.logged()
+        assert log.count("is off until the machine starts again") == 1 and "was made shorter" in log, log
+        cluster.wait_all_free()
+    with open(path, "r+b") as file:
+        file.write(b"something else")
+    run(config(folder), wanted, SPANS)
+
+
+def check_full(folder, wanted):
+    """A file with room for few blocks: it holds the latest, and the answers are right."""
+    for _ in range(2):
+        run(config(folder, size="3MiB"), wanted, 0)
+    assert os.path.getsize(os.path.join(folder, "prompt-0.kv")) == 3 << 20
+
+
+def check_unusable(folder, wanted):
+    for settings, parts in ((config(folder + "/absent"), ["No such file or directory"]),
+                            (config(folder, size="1000TiB"), ["1099511627776000 bytes", "cannot be made so large"]),
+                            (config(folder, size="1MiB"), ["want at least"])):
+        with Cluster(settings) as cluster:
+            def lines():
+                return [line for line in cluster.logged().splitlines() if "is off until" in line and "prompt-0" in line]
+            wait_until(lines, "prompt-0 says that its tier is off", cluster=cluster)
+            check_answers(cluster, wanted)
+            wait_works(cluster, False)
+            assert len(lines()) == 1 and any(part in lines()[0] for part in parts), cluster.logged()
+    staged = config(folder)
+    staged["machines"] = {"prompt-0": {"stages": 2}}
+    with Cluster(staged) as cluster:
+        check_answers(cluster, wanted)
+        assert "uses no KV tiers, because its KV is in the processes of its stages" in cluster.logged()
+
+
+def payloads(path):
+    """Returns pieces of 64 bytes of the file that are not zeros."""
+    with open(path, "rb") as file:
+        data = file.read()
+    pieces = (data[at + 2048:at + 2112] for at in range(65536, len(data) - 4096, 4096))
+    return [piece for piece in pieces if len(set(piece)) > 16]
+
+
+def check_encryption(plain_folder, folder, wanted, after):
+    secret = {"tiers": {"key_file": "kv.key"}}
+    files = {"kv.key": "5a" * 32}
+    run(config(folder, **secret), wanted, SPANS, files)
+    found, numbers, _ = run(config(folder, **secret), wanted, 0, files)
+    assert found == after and numbers["damaged"] == 0, (found, after, numbers)
+    plain = payloads(os.path.join(plain_folder, "prompt-0.kv"))
+    with open(os.path.join(folder, "prompt-0.kv"), "rb") as file:
+        sealed = file.read()
+    assert len(plain) > 50 and not any(piece in sealed for piece in plain)
+    # With another key, and without one, nothing is found.
+    for other in ({"kv.key": "6b" * 32}, None):
+        _, numbers, _ = run(config(folder, **(secret if other else {})), wanted, SPANS, other)
+        assert numbers["hits_tokens"] == 0, numbers
+    with Cluster(config(folder, **secret), ready=False) as cluster:  # No key file.
+        wait_until(lambda: "kv.key" in cluster.logged(), "the log names the key file", cluster=cluster)
+
+
+def main():
+    need_model()
+    with Cluster({**CONFIG, "kv": {"memory": MEMORY}}) as plain:
+        wanted = [answer(plain, body)[0] for body in cases()]
+    with tempfile.TemporaryDirectory(prefix="cleave-test-") as root:
+        def folder(name):
+            os.mkdir(os.path.join(root, name))
+            return os.path.join(root, name)
+        first = folder("first")
+        after = check_restart(first, wanted)
+        check_damage(first, wanted, after)
+        check_memory(folder("memory"), wanted)
+        check_conversation(folder("conversation"))
+        check_salts(folder("salts"))
+        check_full(folder("full"), wanted)
+        check_unusable(folder("unusable"), wanted)
+        check_encryption(first, folder("encrypted"), wanted, after)
+    print("ok")
+
+
+main()
