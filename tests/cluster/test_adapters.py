@@ -58,11 +58,11 @@ def read_tensors(path):
     return tensors
 
 
-def write_adapter(path, name, base, modules, rank, root):
-    """Writes an adapter, and returns {tensor: the scaled product that it adds}."""
+def write_adapter(path, name, shapes, modules, rank, root):
+    """Writes an adapter of a model whose matrices have these shapes, and returns {tensor: (scale, B, A)}."""
     os.makedirs(path)
     alpha, tensors, added = 8, {}, {}
-    for tensor, (shape, _) in base.items():
+    for tensor, shape in shapes.items():
         module = tensor.split(".")[-2]
         if module not in modules:
             continue
@@ -72,9 +72,7 @@ def write_adapter(path, name, base, modules, rank, root):
         stem = "base_model.model." + tensor[:-len("weight")]
         tensors[stem + "lora_A.weight"] = ([rank, cols], down)
         tensors[stem + "lora_B.weight"] = ([rows, rank], up)
-        scale = alpha / (rank ** 0.5 if root else rank)
-        added[tensor] = [scale * sum(up[i * rank + r] * down[r * cols + j] for r in range(rank))
-                         for i in range(rows) for j in range(cols)]
+        added[tensor] = alpha / (rank ** 0.5 if root else rank), up, down
     write_tensors(os.path.join(path, "adapter_model.safetensors"), tensors)
     with open(os.path.join(path, "adapter_config.json"), "w", encoding="utf-8") as file:
         json.dump({"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "use_rslora": root, "bias": "none",
@@ -82,18 +80,27 @@ def write_adapter(path, name, base, modules, rank, root):
     return added
 
 
+def merged(shape, values, scale, up, down):
+    """Returns the matrix plus the adapter's scaled product."""
+    rows, cols = shape
+    rank = len(down) // cols
+    products = (sum(up[i * rank + r] * down[r * cols + j] for r in range(rank)) for i in range(rows) for j in range(cols))
+    return [value + scale * product for value, product in zip(values, products)]
+
+
 def write_models(place):
     reference = tiny_folder.read("llama")
     folder = os.path.join(place, "base")
     tiny_folder.write(reference, folder)
     base = read_tensors(os.path.join(folder, "model.safetensors"))
-    adapters = {"all": write_adapter(os.path.join(place, "all"), "all", base, set(MODULES), 4, False),
-                "some": write_adapter(os.path.join(place, "some"), "some", base, {"q_proj", "v_proj"}, 3, True)}
+    shapes = {tensor: shape for tensor, (shape, _) in base.items()}
+    adapters = {"all": write_adapter(os.path.join(place, "all"), "all", shapes, set(MODULES), 4, False),
+                "some": write_adapter(os.path.join(place, "some"), "some", shapes, {"q_proj", "v_proj"}, 3, True)}
     for name, added in adapters.items():
-        merged = os.path.join(place, "merged-" + name)
-        tiny_folder.write(reference, merged)
-        write_tensors(os.path.join(merged, "model.safetensors"), {
-            tensor: (shape, [a + b for a, b in zip(values, added[tensor])] if tensor in added else values)
+        path = os.path.join(place, "merged-" + name)
+        tiny_folder.write(reference, path)
+        write_tensors(os.path.join(path, "model.safetensors"), {
+            tensor: (shape, merged(shape, values, *added[tensor]) if tensor in added else values)
             for tensor, (shape, values) in base.items()})
     return folder
 
