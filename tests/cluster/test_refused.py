@@ -9,14 +9,13 @@ usage: test_refused.py [print]      print: the lines for the page
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 
 from cluster import BINARY, Cluster
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "model", "families"))
-import tiny_folder  # noqa: E402
+from family_streams import tiny_folder, tiny_gguf, with_tokenizer
 
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "models.md")
 HEADING, FENCE = "## What is refused", "```"
@@ -29,6 +28,17 @@ def config(name, **changes):
         reference["config"] |= changes
         tiny_folder.write(reference, folder)
         return checked(folder)
+    return make
+
+
+def file(architecture):
+    """A GGUF file of this architecture."""
+    def make(path):
+        reference = with_tokenizer(tiny_folder.read("llama"))
+        reference["gguf"]["keys"] = [[name, kind, architecture if name == "general.architecture" else value]
+                                     for name, kind, value in reference["gguf"]["keys"]]
+        tiny_gguf.write(reference, path)
+        return checked(path)
     return make
 
 
@@ -114,21 +124,42 @@ REFUSED = [
 ]
 
 
-def lines_of_page():
-    with open(PAGE, encoding="utf-8") as file:
-        section = file.read().split(HEADING + "\n", 1)[1].split("\n## ", 1)[0]
-    return section.split(FENCE)[1].strip().splitlines()
+# Families that are refused by their names: model_type, and general.architecture (None = files have another one).
+FAMILIES = {"qwen3_next": "qwen3next", "qwen3_5": "qwen35", "llama4_text": "llama4", "gemma3": None, "gemma3n_text": "gemma3n",
+            "qwen2_5_vl": "qwen2vl", "glm4_moe": "glm4moe", "phimoe": "phimoe", "minimax_m2": "minimax-m2", "mamba2": "mamba2",
+            "falcon_h1": "falcon-h1", "jamba": "jamba", "nemotron_h": "nemotron_h", "bert": "bert", "t5": "t5"}
+
+
+def families():
+    """Returns what REFUSED has, for FAMILIES."""
+    for kind, architecture in FAMILIES.items():
+        yield config("llama", model_type=kind), f'key config.json/model_type is "{kind}", supported are "llama", '
+        if architecture is not None:
+            yield file(architecture), f'key general.architecture is "{architecture}", supported are "llama", '
+
+
+def section_of_page():
+    with open(PAGE, encoding="utf-8") as page:
+        return page.read().split(HEADING + "\n", 1)[1].split("\n## ", 1)[0]
+
+
+def families_of_page(section):
+    """Returns the families of the paragraph that begins with "Other families"."""
+    return re.findall(r"`([^`]*)`", section.split("Other families", 1)[1].split("\n\n", 1)[0])
 
 
 def main():
     failed = []
     with tempfile.TemporaryDirectory(prefix="cleave-refused-") as place:
-        for number, (make, want) in enumerate(REFUSED):
+        for number, (make, want) in enumerate([*REFUSED, *families()]):
             found = make(os.path.join(place, str(number)))
             print(f"{number}: {found}", flush=True)
             if want not in found:
                 failed.append(f"{number}: want {want}")
-    page, wanted = lines_of_page(), [want for _, want in REFUSED]
+    section, wanted = section_of_page(), [want for _, want in REFUSED]
+    page = section.split(FENCE)[1].strip().splitlines()
+    if families_of_page(section) != list(FAMILIES):
+        failed.append(f"docs/models.md names the families {families_of_page(section)}, want {list(FAMILIES)}")
     if sys.argv[1:] == ["print"]:
         print("\n".join(wanted))
     elif page != wanted:
