@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define PASSWORD_BYTES_MAX 1024
+
 void secret_hash(const void *data, size_t bytes, uint8_t out[SECRET_HASH_BYTES])
 {
     int failed = gnutls_hash_fast(GNUTLS_DIG_SHA256, data, bytes, out);
@@ -152,6 +154,29 @@ enum status secret_word_read(const char *path, char *out, size_t capacity, struc
     snprintf(out, capacity, "%.*s", (int)strcspn(text, " \t\r\n"), text);
     secret_wipe(text, bytes);
     free(text);
-    return out[0] != 0 ? ST_OK
-                       : error_set(error, ST_INVALID, "%s: no key in the first line", path);
+    return out[0] != 0 ? ST_OK : error_set(error, ST_INVALID, "%s: no key in the first line", path);
+}
+
+enum status secret_password_read(const char *path, char **out, struct error *error)
+{
+    char *text;
+    size_t bytes;
+    enum status status = secret_file_read(path, PASSWORD_BYTES_MAX, &text, &bytes, error);
+    if (status != ST_OK)
+        return status;
+    size_t length = strcspn(text, "\r\n");
+    secret_wipe(text + length, bytes - length);
+    if (length == 0) {
+        free(text);
+        return error_set(error, ST_INVALID, "%s: want a password in the first line", path);
+    }
+    *out = text;
+    return ST_OK;
+}
+
+void secret_password_free(char *password)
+{
+    if (password != NULL)
+        secret_wipe(password, strlen(password));
+    free(password);
 }

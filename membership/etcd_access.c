@@ -9,7 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PASSWORD_BYTES_MAX 1024
 #define KEY_FILE_BYTES_MAX ((size_t)1 << 20)
 #define TOKEN_BYTES_MAX    4096
 #define HEADER             "Authorization: "
@@ -28,27 +27,6 @@ static enum status readable_check(const char *path, struct error *error)
     return error_set(error, ST_IO, "%s: %s", path, strerror(errno));
 }
 
-static enum status password_read(const struct etcd_access *access, char **out, struct error *error)
-{
-    size_t bytes;
-    enum status status =
-        secret_file_read(access->password_file, PASSWORD_BYTES_MAX, out, &bytes, error);
-    if (status != ST_OK)
-        return status;
-    (*out)[strcspn(*out, "\r\n")] = 0;
-    if ((*out)[0] != 0)
-        return ST_OK;
-    free(*out);
-    return error_set(error, ST_INVALID, "%s: want a password in the first line",
-                     access->password_file);
-}
-
-static void password_free(char *password)
-{
-    secret_wipe(password, strlen(password));
-    free(password);
-}
-
 static enum status files_check(const struct etcd_access *access, struct error *error)
 {
     char *password;
@@ -62,9 +40,9 @@ static enum status files_check(const struct etcd_access *access, struct error *e
             close(key);
     }
     if (status == ST_OK && access->user[0] != 0) {
-        status = password_read(access, &password, error);
+        status = secret_password_read(access->password_file, &password, error);
         if (status == ST_OK)
-            password_free(password);
+            secret_password_free(password);
     }
     return status;
 }
@@ -108,12 +86,12 @@ enum status etcd_access_tls_set(const struct etcd_access *access, CURL *curl, in
 json_t *etcd_access_login_body(const struct etcd_access *access, struct error *error)
 {
     char *password;
-    if (password_read(access, &password, error) != ST_OK)
+    if (secret_password_read(access->password_file, &password, error) != ST_OK)
         return NULL;
     json_t *body = json_pack("{s:s, s:s}", "name", access->user, "password", password);
     if (body == NULL) /* jansson takes only UTF-8. */
         error_set(error, ST_INVALID, "%s: the password is not UTF-8", access->password_file);
-    password_free(password);
+    secret_password_free(password);
     return body;
 }
 
