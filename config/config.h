@@ -24,6 +24,9 @@
 /* The value of a whole number that is "auto". */
 #define CONFIG_AUTO UINT32_MAX
 
+/* Servers of kv/tiers/store/servers. */
+#define CONFIG_STORE_SERVERS_MAX 16
+
 /* The models' folder of an installation: config_model_path looks there last. */
 #define CONFIG_MODELS_FOLDER "/var/lib/cleave/models"
 
@@ -69,6 +72,15 @@ struct config_kv {
             char path[LIMIT_PATH_BYTES]; /* Empty = no files. */
             uint64_t bytes;              /* Of each file. */
         } file;
+        struct {
+            char servers[512]; /* Empty = no store. */
+            char user[LIMIT_USER_BYTES];
+            char password_file[LIMIT_PATH_BYTES]; /* Empty = the servers ask for no password. */
+            bool tls;
+            char ca_file[LIMIT_PATH_BYTES]; /* Empty = the CAs of the system. */
+            uint32_t expire_s;              /* 0 = never. */
+            uint32_t deadline_ms;
+        } store;
     } tiers;
 };
 
@@ -310,6 +322,10 @@ bool config_address_is_loopback(const char *address);
 /* Returns true if every machine is local and other hosts cannot reach the addresses of the machines
  * and their stages. Requires that config_check has accepted the config. */
 bool config_is_loopback(const struct config *config);
+
+/* Stores the next of the HOST:PORT texts that commas and blanks separate, and moves *at behind it.
+ * Returns false at the end. A text that is too long is cut. */
+bool config_address_next(const char **at, char out[LIMIT_ADDRESS_BYTES]);
 
 /* Returns true if machines register themselves in etcd, where gateways find them. */
 bool config_has_etcd(const struct config *config);

@@ -239,6 +239,48 @@ bool config_has_etcd(const struct config *config)
     return strcmp(config->cluster.membership, "etcd") == 0;
 }
 
+bool config_address_next(const char **at, char out[LIMIT_ADDRESS_BYTES])
+{
+    *at += strspn(*at, ", ");
+    size_t bytes = strcspn(*at, ", ");
+    snprintf(out, LIMIT_ADDRESS_BYTES, "%.*s", (int)bytes, *at);
+    *at += bytes;
+    return bytes > 0;
+}
+
+/* KV and passwords must not travel in the clear to another host. */
+static bool store_check(const struct config *config, struct config_fault *fault)
+{
+    static const char key[] = "kv/tiers/store/servers";
+    const char *at = config->kv.tiers.store.servers;
+    char address[LIMIT_ADDRESS_BYTES];
+    const bool has_password = config->kv.tiers.store.password_file[0] != 0;
+    if (at[0] != 0 && !config->kv.prefix_cache)
+        return config_fault_set(fault, key, " = \"%.200s\": want kv/prefix_cache", at);
+    if (config->kv.tiers.store.user[0] != 0 && !has_password)
+        return config_fault_set(fault, "kv/tiers/store/user", ": want password_file, too");
+    if (config->kv.tiers.store.ca_file[0] != 0 && !config->kv.tiers.store.tls)
+        return config_fault_set(fault, "kv/tiers/store/ca_file", ": want kv/tiers/store/tls, too");
+    for (uint32_t count = 1; config_address_next(&at, address); count++) {
+        const char *colon = strrchr(address, ':');
+        if (count > CONFIG_STORE_SERVERS_MAX || colon == NULL || colon == address ||
+            colon[1] == 0 || colon[1 + strspn(colon + 1, "0123456789")] != 0)
+            return config_fault_set(fault, key,
+                                    " = \"%.200s\": want up to %d addresses HOST:PORT, separated "
+                                    "by commas",
+                                    config->kv.tiers.store.servers, CONFIG_STORE_SERVERS_MAX);
+        if (config->kv.tiers.store.tls || config->cluster.allow_insecure ||
+            config_address_is_loopback(address))
+            continue;
+        if (has_password || config->kv.tiers.key_file[0] == 0)
+            return config_fault_set(fault, key,
+                                    ": %s: %s can be read on the way: want kv/tiers/store/tls, or "
+                                    "cluster/allow_insecure: true",
+                                    address, has_password ? "the password" : "KV");
+    }
+    return true;
+}
+
 /* A password must not travel in the clear to another host, and certificates need TLS. */
 static bool etcd_address_check(const struct config *config, const char *at, bool tls,
                                struct config_fault *fault)
@@ -316,9 +358,9 @@ static bool values_check(const struct config *config, struct config_fault *fault
     if (config->kv.tiers.file.path[0] != 0 && !config->kv.prefix_cache)
         return config_fault_set(fault, "kv/tiers/file/path", " = \"%.200s\": want kv/prefix_cache",
                                 config->kv.tiers.file.path);
-    return etcd_check(config, fault) && config_adapters_check(config, fault) &&
-           config_machines_check(config, fault) && openness_check(config, fault) &&
-           web_origins_check(config, fault);
+    return etcd_check(config, fault) && store_check(config, fault) &&
+           config_adapters_check(config, fault) && config_machines_check(config, fault) &&
+           openness_check(config, fault) && web_origins_check(config, fault);
 }
 
 enum status config_check(const struct config *config, const char *source, struct error *error)

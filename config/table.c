@@ -459,6 +459,32 @@ const struct config_key config_keys[] = {
     {"kv/tiers/file/size", CONFIG_BYTES, FIELD(kv.tiers.file.bytes), MIB, 1024 * TIB,
      .default_text = "16GiB", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Size of each of these files, which is allocated when the machine starts."},
+    {"kv/tiers/store/servers", CONFIG_STRING, FIELD(kv.tiers.store.servers), 0, 511,
+     .default_text = "", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Servers that speak RESP (Valkey, Redis), HOST:PORT separated by commas, in which all "
+             "machines share KV (scheduling.md). Each record is in one of them. Empty: none."},
+    {"kv/tiers/store/user", CONFIG_STRING, FIELD(kv.tiers.store.user), 0, LIMIT_USER_BYTES - 1,
+     .default_text = "", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "User name for these servers. Empty: their default user."},
+    {"kv/tiers/store/password_file", CONFIG_STRING, FIELD(kv.tiers.store.password_file), 0,
+     LIMIT_PATH_BYTES - 1, .default_text = "", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "File with the password in its first line, mode 0600; it is read at each login. "
+             "Empty: no login."},
+    {"kv/tiers/store/tls", CONFIG_BOOL, FIELD(kv.tiers.store.tls), 0, 0, .default_text = "false",
+     .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Whether connections to these servers use TLS. Without it, servers on other hosts "
+             "need kv/tiers/key_file and no password, or cluster/allow_insecure."},
+    {"kv/tiers/store/ca_file", CONFIG_STRING, FIELD(kv.tiers.store.ca_file), 0,
+     LIMIT_PATH_BYTES - 1, .default_text = "", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Certificates of the CAs that may have signed those of the servers, in PEM. Empty: "
+             "the CAs of the system."},
+    {"kv/tiers/store/expire_s", CONFIG_WHOLE, FIELD(kv.tiers.store.expire_s), 0, 365 * 86400,
+     .default_text = "86400", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "A server removes a record that no machine has looked for in this time. 0 = never."},
+    {"kv/tiers/store/deadline_ms", CONFIG_WHOLE, FIELD(kv.tiers.store.deadline_ms), 1, 60000,
+     .default_text = "500", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Time limit of one call to a server. A server that does not keep it is not asked for "
+             "1 s, and for up to 64 s if it fails again."},
 
     {"transport/ucx_transports", CONFIG_STRING, FIELD(transport.ucx_transports), 0, 127,
      .default_text = "", .old_path = "transport/tls",

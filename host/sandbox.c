@@ -163,6 +163,8 @@ static struct sandbox_paths *reads_of(const struct config *config)
     add_named(reads, config, config->cluster.etcd_certificate_file);
     add_named(reads, config, config->cluster.etcd_key_file);
     add_named(reads, config, config->kv.tiers.key_file);
+    add_named(reads, config, config->kv.tiers.store.password_file);
+    add_named(reads, config, config->kv.tiers.store.ca_file);
     return reads;
 }
 

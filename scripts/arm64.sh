@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/build.sh
 
 SUITES=(kvcache scheduler events prompt_pool token_pool)
-PACKAGES=(libc6-dev libucx-dev libmicrohttpd-dev libjansson-dev libgnutls28-dev libpcre2-dev libunistring-dev libcurl4-openssl-dev zlib1g-dev)
+PACKAGES=(libc6-dev libucx-dev libmicrohttpd-dev libjansson-dev libgnutls28-dev libpcre2-dev libunistring-dev libcurl4-openssl-dev libhiredis-dev zlib1g-dev)
 DIR=build-arm64
 ENTRY=/proc/sys/fs/binfmt_misc/cleave-arm64
 

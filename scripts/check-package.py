@@ -15,7 +15,7 @@ WANTED = ["usr/bin/cleave", "etc/cleave/cleave.json", "usr/share/man/man1/cleave
           "usr/share/doc/cleave/docs/operation.md", "usr/share/doc/cleave/copyright", "var/lib/cleave/models"]
 UNITS = ["cleave.service", "cleave-machine@.service"]
 # Libraries that the program is linked with, by the names of Debian 12 or 13.
-LIBRARIES = ["libc6", "libgnutls30", "libjansson4", "libmicrohttpd12", "libpcre2-8-0", "libucx0", "libunistring"]
+LIBRARIES = ["libc6", "libgnutls30", "libhiredis", "libjansson4", "libmicrohttpd12", "libpcre2-8-0", "libucx0", "libunistring"]
 
 
 def run(*command):

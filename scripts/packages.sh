@@ -21,6 +21,7 @@ build  libpcre2-dev          pc:libpcre2-8
 build  libunistring-dev      file:/usr/include/uninorm.h
 build  libcurl4-openssl-dev  pc:libcurl
 build  zlib1g-dev            pc:zlib
+build  libhiredis-dev        pc:hiredis
 serve  curl                  cmd:curl
 fetch  python3               cmd:python3
 fetch  python3-pip           py:pip
@@ -30,6 +31,7 @@ test   iproute2              cmd:ip
 test   procps                cmd:ps
 test   openssl               cmd:openssl
 test   etcd-server           cmd:etcd
+test   redis-server          cmd:redis-server
 test   gnuplot-nox           cmd:gnuplot
 test   chromium-headless-shell any:chromium-headless-shell,chromium
 clients python3-venv         py:ensurepip

@@ -342,6 +342,22 @@ static const struct {
     {"{\"machines\": {\"prompt-0\": {}, \"token-0\":\n{\"local\": true, \"address\": \"h:1\"}}}",
      "cleave.json:2: /machines/token-0/address = \"h:1\": other computers reach it: want "
      "cluster/key_file, or cluster/allow_insecure: true"},
+    {"{\"kv\": {\"tiers\": {\"store\":\n{\"servers\": \"127.0.0.1:1, b\"}}}}",
+     "cleave.json:2: /kv/tiers/store/servers = \"127.0.0.1:1, b\": want up to 16 addresses "
+     "HOST:PORT, separated by commas"},
+    {"{\"kv\": {\"tiers\": {\"store\": {\"servers\": \"127.0.0.1:1, b:2\"}}}}",
+     "cleave.json:1: /kv/tiers/store/servers: b:2: KV can be read on the way: want "
+     "kv/tiers/store/tls, or cluster/allow_insecure: true"},
+    {"{\"kv\": {\"tiers\": {\"key_file\": \"k\", \"store\": {\"servers\": \"b:2\",\n"
+     "\"password_file\": \"p\"}}}}",
+     "cleave.json:1: /kv/tiers/store/servers: b:2: the password can be read on the way: want "
+     "kv/tiers/store/tls, or cluster/allow_insecure: true"},
+    {"{\"kv\": {\"tiers\": {\"store\": {\"user\": \"u\"}}}}",
+     "cleave.json:1: /kv/tiers/store/user: want password_file, too"},
+    {"{\"kv\": {\"tiers\": {\"store\": {\"ca_file\": \"c\"}}}}",
+     "cleave.json:1: /kv/tiers/store/ca_file: want kv/tiers/store/tls, too"},
+    {"{\"kv\": {\"prefix_cache\": false, \"tiers\": {\"store\": {\"servers\": \"127.0.0.1:1\"}}}}",
+     "cleave.json:1: /kv/tiers/store/servers = \"127.0.0.1:1\": want kv/prefix_cache"},
     {"{\"cluster\": {\"membership\": \"etcd\"}}",
      "cleave.json:1: /cluster/etcd_endpoints = \"\": want up to 8 addresses, http://HOST:PORT or "
      "https://HOST:PORT, separated by commas"},

@@ -1,0 +1,51 @@
+/* store_connection: a connection to one server of the shared store, over TCP or TLS. It sends and
+ * receives bytes, and knows nothing about their meaning (store_session.h). Every call waits, but
+ * never longer than until its deadline, a time of clock_system in microseconds. Only files of this
+ * folder and tests include it; the thread of the store's tier makes every call. It does not connect
+ * again by itself. */
+#ifndef KVCACHE_TIERS_STORE_CONNECTION_H
+#define KVCACHE_TIERS_STORE_CONNECTION_H
+
+#include "common/status.h"
+#include "transport/resolver.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct store_tls; /* The CAs that may have signed the certificates of servers. */
+
+/* Reads the CAs from a file in PEM; NULL or "" = the CAs of the system. Returns ST_INVALID if the
+ * file has no certificate or cannot be read. */
+enum status store_tls_open(const char *ca_file, struct store_tls **out, struct error *error);
+/* Requires that no connection uses it. NULL is fine. */
+void store_tls_close(struct store_tls *tls);
+
+struct store_connection;
+
+struct store_connection_options {
+    const struct address *address;
+    struct resolver *resolver;
+    struct store_tls *tls; /* NULL = no TLS. Must outlive the connection. */
+    int64_t deadline_us;
+};
+
+/* Finds the server's address, connects, and makes the TLS hand-shake, in which the server's
+ * certificate must name the host and be signed by a trusted CA. Returns ST_TIMED_OUT,
+ * ST_UNREACHABLE, ST_MISMATCH if the hand-shake fails, or ST_NO_MEMORY. */
+enum status store_connection_open(const struct store_connection_options *options,
+                                  struct store_connection **out, struct error *error);
+void store_connection_close(struct store_connection *c); /* NULL is fine. */
+
+/* Sends all bytes. Returns ST_TIMED_OUT or ST_UNREACHABLE; then an unknown part of them is sent,
+ * and the connection can only be closed. */
+enum status store_connection_send(struct store_connection *c, const void *data, size_t bytes,
+                                  int64_t deadline_us, struct error *error);
+/* Waits for bytes and stores at most `capacity` of them, at least 1. Returns ST_TIMED_OUT, or
+ * ST_UNREACHABLE if the server has closed the connection. */
+enum status store_connection_receive(struct store_connection *c, void *data, size_t capacity,
+                                     int64_t deadline_us, size_t *bytes_out, struct error *error);
+
+/* Returns true if bytes, or the end of the connection, can be received now. Does not wait. */
+bool store_connection_has_input(const struct store_connection *c);
+
+#endif
