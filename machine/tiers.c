@@ -15,6 +15,7 @@
 #include "common/secret_keys.h"
 #include "compute/kv.h"
 #include "kvcache/tiers/tier_file.h"
+#include "kvcache/tiers/tier_store.h"
 #include "kvcache/tiers/tiers.h"
 #include "scheduler/tier_loads.h"
 
@@ -424,6 +425,8 @@ static void on_note(void *self, uint32_t tier, enum status status, const char *t
         log_info("KV tier %s works", kind);
     else if (status == ST_INVALID)
         log_warn("KV tier %s: %s: its tokens are computed instead", kind, text);
+    else if (status == ST_NO_RESOURCE)
+        log_warn("KV tier %s: %s: until it does, KV is only read there", kind, text);
     else if (status == ST_UNREACHABLE || status == ST_TIMED_OUT)
         log_warn("KV tier %s: %s: prompts are computed until it works again", kind, text);
     else
@@ -469,6 +472,11 @@ static enum status backends_make(struct machine *m, struct tiers_options *out, s
             return error_set(error, status, "KV tiers: out of memory");
         out->count++;
     }
+    if (config->kv.tiers.store.servers[0] != 0) {
+        status = tier_store_make(config, config->kv.tiers.store.servers, &out->backends[out->count],
+                                 error);
+        out->count += status == ST_OK;
+    }
     return status;
 }
 
@@ -512,7 +520,8 @@ static enum status tiers_start(struct machine_tiers *t, struct error *error)
 
 enum status machine_tiers_open(struct machine *m, struct error *error)
 {
-    if (m->options.config->kv.tiers.file.path[0] == 0)
+    if (m->options.config->kv.tiers.file.path[0] == 0 &&
+        m->options.config->kv.tiers.store.servers[0] == 0)
         return ST_OK;
     const char *why = obstacle(m);
     if (why != NULL) {

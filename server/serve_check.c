@@ -5,6 +5,7 @@
 #include "common/date.h"
 
 #include "common/secret.h"
+#include "kvcache/tiers/tier_store.h"
 #include "transport/address.h"
 
 #include <errno.h>
@@ -141,6 +142,33 @@ static void tiers_check(const struct config *config, const struct check_report *
         check_say(report, CHECK_GOOD, folder_key, "%s can be written", path);
 }
 
+/* Makes the backend as a machine does; deep: connects to each server and logs in. */
+static void store_check(const struct config *config, bool deep, const struct check_report *report)
+{
+    static const char key[] = "kv/tiers/store/servers";
+    static const struct digest none;
+    const char *at = config->kv.tiers.store.servers;
+    char address[LIMIT_ADDRESS_BYTES];
+    while (config_address_next(&at, address)) {
+        const int64_t limit_us = config->kv.tiers.store.deadline_ms * 1000ll;
+        struct tier_backend *store;
+        struct error error;
+        enum status status = tier_store_make(config, address, &store, &error);
+        if (status != ST_OK) {
+            check_say(report, CHECK_ERROR, key, "%s", error.text);
+            return;
+        }
+        if (deep)
+            status =
+                store->ops->open(store, &none, 1, clock_now_us(&clock_system) + limit_us, &error);
+        if (status != ST_OK) /* It may start later. */
+            check_say(report, CHECK_WARNING, key, "%s", error.text);
+        else
+            check_say(report, CHECK_GOOD, key, "%s %s", address, deep ? "answers" : "can be used");
+        store->ops->close(store);
+    }
+}
+
 /* Checks that a file can be made, or written if it is there. bytes_max: longest path; 0 = any. */
 static void writable_check(const struct config *config, const char *key, const char *file,
                            size_t bytes_max, const struct check_report *report)
@@ -233,6 +261,7 @@ void serve_check(const struct config *config, bool deep, const struct check_repo
     listen_check(config, report);
     keys_check(config, report);
     tiers_check(config, report);
+    store_check(config, deep, report);
     certificate_check(config, report);
     writable_check(config, "http/admin_socket", config->http.admin_socket,
                    sizeof(((struct sockaddr_un *)0)->sun_path) - 1, report);

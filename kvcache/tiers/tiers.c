@@ -13,7 +13,7 @@
 
 #define STORE_US      5000000  /* Deadline for storing one span. */
 #define TRY_US        2000000  /* Deadline for opening a tier, and for trying it again. */
-#define NOTE_EVERY_US 60000000 /* Two notes about damaged records are at least so far apart. */
+#define NOTE_EVERY_US 60000000 /* Time between two notes about damage, or about refusals. */
 
 struct queue {
     struct tier_job *first;
@@ -37,6 +37,7 @@ struct tier {
     uint8_t *record; /* The thread's. */
     bool open;       /* The thread's: the backend is open. */
     int64_t noted_damage_us;
+    int64_t noted_refusal_us;
 
     pthread_mutex_t mutex; /* Guards the members below. */
     pthread_cond_t changed;
@@ -148,6 +149,16 @@ static void result_note(struct tier *t, enum status status, const struct error *
     }
 }
 
+/* Makes a note that the backend stores nothing now, if there was none for a while. */
+static void refusal_note(struct tier *t, const struct error *error)
+{
+    const int64_t now_us = clock_now_us(&clock_system);
+    if (t->noted_refusal_us != 0 && now_us - t->noted_refusal_us < NOTE_EVERY_US)
+        return;
+    t->noted_refusal_us = now_us;
+    note_set(t, ST_NO_RESOURCE, error);
+}
+
 static bool is_cancelled(const struct tier_job *job)
 {
     return atomic_load_explicit(&job->cancelled, memory_order_relaxed);
@@ -234,6 +245,8 @@ static bool store_step(struct tier *t, struct tier_job *job)
         status = t->backend->ops->put(t->backend, name, t->record,
                                       clock_now_us(&clock_system) + STORE_US, &error);
     result_note(t, status, &error);
+    if (status == ST_NO_RESOURCE)
+        refusal_note(t, &error);
     job->written += status == ST_OK ? 1 : 0;
     job->dropped += status == ST_OK ? 0 : 1;
     return job->at == job->end;

@@ -60,7 +60,8 @@ struct tiers_options {
     uint32_t count;                           /* Tiers. */
     struct tier_backend *backends[TIERS_MAX]; /* tiers_close closes them. */
     /* Something that an operator wants to know about a tier has happened. ST_OK = it works (again);
-     * ST_INVALID, ST_UNREACHABLE, ST_TIMED_OUT: it goes on; other errors: the tier is off. */
+     * ST_NO_RESOURCE = it stores nothing now; ST_INVALID, ST_UNREACHABLE, ST_TIMED_OUT: it goes on;
+     * other errors: the tier is off. */
     void (*note)(void *self, uint32_t tier, enum status status, const char *text);
     void *self; /* First argument of `note`. */
 };
