@@ -14,52 +14,10 @@ import signal
 import tempfile
 
 from cluster import Cluster, need_model, wait_until
+from tier_cases import BLOCK, CONFIG, KEYS, MEMORY, RECORD, answer, cases, check_answers, tokens
 
-BLOCK = 16
-MEMORY = "64MiB"
-CONFIG = {"threads": 1, "transport": {"silence_ms": 60000}}
-KEYS = {"keys": [{"name": "a", "key": "sk-aaaa-0123456789"}, {"name": "b", "key": "sk-bbbb-0123456789"},
-                 {"name": "root", "key": "sk-root-0123456789", "admin": True}]}
 NAMES = ("hits_tokens", "misses_tokens", "loaded_bytes", "load_seconds", "stored_bytes", "dropped_tokens", "damaged")
-RECORD = 128 + 30 * 3 * BLOCK * (2 * 64 * 2 + 4)  # Bytes: header, layers, heads, tokens, K and V with their scales.
 SPANS = 12 + 6 + 10 + 6 + 2 + 7 + 4 + 2  # Full blocks of all prompts of cases(), each once.
-PEOPLE = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer"}},
-          "required": ["name", "age"], "additionalProperties": False}
-
-
-def tokens(start, count):
-    return [(start * 31 + k * 13) % 40000 + 100 for k in range(count)]
-
-
-def cases():
-    """Yields bodies of requests; their prompts have whole blocks in common, or nothing."""
-    shared = tokens(1, 200)
-    yield {"prompt": shared, "temperature": 0}
-    yield {"prompt": shared[:150] + tokens(2, 90), "temperature": 0.9, "seed": 5, "top_p": 0.95}
-    yield {"prompt": tokens(3, 170), "temperature": 1.1, "seed": 6, "presence_penalty": 1.5, "frequency_penalty": 0.7}
-    yield {"prompt": tokens(4, 100), "temperature": 0, "repetition_penalty": 1.3}
-    yield {"prompt": shared[:100] + tokens(5, 40), "temperature": 0.7, "seed": 3, "stop": ["e", "th"], "max_tokens": 60}
-    yield {"prompt": tokens(6, 120), "temperature": 0.8, "seed": 8, "max_tokens": 40,
-           "response_format": {"type": "json_schema", "json_schema": {"name": "it", "schema": PEOPLE, "strict": True}}}
-    yield {"prompt": tokens(7, 64), "temperature": 0, "max_tokens": 1}
-    yield {"prompt": tokens(8, 40), "temperature": 0, "echo": True, "logprobs": 1}
-
-
-def answer(cluster, body, headers=None):
-    status, _, data = cluster.request("POST", "/v1/completions", {"max_tokens": 12, "logprobs": 1, **body}, headers)
-    assert status == 200, data
-    reply = json.loads(data)
-    return reply["choices"], reply["usage"].get("prompt_tokens_details", {}).get("cached_tokens", 0)
-
-
-def check_answers(cluster, wanted):
-    """Returns the number of cached tokens of all requests."""
-    found = 0
-    for body, want in zip(cases(), wanted):
-        got, cached = answer(cluster, body)
-        assert got == want, (body, got, want)
-        found += cached
-    return found
 
 
 def config(folder, size="64MiB", memory=MEMORY, **more):
