@@ -194,11 +194,12 @@ def check_unusable(folder, wanted):
 
 
 def payloads(path):
-    """Returns pieces of 64 bytes of the file that are not zeros."""
+    """Returns pieces of 64 bytes of the file that are not zeros, one of each page. Records begin at a page, so equal
+    records have equal pieces, wherever they are."""
     with open(path, "rb") as file:
         data = file.read()
     pieces = (data[at + 2048:at + 2112] for at in range(65536, len(data) - 4096, 4096))
-    return [piece for piece in pieces if len(set(piece)) > 16]
+    return {piece for piece in pieces if len(set(piece)) > 16}
 
 
 def check_encryption(plain_folder, folder, wanted, after):
@@ -208,9 +209,10 @@ def check_encryption(plain_folder, folder, wanted, after):
     found, numbers, _ = run(config(folder, **secret), wanted, 0, files)
     assert found == after and numbers["damaged"] == 0, (found, after, numbers)
     plain = payloads(os.path.join(plain_folder, "prompt-0.kv"))
-    with open(os.path.join(folder, "prompt-0.kv"), "rb") as file:
-        sealed = file.read()
-    assert len(plain) > 50 and not any(piece in sealed for piece in plain)
+    sealed = payloads(os.path.join(folder, "prompt-0.kv"))
+    assert len(plain) > 50 and len(sealed) > 50 and not plain & sealed, (len(plain), len(sealed))
+    run(config(folder + "/.."), wanted, SPANS)  # The method sees equal KV: that of another plain file.
+    assert plain & payloads(os.path.join(folder, "..", "prompt-0.kv"))
     # With another key, and without one, nothing is found.
     for other in ({"kv.key": "6b" * 32}, None):
         _, numbers, _ = run(config(folder, **(secret if other else {})), wanted, SPANS, other)
