@@ -507,6 +507,8 @@ def main():
             subprocess.run(["cp", "-a", base, root], check=True)
             shutil.copy(options.deb, root + "/root/")
             shutil.copy(model_path(), root + f"/root/{MODEL}")
+            with open(root + "/etc/hostname", "w", encoding="utf-8") as file:
+                file.write(name + "\n")
             with open(root + "/usr/local/bin/scp", "w", encoding="utf-8", opener=lambda p, f: os.open(p, f, 0o755)) as file:
                 file.write(SCP)
             hosts[name] = Host(name, root, cable)
