@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define EXPERTS_GROW_MIN 1.0 /* Experts. */
+
 /* Returns the segment of an ascending axis that contains x, or the nearest one, and the position of
  * x in the segment (0 to 1 inside). An axis of one point has segment 0 and position 0. */
 static uint32_t segment_of(const double *axis, uint32_t count, double x, double *place)
@@ -141,15 +143,43 @@ double profile_prompt_us(const struct profile *p, const struct profile_device *d
     return sum;
 }
 
+double profile_experts_expected(const struct profile *p, double rows)
+{
+    const struct profile_experts *e = &p->model.experts;
+    return e->count * (1 - pow(1 - (double)e->used / e->count, rows));
+}
+
+/* Returns the rows at which to read a grid of decode steps. With experts, the time between two
+ * measured points grows like the number of chosen experts, i.e. more with the first rows. */
+static double rows_placed(const struct profile *p, const struct profile_grid *g, double rows)
+{
+    double place;
+    if (p->model.experts.count == 0 || rows <= g->rows[0] || rows >= g->rows[g->row_count - 1])
+        return rows;
+    const uint32_t i = segment_of(g->rows, g->row_count, rows, &place);
+    const double before = profile_experts_expected(p, g->rows[i]);
+    const double all = profile_experts_expected(p, g->rows[i + 1]) - before;
+    /* Where all experts are chosen, nothing is left to grow. */
+    if (all < EXPERTS_GROW_MIN)
+        return rows;
+    return mix(g->rows[i], g->rows[i + 1], (profile_experts_expected(p, rows) - before) / all);
+}
+
+static double token_grid_us(const struct profile *p, const struct profile_grid *g, double rows,
+                            double context)
+{
+    return profile_grid_us(g, rows_placed(p, g, rows), context);
+}
+
 double profile_token_us(const struct profile *p, const struct profile_device *d, uint32_t first,
                         uint32_t last, double batch, double context)
 {
     assert(first <= last && last <= p->model.layer_count);
     double sum = 0;
     if (d->layer_count == 1)
-        return (last - first) * profile_grid_us(&d->layers[0].token, batch, context);
+        return (last - first) * token_grid_us(p, &d->layers[0].token, batch, context);
     for (uint32_t i = first; i < last; i++)
-        sum += profile_grid_us(&layer_of(d, i)->token, batch, context);
+        sum += token_grid_us(p, &layer_of(d, i)->token, batch, context);
     return sum;
 }
 
@@ -211,12 +241,6 @@ uint64_t profile_stage_weight_bytes(const struct profile *p, uint32_t first, uin
     for (uint32_t i = first; i < last; i++)
         bytes += p->model.layer_weight_bytes[i];
     return bytes;
-}
-
-double profile_experts_expected(const struct profile *p, double rows)
-{
-    const struct profile_experts *e = &p->model.experts;
-    return e->count * (1 - pow(1 - (double)e->used / e->count, rows));
 }
 
 /* Beyond the measured rows, the chosen experts grow as much as with uniform routing. */

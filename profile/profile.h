@@ -170,7 +170,8 @@ double profile_curve_us(const struct profile_curve *curve, double rows);
 double profile_prompt_us(const struct profile *p, const struct profile_device *d, uint32_t first,
                          uint32_t last, double tokens, double context);
 /* Returns the time of the layers [first, last) for a decode step of `batch` sequences, with
- * `context` cached tokens of each on average. */
+ * `context` cached tokens of each on average. With experts, the time between two measured batches
+ * grows like the number of chosen experts. */
 double profile_token_us(const struct profile *p, const struct profile_device *d, uint32_t first,
                         uint32_t last, double batch, double context);
 /* Returns a context for profile_prompt_us, with which one prompt stands for a batch of several

@@ -299,6 +299,11 @@ static void check_experts(void)
         CHECK(near(profile_experts_chosen(p, 1), 2) && near(profile_experts_chosen(p, 2), 3));
         CHECK(near(profile_experts_chosen(p, 4), 4 + 8 * (0.421875 - 0.31640625)));
         CHECK(profile_experts_chosen(p, 1000) <= 8);
+        /* Between steps of 1 and 4 sequences, which take 5 and 8 us, the time grows like the
+         * experts: 2, 3.5 and 5.46875 for 1, 2 and 4. */
+        const double place = (3.5 - 2) / (8 * (1 - 0.31640625) - 2);
+        CHECK(near(profile_token_us(p, &p->devices[0], 0, 1, 2, 0), 5 + 3 * place));
+        CHECK(near(profile_token_us(p, &p->devices[0], 0, 1, 4, 0), 8));
         /* Layer 2 has 1500 bytes, of which 1200 are experts; layer 0 is too small for experts. */
         CHECK(near(profile_layer_read_bytes(p, 2, 2), 300 + 3 * 150));
         CHECK(near(profile_layer_read_bytes(p, 0, 2), 1000));
