@@ -74,7 +74,7 @@ void request_checkpoint_end(struct connections *connections, struct gateway_requ
         pending_set(c, 0);
     *c = (struct gateway_checkpoint){.copies = c->copies};
     checkpoint_due_remove(r);
-    r->copy_due.known = false;
+    r->copy_due.run_noticed = false;
 }
 
 static void reserve_send(struct gateway *g, const struct gateway_request *r)
@@ -372,8 +372,8 @@ static void copy_begin(struct gateway *g, struct gateway_request *r, const struc
 static void answers_find(struct gateway *g, int64_t now_us)
 {
     struct gateway_request *r = requests_in_state(g->requests, GATEWAY_REQUEST_PREFILLED)->last;
-    for (; r != NULL && !r->copy_due.known; r = r->list_previous) {
-        r->copy_due.known = true;
+    for (; r != NULL && !r->copy_due.run_noticed; r = r->list_previous) {
+        r->copy_due.run_noticed = true;
         if (r->token_machine == NULL || r->score_prompt ||
             !gateway_request_version(g, r)->kv.prefix_cache)
             continue;

@@ -114,8 +114,8 @@ void gateway_close(struct gateway *g)
 static void load_report(struct gateway *g)
 {
     struct requests_counts requests = requests_counts(g->requests);
-    uint32_t waiting = requests.open - requests.begun;
-    if (g->prompts_waiting < requests.begun)
+    uint32_t waiting = requests.open - requests.prompts_sent;
+    if (g->prompts_waiting < requests.prompts_sent)
         waiting += (uint32_t)g->prompts_waiting;
     else /* STATS are a little older than our counts, and include requests of other gateways */
         waiting = requests.open;

@@ -83,7 +83,7 @@ static bool search_begin(struct gateway *g, int64_t now_us)
 /* A gateway without traffic needs no timer: the messages of the next requests cause turns. */
 static int64_t due_of(const struct gateway_headroom *headroom)
 {
-    return headroom->searching || headroom->known ? headroom->due_us : INT64_MAX;
+    return headroom->searching || headroom->has_result ? headroom->due_us : INT64_MAX;
 }
 
 int64_t gateway_headroom_turn(struct gateway *g, int64_t now_us)
@@ -94,17 +94,18 @@ int64_t gateway_headroom_turn(struct gateway *g, int64_t now_us)
     bool ended = false;
     if (headroom->searching) {
         ended = headroom_step(&headroom->search);
-        headroom->known |= ended;
+        headroom->has_result |= ended;
     } else {
         headroom->searching = search_begin(g, now_us);
-        headroom->known &= headroom->searching;
+        headroom->has_result &= headroom->searching;
         ended = !headroom->searching;
     }
     headroom->searching &= !ended;
-    if (ended && headroom->known)
+    if (ended && headroom->has_result)
         headroom->result = headroom->search.result;
     if (ended)
-        metrics_headroom_set(g->options.metrics, headroom->known ? headroom->result.factor : NULL);
+        metrics_headroom_set(g->options.metrics,
+                             headroom->has_result ? headroom->result.factor : NULL);
     headroom->due_us = gateway_now(g) + (ended ? PAUSE_US : STEP_US);
     return due_of(headroom);
 }
@@ -112,7 +113,7 @@ int64_t gateway_headroom_turn(struct gateway *g, int64_t now_us)
 void gateway_headroom_write(const struct gateway *g, struct text *out)
 {
     const struct headroom_result *result = &g->headroom.result;
-    if (!g->headroom.known) {
+    if (!g->headroom.has_result) {
         text_adds(out, "null");
         return;
     }

@@ -47,7 +47,7 @@ struct gateway_version {
 /* See headroom.c. */
 struct gateway_headroom {
     bool searching;
-    bool known; /* `result` is set, and there still is traffic. */
+    bool has_result; /* `result` is set, and there still is traffic. */
     struct headroom_result result;
     int64_t due_us; /* When the next replay or search is due. */
     struct headroom search;

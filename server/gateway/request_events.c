@@ -24,6 +24,6 @@ void request_end_report(struct history *history, struct gateway_request *r, enum
 {
     request_summary_end(r, now_us);
     history_end(history, r, end, text, now_us);
-    if (r->client.over != NULL)
-        r->client.over(r->client.self, &r->summary);
+    if (r->client.summarise != NULL)
+        r->client.summarise(r->client.self, &r->summary);
 }

@@ -787,8 +787,9 @@ struct gateway_request *requests_next(struct requests *q, const struct gateway_r
 struct requests_counts requests_counts(const struct requests *q)
 {
     return (struct requests_counts){.open = q->table.open_count,
-                                    .begun = q->table.lists[GATEWAY_REQUEST_PREFILLING].count +
-                                             q->table.lists[GATEWAY_REQUEST_PREFILLED].count,
+                                    .prompts_sent =
+                                        q->table.lists[GATEWAY_REQUEST_PREFILLING].count +
+                                        q->table.lists[GATEWAY_REQUEST_PREFILLED].count,
                                     .resumed = q->resumed_count};
 }
 

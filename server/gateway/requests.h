@@ -124,8 +124,8 @@ struct gateway_request *requests_next(struct requests *q, const struct gateway_r
 
 struct requests_counts {
     uint32_t open;
-    uint32_t begun;   /* Open requests for which PREFILL of the present generation was sent. */
-    uint64_t resumed; /* Generations ever lost, without preemptions and hand-overs. */
+    uint32_t prompts_sent; /* Open requests for which PREFILL of the present generation was sent. */
+    uint64_t resumed;      /* Generations ever lost, without preemptions and hand-overs. */
 };
 struct requests_counts requests_counts(const struct requests *q);
 

@@ -117,7 +117,7 @@ struct gateway_client {
     /* Reports the request's end, before `ended` or during gateway_release. Called once, unless
      * gateway_submit itself ended the request (nothing to compute, or the gateway stops). NULL =
      * not wanted. */
-    void (*over)(void *self, const struct gateway_summary *summary);
+    void (*summarise)(void *self, const struct gateway_summary *summary);
     /* The last call for this request, whose handle becomes invalid. Never called during
      * gateway_submit or after gateway_release. */
     void (*ended)(void *self, enum gateway_end end, const char *text, uint32_t retry_after_s);

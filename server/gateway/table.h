@@ -66,7 +66,7 @@ struct gateway_checkpoint {
 /* The place of a running answer in the list of its token machine's next copies (checkpoint_due.h).
  */
 struct gateway_copy_due {
-    bool known; /* checkpoints.c has seen that the answer runs on its token machine. */
+    bool run_noticed; /* checkpoints.c has seen that the answer runs on its token machine. */
     struct fleet_machine *machine; /* The machine whose list has the answer; NULL = none. */
     int64_t at_us;                 /* No copy begins before this time. */
     struct gateway_request *previous;

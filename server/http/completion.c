@@ -224,7 +224,7 @@ static void feed_token(struct choice *choice, const struct message_token *token)
     choice->reasoning_tokens += reasoning || choice_is_reasoning(choice);
 }
 
-static void on_over(void *self, const struct gateway_summary *summary)
+static void on_summary(void *self, const struct gateway_summary *summary)
 {
     struct choice *choice = self;
     struct completion_facts *facts = choice->completion->facts;
@@ -463,7 +463,7 @@ static bool submit_choice(struct completion *c, struct choice *choice, struct ap
         .client = {.token = on_token,
                    .event = c->request.life_events ? completion_on_event : NULL,
                    .embedding = completion_on_embedding,
-                   .over = on_over,
+                   .summarise = on_summary,
                    .ended = on_ended,
                    .self = choice},
     };

@@ -18,10 +18,10 @@
 #define CONNECT_MS 3000
 
 /* True if the machine's own process runs on this host. */
-static bool is_here(const struct check_machines_options *check, uint32_t index)
+static bool is_here(const struct check_machines_options *options, uint32_t index)
 {
-    return check->machine_index >= 0 ? (int)index == check->machine_index
-                                     : check->config->machines[index].local;
+    return options->machine_index >= 0 ? (int)index == options->machine_index
+                                       : options->config->machines[index].local;
 }
 
 /* ---- devices ---- */
@@ -51,7 +51,7 @@ static void device_check(const char *key, const char *device, bool fallback, boo
         ops->close(compute);
 }
 
-static void devices_check(const struct check_machines_options *check,
+static void devices_check(const struct check_machines_options *options,
                           const struct config_machine *machine, const struct check_report *report)
 {
     char key[LIMIT_NAME_BYTES + 40];
@@ -60,12 +60,12 @@ static void devices_check(const struct check_machines_options *check,
     snprintf(key, sizeof(key), "machines/%s/%s", machine->name,
              stages.count > 0 ? "stages" : "device");
     if (stages.count == 0)
-        device_check(key, machine->device, machine->cpu_fallback, check->deep, report);
+        device_check(key, machine->device, machine->cpu_fallback, options->deep, report);
     for (uint32_t i = 0; i < stages.count; i++) {
         const struct config_stage *stage = &stages.stages[i];
         bool again = i > 0 && strcmp(stage->device, stages.stages[i - 1].device) == 0;
         if (stage->address[0] == 0 && !again)
-            device_check(key, stage->device, machine->cpu_fallback, check->deep, report);
+            device_check(key, stage->device, machine->cpu_fallback, options->deep, report);
     }
     snprintf(key, sizeof(key), "machines/%s/threads", machine->name);
     if (machine->threads > cores_usable() && strcmp(machine->device, "cpu") == 0)
@@ -75,20 +75,20 @@ static void devices_check(const struct check_machines_options *check,
 
 /* ---- memory ---- */
 
-static void memory_check(const struct check_machines_options *check,
+static void memory_check(const struct check_machines_options *options,
                          const struct check_report *report)
 {
     struct config_host_memory need = {0};
     uint64_t available;
     uint32_t count = 0;
-    for (uint32_t i = 0; i < check->config->machine_count; i++) {
-        const struct config_machine *machine = &check->config->machines[i];
-        if (!is_here(check, i) || device_name_gpu(machine->device, NULL))
+    for (uint32_t i = 0; i < options->config->machine_count; i++) {
+        const struct config_machine *machine = &options->config->machines[i];
+        if (!is_here(options, i) || device_name_gpu(machine->device, NULL))
             continue;
-        config_machine_memory_add(machine, check->model_bytes, &need);
+        config_machine_memory_add(machine, options->model_bytes, &need);
         count++;
     }
-    if (count == 0 || check->model_bytes == 0 || memory_available("", &available) != ST_OK)
+    if (count == 0 || options->model_bytes == 0 || memory_available("", &available) != ST_OK)
         return;
     const uint64_t bytes = need.weights_bytes + need.kv_bytes;
     check_say(report, bytes > available ? CHECK_ERROR : CHECK_GOOD, "kv/memory",
@@ -173,7 +173,7 @@ static void own_address_check(const char *key, const char *text, const struct ch
     }
 }
 
-static void stages_check(const struct check_machines_options *check,
+static void stages_check(const struct check_machines_options *options,
                          const struct config_machine *machine, const struct check_report *report)
 {
     char key[LIMIT_NAME_BYTES + 40];
@@ -182,40 +182,40 @@ static void stages_check(const struct check_machines_options *check,
     snprintf(key, sizeof(key), "machines/%s/stages", machine->name);
     for (uint32_t i = 0; i < stages.count; i++)
         if (stages.stages[i].address[0] != 0)
-            peer_check(key, stages.stages[i].address, check->deep, report);
+            peer_check(key, stages.stages[i].address, options->deep, report);
 }
 
 /* The endpoints are http://HOST:PORT or https://HOST:PORT, separated by commas (config_check). */
-static void etcd_check(const struct check_machines_options *check,
+static void etcd_check(const struct check_machines_options *options,
                        const struct check_report *report)
 {
-    const char *at = check->config->cluster.etcd_endpoints;
+    const char *at = options->config->cluster.etcd_endpoints;
     char address[LIMIT_ADDRESS_BYTES];
-    while (config_has_etcd(check->config) && *at != 0) {
+    while (config_has_etcd(options->config) && *at != 0) {
         at = strstr(at, "://");
         if (at == NULL)
             return;
         at += 3;
         snprintf(address, sizeof(address), "%.*s", (int)strcspn(at, ",/ "), at);
-        peer_check("cluster/etcd_endpoints", address, check->deep, report);
+        peer_check("cluster/etcd_endpoints", address, options->deep, report);
         at += strcspn(at, ",");
     }
 }
 
-void check_machines(const struct check_machines_options *check, const struct check_report *report)
+void check_machines(const struct check_machines_options *options, const struct check_report *report)
 {
     char key[LIMIT_NAME_BYTES + 40];
-    for (uint32_t i = 0; i < check->config->machine_count; i++) {
-        const struct config_machine *machine = &check->config->machines[i];
+    for (uint32_t i = 0; i < options->config->machine_count; i++) {
+        const struct config_machine *machine = &options->config->machines[i];
         snprintf(key, sizeof(key), "machines/%s/address", machine->name);
-        if (is_here(check, i)) {
-            devices_check(check, machine, report);
+        if (is_here(options, i)) {
+            devices_check(options, machine, report);
             own_address_check(key, machine->address, report);
-            stages_check(check, machine, report);
+            stages_check(options, machine, report);
         } else if (machine->address[0] != 0) {
-            peer_check(key, machine->address, check->deep, report);
+            peer_check(key, machine->address, options->deep, report);
         }
     }
-    memory_check(check, report);
-    etcd_check(check, report);
+    memory_check(options, report);
+    etcd_check(options, report);
 }

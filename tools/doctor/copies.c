@@ -253,7 +253,7 @@ void doctor_copies_check(struct doctor_report *report, int timeout_ms)
         struct doctor_copy copied = {.path = ""};
         struct error error = {""};
         if (probe_run(pair_check, &pair, timeout_ms, &copied, sizeof(copied), &error) != ST_OK)
-            snprintf(copied.why, sizeof(copied.why), "%.159s", error.text);
+            snprintf(copied.failure, sizeof(copied.failure), "%.159s", error.text);
         snprintf(copied.from, sizeof(copied.from), "%s", report->gpus.gpus[0].device);
         snprintf(copied.to, sizeof(copied.to), "%s", report->gpus.gpus[i].device);
         report->copies[report->copy_count++] = copied;

@@ -53,7 +53,7 @@ static json_t *copies_json(const struct doctor_report *report)
                                               text(copy->note), "bandwidth_bytes_per_s",
                                               copy->bandwidth_bytes_per_s, "layer_bytes",
                                               (json_int_t)copy->layer_bytes, "layer_us",
-                                              copy->layer_us, "error", text(copy->why)));
+                                              copy->layer_us, "error", text(copy->failure)));
     }
     return list;
 }

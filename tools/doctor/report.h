@@ -63,7 +63,7 @@ struct doctor_copy {
     /* Time of a layer's KV of 2048 tokens (layer_bytes), written as scattered blocks. */
     double layer_us;
     uint64_t layer_bytes;
-    char why[160]; /* Why the write failed; "" = it did not. */
+    char failure[160]; /* Why the write failed; "" = it did not. */
 };
 
 /* Measured writes between two processes of this host over one transport. */

@@ -85,8 +85,8 @@ static void copies_write(const struct doctor_report *report, FILE *out)
     for (uint32_t i = 0; i < report->copy_count; i++) {
         const struct doctor_copy *copy = &report->copies[i];
         const char *to = i == 0 ? "another process on it" : copy->to;
-        if (copy->why[0] != 0) {
-            fprintf(out, "            %s to %s: %s\n", copy->from, to, copy->why);
+        if (copy->failure[0] != 0) {
+            fprintf(out, "            %s to %s: %s\n", copy->from, to, copy->failure);
             continue;
         }
         fprintf(out,

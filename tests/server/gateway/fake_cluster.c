@@ -723,7 +723,7 @@ enum status fake_submit(struct fake_cluster *c, struct fake_client *client, uint
         .constraint_bytes = c->constraint != NULL ? (uint32_t)strlen(c->constraint) : 0,
         .client = {.token = client_token,
                    .event = client_event,
-                   .over = client_over,
+                   .summarise = client_over,
                    .ended = client_ended,
                    .self = client},
     };

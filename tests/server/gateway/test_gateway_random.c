@@ -174,7 +174,7 @@ static void check_states(const struct fake_cluster *c)
             CHECK(r->state == GATEWAY_REQUEST_ENDING);
         }
     }
-    CHECK(requests_counts(c->gateway->requests).begun == begun);
+    CHECK(requests_counts(c->gateway->requests).prompts_sent == begun);
 }
 
 static void mend_and_drain(struct fake_cluster *c, struct fake_client *clients)

@@ -131,8 +131,8 @@ static void over_report(const struct gateway_request *r)
                                       .prompt_us = 3000000,
                                       .transfer_us = 4000,
                                       .decode_us = 500000};
-    if (client->over != NULL)
-        client->over(client->self, &summary);
+    if (client->summarise != NULL)
+        client->summarise(client->self, &summary);
 }
 
 void gateway_release(struct gateway *g, struct gateway_request *request, enum gateway_release why)
