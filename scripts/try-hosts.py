@@ -167,13 +167,16 @@ def docs_blocks():
         yield ("a", "b") if where.group(1) == "both hosts" else (where.group(1),), text[where.end():]
 
 
+def pieces_of(text):
+    """The commands of a block in pieces, because apt alone has this computer's network."""
+    return [piece for piece in re.split(r"(?m)^(apt-get .*\n)", text) if piece.strip()]
+
+
 def docs_run(hosts, cable):
     """Runs the blocks in order. Returns what the last one printed."""
     shown = ""
     for names, text in docs_blocks():
-        # apt alone has this computer's network.
-        pieces = [piece for piece in re.split(r"(?m)^(apt-get .*\n)", text) if piece.strip()]
-        for piece in pieces:
+        for piece in pieces_of(text):
             running = [(name, hosts[name].start(piece, outside=piece.startswith("apt-get"))) for name in names]
             deadline = time.monotonic() + LIMIT_S
             outputs = {}
@@ -467,7 +470,8 @@ def check_upgrade(hosts, previous, deb):
     for host in hosts:
         shutil.copy(deb, host.root + "/root/")
         upgraded = time.monotonic()
-        host.run(upgrade_block(), outside=True)
+        for piece in pieces_of(upgrade_block()):
+            host.run(piece, outside=piece.startswith("apt-get"))
         assert version(host) != before
         say(f"{host.name}: upgraded to {version(host)} and restarted, one unit after the other, in "
             f"{time.monotonic() - upgraded:.0f} s; {clients.done} streams have ended well")
