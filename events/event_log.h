@@ -28,8 +28,8 @@ enum status event_log_open(const char *path, struct event_log **out, struct erro
  * frees the log. If the disk takes longer, the thread keeps both. NULL is fine. */
 void event_log_close(struct event_log *log);
 
-/* Appends one line, without its line feed; the line is copied. In place of dropped lines, the file
- * gets one line {"dropped":N}. */
+/* Appends one line, without its line feed; the line is copied. If N lines before it were dropped,
+ * the file gets a line {"dropped":N} first. */
 void event_log_add(struct event_log *log, const char *line, size_t bytes);
 
 /* Returns the counts since event_log_open. */

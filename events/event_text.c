@@ -14,14 +14,16 @@ struct field {
     bool is_bool;
 };
 
-#define ROW(type, member, sign)                                                                    \
+/* The names in the log stay when members of the structs are renamed. */
+#define ROW_NAMED(type, member, text, sign)                                                        \
     {                                                                                              \
-        .name = #member, .offset = offsetof(struct type, member),                                  \
+        .name = (text), .offset = offsetof(struct type, member),                                   \
         .bytes = sizeof(((struct type *)0)->member), .is_signed = sign,                            \
         .is_bool = _Generic(((struct type *)0)->member, bool                                       \
                             : true, default                                                        \
                             : false)                                                               \
     }
+#define ROW(type, member, sign) ROW_NAMED(type, member, #member, sign)
 
 static const struct field option_fields[] = {
     ROW(sched_cluster_options, request_count, false),
@@ -37,7 +39,7 @@ static const struct field option_fields[] = {
     ROW(sched_cluster_options, token_memory_threshold, false),
     ROW(sched_cluster_options, growth_reserve_percent, false),
     ROW(sched_cluster_options, growth_reserve_tokens, false),
-    ROW(sched_cluster_options, answers_grow, false),
+    ROW_NAMED(sched_cluster_options, schedule_mean_answer, "answers_grow", false),
     ROW(sched_cluster_options, machine_kv_multiple, false),
     ROW(sched_cluster_options, machine_tokens_max, false),
     ROW(sched_cluster_options, machine_us_max, true),
@@ -45,12 +47,12 @@ static const struct field option_fields[] = {
     ROW(sched_cluster_options, ageing_us, true),
     ROW(sched_cluster_options, adaptive, false),
     ROW(sched_cluster_options, unsplit, false),
-    ROW(sched_cluster_options, queues_told, false),
+    ROW_NAMED(sched_cluster_options, busy_is_reported, "queues_told", false),
     ROW(sched_cluster_options, homing, false),
     ROW(sched_cluster_options, lent_stay, false),
-    ROW(sched_cluster_options, together, false),
-    ROW(sched_cluster_options, together_targets.ttft_us, true),
-    ROW(sched_cluster_options, together_targets.tbt_us, true),
+    ROW_NAMED(sched_cluster_options, one_machine_routes, "together", false),
+    ROW_NAMED(sched_cluster_options, one_machine_targets.ttft_us, "together_targets.ttft_us", true),
+    ROW_NAMED(sched_cluster_options, one_machine_targets.tbt_us, "together_targets.tbt_us", true),
     ROW(sched_cluster_options, stay_tokens, false),
     ROW(sched_cluster_options, prefix_slack_tokens, false),
     ROW(sched_cluster_options, prefix_step_tokens, false),
@@ -67,12 +69,12 @@ static const struct field event_fields[] = {
     ROW(sched_event, prompt_tokens, false),
     ROW(sched_event, output_tokens, false),
     ROW(sched_event, resumed, false),
-    ROW(sched_event, key, false),
+    ROW_NAMED(sched_event, key_index, "key", false),
     ROW(sched_event, weight, false),
     ROW(sched_event, priority, true),
     ROW(sched_event, held_tokens, false),
     ROW(sched_event, held_copy, false),
-    ROW(sched_event, held, false),
+    ROW_NAMED(sched_event, holder_plus_1, "held", false),
     ROW(sched_event, identity, true),
     ROW(sched_event, machine, false),
     ROW(sched_event, peer, false),
@@ -109,13 +111,13 @@ static const struct field event_fields[] = {
 static const struct field action_fields[] = {
     ROW(sched_action, request, false),
     ROW(sched_action, machine, false),
-    ROW(sched_action, peer, false),
-    ROW(sched_action, why, false),
+    ROW_NAMED(sched_action, token_machine, "peer", false),
+    ROW_NAMED(sched_action, refusal, "why", false),
     ROW(sched_action, pool, false),
     ROW(sched_action, home, false),
     ROW(sched_action, prefix_tokens, false),
     ROW(sched_action, retry_after_ms, false),
-    ROW(sched_action, pull, false),
+    ROW_NAMED(sched_action, pull_source_plus_1, "pull", false),
     ROW(sched_action, decision.compute_us, false),
     ROW(sched_action, decision.keep_us, false),
     ROW(sched_action, decision.move_us, false),
@@ -286,9 +288,9 @@ struct event_decision event_decision_of(const struct sched_action *route, int64_
     const struct sched_decision *decision = &route->decision;
     if (decision->compute_us == 0 && decision->keep_us == 0 && decision->move_us == 0)
         return (struct event_decision){.choice = EVENT_CHOICE_NONE};
-    return (struct event_decision){.choice = route->pull > 0            ? EVENT_CHOICE_MOVE
-                                             : route->prefix_tokens > 0 ? EVENT_CHOICE_KEEP
-                                                                        : EVENT_CHOICE_COMPUTE,
+    return (struct event_decision){.choice = route->pull_source_plus_1 > 0 ? EVENT_CHOICE_MOVE
+                                             : route->prefix_tokens > 0    ? EVENT_CHOICE_KEEP
+                                                                           : EVENT_CHOICE_COMPUTE,
                                    .pull_us = decision->pull_us,
                                    .computed_us = decision->computed_us,
                                    .routed_us = now_us};

@@ -2,8 +2,8 @@
  * reads such lines. They are the lines of the event log (config key `log/events_file`). A new
  * scheduler that gets the options and events of a log makes the same actions, if the log has no
  * dropped lines and begins with the gateway's start (whole). The gateway and the simulator write
- * lines; `cleave simulate` reads them. The functions own nothing, open no files, and may be called
- * on any thread.
+ * lines; `cleave simulate` and `cleave trace` read them. The functions own nothing, open no files,
+ * and may be called on any thread.
  *
  *   {"events":1,"whole":true,"options":{…}}          first line; whole: see struct event_line
  *   {"t":1234,"event":"arrived","request":5,…,"actions":[{"do":"route","request":5,…}]}
@@ -18,9 +18,10 @@
  *   {"t":1260,"outcome":"computed","request":5,…}    what became of a decision (event_text_outcome)
  *   {"dropped":3}                                    3 lines are missing here (see event_log.h)
  *
- * Fields have the names and values of the structs' fields; fields that are 0 are left out. An event
- * without "version" belongs to version 1. Machines are indices. "t" is in microseconds. The log
- * contains hashes of prompts, but no prompts and no answers. */
+ * Fields have the values of the structs' fields, under the names in the tables of event_text.c;
+ * fields that are 0 are left out. An event without "version" belongs to version 1. Machines are
+ * indices. "t" is in microseconds. The log contains hashes of prompts, but no prompts and no
+ * answers. */
 #ifndef EVENTS_EVENT_TEXT_H
 #define EVENTS_EVENT_TEXT_H
 
@@ -93,7 +94,7 @@ struct event_line {
     bool whole;                           /* BEGIN: the log begins with the gateway's start. */
     struct sched_cluster_options options; /* BEGIN, VERSION and CONFIGURE. */
     struct sched_event event;             /* EVENT. */
-    uint64_t hashes[SCHED_PREFIX_MAX];    /* EVENT: hashes of the prompt's prefixes. */
+    uint64_t hashes[SCHED_PREFIX_MAX];    /* EVENT: the hashes of event.prefix. */
     /* EVENT, CONFIGURE and MORE. The field `more` of sched_actions is not in the log. */
     struct sched_actions actions;
     uint64_t dropped; /* DROPPED: lines that are missing here. */

@@ -33,8 +33,8 @@
 
 struct ledger;
 
-/* An answer in the mapped file. Until ledger_end, the caller of ledger_begin may change the three
- * token counts at any time. */
+/* An answer in the mapped file. Until ledger_end or ledger_drop, the caller of ledger_begin may
+ * change the three token counts at any time. */
 struct ledger_entry {
     uint32_t state;  /* Used by ledger.c only. */
     uint32_t status; /* HTTP status. */
@@ -86,8 +86,9 @@ void ledger_end(struct ledger *ledger, struct ledger_entry *entry, unsigned stat
 void ledger_drop(struct ledger *ledger, struct ledger_entry *entry);
 
 /* Calls `answer` for each answer with an API key in the file that began at from_s (seconds since
- * 1970) or later, the latest line first. It stops at a line of an answer that ended before. tokens:
- * of prompt and answer. ST_NOT_FOUND: there is no such file. ST_IO. */
+ * 1970) or later, the latest line first, and stops at the line of an answer that ended before
+ * from_s. tokens = tokens of prompt and answer. Returns ST_NOT_FOUND if there is no such file, or
+ * ST_IO. */
 enum status ledger_read_since(const char *path, int64_t from_s,
                               void (*answer)(void *self, const char *key, int64_t began_s,
                                              uint64_t tokens),

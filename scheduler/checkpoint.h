@@ -1,12 +1,11 @@
-/* sched_checkpoint: when and how the KV of running answers is copied to second machines
- * (kv/checkpoint): what the gateway (server/gateway/checkpoints.c) and the simulator
- * (tools/simulate/sim_run_copies.c) share. Any thread; no state. It starts no copy.
+/* sched_checkpoint: when and how much KV of running answers is copied to second machines
+ * (kv/checkpoint). The gateway and the simulator call it. Any thread; no state. It starts no copy.
  *
  * An answer is copied at most once per interval (kv/checkpoint_ms), and each copy brings all full
  * blocks that the second machine lacks. So the death of a token machine costs an answer the tokens
  * of one interval, of the block that is not full, and of a copy under way. The first copy can wait
- * as long: until then the machine that computed the prompt still keeps the prompt's KV. A copy that
- * must wait because a link is in use is made when the link is free. */
+ * for an interval, because the machine that computed the prompt still keeps the prompt's KV. A copy
+ * that must wait because a link is in use is made when the link is free. */
 #ifndef SCHEDULER_CHECKPOINT_H
 #define SCHEDULER_CHECKPOINT_H
 
@@ -18,14 +17,13 @@
 /* Pause after a copy that a machine refused, for example because its memory is short. */
 #define SCHED_CHECKPOINT_PAUSE_US 500000
 /* Most blocks that one copy sends, so that no machine writes for long at a time; the next part
- * follows at once. In layers with a window, the blocks of the window are not divided: they make
- * sense together only. */
+ * follows at once. In layers with a window, the blocks of the window are not divided, because they
+ * are useful only together. */
 #define SCHED_CHECKPOINT_BLOCKS_MAX 16
 
-/* Returns when the first copy is due of an answer that runs since `now_us`. Answers that begin
- * together get different times, from half an interval to a whole one, so that their copies are not
- * due in the same instant; fractions of the golden ratio spread consecutive numbers evenly. number:
- * of the request. */
+/* Returns the time at which the first copy of an answer that begins at now_us is due: half an
+ * interval to a whole interval later. `number` is the request's number. Answers that begin together
+ * get different times, because multiples of the golden ratio spread consecutive numbers evenly. */
 static inline int64_t sched_checkpoint_first_us(int64_t now_us, uint32_t interval_ms,
                                                 uint64_t number)
 {
@@ -34,8 +32,8 @@ static inline int64_t sched_checkpoint_first_us(int64_t now_us, uint32_t interva
     return now_us + (int64_t)(half_us + (half_us * fraction >> 32));
 }
 
-/* Returns when the copy after that which began at `begun_us` is due. partial: that copy brings only
- * a part of the full blocks. */
+/* Returns the time at which the next copy is due. begun_us = time at which the previous copy began;
+ * partial = the previous copy brought only a part of the full blocks. */
 static inline int64_t sched_checkpoint_next_us(int64_t begun_us, uint32_t interval_ms, bool partial)
 {
     return begun_us + (partial ? 0 : interval_ms * 1000ll);
@@ -50,9 +48,9 @@ static inline uint32_t sched_checkpoint_tokens(uint32_t prompt_tokens, uint32_t 
     return (prompt_tokens + answer_tokens - 1) / block_tokens * block_tokens;
 }
 
-/* Returns true if a copy of `complete` tokens is of use: the second machine has fewer
- * (`resumed_tokens`), and more than a block is still to come, so that the copy is not made for an
- * answer that ends meanwhile. */
+/* Returns true if a copy of `complete` tokens is useful: the second machine has fewer
+ * (`resumed_tokens`), and the answer still has more than a block of tokens to generate. Without the
+ * second condition, copies would be made for answers that end meanwhile. */
 static inline bool sched_checkpoint_is_useful(uint32_t complete, uint32_t resumed_tokens,
                                               uint32_t tokens_left, uint32_t block_tokens)
 {

@@ -1,15 +1,15 @@
-/* headroom: by which factor the present traffic can grow until the SLO breaks. It replays the latest
- * answers (arrival, tokens) on the cluster's machines with the times between arrivals divided by a
- * factor, and searches the greatest factor with which few enough answers miss the limits of
- * `slo`. The gateway calls it on its event loop thread, one replay at a time. Pure: no clock, no I/O
- * and no allocation.
+/* headroom: by which factor the present traffic can grow until the SLO breaks. It replays the
+ * latest answers (arrival, tokens) on the cluster's machines with the times between arrivals
+ * divided by a factor. It searches the greatest factor with which at most HEADROOM_MISSES of the
+ * answers miss the limits of `slo`. The gateway calls it on its event loop thread, one replay at a
+ * time. Pure: no clock, no I/O and no allocation. The caller owns struct headroom.
  *
  * Times of machines are the measured ones by which the scheduler decides (rates.h); a machine that
  * computes prompts beside answers divides its time as pace.h says. Unlike the simulator
  * (tools/simulate/), it knows no batches and no messages: the prompts of a machine are computed one
- * after another, each answer gets a token per step, and a step takes time by the number of
- * answers. Machines are chosen by rules 1 and 2 of cluster.h; none is lent, and every request of a
- * prompt machine is split. Guessed tokens (drafts.h) do not count. */
+ * after another, each answer gets a token per step, and a step takes time by the number of answers.
+ * Machines are chosen by rules 1 and 2 of cluster.h; none is lent, and every request of a prompt
+ * machine is split. Guessed tokens (drafts.h) do not count. */
 #ifndef SCHEDULER_HEADROOM_H
 #define SCHEDULER_HEADROOM_H
 
@@ -45,8 +45,8 @@ struct headroom_options {
     uint32_t fill_tokens;   /* Prompt tokens that a batch has at least while prompts wait. */
     uint32_t batch_tokens;  /* Most prompt tokens of a batch. */
     uint32_t sequences_max; /* Most answers of a batch. */
-    uint32_t
-        gateways; /* Gateways with the same machines; the others count as having the same traffic. */
+    /* Gateways with the same machines, this one included. All count as having equal traffic. */
+    uint32_t gateways;
 };
 
 /* What a factor is about. */
@@ -81,7 +81,7 @@ struct headroom_state {
     double prompt_rate; /* Prompt time that passes in a microsecond. */
     double token_rate;  /* Tokens of each answer in a microsecond. */
     double work_us;     /* Of all open prompts. */
-    double token;       /* Tokens that an answer would have that began at time 0. */
+    double token;       /* Tokens that an answer would have now if it had begun at time 0. */
     uint64_t kv_used;
     uint32_t answer_count;
     uint32_t prompts, prompts_last; /* The list of open prompts, in order of arrival. */
@@ -111,12 +111,11 @@ struct headroom {
     uint32_t counted;
 };
 
-/* Begins a search. Returns false if there is too little to say anything: fewer than 20 answers, or
- * no machine with measured times for a phase. Machines without measured times count as the mean of
- * the others. */
+/* Begins a search. Returns false if too little is known: fewer than 20 answers, no time between the
+ * first arrival and until_us, no machine for a phase, or no machine with measured times for a
+ * phase. Machines without measured times count as the mean of the others. */
 bool headroom_begin(struct headroom *h);
-/* Replays the answers once, in about (answers × machines × 10) ns. Returns true when the search is
- * over. */
+/* Makes one replay, in about (answers × machines × 10) ns. Returns true when the search is over. */
 bool headroom_step(struct headroom *h);
 
 #endif

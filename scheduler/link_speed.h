@@ -15,22 +15,22 @@ struct link_speed {
     struct rates_line line; /* Through the points (bytes, time). */
     uint32_t transfers;     /* Number of transfers, up to LINK_SPEED_TRANSFERS. */
     double log_error;       /* Mean of |log(time / estimate)|. */
-    double fastest;         /* Most bytes per microsecond of a transfer, with its latency. */
+    double fastest;         /* Most bytes per microsecond of one transfer, its latency included. */
 };
 
-/* A transfer of n bytes takes latency_us + n / bytes_per_s seconds. */
+/* A transfer of n bytes takes latency_us + 1000000 × n / bytes_per_s microseconds. */
 struct link_estimate {
     uint32_t latency_us;
-    /* By how much the times differ from the estimates: the geometric mean of the larger one divided
-     * by the smaller one, less 1, as a percentage. At most 1000. */
+    /* Mean error of the estimates: (exp(log_error) - 1) × 100, rounded up; at most 1000. */
     uint32_t error_percent;
-    /* No more than the fastest transfer had. 0 = not measured. */
+    /* At most the rate of the fastest transfer. 0 = not measured. */
     uint64_t bytes_per_s;
 };
 
 /* Records a transfer. The line minimizes relative errors, so that short transfers give the latency
  * and long ones the bandwidth. Does nothing if bytes or us is 0. */
 void link_speed_add(struct link_speed *speed, uint64_t bytes, uint64_t us);
+/* Returns the estimate; all zeros = no transfer was measured. */
 struct link_estimate link_speed_estimate(const struct link_speed *speed);
 
 #endif

@@ -1,9 +1,9 @@
 /* sched_memory: the policy for the KV blocks of one machine. It decides about the requests that are
  * decoded on the machine: how many blocks a request gets before its KV arrives; which waiting
  * reservation is granted next; which answer gets more blocks; which answer is preempted when no
- * block is left; and which reservation is given up to break a deadlock between machines. The token
- * pool calls it on the machine's event loop thread, and the simulator calls the same code; not
- * thread-safe. Pure: no clock, no I/O, no log, no allocation after opening.
+ * block is left; and which reservation is given up to break a deadlock between machines. machine/
+ * opens it and the token pool calls it, on the machine's event loop thread; the simulator calls the
+ * same code; not thread-safe. Pure: no clock, no I/O, no log, no allocation after opening.
  *
  * It does not know block ids: the caller owns the blocks, passes the number that can be taken, and
  * carries out the decisions. Requests are slots of a sched_machine, which keeps their order.
@@ -82,18 +82,19 @@ const struct sched_memory_options *sched_memory_options(const struct sched_memor
 
 /* ---- the share of prompts ---- */
 
-/* Returns the prompts' share: the number of blocks of a mixed machine that no reservation may use
- * whose prompt runs elsewhere. It is the number of blocks of the longest context, at most half of
- * all blocks. The gateway calls this function too; it needs no struct sched_memory.
+/* Returns the prompts' share: the number of blocks of a mixed machine that reservations may not use
+ * if their prompts run on other machines. The share is the number of blocks of the longest context,
+ * at most half of all blocks. The gateway calls this function too.
  *
  * Without the share, reservations could fill two mixed machines while their prompts wait for blocks
  * of the other machine. The share makes deadlocks rare, not impossible: a machine may become mixed
  * after a larger prompt was sent to it. */
 uint32_t sched_memory_prompt_share(const struct sched_memory_options *options);
 
-/* Returns how much memory new requests leave free for answers that may grow: `percent` of `total`,
- * but at least `growing` (the size of one span for each such answer); 0 if `growing` is 0. The unit
- * (blocks or tokens) is that of the arguments. The cluster scheduler calls this function too. */
+/* Returns how much memory new requests leave free for answers that may grow: `percent` of `total`
+ * or `growing`, whichever is larger; 0 if `growing` is 0. growing = number of these answers × the
+ * size of one span. All sizes are in one unit, blocks or tokens. The cluster scheduler calls this
+ * function too. */
 uint64_t sched_memory_growth_reserve(uint64_t total, uint32_t percent, uint64_t growing);
 
 /* Sets whether the machine is mixed and keeps the prompts' share; false after opening. Has effect
@@ -120,7 +121,7 @@ struct sched_memory_blocks {
     uint32_t spans_max;     /* Spans of the prompt and the longest answer. */
     uint32_t growth_blocks; /* Blocks of the latest SCHED_GROWTH_SPAN. */
     uint32_t kept_spans;    /* layer_groups_keep of the request. */
-    /* In layers with a window, the request has no blocks of the spans before this one. */
+    /* In layers with a window, the request has no blocks of the spans before this span. */
     uint32_t window_held;
     bool granted; /* The reservation was granted. */
 };
@@ -164,8 +165,8 @@ void sched_memory_window_held(struct sched_memory *memory, sched_slot slot, uint
 /* Starts to decode a granted request whose KV is complete. tokens_left = most tokens left to
  * generate. */
 void sched_memory_decode(struct sched_memory *memory, sched_slot slot, uint32_t tokens_left);
-/* Ends a granted request, but counts its blocks as held until sched_memory_remove, because a prompt
- * machine may still write into them. */
+/* Removes a granted request from the sched_machine. Its blocks count as used until
+ * sched_memory_remove, because a prompt machine may still write into them. */
 void sched_memory_quarantine(struct sched_memory *memory, sched_slot slot);
 /* Removes the request in any state, also from the sched_machine. The caller frees its blocks.
  * Requires that no batch contains the request. */

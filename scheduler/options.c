@@ -85,7 +85,7 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
         .growth_reserve_percent =
             answers_grow ? GROWTH_RESERVES * config->scheduler.growth_reserve_percent : 0,
         .growth_reserve_tokens = answers_grow ? GROWTH_RESERVES * config->kv.block_tokens : 0,
-        .answers_grow = answers_grow,
+        .schedule_mean_answer = answers_grow,
         .machine_kv_multiple = MACHINE_KV_MULTIPLE,
         .machine_tokens_max = MACHINE_TOKENS_MAX,
         .machine_us_max = pending_ms(config) * 1000ll,
@@ -93,8 +93,8 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
         .ageing_us = config->scheduler.ageing_ms * 1000ll,
         .adaptive = adaptive,
         .homing = SCHED_HOMING_DONE,
-        .together = placement_auto(config),
-        .together_targets = sched_pace_targets_make(config),
+        .one_machine_routes = placement_auto(config),
+        .one_machine_targets = sched_pace_targets_make(config),
         .stay_tokens = 1, /* Among equals, the machine that has the KV. */
         .prefix_slack_tokens = config->scheduler.prefix_slack_tokens,
         .prefix_step_tokens = facts->prefix_step_tokens,

@@ -54,8 +54,8 @@ struct sched_event sched_rates_event(const struct config *config, const struct s
  * a machine that has not measured anything yet; sched_pace_limits_apply changes it later. */
 uint32_t sched_prompt_fill_tokens(const struct config *config);
 
-/* Returns the most prompt tokens that a batch with decodes can ever have; a machine whose
- * scheduler/mixed_prompt_tokens is "auto" lowers it (sched_machine_mixed_tokens_set). */
+/* Returns the most prompt tokens that a batch with decodes can ever have. If
+ * scheduler/mixed_prompt_tokens is "auto", machines use fewer (sched_pace_limits_apply). */
 uint32_t sched_mixed_tokens_most(const struct config *config);
 
 /* The values of the options mixed_prompt_tokens and prompt_fill_tokens that are in effect. */

@@ -22,7 +22,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Batches with prompts only, of 2^i to 2^(i+1) - 1 tokens. */
+/* Sizes of batches with prompts only. Size i has 2^i to 2^(i+1) - 1 tokens; the last size also has
+ * all larger batches. */
 #define SCHED_PACE_SIZES 13
 
 /* Compute times of a machine, from its latest batches. All zeros = nothing is known. */
@@ -55,21 +56,23 @@ void sched_pace_batch_add(struct sched_pace *pace, uint32_t decodes, uint32_t pr
 /* Records the tokens of the open prompts when a batch begins. */
 void sched_pace_open_add(struct sched_pace *pace, uint64_t tokens, int64_t now_us);
 
-/* Returns the most prompt tokens for a batch that also decodes, a multiple of
- * LIMIT_CHUNK_TOKENS_MIN from that number to `most` (rounded down): the share of this machine's
- * open prompts. Returns `most` while the time of a prompt token is not known. */
+/* Returns the most prompt tokens for a batch that also decodes: as many as the share of this
+ * machine's open prompts allows, at most `most`, but at least LIMIT_CHUNK_TOKENS_MIN. While the
+ * time of a prompt token is not known, the result is `most`. The result is a multiple of
+ * LIMIT_CHUNK_TOKENS_MIN. */
 uint32_t sched_pace_mixed_tokens(const struct sched_pace *pace,
                                  const struct sched_pace_targets *targets, uint32_t most);
 
-/* Returns the prompt tokens from which a batch is about as fast per token as the fastest size: a
- * larger batch would only make its prompts wait for each other. `unknown` until batches of two
- * sizes were measured; at most `most`. */
+/* Returns the prompt tokens of the smallest batch that is about as fast per token as the fastest
+ * size: in a larger batch, prompts would only wait for each other. Until batches of two sizes were
+ * measured, the result is `unknown`. It is at most `most`. */
 uint32_t sched_pace_fill_tokens(const struct sched_pace *pace, uint32_t unknown, uint32_t most);
 
-/* Returns the length of the turn that a batch gets on cores that machines share. prompts = true, a
- * batch with prompts: the share of this machine's open prompts, but at least the time of
- * LIMIT_CHUNK_TOKENS_MIN; steps_us = sum of the other machines' steps (turns_other_steps_us).
- * prompts = false: the TBT target, because all answers of the batch wait for its end. */
+/* Returns the microseconds of the turn that a batch gets on cores that machines share. A batch with
+ * prompts (prompts = true) gets the share of this machine's open prompts, but at least the time of
+ * LIMIT_CHUNK_TOKENS_MIN prompt tokens. Any other batch gets the TBT target, because all answers of
+ * the batch wait for its end. steps_us = sum of the other machines' steps
+ * (turns_other_steps_us). */
 uint32_t sched_pace_turn_us(const struct sched_pace *pace, const struct sched_pace_targets *targets,
                             bool prompts, double steps_us);
 

@@ -78,7 +78,7 @@ static bool holder_add(void *self, uint32_t machine)
 static bool hands_over(const struct seek *s, uint32_t machine)
 {
     const struct cluster_machine *m = &s->sc->machines[machine];
-    return s->request->held == machine + 1 && m->up && m->draining;
+    return s->request->holder_plus_1 == machine + 1 && m->up && m->draining;
 }
 
 static bool prefixes_known(const struct seek *s)
@@ -93,11 +93,11 @@ static void holders_find(struct choice *c)
     /* The last token of a prompt is always computed: the first token of the answer is sampled from
      * it. */
     uint32_t most = request->prompt_tokens - 1;
-    if (request->held > 0) {
+    if (request->holder_plus_1 > 0) {
         uint32_t tokens = request->held_tokens < most ? request->held_tokens : most;
-        c->holder_tokens = hands_over(c->seek, request->held - 1) ? most : tokens;
+        c->holder_tokens = hands_over(c->seek, request->holder_plus_1 - 1) ? most : tokens;
         if (c->holder_tokens > 0)
-            holder_add(c, request->held - 1);
+            holder_add(c, request->holder_plus_1 - 1);
     }
     if (!prefixes_known(c->seek))
         return;
@@ -262,9 +262,9 @@ struct best {
 static void best_take(struct best *best, const struct estimate *estimate, const struct route *route)
 {
     struct sched_decision *decision = &best->decision;
-    uint32_t *least_us = route->pull > 0            ? &decision->move_us
-                         : route->prefix_tokens > 0 ? &decision->keep_us
-                                                    : &decision->compute_us;
+    uint32_t *least_us = route->pull_source_plus_1 > 0 ? &decision->move_us
+                         : route->prefix_tokens > 0    ? &decision->keep_us
+                                                       : &decision->compute_us;
     /* 0 means that there is no such route. */
     const uint32_t cost_us = us_of(estimate->cost_us > 0 ? estimate->cost_us : 1);
     if (*least_us == 0 || cost_us < *least_us)
@@ -301,9 +301,9 @@ static void pair_try(const struct choice *c, uint32_t prompt, uint32_t token, st
 static void pull_try(const struct choice *c, uint32_t token, struct best *best)
 {
     const struct seek *s = c->seek;
-    const uint32_t prompt = c->base->prompt_machine, source = s->request->held - 1;
+    const uint32_t prompt = c->base->prompt_machine, source = s->request->holder_plus_1 - 1;
     /* Beside a copy of an answer, at most two blocks are left to compute. */
-    if (!s->request->resumed || s->request->held_copy || s->request->held == 0 ||
+    if (!s->request->resumed || s->request->held_copy || s->request->holder_plus_1 == 0 ||
         source == prompt || hands_over(s, source) || !s->sc->machines[source].up ||
         !set_has(&s->sc->machines[source].links, prompt) || c->base->prompt_moves ||
         c->base->token_moves || tokens_held(c, source) <= tokens_held(c, prompt) ||
@@ -313,7 +313,7 @@ static void pull_try(const struct choice *c, uint32_t token, struct best *best)
     const struct route route = {.prompt_machine = prompt,
                                 .token_machine = token,
                                 .prefix_tokens = tokens_held(c, source),
-                                .pull = source + 1};
+                                .pull_source_plus_1 = source + 1};
     best_take(best, &estimate, &route);
 }
 
@@ -332,7 +332,7 @@ static void holder_try(const struct choice *c, uint32_t holder, struct best *bes
 
 void cluster_cheapest(const struct seek *s, struct route *out)
 {
-    if (s->request->held == 0 && !prefixes_known(s))
+    if (s->request->holder_plus_1 == 0 && !prefixes_known(s))
         return;
     const struct route base = *out;
     struct choice c = {.seek = s, .base = &base};
@@ -347,8 +347,8 @@ void cluster_cheapest(const struct seek *s, struct route *out)
     for (uint32_t i = 0; i < c.holder_count; i++)
         holder_try(&c, c.holders[i].machine, &best);
     pull_try(&c, base.token_machine, &best);
-    if (s->request->held > 0 && base.token_machine != SCHED_NO_MACHINE)
-        pull_try(&c, s->request->held - 1, &best);
+    if (s->request->holder_plus_1 > 0 && base.token_machine != SCHED_NO_MACHINE)
+        pull_try(&c, s->request->holder_plus_1 - 1, &best);
     *out = best.route;
     out->decision = best.decision;
     if (out->token_machine != SCHED_NO_MACHINE)

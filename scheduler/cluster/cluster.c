@@ -16,8 +16,8 @@ static bool options_good(const struct sched_cluster_options *options)
     return options->request_count > 0 && options->request_count <= SCHED_REQUESTS_MAX &&
            options->machine_count > 0 && options->machine_count <= SCHED_MACHINES_MAX &&
            (options->prefix_count == 0 || options->prefix_step_tokens > 0) &&
-           (!options->together ||
-            (options->together_targets.ttft_us > 0 && options->together_targets.tbt_us > 0));
+           (!options->one_machine_routes ||
+            (options->one_machine_targets.ttft_us > 0 && options->one_machine_targets.tbt_us > 0));
 }
 
 /* Allocates the tables of *sc. On failure the caller's sched_cluster_close frees what was

@@ -7,33 +7,39 @@
  * (scheduler/machine/machine.h) or KV blocks (scheduler/memory.h).
  *
  * The policy (Splitwise, section IV-A) with the option `adaptive`:
- * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens, unless this
- *    machine has work and is over its threshold. Pending tokens are the tokens of prompts that are
- *    not computed yet, and one token for each answer on the machine. Threshold: the request would
- *    raise the pending tokens above prompt_queue_threshold_tokens, or the tokens that are pending
- *    now take longer than prompt_queue_threshold_us. If the machine has work, a machine that the
- *    prompt pool has lent (rule 3) and that has fewer pending tokens goes before it. Otherwise the
- *    machine of the mixed pool, by the same condition.
- * 2. Token machine: the machine of the token pool with the least scheduled KV memory, unless this
- *    machine has requests and the new one does not fit into its free memory. What the machine keeps
- *    for answers that grow does not count as free. Otherwise the machine of the mixed pool, by the
- *    same condition.
+ * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens; if this machine
+ *    has work and is over its threshold, the machine of the mixed pool with the fewest pending
+ *    tokens, unless it is over its threshold, too. Pending tokens are the tokens of prompts that
+ *    are not computed yet, and one token for each answer on the machine. A machine is over its
+ *    threshold if the request would raise its pending tokens above prompt_queue_threshold_tokens,
+ *    or if its pending tokens take longer than prompt_queue_threshold_us. With SCHED_HOMING_DONE, a
+ *    machine that the prompt pool has lent (rule 3) is taken instead of a machine of the prompt
+ *    pool that has work and more pending tokens. With ttft_us_max, a machine on which the prompt
+ *    would be late is replaced by the machine of the prompt or mixed pool that computes the prompt
+ *    first.
+ * 2. Token machine: the machine of the token pool with the least scheduled KV memory; if this
+ *    machine has requests and the new request does not fit into its free memory, the machine of the
+ *    mixed pool with the least, unless the request does not fit there either. What a machine keeps
+ *    for answers that grow does not count as free.
  * 3. If there is no prompt machine, the machine of the token pool with the fewest pending tokens
  *    moves to the mixed pool. If there is no token machine, the machine of the prompt pool with the
- *    least scheduled memory moves. A moved machine is *lent*: it returns to its home pool when its
- *    work of the other phase is done and another machine can do that phase.
+ *    least scheduled memory moves. A moved machine is *lent*. With SCHED_HOMING_DONE it returns to
+ *    its home pool when its work of the other phase is done and another machine can do that phase.
  * 4. If a machine is still missing, the machine with the fewest pending tokens of all pools does
  *    both phases.
  *
- * With `together`, one machine does both phases where that is better (together.c): where the two
- * machines share cores, or where it brings TTFT and TBT further below their targets.
+ * With `one_machine_routes`, one machine does both phases where that is better (together.c): where
+ * the two machines share cores, or where one machine brings TTFT and TBT further below their
+ * targets.
  *
  * "Fewest" and "least" compare numbers of tokens. With the option `compare_time`, if the machines'
  * rates differ (speed.c), they compare the time that each machine needs for these tokens and the
  * request.
  *
- * Without `adaptive`, rules 3 and 4 apply only while no pair of machines can serve. Rules 1 and 2
- * then choose a machine above its threshold if no machine is below its threshold.
+ * Rules 3 and 4 apply while no pair of machines can serve: after the first pair could serve, or
+ * cover_after_us after the first machine was up. With `adaptive`, they also apply while pairs can
+ * serve. Where rules 3 and 4 do not apply, rules 1 and 2 take the best machine above its threshold
+ * if no machine is below its threshold.
  *
  * Among equal machines, those that have never moved are taken first, by index; then the others in
  * the order of their moves. Only pairs whose link is up are chosen. A request that no machine can
@@ -77,10 +83,12 @@ struct sched_cluster_options {
     uint32_t prefix_count;  /* Prefixes remembered, for all machines together; 0 = none. */
 
     uint32_t queue_requests_max; /* Most requests that wait here. */
-    /* Longest wait of a new request for its prompt's first batch; 0 = no limit. A request is refused
-     * on arrival if the last request of the queue would wait longer, by the rate at which prompts
-     * were computed lately while requests waited here; and after it has waited here for this time.
-     * Resumed requests, and those that no machine which is up can take, may wait longer. */
+    /* Longest wait of a new request for its prompt's first batch; 0 = no limit. Requests are
+     * refused in two cases. (a) When a request arrives and the last request of the queue would wait
+     * longer, the last new request is refused. The wait is estimated by the rate at which prompts
+     * were computed lately while requests waited here. (b) A request that has waited here for this
+     * time is refused, and with it the last new requests that would wait longer. Resumed requests,
+     * and requests that no machine which is up can take, may wait longer. */
     int64_t queue_us_max;
     /* A waiting request expires this time after it was first found that no machine which is up can
      * take it; 0 = never. */
@@ -95,13 +103,14 @@ struct sched_cluster_options {
     /* Machines of one pool are compared by time instead of tokens if their rates differ. */
     bool compare_time;
     bool token_memory_threshold; /* Rule 2 checks the memory that is left. */
-    /* What machines keep free for answers that grow (sched_memory_growth_reserve), which rule 2
-     * leaves free, too: a percentage of their KV memory, and this number of tokens per answer. */
+    /* The memory that rule 2 leaves free on a machine for answers that grow: this percentage of its
+     * KV memory or this number of tokens per answer, whichever is larger
+     * (sched_memory_growth_reserve). */
     uint32_t growth_reserve_percent;
     uint32_t growth_reserve_tokens;
     /* How many KV tokens are scheduled for an answer. true: the mean length of recent answers of
      * its API key and priority, at least 64 tokens. false: its maximum length. */
-    bool answers_grow;
+    bool schedule_mean_answer;
     /* Bound on a machine's load, as a multiple of sched_kv.capacity_tokens: while the machine's
      * pending tokens reach the bound, it gets no more prompts; while its scheduled tokens reach the
      * bound, it gets no more answers. 0 = no bound. */
@@ -119,21 +128,23 @@ struct sched_cluster_options {
     /* Waiting time after which a request joins the next more urgent priority class; 0 = never. */
     int64_t ageing_us;
 
-    bool adaptive; /* Rules 3 and 4 apply once a pair of machines was able to serve. */
+    /* Rules 3 and 4 apply also while pairs can serve, once a pair of machines was able to serve. */
+    bool adaptive;
     /* true: only rule 4 applies (the baseline of the Splitwise paper). */
     bool unsplit;
     /* When a machine has work (rule 1). true: when SCHED_MACHINE_QUEUE says so. false: when it has
      * prompts that are not computed. */
-    bool queues_told;
+    bool busy_is_reported;
     enum sched_homing homing;
-    /* true: a machine moved by rule 3 stays in the mixed pool even if rule 4 takes the request
-     * (Splitwise's simulator). false: rule 3 moves a machine only if that makes a pair. */
+    /* true: a machine that rule 3 chooses moves to the mixed pool even if it completes no pair and
+     * rule 4 decides (Splitwise's simulator). false: rule 3 moves a machine only if that makes a
+     * pair. */
     bool lent_stay;
     /* One machine does both phases of a request where that is better (together.c). */
-    bool together;
+    bool one_machine_routes;
     /* TTFT and TBT targets by which a route with one machine and a route with two machines are
-     * compared, > 0; used only with `together`. */
-    struct sched_pace_targets together_targets;
+     * compared, > 0; used only with `one_machine_routes`. */
+    struct sched_pace_targets one_machine_targets;
     /* A mixed machine that computes a prompt also generates its answer, unless another mixed
      * machine has fewer scheduled tokens, by at least this number; 0 = no preference. */
     uint64_t stay_tokens;
@@ -148,7 +159,8 @@ struct sched_cluster_options {
     bool prefix_saves;
 
     /* A new request whose first token is expected later than this is refused when it arrives, if
-     * the machines' rates are known; 0 = no limit. */
+     * the machines' rates are known. Rule 1 then also looks for a machine that is early enough. 0 =
+     * no limit. */
     int64_t ttft_us_max;
 
     /* Window over which demand is measured; 0 = repurposing is off. */
@@ -159,8 +171,8 @@ struct sched_cluster_options {
     uint32_t repurpose_gain_percent_min;
 };
 
-/* The speed of the link from one machine to another: KV of n tokens takes latency_us + n /
- * tokens_per_s seconds. error_percent: see struct link_estimate (scheduler/link_speed.h). */
+/* The speed of the link from one machine to another: KV of n tokens takes latency_us + 1000000 × n
+ * / tokens_per_s microseconds. error_percent: see struct link_estimate (scheduler/link_speed.h). */
 struct sched_link_speed {
     uint32_t latency_us;
     uint32_t tokens_per_s; /* 0 = not measured. */
@@ -169,9 +181,9 @@ struct sched_link_speed {
 
 /* The kinds of events, and the fields of struct sched_event that each kind uses besides now_us. */
 enum sched_event_kind {
-    /* `request` arrives: prompt_tokens, output_tokens, resumed, key, weight, priority, held,
-     * held_tokens, held_copy, identity, prefix. output_tokens = most tokens of the answer; 0 = no token machine is
-     * needed. */
+    /* `request` arrives: prompt_tokens, output_tokens, resumed, key_index, weight, priority,
+     * holder_plus_1, held_tokens, held_copy, identity, prefix. output_tokens = most tokens of the
+     * answer; 0 = no token machine is needed. */
     SCHED_ARRIVED,
     SCHED_COMPUTED,  /* The prompt of `request` is computed; its KV may still be on its way. */
     SCHED_PREFILLED, /* The prompt machine of `request` has no more work for it. */
@@ -231,8 +243,8 @@ struct sched_others {
 /* An event. enum sched_event_kind says which fields are used. */
 struct sched_event {
     enum sched_event_kind kind;
-    /* The request was accepted before. It goes before new requests, and is refused only if it can
-     * never fit. */
+    /* The request was accepted before. It goes before new requests of its priority class, and is
+     * refused only if it can never fit. */
     bool resumed;
     bool busy;
     enum pool pool;
@@ -240,18 +252,19 @@ struct sched_event {
     uint32_t request; /* Slot in the caller's request table, < request_count. */
     uint32_t prompt_tokens;
     uint32_t output_tokens;
-    uint32_t machine; /* < machine_count */
-    uint32_t peer;    /* Index of another machine. */
-    uint32_t key;     /* SCHED_ARRIVED: index of the API key; UINT32_MAX = no key. */
-    uint32_t weight;  /* SCHED_ARRIVED: weight of that key, ≥ 1. */
-    int32_t priority; /* SCHED_ARRIVED: priority; lower is more urgent. */
+    uint32_t machine;   /* < machine_count */
+    uint32_t peer;      /* Index of another machine. */
+    uint32_t key_index; /* SCHED_ARRIVED: index of the API key; UINT32_MAX = no key. */
+    uint32_t weight;    /* SCHED_ARRIVED: weight of that key, ≥ 1. */
+    int32_t priority;   /* SCHED_ARRIVED: priority; lower is more urgent. */
     /* SCHED_ARRIVED: 1 + the index of the machine that had the request's KV until preemption or
      * hand-over; 0 = none. That machine may be chosen as prompt machine even while it drains. */
-    uint32_t held;
-    /* SCHED_ARRIVED: number of the prompt's first tokens whose KV the machine of `held` keeps in
-     * its prefix cache; 0 = none. */
+    uint32_t holder_plus_1;
+    /* SCHED_ARRIVED: number of the prompt's first tokens whose KV that machine keeps in its prefix
+     * cache; 0 = none. */
     uint32_t held_tokens;
-    /* SCHED_ARRIVED: that KV is a copy of a running answer's (sched_cluster_copy_target). */
+    /* SCHED_ARRIVED: the KV on that machine is the copy of a running answer
+     * (sched_cluster_copy_target). */
     bool held_copy;
     /* SCHED_ARRIVED: equal for a request that was refused and for the same request when it comes
      * again, other requests have another one. A place is kept for it at the time that it was told
@@ -259,13 +272,15 @@ struct sched_event {
     uint64_t identity;
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
-    uint32_t push_tokens_per_s; /* KV tokens sent per second of transfer time after computing. */
-    uint32_t host;              /* Machines with the same number are on one host; 0 = unknown. */
+    /* Tokens whose KV was sent, per second that their transfers took after computing had ended. */
+    uint32_t push_tokens_per_s;
+    uint32_t host; /* Machines with the same number are on one host; 0 = unknown. */
     struct sched_link_speed link;
     struct sched_step step;
     uint64_t kv_tokens; /* Longest context that fits the machine's KV memory. */
-    /* Tokens of the largest request of which the machine does only one phase while it is in the
-     * mixed pool; 0 = kv_tokens. */
+    /* While the machine is in the mixed pool: most tokens of a prompt that another machine decodes,
+     * and of prompt and answer of a request whose prompt another machine computes; 0 =
+     * kv_tokens. */
     uint64_t mixed_kv_tokens;
     /* SCHED_MACHINE_UP: how requests fill the machine's KV memory. */
     struct sched_kv kv;
@@ -276,12 +291,13 @@ struct sched_event {
 };
 
 enum sched_action_kind {
-    /* Send `request` to `machine` (prompt) and `peer` (tokens; SCHED_NO_MACHINE = none is needed).
-     * prefix_tokens = tokens of the prompt whose KV `machine` should already hold. pull > 0: it does
-     * not hold them yet; the machine pull - 1 should first send it their KV. decision: the estimates
-     * by which KV that machines hold was used or not. */
+    /* Send the prompt of `request` to `machine` and its answer to `token_machine` (SCHED_NO_MACHINE
+     * = none is needed). prefix_tokens = number of the prompt's first tokens that `machine` need
+     * not compute. pull_source_plus_1 = 0: `machine` should hold their KV already; otherwise the
+     * machine pull_source_plus_1 - 1 should first send their KV to `machine`. decision: the
+     * estimates that decided whether held KV is used. */
     SCHED_ROUTE,
-    SCHED_REFUSE,  /* Refuse `request`: why, retry_after_ms (0 = never retry). */
+    SCHED_REFUSE,  /* Refuse `request`: refusal, retry_after_ms (0 = never retry). */
     SCHED_EXPIRED, /* `request` has expired (wait_us_max). The scheduler has forgotten it. */
     /* `request` lost its machines: one of them is down, or is now mixed and too small for it. The
      * scheduler has forgotten the request; SCHED_ARRIVED routes it again. */
@@ -298,8 +314,9 @@ enum sched_refusal {
     SCHED_REFUSED_WAIT,     /* The request would wait, or has waited, for queue_us_max. */
 };
 
-/* How a prompt whose KV a machine holds in part could be served, in estimated microseconds
- * (cheapest.c). The least cost was taken. All zeros = no machine holds KV of the prompt. */
+/* Estimated costs, in microseconds, of the ways to serve a prompt of which a machine holds some KV
+ * (cheapest.c). All zeros = no machine holds KV of the prompt, or one machine does both phases
+ * because of `one_machine_routes`. Otherwise the route with the least cost was taken. */
 struct sched_decision {
     /* Least costs, with the time that other requests lose, of three kinds of routes: the machine
      * that computes holds no KV of the prompt; it holds some; it gets some from another machine.
@@ -314,14 +331,14 @@ struct sched_decision {
 /* An action. enum sched_action_kind says which fields are used. */
 struct sched_action {
     enum sched_action_kind kind;
-    enum sched_refusal why;
+    enum sched_refusal refusal;
     enum pool pool;
     enum pool home;
     uint32_t request;
     uint32_t machine;
-    uint32_t peer;
+    uint32_t token_machine;
     uint32_t prefix_tokens;
-    uint32_t pull;
+    uint32_t pull_source_plus_1;
     uint32_t retry_after_ms;
     struct sched_decision decision;
 };
@@ -339,7 +356,7 @@ struct sched_cluster;
 
 /* Opens a scheduler with no machine up and no request; *options is copied. Returns ST_INVALID if
  * request_count or machine_count is 0 or too large, if prefix_count is set without
- * prefix_step_tokens, or if `together` is set without targets; ST_NO_MEMORY. */
+ * prefix_step_tokens, or if `one_machine_routes` is set without targets; ST_NO_MEMORY. */
 enum status sched_cluster_open(const struct sched_cluster_options *options,
                                struct sched_cluster **out);
 void sched_cluster_close(struct sched_cluster *sc); /* NULL is fine */
@@ -362,8 +379,8 @@ void sched_cluster_more_actions(struct sched_cluster *sc, int64_t now_us,
 /* Returns the time at which SCHED_TICK is needed if no other event occurs; INT64_MAX = never. */
 int64_t sched_cluster_due_us(const struct sched_cluster *sc);
 
-/* Returns true if requests can be routed: sched_cluster_paired is true, or one machine may do both
- * phases because no pair can serve. */
+/* Returns true if requests can be routed: sched_cluster_paired is true, or a machine is up that may
+ * do both phases because no pair can serve or because of the option `unsplit`. */
 bool sched_cluster_ready(const struct sched_cluster *sc);
 /* Returns true if a prompt machine and a token machine with a link between them, or a mixed
  * machine, are up and do not drain. */
@@ -378,12 +395,12 @@ bool sched_cluster_covering(const struct sched_cluster *sc);
 bool sched_cluster_can_hand_over(const struct sched_cluster *sc, uint32_t request,
                                  uint32_t prompt_tokens, uint32_t output_tokens);
 
-/* Returns the machine that should keep a copy of the KV of the request's answer: if possible one on
- * another host than the token machine; of these the prompt machine, which has the prompt already,
- * otherwise the machine with the least scheduled KV memory, and among equals the machine with the
- * lowest index. The result is not the token machine. It is up and does not drain, the token machine
- * has a link to it, and its memory has room for the prompt and the longest answer. SCHED_NO_MACHINE
- * = no such machine, or the request is not on machines. */
+/* Returns the machine that should keep a copy of the KV of the request's answer; SCHED_NO_MACHINE =
+ * no machine can, or the request has no token machine. The result is up, does not drain and is not
+ * the token machine. The token machine has a link to it, and its memory has room for the prompt and
+ * the longest answer. Machines that are not on the token machine's host go first; of these the
+ * prompt machine, which has the prompt already; then the machine with the least scheduled KV
+ * memory, and among equals the machine with the lowest index. */
 uint32_t sched_cluster_copy_target(const struct sched_cluster *sc, uint32_t request);
 
 /* What the scheduler knows of one machine, for display. */
@@ -410,8 +427,9 @@ void sched_cluster_link_view(const struct sched_cluster *sc, uint32_t from, uint
                              struct sched_link_speed *out);
 /* Returns the number of waiting requests. */
 uint32_t sched_cluster_waiting(const struct sched_cluster *sc);
-/* Returns the time after which this request, which the caller refuses now, should come again, as
- * retry_after_ms of SCHED_REFUSED_WAIT. */
+/* Returns the milliseconds after which a request that the caller refuses now should come again,
+ * like retry_after_ms of a SCHED_REFUSE with SCHED_REFUSED_WAIT. Changes the state: a place is kept
+ * for it at that time, and the next refused request is told a later time. */
 uint32_t sched_cluster_retry_ms(struct sched_cluster *sc, uint32_t request);
 
 #endif

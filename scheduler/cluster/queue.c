@@ -60,7 +60,7 @@ static void lost_remove(struct sched_cluster *sc, uint32_t id)
 static uint32_t answer_memory(const struct sched_cluster *sc, uint32_t most, uint32_t expected)
 {
     uint32_t tokens = expected > ANSWER_MEMORY_MIN ? expected : ANSWER_MEMORY_MIN;
-    return !sc->options.answers_grow || tokens > most ? most : tokens;
+    return !sc->options.schedule_mean_answer || tokens > most ? most : tokens;
 }
 
 /* Returns false if no machine can ever hold the request. A request of one token has no token
@@ -83,8 +83,8 @@ static bool request_possible(const struct sched_cluster *sc, struct cluster_requ
 static void waiting_add(struct sched_cluster *sc, uint32_t id)
 {
     struct cluster_request *request = &sc->requests[id];
-    uint32_t answer = sched_accounts_answer_tokens(sc->accounts, request->key, request->priority,
-                                                   request->output_tokens);
+    uint32_t answer = sched_accounts_answer_tokens(sc->accounts, request->key_index,
+                                                   request->priority, request->output_tokens);
     /* The remaining answer of a resumed request is charged when it has ended. */
     request->answer_charged = request->resumed ? 0 : answer;
     request->answer_memory = answer_memory(sc, request->output_tokens, answer);
@@ -94,7 +94,7 @@ static void waiting_add(struct sched_cluster *sc, uint32_t id)
     cluster_admission_wait_begin(sc, id);
     sched_queue_add(sc->accounts, &sc->waiting, id,
                     &(struct sched_ticket){
-                        .key = request->key,
+                        .key = request->key_index,
                         .weight = request->weight,
                         .priority = request->priority,
                         .cost = (uint64_t)request->prompt_tokens + request->answer_charged,
@@ -122,8 +122,10 @@ static struct sched_action *action_add(struct sched_actions *out, enum sched_act
 {
     assert(out->count < SCHED_ACTIONS_MAX);
     struct sched_action *action = &out->items[out->count++];
-    *action = (struct sched_action){
-        .kind = kind, .request = id, .machine = SCHED_NO_MACHINE, .peer = SCHED_NO_MACHINE};
+    *action = (struct sched_action){.kind = kind,
+                                    .request = id,
+                                    .machine = SCHED_NO_MACHINE,
+                                    .token_machine = SCHED_NO_MACHINE};
     return action;
 }
 
@@ -149,7 +151,7 @@ static void waiting_refuse(struct sched_cluster *sc, uint32_t id, enum sched_ref
 {
     waiting_remove(sc, id, false);
     struct sched_action *action = action_add(out, SCHED_REFUSE, id);
-    action->why = why;
+    action->refusal = why;
     action->retry_after_ms = retry_after_ms;
 }
 
@@ -168,8 +170,9 @@ static void prefixes_routed(struct sched_cluster *sc, uint32_t id)
 static void transfers_begin(struct sched_cluster *sc, const struct cluster_request *request,
                             const struct route *route)
 {
-    if (route->pull > 0)
-        cluster_transfer_begin(sc, route->pull - 1, route->prompt_machine, route->prefix_tokens);
+    if (route->pull_source_plus_1 > 0)
+        cluster_transfer_begin(sc, route->pull_source_plus_1 - 1, route->prompt_machine,
+                               route->prefix_tokens);
     if (route->token_machine != SCHED_NO_MACHINE && route->token_machine != route->prompt_machine)
         cluster_transfer_begin(sc, route->prompt_machine, route->token_machine,
                                request->prompt_tokens - route->token_held);
@@ -184,14 +187,14 @@ static void waiting_route(struct sched_cluster *sc, uint32_t id, const struct ro
     request->prompt_machine = route->prompt_machine;
     request->token_machine = route->token_machine;
     request->saved_tokens =
-        sc->options.prefix_saves || request->held > 0 ? route->prefix_tokens : 0;
+        sc->options.prefix_saves || request->holder_plus_1 > 0 ? route->prefix_tokens : 0;
     if (route->prompt_moves)
         cluster_pool_move(sc, route->prompt_machine, POOL_MIXED);
     if (route->token_moves)
         cluster_pool_move(sc, route->token_machine, POOL_MIXED);
-    if (route->lent_machine > 0) {
-        cluster_pool_move(sc, route->lent_machine - 1, POOL_MIXED);
-        move_report(sc, route->lent_machine - 1, out);
+    if (route->lent_plus_1 > 0) {
+        cluster_pool_move(sc, route->lent_plus_1 - 1, POOL_MIXED);
+        move_report(sc, route->lent_plus_1 - 1, out);
     }
     cluster_load_route(sc, request);
     transfers_begin(sc, request, route);
@@ -201,9 +204,9 @@ static void waiting_route(struct sched_cluster *sc, uint32_t id, const struct ro
         move_report(sc, route->token_machine, out);
     struct sched_action *action = action_add(out, SCHED_ROUTE, id);
     action->machine = route->prompt_machine;
-    action->peer = route->token_machine;
+    action->token_machine = route->token_machine;
     action->prefix_tokens = route->prefix_tokens;
-    action->pull = route->pull;
+    action->pull_source_plus_1 = route->pull_source_plus_1;
     action->decision = route->decision;
 }
 
@@ -398,10 +401,10 @@ void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event 
     request->prompt_tokens = event->prompt_tokens;
     request->output_tokens = event->output_tokens;
     request->saved_tokens = 0;
-    request->key = event->key;
+    request->key_index = event->key_index;
     request->weight = event->weight;
     request->priority = priority_of(event);
-    request->held = event->held;
+    request->holder_plus_1 = event->holder_plus_1;
     request->held_tokens = event->held_tokens;
     request->held_copy = event->held_copy;
     request->identity = event->identity;
@@ -441,7 +444,7 @@ static void ended(struct sched_cluster *sc, const struct sched_event *event)
         if (request->token_machine != SCHED_NO_MACHINE)
             cluster_demand_ended(sc, event->output_tokens);
         if (request->output_tokens > 0)
-            sched_accounts_answer_ended(sc->accounts, request->key, request->weight,
+            sched_accounts_answer_ended(sc->accounts, request->key_index, request->weight,
                                         request->priority, request->answer_charged,
                                         event->output_tokens);
         break;
@@ -474,7 +477,7 @@ bool sched_cluster_can_hand_over(const struct sched_cluster *sc, uint32_t id,
     const struct cluster_request next = {.prompt_tokens = prompt_tokens,
                                          .output_tokens = output_tokens,
                                          .answer_memory = output_tokens,
-                                         .held = from + 1};
+                                         .holder_plus_1 = from + 1};
     if (cluster_route_find(sc, &next, &route) != ROUTE_FOUND || route.prompt_machine != from)
         return false;
     /* If it would have to wait for memory on the other machine, it stays where it is. */

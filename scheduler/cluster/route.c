@@ -192,8 +192,9 @@ static int64_t computed_us(const struct sched_cluster *sc, const struct cluster_
 static bool has_prompts(const struct seek *s, uint32_t i)
 {
     const struct cluster_machine *machine = &s->sc->machines[i];
-    return s->sc->options.queues_told ? machine->busy
-                                      : machine->prompts_pending > 0 || machine->others.prompts > 0;
+    return s->sc->options.busy_is_reported
+               ? machine->busy
+               : machine->prompts_pending > 0 || machine->others.prompts > 0;
 }
 
 bool seek_prompt_over_threshold(const struct seek *s, uint32_t i)
@@ -366,7 +367,7 @@ static void lend(const struct seek *s, struct route *out)
 static bool fits_beside_lent(const void *self, uint32_t i)
 {
     const struct seek *s = self;
-    return s->lent_machine != i + 1 && seek_both_fit(s, i);
+    return s->lent_plus_1 != i + 1 && seek_both_fit(s, i);
 }
 
 /* Rule 4. A machine that rule 3 has moved and that stays moved (lent_stay) ranks last in the mixed
@@ -377,22 +378,22 @@ static void one_for_both(const struct seek *s, struct route *out)
     uint32_t best = SCHED_NO_MACHINE;
     struct seek beside = *s;
     if (s->sc->options.lent_stay)
-        beside.lent_machine = out->prompt_moves  ? out->prompt_machine + 1
-                              : out->token_moves ? out->token_machine + 1
-                                                 : 0;
+        beside.lent_plus_1 = out->prompt_moves  ? out->prompt_machine + 1
+                             : out->token_moves ? out->token_machine + 1
+                                                : 0;
     for (int i = 0; i < POOL_COUNT; i++) {
         uint32_t found = seek_least_loaded(&beside, MEASURE_PENDING, order[i], fits_beside_lent);
         if (found != SCHED_NO_MACHINE &&
             (best == SCHED_NO_MACHINE || less_work(s, MEASURE_PENDING, found, best)))
             best = found;
-        if (order[i] == POOL_MIXED && beside.lent_machine > 0 &&
-            seek_both_fit(s, beside.lent_machine - 1) &&
+        if (order[i] == POOL_MIXED && beside.lent_plus_1 > 0 &&
+            seek_both_fit(s, beside.lent_plus_1 - 1) &&
             (best == SCHED_NO_MACHINE ||
-             less_work(s, MEASURE_PENDING, beside.lent_machine - 1, best)))
-            best = beside.lent_machine - 1;
+             less_work(s, MEASURE_PENDING, beside.lent_plus_1 - 1, best)))
+            best = beside.lent_plus_1 - 1;
     }
     *out = (struct route){
-        .prompt_machine = best, .token_machine = best, .lent_machine = beside.lent_machine};
+        .prompt_machine = best, .token_machine = best, .lent_plus_1 = beside.lent_plus_1};
     if (s->request->output_tokens == 0)
         out->token_machine = SCHED_NO_MACHINE;
 }

@@ -23,15 +23,16 @@ struct seek {
     uint32_t token_candidate;
     /* The prompt machine for which a token machine is searched; SCHED_NO_MACHINE = not chosen. */
     uint32_t prompt_machine;
-    /* 1 + the machine that rule 3 has moved to the mixed pool for this request; 0 = none. At equal
+    /* 1 + the machine that rule 3 moves to the mixed pool for this request; 0 = none. At equal
      * load, rule 4 prefers machines that were in the mixed pool before the search. */
-    uint32_t lent_machine;
+    uint32_t lent_plus_1;
     /* Every machine counts as mixed, because it would move to the mixed pool (rule 3). */
     bool counts_as_mixed;
 };
 
 /* Returns true if the machine's KV memory has room for `tokens` tokens when empty, and its load by
- * `measure` is below its bound (machine_kv_multiple, machine_tokens_max, machine_us_max). */
+ * `measure` is below its bound (machine_kv_multiple, machine_tokens_max, machine_us_max,
+ * machine_tokens_unmeasured). */
 bool seek_has_room(const struct seek *s, uint32_t machine, enum measure measure, uint64_t tokens);
 /* Returns true if the machine can be the request's token machine and, if the prompt machine is
  * chosen, that machine has a link to it. `self` is a const struct seek *. */
@@ -56,7 +57,7 @@ bool seek_keeps_pool(const struct seek *s, uint32_t machine);
 void cluster_cheapest(const struct seek *s, struct route *out);
 
 /* Requires that *out is a route with all machines that the request needs. Replaces it by a route
- * with one machine for both phases where that is better (sched_cluster_options.together). */
+ * with one machine for both phases where that is better (option one_machine_routes). */
 void cluster_together(const struct seek *s, struct route *out);
 
 #endif

@@ -37,14 +37,14 @@ struct cluster_request {
     uint32_t token_machine; /* SCHED_NO_MACHINE = none is needed. */
     uint32_t saved_tokens;  /* Tokens of the prompt that need not be computed. */
     uint32_t prefix_count;  /* Hashes in sc->prefixes_of. */
-    uint32_t key;           /* key, weight and priority are those of the sched_event. */
+    uint32_t key_index;     /* key_index, weight and priority are those of the sched_event. */
     uint32_t weight;
     int32_t priority;
     uint32_t answer_charged; /* Tokens of its answer that its key was charged for in advance. */
     uint32_t answer_memory;  /* Tokens of its answer that are scheduled on its token machine. */
     uint64_t prompt_memory;  /* KV memory scheduled on its prompt machine, in tokens. */
     uint64_t token_memory;   /* KV memory scheduled on its token machine, in tokens. */
-    uint32_t held;           /* 1 + the machine that had its KV; 0 = none. */
+    uint32_t holder_plus_1;  /* 1 + the machine that had its KV; 0 = none. */
     uint32_t held_tokens;    /* See struct sched_event. */
     bool held_copy;          /* See struct sched_event. */
     bool wait_limited;       /* It is in the list `limited`. */
@@ -62,7 +62,6 @@ struct cluster_request {
 struct request_list {
     uint32_t first;
     uint32_t last;
-    uint32_t count;
 };
 
 /* The measures by which machines are ordered: pending tokens for rule 1, scheduled memory for rule
@@ -351,10 +350,11 @@ uint64_t cluster_transfer_us(const struct sched_cluster *sc, uint32_t from, uint
                              uint64_t tokens);
 uint64_t cluster_transfer_error_us(const struct sched_cluster *sc, uint32_t from, uint32_t to,
                                    uint64_t tokens);
-/* Returns the microseconds until the transfers have ended that were begun before. */
+/* Returns the microseconds until all transfers from the one machine and to the other machine that
+ * were begun before have ended. */
 uint64_t cluster_transfer_wait_us(const struct sched_cluster *sc, uint32_t from, uint32_t to);
-/* Records that KV of `tokens` tokens is sent from one machine to another, after the transfers that
- * both have begun before. */
+/* Records that KV of `tokens` tokens is sent from one machine to another, after all transfers from
+ * the one and to the other that were begun before. */
 void cluster_transfer_begin(struct sched_cluster *sc, uint32_t from, uint32_t to, uint64_t tokens);
 
 /* ---- route.c ---- */
@@ -369,14 +369,15 @@ struct route {
     uint32_t prompt_machine;
     uint32_t token_machine; /* SCHED_NO_MACHINE = none is needed. */
     uint32_t prefix_tokens;
-    /* 1 + the machine that sends the prompt machine the KV of prefix_tokens first; 0 = none. */
-    uint32_t pull;
+    /* 1 + the machine that first sends the KV of prefix_tokens to the prompt machine; 0 = none. */
+    uint32_t pull_source_plus_1;
     uint32_t token_held;            /* Tokens of the prompt whose KV the token machine has. */
     struct sched_decision decision; /* See struct sched_action. */
     bool prompt_moves; /* The prompt machine moves to the mixed pool for this request. */
     bool token_moves;  /* The token machine moves to the mixed pool for this request. */
-    /* 1 + another machine that moves to the mixed pool (options.lent_stay); 0 = none. */
-    uint32_t lent_machine;
+    /* 1 + a machine that also moves to the mixed pool for this request (options.lent_stay); 0 =
+     * none. */
+    uint32_t lent_plus_1;
 };
 
 /* Finds the pair of machines for a request by the policy of cluster.h. *out is valid only with
@@ -393,11 +394,11 @@ void cluster_list_remove(struct sched_cluster *sc, struct request_list *list, ui
 
 /* ---- admission.c ---- */
 
-/* Begin and end the wait of a request to which queue_us_max applies. The end has no effect if the
- * limit does not apply. */
+/* cluster_admission_wait_begin records when the request began to wait, and adds a new request (not
+ * a resumed one) to the list `limited`. cluster_admission_wait_end removes it from the list. */
 void cluster_admission_wait_begin(struct sched_cluster *sc, uint32_t id);
 void cluster_admission_wait_end(struct sched_cluster *sc, uint32_t id);
-/* Must be called before now_us changes. */
+/* Measures the time until now_us if requests wait. Must be called before sc->now_us changes. */
 void cluster_admission_time(struct sched_cluster *sc, int64_t now_us);
 /* Counts a prompt that was computed. */
 void cluster_admission_computed(struct sched_cluster *sc, const struct cluster_request *request);
@@ -408,8 +409,8 @@ int64_t cluster_admission_due_us(const struct sched_cluster *sc);
 /* Returns true if the last waiting request would probably wait longer than queue_us_max. newcomer: a
  * request has just arrived that was not promised a place, so it must leave the promised places. */
 bool cluster_admission_late(const struct sched_cluster *sc, bool newcomer);
-/* Returns when this request, which is refused now, should come again, and keeps a place for it: the
- * next refused request is told a later time. */
+/* Returns the milliseconds after which this request, which is refused now, should come again.
+ * Changes the state: a place is kept for it, and the next refused request is told a later time. */
 uint32_t cluster_admission_retry_ms(struct sched_cluster *sc, uint32_t id);
 
 /* ---- promises.c ---- */

@@ -68,11 +68,11 @@ static struct times times_with(const struct seek *s, uint32_t i, uint32_t prompt
     uint64_t tokens =
         machine->prompt_tokens_pending + machine->others.prompt_tokens + prompt_tokens;
     uint64_t all = decodes_of(s, i) + decodes;
-    double tbt_us = (double)sc->options.together_targets.tbt_us;
+    double tbt_us = (double)sc->options.one_machine_targets.tbt_us;
     double prompts_us = (double)tokens * US_PER_S / (double)cluster_rate(sc, i, MEASURE_PENDING);
     double step_us = all > 0 ? (double)cluster_step_ns(sc, i, all) / NS_PER_US : 0;
     struct times out = {.answer = step_us / tbt_us};
-    out.ttft = prompts_us / (double)sc->options.together_targets.ttft_us + out.answer;
+    out.ttft = prompts_us / (double)sc->options.one_machine_targets.ttft_us + out.answer;
     if (decodes_of(s, i) > 0)
         out.answers = out.answer + prompts_us / answer_tokens(s->request) / tbt_us;
     return out;
@@ -104,7 +104,7 @@ static double cost(const struct seek *s, uint32_t prompt, uint32_t token)
         struct times on = times_with(s, token, 0, 1);
         double push_us = (double)cluster_push_us(sc, prompt, tokens);
         tbt = larger(on.answer, on.answers) +
-              push_us / answer_tokens(s->request) / (double)sc->options.together_targets.tbt_us;
+              push_us / answer_tokens(s->request) / (double)sc->options.one_machine_targets.tbt_us;
         late += answers_excess(s, token, on);
     }
     worst = larger(worst, tbt);
@@ -144,8 +144,8 @@ void cluster_together(const struct seek *s, struct route *out)
     const struct sched_cluster *sc = s->sc;
     const struct route base = *out;
     /* A prompt machine that drains, or that holds a prefix, has KV of the request. */
-    if (!sc->options.together || base.token_machine == base.prompt_machine || base.prompt_moves ||
-        base.token_moves || base.lent_machine > 0 || base.prefix_tokens > 0 ||
+    if (!sc->options.one_machine_routes || base.token_machine == base.prompt_machine ||
+        base.prompt_moves || base.token_moves || base.lent_plus_1 > 0 || base.prefix_tokens > 0 ||
         !set_has(&sc->routable, base.prompt_machine))
         return;
     if (same_cores(sc, &base)) {

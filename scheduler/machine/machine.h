@@ -1,6 +1,6 @@
 /* sched_machine: the scheduler of one machine. It decides which prompts and decodes form the next
  * batch, and which request gets KV memory next. machine/, prompt_pool/, token_pool/ and
- * scheduler/memory.h call it on the machine's event loop thread; the simulator calls the same code.
+ * scheduler/memory.c call it on the machine's event loop thread; the simulator calls the same code.
  * Not thread-safe. Pure: no clock, no I/O, no log, no allocation after opening. It knows requests
  * only as slots (indices of the caller's request tables) and memory only as numbers of blocks. It
  * runs no batch and chooses no machine.
@@ -173,10 +173,11 @@ void sched_machine_decode_grow(struct sched_machine *sm, sched_slot slot, uint32
  * that decode is in a batch, or if all decodes are pinned. */
 bool sched_machine_victim_find(const struct sched_machine *sm, sched_slot *slot_out);
 
-/* Sets how many drafted tokens the next step of a decode may check (speculative decoding); 0 after
- * sched_machine_decode_add. The step then has a row more for each of them, as far as the decode's
- * memory and the batch have room; a batch that a prompt can join has none. The caller checks the
- * drafts, and reports those that were right to sched_machine_decode_advance. */
+/* Sets how many drafted tokens each further step of a decode may check (speculative decoding),
+ * until the next call. sched_machine_decode_add sets 0. The step has one row more for each drafted
+ * token, as far as the decode's memory and the batch have room; a batch that a prompt can join
+ * checks no drafts. The caller checks the drafts, and reports the right ones to
+ * sched_machine_decode_advance. */
 void sched_machine_draft_set(struct sched_machine *sm, sched_slot slot, uint32_t tokens);
 /* Records that the step of a decode, which has ended, gave `tokens` tokens more than one. Requires
  * that tokens is less than the item's token_count in that batch, and than the tokens left to

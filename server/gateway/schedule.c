@@ -36,7 +36,7 @@ struct sched_cluster_options gateway_sched_options(const struct gateway *g,
 
 static const char *refusal_text(const struct sched_action *action)
 {
-    switch (action->why) {
+    switch (action->refusal) {
     case SCHED_REFUSED_FULL:
         return "too many requests are waiting";
     case SCHED_REFUSED_WAIT:
@@ -53,7 +53,7 @@ static const char *refusal_text(const struct sched_action *action)
 
 static enum metrics_refusal refusal_metric(const struct sched_action *action)
 {
-    switch (action->why) {
+    switch (action->refusal) {
     case SCHED_REFUSED_FULL:
         return METRICS_REFUSED_QUEUE;
     case SCHED_REFUSED_WAIT:
@@ -124,11 +124,12 @@ static void request_route(struct gateway *g, struct gateway_request *r,
                           const struct sched_action *action)
 {
     struct fleet_machine *machines = g->fleet->machines;
-    struct fleet_machine *peer = action->peer == SCHED_NO_MACHINE ? NULL : &machines[action->peer];
+    struct fleet_machine *peer =
+        action->token_machine == SCHED_NO_MACHINE ? NULL : &machines[action->token_machine];
     r->decision = event_decision_of(action, gateway_now(g));
-    if (action->pull > 0)
+    if (action->pull_source_plus_1 > 0)
         requests_pull_begin(g->requests, r, &machines[action->machine], peer,
-                            &machines[action->pull - 1], action->prefix_tokens);
+                            &machines[action->pull_source_plus_1 - 1], action->prefix_tokens);
     else
         requests_route(g->requests, r, &machines[action->machine], peer,
                        gateway_request_version(g, r)->kv.prefix_cache);
@@ -143,10 +144,10 @@ static void action_do(struct gateway *g, const struct sched_action *action)
     struct gateway_request *r = requests_at(g->requests, action->request);
     switch (action->kind) {
     case SCHED_ROUTE:
-        if (action->peer != SCHED_NO_MACHINE)
+        if (action->token_machine != SCHED_NO_MACHINE)
             metrics_counter_add(g->options.metrics,
-                                action->peer == action->machine ? METRICS_ROUTES_TOGETHER
-                                                                : METRICS_ROUTES_SPLIT,
+                                action->token_machine == action->machine ? METRICS_ROUTES_TOGETHER
+                                                                         : METRICS_ROUTES_SPLIT,
                                 1);
         request_route(g, r, action);
         break;
@@ -300,10 +301,10 @@ static void arrivals_schedule(struct gateway *g, int64_t now_us)
             .resumed = r->generation > 0,
             .prompt_tokens = r->prompt_count + r->delivered,
             .output_tokens = request_decode_tokens(r),
-            .key = r->key,
+            .key_index = r->key,
             .weight = r->weight,
             .priority = r->priority,
-            .held = r->held.machine == NULL ? 0 : r->held.machine->index + 1,
+            .holder_plus_1 = r->held.machine == NULL ? 0 : r->held.machine->index + 1,
             .held_tokens = version->kv.prefix_cache ? r->held.tokens : 0,
             .held_copy = r->held.checkpoint,
             .identity = request_identity(r),

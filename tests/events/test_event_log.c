@@ -129,7 +129,7 @@ static void test_text(void)
         event.prompt_tokens = (uint32_t)random_at(seed, 8 * i + 2);
         event.machine = (uint32_t)random_at(seed, 8 * i + 3) % 64;
         event.pool = (enum pool)(random_at(seed, 8 * i + 4) % 3);
-        event.key = i % 2 ? UINT32_MAX : 7;
+        event.key_index = i % 2 ? UINT32_MAX : 7;
         event.weight = 3;
         event.priority = (int32_t)(i % 5) - 2;
         event.kv_tokens = random_at(seed, 8 * i + 5) >> 1;
@@ -149,7 +149,7 @@ static void test_text(void)
         for (uint32_t j = 0; j < actions.count; j++) {
             actions.items[j].kind = (enum sched_action_kind)j;
             actions.items[j].request = (uint32_t)i;
-            actions.items[j].peer = SCHED_NO_MACHINE;
+            actions.items[j].token_machine = SCHED_NO_MACHINE;
             actions.items[j].retry_after_ms = j;
         }
         text_clear(&text);

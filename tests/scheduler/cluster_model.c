@@ -158,8 +158,8 @@ static struct sched_action *act(struct model *m, enum sched_action_kind kind, ui
 {
     CHECK(m->action_count < MODEL_ACTIONS);
     struct sched_action *action = &m->actions[m->action_count++];
-    *action =
-        (struct sched_action){.kind = kind, .request = request, .machine = NONE, .peer = NONE};
+    *action = (struct sched_action){
+        .kind = kind, .request = request, .machine = NONE, .token_machine = NONE};
     return action;
 }
 
@@ -252,7 +252,7 @@ static void route(struct model *m, struct model_request *r, const struct model_r
         tell(m, c->token_machine);
     struct sched_action *action = act(m, SCHED_ROUTE, (uint32_t)(r - m->requests));
     action->machine = c->prompt_machine;
-    action->peer = c->token_machine;
+    action->token_machine = c->token_machine;
 }
 
 static void follow(struct model *m)
@@ -278,7 +278,7 @@ static void follow(struct model *m)
         l.flexible = (m->options.adaptive && m->paired) || model_covers(m);
         if (!model_ever_possible(m, r)) {
             waits_end(m, r, false);
-            act(m, SCHED_REFUSE, id)->why = SCHED_REFUSED_LARGE;
+            act(m, SCHED_REFUSE, id)->refusal = SCHED_REFUSED_LARGE;
         } else if (model_choose(&l, &c)) {
             route(m, r, &c);
         } else {
@@ -333,7 +333,7 @@ static void on_arrived(struct model *m, const struct sched_event *event)
     int64_t most = m->options.ttft_us_max;
     *r = (struct model_request){.state = MODEL_WAITING,
                                 .resumed = event->resumed,
-                                .key = event->key,
+                                .key = event->key_index,
                                 .weight = event->weight,
                                 .priority = event->priority,
                                 .prompt_tokens = event->prompt_tokens,
@@ -342,7 +342,7 @@ static void on_arrived(struct model *m, const struct sched_event *event)
     uint32_t answer = queue_model_answer(&m->queue, r->key, r->priority, r->output_tokens);
     r->answer_charged = r->resumed ? 0 : answer;
     r->answer_memory = r->output_tokens; /* At least 64 answer tokens are counted. */
-    if (m->options.answers_grow && answer < r->output_tokens && r->output_tokens > 64)
+    if (m->options.schedule_mean_answer && answer < r->output_tokens && r->output_tokens > 64)
         r->answer_memory = answer > 64 ? answer : 64;
     queue_model_add(&m->queue, event->request,
                     &(struct sched_ticket){.key = r->key,
@@ -356,7 +356,7 @@ static void on_arrived(struct model *m, const struct sched_event *event)
         bool never = earliest_us(m, r, true) > most;
         waits_end(m, r, false);
         struct sched_action *action = act(m, SCHED_REFUSE, event->request);
-        action->why = never ? SCHED_REFUSED_TOO_LONG : SCHED_REFUSED_LATE;
+        action->refusal = never ? SCHED_REFUSED_TOO_LONG : SCHED_REFUSED_LATE;
         action->retry_after_ms = never ? 0 : (uint32_t)((at - most) / 1000 + 1);
         return;
     }
@@ -370,7 +370,7 @@ static void on_arrived(struct model *m, const struct sched_event *event)
         last = m->requests[i].resumed ? last : i;
     waits_end(m, &m->requests[last], false);
     struct sched_action *action = act(m, SCHED_REFUSE, last);
-    action->why = SCHED_REFUSED_FULL;
+    action->refusal = SCHED_REFUSED_FULL;
     action->retry_after_ms = 1; /* test_cluster.c checks the range of the real time. */
 }
 

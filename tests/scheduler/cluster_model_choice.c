@@ -167,8 +167,9 @@ static int64_t computed_us(const struct model_search *l, uint32_t i)
 static bool has_prompts(const struct model_search *l, uint32_t p)
 {
     const struct model_machine *machine = &l->m->machines[p];
-    return l->m->options.queues_told ? machine->busy
-                                     : model_pending(l->m, p) > 0 || machine->others.prompts > 0;
+    return l->m->options.busy_is_reported
+               ? machine->busy
+               : model_pending(l->m, p) > 0 || machine->others.prompts > 0;
 }
 
 static bool prompt_over(const struct model_search *l, uint32_t p)

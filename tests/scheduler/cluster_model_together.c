@@ -78,9 +78,9 @@ static struct figures figures(const struct model_search *l, uint32_t i, bool pro
     tokens += prompt ? l->r->prompt_tokens : 0;
     double prompts_us = (double)tokens * 1e6 / prompt_rate(m, i);
     double step_us = decodes == 0 ? 0 : (double)step_ns(m, i, decodes) / 1e3;
-    double tbt_us = (double)m->options.together_targets.tbt_us;
+    double tbt_us = (double)m->options.one_machine_targets.tbt_us;
     struct figures f = {.fresh = step_us / tbt_us};
-    f.ttft = prompts_us / (double)m->options.together_targets.ttft_us + f.fresh;
+    f.ttft = prompts_us / (double)m->options.one_machine_targets.ttft_us + f.fresh;
     if (running(l, i) > 0)
         f.running = f.fresh + prompts_us / answer_length(l) / tbt_us;
     return f;
@@ -104,7 +104,7 @@ static double cost(const struct model_search *l, uint32_t prompt, uint32_t token
         uint64_t push_us = (uint64_t)l->r->prompt_tokens * 1000000 / (rate > 0 ? rate : 1000000);
         struct figures on = figures(l, token, false, true);
         tbt = (on.fresh > on.running ? on.fresh : on.running) +
-              (double)push_us / answer_length(l) / (double)l->m->options.together_targets.tbt_us;
+              (double)push_us / answer_length(l) / (double)l->m->options.one_machine_targets.tbt_us;
         late += loss(l, token, on);
     }
     late += above(tbt);
@@ -124,7 +124,7 @@ void model_choose_together(const struct model_search *l, struct model_route *c)
     const struct model *m = l->m;
     const struct model_route split = *c;
     bool decodes = split.token_machine != NONE;
-    if (!m->options.together || split.prompt_machine == split.token_machine ||
+    if (!m->options.one_machine_routes || split.prompt_machine == split.token_machine ||
         !model_is_open(m, split.prompt_machine))
         return;
     uint32_t cores = m->machines[split.prompt_machine].cores;

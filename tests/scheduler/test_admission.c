@@ -49,7 +49,7 @@ static const struct scene *scene;
 
 static void refuse(struct client *c, const struct sched_action *action)
 {
-    CHECK(action->why == SCHED_REFUSED_WAIT || action->why == SCHED_REFUSED_LATE);
+    CHECK(action->refusal == SCHED_REFUSED_WAIT || action->refusal == SCHED_REFUSED_LATE);
     CHECK(action->retry_after_ms > 0);
     /* No client is left waiting for longer than the limit before it is refused. */
     CHECKF(now_us - c->came_us <= scene->options.queue_us_max, "refused after %lld us",
@@ -101,7 +101,7 @@ static void come(uint32_t i)
                               .prompt_tokens = PROMPT,
                               .output_tokens = scene->answer_us > 0 ? PROMPT : 0,
                               .priority = (int32_t)i % scene->priorities,
-                              .key = i % 5,
+                              .key_index = i % 5,
                               .identity = 1 + i,
                               .weight = 1});
 }

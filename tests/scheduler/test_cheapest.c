@@ -100,7 +100,7 @@ static void arrive(uint32_t id, uint32_t prompt, uint32_t held)
                               .request = id,
                               .prompt_tokens = prompt,
                               .output_tokens = 200,
-                              .held = held,
+                              .holder_plus_1 = held,
                               .prefix = {.hashes = talk, .count = held > 0 ? 0 : prompt / STEP}});
     CHECK(route.kind == SCHED_ROUTE && route.request == id);
 }
@@ -112,9 +112,10 @@ static void end(uint32_t id)
 
 static void check_route(uint32_t prompt, uint32_t token, uint32_t prefix_tokens)
 {
-    CHECKF(route.machine == prompt && route.peer == token && route.prefix_tokens == prefix_tokens,
-           "%u and %u, which holds %u tokens: want %u and %u, %u tokens", route.machine, route.peer,
-           route.prefix_tokens, prompt, token, prefix_tokens);
+    CHECKF(route.machine == prompt && route.token_machine == token &&
+               route.prefix_tokens == prefix_tokens,
+           "%u and %u, which holds %u tokens: want %u and %u, %u tokens", route.machine,
+           route.token_machine, route.prefix_tokens, prompt, token, prefix_tokens);
 }
 
 /* The prompt has 450 tokens, of which machine 3 holds 400. */
@@ -298,17 +299,17 @@ static void test_token_machine_died(bool linked)
             tell((struct sched_event){.kind = SCHED_LINK_DOWN, .machine = 0, .peer = 1});
         tell((struct sched_event){
             .kind = SCHED_ARRIVED, .prompt_tokens = queue, .output_tokens = 1});
-        CHECK(route.machine == 0 && route.peer == 2);
+        CHECK(route.machine == 0 && route.token_machine == 2);
         route = (struct sched_action){.machine = SCHED_NO_MACHINE};
         tell((struct sched_event){.kind = SCHED_ARRIVED,
                                   .request = 1,
                                   .resumed = true,
                                   .prompt_tokens = 4010,
                                   .output_tokens = 200,
-                                  .held = 1,
+                                  .holder_plus_1 = 1,
                                   .held_tokens = 4000});
         check_route(stays ? 0 : 1, 3, stays || linked ? 4000 : 0);
-        CHECK(route.pull == (linked && !stays ? 1 : 0));
+        CHECK(route.pull_source_plus_1 == (linked && !stays ? 1 : 0));
         struct sched_machine_view view;
         sched_cluster_view(sc, 0, &view);
         CHECK(view.prompt_tokens_pending == queue + (stays ? 10 : 0));
@@ -327,7 +328,7 @@ static void arrive_half(uint32_t id, bool copy)
                               .resumed = true,
                               .prompt_tokens = 4500,
                               .output_tokens = 200,
-                              .held = 1 + 2,
+                              .holder_plus_1 = 1 + 2,
                               .held_tokens = 4000,
                               .held_copy = copy});
 }
@@ -366,10 +367,10 @@ static void test_prompt_machine_died(void)
         tell((struct sched_event){
             .kind = SCHED_MACHINE_LOAD, .machine = 1, .others = {.prompt_tokens = cases[i].queue}});
         arrive_half(1, copy);
-        CHECKF(route.machine == (pulls ? 1 : 2) && route.peer == 2 && route.prefix_tokens == 4000 &&
-                   route.pull == (pulls ? 3 : 0),
-               "case %zu: %u and %u, %u tokens, pull %u", i, route.machine, route.peer,
-               route.prefix_tokens, route.pull);
+        CHECKF(route.machine == (pulls ? 1 : 2) && route.token_machine == 2 &&
+                   route.prefix_tokens == 4000 && route.pull_source_plus_1 == (pulls ? 3 : 0),
+               "case %zu: %u and %u, %u tokens, pull %u", i, route.machine, route.token_machine,
+               route.prefix_tokens, route.pull_source_plus_1);
         sched_cluster_close(sc);
     }
 }
@@ -380,7 +381,8 @@ static void test_decision(void)
     half_open(7, 20000, 10);
     arrive_half(1, false);
     const struct sched_decision *decision = &route.decision;
-    CHECK(route.pull == 3 && decision->pull_us == 201000 && decision->computed_us == 701000);
+    CHECK(route.pull_source_plus_1 == 3 && decision->pull_us == 201000 &&
+          decision->computed_us == 701000);
     CHECK(decision->move_us == 701000 + 1000 + 20100);
     CHECK(decision->keep_us == 8 * 500000 + 7000 && decision->compute_us == 4501000);
     sched_cluster_close(sc);
@@ -397,10 +399,10 @@ static void test_pulls_wait(void)
 {
     half_open(2, 8000, 0);
     arrive_half(1, false);
-    CHECK(route.pull == 3);
+    CHECK(route.pull_source_plus_1 == 3);
     end(1); /* The KV is on its way nevertheless. */
     arrive_half(2, false);
-    CHECK(route.pull == 0 && route.machine == 2);
+    CHECK(route.pull_source_plus_1 == 0 && route.machine == 2);
     end(2);
     sched_cluster_event(sc, &(struct sched_event){.kind = SCHED_TICK, .now_us = 501000}, &actions);
     sched_cluster_event(sc,
@@ -410,10 +412,10 @@ static void test_pulls_wait(void)
                                               .resumed = true,
                                               .prompt_tokens = 4500,
                                               .output_tokens = 200,
-                                              .held = 1 + 2,
+                                              .holder_plus_1 = 1 + 2,
                                               .held_tokens = 4000},
                         &actions);
-    CHECK(actions.count == 1 && actions.items[0].pull == 3);
+    CHECK(actions.count == 1 && actions.items[0].pull_source_plus_1 == 3);
     sched_cluster_close(sc);
 }
 
@@ -440,7 +442,8 @@ static void test_unmeasured(void)
             link_speed(4, 1, 20000, 0);
         }
         arrive_half(1, false);
-        CHECKF((route.pull == 3) == (scene != 1), "scene %u: pull %u", scene, route.pull);
+        CHECKF((route.pull_source_plus_1 == 3) == (scene != 1), "scene %u: pull %u", scene,
+               route.pull_source_plus_1);
         sched_cluster_close(sc);
     }
 }
@@ -451,15 +454,15 @@ static void test_no_pull(void)
     cluster_open(&options);
     others(2, 8, 0);
     arrive(0, 450, 0);
-    CHECK(route.pull == 0);
+    CHECK(route.pull_source_plus_1 == 0);
     tell((struct sched_event){.kind = SCHED_ARRIVED,
                               .request = 1,
                               .resumed = true,
                               .prompt_tokens = 4500,
                               .output_tokens = 200,
-                              .held = 1 + 1,
+                              .holder_plus_1 = 1 + 1,
                               .held_tokens = 4000});
-    CHECK(route.machine == 1 && route.pull == 0 && route.prefix_tokens == 4000);
+    CHECK(route.machine == 1 && route.pull_source_plus_1 == 0 && route.prefix_tokens == 4000);
     sched_cluster_close(sc);
 }
 

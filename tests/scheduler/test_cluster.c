@@ -115,7 +115,7 @@ static bool event_draw(struct sched_event *event)
         event->prompt_tokens = 1 + draw(draw(6) == 0 ? 600 : 100);
         event->output_tokens = draw(3) == 0 ? 0 : 1 + draw(draw(3) == 0 ? 200 : 50);
         event->resumed = draw(5) == 0;
-        event->key = draw(3);
+        event->key_index = draw(3);
         event->weight = draw(5);
         event->priority = draw(4) == 0 ? (int32_t)draw(5) - 2 : 0;
         return r->state == MODEL_GONE;
@@ -133,7 +133,7 @@ static void log_event(const struct sched_event *event)
         "kv %u (%u mixed) busy %d rate "
         "%u others %u + %u prompts %u decodes %u mixed %d\n",
         (int)event->now_us, names[event->kind], event->request, event->prompt_tokens,
-        event->output_tokens, event->resumed ? ", resumed" : "", event->key, event->weight,
+        event->output_tokens, event->resumed ? ", resumed" : "", event->key_index, event->weight,
         event->priority, event->machine, event->peer, pool_name(event->pool),
         (uint32_t)event->kv_tokens, (uint32_t)event->mixed_kv_tokens, event->busy,
         event->prompt_tokens_per_s, (uint32_t)event->others.prompt_tokens,
@@ -162,8 +162,8 @@ static void log_actions(const char *who, const struct sched_action *items, uint3
 {
     for (uint32_t i = 0; i < count; i++)
         LOG("    %s: %d why %d request %d machine %d peer %d pool %d home %d\n", who, items[i].kind,
-            items[i].why, (int)items[i].request, (int)items[i].machine, (int)items[i].peer,
-            items[i].pool, items[i].home);
+            items[i].refusal, (int)items[i].request, (int)items[i].machine,
+            (int)items[i].token_machine, items[i].pool, items[i].home);
 }
 
 static void compare_actions(const struct sched_actions *found)
@@ -174,7 +174,7 @@ static void compare_actions(const struct sched_actions *found)
     for (uint32_t i = 0; i < found->count; i++) {
         struct sched_action action = found->items[i];
         struct sched_action expected = model.actions[i];
-        if (expected.kind == SCHED_REFUSE && expected.why == SCHED_REFUSED_FULL) {
+        if (expected.kind == SCHED_REFUSE && expected.refusal == SCHED_REFUSED_FULL) {
             EXPECT(action.retry_after_ms >= 1000 && action.retry_after_ms <= 60000);
             expected.retry_after_ms = action.retry_after_ms;
         }
@@ -195,18 +195,18 @@ static struct sched_cluster_options options_draw(void)
         .token_memory_threshold = draw(2) == 0,
         .growth_reserve_percent = draw(2) == 0 ? 0 : draw(30),
         .growth_reserve_tokens = draw(2) == 0 ? 0 : draw(20),
-        .answers_grow = draw(2) == 0,
+        .schedule_mean_answer = draw(2) == 0,
         .machine_tokens_max = draw(2) == 0 ? 0 : 1 + draw(300),
         .machine_us_max = draw(2) == 0 ? 0 : 1 + draw(1000000),
         .ageing_us = draw(2) == 0 ? 0 : 1 + draw(3000000),
         .adaptive = draw(3) > 0,
         .unsplit = draw(12) == 0,
-        .queues_told = draw(4) == 0,
+        .busy_is_reported = draw(4) == 0,
         .homing = (enum sched_homing)draw(3),
         .lent_stay = draw(3) == 0,
-        .together = draw(2) == 0,
-        .together_targets.ttft_us = 1 + draw(2000000),
-        .together_targets.tbt_us = 1 + draw(100000),
+        .one_machine_routes = draw(2) == 0,
+        .one_machine_targets.ttft_us = 1 + draw(2000000),
+        .one_machine_targets.tbt_us = 1 + draw(100000),
         .compare_time = draw(2) == 0,
         .prompt_queue_threshold_us = draw(3) == 0 ? draw(1000000) : 0,
         .stay_tokens = draw(2) == 0 ? 0 : draw(100),
@@ -217,8 +217,8 @@ static struct sched_cluster_options options_draw(void)
         options.queue_requests_max, (int)options.wait_us_max, (int)options.cover_after_us,
         options.machine_kv_multiple, (uint32_t)options.prompt_queue_threshold_tokens,
         options.token_memory_threshold, (uint32_t)options.machine_tokens_max, options.adaptive,
-        options.unsplit, options.queues_told, options.homing, options.lent_stay, options.together,
-        (uint32_t)options.stay_tokens, (int)options.ttft_us_max);
+        options.unsplit, options.busy_is_reported, options.homing, options.lent_stay,
+        options.one_machine_routes, (uint32_t)options.stay_tokens, (int)options.ttft_us_max);
     return options;
 }
 

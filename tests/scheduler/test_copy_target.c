@@ -77,7 +77,7 @@ static void scene_open(void)
 {
     cluster_open(false);
     arrive(0, ANSWER);
-    CHECK(route.machine == 0 && route.peer == 2);
+    CHECK(route.machine == 0 && route.token_machine == 2);
     tell((struct sched_event){.kind = SCHED_PREFILLED, .request = 0});
 }
 
@@ -105,7 +105,7 @@ static void test_least_memory(void)
     load(1, 3);
     check_target(3, "machine 3 has less than machine 1");
     arrive(1, ANSWER); /* This scheduler's own requests count, too. */
-    CHECK(route.peer == 3);
+    CHECK(route.token_machine == 3);
     check_target(1, "machine 3 has got a request");
     sched_cluster_close(sc);
 }
@@ -194,8 +194,8 @@ static void test_mixed(void)
 {
     cluster_open(true);
     arrive(0, ANSWER);
-    CHECK(route.machine == route.peer);
-    uint32_t self = route.peer;
+    CHECK(route.machine == route.token_machine);
+    uint32_t self = route.token_machine;
     check_target(self == 0 ? 1 : 0, "a machine with both phases");
     for (uint32_t i = 0; i < MACHINES; i++)
         if (i != self)
@@ -213,7 +213,7 @@ static void test_no_answer_on_a_machine(void)
     tell((struct sched_event){.kind = SCHED_ENDED, .request = 0});
     arrive(0, ANSWER);
     check_target(0, "a routed request");
-    tell((struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = route.peer});
+    tell((struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = route.token_machine});
     check_target(SCHED_NO_MACHINE, "a request that was lost");
     tell((struct sched_event){.kind = SCHED_ENDED, .request = 0});
     for (uint32_t i = 0; i < MACHINES; i++)

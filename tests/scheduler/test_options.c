@@ -32,13 +32,13 @@ static void test_cluster_plain(void)
     struct sched_cluster_options o = sched_cluster_options_make(&config, &facts);
     CHECK(o.machine_count == 7 && o.request_count == LIMIT_CLUSTER_REQUESTS);
     CHECK(o.wait_us_max == 11000 && o.cover_after_us == 12000 && o.ageing_us == 13000);
-    CHECK(o.adaptive && o.token_memory_threshold && !o.unsplit && !o.answers_grow);
+    CHECK(o.adaptive && o.token_memory_threshold && !o.unsplit && !o.schedule_mean_answer);
     CHECK(o.repurpose_window_us == 14000 && o.repurpose_interval_us_min == 15000);
     CHECK(o.prefix_count > 0 && o.prefix_step_tokens == 64);
     CHECK(o.prefix_slack_tokens == 16 && !o.prefix_saves && o.ttft_us_max == 0);
-    CHECK(o.together && o.compare_time);
-    CHECK(o.together_targets.ttft_us == config.slo.ttft_ms * 1000ll);
-    CHECK(o.together_targets.tbt_us == config.slo.tbt_ms * 1000ll);
+    CHECK(o.one_machine_routes && o.compare_time);
+    CHECK(o.one_machine_targets.ttft_us == config.slo.ttft_ms * 1000ll);
+    CHECK(o.one_machine_targets.tbt_us == config.slo.tbt_ms * 1000ll);
     CHECK(o.prompt_queue_threshold_us == 0); /* The comparison needs no threshold. */
     CHECK(o.machine_us_max == config.slo.ttft_ms * 1000ll);
     CHECK(o.queue_us_max == 60000000);
@@ -52,14 +52,15 @@ static void test_cluster_plain(void)
     CHECK(sched_cluster_options_make(&config, &facts).prompt_queue_threshold_us == 7000);
     snprintf(config.scheduler.placement, sizeof(config.scheduler.placement), "split");
     o = sched_cluster_options_make(&config, &facts);
-    CHECK(!o.together && o.prompt_queue_threshold_us == 7000);
+    CHECK(!o.one_machine_routes && o.prompt_queue_threshold_us == 7000);
     config.scheduler.prompt_queue_threshold_ms = CONFIG_AUTO;
     o = sched_cluster_options_make(&config, &facts);
     CHECK(o.prompt_queue_threshold_us == config.slo.ttft_ms * 500ll);
     config.scheduler.preemptions_max = 1;
     config.scheduler.adaptive_pools = false;
     o = sched_cluster_options_make(&config, &facts);
-    CHECK(o.answers_grow && !o.adaptive && !o.token_memory_threshold && o.repurpose_window_us == 0);
+    CHECK(o.schedule_mean_answer && !o.adaptive && !o.token_memory_threshold &&
+          o.repurpose_window_us == 0);
 }
 
 static void test_cluster_policies(void)

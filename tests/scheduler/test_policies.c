@@ -228,11 +228,11 @@ static void test_deadline(void)
     arrive(1, 200, NULL, 0);
     /* The prompt would be computed after 600 ms. */
     const struct sched_action *action = refused(2, 100);
-    CHECKF(action->why == SCHED_REFUSED_LATE && action->retry_after_ms >= 100 &&
+    CHECKF(action->refusal == SCHED_REFUSED_LATE && action->retry_after_ms >= 100 &&
                action->retry_after_ms <= 102,
            "%u", action->retry_after_ms);
     action = refused(3, 501); /* Too long even for an idle machine. */
-    CHECK(action->why == SCHED_REFUSED_TOO_LONG && action->retry_after_ms == 0);
+    CHECK(action->refusal == SCHED_REFUSED_TOO_LONG && action->retry_after_ms == 0);
     tell((struct sched_event){.kind = SCHED_ARRIVED,
                               .request = 4,
                               .prompt_tokens = 400,
@@ -254,18 +254,19 @@ static void test_keys(void)
                                                   .machine_count = MACHINES,
                                                   .queue_requests_max = 128,
                                                   .machine_tokens_max = 1};
-    struct sched_event event = {.kind = SCHED_ARRIVED, .prompt_tokens = 100, .key = 1, .weight = 1};
+    struct sched_event event = {
+        .kind = SCHED_ARRIVED, .prompt_tokens = 100, .key_index = 1, .weight = 1};
     uint32_t turns[4] = {0};
     cluster_open(&options, 1, 1000);
     for (; event.request < 60; event.request++)
         tell(event);
-    for (event.key = 2, event.weight = 3; event.request < 120; event.request++)
+    for (event.key_index = 2, event.weight = 3; event.request < 120; event.request++)
         tell(event);
-    event.key = 3;
+    event.key_index = 3;
     event.weight = 1;
     tell(event);
     event.request++;
-    event.key = 1;
+    event.key_index = 1;
     event.priority = -1;
     tell(event);
     uint32_t running = 0; /* The first request runs since its arrival. */
@@ -303,11 +304,11 @@ static void test_one_token_uses_whole_memory(void)
         CHECK(actions.count == 1);
         const struct sched_action *action = &actions.items[0];
         if (prompt >= 304) { /* There is no room for the answer's token. */
-            CHECK(action->kind == SCHED_REFUSE && action->why == SCHED_REFUSED_LARGE);
+            CHECK(action->kind == SCHED_REFUSE && action->refusal == SCHED_REFUSED_LARGE);
             continue;
         }
         CHECK(action->kind == SCHED_ROUTE);
-        CHECK(action->peer == (prompt <= 128 ? SCHED_NO_MACHINE : action->machine));
+        CHECK(action->token_machine == (prompt <= 128 ? SCHED_NO_MACHINE : action->machine));
         tell((struct sched_event){.kind = SCHED_PREFILLED});
         tell((struct sched_event){.kind = SCHED_ENDED, .output_tokens = 1});
     }
@@ -406,9 +407,9 @@ static void together_open(uint32_t answers)
 {
     struct sched_cluster_options options = adaptive;
     options.repurpose_window_us = 0;
-    options.together = true;
-    options.together_targets.ttft_us = 1000000;
-    options.together_targets.tbt_us = 50000;
+    options.one_machine_routes = true;
+    options.one_machine_targets.ttft_us = 1000000;
+    options.one_machine_targets.tbt_us = 50000;
     cluster_open(&options, 2, 0);
     for (uint32_t i = 0; i < MACHINES; i++)
         tell((struct sched_event){.kind = SCHED_MACHINE_RATES,
@@ -428,7 +429,7 @@ static void begin(uint32_t id, uint32_t prompt, uint32_t output)
     tell((struct sched_event){
         .kind = SCHED_ARRIVED, .request = id, .prompt_tokens = prompt, .output_tokens = output});
     CHECK(actions.count == 1 && actions.items[0].kind == SCHED_ROUTE);
-    decoded_by = actions.items[0].peer;
+    decoded_by = actions.items[0].token_machine;
 }
 
 static void test_together(void)
@@ -480,15 +481,15 @@ static void test_together(void)
     sched_cluster_close(sc);
     /* Nothing is known: split. */
     struct sched_cluster_options options = adaptive;
-    options.together = true;
-    options.together_targets.ttft_us = options.together_targets.tbt_us = 1;
+    options.one_machine_routes = true;
+    options.one_machine_targets.ttft_us = options.one_machine_targets.tbt_us = 1;
     cluster_open(&options, 2, 0);
     for (uint32_t i = 0; i < 8; i++) {
         begin(i, 300, 100);
         CHECK(routed_to < 2 && decoded_by >= 2);
     }
     sched_cluster_close(sc);
-    options.together_targets.tbt_us = 0;
+    options.one_machine_targets.tbt_us = 0;
     CHECK(sched_cluster_open(&options, &sc) == ST_INVALID);
 }
 

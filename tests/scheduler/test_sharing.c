@@ -74,7 +74,7 @@ static void arrive(uint32_t id)
                                              .resumed = r->resumed,
                                              .prompt_tokens = r->prompt_tokens,
                                              .output_tokens = r->wanted > 1 ? r->wanted : 0,
-                                             .key = UINT32_MAX,
+                                             .key_index = UINT32_MAX,
                                              .weight = 1});
 }
 
@@ -105,12 +105,12 @@ static void on_route(uint32_t id, const struct sched_action *action)
     CHECK(r->state == WAITING);
     r->state = ROUTED;
     r->prompt_machine = action->machine;
-    r->token_machine = action->peer;
-    r->prompt_sent = action->peer == SCHED_NO_MACHINE;
+    r->token_machine = action->token_machine;
+    r->prompt_sent = action->token_machine == SCHED_NO_MACHINE;
     if (r->prompt_sent)
         say(MESSAGE_PROMPT, action->machine, id, r->prompt_tokens);
     else
-        say(MESSAGE_RESERVE, action->peer, id, 0);
+        say(MESSAGE_RESERVE, action->token_machine, id, 0);
 }
 
 static void tell(uint32_t g, struct sched_event event)
@@ -124,7 +124,7 @@ static void tell(uint32_t g, struct sched_event event)
         for (uint32_t i = 0; i < actions.count; i++) {
             const struct sched_action *action = &actions.items[i];
             uint32_t id = g * REQUESTS + action->request;
-            bool large = action->kind == SCHED_REFUSE && action->why == SCHED_REFUSED_LARGE;
+            bool large = action->kind == SCHED_REFUSE && action->refusal == SCHED_REFUSED_LARGE;
             large |= action->kind == SCHED_EXPIRED;
             expired += action->kind == SCHED_EXPIRED;
             CHECKF(large || action->kind == SCHED_MOVED || action->kind == SCHED_ROUTE ||

@@ -92,10 +92,10 @@ static void arrive(uint32_t id)
                               .resumed = r->resumed,
                               .prompt_tokens = r->prompt_tokens,
                               .output_tokens = r->wanted > 1 ? r->wanted : 0,
-                              .key = r->key,
+                              .key_index = r->key,
                               .weight = 1 + r->key,
                               .priority = r->priority,
-                              .held = r->held,
+                              .holder_plus_1 = r->held,
                               .prefix = sim_prefix_of(id, r->prompt_tokens)});
 }
 
@@ -122,47 +122,47 @@ static void on_route(const struct sched_action *action)
 {
     struct request *r = &requests[action->request];
     const struct machine *p = &machines[action->machine];
+    uint32_t token = action->token_machine;
     EXPECT(r->state == WAITING, "route of a request that does not wait");
-    bool handed = p->draining && r->held == action->machine + 1 && action->peer != action->machine;
+    bool handed = p->draining && r->held == action->machine + 1 && token != action->machine;
     EXPECT(p->up && (!p->draining || handed), "prompt machine %u is gone or drains",
            action->machine);
     handed_count += handed;
     EXPECT(p->kv_tokens >= r->prompt_tokens, "prompt of %u", r->prompt_tokens);
-    EXPECT(action->peer != SCHED_NO_MACHINE || r->wanted <= 1, "no token machine");
+    EXPECT(token != SCHED_NO_MACHINE || r->wanted <= 1, "no token machine");
     routed_count++;
     r->state = ROUTED;
     r->prompt_machine = action->machine;
-    r->token_machine = action->peer;
-    if (action->peer == SCHED_NO_MACHINE) {
+    r->token_machine = token;
+    if (token == SCHED_NO_MACHINE) {
         r->prompt_sent = true;
         send(MESSAGE_PROMPT, action->machine, action->request, r->prompt_tokens);
         return;
     }
-    const struct machine *t = &machines[action->peer];
-    EXPECT(t->up && !t->draining, "token machine %u is gone or drains", action->peer);
-    EXPECT(action->peer == action->machine || p->link[action->peer], "no link %u to %u",
-           action->machine, action->peer);
+    const struct machine *t = &machines[token];
+    EXPECT(t->up && !t->draining, "token machine %u is gone or drains", token);
+    EXPECT(token == action->machine || p->link[token], "no link %u to %u", action->machine, token);
     EXPECT(t->kv_tokens >= r->prompt_tokens + r->wanted, "%u + %u", r->prompt_tokens, r->wanted);
-    if (action->peer != action->machine) {
+    if (token != action->machine) {
         EXPECT(t->pool != POOL_MIXED || t->mixed_kv_tokens >= r->prompt_tokens + r->wanted,
-               "%u + %u: more than machine %u shares", r->prompt_tokens, r->wanted, action->peer);
+               "%u + %u: more than machine %u shares", r->prompt_tokens, r->wanted, token);
         EXPECT(p->pool != POOL_MIXED || p->mixed_kv_tokens >= r->prompt_tokens,
                "%u are more than mixed machine %u shares", r->prompt_tokens, action->machine);
     }
-    send(MESSAGE_RESERVE, action->peer, action->request, r->prompt_tokens + r->wanted);
+    send(MESSAGE_RESERVE, token, action->request, r->prompt_tokens + r->wanted);
 }
 
 static void on_refuse(const struct sched_action *action)
 {
     struct request *r = &requests[action->request];
     EXPECT(r->state == WAITING, "refusal of a request that does not wait");
-    EXPECT(action->why != SCHED_REFUSED_FULL || !r->resumed, "a resumed request is refused");
-    EXPECT(action->why != SCHED_REFUSED_FULL ||
+    EXPECT(action->refusal != SCHED_REFUSED_FULL || !r->resumed, "a resumed request is refused");
+    EXPECT(action->refusal != SCHED_REFUSED_FULL ||
                sched_cluster_waiting(cluster) >= options.queue_requests_max,
            "refused with room");
-    EXPECT(action->why == SCHED_REFUSED_FULL || action->why == SCHED_REFUSED_LARGE, "why %d",
-           action->why);
-    EXPECT((action->why == SCHED_REFUSED_LARGE) == (action->retry_after_ms == 0), "retry");
+    EXPECT(action->refusal == SCHED_REFUSED_FULL || action->refusal == SCHED_REFUSED_LARGE,
+           "why %d", action->refusal);
+    EXPECT((action->refusal == SCHED_REFUSED_LARGE) == (action->retry_after_ms == 0), "retry");
     r->state = GONE;
     refused_count++;
 }

@@ -87,8 +87,8 @@ static enum status event_check(const struct sched_event *event,
                 event->kind == SCHED_LINK_SPEED;
     if (link && event->peer == event->machine)
         return error_set(error, ST_INVALID, "machine %u: a link to itself", event->machine);
-    if (event->held > options->machine_count)
-        return error_set(error, ST_INVALID, "held %u: want at most %u", event->held,
+    if (event->holder_plus_1 > options->machine_count)
+        return error_set(error, ST_INVALID, "held %u: want at most %u", event->holder_plus_1,
                          options->machine_count);
     if (event->pool >= POOL_COUNT)
         return error_set(error, ST_INVALID, "pool %d: want less than %d", (int)event->pool,

@@ -133,17 +133,18 @@ static void arrive(struct run *r, uint32_t slot)
     q->arrival_count = 0;
     uint64_t hashes[SCHED_PREFIX_MAX];
     uint32_t hash_count = run_prefix_hashes(r, q, hashes);
-    run_event_apply(r, &(struct sched_event){.kind = SCHED_ARRIVED,
-                                             .request = slot,
-                                             .held = q->held.tokens > 0 ? q->held.machine + 1 : 0,
-                                             .held_tokens = q->held.tokens,
-                                             .held_copy = q->held.checkpoint,
-                                             .resumed = was_resumed(q),
-                                             .prompt_tokens = q->prompt,
-                                             .output_tokens = left > 1 ? left : 0,
-                                             .prefix = {.hashes = hashes, .count = hash_count},
-                                             .key = UINT32_MAX,
-                                             .weight = 1});
+    run_event_apply(
+        r, &(struct sched_event){.kind = SCHED_ARRIVED,
+                                 .request = slot,
+                                 .holder_plus_1 = q->held.tokens > 0 ? q->held.machine + 1 : 0,
+                                 .held_tokens = q->held.tokens,
+                                 .held_copy = q->held.checkpoint,
+                                 .resumed = was_resumed(q),
+                                 .prompt_tokens = q->prompt,
+                                 .output_tokens = left > 1 ? left : 0,
+                                 .prefix = {.hashes = hashes, .count = hash_count},
+                                 .key_index = UINT32_MAX,
+                                 .weight = 1});
 }
 
 void run_request_arrive(struct run *r, const struct sim_arrival *arrival)
@@ -174,7 +175,7 @@ void run_request_not_served(struct run *r, const struct sched_action *action)
 {
     struct run_request *q = &r->requests[action->request];
     bool failed = was_resumed(q) || action->kind == SCHED_EXPIRED;
-    if (failed || action->why != SCHED_REFUSED_LARGE) {
+    if (failed || action->refusal != SCHED_REFUSED_LARGE) {
         request_close(r, action->request, failed ? SIM_FAILED : SIM_REFUSED);
         return;
     }
@@ -224,13 +225,13 @@ void run_request_route(struct run *r, const struct sched_action *action)
     uint32_t slot = action->request;
     struct run_request *q = &r->requests[slot];
     q->prompt_machine = action->machine;
-    q->token_machine = action->peer;
+    q->token_machine = action->token_machine;
     q->decision = event_decision_of(action, run_now_us(r));
     /* As in the gateway, nothing is pulled with windows. */
-    if (action->pull > 0 && pulled > 0 &&
+    if (action->pull_source_plus_1 > 0 && pulled > 0 &&
         r->options.hosts->hosts[action->machine].cost.groups.windowed == 0) {
         state_set(q, RUN_PULLING);
-        run_pull_begin(r, slot, action->pull - 1, pulled);
+        run_pull_begin(r, slot, action->pull_source_plus_1 - 1, pulled);
     } else {
         run_request_send(r, slot);
     }

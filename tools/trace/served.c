@@ -203,8 +203,8 @@ static enum status arrived(struct served_reader *r, struct error *error)
     *row = (struct served_row){.at_us = r->last_us, .prompt_tokens = event->prompt_tokens};
     if (prefix_take(r, row) != ST_OK)
         return error_set(error, ST_NO_MEMORY, "out of memory");
-    if (event->key != UINT32_MAX) {
-        if (order_of(&r->tenants, event->key, &row->tenant) != ST_OK)
+    if (event->key_index != UINT32_MAX) {
+        if (order_of(&r->tenants, event->key_index, &row->tenant) != ST_OK)
             return error_set(error, ST_NO_MEMORY, "out of memory");
         row->tenant++;
     }

@@ -49,7 +49,7 @@ static void arrive(struct log *log, uint32_t request)
                                    .request = request,
                                    .prompt_tokens = 100,
                                    .output_tokens = 10,
-                                   .key = UINT32_MAX,
+                                   .key_index = UINT32_MAX,
                                    .weight = 1});
 }
 

@@ -84,7 +84,7 @@ static enum status scheduler_open(struct run *r)
         .token_memory_threshold = true,
         .adaptive = setup->split,
         .unsplit = !setup->split,
-        .queues_told = true,
+        .busy_is_reported = true,
         .homing = SCHED_HOMING_REPORTED,
         .lent_stay = true,
     };
@@ -250,7 +250,7 @@ static enum status request_arrive(struct run *r, const struct sim_arrival *arriv
                                          .request = slot,
                                          .prompt_tokens = arrival->prompt_tokens,
                                          .output_tokens = arrival->output_tokens,
-                                         .key = UINT32_MAX,
+                                         .key_index = UINT32_MAX,
                                          .weight = 1});
     assert(r->actions.count > 0);
     const struct sched_action *action = &r->actions.items[r->actions.count - 1];
@@ -258,8 +258,9 @@ static enum status request_arrive(struct run *r, const struct sim_arrival *arriv
         slot_give(r, slot);
         return sim_trace_reject(r->trace, arrival, "larger than any machine", r->error);
     }
-    r->requests[slot] = (struct request){
-        .arrival = *arrival, .prompt_machine = action->machine, .token_machine = action->peer};
+    r->requests[slot] = (struct request){.arrival = *arrival,
+                                         .prompt_machine = action->machine,
+                                         .token_machine = action->token_machine};
     r->tasks[slot] = (struct splitwise_request){.arrival_s = arrival->at_s,
                                                 .prompt_tokens = arrival->prompt_tokens,
                                                 .answer_tokens = arrival->output_tokens - 1,
