@@ -11,25 +11,26 @@ static uint64_t ns_of(double us)
 
 static uint32_t pieces_of(const struct partition_work *work)
 {
-    return (work->prompt_tokens + work->micro_batch - 1) / work->micro_batch;
+    return (work->prompt_tokens + work->micro_batch_tokens - 1) / work->micro_batch_tokens;
 }
 
 static double piece_tokens(const struct partition_work *work, uint32_t piece)
 {
-    uint32_t before = piece * work->micro_batch;
+    uint32_t before = piece * work->micro_batch_tokens;
     uint32_t left = work->prompt_tokens - before;
-    return left < work->micro_batch ? left : work->micro_batch;
+    return left < work->micro_batch_tokens ? left : work->micro_batch_tokens;
 }
 
 static double layer_us(const struct profile *profile, const struct profile_device *device,
                        const struct partition_work *work, uint32_t layer)
 {
-    if (!work->prompt)
-        return profile_token_us(profile, device, layer, layer + 1, work->batch, work->context);
+    if (!work->is_prompt_phase)
+        return profile_token_us(profile, device, layer, layer + 1, work->group_sequences,
+                                work->context_tokens);
     double sum = 0;
     for (uint32_t i = 0; i < pieces_of(work); i++)
         sum += profile_prompt_us(profile, device, layer, layer + 1, piece_tokens(work, i),
-                                 (double)i * work->micro_batch);
+                                 (double)i * work->micro_batch_tokens);
     return sum / pieces_of(work);
 }
 
@@ -44,9 +45,9 @@ static void fill_kind(const struct profile *profile, const struct partition_work
         layer_ns[i] = same ? layer_ns[i - 1] : ns_of(layer_us(profile, device, work, i));
         layer_ns[i] += layer_ns[i] == 0;
     }
-    double first_us = profile_curve_us(&device->embedding, work->batch);
-    double last_us = profile_curve_us(&device->vocabulary, work->batch);
-    if (work->prompt) {
+    double first_us = profile_curve_us(&device->embedding, work->group_sequences);
+    double last_us = profile_curve_us(&device->vocabulary, work->group_sequences);
+    if (work->is_prompt_phase) {
         first_us = 0;
         for (uint32_t i = 0; i < pieces_of(work); i++)
             first_us +=
@@ -76,12 +77,13 @@ uint64_t partition_block_bytes(const struct profile *profile)
 void partition_costs_of(const struct profile *profile, const struct partition_cluster *cluster,
                         const struct partition_work *work, struct partition_costs *out)
 {
-    uint32_t pieces = work->prompt ? pieces_of(work) : 1;
+    uint32_t pieces = work->is_prompt_phase ? pieces_of(work) : 1;
     memset(out, 0, sizeof(*out));
     out->goal = (struct partition_goal){.micro_batches = pieces, .limit_ns = PARTITION_NO_LIMIT};
     if (work->limit_ms > 0)
         out->goal.limit_ns = ns_of(work->limit_ms * 1e3);
-    out->piece_tokens = work->prompt ? (double)work->prompt_tokens / pieces : work->batch;
+    out->piece_tokens =
+        work->is_prompt_phase ? (double)work->prompt_tokens / pieces : work->group_sequences;
     out->boundary_bytes = out->piece_tokens * (double)profile->model.boundary_bytes_per_token;
     /* A block has a layer of each layer group in a row, so the last layer of a row counts for all of
      * them, and a row that the stage's end divides counts as part of the workspace. */
@@ -105,8 +107,9 @@ void partition_costs_of(const struct profile *profile, const struct partition_cl
         .hosts = cluster->hosts,
         .inside_host = link_of(&cluster->inside_host, out->boundary_bytes),
         .between_hosts = link_of(&cluster->between_hosts, out->boundary_bytes),
-        .return_inside_host_ns = work->prompt ? 0 : ns_of(cluster->inside_host.latency_us),
-        .return_between_hosts_ns = work->prompt ? 0 : ns_of(cluster->between_hosts.latency_us),
+        .return_inside_host_ns = work->is_prompt_phase ? 0 : ns_of(cluster->inside_host.latency_us),
+        .return_between_hosts_ns =
+            work->is_prompt_phase ? 0 : ns_of(cluster->between_hosts.latency_us),
         .stage_count = work->stages,
         .replicas = work->replicas,
         .paths_max = LIMIT_STAGE_PATHS,

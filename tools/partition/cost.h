@@ -1,9 +1,9 @@
 /* partition_cost: turns a profile, a cluster and the wanted work into the partitioner's problem
  * (solver/partition.h): the time of a piece of work in each layer on each kind of device, the bytes
  * of each layer's weights and KV, and the links between devices. A piece is a micro-batch of a
- * prompt, or a group of sequences that decode together. `cleave partition` and machine_split.h call
- * the functions on their main thread; they have no state. They do not choose a split: the
- * partitioner does. */
+ * prompt, or a group of sequences that decode together. `cleave partition` and the simulator's
+ * machine_split call the functions on their main thread; the functions have no state. They do not
+ * choose a split: the partitioner does. */
 #ifndef TOOLS_PARTITION_COST_H
 #define TOOLS_PARTITION_COST_H
 
@@ -13,11 +13,11 @@
 
 /* What the machine is to compute. */
 struct partition_work {
-    bool prompt;              /* True: prompt phase. False: token phase. */
-    uint32_t micro_batch;     /* Prompt phase: tokens of one micro-batch. */
-    uint32_t prompt_tokens;   /* Prompt phase: tokens of the prompt. */
-    uint32_t batch;           /* Token phase: sequences of one group. */
-    uint32_t context;         /* Token phase: average context of a sequence. */
+    bool is_prompt_phase;        /* True: prompt phase. False: token phase. */
+    uint32_t micro_batch_tokens; /* Prompt phase: tokens of one micro-batch. */
+    uint32_t prompt_tokens;      /* Prompt phase: tokens of the prompt. */
+    uint32_t group_sequences;    /* Token phase: sequences of one group. */
+    uint32_t context_tokens;     /* Token phase: average context of a sequence. */
     uint64_t blocks;          /* KV blocks of the machine, of PARTITION_BLOCK_TOKENS tokens each. */
     uint64_t workspace_bytes; /* Memory of each device besides weights and KV. */
     uint32_t stages;          /* Number of stages; 0 = the best number. */
@@ -32,14 +32,16 @@ struct partition_costs {
     struct partition_kind kinds[PARTITION_KINDS_MAX];
     /* Time of a piece per kind of device and layer. */
     uint64_t layer_ns[PARTITION_KINDS_MAX][LIMIT_LAYERS];
-    uint64_t layer_bytes[LIMIT_LAYERS]; /* Weights and KV of each layer. */
-    /* Tokens of a piece: the mean over a prompt's pieces, or one per sequence of the group. */
+    /* Weights and KV of each layer. With several layer groups, the KV of as many consecutive layers
+     * as there are groups counts for the last of these layers. */
+    uint64_t layer_bytes[LIMIT_LAYERS];
+    /* Prompt phase: prompt_tokens / number of micro-batches. Token phase: group_sequences. */
     double piece_tokens;
     double boundary_bytes; /* Activations of a piece between two stages. */
 };
 
-/* Returns the bytes of a block of PARTITION_BLOCK_TOKENS tokens in the memory of a machine that has
- * all layers. */
+/* Returns the bytes of a KV block of PARTITION_BLOCK_TOKENS tokens on a machine that has all
+ * layers. */
 uint64_t partition_block_bytes(const struct profile *profile);
 
 /* Fills *out. The time of a prompt's piece is the mean over its micro-batches, because later

@@ -89,11 +89,11 @@ static struct partition_work work_of(const struct options *o, const struct profi
     uint64_t blocks = o->blocks;
     if (blocks == 0 && block_bytes > 0)
         blocks = o->kv_bytes / block_bytes;
-    return (struct partition_work){.prompt = prompt,
-                                   .micro_batch = (uint32_t)o->micro_batch,
+    return (struct partition_work){.is_prompt_phase = prompt,
+                                   .micro_batch_tokens = (uint32_t)o->micro_batch,
                                    .prompt_tokens = (uint32_t)o->prompt,
-                                   .batch = (uint32_t)o->batch,
-                                   .context = (uint32_t)o->context,
+                                   .group_sequences = (uint32_t)o->batch,
+                                   .context_tokens = (uint32_t)o->context,
                                    .blocks = blocks,
                                    .workspace_bytes = o->workspace_bytes,
                                    .stages = (uint32_t)o->stages,
@@ -115,7 +115,7 @@ static enum status solve(const struct partition_work *work, const struct profile
         status = partition_solve(partition, &costs.goal, &plan, error);
     partition_close(partition);
     if (status != ST_OK) {
-        error_prefix(error, "%s", work->prompt ? "prompt" : "token");
+        error_prefix(error, "%s", work->is_prompt_phase ? "prompt" : "token");
         return status;
     }
     const struct partition_result result = {profile, cluster, work, &costs, &plan};

@@ -153,9 +153,9 @@ uint64_t partition_blocks_wanted(const struct partition_result *r)
 {
     const struct layer_groups *groups = &r->profile->model.groups;
     uint64_t each = layer_groups_blocks(
-        groups, layer_groups_spans(r->work->context + 1, PARTITION_BLOCK_TOKENS),
+        groups, layer_groups_spans(r->work->context_tokens + 1, PARTITION_BLOCK_TOKENS),
         layer_groups_keep(groups, PARTITION_BLOCK_TOKENS, 1));
-    return groups_of(r->plan) * r->work->batch * each;
+    return groups_of(r->plan) * r->work->group_sequences * each;
 }
 
 static void print_token(const struct partition_result *r, FILE *out)
@@ -168,7 +168,7 @@ static void print_token(const struct partition_result *r, FILE *out)
     print_limit(r, out);
     fprintf(out,
             "  full pipe    %" PRIu64 " group%s of %u in flight, %s between a stream's tokens\n",
-            groups, groups == 1 ? "" : "s", r->work->batch,
+            groups, groups == 1 ? "" : "s", r->work->group_sequences,
             time_text((double)groups * bottleneck_us(r->plan), time));
     fprintf(out,
             "  KV           they have %" PRIu64 " blocks of %u tokens, the machine %" PRIu64 "%s\n",
@@ -180,13 +180,13 @@ void partition_print(const struct partition_result *r, FILE *out)
 {
     const struct partition_plan *plan = r->plan;
     char time[16];
-    if (r->work->prompt)
+    if (r->work->is_prompt_phase)
         fprintf(out, "prompt: %u tokens in %u micro-batch%s of %u", r->work->prompt_tokens,
                 r->costs->goal.micro_batches, r->costs->goal.micro_batches > 1 ? "es" : "",
-                r->work->micro_batch);
+                r->work->micro_batch_tokens);
     else
-        fprintf(out, "token: groups of %u sequences of %u tokens", r->work->batch,
-                r->work->context);
+        fprintf(out, "token: groups of %u sequences of %u tokens", r->work->group_sequences,
+                r->work->context_tokens);
     fprintf(out, "; %u layers of %s, %u stage%s on %u device%s\n\n", r->profile->model.layer_count,
             r->profile->model.name, plan->stage_count, plan->stage_count > 1 ? "s" : "",
             plan->devices, plan->devices > 1 ? "s" : "");
@@ -199,7 +199,7 @@ void partition_print(const struct partition_result *r, FILE *out)
     }
     fprintf(out, "\n  bottleneck   %s a piece: %.0f tokens/s\n",
             time_text(bottleneck_us(plan), time), tokens_per_s(r));
-    if (r->work->prompt)
+    if (r->work->is_prompt_phase)
         print_prompt(r, out);
     else
         print_token(r, out);
@@ -252,17 +252,18 @@ json_t *partition_json(const struct partition_result *r)
     json_t *stages = json_array();
     for (uint32_t i = 0; i < r->plan->stage_count; i++)
         json_array_append_new(stages, stage_json(r, i));
-    json_t *json = json_pack(
-        "{s:s, s:o, s:f, s:f, s:f, s:f, s:I}", "phase", r->work->prompt ? "prompt" : "token",
-        "stages", stages, "bottleneck_us", bottleneck_us(r->plan), "tokens_per_s", tokens_per_s(r),
-        "latency_us", (double)r->plan->latency_ns / 1e3, "pace_us", (double)r->plan->pace_ns / 1e3,
-        "devices", (json_int_t)r->plan->devices);
+    json_t *json =
+        json_pack("{s:s, s:o, s:f, s:f, s:f, s:f, s:I}", "phase",
+                  r->work->is_prompt_phase ? "prompt" : "token", "stages", stages, "bottleneck_us",
+                  bottleneck_us(r->plan), "tokens_per_s", tokens_per_s(r), "latency_us",
+                  (double)r->plan->latency_ns / 1e3, "pace_us", (double)r->plan->pace_ns / 1e3,
+                  "devices", (json_int_t)r->plan->devices);
     if (json == NULL)
         return NULL;
     json_object_set_new(json, "config_stages", partition_config(r));
     if (r->work->limit_ms > 0)
         json_object_set_new(json, "limit_us", json_real(r->work->limit_ms * 1e3));
-    if (r->work->prompt) {
+    if (r->work->is_prompt_phase) {
         json_object_set_new(json, "micro_batches", json_integer(r->costs->goal.micro_batches));
         json_object_set_new(json, "bubble", json_real(bubble(r)));
     } else {

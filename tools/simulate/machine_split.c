@@ -25,11 +25,11 @@ static struct partition_work work_of(const struct hardware *hardware, const stru
 {
     uint64_t block_bytes = partition_block_bytes(profile);
     return (struct partition_work){
-        .prompt = goal->prompt,
-        .micro_batch = goal->micro_batch,
+        .is_prompt_phase = goal->prompt,
+        .micro_batch_tokens = goal->micro_batch,
         .prompt_tokens = goal->prompt_tokens,
-        .batch = goal->batch > 0 ? goal->batch : 1,
-        .context = goal->context,
+        .group_sequences = goal->batch > 0 ? goal->batch : 1,
+        .context_tokens = goal->context,
         .blocks = block_bytes > 0 ? goal->kv_bytes / block_bytes : 0,
         .workspace_bytes =
             hardware->workspace_bytes > 0 ? hardware->workspace_bytes : WORKSPACE_BYTES,
@@ -60,9 +60,9 @@ static enum status batch_find(struct machine_split *s, uint32_t batch_most, stru
 {
     struct error ignored;
     double best = tokens_per_ns(s);
-    uint32_t best_batch = s->work.batch;
+    uint32_t best_batch = s->work.group_sequences;
     for (uint32_t batch = 2 * best_batch; batch <= batch_most; batch *= 2) {
-        s->work.batch = batch;
+        s->work.group_sequences = batch;
         if (solve(s, &ignored) != ST_OK || partition_blocks_wanted(&s->result) > s->work.blocks)
             break;
         if (tokens_per_ns(s) > best) {
@@ -70,7 +70,7 @@ static enum status batch_find(struct machine_split *s, uint32_t batch_most, stru
             best_batch = batch;
         }
     }
-    s->work.batch = best_batch;
+    s->work.group_sequences = best_batch;
     return solve(s, error);
 }
 

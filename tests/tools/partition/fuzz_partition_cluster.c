@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     const struct partition_work work = {
-        .prompt = true, .micro_batch = 8, .prompt_tokens = 20, .replicas = true};
+        .is_prompt_phase = true, .micro_batch_tokens = 8, .prompt_tokens = 20, .replicas = true};
     partition_costs_of(profile, &cluster, &work, &costs);
     if (partition_open(&costs.problem, &partition, &error) != ST_OK) {
         CHECK(error.text[0] != 0);

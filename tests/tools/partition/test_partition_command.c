@@ -15,11 +15,11 @@ static struct partition_cluster cluster;
 static struct partition_costs costs;
 static struct partition_plan plan;
 
-static const struct partition_work prompt_work = {.prompt = true,
-                                                  .micro_batch = 10,
+static const struct partition_work prompt_work = {.is_prompt_phase = true,
+                                                  .micro_batch_tokens = 10,
                                                   .prompt_tokens = 25,
-                                                  .batch = 2,
-                                                  .context = 40,
+                                                  .group_sequences = 2,
+                                                  .context_tokens = 40,
                                                   .blocks = 3,
                                                   .workspace_bytes = 50,
                                                   .replicas = true};
@@ -156,7 +156,7 @@ static void one_stage(void)
     const struct profile_device *device = &profile->devices[0];
     parse("{\"hosts\": [{\"name\": \"x\", \"devices\": [" CPU "]}]}");
     struct partition_work work = prompt_work;
-    work.prompt_tokens = work.micro_batch;
+    work.prompt_tokens = work.micro_batch_tokens;
     solve(&work);
     CHECK(plan.stage_count == 1 && plan.devices == 1);
     CHECK(near((double)plan.stages[0].time_ns / 1e3,
@@ -173,7 +173,7 @@ static void one_stage(void)
     CHECK(costs.goal.micro_batches == 3 && fabs(costs.piece_tokens - 25.0 / 3) < 1e-9);
     CHECK(near((double)plan.stages[0].time_ns / 1e3, sum / 3));
     CHECK(plan.latency_ns == 3 * plan.stages[0].time_ns);
-    work.prompt = false;
+    work.is_prompt_phase = false;
     solve(&work);
     CHECK(near((double)plan.stages[0].time_ns / 1e3,
                profile_stage_token_us(profile, device, 0, 3, 2, 40)));
@@ -204,8 +204,8 @@ static void windows(void)
     CHECK(partition_block_bytes(profile) == 2 * PARTITION_BLOCK_TOKENS * 132);
     /* 100 tokens: 7 blocks of the full layers; of the windows, which keep up to 20 tokens, 3. */
     struct partition_work work = prompt_work;
-    work.prompt = false;
-    work.context = 100;
+    work.is_prompt_phase = false;
+    work.context_tokens = 100;
     const struct partition_result result = {profile, &cluster, &work, &costs, &plan};
     solve(&work);
     CHECKF(partition_blocks_wanted(&result) == 2 * (7 + 3), "%" PRIu64,
@@ -225,7 +225,7 @@ static void links(void)
     CHECK(costs.problem.inside_host.delay_ns == 2213 && costs.problem.return_inside_host_ns == 0);
     CHECK(costs.problem.between_hosts.busy_ns == 2133 &&
           costs.problem.between_hosts.delay_ns == 22133);
-    work.prompt = false;
+    work.is_prompt_phase = false;
     partition_costs_of(profile, &cluster, &work, &costs);
     CHECK(costs.problem.return_inside_host_ns == 2000 &&
           costs.problem.return_between_hosts_ns == 20000);
@@ -270,7 +270,7 @@ static void pictures(void)
               "tokens/s\n",
               "bubble       25.0 % of a lone prompt's time: (S - 1) / (M + S - 1), S = 2, M = 3\n",
               "TTFT ", "and 2 more at a pace of ", ", limit 9 ms\n", NULL});
-    work.prompt = false;
+    work.is_prompt_phase = false;
     work.blocks = 2;
     shows(&work, (const char *const[]){"token: groups of 2 sequences of 40 tokens; ", "step  ",
                                        "full pipe    ", " of 2 in flight, ",

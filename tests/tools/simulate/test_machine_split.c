@@ -143,7 +143,7 @@ static double rate_of(const struct machine_split *like, uint32_t batch, double l
     struct partition_work work = like->work;
     struct partition *partition;
     struct error error;
-    work.batch = batch;
+    work.group_sequences = batch;
     work.limit_ms = limit_ms;
     partition_costs_of(profile, &like->cluster, &work, &costs);
     CHECK(partition_open(&costs.problem, &partition, &error) == ST_OK);
@@ -153,7 +153,7 @@ static double rate_of(const struct machine_split *like, uint32_t batch, double l
         return 0;
     double every_ns = (double)plan.bottleneck.ns / plan.bottleneck.divisor;
     double blocks =
-        ceil((double)plan.latency_ns / every_ns - 1e-9) * batch * (work.context / 16 + 1);
+        ceil((double)plan.latency_ns / every_ns - 1e-9) * batch * (work.context_tokens / 16 + 1);
     return batch > 1 && blocks > (double)work.blocks ? 0 : batch / every_ns;
 }
 
@@ -174,9 +174,9 @@ static void groups(void)
                 best = rate > best ? rate : best;
             }
             CHECK(best > 0 && split->work.limit_ms == limits_ms[i]);
-            CHECKF(rate_of(split, split->work.batch, limits_ms[i]) == best,
-                   "limit %g: groups of %u", limits_ms[i], split->work.batch);
-            seen |= split->work.batch;
+            CHECKF(rate_of(split, split->work.group_sequences, limits_ms[i]) == best,
+                   "limit %g: groups of %u", limits_ms[i], split->work.group_sequences);
+            seen |= split->work.group_sequences;
             machine_split_close(split);
         }
     /* Several sizes occurred. */
