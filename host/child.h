@@ -62,9 +62,9 @@ enum status child_start(const struct child_spec *spec, struct child_process *out
 
 /* Sends new cluster keys to the child, without waiting. Returns ST_IO on failure. */
 enum status child_keys_send(int keys_fd, const struct secret_keys *keys);
-/* For the child, which calls it on its main thread: reads keys that the parent has sent. `wait`:
- * waits until keys arrive. Returns ST_IN_PROGRESS if none have arrived, ST_UNREACHABLE if the
- * parent has closed the pipe, ST_IO. */
+/* For the child, which calls it on its main thread: reads keys that the parent has sent. wait =
+ * true: waits until keys arrive or a signal interrupts. Returns ST_IN_PROGRESS if none have
+ * arrived, ST_UNREACHABLE if the parent has closed the pipe, ST_IO. */
 enum status child_keys_receive(int keys_fd, bool wait, struct secret_keys *keys_out);
 
 /* Called by the child, on its main thread: reports why it ends before it listens. Does nothing if
@@ -86,7 +86,8 @@ enum child_line_kind { CHILD_NOT_YET, CHILD_READY, CHILD_FAILED, CHILD_CLOSED, C
  *   CHILD_NOT_YET   The line is not complete.
  *   CHILD_READY     *text_out points to the address, which is in *line.
  *   CHILD_FAILED    *text_out points to the reason, which is in *line.
- *   CHILD_CLOSED    The pipe has ended before a complete line; the process has probably ended.
+ *   CHILD_CLOSED    The pipe has ended before a complete line, or cannot be read; the process has
+ *                   probably ended.
  *   CHILD_NONSENSE  The child sent another line, or a line that is too long; it is in line->text.
  */
 enum child_line_kind child_line_read(int ready_fd, struct child_line *line, const char **text_out);

@@ -72,16 +72,17 @@ static void send_text(const struct notify *n, const char *text)
         (void)send(n->fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-static void send_state(const struct notify *n, const char *state, const char *status)
+static void send_state(const struct notify *n, const char *state, const char *status_line)
 {
     char text[TEXT_BYTES];
-    snprintf(text, sizeof(text), "%s\nSTATUS=%.*s", state, (int)strcspn(status, "\n"), status);
+    snprintf(text, sizeof(text), "%s\nSTATUS=%.*s", state, (int)strcspn(status_line, "\n"),
+             status_line);
     send_text(n, text);
 }
 
-void notify_ready(const struct notify *n, const char *status)
+void notify_ready(const struct notify *n, const char *status_line)
 {
-    send_state(n, "READY=1", status);
+    send_state(n, "READY=1", status_line);
 }
 
 void notify_reloading(const struct notify *n, int64_t now_us)
@@ -91,9 +92,9 @@ void notify_reloading(const struct notify *n, int64_t now_us)
     send_text(n, text);
 }
 
-void notify_stopping(const struct notify *n, const char *status)
+void notify_stopping(const struct notify *n, const char *status_line)
 {
-    send_state(n, "STOPPING=1", status);
+    send_state(n, "STOPPING=1", status_line);
 }
 
 int notify_turn(struct notify *n, int64_t now_us)

@@ -18,13 +18,13 @@ struct notify {
 void notify_open(struct notify *n);
 void notify_close(struct notify *n);
 
-/* Says that the process serves, with a line for `systemctl status`. */
-void notify_ready(const struct notify *n, const char *status);
+/* Says that the process serves. status_line: shown by `systemctl status`. */
+void notify_ready(const struct notify *n, const char *status_line);
 /* Says that the process reads its config again; notify_ready ends this state. `now_us` is the
  * monotonic clock. */
 void notify_reloading(const struct notify *n, int64_t now_us);
-/* Says that the process ends, with a line for `systemctl status`. */
-void notify_stopping(const struct notify *n, const char *status);
+/* Says that the process ends. status_line: shown by `systemctl status`. */
+void notify_stopping(const struct notify *n, const char *status_line);
 
 /* Sends a sign of life if it is due. Call it in each iteration of the event loop. Returns the
  * milliseconds until the next call; -1 = no call is needed. */

@@ -12,17 +12,18 @@
 
 #define SANDBOX_TEXT_BYTES 256
 
-/* Limits a gateway: it may start this executable only, and write only in the folders of
- * log/events_file and http/admin_socket, in /dev/shm, and to devices (such as /dev/null, RDMA and
- * GPUs). It may read every file that its user may, because a reload can name any model and any key.
- * Changes nothing if cluster/sandbox is false or a local machine uses a GPU. Writes one line for
- * the log. */
+/* Limits a gateway: it may start this executable only, and write only in the folders of the files
+ * that log/ names and of http/admin_socket, in /dev/shm and /dev/hugepages, and to devices (such as
+ * /dev/null, RDMA and GPUs). It may read every file that its user may, because a reload can name
+ * any model and any key. Changes nothing if cluster/sandbox is false or a local machine uses a GPU.
+ * Writes one line for the log. */
 void sandbox_gateway_enter(const struct config *config, char text_out[SANDBOX_TEXT_BYTES]);
-/* Limits the process of a machine or of a stage: it may read the folders of the model, of the
- * config, of the files that the config names, and of the system; and it may write only in /dev/shm
- * and to devices (such as /dev/null and RDMA). Only a machine with stages may start processes, of
- * this executable. Files are not limited if transport/ucx_transports is set, or for a rank. Changes
- * nothing if cluster/sandbox is false or the machine uses a GPU. Writes one line for the log. */
+/* Limits the process of a machine or of a stage: it may read the model and its adapters, the
+ * folders of the files that the config names, and files of the system; and it may write only in
+ * /dev/shm and /dev/hugepages, and to devices (such as /dev/null and RDMA). Only a machine with
+ * stages may start processes, of this executable. Files are not limited if transport/ucx_transports
+ * is set, or in the stage processes of a machine with ranks. Changes nothing if cluster/sandbox is
+ * false or the machine uses a GPU. Writes one line for the log. */
 void sandbox_machine_enter(const struct config *config, const struct config_machine *machine,
                            bool is_stage, char text_out[SANDBOX_TEXT_BYTES]);
 

@@ -55,7 +55,7 @@ void turns_request(struct turns *turns);
 /* Asks for a turn, unless turns_request was called, and waits for the turn. */
 void turns_begin(struct turns *turns, uint32_t slice_us);
 /* Call it between layers. If the turn has lasted slice_us (of turns_begin) and other machines wait,
- * or if the turn was taken back, ends the turn and waits for the next one. */
+ * or if the turn was taken back, ends the turn and waits for this machine's next turn. */
 void turns_yield(struct turns *turns);
 /* Returns the microseconds since turns_begin returned, without those spent waiting in turns_yield;
  * 0 if `turns` is NULL. */

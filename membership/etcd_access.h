@@ -20,21 +20,23 @@ struct etcd_access {
     char key_file[LIMIT_PATH_BYTES];
 };
 
-/* Copies user and file paths of the keys cluster/etcd_…, and checks that the files can be read.
- * Only this user may have access to the files of password and key (secret_file_read). */
+/* Copies user and file paths of the keys cluster/etcd_…, and checks that the files can be read; the
+ * password file only if there is a user. The password and key files must belong to the process's
+ * user or root, without access for others (secret_file_open). */
 enum status etcd_access_open(const struct config *config, struct etcd_access *out,
                              struct error *error);
 
-/* Sets CA and client certificate of a call. *key_fd_out: a descriptor that must stay open until the
- * call has ended; -1 = none. */
+/* Sets CA and client certificate of a call. *key_fd_out: a descriptor of the key file, which the
+ * caller closes after the call has ended; -1 = none. Returns the errors of secret_file_open. */
 enum status etcd_access_tls_set(const struct etcd_access *access, CURL *curl, int *key_fd_out,
                                 struct error *error);
 
-/* Returns the body of a login (a new reference); NULL = the password cannot be read. */
+/* Returns the body of a login (a new reference); NULL = the password cannot be read, is empty or is
+ * not UTF-8, or there is no memory. */
 json_t *etcd_access_login_body(const struct etcd_access *access, struct error *error);
 
-/* Returns the HTTP header with the token from a reply to the login; NULL = the reply has no token,
- * or there is no memory. The caller wipes and frees the text. */
+/* Returns the HTTP header with the token from a reply to the login; NULL = the reply has no token
+ * that can be part of a header, or there is no memory. The caller wipes and frees the text. */
 char *etcd_access_token_header(const json_t *reply);
 
 #endif

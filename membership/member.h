@@ -32,7 +32,7 @@ void member_key(const char *prefix, const char *name, char out[MEMBER_KEY_BYTES]
 /* Returns the value's text, which the caller frees; NULL = no memory. */
 char *member_encode(const struct member *member);
 /* Reads the value of the machine `name`. Returns ST_INVALID if name or value cannot be used; the
- * error names the member and what was wanted, but not the key. */
+ * error says what was wanted, but does not name the key. */
 enum status member_decode(const char *name, const char *value, struct member *out,
                           struct error *error);
 

@@ -124,7 +124,7 @@ static void link_drop(struct prompt_links *links, struct link *link, const char 
     if (peer == NULL)
         return;
     link->peer = NULL;
-    push_meter_stop(&link->meter);
+    push_meter_disconnected(&link->meter);
     links->options.target_drop(links->options.self, link_target(links, link));
     transport_disconnect(links->options.transport, peer);
     links->options.peer_lost(links->options.self, peer, text);
@@ -343,7 +343,7 @@ void prompt_links_peer_down(struct prompt_links *links, struct transport_peer *p
     struct link *link = peer_object_of(peer);
     assert(link->peer == peer);
     link->peer = NULL;
-    push_meter_stop(&link->meter);
+    push_meter_disconnected(&link->meter);
     links->options.target_drop(links->options.self, link_target(links, link));
     link_retry_later(link, now_us);
     /* Report first, so that no lost request is sent over this link again. */

@@ -7,7 +7,7 @@ void push_meter_write(struct push_meter *meter, uint64_t bytes, int64_t now_us)
 {
     if (bytes == 0)
         return;
-    if (meter->arrived == meter->written)
+    if (meter->bytes_arrived == meter->bytes_written)
         meter->write_count = 0;
     if (meter->write_count == PUSH_METER_WRITES) {
         meter->write_count /= 2;
@@ -15,8 +15,8 @@ void push_meter_write(struct push_meter *meter, uint64_t bytes, int64_t now_us)
             meter->writes[i] = meter->writes[2 * i];
     }
     meter->writes[meter->write_count++] =
-        (struct push_meter_write){.at_us = now_us, .before = meter->written};
-    meter->written += bytes;
+        (struct push_meter_write){.begin_us = now_us, .bytes_before = meter->bytes_written};
+    meter->bytes_written += bytes;
 }
 
 /* Forgets the first `count` flushes. */
@@ -31,7 +31,7 @@ void push_meter_flush(struct push_meter *meter, uint64_t cookie)
     if (meter->flush_count == PUSH_METER_FLUSHES)
         flushes_drop(meter, 1);
     meter->flushes[meter->flush_count++] =
-        (struct push_meter_flush){.cookie = cookie, .written = meter->written};
+        (struct push_meter_flush){.cookie = cookie, .bytes_before = meter->bytes_written};
 }
 
 /* Adds the point of the write after which the link was never idle until now. Returns false if there
@@ -41,18 +41,19 @@ static bool point_add(struct push_meter *meter, uint64_t arrived, int64_t now_us
     const double latency_us = link_speed_estimate(&meter->speed).latency_us;
     const struct push_meter_write *best = NULL;
     double best_rate = 0;
-    for (uint32_t i = 0; i < meter->write_count && meter->writes[i].before < arrived; i++) {
+    for (uint32_t i = 0; i < meter->write_count && meter->writes[i].bytes_before < arrived; i++) {
         const struct push_meter_write *write = &meter->writes[i];
-        double us = (double)(now_us - write->at_us) - latency_us;
-        double rate = (double)(arrived - write->before) / (us > 1 ? us : 1);
-        if (rate <= best_rate || now_us <= write->at_us)
+        double us = (double)(now_us - write->begin_us) - latency_us;
+        double rate = (double)(arrived - write->bytes_before) / (us > 1 ? us : 1);
+        if (rate <= best_rate || now_us <= write->begin_us)
             continue;
         best = write;
         best_rate = rate;
     }
     if (best == NULL)
         return false;
-    link_speed_add(&meter->speed, arrived - best->before, (uint64_t)(now_us - best->at_us));
+    link_speed_add(&meter->speed, arrived - best->bytes_before,
+                   (uint64_t)(now_us - best->begin_us));
     return true;
 }
 
@@ -61,18 +62,18 @@ bool push_meter_flushed(struct push_meter *meter, uint64_t cookie, int64_t now_u
     for (uint32_t i = 0; i < meter->flush_count; i++) {
         if (meter->flushes[i].cookie != cookie)
             continue;
-        const uint64_t arrived = meter->flushes[i].written;
+        const uint64_t arrived = meter->flushes[i].bytes_before;
         flushes_drop(meter, i + 1);
-        bool more = arrived > meter->arrived && point_add(meter, arrived, now_us);
-        if (arrived > meter->arrived)
-            meter->arrived = arrived;
+        bool more = arrived > meter->bytes_arrived && point_add(meter, arrived, now_us);
+        if (arrived > meter->bytes_arrived)
+            meter->bytes_arrived = arrived;
         return more;
     }
     return false;
 }
 
-void push_meter_stop(struct push_meter *meter)
+void push_meter_disconnected(struct push_meter *meter)
 {
-    meter->arrived = meter->written;
+    meter->bytes_arrived = meter->bytes_written;
     meter->write_count = meter->flush_count = 0;
 }

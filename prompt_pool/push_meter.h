@@ -1,15 +1,14 @@
-/* push_meter: measures one link while KV is written to another machine. It is told each write, each
- * flush, and when a flush has ended.
+/* push_meter: measures one link while KV is written to another machine. The owner reports each
+ * write, each flush, and the end of each flush.
  *
  * Between layers a link is idle, and the writes of other requests come in between. So the time from
- * a request's first write to its flush says little. The meter uses that every write i that a flush
- * covers gives a bound: the bytes from this write on took at most the time from the write to the end
- * of the flush,
+ * a request's first write to its flush says little. But each write i before a flush gives a bound:
+ * the bytes written from write i to the flush have arrived when the flush ends, so
  *
- *     end - begin(i) >= latency + bytes(from i on) / bandwidth,
+ *     end of the flush - begin of write i >= latency + bytes from write i on / bandwidth.
  *
- * and that the bound is exact for the write after which the link was never idle. This is the write
- * with the highest bandwidth; its bytes and time are one point of link_speed.h.
+ * The two sides are equal for the write after which the link was never idle. This is the write with
+ * the highest bandwidth; its bytes and time are one point of link_speed.h.
  *
  * The machine's event loop thread owns each meter (prompt_links.c). A meter sends nothing, reads no
  * clock, and knows no requests. */
@@ -20,26 +19,29 @@
 
 #include <stdbool.h>
 
-/* Writes that are remembered since the link was idle. With more, every second one is forgotten. */
+/* Most writes that are remembered since the link was idle. When there is one more, every second
+ * write is forgotten. */
 #define PUSH_METER_WRITES 32
-/* Flushes that have not ended. With more, the oldest one is forgotten. */
+/* Most flushes that have not ended. When there is one more, the oldest flush is forgotten. */
 #define PUSH_METER_FLUSHES 32
 
 struct push_meter_write {
-    int64_t at_us;
-    uint64_t before; /* Bytes that were written before it. */
+    int64_t begin_us;
+    uint64_t bytes_before; /* Bytes that were written before this write. */
 };
 
 struct push_meter_flush {
     uint64_t cookie;
-    uint64_t written; /* Bytes that were written before it. */
+    uint64_t bytes_before; /* Bytes that were written before this flush. */
 };
 
 /* All zeros = nothing was written. */
 struct push_meter {
     struct link_speed speed;
-    uint64_t written; /* Bytes. */
-    uint64_t arrived; /* Of these bytes: those of which a flush says that they have arrived. */
+    uint64_t bytes_written;
+    /* The part of bytes_written that is known to have arrived, because a later flush has ended;
+     * after push_meter_disconnected all of bytes_written. */
+    uint64_t bytes_arrived;
     uint32_t write_count;
     uint32_t flush_count;
     struct push_meter_write writes[PUSH_METER_WRITES];
@@ -50,10 +52,10 @@ struct push_meter {
 void push_meter_write(struct push_meter *meter, uint64_t bytes, int64_t now_us);
 /* Records that a flush of all writes so far begins. */
 void push_meter_flush(struct push_meter *meter, uint64_t cookie);
-/* Records that the flush with this cookie has ended, and with it all flushes before. Returns true
- * if meter->speed has got a new point. */
+/* Records that the flush with this cookie and all earlier flushes have ended. Returns true if
+ * meter->speed has a new point. Does nothing if the cookie is not known. */
 bool push_meter_flushed(struct push_meter *meter, uint64_t cookie, int64_t now_us);
-/* Forgets the writes that have not arrived, because the connection has ended. */
-void push_meter_stop(struct push_meter *meter);
+/* Forgets all writes and flushes, because the connection has ended. */
+void push_meter_disconnected(struct push_meter *meter);
 
 #endif

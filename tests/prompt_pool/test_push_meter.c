@@ -67,7 +67,7 @@ static void test_truth(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct link link = {.latency_us = cases[i].latency_us,
                             .bytes_per_us = cases[i].bytes_per_us};
-        struct push_meter meter = {.written = 0};
+        struct push_meter meter = {.bytes_written = 0};
         prompts_run(&link, &meter, cases[i].layer_us);
         const struct link_estimate found = link_speed_estimate(&meter.speed);
         CHECKF(within((double)found.bytes_per_s, link.bytes_per_us * 1e6, 0.15),
@@ -83,7 +83,7 @@ static void test_truth(void)
 
 static void test_books(void)
 {
-    struct push_meter meter = {.written = 0};
+    struct push_meter meter = {.bytes_written = 0};
     CHECK(!push_meter_flushed(&meter, 1, 5)); /* There is no such flush. */
     push_meter_flush(&meter, 1);
     CHECK(!push_meter_flushed(&meter, 1, 5)); /* It covers no bytes. */
@@ -95,12 +95,12 @@ static void test_books(void)
     push_meter_flush(&meter, 3);
     CHECK(push_meter_flushed(&meter, 3, 30)); /* With it, flush 2 has ended. */
     CHECK(!push_meter_flushed(&meter, 2, 40));
-    CHECK(meter.arrived == 2000 && meter.flush_count == 0);
+    CHECK(meter.bytes_arrived == 2000 && meter.flush_count == 0);
     CHECK(link_speed_estimate(&meter.speed).bytes_per_s == 100000000);
 
     push_meter_write(&meter, 1000, 50); /* The link ends before it arrives. */
     push_meter_flush(&meter, 4);
-    push_meter_stop(&meter);
+    push_meter_disconnected(&meter);
     CHECK(!push_meter_flushed(&meter, 4, 60) && meter.speed.transfers == 1);
 
     push_meter_write(&meter, 1000, 70); /* No time has passed: no point. */
@@ -114,7 +114,7 @@ static void test_books(void)
     CHECK(meter.write_count <= PUSH_METER_WRITES && meter.flush_count == PUSH_METER_FLUSHES);
     CHECK(!push_meter_flushed(&meter, 100, 2000)); /* Forgotten. */
     CHECK(push_meter_flushed(&meter, 100 + 3 * PUSH_METER_WRITES - 1, 2000));
-    CHECK(meter.arrived == meter.written);
+    CHECK(meter.bytes_arrived == meter.bytes_written);
 }
 
 int main(int argc, char **argv)
