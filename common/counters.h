@@ -125,7 +125,7 @@
       "Tokens whose KV was not stored: memory was short, or the tier slow or full.")               \
     X(damaged, 1, "cleave_kv_tier_damaged_total", "Records of a tier that were damaged.")
 
-/* Copies of KV between GPU memory and host memory, and between GPUs: struct message_staged, which
+/* Copies of KV between GPU memory and host memory, and between GPUs: struct message_copies, which
  * is a part of struct message_stats and of struct message_process. /metrics shows only the counters
  * of struct message_stats. `way` says where the KV is and how it is sent. out = from GPU memory to
  * host memory; in = from host memory to GPU memory; peer = to another process's GPU memory. X(bits,

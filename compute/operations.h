@@ -51,10 +51,10 @@ struct compute_ops {
     void (*memory_write)(struct compute *c, void *to, const void *from, size_t bytes);
     void (*memory_read)(struct compute *c, void *to, const void *from, size_t bytes);
 
-    /* Calls done(self, number) when everything that has been queued so far is finished: its results
-     * may then be copied from the device's memory. `done` is called from any thread, or by `mark`
-     * itself, in the order of the calls of mark. Operations that are queued after the mark do not
-     * wait for it. */
+    /* Calls done(self, number) when all operations that have been queued so far are finished: their
+     * results may then be copied from the device's memory. `done` is called on any thread, or by
+     * `mark` itself, in the order of the calls of mark. Operations that are queued after the mark
+     * do not wait for `done`. */
     void (*mark)(struct compute *c, uint32_t number, void (*done)(void *self, uint32_t number),
                  void *self);
     /* Waits until everything that was queued is finished and every mark has been reported. */
@@ -101,8 +101,8 @@ struct compute_ops {
      * itself. weight NULL = no norm: a[r] = x[rows_in[r]]. */
     void (*norm)(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,
                  uint32_t cols, const float *weight, float epsilon, struct compute_activations *a);
-    /* LayerNorm (Ba et al. 2016): does what norm does, with x minus its mean, and adds `bias`; NULL
-     * = no bias. */
+    /* LayerNorm (Ba et al. 2016): does what `norm` does, with each row of x minus its mean, and
+     * then adds `bias`; NULL = no bias. */
     void (*layer_norm)(struct compute *c, const float *x, const uint32_t *rows_in,
                        uint32_t row_count, uint32_t cols, const float *weight, const float *bias,
                        float epsilon, struct compute_activations *a);

@@ -1,5 +1,5 @@
 /* source: a weight matrix as its file stores it: element types, scales, slices, and dequantisation
- * in plain C, which tests compare the kernels with. model/file/ describes the matrices of a file by
+ * in plain C, with which tests compare the kernels. model/file/ describes the matrices of a file by
  * struct compute_source, model/forward/ cuts slices for ranks, and the backends repack them. No
  * state; any thread. It owns no data, reads no files, and does not know the layouts of the
  * backends. */

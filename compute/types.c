@@ -122,8 +122,8 @@ static void q4_k_unpack(const struct block_q4_k *block, uint32_t part, struct ty
         out->quants[i] = packed[i] >> shift & 15u;
     k_scale_min(block->scales, part, &scale, &min);
     /* 11 bits × 6 bits: exact in fp32, like all products here. */
-    out->scale[0] = out->scale[1] = half_from_f16(block->scale) * (float)scale;
-    out->min[0] = out->min[1] = -(half_from_f16(block->min) * (float)min);
+    out->scales[0] = out->scales[1] = half_from_f16(block->scale) * (float)scale;
+    out->mins[0] = out->mins[1] = -(half_from_f16(block->min) * (float)min);
 }
 
 static void q5_k_unpack(const struct block_q5_k *block, uint32_t part, struct types_group *out)
@@ -134,8 +134,8 @@ static void q5_k_unpack(const struct block_q5_k *block, uint32_t part, struct ty
         out->quants[i] =
             (uint8_t)((packed[i] >> shift & 15u) | (block->high_bits[i] >> part & 1u) << 4);
     k_scale_min(block->scales, part, &scale, &min);
-    out->scale[0] = out->scale[1] = half_from_f16(block->scale) * (float)scale;
-    out->min[0] = out->min[1] = -(half_from_f16(block->min) * (float)min);
+    out->scales[0] = out->scales[1] = half_from_f16(block->scale) * (float)scale;
+    out->mins[0] = out->mins[1] = -(half_from_f16(block->min) * (float)min);
 }
 
 static void q6_k_unpack(const struct block_q6_k *block, uint32_t part, struct types_group *out)
@@ -149,8 +149,8 @@ static void q6_k_unpack(const struct block_q6_k *block, uint32_t part, struct ty
         out->quants[i] =
             (uint8_t)((low[i] >> quarter / 2 * 4 & 15u) | (high[i] >> quarter * 2 & 3u) << 4);
     float scale = half_from_f16(block->scale);
-    out->scale[0] = scale * (float)block->scales[part * 2];
-    out->scale[1] = scale * (float)block->scales[part * 2 + 1];
+    out->scales[0] = scale * (float)block->scales[part * 2];
+    out->scales[1] = scale * (float)block->scales[part * 2 + 1];
 }
 
 /* Two halves of 128 elements; quarter j of a half has bits 2j and 2j + 1 of 32 bytes. */
@@ -160,15 +160,15 @@ static void q2_k_unpack(const struct block_q2_k *block, uint32_t part, struct ty
         out->quants[i] = block->quants[part / 4 * 32 + i] >> part % 4 * 2 & 3u;
     for (uint32_t i = 0; i < 2; i++) {
         uint8_t both = block->scales[part * 2 + i];
-        out->scale[i] = half_from_f16(block->scale) * (float)(both & 15u);
-        out->min[i] = -(half_from_f16(block->min) * (float)(both >> 4));
+        out->scales[i] = half_from_f16(block->scale) * (float)(both & 15u);
+        out->mins[i] = -(half_from_f16(block->min) * (float)(both >> 4));
     }
 }
 
 static void tq1_0_unpack(const struct block_tq1_0 *block, uint32_t part, struct types_group *out)
 {
     static const uint8_t powers[5] = {1, 3, 9, 27, 81};
-    out->scale[0] = out->scale[1] = half_from_f16(block->scale);
+    out->scales[0] = out->scales[1] = half_from_f16(block->scale);
     for (uint32_t i = 0; i < 32; i++) {
         const uint32_t at = part * 32 + i;
         /* A byte is a fraction of 256 with five digits of base 3. It has the same digit of elements
@@ -182,7 +182,7 @@ static void tq1_0_unpack(const struct block_tq1_0 *block, uint32_t part, struct 
 
 static void tq2_0_unpack(const struct block_tq2_0 *block, uint32_t part, struct types_group *out)
 {
-    out->scale[0] = out->scale[1] = half_from_f16(block->scale);
+    out->scales[0] = out->scales[1] = half_from_f16(block->scale);
     for (uint32_t i = 0; i < 32; i++)
         out->quants[i] = block->quants[part / 4 * 32 + i] >> part % 4 * 2 & 3u;
 }
@@ -209,38 +209,38 @@ uint32_t types_quant_offset(enum compute_type type)
 void types_group_unpack(enum compute_type type, const void *row, uint32_t group,
                         struct types_group *out)
 {
-    out->min[0] = out->min[1] = 0;
+    out->mins[0] = out->mins[1] = 0;
     switch (type) {
     case COMPUTE_Q8_0: {
         const struct block_q8_0 *block = (const struct block_q8_0 *)row + group;
-        out->scale[0] = out->scale[1] = half_from_f16(block->scale);
+        out->scales[0] = out->scales[1] = half_from_f16(block->scale);
         for (uint32_t i = 0; i < 32; i++)
             out->quants[i] = (uint8_t)(block->quants[i] ^ 0x80);
         return;
     }
     case COMPUTE_Q4_0: {
         const struct block_q4_0 *block = (const struct block_q4_0 *)row + group;
-        out->scale[0] = out->scale[1] = half_from_f16(block->scale);
+        out->scales[0] = out->scales[1] = half_from_f16(block->scale);
         nibbles_unpack(block->quants, out->quants);
         return;
     }
     case COMPUTE_Q4_1: {
         const struct block_q4_1 *block = (const struct block_q4_1 *)row + group;
-        out->scale[0] = out->scale[1] = half_from_f16(block->scale);
-        out->min[0] = out->min[1] = half_from_f16(block->min);
+        out->scales[0] = out->scales[1] = half_from_f16(block->scale);
+        out->mins[0] = out->mins[1] = half_from_f16(block->min);
         nibbles_unpack(block->quants, out->quants);
         return;
     }
     case COMPUTE_Q5_0: {
         const struct block_q5_0 *block = (const struct block_q5_0 *)row + group;
-        out->scale[0] = out->scale[1] = half_from_f16(block->scale);
+        out->scales[0] = out->scales[1] = half_from_f16(block->scale);
         fives_unpack(block->quants, block->high_bits, out->quants);
         return;
     }
     case COMPUTE_Q5_1: {
         const struct block_q5_1 *block = (const struct block_q5_1 *)row + group;
-        out->scale[0] = out->scale[1] = half_from_f16(block->scale);
-        out->min[0] = out->min[1] = half_from_f16(block->min);
+        out->scales[0] = out->scales[1] = half_from_f16(block->scale);
+        out->mins[0] = out->mins[1] = half_from_f16(block->min);
         fives_unpack(block->quants, block->high_bits, out->quants);
         return;
     }
@@ -320,8 +320,8 @@ static void group_dequantize(enum compute_type type, const struct types_group *g
     for (uint32_t i = 0; i < 32; i++) {
         int32_t value =
             codes != NULL ? codes[group->quants[i]] : (int32_t)group->quants[i] - offset;
-        float product = group->scale[i / 16] * (float)value;
-        out[i] = product + group->min[i / 16];
+        float product = group->scales[i / 16] * (float)value;
+        out[i] = product + group->mins[i / 16];
     }
 }
 

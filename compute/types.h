@@ -1,8 +1,8 @@
 /* types: the quantised blocks of a GGUF file, and their common form: a group of 32 elements with
- * unsigned quants, and a scale and a minimum per 16 elements. The backends call it to repack
- * weights, and compute_dequantize (source.h) is made of it. model/file/packed.c writes the blocks;
- * other folders use source.h. Any thread. It reads rows that are in memory already and checks no
- * sizes. */
+ * unsigned quants, and a scale and a minimum per 16 elements. The backends call these functions
+ * when they repack weights or multiply with them, and compute_dequantize (source.h) calls them.
+ * model/file/packed.c writes blocks; other folders use source.h. Any thread; no state. The
+ * functions read rows that are in memory already, and check no sizes. */
 #ifndef COMPUTE_TYPES_H
 #define COMPUTE_TYPES_H
 
@@ -10,10 +10,10 @@
 
 #include <assert.h>
 
-/* The blocks of each type, byte for byte as in the file. `quants`: the packed integers from which
- * elements are computed. `scale` and `min` are IEEE binary16 (compute/half.h). `scales` of types
- * with 256 elements: packed scales, and for Q4_K, Q5_K and Q2_K minima, of the parts of a block
- * (types_two_level_unpack). */
+/* The blocks of each type, byte for byte as in the file. `quants` are the packed integers from
+ * which elements are computed. `scale` and `min` are IEEE binary16 (compute/half.h). In types with
+ * 256 elements, `scales` has the packed scales of the parts of a block (types_two_level_unpack); in
+ * Q4_K, Q5_K and Q2_K also their minima. */
 struct block_q8_0 {
     uint16_t scale;
     int8_t quants[32];
@@ -107,8 +107,9 @@ struct block_tq2_0 {
     uint16_t scale;
 };
 
-/* The blocks below hold indices of grid points (types_grid.h). Each point gives 4 or 8 elements,
- * and their signs are stored apart. */
+/* The blocks below hold indices of grid points (types_grid.h). Each point gives 4 or 8 elements.
+ * The signs of the elements are stored beside the indices, in IQ2_XS in the same word; IQ1 blocks
+ * have none. */
 struct block_iq3_s {
     uint16_t scale;
     uint8_t points[64];
@@ -139,7 +140,8 @@ struct block_iq2_xs {
 
 struct block_iq2_xxs {
     uint16_t scale;
-    uint8_t parts[8][8]; /* Four points, and a word of signs and a scale. */
+    /* For each 32 elements: four bytes of points, then a 32-bit word of signs and a scale. */
+    uint8_t points_signs_scale[8][8];
 };
 
 struct block_iq1_s {
@@ -177,20 +179,19 @@ static_assert(sizeof(struct block_iq2_xxs) == 66, "as in the file");
 static_assert(sizeof(struct block_iq1_s) == 50, "as in the file");
 static_assert(sizeof(struct block_iq1_m) == 56, "as in the file");
 
-/* 32 elements in the common form: element i = scale[i / 16] * v + min[i / 16], where v is
+/* 32 elements in the common form: element i = scales[i / 16] * v + mins[i / 16], where v is
  * codes[quants[i]] for a type with codes (types_codes), otherwise quants[i] -
- * types_quant_offset(type).
- */
+ * types_quant_offset(type). */
 struct types_group {
     uint8_t quants[32];
-    float scale[2];
-    float min[2];
+    float scales[2];
+    float mins[2]; /* 0 for types without minima. */
 };
 
 /* Scales of 256 elements of a type with two levels of scales (types_is_two_level): a scale of all
- * 256, and a scale of each part. A part has 32 elements for Q4_K and Q5_K, 16 for other types. The
- * elements of part i are multiplied by scale * scales[i] * types_scale_factor(type); then min *
- * mins[i] is subtracted. All products are exact in fp32. */
+ * 256, and a scale of each part. A part has 32 elements for Q4_K and Q5_K, 16 for other types. An
+ * element of part i is v * scale * scales[i] * types_scale_factor(type) - min * mins[i], with v as
+ * for struct types_group. All products are exact in fp32. */
 struct types_two_level {
     uint16_t scale;
     uint16_t min;       /* 0 for types without minima. */
@@ -202,8 +203,9 @@ struct types_two_level {
  * each part. */
 bool types_is_two_level(enum compute_type type);
 
-/* Unpacks the scales of the index-th 256 elements of a row of a type with two levels of scales. */
-void types_two_level_unpack(enum compute_type type, const void *row, uint32_t index,
+/* Unpacks the scales of the 256 elements from 256 × block_index on, of a row of a type with two
+ * levels of scales. */
+void types_two_level_unpack(enum compute_type type, const void *row, uint32_t block_index,
                             struct types_two_level *out);
 
 /* Returns the power of two by which the scales of a type with two levels of scales are multiplied.
@@ -217,13 +219,15 @@ uint32_t types_quant_offset(enum compute_type type);
  * values, after types_quant_offset. */
 const int8_t *types_codes(enum compute_type type);
 
-/* Unpacks the group-th 32 elements of a quantised row that begins at `row`. */
+/* Unpacks the 32 elements from 32 × group on, of a quantised row that begins at `row`. */
 void types_group_unpack(enum compute_type type, const void *row, uint32_t group,
                         struct types_group *out);
-/* Does what types_group_unpack does, for the types with codes. Only types.c calls it. */
+/* Does what types_group_unpack does, for the types of types_coded.c, except that it does not set
+ * `mins`. Only types.c calls it. */
 void types_coded_group_unpack(enum compute_type type, const void *row, uint32_t group,
                               struct types_group *out);
-/* Does what types_two_level_unpack does, for the types with codes. Only types.c calls it. */
-void types_coded_two_level_unpack(enum compute_type type, const void *row, uint32_t index,
+/* Does what types_two_level_unpack does, for the types of types_coded.c, except that it does not
+ * set `min` and `mins`. Only types.c calls it. */
+void types_coded_two_level_unpack(enum compute_type type, const void *row, uint32_t block_index,
                                   struct types_two_level *out);
 #endif

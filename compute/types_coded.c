@@ -98,7 +98,9 @@ static uint32_t scale_of_32(enum compute_type type, const void *block, uint32_t 
     if (type == COMPUTE_IQ3_XXS)
         return 2 * (word_at(((const struct block_iq3_xxs *)block)->signs_scales + 4 * i) >> 28) + 1;
     if (type == COMPUTE_IQ2_XXS)
-        return 2 * (word_at(((const struct block_iq2_xxs *)block)->parts[i] + 4) >> 28) + 1;
+        return 2 * (word_at(((const struct block_iq2_xxs *)block)->points_signs_scale[i] + 4) >>
+                    28) +
+               1;
     assert(type == COMPUTE_IQ1_S);
     return 2 * (((const struct block_iq1_s *)block)->points_high[i] >> 12 & 7u) + 1;
 }
@@ -180,7 +182,7 @@ static void iq2_unpack(enum compute_type type, const void *block, uint32_t part,
 {
     const uint32_t i = 4 * part + k;
     if (type == COMPUTE_IQ2_XXS) {
-        const uint8_t *eight = ((const struct block_iq2_xxs *)block)->parts[part];
+        const uint8_t *eight = ((const struct block_iq2_xxs *)block)->points_signs_scale[part];
         point_put(GRID_IQ2_XXS, eight[k], signs_of_7(word_at(eight + 4) >> 7 * k & 127u), 2, 8,
                   quants);
     } else if (type == COMPUTE_IQ2_XS) {
@@ -263,12 +265,12 @@ void types_coded_group_unpack(enum compute_type type, const void *row, uint32_t 
     quants_unpack(type, block, part, out->quants);
     if (type == COMPUTE_MXFP4) {
         const uint32_t e = block[0]; /* Numbers below 2^-126 have other bits. */
-        out->scale[0] = out->scale[1] = half_bits_float(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+        out->scales[0] = out->scales[1] = half_bits_float(e < 2 ? 0x00200000u << e : (e - 1) << 23);
         return;
     }
     const float scale = half_from_f16(block_scale(type, block)) * types_scale_factor(type);
     for (uint32_t i = 0; i < 2; i++)
-        out->scale[i] = type == COMPUTE_IQ4_NL
-                            ? scale
-                            : scale * (float)(int8_t)scale_of_16(type, block, 2 * part + i);
+        out->scales[i] = type == COMPUTE_IQ4_NL
+                             ? scale
+                             : scale * (float)(int8_t)scale_of_16(type, block, 2 * part + i);
 }

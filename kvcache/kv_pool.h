@@ -59,8 +59,8 @@ struct kv_pool;
 enum status kv_pool_open(uint32_t block_count, struct kv_pool **out);
 void kv_pool_close(struct kv_pool *pool); /* NULL is fine. Requires that every block is free. */
 
-/* Sets the function that evicts cached blocks: kv_pool_take calls `reclaim`, which must free
- * `count` cached blocks. NULL = no function; then no block may be cached. */
+/* Sets the function that evicts cached blocks: kv_pool_take calls `reclaim`, which must free at
+ * least `count` cached blocks. NULL = no function; then no block may be cached. */
 void kv_pool_reclaimer_set(struct kv_pool *pool, void (*reclaim)(void *self, uint32_t count),
                            void *self);
 

@@ -104,8 +104,8 @@ void kv_prefix_own_blocks_free(const struct kv_prefix *prefix, kv_owner_id owner
  * span has blocks in all layer groups. */
 struct kv_prefix_listener {
     uint32_t step; /* `changed` is called for prefixes of a multiple of `step` >= 1 spans. */
-    /* Called when a prefix has entered (held = true) or left (false) the cache. hash = its
-     * prefix_hash (common/prefix_hash.h). */
+    /* Called when a prefix has entered (held = true) or left (false) the cache, except by
+     * kv_prefix_close. hash = its prefix_hash (common/prefix_hash.h). */
     void (*changed)(void *self, uint64_t hash, bool held);
     void *self; /* First argument of `changed`. */
 };

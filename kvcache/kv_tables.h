@@ -43,8 +43,8 @@ static inline kv_block_id kv_tables_id(const struct kv_tables *tables, uint32_t 
 
 /* Takes the request's own blocks of the spans [first, end) for `owner`. `first` is the number of
  * spans that earlier calls have taken. Requires that enough blocks are available (asserted): the
- * scheduler has checked that. Returns how many entries got the block of an earlier entry, which is
- * before the window. */
+ * scheduler has checked that. Returns the number of entries that got the block of an earlier entry,
+ * because no later token reads the span of the earlier entry. */
 uint32_t kv_tables_take(const struct kv_tables *tables, const struct layer_groups *groups,
                         struct kv_pool *pool, kv_owner_id owner, uint32_t first, uint32_t end);
 

@@ -43,9 +43,9 @@ void kv_targets_close(struct kv_targets *t);
  * this number to the machine `name`, whose processes `stages` lists. Connects to each process that
  * stores some of our layers and heads. A process without an address is reached over `peer`, the
  * caller's connection to the machine (NULL = none). `link_changed` reports the result, during this
- * call or later. The target fails if the processes do not store each of our heads of each of our
- * layers exactly once on each path (at least once if our arena.copies is not 0). `name` and
- * `stages` are copied. */
+ * call or later. Among other reasons, the target fails if the processes do not store each of our
+ * heads of each of our layers exactly once on each path (at least once if our arena.copies is not
+ * 0). `name` and `stages` are copied. */
 void kv_targets_set(struct kv_targets *t, uint32_t target, const char *name,
                     struct transport_peer *peer, const struct message_stages *stages);
 /* Ends the connections that kv_targets made to the target, and forgets its flushes. Calls neither

@@ -12,9 +12,9 @@ struct machine_join {
     const char *listen;    /* NULL = port 7400 of the address from which this host reaches etcd. */
 };
 
-/* Writes the machine's name, and makes the default config a config with this one machine, which
- * registers itself in etcd. Looks up the name of the first etcd host. Returns ST_USAGE if a value is
- * wrong, and ST_UNREACHABLE if this host has no way to etcd. */
+/* Changes *config, the default config, to a config with this one machine, which registers itself in
+ * etcd, and writes the machine's name. Looks up the name of the first etcd host. Returns ST_USAGE
+ * if a value is wrong, and ST_UNREACHABLE if this host has no way to etcd. */
 enum status machine_join_config(const struct machine_join *join, char name_out[LIMIT_NAME_BYTES],
                                 struct config *config, struct error *error);
 

@@ -43,7 +43,7 @@ static void process_add(struct message_stats *out, const struct message_process 
     out->resident_bytes += process->resident_bytes;
     if (way_slowness(process->staged.way) > way_slowness(out->staged.way))
         out->staged.way = process->staged.way;
-    message_staged_add(&out->staged, &process->staged);
+    message_copies_add(&out->staged, &process->staged);
 }
 
 static void stats_make(struct machine *m, struct message_stats *out)

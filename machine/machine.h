@@ -77,8 +77,8 @@ enum status machine_keys_set(struct machine *m, const struct secret_keys *keys,
 void machine_log_level_send(struct machine *m, int level);
 
 /* Asks the connected gateways, and those that connect later, to hand the machine's answers over and
- * to send it no more requests (LEAVING). When none of them has a request here any more, or after
- * server/drain_ms, the machine stops as by machine_stop. */
+ * to send no more requests (LEAVING). When no gateway has a request here and no prompt is left, or
+ * after server/drain_ms, the machine stops as by machine_stop. */
 void machine_leave(struct machine *m);
 /* Refuses new requests and cancels the present ones. machine_stopped returns true when no batch is
  * in flight and no KV of a prompt is still being sent; the machine waits at most 1 s for this KV. A

@@ -198,11 +198,11 @@ static const struct message_rule preempted_rules[] = {
 
 /* ---- machines ---- */
 
-static const struct message_rule staged_rules[] = {PADDING(message_staged, padding)};
-const struct message_layout layout_of_message_staged = {RULES(staged_rules)};
+static const struct message_rule staged_rules[] = {PADDING(message_copies, padding)};
+const struct message_layout layout_of_message_copies = {RULES(staged_rules)};
 
 static const struct message_rule stats_rules[] = {
-    STRUCT(message_stats, staged, layout_of_message_staged),
+    STRUCT(message_stats, staged, layout_of_message_copies),
 };
 static const struct message_growth stats_growth[] = {SINCE(31, message_stats, draft_tokens, 0)};
 

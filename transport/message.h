@@ -324,7 +324,7 @@ struct message_preempted {
 
 /* Counters of copies of KV into and out of device memory (struct transport_memory). `way` is an
  * enum transport_memory_way; with stages, the slowest way of all processes. */
-struct message_staged {
+struct message_copies {
     COPY_COUNTERS(COUNTER_FIELD_32)
     uint32_t padding;
     COPY_COUNTERS(COUNTER_FIELD_64)
@@ -340,7 +340,7 @@ struct message_stats {
      * of their layers. Of KV that several ranks hold, one copy counts. */
     uint64_t kv_bytes[LAYER_KIND_COUNT];
     uint64_t transfer_bytes[LAYER_KIND_COUNT]; /* Counters. */
-    struct message_staged staged;
+    struct message_copies staged;
     MACHINE_COUNTERS(COUNTER_FIELD_64)
 };
 
@@ -354,8 +354,8 @@ static inline size_t message_stats_draft_accepted(uint32_t position)
     return offsetof(struct message_stats, draft_accepted_0) + position * sizeof(uint64_t);
 }
 
-/* Add the counters, not the gauges, of `from` to `to`. */
-static inline void message_staged_add(struct message_staged *to, const struct message_staged *from)
+/* Add the counters of `from`, but not the gauges, to `to`. */
+static inline void message_copies_add(struct message_copies *to, const struct message_copies *from)
 {
     COPY_COUNTERS(COUNTER_ADD)
 }
@@ -365,7 +365,7 @@ static inline void message_stats_add(struct message_stats *to, const struct mess
     MACHINE_COUNTERS(COUNTER_ADD)
     for (int kind = 0; kind < LAYER_KIND_COUNT; kind++)
         to->transfer_bytes[kind] += from->transfer_bytes[kind];
-    message_staged_add(&to->staged, &from->staged);
+    message_copies_add(&to->staged, &from->staged);
 }
 
 /* Returns the KV bytes of layers of all kinds that the machine has written to token machines. */
@@ -440,7 +440,7 @@ struct message_stages {
 /* Load of one stage process, since it was opened. */
 struct message_process {
     PROCESS_COUNTERS(COUNTER_FIELD_64)
-    struct message_staged staged;
+    struct message_copies staged;
 };
 
 struct message_load {
@@ -484,7 +484,8 @@ struct message_link {
     bool up;
     uint8_t padding[7];
     char text[256]; /* How writes travel ("ucx put over posix"), or why the connection is down. */
-    /* The measured speed: KV of n bytes takes latency_us + n / bytes_per_s seconds. */
+    /* The measured speed: KV of n bytes takes latency_us + 1000000 × n / bytes_per_s
+     * microseconds. */
     uint64_t bytes_per_s; /* 0 = not measured. */
     uint32_t latency_us;
     uint32_t error_percent; /* See struct link_estimate (scheduler/link_speed.h). */
@@ -533,8 +534,8 @@ void message_buffer_done(struct message_buffer *buffer);
 
 /* Replaces the buffer's content with any kind of message except MESSAGE_TOKENS, as `version` of the
  * protocol has it (transport_peer_version of the receiver): fields that this version does not have
- * are left out. Returns ST_INVALID if a field is out of range, ST_TOO_LARGE if the message would exceed LIMIT_MESSAGE_BYTES,
- * ST_NO_MEMORY if the buffer cannot grow. */
+ * are left out. Returns ST_INVALID if a field is out of range, ST_TOO_LARGE if the message would
+ * exceed LIMIT_MESSAGE_BYTES, ST_NO_MEMORY if the buffer cannot grow. */
 enum status message_encode(const struct message *message, uint32_t version,
                            struct message_buffer *buffer);
 
@@ -546,8 +547,8 @@ enum status message_tokens_add(struct message_buffer *buffer, const struct messa
 
 /* Decodes data[0..bytes). Requires that `data` is aligned to 8 bytes, which transports guarantee.
  * Fields that the sender's version does not have become 0; fields and arrays that only the sender's
- * version has are ignored. Arrays of `out` point into `data`. Returns ST_INVALID with a text that names kind, field and
- * value; the content of `out` is then undefined. */
+ * version has are ignored. Arrays of `out` point into `data`. Returns ST_INVALID with a text that
+ * names kind, field and value; the content of `out` is then undefined. */
 enum status message_decode(const uint8_t *data, size_t bytes, struct message *out,
                            struct error *error);
 /* Copies the next token of a decoded MESSAGE_TOKENS; elements of top_ids and top_logprobs after

@@ -141,7 +141,7 @@ struct message_layout {
 
 /* Layouts of structs that messages of message.h and of stage_message.h contain. */
 extern const struct message_layout layout_of_message_stage;
-extern const struct message_layout layout_of_message_staged;
+extern const struct message_layout layout_of_message_copies;
 
 /* Return the layout of a kind of message.h or stage_message.h; NULL = unknown kind. */
 const struct message_layout *message_layout_of_kind(uint32_t kind);

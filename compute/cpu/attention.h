@@ -43,7 +43,7 @@ INLINE vec kv_load(enum compute_kv_dtype dtype, const uint8_t *p, uint32_t lanes
                                    : v_load_part((const float *)p, lanes);
 }
 
-/* Returns the address of K of one KV head in the block of `token`; V follows K. */
+/* Returns the address of the cache's KV head in the block of `token`: K of all tokens, then V. */
 INLINE const uint8_t *head_block(const struct kernels_cache *cache, uint32_t token)
 {
     const struct compute_kv *kv = cache->kv;

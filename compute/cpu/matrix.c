@@ -105,11 +105,11 @@ static void scales_pack(enum kernels_form form, const struct types_group *group,
                         uint32_t n)
 {
     if (form == FORM_CODE_BF16) /* Not half_to_bf16, which has no subnormal numbers. */
-        half_put(scales, n, (uint16_t)(half_float_bits(group->scale[0]) >> 16));
+        half_put(scales, n, (uint16_t)(half_float_bits(group->scales[0]) >> 16));
     else
-        half_put(scales, n, half_to_f16(group->scale[0]));
+        half_put(scales, n, half_to_f16(group->scales[0]));
     if (layout_has_min(form))
-        half_put(scales, PANEL_ROWS + n, half_to_f16(group->min[0]));
+        half_put(scales, PANEL_ROWS + n, half_to_f16(group->mins[0]));
 }
 
 /* Packs the scales and the header of row i for the 8 blocks from block `first` on. */

@@ -99,10 +99,10 @@ void group_pack(enum compute_type type, const struct types_group &group, uint32_
 /* Packs scale and minimum of 32 columns, which the file has in this precision. */
 void scale_pack(enum compute_type kept, const struct types_group &group, uint8_t *at)
 {
-    const uint16_t min = half_to_f16(group.min[0]);
-    uint16_t scale = half_to_f16(group.scale[0]);
+    const uint16_t min = half_to_f16(group.mins[0]);
+    uint16_t scale = half_to_f16(group.scales[0]);
     if (kept == COMPUTE_MXFP4)
-        scale = (uint16_t)(half_float_bits(group.scale[0]) >> 16);
+        scale = (uint16_t)(half_float_bits(group.scales[0]) >> 16);
     memcpy(at, &scale, 2);
     if (weights_min(kept))
         memcpy(at + 2, &min, 2);

@@ -29,7 +29,7 @@
 #define NS_PER_S 1000000000ll
 
 struct compute {
-    struct wait_time time;
+    struct wait_clock time;
     int64_t layer_ns;
     int64_t row_ns;
     int64_t late_ns;         /* How late the last wait ended. */
@@ -67,7 +67,7 @@ static void system_sleep_until_ns(void *self, int64_t at_ns)
         ;
 }
 
-void wait_time_set(struct compute *c, const struct wait_time *time)
+void wait_clock_set(struct compute *c, const struct wait_clock *time)
 {
     c->time = *time;
 }
@@ -78,7 +78,7 @@ static enum status wait_open(const struct compute_options *options, struct compu
     struct compute *c = calloc(1, sizeof(*c));
     if (c == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for the waiting backend");
-    c->time = (struct wait_time){.now_ns = system_now_ns, .sleep_until_ns = system_sleep_until_ns};
+    c->time = (struct wait_clock){.now_ns = system_now_ns, .sleep_until_ns = system_sleep_until_ns};
     c->layer_ns = options->wait_layer_ns;
     c->row_ns = options->wait_row_ns;
     snprintf(c->description, sizeof(c->description), "waits of %g us a layer and %g us a row",

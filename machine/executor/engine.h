@@ -87,9 +87,8 @@ void engine_close(struct engine *engine); /* NULL is fine. Waits for the job tha
 /* Hands the job to the engine thread and returns at once. Requires that the engine has no job. */
 void engine_start(struct engine *engine, struct engine_job *job);
 
-/* Ends the job before its next layer, because its results are no longer wanted. engine_poll reports
- * the end as that of any job. No effect on a job that has ended, or whose device records steps or
- * has joined a group. */
+/* Ends the job before its next layer, because its results are no longer wanted; engine_poll reports
+ * the end. No effect if the job has ended, or if the device records steps or has joined a group. */
 void engine_abandon(struct engine *engine);
 
 /* Starts to join the group of ranks with this id (compute_group_ops.join) on the engine thread;

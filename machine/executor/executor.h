@@ -71,7 +71,7 @@ struct executor_ops {
     void (*layout)(const struct executor *e, struct message_stages *out);
 
     /* As kv_targets_set and kv_targets_drop, in every process that holds KV.
-     * executor_calls.target_changed reports the result of target_set. */
+     * executor_calls.target_changed reports whether the target can be written to. */
     void (*target_set)(struct executor *e, uint32_t target, const struct message_peer *machine,
                        struct transport_peer *peer, const struct message_stages *stages);
     void (*target_drop)(struct executor *e, uint32_t target);
@@ -102,7 +102,8 @@ struct executor_ops {
     void (*log_level_send)(struct executor *e, int level);
 
     /* Handle events of the transport. peer_up and peer_down: for the peers that the executor has
-     * connected to. peer_message: for peers of kind PEER_STAGE. peer_flushed: for all peers. */
+     * connected to. peer_message: for peers of kind PEER_STAGE; NULL = the executor has none.
+     * peer_flushed: for all peers. */
     void (*peer_up)(struct executor *e, struct transport_peer *peer);
     void (*peer_down)(struct executor *e, struct transport_peer *peer, const char *text,
                       int64_t now_us);

@@ -354,7 +354,7 @@ static void open_stage(struct pipeline *p, struct stage_process *process)
                  .slots = stage_plan_slot_count(p->plan),
                  .context_blocks = machine_shape_context_spans(shape),
                  .rank = from->shard.rank,
-                 .ranks = from->shard.ranks,
+                 .ranks = from->shard.rank_count,
                  .next_stages = next},
     };
     if (!next_of(p, process, next, &message.open.next_count))

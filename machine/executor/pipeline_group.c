@@ -5,7 +5,7 @@ void pipeline_group_take(struct pipeline *p, struct stage_process *process,
                          const struct stage_group *group)
 {
     const struct stage_plan_process *at = &p->plan->processes[process->index];
-    if (at->shard.rank != 0 || at->shard.ranks == 1 || process->group_made ||
+    if (at->shard.rank != 0 || at->shard.rank_count == 1 || process->group_made ||
         process->state < PROCESS_OPENING) {
         pipeline_fail(p, "stage %s: it made a group that was not asked for", process->name);
         return;
@@ -17,7 +17,7 @@ void pipeline_group_take(struct pipeline *p, struct stage_process *process,
 
 static void group_send_when_open(struct pipeline *p, uint32_t first)
 {
-    const uint32_t ranks = p->plan->processes[first].shard.ranks;
+    const uint32_t ranks = p->plan->processes[first].shard.rank_count;
     struct stage_process *processes = &p->processes[first];
     for (uint32_t rank = 0; rank < ranks; rank++)
         if (processes[rank].state < PROCESS_OPENING)

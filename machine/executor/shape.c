@@ -44,14 +44,15 @@ static enum status read_file(const struct config *config, struct model_file **fi
 }
 
 /* The kernel would grant more memory than there is, and kill the process when it is used. */
-enum status machine_shape_memory_check(const struct config_machine *entry, struct error *error)
+enum status machine_shape_memory_check(const struct config_machine *machine_config,
+                                       struct error *error)
 {
     uint64_t physical_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    if (entry->kv_memory_bytes <= physical_bytes)
+    if (machine_config->kv_memory_bytes <= physical_bytes)
         return ST_OK;
     return error_set(error, ST_NO_MEMORY,
-                     "machine %s: kv_memory of %llu bytes: this computer has %llu", entry->name,
-                     (unsigned long long)entry->kv_memory_bytes,
+                     "machine %s: kv_memory of %llu bytes: this computer has %llu",
+                     machine_config->name, (unsigned long long)machine_config->kv_memory_bytes,
                      (unsigned long long)physical_bytes);
 }
 
@@ -61,7 +62,7 @@ static uint32_t copies_most(const struct machine_shape *shape)
 {
     uint32_t most = 1;
     for (uint32_t i = 0; i < shape->plan.process_count && shape->hyper.latent.rank != 0; i++) {
-        const uint32_t ranks = shape->plan.processes[i].shard.ranks;
+        const uint32_t ranks = shape->plan.processes[i].shard.rank_count;
         most = ranks > most ? ranks : most;
     }
     return most;
@@ -69,7 +70,8 @@ static uint32_t copies_most(const struct machine_shape *shape)
 
 /* As many blocks as the memory holds, each with its share of every layer. A machine's stage
  * processes share the numbering: a block has one id on all of them. */
-static enum status plan_memory(const struct config *config, const struct config_machine *entry,
+static enum status plan_memory(const struct config *config,
+                               const struct config_machine *machine_config,
                                struct machine_shape *out, struct error *error)
 {
     const struct model_hyper *hyper = &out->hyper;
@@ -82,15 +84,15 @@ static enum status plan_memory(const struct config *config, const struct config_
     const struct layer_groups groups = model_layer_groups(hyper);
     const uint32_t rows = layer_groups_rows(&groups, 0, hyper->layer_count);
     const uint64_t bytes = (uint64_t)block_bytes * rows * copies_most(out);
-    uint64_t blocks = entry->kv_memory_bytes / bytes;
+    uint64_t blocks = machine_config->kv_memory_bytes / bytes;
     if (blocks == 0 || blocks >= KV_BLOCK_NONE)
         return error_set(error, ST_INVALID,
                          "machine %s: kv_memory of %llu bytes: one block of %u tokens takes %llu",
-                         entry->name, (unsigned long long)entry->kv_memory_bytes,
+                         machine_config->name, (unsigned long long)machine_config->kv_memory_bytes,
                          config->kv.block_tokens, (unsigned long long)bytes);
     enum status status = ST_OK;
-    if (!device_name_gpu(entry->device, NULL)) /* a GPU reports its memory size itself */
-        status = machine_shape_memory_check(entry, error);
+    if (!device_name_gpu(machine_config->device, NULL)) /* a GPU reports its memory size itself */
+        status = machine_shape_memory_check(machine_config, error);
     if (status != ST_OK)
         return status;
     out->arena = (struct kv_arena){
@@ -120,16 +122,18 @@ static void plan_batches(const struct config *config, struct machine_shape *out)
     out->rows_max = min_u32(rows > prompts ? rows : prompts, LIMIT_BATCH_TOKENS);
 }
 
-enum status machine_shape_read(const struct config *config, const struct config_machine *entry,
+enum status machine_shape_read(const struct config *config,
+                               const struct config_machine *machine_config,
                                struct model_file **file_out, struct machine_shape *out,
                                struct error *error)
 {
     *file_out = NULL;
     enum status status = read_file(config, file_out, out, error);
     if (status == ST_OK)
-        status = stage_plan_make(config, entry, &out->hyper, out->metadata_hash, &out->plan, error);
+        status = stage_plan_make(config, machine_config, &out->hyper, out->metadata_hash,
+                                 &out->plan, error);
     if (status == ST_OK)
-        status = plan_memory(config, entry, out, error);
+        status = plan_memory(config, machine_config, out, error);
     if (status == ST_OK)
         plan_batches(config, out);
     return status;
@@ -143,7 +147,7 @@ struct kv_arena machine_shape_arena(const struct machine_shape *shape,
         kv_arena_slice(&shape->arena, process->first_layer, process->last_layer,
                        shard->kv_head_first, shard->kv_head_first + shard->kv_head_count);
     if (arena.copies > 0) {
-        arena.copies = shard->ranks;
+        arena.copies = shard->rank_count;
         arena.copy = shard->rank;
     }
     return arena;
@@ -162,11 +166,12 @@ static enum transport_rope_list rope_list_of(const struct machine_shape *shape)
                                                                     : TRANSPORT_ROPE_LIST_SHORT;
 }
 
-struct transport_options machine_shape_transport_options(const struct config *config,
-                                                         const struct config_machine *entry,
-                                                         const struct machine_shape *shape)
+struct transport_options
+machine_shape_transport_options(const struct config *config,
+                                const struct config_machine *machine_config,
+                                const struct machine_shape *shape)
 {
-    const char *devices = value_or_null(entry->ucx_devices);
+    const char *devices = value_or_null(machine_config->ucx_devices);
     if (devices == NULL)
         devices = value_or_null(config->transport.ucx_devices);
     struct transport_options options = {
@@ -202,13 +207,13 @@ uint32_t machine_shape_context_spans(const struct machine_shape *shape)
     return layer_groups_spans(shape->context_tokens, shape->arena.block_tokens);
 }
 
-struct message_staged machine_copy_counts(struct transport *transport)
+struct message_copies machine_copy_counts(struct transport *transport)
 {
     struct transport_memory memory;
     transport_memory(transport, &memory);
     const struct transport_copy_counts *out = &memory.copy_counts[DEVICE_TO_HOST];
     const struct transport_copy_counts *in = &memory.copy_counts[HOST_TO_DEVICE];
-    return (struct message_staged){
+    return (struct message_copies){
         .way = memory.way,
         .out_bytes = out->bytes,
         .out_us = (uint64_t)out->busy_us,

@@ -17,7 +17,7 @@
 
 struct machine_shape {
     struct model_hyper hyper; /* Hyper-parameters of the model. */
-    uint64_t metadata_hash;   /* Hash of the model file's metadata. */
+    uint64_t metadata_hash;   /* Hash of the model file's metadata, without weights. */
     struct digest model_hash; /* Hash of metadata and weights. */
     uint32_t adapter_count;   /* Low-rank adapters of the model. */
     uint32_t context_tokens;  /* Most tokens of a request's context. */
@@ -31,7 +31,8 @@ struct machine_shape {
 
 /* Opens the model file and computes the shape. The caller closes *file_out if it is not NULL, also
  * after an error. The error names the mistake in one line. */
-enum status machine_shape_read(const struct config *config, const struct config_machine *entry,
+enum status machine_shape_read(const struct config *config,
+                               const struct config_machine *machine_config,
                                struct model_file **file_out, struct machine_shape *out,
                                struct error *error);
 
@@ -40,20 +41,23 @@ struct kv_arena machine_shape_arena(const struct machine_shape *shape,
                                     const struct stage_plan_process *process);
 
 /* Returns the transport options that all processes of the machine share. The caller sets the other
- * options: name, key, events, self, region and device. */
-struct transport_options machine_shape_transport_options(const struct config *config,
-                                                         const struct config_machine *entry,
-                                                         const struct machine_shape *shape);
+ * options: name, keys, events, self, region and device. A stage process also replaces
+ * layer_stride_bytes. */
+struct transport_options
+machine_shape_transport_options(const struct config *config,
+                                const struct config_machine *machine_config,
+                                const struct machine_shape *shape);
 
 /* Returns ST_NO_MEMORY if the machine's KV memory is larger than the memory of this host. */
-enum status machine_shape_memory_check(const struct config_machine *entry, struct error *error);
+enum status machine_shape_memory_check(const struct config_machine *machine_config,
+                                       struct error *error);
 
-/* Returns the counters of copies between a process's region in device memory and host memory or the
- * memory of peers. */
-struct message_staged machine_copy_counts(struct transport *transport);
+/* Returns the counters of copies that involve the process's region, if this is device memory: to
+ * host memory, from host memory, and to peers' device memory. */
+struct message_copies machine_copy_counts(struct transport *transport);
 
-/* Logs the transport's note about a connected peer (transport_peer_note), if there is one: it says
- * why writes to the peer do not travel in a better way. */
+/* Logs why writes to a connected peer do not travel in a better way, if the transport has such a
+ * note (transport_peer_note). */
 void machine_peer_note_log(const struct transport_peer *peer);
 
 /* Returns the number of spans of a request whose context has context_tokens tokens. */

@@ -74,7 +74,7 @@ static enum status open_device(struct stage *s, const struct model_file *file, s
         .shape = &s->shape,
         .arena = &s->arena,
         .rank = s->process->shard.rank,
-        .ranks = s->process->shard.ranks > 1 ? s->process->shard.ranks : 0,
+        .ranks = s->process->shard.rank_count > 1 ? s->process->shard.rank_count : 0,
         .file = file,
         .kv_region_create = open_region,
         .self = s,
@@ -191,7 +191,7 @@ int stage_fd(const struct stage *s)
 /* Copies of KV may end after the last job: they change the load, too. */
 static void load_send(struct stage *s)
 {
-    const struct message_staged staged = machine_copy_counts(s->transport);
+    const struct message_copies staged = machine_copy_counts(s->transport);
     s->load_changed |= memcmp(&staged, &s->load.staged, sizeof(staged)) != 0;
     if (!s->load_changed || s->now_us < s->load_due_us || !s->opened)
         return;

@@ -15,7 +15,7 @@ static_assert(LIMIT_RANKS == MODEL_RANKS_MAX, "a model can be cut into as many s
 
 bool stage_is_rank(const struct stage *s)
 {
-    return s->process->shard.ranks > 1;
+    return s->process->shard.rank_count > 1;
 }
 
 static void fail(struct stage *s, const struct error *error)
@@ -52,7 +52,7 @@ void stage_group_take(struct stage *s, const struct stage_group *group)
     else
         s->group_state = GROUP_JOINING;
     if (s->group_state == GROUP_JOINING)
-        engine_group_join(s->device.engine, group->id, s->process->shard.ranks, JOIN_MS);
+        engine_group_join(s->device.engine, group->id, s->process->shard.rank_count, JOIN_MS);
     else
         fail(s, &error);
 }
@@ -72,7 +72,7 @@ void stage_group_head_gone(struct stage *s)
     if (s->group_state == GROUP_NONE)
         return;
     log_info("rank %u of %u ends with the machine that its group was made for",
-             s->process->shard.rank, s->process->shard.ranks);
+             s->process->shard.rank, s->process->shard.rank_count);
     s->stopping = true;
 }
 

@@ -148,7 +148,7 @@ static bool open_agrees(struct stage *s, const struct stage_open *open, struct e
         {"batches in flight", open->slots, s->slot_count},
         {"blocks of a request", open->context_blocks, machine_shape_context_spans(&s->shape)},
         {"its rank", open->rank, s->process->shard.rank},
-        {"ranks of its stage", open->ranks, s->process->shard.ranks},
+        {"ranks of its stage", open->ranks, s->process->shard.rank_count},
     };
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
         if (pairs[i].theirs != pairs[i].ours) {

@@ -175,7 +175,7 @@ void stage_plan_process_text(const struct stage_plan_process *process,
 {
     int used = snprintf(out, STAGE_PLAN_PROCESS_TEXT_BYTES, "layers %u to %u", process->first_layer,
                         process->last_layer - 1);
-    if (process->shard.ranks > 1)
+    if (process->shard.rank_count > 1)
         snprintf(out + used, STAGE_PLAN_PROCESS_TEXT_BYTES - (size_t)used, " (rank %u of %u)",
-                 process->shard.rank, process->shard.ranks);
+                 process->shard.rank, process->shard.rank_count);
 }

@@ -2,8 +2,8 @@
  * model.safetensors or the files that model.safetensors.index.json names. It owns the mappings of
  * the files, checks their tensors (safetensors.h) and finds tensors by name. What its functions
  * return is valid until folder_close. Other files of model/file/ call it, on the thread that uses
- * the model_file. It does not interpret config.json (keys.c does) or the tokenizer's files
- * (vocabulary_json.c does). */
+ * the model_file; `cleave model fetch` uses folder_file_name. It does not interpret config.json
+ * (keys.c does) or the tokenizer's files (vocabulary_json.c does). */
 #ifndef MODEL_FILE_FOLDER_H
 #define MODEL_FILE_FOLDER_H
 

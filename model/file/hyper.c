@@ -42,8 +42,8 @@ enum status hyper_f32(const struct hyper_reader *r, enum model_key key, bool req
     return status == ST_NOT_FOUND ? missing(r, key, required) : status;
 }
 
-enum status hyper_u32_in(const struct hyper_reader *r, enum model_key key, bool required,
-                         uint32_t min, uint32_t max, uint32_t *value)
+enum status hyper_read_u32_range(const struct hyper_reader *r, enum model_key key, bool required,
+                                 uint32_t min, uint32_t max, uint32_t *value)
 {
     enum status status = number_read(r, key, required, value);
     if (status != ST_OK || (*value >= min && *value <= max))
@@ -125,13 +125,14 @@ static enum status read_architecture(const struct hyper_reader *r, struct model_
 
 static enum status read_sizes(const struct hyper_reader *r, struct model_hyper *h)
 {
-    enum status status = hyper_u32_in(r, KEY_LAYERS, true, 1, LIMIT_LAYERS, &h->layer_count);
+    enum status status =
+        hyper_read_u32_range(r, KEY_LAYERS, true, 1, LIMIT_LAYERS, &h->layer_count);
     if (status == ST_OK)
-        status = hyper_u32_in(r, KEY_HIDDEN, true, 1, HYPER_HIDDEN_MAX, &h->hidden);
+        status = hyper_read_u32_range(r, KEY_HIDDEN, true, 1, HYPER_HIDDEN_MAX, &h->hidden);
     if (status == ST_OK)
-        status = hyper_u32_in(r, KEY_FFN, true, 1, HYPER_FFN_MAX, &h->ffn);
+        status = hyper_read_u32_range(r, KEY_FFN, true, 1, HYPER_FFN_MAX, &h->ffn);
     if (status == ST_OK)
-        status = hyper_u32_in(r, KEY_CONTEXT, true, 1, UINT32_MAX, &h->context_tokens);
+        status = hyper_read_u32_range(r, KEY_CONTEXT, true, 1, UINT32_MAX, &h->context_tokens);
     return status;
 }
 
@@ -167,16 +168,16 @@ static enum status check_heads(const struct hyper_reader *r, const struct model_
 
 static enum status read_heads(const struct hyper_reader *r, struct model_hyper *h)
 {
-    enum status status = hyper_u32_in(r, KEY_HEADS, true, 1, LIMIT_HEADS, &h->head_count);
+    enum status status = hyper_read_u32_range(r, KEY_HEADS, true, 1, LIMIT_HEADS, &h->head_count);
     if (status != ST_OK)
         return status;
     h->kv_head_count = h->head_count;
-    status = hyper_u32_in(r, KEY_KV_HEADS, false, 1, h->head_count, &h->kv_head_count);
+    status = hyper_read_u32_range(r, KEY_KV_HEADS, false, 1, h->head_count, &h->kv_head_count);
     if (status == ST_OK)
         status = multiple(r, KEY_HEADS, h->head_count, KEY_KV_HEADS, h->kv_head_count);
     h->head_dim = 0;
     if (status == ST_OK)
-        status = hyper_u32_in(r, KEY_HEAD_DIM, false, 0, HYPER_HEAD_DIM_MAX, &h->head_dim);
+        status = hyper_read_u32_range(r, KEY_HEAD_DIM, false, 0, HYPER_HEAD_DIM_MAX, &h->head_dim);
     if (status == ST_OK && h->head_dim == 0) {
         status = multiple(r, KEY_HIDDEN, h->hidden, KEY_HEADS, h->head_count);
         h->head_dim = h->hidden / h->head_count;
@@ -296,7 +297,7 @@ static enum status read_vocab(const struct hyper_reader *r, struct model_hyper *
                          h->hidden, HYPER_VOCAB_MAX);
     h->vocab = (uint32_t)t->dims[1];
     uint32_t said = h->vocab;
-    return hyper_u32_in(r, KEY_VOCAB, false, h->vocab, h->vocab, &said);
+    return hyper_read_u32_range(r, KEY_VOCAB, false, h->vocab, h->vocab, &said);
 }
 
 /* Elements of the largest quantisation block of the layers' `down` tensors. A missing tensor is

@@ -1,7 +1,7 @@
-/* hyper: the hyper-parameters of a model, read from its file and checked. The gateway, machines and
- * stage processes, model_open and `cleave profile` call it when they open a model, on the thread
- * that uses the model_file. A `struct model_hyper` is a plain value, which any thread may read. It
- * reads no weights, and does not check their shapes (model/forward/weights_load.c does). */
+/* hyper: the hyper-parameters of a model, read from its file and checked. The gateway, machines,
+ * stage processes and `cleave profile` call it when they open a model, on the thread that uses the
+ * model_file. A `struct model_hyper` is a plain value, which any thread may read. It reads no
+ * weights, and does not check their shapes (model/forward/weights_load.c does). */
 #ifndef MODEL_FILE_HYPER_H
 #define MODEL_FILE_HYPER_H
 

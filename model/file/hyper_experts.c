@@ -25,7 +25,7 @@ static enum status read_gating(const struct hyper_reader *r, struct model_expert
     if (!model_file_is_folder(r->file)) {
         uint32_t number = GGUF_SOFTMAX;
         enum status status =
-            hyper_u32_in(r, KEY_EXPERTS_GATING, false, GGUF_SOFTMAX, GGUF_SIGMOID, &number);
+            hyper_read_u32_range(r, KEY_EXPERTS_GATING, false, GGUF_SOFTMAX, GGUF_SIGMOID, &number);
         e->sigmoid = number == GGUF_SIGMOID;
         return status;
     }
@@ -54,9 +54,10 @@ static enum status read_groups(const struct hyper_reader *r, struct model_expert
         return status;
     e->groups = e->groups_used = 1;
     e->group_best = e->sigmoid ? 2 : 1;
-    status = hyper_u32_in(r, KEY_EXPERT_GROUPS, false, 1, e->count, &e->groups);
+    status = hyper_read_u32_range(r, KEY_EXPERT_GROUPS, false, 1, e->count, &e->groups);
     if (status == ST_OK)
-        status = hyper_u32_in(r, KEY_EXPERT_GROUPS_USED, false, 1, e->groups, &e->groups_used);
+        status =
+            hyper_read_u32_range(r, KEY_EXPERT_GROUPS_USED, false, 1, e->groups, &e->groups_used);
     if (status != ST_OK ||
         (e->count % e->groups == 0 && e->used <= e->count / e->groups * e->groups_used))
         return status;
@@ -72,15 +73,16 @@ static enum status read_ffn(const struct hyper_reader *r, const struct model_hyp
 {
     uint32_t shared = 0;
     e->ffn = h->ffn; /* Mixtral gives only this length. */
-    enum status status = hyper_u32_in(r, KEY_EXPERT_FFN, false, 1, EXPERT_FFN_MAX, &e->ffn);
+    enum status status = hyper_read_u32_range(r, KEY_EXPERT_FFN, false, 1, EXPERT_FFN_MAX, &e->ffn);
     if (status == ST_OK && e->ffn > EXPERT_FFN_MAX)
         return error_set(r->error, ST_INVALID, "key %s is %" PRIu32 ", want 1 to %d for experts",
                          hyper_key_name(r, KEY_FFN).text, e->ffn, EXPERT_FFN_MAX);
     if (status == ST_OK)
-        status = hyper_u32_in(r, KEY_EXPERTS_SHARED, false, 0, 64, &shared);
+        status = hyper_read_u32_range(r, KEY_EXPERTS_SHARED, false, 0, 64, &shared);
     e->shared_ffn = shared * e->ffn;
     if (status == ST_OK)
-        status = hyper_u32_in(r, KEY_SHARED_FFN, false, 0, 64 * EXPERT_FFN_MAX, &e->shared_ffn);
+        status =
+            hyper_read_u32_range(r, KEY_SHARED_FFN, false, 0, 64 * EXPERT_FFN_MAX, &e->shared_ffn);
     return status;
 }
 
@@ -96,19 +98,21 @@ static uint32_t shared_block(const struct hyper_reader *r, uint32_t layer_count)
     return most;
 }
 
-enum status hyper_read_experts(const struct hyper_reader *r, bool allowed, struct model_hyper *h)
+enum status hyper_read_experts(const struct hyper_reader *r, bool experts_allowed,
+                               struct model_hyper *h)
 {
     struct model_experts e = h->experts;
     e.scale = 1;
-    enum status status = hyper_u32_in(r, KEY_EXPERTS, false, 0, COMPUTE_EXPERTS_MAX, &e.count);
+    enum status status =
+        hyper_read_u32_range(r, KEY_EXPERTS, false, 0, COMPUTE_EXPERTS_MAX, &e.count);
     h->experts = e;
     if (status != ST_OK || e.count == 0)
         return status;
-    if (!allowed)
+    if (!experts_allowed)
         return refuse_dense(r, h);
-    status = hyper_u32_in(r, KEY_EXPERTS_USED, true, 1,
-                          e.count < COMPUTE_EXPERTS_USED_MAX ? e.count : COMPUTE_EXPERTS_USED_MAX,
-                          &e.used);
+    status = hyper_read_u32_range(
+        r, KEY_EXPERTS_USED, true, 1,
+        e.count < COMPUTE_EXPERTS_USED_MAX ? e.count : COMPUTE_EXPERTS_USED_MAX, &e.used);
     if (status == ST_OK)
         status = read_ffn(r, h, &e);
     if (status == ST_OK)

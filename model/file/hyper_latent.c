@@ -24,19 +24,20 @@ static enum status read_dims(const struct hyper_reader *r, struct model_latent *
 {
     uint32_t key = 0;
     enum status status =
-        hyper_u32_in(r, KEY_LATENT_ROTATED, true, 2, LATENT_DIM_MAX, &latent->rotated);
+        hyper_read_u32_range(r, KEY_LATENT_ROTATED, true, 2, LATENT_DIM_MAX, &latent->rotated);
     if (status == ST_OK)
-        status = hyper_u32_in(r, KEY_LATENT_VALUE, true, 1, LATENT_DIM_MAX, &latent->value);
+        status = hyper_read_u32_range(r, KEY_LATENT_VALUE, true, 1, LATENT_DIM_MAX, &latent->value);
     if (status != ST_OK || model_file_is_folder(r->file))
-        return status != ST_OK
-                   ? status
-                   : hyper_u32_in(r, KEY_LATENT_PLAIN, true, 1, LATENT_DIM_MAX, &latent->plain);
-    status = hyper_u32_in(r, KEY_HEAD_DIM, true, latent->rotated + 1, LATENT_DIM_MAX, &key);
+        return status != ST_OK ? status
+                               : hyper_read_u32_range(r, KEY_LATENT_PLAIN, true, 1, LATENT_DIM_MAX,
+                                                      &latent->plain);
+    status = hyper_read_u32_range(r, KEY_HEAD_DIM, true, latent->rotated + 1, LATENT_DIM_MAX, &key);
+    if (status == ST_OK)
+        status = hyper_read_u32_range(r, KEY_LATENT_KEY_OWN, false, latent->rotated + 1,
+                                      LATENT_DIM_MAX, &key);
     if (status == ST_OK)
         status =
-            hyper_u32_in(r, KEY_LATENT_KEY_OWN, false, latent->rotated + 1, LATENT_DIM_MAX, &key);
-    if (status == ST_OK)
-        status = hyper_u32_in(r, KEY_LATENT_VALUE_OWN, false, 1, LATENT_DIM_MAX, &latent->value);
+            hyper_read_u32_range(r, KEY_LATENT_VALUE_OWN, false, 1, LATENT_DIM_MAX, &latent->value);
     latent->plain = key - latent->rotated;
     return status;
 }
@@ -44,11 +45,12 @@ static enum status read_dims(const struct hyper_reader *r, struct model_latent *
 enum status hyper_read_latent(const struct hyper_reader *r, struct model_hyper *h)
 {
     struct model_latent *latent = &h->latent;
-    enum status status = hyper_u32_in(r, KEY_HEADS, true, 1, LIMIT_HEADS, &h->head_count);
+    enum status status = hyper_read_u32_range(r, KEY_HEADS, true, 1, LIMIT_HEADS, &h->head_count);
     if (status == ST_OK)
-        status = hyper_u32_in(r, KEY_LATENT_RANK, true, 1, LATENT_RANK_MAX, &latent->rank);
+        status = hyper_read_u32_range(r, KEY_LATENT_RANK, true, 1, LATENT_RANK_MAX, &latent->rank);
     if (status == ST_OK)
-        status = hyper_u32_in(r, KEY_LATENT_Q_RANK, false, 0, LATENT_RANK_MAX, &latent->q_rank);
+        status =
+            hyper_read_u32_range(r, KEY_LATENT_Q_RANK, false, 0, LATENT_RANK_MAX, &latent->q_rank);
     if (status == ST_OK)
         status = read_dims(r, latent);
     if (status == ST_OK)
@@ -69,7 +71,7 @@ static enum status scale_yarn(const struct hyper_reader *r, struct model_hyper *
 {
     const float factor = h->rope_scaling.factor;
     float all = 0;
-    enum status status = hyper_read_yarn_all(r, h, &all);
+    enum status status = hyper_read_mscale_all(r, h, &all);
     if (status == ST_OK && all != 0 && factor > 1) {
         const float own = 0.1f * all * logf(factor) + 1;
         h->attention_scale *= own * own;

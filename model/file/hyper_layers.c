@@ -11,7 +11,7 @@ static enum status read_window(const struct hyper_reader *r, struct model_hyper 
     enum status status = key_bool(r->file, KEY_WINDOW_USED, &used, r->error);
     if ((status != ST_OK && status != ST_NOT_FOUND) || !used)
         return status;
-    return hyper_u32_in(r, KEY_WINDOW, false, 0, UINT32_MAX, &h->window);
+    return hyper_read_u32_range(r, KEY_WINDOW, false, 0, UINT32_MAX, &h->window);
 }
 
 static enum status read_local_base(const struct hyper_reader *r, struct model_hyper *h)
@@ -39,10 +39,10 @@ static enum status read_pattern(const struct hyper_reader *r, struct model_hyper
     struct mapped_text listed;
     if (status == ST_OK && *period != 0 &&
         key_layer_type(r->file, 0, &listed, NULL) == ST_NOT_FOUND)
-        status = hyper_u32_in(r, KEY_LOCAL_PERIOD, false, 1, LIMIT_LAYERS, period);
+        status = hyper_read_u32_range(r, KEY_LOCAL_PERIOD, false, 1, LIMIT_LAYERS, period);
     *first_out = 0;
     if (status == ST_OK && h->window != 0)
-        status = hyper_u32_in(r, KEY_WINDOW_FIRST, false, 0, UINT32_MAX, first_out);
+        status = hyper_read_u32_range(r, KEY_WINDOW_FIRST, false, 0, UINT32_MAX, first_out);
     return status;
 }
 

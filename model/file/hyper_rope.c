@@ -27,7 +27,7 @@ static enum status read_context(const struct hyper_reader *r, struct model_hyper
 {
     struct model_rope_scaling *s = &h->rope_scaling;
     s->context_tokens = h->context_tokens;
-    return hyper_u32_in(r, KEY_ROPE_CONTEXT, required, 1, UINT32_MAX, &s->context_tokens);
+    return hyper_read_u32_range(r, KEY_ROPE_CONTEXT, required, 1, UINT32_MAX, &s->context_tokens);
 }
 
 static enum status check_low_high(const struct hyper_reader *r, const struct model_rope_scaling *s,
@@ -60,13 +60,13 @@ static float yarn_amplitude(float factor, float mscale)
     return factor <= 1 ? 1 : 0.1f * mscale * logf(factor) + 1;
 }
 
-enum status hyper_read_yarn_all(const struct hyper_reader *r, const struct model_hyper *h,
-                                float *all_out)
+enum status hyper_read_mscale_all(const struct hyper_reader *r, const struct model_hyper *h,
+                                  float *mscale_all_dim_out)
 {
-    *all_out = 0;
-    enum status status = hyper_f32(r, KEY_ROPE_MSCALE_ALL, false, all_out);
+    *mscale_all_dim_out = 0;
+    enum status status = hyper_f32(r, KEY_ROPE_MSCALE_ALL, false, mscale_all_dim_out);
     if (h->latent.rank != 0 && !model_file_is_folder(r->file))
-        *all_out /= 0.1f;
+        *mscale_all_dim_out /= 0.1f;
     return status;
 }
 
@@ -82,7 +82,7 @@ static enum status read_yarn_amplitude(const struct hyper_reader *r, struct mode
     if (status == ST_OK)
         status = hyper_f32(r, KEY_ROPE_MSCALE, false, &mscale);
     if (status == ST_OK)
-        status = hyper_read_yarn_all(r, h, &mscale_all);
+        status = hyper_read_mscale_all(r, h, &mscale_all);
     if (status != ST_OK)
         return status;
     if (h->latent.rank != 0 && !folder && mscale_all != 0)
@@ -242,7 +242,7 @@ static enum status read_dim(const struct hyper_reader *r, const struct family *f
                          hyper_key_name(r, KEY_ROPE_SHARE).text, (double)share);
     h->rope_dim = (uint32_t)((float)h->head_dim * share);
     if (status == ST_OK)
-        status = hyper_u32_in(r, KEY_ROPE_DIM, false, 2, h->head_dim, &h->rope_dim);
+        status = hyper_read_u32_range(r, KEY_ROPE_DIM, false, 2, h->head_dim, &h->rope_dim);
     if (status == ST_OK && (h->rope_dim == 0 || h->rope_dim % 2 != 0))
         return error_set(r->error, ST_INVALID,
                          "key %s gives %" PRIu32 " rotated dimensions, want an even number",

@@ -238,7 +238,8 @@ static enum status load_shared(const struct loader *l, uint32_t layer,
     const struct model_hyper *h = &l->m->hyper;
     const struct model_shard *own = &l->m->shard;
     const struct load_part hidden = load_whole(h->hidden);
-    const struct load_part ffn = {own->shared_first, own->shared_count, h->experts.shared_ffn};
+    const struct load_part ffn = {own->shared_ffn_first, own->shared_ffn_count,
+                                  h->experts.shared_ffn};
     if (ffn.total == 0)
         return ST_OK;
     enum status status = load_matrix(l, ROLE_SHARED_GATE, layer, hidden, ffn, &into->shared_gate);

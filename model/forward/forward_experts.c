@@ -9,7 +9,7 @@ static void shared_add(struct forward *f, struct forward_lane *lane,
                        float *target)
 {
     const struct compute_ops *ops = f->m->ops;
-    const uint32_t ffn = f->m->shard.shared_count;
+    const uint32_t ffn = f->m->shard.shared_ffn_count;
     struct compute *c = lane->compute;
     const struct compute_matrix *const matrices[] = {e->shared_gate, e->shared_up};
     const struct compute_matrix *const down[] = {e->shared_down};

@@ -13,9 +13,9 @@ enum status forward_group_open(struct forward *f, struct error *error)
     const struct model_shard *own = &f->m->shard;
     if (!forward_in_group(f))
         return ST_OK;
-    for (uint32_t rank = 0; rank < own->ranks; rank++) {
+    for (uint32_t rank = 0; rank < own->rank_count; rank++) {
         struct model_shard other;
-        enum status status = model_shard_of(&f->m->hyper, rank, own->ranks, &other, error);
+        enum status status = model_shard_of(&f->m->hyper, rank, own->rank_count, &other, error);
         if (status != ST_OK)
             return status;
         f->vocab_counts[rank] = other.vocab_count;

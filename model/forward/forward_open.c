@@ -46,7 +46,7 @@ static bool has_dense(const struct model *m)
 
 static size_t lay_gates(const struct model *m, struct forward_lane *lane, float *memory, size_t at)
 {
-    const uint32_t ffn = has_dense(m) ? m->shard.ffn_count : 0, shared = m->shard.shared_count;
+    const uint32_t ffn = has_dense(m) ? m->shard.ffn_count : 0, shared = m->shard.shared_ffn_count;
     const size_t rows = lane->chunk_rows, floats = rows * (ffn > shared ? ffn : shared);
     const struct part gates[] = {{&lane->gate, floats}, {&lane->up, floats}, {NULL, 0}};
     return lay(memory, at, gates);
@@ -237,7 +237,7 @@ static enum status open_activations(struct forward *f, struct forward_lane *lane
         status = ops->activations_open(c, lane->chunk_rows, f->m->shard.ffn_count,
                                        needs->ffn | COMPUTE_REFINED, &lane->ffn);
     if (status == ST_OK && needs->shared != 0)
-        status = ops->activations_open(c, lane->chunk_rows, f->m->shard.shared_count,
+        status = ops->activations_open(c, lane->chunk_rows, f->m->shard.shared_ffn_count,
                                        needs->shared | COMPUTE_REFINED, &lane->shared);
     return status == ST_OK && needs->experts_in != 0 ? open_room(f, lane, needs) : status;
 }

@@ -88,11 +88,10 @@ static enum status check(const struct model_hyper *hyper, uint32_t rank, uint32_
     return status == ST_OK ? check_experts(&hyper->experts, ranks, error) : status;
 }
 
-enum status model_shard_of(const struct model_hyper *hyper, uint32_t rank, uint32_t ranks,
+enum status model_shard_of(const struct model_hyper *hyper, uint32_t rank, uint32_t rank_count,
                            struct model_shard *out, struct error *error)
 {
-    if (ranks == 0 && rank == 0)
-        ranks = 1;
+    const uint32_t ranks = rank_count == 0 && rank == 0 ? 1 : rank_count;
     if (ranks != 1 || rank != 0) {
         enum status status = check(hyper, rank, ranks, error);
         if (status != ST_OK)
@@ -109,15 +108,15 @@ enum status model_shard_of(const struct model_hyper *hyper, uint32_t rank, uint3
     const struct share vocab = share_of(hyper->vocab, vocab_unit, rank, ranks);
     *out = (struct model_shard){
         .rank = rank,
-        .ranks = ranks,
+        .rank_count = ranks,
         .kv_head_first = latent ? 0 : heads.first,
         .kv_head_count = latent ? hyper->kv_head_count : heads.count,
         .head_first = heads.first * group,
         .head_count = heads.count * group,
         .ffn_first = ffn.first,
         .ffn_count = ffn.count,
-        .shared_first = shared.first,
-        .shared_count = shared.count,
+        .shared_ffn_first = shared.first,
+        .shared_ffn_count = shared.count,
         .expert_first = experts.first,
         .expert_count = experts.count,
         .vocab_first = vocab.first,

@@ -134,7 +134,7 @@ static enum status check_blocks(const struct loader *l, const struct mapped_tens
                      "tensor %s of type %s: rank %" PRIu32 " of %" PRIu32
                      " has its columns %" PRIu32 " to %" PRIu32 ", which cuts a block of %" PRIu32
                      ": want fewer ranks, or weights of another type",
-                     name, compute_type_name(t->type), shard->rank, shard->ranks, cols.first,
+                     name, compute_type_name(t->type), shard->rank, shard->rank_count, cols.first,
                      cols.first + cols.count - 1, block);
 }
 

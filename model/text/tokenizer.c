@@ -280,7 +280,7 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
     struct output o = {ids_out, capacity, 0};
     struct bpe_workspace space = {0};
     static const struct tokenizer_range whole = {0, SIZE_MAX};
-    struct plain_ranges plain = {options->plain, options->plain_count};
+    struct plain_ranges plain = {options->plain_ranges, options->plain_count};
     enum status status = ST_OK;
     size_t at = 0;
     if (!options->parse_special)

@@ -1,10 +1,11 @@
-/* tokenizer: converts text to tokens and tokens to text. It supports byte-level BPE, with the
- * pre-tokenizers of tokenizer_split.c or the regular expressions of a tokenizer.json, and
- * SentencePiece vocabularies with scores, with merges or of the unigram model. The gateway opens a
- * tokenizer for each model, encodes on its text threads and decodes on its event loop thread. The
- * thread of a machine's grammar_cache (model/grammar/answers.h) opens one to get the bytes of the
- * tokens. After tokenizer_open, any thread may call the functions of a tokenizer. It does not
- * render chat templates (chat.h). */
+/* tokenizer: converts text to tokens and tokens to text. It supports two kinds of vocabularies: (a)
+ * byte-level BPE, with the pre-tokenizers of tokenizer_split.c or the regular expressions of a
+ * tokenizer.json; (b) SentencePiece, with scores, with merges or with the unigram model. The
+ * gateway opens a tokenizer for each model. It encodes on its text threads, and decodes on its
+ * event loop thread and its text threads. The thread of a machine's grammar_cache
+ * (model/grammar/answers.h) opens a tokenizer to get the bytes of the tokens. After tokenizer_open,
+ * any thread may call the functions of a tokenizer. This part does not render chat templates
+ * (chat.h). */
 #ifndef MODEL_TEXT_TOKENIZER_H
 #define MODEL_TEXT_TOKENIZER_H
 
@@ -32,7 +33,8 @@ uint32_t tokenizer_eos(const struct tokenizer *t);
 /* Returns true for control tokens and the unknown token. */
 bool tokenizer_is_special(const struct tokenizer *t, uint32_t id);
 /* Stores the ids of the tokens that end an answer (eos, eot, <|im_end|>, <|eot_id|>, <|endoftext|>
- * …), at most 16. The gateway sends them to machines with each request. Returns their number. */
+ * …), at most 16. Returns their number. The gateway sends them to machines with each request,
+ * unless the request has ignore_eos. */
 uint32_t tokenizer_end_tokens(const struct tokenizer *t, uint32_t ends_out[16]);
 
 /* A part of a text. */
@@ -45,9 +47,10 @@ struct tokenizer_encode_options {
     bool parse_special; /* Recognise special tokens that are spelled out in the text. */
     bool add_bos;       /* Put BOS first, if the model's prompts begin with BOS. */
     bool add_eos;       /* Put EOS last, if the model's files say that texts end with EOS. */
-    /* Parts of the text in which no special token is recognised although parse_special is true, and
-     * whose ends no special token may cross. In ascending order, without overlaps. NULL = none. */
-    const struct tokenizer_range *plain;
+    /* Ranges of the text in which no special token is recognised, although parse_special is true.
+     * No special token crosses an end of a range. In ascending order, without overlaps. NULL =
+     * none. */
+    const struct tokenizer_range *plain_ranges;
     size_t plain_count;
 };
 
@@ -60,9 +63,10 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
                              const struct tokenizer_encode_options *options, uint32_t **ids_out,
                              size_t *capacity, size_t *count_out, struct error *error);
 
-/* Returns a number that the tokens of the text are not fewer than: the bytes that tokens stand for,
- * divided by the bytes of the longest token; 0 = not known. The caller can refuse a text that is
- * much too long without encoding the text. */
+/* Returns a lower bound of the number of the text's tokens; 0 = not known. It is the number of the
+ * text's bytes that can be part of a token, divided by the bytes of the longest token and by the
+ * factor by which normalisation can shorten a text. The caller can refuse a text that is much too
+ * long without encoding the text. */
 size_t tokenizer_tokens_min(const struct tokenizer *t, const char *text, size_t bytes);
 
 /* Returns the bytes that a token stands for, or the text of a special token. NULL = the id is out

@@ -84,7 +84,7 @@ bool api_encode_chat(const struct api_encode *encoder, const struct chat_request
     options.add_bos = !chat.begins_with_bos;
     *begin_out = answer_begin_find(&encoder->format, chat.text, chat.bytes);
     if (encoder->control != API_CONTROL_ALLOW) {
-        options.plain = chat.contents;
+        options.plain_ranges = chat.contents;
         options.plain_count = chat.content_count;
     }
     bool good =

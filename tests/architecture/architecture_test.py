@@ -99,7 +99,7 @@ FOR_TESTS = {
     "model_file_open_parts": "parsers are fuzzed and tested with bytes in memory",
     "partition_cluster_parse": "parsers are fuzzed and tested with bytes in memory",
     "profile_parse": "parsers are fuzzed and tested with bytes in memory",
-    "wait_time_set": "test_wait replaces the clock of the waiting backend",
+    "wait_clock_set": "test_wait replaces the clock of the waiting backend",
 }
 FILE_LINES_MAX = 800
 HEADER_LINES_USUAL = 150

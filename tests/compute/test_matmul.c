@@ -86,15 +86,15 @@ static float reference_dot_quantised(enum compute_type type, const uint8_t *row,
             sum[i / 16] += x[b].q[i];
         }
         if (!has_halves(type)) {
-            f = fmaf((float)(acc[0] + acc[1]), w.scale[0] * x[b].scale, f);
+            f = fmaf((float)(acc[0] + acc[1]), w.scales[0] * x[b].scale, f);
             if (blocks_have_min(type))
-                f = fmaf(w.min[0], x[b].scale * (float)x[b].sum, f);
+                f = fmaf(w.mins[0], x[b].scale * (float)x[b].sum, f);
             continue;
         }
         for (int i = 0; i < 2; i++) {
-            f = fmaf((float)acc[i], w.scale[i] * x[b].scale, f);
+            f = fmaf((float)acc[i], w.scales[i] * x[b].scale, f);
             if (blocks_have_min(type))
-                f = fmaf(w.min[i], x[b].scale * (float)sum[i], f);
+                f = fmaf(w.mins[i], x[b].scale * (float)sum[i], f);
         }
     }
     return f;

@@ -1,7 +1,7 @@
 /* admin_client: asks gateways over HTTP as an administrator: over the Unix socket of
- * http/admin_socket, or over a URL with an API key. `cleave status`, `top`, `drain`, `undrain`,
- * `reload` and `machines` use it, each on its only thread. It needs libcurl, which is loaded when a
- * client is opened. It keeps one connection per gateway. It knows no endpoints: its callers do. */
+ * http/admin_socket, or over a URL with an API key. The subcommands of admin.h use it, each on its
+ * only thread. It needs libcurl, which is loaded when a client is opened. It keeps one connection
+ * per gateway. It knows no endpoints: its callers do. */
 #ifndef TOOLS_ADMIN_CLIENT_H
 #define TOOLS_ADMIN_CLIENT_H
 

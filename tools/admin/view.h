@@ -1,6 +1,7 @@
-/* admin_view: writes the JSON of GET /admin/state as text for people. status.c, change.c and screen.c
- * call it on their only thread. It reads JSON of a gateway, so a member may be missing or have
- * another type: it is then shown as empty or 0. It has no state and does no I/O except the writing. */
+/* admin_view: writes the JSON of GET /admin/state as text for people. The subcommands of admin.h
+ * call it on their only thread. In the JSON of a gateway of another release, a member may be
+ * missing or have another type: it is then shown as empty or 0. No state; no I/O except the
+ * writing. */
 #ifndef TOOLS_ADMIN_VIEW_H
 #define TOOLS_ADMIN_VIEW_H
 

@@ -1,5 +1,5 @@
-/* profile_device: see the header. It opens the device, measures the points until the time is over,
- * and computes the medians. */
+/* profile_device: see the header. It opens the device, and measures the points until the time is
+ * over. */
 #include "tools/profile/device.h"
 
 #include "common/clock.h"
@@ -55,7 +55,7 @@ static void on_loaded(void *self, uint32_t done, uint32_t of)
 {
     const struct measuring *m = self;
     (void)done, (void)of;
-    m->options->progress(m->options->self, "loading the model", 0, m->options->seconds);
+    m->options->progress(m->options->self, "loading the model", 0, m->options->budget_seconds);
 }
 
 static void report(const struct measuring *m, const struct profile_point *point)
@@ -63,8 +63,8 @@ static void report(const struct measuring *m, const struct profile_point *point)
     char what[96];
     double used = seconds_since(m->begin_us), share = m->weight_done / m->weight_all;
     double rounds = m->rounds_done + share;
-    double all = rounds > 0.05 ? used / rounds * rounds_min(m) : m->options->seconds;
-    all = all > m->options->seconds ? all : m->options->seconds;
+    double all = rounds > 0.05 ? used / rounds * rounds_min(m) : m->options->budget_seconds;
+    all = all > m->options->budget_seconds ? all : m->options->budget_seconds;
     snprintf(what, sizeof(what), "%s of %u after %u tokens", point->prompt ? "prompt" : "step",
              point->rows, point->context);
     m->options->progress(m->options->self, what, used < all ? used / all : 1, all);
@@ -102,9 +102,9 @@ static void visit_all(struct measuring *m, uint32_t point)
 /* True if there is time for another round. */
 static bool more_rounds(const struct measuring *m)
 {
-    double left = m->options->seconds - seconds_since(m->begin_us);
+    double left = m->options->budget_seconds - seconds_since(m->begin_us);
     if (m->rounds_done < rounds_min(m))
-        return m->rounds_done == 0 || left > -m->options->seconds * LATE_SHARE_MAX;
+        return m->rounds_done == 0 || left > -m->options->budget_seconds * LATE_SHARE_MAX;
     return left > m->round_seconds;
 }
 

@@ -1,37 +1,39 @@
-/* profile_device: measures one device and adds the medians to a profile as a struct profile_device.
- * All points are measured in each round, so a slow period of the computer affects all points.
- * profile.c calls it on the main thread of `cleave profile`, once per number of threads. It times
- * no batch itself (step.h), chooses no points and computes no medians (points.h), and writes no
- * file. */
+/* profile_device: measures one device and adds one or two struct profile_device to a profile. All
+ * points are measured in each round, so a slow period of the computer affects all points. profile.c
+ * calls it on the main thread of `cleave profile`, once per number of threads. It times no batch
+ * itself (step.h), chooses no points and computes no medians (points.h), and writes no file. */
 #ifndef TOOLS_PROFILE_DEVICE_H
 #define TOOLS_PROFILE_DEVICE_H
 
 #include "profile/profile.h"
 #include "tools/profile/step.h"
 
-/* Reports progress, on the measuring thread. what: the current measurement. done: finished share of
- * the whole measurement, 0 to 1. seconds: expected time of the whole measurement. */
-typedef void (*profile_progress_call)(void *self, const char *what, double done, double seconds);
+/* Reports progress, on the thread that measures. done_share: the finished share of all measurements
+ * of the device, 0 to 1. expected_seconds: their expected time in all. */
+typedef void (*profile_progress_call)(void *self, const char *measurement, double done_share,
+                                      double expected_seconds);
 
 struct profile_device_options {
     struct model_file *file; /* The open model; belongs to the caller. */
     const char *device;      /* Device as in a config, such as "cpu" or "cuda:0". */
     const char *host;        /* Name of this host in the profile. */
     uint32_t threads;        /* Threads of the device. */
-    /* Number of other devices of this kind that are busy in a second measurement; 0 = no second
-     * measurement. */
+    /* If > 0, each point is also measured while this number of other devices of the same kind are
+     * busy. */
     uint32_t busy_devices;
-    double seconds; /* Time to use, unless the smallest number of rounds takes longer. */
-    bool quick;     /* Few points, and one round is enough; for trials. */
-    profile_progress_call progress;
-    void *self; /* First argument of `progress`. */
+    double budget_seconds; /* Time to use, unless the smallest number of rounds takes longer. */
+    bool quick;            /* Few points, and one round is enough; for trials. */
+    profile_progress_call progress; /* Not NULL. */
+    void *self;                     /* First argument of `progress`. */
 };
 
-/* Adds the device to p->devices: measured alone and, if options->busy_devices > 0, once more beside
- * busy devices. Fills p->model if p has no device yet. Both variants are measured in turn at each
- * point, so a slow period affects both. ST_TOO_LARGE: the profile is full. ST_INVALID: the profile
- * has this device already. Returns also the errors of the model, the device and the processes. */
-enum status profile_device_measure(const struct profile_device_options *options, struct profile *p,
-                                   struct error *error);
+/* Adds the device to profile->devices: measured alone and, if options->busy_devices > 0, once more
+ * beside busy devices. Fills profile->model if the profile has no device yet. Both variants are
+ * measured in turn at each point, so a slow period affects both. Requires that this process has no
+ * other threads if options->busy_devices > 0, because it forks. ST_TOO_LARGE: the profile is full.
+ * ST_INVALID: the profile has this device already. Returns also the errors of the model, the device
+ * and the processes. */
+enum status profile_device_measure(const struct profile_device_options *options,
+                                   struct profile *profile, struct error *error);
 
 #endif

@@ -111,7 +111,7 @@ static enum status measure_device(const struct profile_options *options, uint32_
                                                   .threads =
                                                       (uint32_t)options->threads.numbers[index],
                                                   .busy_devices = (uint32_t)options->busy_devices,
-                                                  .seconds = seconds,
+                                                  .budget_seconds = seconds,
                                                   .quick = options->quick,
                                                   .progress = on_progress,
                                                   .self = progress};

@@ -75,7 +75,7 @@ static void check_whole(const struct stage_plan *p, uint32_t layers)
     for (uint32_t i = 0; i < p->process_count; i++) {
         const struct stage_plan_process *at = &p->processes[i];
         CHECK(at->last_layer > at->first_layer && at->paths != 0);
-        CHECK(at->shard.rank == at->config.rank && at->shard.ranks == at->config.ranks);
+        CHECK(at->shard.rank == at->config.rank && at->shard.rank_count == at->config.ranks);
         if (at->shard.rank > 0) {
             const struct stage_plan_process *before = &p->processes[i - 1];
             CHECK(before->shard.rank + 1 == at->shard.rank && before->paths == at->paths &&
@@ -94,7 +94,7 @@ static void check_whole(const struct stage_plan *p, uint32_t layers)
             for (uint32_t i = 0; i < p->process_count; i++) {
                 if (p->processes[i].stage != stage || (p->processes[i].paths >> path & 1) == 0)
                     continue;
-                ranks = p->processes[i].shard.ranks;
+                ranks = p->processes[i].shard.rank_count;
                 CHECK(p->processes[i].shard.rank == found);
                 found++;
             }

@@ -60,7 +60,7 @@ static void test_cover(const struct model_hyper *h, uint32_t ranks)
     for (uint32_t rank = 0; rank < ranks; rank++) {
         struct model_shard s;
         CHECKF(model_shard_of(h, rank, ranks, &s, &error) == ST_OK, "%s", error.text);
-        CHECK(s.rank == rank && s.ranks == ranks);
+        CHECK(s.rank == rank && s.rank_count == ranks);
         CHECK(model_shard_is_whole(&s) == (ranks == 1));
         cover_next(&kv, s.kv_head_first, s.kv_head_count);
         cover_next(&heads, s.head_first, s.head_count);
@@ -69,7 +69,7 @@ static void test_cover(const struct model_hyper *h, uint32_t ranks)
         if (h->experts.count > 0)
             cover_next(&experts, s.expert_first, s.expert_count);
         if (h->experts.shared_ffn > 0)
-            cover_next(&shared, s.shared_first, s.shared_count);
+            cover_next(&shared, s.shared_ffn_first, s.shared_ffn_count);
         CHECK(s.head_first * h->kv_head_count == s.kv_head_first * h->head_count);
         CHECK(s.ffn_first % h->ffn_block == 0);
     }

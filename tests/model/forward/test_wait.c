@@ -130,7 +130,7 @@ static void check_sums(const struct model_file *g, uint32_t first, uint32_t last
     struct fake_time time = {.now_ns = 1000};
     struct bench b;
     bench_open(&b, g, first, last);
-    wait_time_set(b.compute, &(struct wait_time){fake_now, fake_sleep, &time});
+    wait_clock_set(b.compute, &(struct wait_clock){fake_now, fake_sleep, &time});
     const uint32_t layers = last - first;
     const bool whole = layers == LAYERS;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -155,7 +155,7 @@ static void check_lateness(const struct model_file *g)
     struct fake_time time = {.now_ns = 1000, .late_ns_max = LAYER_NS};
     struct bench b;
     bench_open(&b, g, 0, LAYERS);
-    wait_time_set(b.compute, &(struct wait_time){fake_now, fake_sleep, &time});
+    wait_clock_set(b.compute, &(struct wait_clock){fake_now, fake_sleep, &time});
     const int64_t batch_ns = LAYERS * (LAYER_NS + 2 * ROW_NS);
     for (int i = 1; i <= 50; i++) {
         run(&b, 2, 1, true);

@@ -83,7 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                                .add_bos = flags >> 1 & 1};
     const struct tokenizer *t = tokenizer_of(kind);
     options.plain_count = ranges_choose(&in, ranges);
-    options.plain = ranges;
+    options.plain_ranges = ranges;
     uint32_t *ids = NULL;
     size_t capacity = 0, count = 0, bytes;
     struct error error = {""};

@@ -191,7 +191,7 @@ static void test_reference(void)
         CHECKF(render(c, &message, 1, &text, &error) == ST_OK, "%s", error.text);
         CHECKF(strcmp(text.text, prompt) == 0, "got %s, want %s", text.text, prompt);
         for (int as_text = 0; as_text < 2; as_text++) {
-            options.plain = as_text ? text.contents : NULL;
+            options.plain_ranges = as_text ? text.contents : NULL;
             options.plain_count = as_text ? text.content_count : 0;
             CHECK(tokenizer_encode(t, text.text, text.bytes, &options, &got, &capacity, &count,
                                    &error) == ST_OK);
@@ -242,7 +242,7 @@ static void test_control_tokens_in_contents(void)
     CHECK(tokenizer_encode(t, text.text, text.bytes, &options, &ids, &capacity, &count, &error) ==
           ST_OK);
     CHECK(specials_count(t, ids, count) == 9 + 5);
-    options.plain = text.contents;
+    options.plain_ranges = text.contents;
     options.plain_count = text.content_count;
     CHECK(tokenizer_encode(t, text.text, text.bytes, &options, &ids, &capacity, &count, &error) ==
           ST_OK);

@@ -88,7 +88,7 @@ static void test_plain_ranges(uint64_t seed)
         }
         plain_count = random_at(seed, draws++) % 4;
         struct tokenizer_encode_options options = {
-            .parse_special = true, .plain = plain, .plain_count = plain_count};
+            .parse_special = true, .plain_ranges = plain, .plain_count = plain_count};
         struct error error;
         CHECK(tokenizer_encode(t, text, bytes, &options, &ids, &capacity, &count, &error) == ST_OK);
         CHECK(tokenizer_tokens_min(t, text, bytes) <= count); /* most bytes have no token */

@@ -364,7 +364,7 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
     (void)error;
     size_t control = options->parse_special ? bytes : 0;
     for (size_t i = 0; i < options->plain_count; i++)
-        control -= options->plain[i].end - options->plain[i].begin;
+        control -= options->plain_ranges[i].end - options->plain_ranges[i].begin;
     fake_control_bytes = control;
     fake_encode_held++;
     while (bytes > 0 && text[0] == 'W' && fake_encode_holds)
