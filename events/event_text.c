@@ -73,7 +73,6 @@ static const struct field event_fields[] = {
     ROW(sched_event, weight, false),
     ROW(sched_event, priority, true),
     ROW(sched_event, held_tokens, false),
-    ROW(sched_event, held_copy, false),
     ROW_NAMED(sched_event, holder_plus_1, "held", false),
     ROW(sched_event, identity, true),
     ROW(sched_event, machine, false),

@@ -182,7 +182,7 @@ struct sched_link_speed {
 /* The kinds of events, and the fields of struct sched_event that each kind uses besides now_us. */
 enum sched_event_kind {
     /* `request` arrives: prompt_tokens, output_tokens, resumed, key_index, weight, priority,
-     * holder_plus_1, held_tokens, held_copy, identity, prefix. output_tokens = most tokens of the
+     * holder_plus_1, held_tokens, identity, prefix. output_tokens = most tokens of the
      * answer; 0 = no token machine is needed. */
     SCHED_ARRIVED,
     SCHED_COMPUTED,  /* The prompt of `request` is computed; its KV may still be on its way. */
@@ -263,9 +263,6 @@ struct sched_event {
     /* SCHED_ARRIVED: number of the prompt's first tokens whose KV that machine keeps in its prefix
      * cache; 0 = none. */
     uint32_t held_tokens;
-    /* SCHED_ARRIVED: the KV on that machine is the copy of a running answer
-     * (sched_cluster_copy_target). */
-    bool held_copy;
     /* SCHED_ARRIVED: equal for a request that was refused and for the same request when it comes
      * again, other requests have another one. A place is kept for it at the time that it was told
      * (promises.c). 0 = not known. */

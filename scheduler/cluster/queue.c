@@ -406,7 +406,6 @@ void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event 
     request->priority = priority_of(event);
     request->holder_plus_1 = event->holder_plus_1;
     request->held_tokens = event->held_tokens;
-    request->held_copy = event->held_copy;
     request->identity = event->identity;
     request->returned = cluster_promise_take(sc, event->identity);
     prefixes_arrived(sc, id, &event->prefix);

@@ -46,7 +46,6 @@ struct cluster_request {
     uint64_t token_memory;   /* KV memory scheduled on its token machine, in tokens. */
     uint32_t holder_plus_1;  /* 1 + the machine that had its KV; 0 = none. */
     uint32_t held_tokens;    /* See struct sched_event. */
-    bool held_copy;          /* See struct sched_event. */
     bool wait_limited;       /* It is in the list `limited`. */
     bool waited;             /* It was not routed at once. */
     bool returned;           /* It was refused before, and came when it was told to. */

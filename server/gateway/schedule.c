@@ -306,7 +306,6 @@ static void arrivals_schedule(struct gateway *g, int64_t now_us)
             .priority = r->priority,
             .holder_plus_1 = r->held.machine == NULL ? 0 : r->held.machine->index + 1,
             .held_tokens = version->kv.prefix_cache ? r->held.tokens : 0,
-            .held_copy = r->held.checkpoint,
             .identity = request_identity(r),
             .prefix = {.hashes = hashes},
         };

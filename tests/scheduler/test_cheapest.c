@@ -320,7 +320,7 @@ static void test_token_machine_died(bool linked)
 }
 
 /* A request whose prompt machine has died: token machine 2 has kept 4000 of 4500 tokens. */
-static void arrive_half(uint32_t id, bool copy)
+static void arrive_half(uint32_t id)
 {
     route = (struct sched_action){.machine = SCHED_NO_MACHINE};
     tell((struct sched_event){.kind = SCHED_ARRIVED,
@@ -329,8 +329,7 @@ static void arrive_half(uint32_t id, bool copy)
                               .prompt_tokens = 4500,
                               .output_tokens = 200,
                               .holder_plus_1 = 1 + 2,
-                              .held_tokens = 4000,
-                              .held_copy = copy});
+                              .held_tokens = 4000});
 }
 
 /* Machines 1 and 2 only, with `decodes` answers on machine 2. */
@@ -347,26 +346,24 @@ static void half_open(uint32_t decodes, uint32_t link_rate, uint32_t error_perce
 /* Machine 2 computes the rest beside its answers, in (1 + decodes) × 501 ms; machine 1 gets the KV
  * in 200 ms and the latency of 1 ms, or while it computes its queue, needs 500 ms more, and sends
  * the rest back with 1 ms; or it computes everything in 4501 ms. A pull must be better by more than
- * the mean error of its transfer. A copy of an answer never travels. */
+ * the mean error of its transfer. */
 static void test_prompt_machine_died(void)
 {
     static const struct {
         uint32_t decodes, queue, link_rate, error_percent;
-        bool pulls; /* Unless the KV is a copy. */
+        bool pulls;
     } cases[] = {
         {0, 0, 20000, 0, false},   {1, 0, 20000, 0, true},     {7, 0, 20000, 0, true},
         {7, 3400, 20000, 0, true}, {7, 3600, 20000, 0, false}, {7, 0, 500, 0, false},
         {7, 0, 1000, 0, false},    {7, 0, 1200, 0, true},      {7, 1500, 1200, 0, true},
         {7, 0, 1200, 10, false},   {7, 0, 20000, 10, true},
     };
-    for (size_t k = 0; k < 2 * sizeof(cases) / sizeof(cases[0]); k++) {
-        const size_t i = k / 2;
-        const bool copy = k % 2 != 0;
-        const bool pulls = cases[i].pulls && !copy;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const bool pulls = cases[i].pulls;
         half_open(cases[i].decodes, cases[i].link_rate, cases[i].error_percent);
         tell((struct sched_event){
             .kind = SCHED_MACHINE_LOAD, .machine = 1, .others = {.prompt_tokens = cases[i].queue}});
-        arrive_half(1, copy);
+        arrive_half(1);
         CHECKF(route.machine == (pulls ? 1 : 2) && route.token_machine == 2 &&
                    route.prefix_tokens == 4000 && route.pull_source_plus_1 == (pulls ? 3 : 0),
                "case %zu: %u and %u, %u tokens, pull %u", i, route.machine, route.token_machine,
@@ -379,7 +376,7 @@ static void test_prompt_machine_died(void)
 static void test_decision(void)
 {
     half_open(7, 20000, 10);
-    arrive_half(1, false);
+    arrive_half(1);
     const struct sched_decision *decision = &route.decision;
     CHECK(route.pull_source_plus_1 == 3 && decision->pull_us == 201000 &&
           decision->computed_us == 701000);
@@ -398,10 +395,10 @@ static void test_decision(void)
 static void test_pulls_wait(void)
 {
     half_open(2, 8000, 0);
-    arrive_half(1, false);
+    arrive_half(1);
     CHECK(route.pull_source_plus_1 == 3);
     end(1); /* The KV is on its way nevertheless. */
-    arrive_half(2, false);
+    arrive_half(2);
     CHECK(route.pull_source_plus_1 == 0 && route.machine == 2);
     end(2);
     sched_cluster_event(sc, &(struct sched_event){.kind = SCHED_TICK, .now_us = 501000}, &actions);
@@ -441,7 +438,7 @@ static void test_unmeasured(void)
             link_speed(0, 1, 1000, 0);
             link_speed(4, 1, 20000, 0);
         }
-        arrive_half(1, false);
+        arrive_half(1);
         CHECKF((route.pull_source_plus_1 == 3) == (scene != 1), "scene %u: pull %u", scene,
                route.pull_source_plus_1);
         sched_cluster_close(sc);

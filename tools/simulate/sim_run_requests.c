@@ -138,7 +138,6 @@ static void arrive(struct run *r, uint32_t slot)
                                  .request = slot,
                                  .holder_plus_1 = q->held.tokens > 0 ? q->held.machine + 1 : 0,
                                  .held_tokens = q->held.tokens,
-                                 .held_copy = q->held.checkpoint,
                                  .resumed = was_resumed(q),
                                  .prompt_tokens = q->prompt,
                                  .output_tokens = left > 1 ? left : 0,
