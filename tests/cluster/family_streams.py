@@ -2,6 +2,7 @@
 and log-probabilities. test_families.py and tests/gpu/families.py compare these."""
 
 import os
+import signal
 import sys
 
 from cluster import Stream
@@ -11,6 +12,15 @@ import tiny_folder  # noqa: E402
 import tiny_gguf  # noqa: E402, F401
 
 PROMPTS, ANSWER = [90, 41, 7], 24
+PROGRESS_S = 900  # A test that starts no other cluster within this time hangs: also a slow computer needs few of these seconds.
+
+
+def expect_progress():
+    """Ends the test, and its clusters, if this function is not called again within PROGRESS_S."""
+    def end(*_):
+        raise TimeoutError(f"no progress within {PROGRESS_S} s")
+    signal.signal(signal.SIGALRM, end)
+    signal.alarm(PROGRESS_S)
 
 
 class Tokens(Stream):

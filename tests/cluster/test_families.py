@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 from cluster import Cluster, wait_until
-from family_streams import PROMPTS, Tokens, answers, body_of, tiny_folder, tiny_gguf, with_tokenizer
+from family_streams import PROMPTS, Tokens, answers, body_of, expect_progress, tiny_folder, tiny_gguf, with_tokenizer
 
 FEW = ["gemma3", "qwen3_moe", "gpt_oss-mxfp4", "olmo2", "deepseek3"]
 FEW_GGUF = ["qwen3_moe"]
@@ -33,6 +33,7 @@ MIXED, SPLIT = {"mixed": ["m0"]}, {"prompt": ["p0"], "token": ["t0"]}
 
 def served(config):
     """Returns the answers to all requests at once."""
+    expect_progress()
     with Cluster(config) as cluster:
         got = answers([Tokens(cluster, body_of(index)) for index in range(len(PROMPTS))])
         cluster.wait_all_free()
@@ -49,6 +50,7 @@ def copied(model, prompt, token):
 
 def resumed(model):
     """Returns the answers of a cluster whose token machine is killed while it decodes."""
+    expect_progress()
     with Cluster(config_of(model, {"prompt": ["p0"], "token": ["t0", "t1"]}), gates=True) as cluster:
         cluster.hold("t0")
         cluster.hold("t1")

@@ -8,10 +8,11 @@ files. Clusters of each kind, all machines on GPUs, answer the same requests, sa
 tokens must be equal, or differ by DIFFERENT up to a position where two tokens were about equally likely. Clusters of one
 prompt and one token machine, one of them on a CPU, answer the same greedy requests.
 
-    families.py FAMILY [few | logits [NAME...] | ways [NAME...]]
+    families.py FAMILY few | logits [NAME...] | ways [NAME...] | mixed
 
-FAMILY: the program of tests/model/families. few: some families, and the clusters in which one machine is on a GPU.
-logits: no clusters. ways: only the clusters with all machines on GPUs.
+FAMILY: the program of tests/model/families. ways: the clusters with all machines on GPUs; without NAME, prints the table
+of docs/models.md at the end, whose rows the page must have. mixed: the clusters in which one machine is on a CPU. few: the
+logits of some families, and a part of mixed.
 CLEAVE_BINARY is the program, CLEAVE_CUDA_PLUGIN the plugin.
 """
 
@@ -43,12 +44,15 @@ FEW_NAMES = ["deepseek3", "wide/gemma3", "wide/olmo2"]
 CPU, GPU = {"device": "cpu", "threads": 1}, {"device": "cuda:0", "fallback": False}
 MIXES = {"GPU to CPU": (GPU, CPU), "CPU to GPU": (CPU, GPU), "GPU to GPU": (GPU, GPU)}
 FEW = sys.argv[2:] == ["few"]
-# A model of each row of the table in docs/models.md; and the largest difference of a log-probability, in units of the
-# spread of the logits.
-WAYS = ["wide/llama", "wide/qwen3", "wide/qwen3_moe", "wide/gemma2", "wide/phi3", "wide/granite", "wide/olmo3", "wide/cohere2",
-        "wide/glm4", "wide/stablelm", "wide/smollm3", "deepseek3", "wide/gpt_oss"]
+# Models of the rows of the table in docs/models.md, with their names there; and the largest difference of a
+# log-probability, in units of the spread of the logits.
+WAYS = {"wide/llama": "Llama", "wide/qwen3": "Qwen3", "wide/qwen3_moe": "Qwen3-MoE", "wide/gemma2": "Gemma 2",
+        "wide/gemma3": "Gemma 3", "wide/phi3": "Phi-3", "wide/granite": "Granite", "wide/olmo3": "OLMo 3",
+        "wide/cohere2": "Command R7B (`cohere2`)", "wide/glm4": "GLM-4", "wide/stablelm": "StableLM",
+        "wide/smollm3": "SmolLM3", "deepseek3": "DeepSeek-V3", "wide/gpt_oss": "gpt-oss"}
+COLUMNS = ["split", "2 stages", "2 ranks, split or not", "2 ranks or one process", "resumed"]
 DIFFERENT = 0.2
-WAYS_GGUF = ["wide/llama", "wide/qwen3", "wide/qwen3_moe"]  # As GGUF files, too: their matrices are those of the folders.
+PAGE = os.path.join(TESTS, "..", "docs", "models.md")
 # Small batches and little KV: the emulator changes the protection of all device memory around each kernel.
 CONFIG = {"pools": {"prompt": ["p0"], "token": ["t0"]}, "kv": {"memory": "4MiB", "block_tokens": 16, "dtype": "i16"},
           "scheduler": {"placement": "split", "adaptive_pools": False, "prompt_batch_tokens": 64, "prompt_fill_tokens": 64,
@@ -70,6 +74,7 @@ def read(name):
 
 
 def check_logits(program, name, folder):
+    family_streams.expect_progress()
     reference, expected = read(name), folder + ".expected"
     tiny_folder.write(reference, folder)
     tiny_folder.write_expected(name, reference, expected)
@@ -115,6 +120,7 @@ def near(ours, theirs, limit):
 
 def answers(config, pair, asked):
     """Returns the answers to all requests, which are sent at once."""
+    family_streams.expect_progress()
     machines = dict(zip(("p0", "t0"), pair))
     with Cluster({**CONFIG, **config, "machines": machines}) as cluster:
         wait_until(lambda: up(cluster), "all machines are up", cluster=cluster)
@@ -145,6 +151,7 @@ def spread(reference):
 def served(model, pools, machine, kill=False):
     """Returns the answers to all requests at once. kill: machine t0 is killed while the first request decodes; it starts
     again, and the requests resume."""
+    family_streams.expect_progress()
     names = [name for pool in pools.values() for name in pool]
     scheduler = {**CONFIG["scheduler"], "placement": "auto" if "mixed" in pools else "split"}
     config = {**CONFIG, "model": model, "pools": pools, "scheduler": scheduler,
@@ -174,46 +181,75 @@ def difference(ours, theirs):
     return most
 
 
+def ways_of(model):
+    """Returns for each of COLUMNS the answers, and the answers that they must equal."""
+    split, ranks = {"prompt": ["p0"], "token": ["t0"]}, {"tensor_parallel": 2}
+    alone, ranked = served(model, {"mixed": ["m0"]}, {}), served(model, {"mixed": ["m0"]}, ranks)
+    ways = [(served(model, split, {}), alone), (served(model, split, {"stages": 2}), alone),
+            (served(model, split, ranks), ranked), (ranked, alone), (served(model, split, {}, kill=True), alone)]
+    return dict(zip(COLUMNS, ways))
+
+
 def check_ways(name, place):
-    """Returns whether all ways give the answers of one machine."""
-    reference = read(name)
-    unit, good = spread(reference), True
-    for form in ("folder", "GGUF") if name in WAYS_GGUF else ("folder",):
-        model = os.path.join(place, "ways-" + name.replace("/", "-") + ("" if form == "folder" else ".gguf"))
-        if form == "folder":
-            tiny_folder.write(reference, model)
-        else:
-            tiny_gguf.write(family_streams.with_tokenizer(reference), model)
-        split, ranks = {"prompt": ["p0"], "token": ["t0"]}, {"tensor_parallel": 2}
-        alone, ranked = served(model, {"mixed": ["m0"]}, {}), served(model, {"mixed": ["m0"]}, ranks)
-        found = {"split": (served(model, split, {}), alone), "2 stages": (served(model, split, {"stages": 2}), alone),
-                 "2 ranks": (served(model, split, ranks), ranked), "2 ranks beside one": (ranked, alone),
-                 "resumed": (served(model, split, {}, kill=True), alone)}
-        said = []
-        for way, (got, want) in found.items():
+    """Returns whether all ways give the answers of one machine, and the row of the table."""
+    reference, good = read(name), True
+    unit, cells = spread(reference), {way: [] for way in COLUMNS}
+    model = os.path.join(place, "ways-" + name.replace("/", "-"))
+    tiny_folder.write(reference, model)
+    tiny_gguf.write(family_streams.with_tokenizer(reference), model + ".gguf")
+    for form, file in {"folder": model, "GGUF": model + ".gguf"}.items():
+        for way, (got, want) in ways_of(file).items():
             most = max(difference(*each) for each in zip(got, want)) / unit
-            said.append(f"{way} {'equal' if got == want else f'{most:.1e}'}")
+            cells[way].append("equal" if got == want else f"{most:.3f}" if most >= 0.001 else f"{most:.1g}")
             good = good and most < DIFFERENT
-        print(f"{name}, {form}: {', '.join(said)}", flush=True)
-    return good
+        print(f"{name}, {form}: {', '.join(f'{way} {each[-1]}' for way, each in cells.items())}", flush=True)
+    texts = [each[0] if each[0] == each[1] else "; ".join(each) for each in cells.values()]
+    return good, f"| {WAYS.get(name, name)} | {' | '.join(texts)} |"
+
+
+def check_page():
+    """The page must have the rows of WAYS, in this order."""
+    with open(PAGE, encoding="utf-8") as file:
+        lines = file.read().split("| emulated GPU | " + " | ".join(COLUMNS) + " |\n", 1)[1].split("\n\n", 1)[0].splitlines()
+    found = [line.split(" | ")[0].removeprefix("| ") for line in lines[1:]]
+    assert found == list(WAYS.values()), f"docs/models.md has the rows {found}, want {list(WAYS.values())}"
+
+
+def check_all_ways(names, place):
+    if not names:
+        check_page()
+    rows = [check_ways(name, place) for name in names or WAYS]
+    print("\n".join(row for _, row in rows), flush=True)
+    if not all(good for good, _ in rows):
+        sys.exit(f"failed: a log-probability differs by {DIFFERENT} or more")
+
+
+def check_all_logits(program, names_chosen, place):
+    failed = [name for name in names_chosen if not check_logits(program, name, os.path.join(place, name))]
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+
+
+def check_mixed(place):
+    latent = os.path.join(place, "latent")
+    tiny_folder.write(read("deepseek3"), latent)
+    check_clusters("latent attention", {"model": latent}, [(prompt,) for prompt in PROMPTS], 1)
+    base, models = wide(tiny_folder.read("llama"), 64), ["base", "all", "some"]
+    tiny_folder.read = lambda name: base
+    folder = test_adapters.write_models(place)
+    config = {"model": folder, "adapters": f"all={place}/all, some={place}/some"}
+    check_clusters("adapters", config, [(prompt, model) for prompt in PROMPTS for model in models], 0.3)
 
 
 def main():
+    program, part, *chosen = sys.argv[1:]
     with tempfile.TemporaryDirectory(prefix="cleave-gpu-families-") as place:
-        if not FEW and sys.argv[2:3] != ["logits"]:
-            failed = [name for name in sys.argv[3:] or WAYS if not check_ways(name, place)]
-            if failed or sys.argv[2:3] == ["ways"]:
-                sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
-        chosen = FEW_NAMES if FEW else sys.argv[3:] or names()
-        failed = [name for name in chosen if not check_logits(sys.argv[1], name, os.path.join(place, name))]
-        if failed or sys.argv[2:3] == ["logits"]:
-            sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
-        check_clusters("latent attention", {"model": os.path.join(place, "deepseek3")}, [(prompt,) for prompt in PROMPTS], 1)
-        base, models = wide(tiny_folder.read("llama"), 64), ["base", "all", "some"]
-        tiny_folder.read = lambda name: base
-        folder = test_adapters.write_models(place)
-        config = {"model": folder, "adapters": f"all={place}/all, some={place}/some"}
-        check_clusters("adapters", config, [(prompt, model) for prompt in PROMPTS for model in models], 0.3)
+        if part == "ways":
+            check_all_ways(chosen, place)
+        if part in ("few", "logits"):
+            check_all_logits(program, FEW_NAMES if FEW else chosen or names(), place)
+        if part in ("few", "mixed"):
+            check_mixed(place)
 
 
 if __name__ == "__main__":

@@ -102,8 +102,14 @@ def made(sources, shape, source, how):
     return data
 
 
+def multiplied(data, factor):
+    """Returns F32 elements times the factor."""
+    return struct.pack(f"<{len(data) // 4}f", *(value[0] * factor for value in struct.iter_unpack("<f", data)))
+
+
 def tensors(reference):
-    """Yields (name, shape, kind, elements)."""
+    """Yields (name, shape, kind, elements). A tensor that has a factor becomes F32."""
+    factors = reference["gguf"].get("factors", {})
     sources = {name: (tiny_folder.tensor_bytes(name, shape, base, "BF16"), shape)
                for name, shape, base in tiny_folder.tensors(reference)}
     for pattern, ranges, shape, kind, source, how in reference["gguf"]["tensors"]:
@@ -111,15 +117,28 @@ def tensors(reference):
             name = pattern.replace("*", "{}").format(*numbers)
             data = base64.b64decode(how[7:]) if how.startswith("values ") else \
                 made(sources, shape, source.replace("*", "{}").format(*numbers), how)
+            if pattern in factors:
+                kind = "F32"
             if kind == "F32" and len(data) == 2 * math.prod(shape):
                 data = widened(data)
+            if pattern in factors:
+                data = multiplied(data, factors[pattern])
             assert len(data) == KINDS[kind][1] * math.prod(shape), name
             yield name, shape, kind, data
 
 
 # Models with heads for GPUs that a GGUF file cannot describe, with the reason.
-UNLIKE_WIDE = {"gemma2": "no key for the factor of scores", "gemma3": "no key for the factor of scores",
-               "rope-llama3": "the table of factors belongs to smaller heads"}
+UNLIKE_WIDE = {"rope-llama3": "the table of factors belongs to smaller heads"}
+
+
+def score_factors(config, head, patterns):
+    """Returns {pattern: factor} of the tensors that bring the factor of scores into a file: Gemma's files have no key for
+    it, and readers take 1 / sqrt(head). So queries, or the weights of their norm, are multiplied."""
+    scalar = config.get("query_pre_attn_scalar", head)
+    if scalar == head:
+        return {}
+    norms = [pattern for pattern in patterns if "attn_q_norm" in pattern]
+    return {pattern: math.sqrt(head / scalar) for pattern in norms or [each for each in patterns if "attn_q." in each]}
 
 
 def wide_shape(shape, source_shape, how):
@@ -151,7 +170,8 @@ def wide(reference, larger):
     for pattern, ranges, shape, kind, source, how in reference["gguf"]["tensors"]:
         first = source.replace("#", "0").replace("*", "{}").format(*(each[0] for each in ranges))
         tensors_of.append([pattern, ranges, wide_shape(shape, sources[first], how), kind, source, how])
-    return larger | {"gguf": {"keys": keys, "tensors": tensors_of}}
+    factors = score_factors(config, new_head, [pattern for pattern, *_ in tensors_of])
+    return larger | {"gguf": {"keys": keys, "tensors": tensors_of, "factors": factors}}
 
 
 def write(reference, path):
