@@ -90,11 +90,12 @@
       "Decode steps of an answer that checked guessed tokens.")                                    \
     DRAFT_POSITION(X, 0)                                                                           \
     DRAFT_POSITION(X, 1)                                                                           \
-    DRAFT_POSITION(X, 2) DRAFT_POSITION(X, 3) DRAFT_POSITION(X, 4) DRAFT_POSITION(X, 5)            \
-        DRAFT_POSITION(X, 6) DRAFT_POSITION(X, 7) DRAFT_POSITION(X, 8) DRAFT_POSITION(X, 9)        \
-            DRAFT_POSITION(X, 10) DRAFT_POSITION(X, 11) DRAFT_POSITION(X, 12)                      \
-                DRAFT_POSITION(X, 13) DRAFT_POSITION(X, 14) DRAFT_POSITION(X, 15)                  \
-                    TIER_FIELDS(X, tier_file) TIER_FIELDS(X, tier_store)
+    DRAFT_POSITION(X, 2)                                                                           \
+    DRAFT_POSITION(X, 3) DRAFT_POSITION(X, 4) DRAFT_POSITION(X, 5) DRAFT_POSITION(X, 6)            \
+        DRAFT_POSITION(X, 7) DRAFT_POSITION(X, 8) DRAFT_POSITION(X, 9) DRAFT_POSITION(X, 10)       \
+            DRAFT_POSITION(X, 11) DRAFT_POSITION(X, 12) DRAFT_POSITION(X, 13)                      \
+                DRAFT_POSITION(X, 14) DRAFT_POSITION(X, 15) TIER_FIELDS(X, tier_file)              \
+                    TIER_FIELDS(X, tier_store)
 
 /* Guessed tokens at one position of their step that were right. */
 #define DRAFT_POSITION(X, position)                                                                \

@@ -302,7 +302,8 @@ static void pull_try(const struct choice *c, uint32_t token, struct best *best)
 {
     const struct seek *s = c->seek;
     const uint32_t prompt = c->base->prompt_machine, source = s->request->holder_plus_1 - 1;
-    if (!s->request->resumed || s->request->holder_plus_1 == 0 || source == prompt || hands_over(s, source) || !s->sc->machines[source].up ||
+    if (!s->request->resumed || s->request->holder_plus_1 == 0 || source == prompt ||
+        hands_over(s, source) || !s->sc->machines[source].up ||
         !set_has(&s->sc->machines[source].links, prompt) || c->base->prompt_moves ||
         c->base->token_moves || tokens_held(c, source) <= tokens_held(c, prompt) ||
         !may_pair(c, prompt, token))
