@@ -338,8 +338,13 @@ static void job_run(struct engine *engine, struct engine_job *job)
         batch.layer_done = on_layer;
     const float *logits;
     job->abandoned = !forward_run(engine->forward, &batch, &engine->options.kv, &logits);
-    if (job->abandoned)
+    if (job->abandoned) {
+        /* A mark of this job that is reported during the next job would say that layers of the next
+         * job are stored, and their KV would be sent before it is computed. */
+        engine->options.ops->wait(engine->options.compute);
+        check_device(engine);
         return;
+    }
     sample_rows(engine, job->samples, count, logits);
     for (uint32_t at = count; at < job->sample_count; at += count) {
         count = sample_rows_of(engine, job, at, rows);

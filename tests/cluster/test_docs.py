@@ -36,7 +36,7 @@ NOT_RUN = {
     "cleave machine CONFIG NAME --stage K": "names stand for others; tests/cluster/test_stages_net.py",
 }
 OTHERS = ("./dev", "apt", "cp", "systemctl", "build/bench/bench-engine", "meson", "kubectl", "tests/", "bench/", "openssl",
-          "sum=", "echo ")
+          "redis-server", "sum=", "echo ")
 
 
 def lines_of_pages():
@@ -44,7 +44,7 @@ def lines_of_pages():
     for page in docs_test.PAGES:
         blocks, _ = docs_test.blocks_of(docs_test.read(page))
         for block in blocks:
-            if any(re.match(r"# on (a|b|both hosts)\b", line) for line in block[1][:1]):
+            if any(re.match(r"# on (a|b|both hosts|each host)\b", line) for line in block[1][:1]):
                 continue  # scripts/try-hosts.py runs these on two hosts.
             variables = {}
             for line in docs_test.command_lines([block]):
