@@ -94,7 +94,7 @@ def check_problems():
     severities = dict(re.findall(r"- alert: (\w+)\n(?:.*\n)+?.*severity: (\w+)", read("deploy/prometheus/cleave-alarms.yaml")))
     text = re.sub(r'" *\\\n *"', "", read("server/metrics/problems.h"))
     found = re.findall(r'X\(\w+, \w+, (\w+), \d+, (Cleave\w+),[\s\\]*"([^"]*)"\)', text)
-    text = read("tools/admin/status.c")
+    text = read("tools/admin/view.c")
     found.append(("critical", "CleaveGatewayDown", re.search(r'"what_to_do", "([^"]*)"', text).group(1)))
     assert "CleaveGatewayDown" in text and {name for _, name, _ in found} == set(severities), (found, severities)
     for severity, name, to_do in found:
