@@ -3,8 +3,10 @@
  * route.c: the choice by load; speed.c: the machines' rates; links.c: the time of transfers;
  * cheapest.c: the choice by KV that machines hold; together.c: one machine for both phases;
  * repurpose.c: home pools that follow the demand; admission.c: how long requests may wait;
- * promises.c: places for clients that come back. They run on the thread that calls sched_cluster; not thread-safe. Pure: no clock, no I/O. The gateway and
- * the simulator use only cluster.h. */
+ * promises.c: places for clients that come back.
+ *
+ * They run on the thread that calls sched_cluster; not thread-safe. Pure: no clock, no I/O. The
+ * gateway and the simulator use only cluster.h. */
 #ifndef SCHEDULER_CLUSTER_STATE_H
 #define SCHEDULER_CLUSTER_STATE_H
 
