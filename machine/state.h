@@ -1,9 +1,10 @@
-/* machine_state: the structs and functions that the files of a machine share. machine.c: event loop
- * and stop. open.c: opening and closing. peers.c: connections and messages. gateways.c: several
- * gateways. prefixes.c: reports of the prefix cache. held.c: requests whose
- * constraint or stored KV is awaited. tiers.c: stored KV. targets.c: KV to other machines. batch.c: from the scheduler through the
- * executor to the request tables. member.c reads `stopping` and the clock. Everything runs on the
- * machine's event loop thread, without locks. Callers outside machine/ use machine.h. */
+/* machine_state: the structs and functions that the files of a machine share. machine.c: event
+ * loop and stop. open.c: opening and closing. peers.c: connections and messages. gateways.c:
+ * several gateways. prefixes.c: reports of the prefix cache. held.c: requests whose constraint or
+ * stored KV is awaited. tiers.c: stored KV. targets.c: KV to other machines. batch.c: from the
+ * scheduler through the executor to the request tables. member.c reads `stopping` and the clock.
+ * Everything runs on the machine's event loop thread, without locks. Callers outside machine/ use
+ * machine.h. */
 #ifndef MACHINE_STATE_H
 #define MACHINE_STATE_H
 

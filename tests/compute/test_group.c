@@ -1,8 +1,8 @@
 /* Goal: the ranks of a group on one host compute the same sums to the bit, in the order of ranks,
- * for any number of values, and norms of rows that they share. A rank that dies, leaves or never joins ends the other ranks' waits
- * with an error that names it. Waiting ranks sleep, and nothing is left behind. Method: two to five
- * processes with a CPU device each, compared with sums computed by hand from numbers whose sum
- * depends on the order. */
+ * for any number of values, and norms of rows that they share. A rank that dies, leaves or never
+ * joins ends the other ranks' waits with an error that names it. Waiting ranks sleep, and nothing
+ * is left behind. Method: two to five processes with a CPU device each, compared with sums
+ * computed by hand from numbers whose sum depends on the order. */
 #include "tests/check.h"
 
 #include "common/clock.h"

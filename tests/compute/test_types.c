@@ -1,6 +1,7 @@
 /* Goal: a GGUF block of every weight type is decoded as the format says, and 16-bit floats convert
  * exactly. Method: golden blocks from another implementation (types_golden.h), compared bit for
- * bit, or the hash of the values of many blocks (types_golden.py prints it); every half goes to fp32 and back; rounding of ties and limits by hand-written cases. */
+ * bit, or the hash of the values of many blocks (types_golden.py prints it); every half goes to
+ * fp32 and back; rounding of ties and limits by hand-written cases. */
 #include "compute/half.h"
 #include "compute/types.h"
 #include "tests/check.h"

@@ -1,8 +1,9 @@
 /* Goal: between two machines, each with any tensor parallelism and any stages, every byte of every
- * KV head of every layer of a prompt's blocks reaches each process that needs it, once, whether the
- * ranks of a stage divide the heads or have copies of them; data without a destination is reported, not lost. Method: all processes of both machines over the loopback
- * transport, with source bytes that identify themselves; then processes that do not fit, with the
- * name of what is missing. */
+ * KV head of every layer of a prompt's blocks reaches each process that needs it, once, whether
+ * the ranks of a stage divide the heads or have copies of them; data without a destination is
+ * reported, not lost. Method: all processes of both machines over the loopback transport, with
+ * source bytes that identify themselves; then processes that do not fit, with the name of what is
+ * missing. */
 #include "tests/check.h"
 
 #include "common/random.h"

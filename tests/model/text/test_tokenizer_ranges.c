@@ -1,6 +1,7 @@
 /* Goal: control tokens are recognised outside the ranges of a text that are declared as plain, and
  * nowhere else; a vocabulary whose texts were chosen so that their hashes are equal is refused
- * soon; the end of a message ends no answer of several messages. Method: random texts with random ranges, against a plain search; such a vocabulary. */
+ * soon; the end of a message ends no answer of several messages. Method: random texts with random
+ * ranges, against a plain search; such a vocabulary. */
 #include "common/random.h"
 #include "model/text/tokenizer.h"
 #include "tests/check.h"
