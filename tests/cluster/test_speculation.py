@@ -4,7 +4,7 @@ tokens are drawn, also when machines are killed or short of memory.
 Method: the same requests (greedy, drawn, with penalties, biases, stop strings, log-probabilities, several choices, and
 constraints; prompts that repeat themselves, and prose) to a cluster without drafts, and to clusters of each kind with
 drafts: split and mixed, with stages, with ranks, a model with attention windows. With CLEAVE_DRAFTS=always the machines
-check every draft, whatever it costs, so that the test does not depend on the computer's speed; one cluster decides by
+check every draft, even at a loss, so that the test does not depend on the computer's speed; one cluster decides by
 its step times. Drafts must have been checked, and some accepted. Then the requests again, while one of two token
 machines is killed again and again and both are short of memory. With a number of streams as argument (the suite
 `long`), all requests, and this number of streams in the last part; otherwise some of them."""

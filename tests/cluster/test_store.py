@@ -17,7 +17,7 @@ import tempfile
 import threading
 
 from cluster import BINARY, MODEL, Cluster, need_model, skip, wait_until
-from tier_cases import CONFIG, KEYS, MEMORY, answer, cases, check_answers, tokens
+from tier_cases import CONFIG, MEMORY, answer, cases, check_answers, check_salts, tokens
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kvcache"))
 from resp_servers import Fake, Redis
@@ -46,7 +46,8 @@ def wait_works(cluster, works=True):
 
 
 def wait_stored(cluster, requests):
-    """Waits until the KV of so many requests is stored. Blocks that are being stored are not free."""
+    """Waits until the prompts of `requests` requests are computed, and their KV is stored: blocks that are being stored
+    are not free."""
     wait_until(lambda: cluster.metric("cleave_prompt_batches_total") >= requests and metric(cluster, "stored_bytes") > 0,
                "the machines report their batches", cluster=cluster)
     cluster.wait_all_free()
@@ -220,25 +221,6 @@ def check_absent(wanted):
     server.stop()
 
 
-def check_salts(server):
-    """A tenant finds what it has stored, and nothing of the other tenant."""
-    settings = config(server, server={"api_keys_file": "keys.json"})
-    a, b, root = ({"Authorization": f"Bearer {each['key']}"} for each in KEYS["keys"])
-    body = {"prompt": tokens(30, 200), "temperature": 0}
-    with Cluster(settings, files={"keys.json": json.dumps(KEYS)}) as cluster:
-        cluster.headers.update(root)
-        wait_works(cluster)
-        want, cached = answer(cluster, body, a)
-        assert cached == 0
-        wait_stored(cluster, 1)
-    with Cluster(settings, files={"keys.json": json.dumps(KEYS)}) as cluster:
-        cluster.headers.update(root)
-        wait_works(cluster)
-        for who, wanted in ((b, 0), (a, 192)):
-            got, cached = answer(cluster, body, who)
-            assert got == want and cached == wanted, (cached, wanted)
-
-
 def pieces(values):
     """Returns pieces of the KV of all records that are not zeros."""
     found = []
@@ -308,7 +290,7 @@ def main():
         server = Fake()
         check_shared(server, wanted)
         check_killed_machine(server)
-        check_salts(server)
+        check_salts(config(server), wait_works, lambda cluster: wait_stored(cluster, 1))
         server.stop()
         check_encryption(wanted)
         check_absent(wanted)

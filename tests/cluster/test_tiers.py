@@ -14,7 +14,7 @@ import signal
 import tempfile
 
 from cluster import Cluster, need_model, wait_until
-from tier_cases import BLOCK, CONFIG, KEYS, MEMORY, RECORD, answer, cases, check_answers, tokens
+from tier_cases import BLOCK, CONFIG, MEMORY, RECORD, answer, cases, check_answers, check_salts, tokens
 
 NAMES = ("hits_tokens", "misses_tokens", "loaded_bytes", "load_seconds", "stored_bytes", "dropped_tokens", "damaged")
 SPANS = 12 + 6 + 10 + 6 + 2 + 7 + 4 + 2  # Full blocks of all prompts of cases(), each once.
@@ -39,13 +39,13 @@ def wait_works(cluster, works=True):
 
 
 def wait_stored(cluster, spans):
-    """Waits until so many spans are stored."""
+    """Waits until `spans` spans are stored."""
     wait_until(lambda: tier(cluster, "stored_bytes") >= spans * RECORD, f"{spans} spans are stored", cluster=cluster)
     assert tier(cluster, "dropped_tokens") == 0
 
 
 def run(settings, wanted, spans, files=None):
-    """Starts a cluster, compares the answers, waits until so many spans are stored. Returns (cached tokens, metrics of
+    """Starts a cluster, compares the answers, waits until `spans` spans are stored. Returns (cached tokens, metrics of
     the tier, log)."""
     with Cluster(settings, files=files) as cluster:
         wait_works(cluster)
@@ -108,26 +108,6 @@ def check_conversation(folder):
         got = answer(second, said)
         assert got == (want[0], 176), (got, want)
         second.wait_all_free()
-
-
-def check_salts(folder):
-    """A tenant finds what it has stored, and nothing of the other tenant."""
-    settings = config(folder, server={"api_keys_file": "keys.json"})
-    a, b, root = ({"Authorization": f"Bearer {each['key']}"} for each in KEYS["keys"])
-    body = {"prompt": tokens(30, 200), "temperature": 0}
-    with Cluster(settings, files={"keys.json": json.dumps(KEYS)}) as cluster:
-        cluster.headers.update(root)
-        wait_works(cluster)
-        want, cached = answer(cluster, body, a)
-        wait_stored(cluster, 12)
-        assert cached == 0
-    with Cluster(settings, files={"keys.json": json.dumps(KEYS)}) as cluster:
-        cluster.headers.update(root)
-        wait_works(cluster)
-        got, cached = answer(cluster, body, b)
-        assert got == want and cached == 0, cached
-        got, cached = answer(cluster, body, a)
-        assert got == want and cached == 192, cached
 
 
 def damage(path):
@@ -234,7 +214,7 @@ def main():
         check_damage(first, wanted, after)
         check_memory(folder("memory"), wanted)
         check_conversation(folder("conversation"))
-        check_salts(folder("salts"))
+        check_salts(config(folder("salts")), wait_works, lambda cluster: wait_stored(cluster, 12))
         check_full(folder("full"), wanted)
         check_unusable(folder("unusable"), wanted)
         check_encryption(first, folder("encrypted"), wanted, after)

@@ -3,6 +3,8 @@ blocks in common, or nothing."""
 
 import json
 
+from cluster import Cluster
+
 BLOCK = 16
 MEMORY = "64MiB"
 CONFIG = {"threads": 1, "transport": {"silence_ms": 60000}}
@@ -46,3 +48,23 @@ def check_answers(cluster, wanted):
         assert got == want, (body, got, want)
         found += cached
     return found
+
+
+def check_salts(settings, wait_works, wait_stored):
+    """A tenant finds what it has stored, and nothing of the other tenant. wait_works(cluster): waits until the tier works;
+    wait_stored(cluster): until the prompt of one request is stored."""
+    settings = {**settings, "server": {"api_keys_file": "keys.json"}}
+    a, b, root = ({"Authorization": f"Bearer {each['key']}"} for each in KEYS["keys"])
+    body = {"prompt": tokens(30, 200), "temperature": 0}
+    with Cluster(settings, files={"keys.json": json.dumps(KEYS)}) as cluster:
+        cluster.headers.update(root)
+        wait_works(cluster)
+        want, cached = answer(cluster, body, a)
+        assert cached == 0, cached
+        wait_stored(cluster)
+    with Cluster(settings, files={"keys.json": json.dumps(KEYS)}) as cluster:
+        cluster.headers.update(root)
+        wait_works(cluster)
+        for who, wanted in ((b, 0), (a, 192)):
+            got, cached = answer(cluster, body, who)
+            assert got == want and cached == wanted, (cached, wanted)

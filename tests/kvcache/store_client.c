@@ -3,7 +3,7 @@
  *
  *   open                  ok, or the name of the status, ": " and the error's text
  *   put NAME | get NAME | drop NAME   as above; get also checks the bytes
- *   limit MS              the following calls have a deadline after so much time; no answer
+ *   limit MS              the following calls have this time; no answer
  *   has NAME NAME …       as above, but "ok COUNT"
  *
  * Arguments: servers, user, password file, CA file ("-" = no TLS, "" = the system's), expire_s,

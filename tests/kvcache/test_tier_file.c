@@ -206,7 +206,7 @@ static void test_refusals(void)
     CHECK(file_open(&identity_b, 10000) == ST_INVALID);
     CHECKF(strstr(error.text, "want at least") != NULL, "%s", error.text);
     file->ops->close(file);
-    CHECK(file_open(&identity_b, 1ull << 44) == ST_IO); /* no disk has so much space */
+    CHECK(file_open(&identity_b, 1ull << 44) == ST_IO); /* 16 TiB: more than the disk has */
     file->ops->close(file);
     CHECK(unlink(path) == 0 && mkdir(path, 0700) == 0);
     CHECK(file_open(&identity_b, bytes_of(PLACES)) == ST_IO);

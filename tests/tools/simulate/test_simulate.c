@@ -13,7 +13,7 @@
 #include "common/random.h"
 #include "tests/check.h"
 #include "tests/profile/profile_example.h"
-#include "tests/tools/simulate/scratch.h"
+#include "tests/tools/simulate/paper.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -23,16 +23,6 @@
 
 #define MESSAGE_S 0.001
 #define ROWS_MAX  4096
-
-static char table[1200];
-static char hardware[1200];
-static uint64_t seed;
-static uint64_t draws;
-
-static uint32_t draw(uint32_t below)
-{
-    return (uint32_t)(random_at(seed, draws++) % below);
-}
 
 static size_t file_read(const char *name, char *out, size_t room)
 {
@@ -731,11 +721,7 @@ static void bad_hardware(void)
 
 int main(void)
 {
-    const char *source = getenv("CLEAVE_SOURCE");
-    source = source != NULL ? source : ".";
-    snprintf(table, sizeof(table), "%s/tests/data/splitwise/perf_model.csv", source);
-    snprintf(hardware, sizeof(hardware), "%s/deploy/hardware", source);
-    CHECK(mkdtemp(scratch) != NULL);
+    paper_open();
     seed = test_seed();
     one_request();
     links_contend();

@@ -9,7 +9,7 @@
 #include "tools/simulate/splitwise/models.h"
 
 #include "tests/check.h"
-#include "tests/tools/simulate/scratch.h"
+#include "tests/tools/simulate/paper.h"
 
 #include <math.h>
 #include <string.h>
@@ -20,9 +20,6 @@
 #define KV_BYTES     4014080.0            /* Of a token of bloom-176b. */
 #define LINK         (200.0 * (1u << 30)) /* Bytes per second of deploy/hardware/h100.json. */
 #define NEVER        UINT32_MAX
-
-static char table[1200];
-static char hardware[1200];
 
 static bool near(double a, double b)
 {
@@ -485,11 +482,7 @@ static void list_of_kills(void)
 
 int main(void)
 {
-    const char *source = getenv("CLEAVE_SOURCE");
-    source = source != NULL ? source : ".";
-    snprintf(table, sizeof(table), "%s/tests/data/splitwise/perf_model.csv", source);
-    snprintf(hardware, sizeof(hardware), "%s/deploy/hardware", source);
-    CHECK(mkdtemp(scratch) != NULL);
+    paper_open();
     all_is_computed_again();
     prompt_is_kept();
     checkpoint_of_an_answer("idle");

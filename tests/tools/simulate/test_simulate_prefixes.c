@@ -8,7 +8,7 @@
 
 #include "common/random.h"
 #include "tests/check.h"
-#include "tests/tools/simulate/scratch.h"
+#include "tests/tools/simulate/paper.h"
 
 #include <math.h>
 #include <string.h>
@@ -18,16 +18,6 @@
 #define BLOCK_TOKENS 16
 #define ROWS_MAX     400
 #define IDS_MAX      64
-
-static char table[1200];
-static char hardware[1200];
-static uint64_t seed;
-static uint64_t draws;
-
-static uint32_t draw(uint32_t below)
-{
-    return (uint32_t)(random_at(seed, draws++) % below);
-}
 
 /* ---- one simulation ---- */
 
@@ -333,11 +323,7 @@ static void random_cluster(uint64_t round)
 
 int main(void)
 {
-    const char *source = getenv("CLEAVE_SOURCE");
-    source = source != NULL ? source : ".";
-    snprintf(table, sizeof(table), "%s/tests/data/splitwise/perf_model.csv", source);
-    snprintf(hardware, sizeof(hardware), "%s/deploy/hardware", source);
-    CHECK(mkdtemp(scratch) != NULL);
+    paper_open();
     beginning_is_not_computed("1:mixed");
     beginning_is_not_computed("1:prompt 1:token");
     beginning_is_not_sent();
