@@ -31,7 +31,7 @@
 
 /* Times of steps without prompts. All zeros = nothing is known. */
 struct sched_drafts {
-    bool always;    /* Every draft is checked as a whole, whatever it costs (for tests). */
+    bool always;    /* Every draft is checked as a whole, even at a loss (for tests). */
     uint64_t steps; /* Steps recorded so far. */
     struct {
         double rows; /* Mean. */

@@ -8,8 +8,8 @@
 
 #include <stdbool.h>
 
-/* Loads that were measured longer ago than this do not count: the tier may be faster now, and nobody
- * would ever know without a new load. */
+/* Loads that were measured longer ago than this do not count: the tier may be faster now, and
+ * only a new load shows it. */
 #define SCHED_TIER_LOADS_OLD_US 30000000
 
 /* Measured loads of one tier. All zeros = nothing is known. */

@@ -134,8 +134,8 @@ static inline int64_t serve_now_us(void)
 
 /* --- serve.c --- */
 
-/* Returns the most descriptors that a gateway with so many machines needs besides those of
- * clients. */
+/* Returns the largest number of descriptors that a gateway with `machines` machines needs, without
+ * those of clients. */
 rlim_t serve_files_of(uint32_t machines);
 
 /* --- serve_files.c --- */

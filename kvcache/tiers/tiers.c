@@ -171,7 +171,7 @@ static void names_make(const struct tier *t, struct tier_job *job)
                     options->arena.block_tokens, job->end, job->names);
 }
 
-/* Stores the number of spans from `from` on that the backend has; 0 after an error. */
+/* Returns how many spans from `from` on the backend has; 0 after an error. */
 static uint32_t spans_find(struct tier *t, const struct tier_job *job, uint32_t from,
                            int64_t deadline_us)
 {

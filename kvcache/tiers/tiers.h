@@ -3,9 +3,9 @@
  * chain are stored (TIER_FIND), load spans into blocks (TIER_LOAD), store spans (TIER_STORE). A
  * thread does all other jobs before it stores the next span.
  *
- * The threads read and write KV memory of the blocks that a job names. The caller makes sure that
- * nobody else writes these blocks, and that nobody reads the blocks of a TIER_LOAD, until the job has
- * ended. The caller decides which spans are stored and loaded (machine/tiers.c does), and logs what
+ * The threads read and write KV memory of the blocks that a job names. Until the job has
+ * ended, the caller must neither write these blocks nor let other code write them; the blocks of a
+ * TIER_LOAD must not be read either. The caller decides which spans are stored and loaded (machine/tiers.c does), and logs what
  * `note` says. All calls are made on the event loop thread. Only memory of the host can be used. */
 #ifndef KVCACHE_TIERS_TIERS_H
 #define KVCACHE_TIERS_TIERS_H

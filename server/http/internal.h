@@ -114,7 +114,7 @@ struct exchange {
     char error_text[128];          /* Message of the error that was sent; empty = none. */
 };
 
-/* Which clients may use a route. access.c says who may use it if there are no API keys. */
+/* Which clients may use a route. Without API keys, access.c decides which ones may. */
 enum http_access {
     HTTP_OPEN,    /* Every client. */
     HTTP_KEY,     /* Clients with any valid API key. */
