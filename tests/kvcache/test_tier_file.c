@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define RECORD 5000 /* Bytes: not a multiple of a page. */
@@ -187,6 +188,17 @@ static void test_damage(void)
     CHECK(held() == 0);
 }
 
+/* About the largest size for these records, which have up to 2^32 places. */
+#define LARGEST (1ull << 44)
+
+/* Returns the size of the file system with the file, which must exist. */
+static uint64_t disk_bytes(void)
+{
+    struct statvfs state;
+    CHECK(statvfs(path, &state) == 0);
+    return (uint64_t)state.f_blocks * state.f_frsize;
+}
+
 static void test_refusals(void)
 {
     struct tier_backend *other;
@@ -206,8 +218,10 @@ static void test_refusals(void)
     CHECK(file_open(&identity_b, 10000) == ST_INVALID);
     CHECKF(strstr(error.text, "want at least") != NULL, "%s", error.text);
     file->ops->close(file);
-    CHECK(file_open(&identity_b, 1ull << 44) == ST_IO); /* 16 TiB: more than the disk has */
-    file->ops->close(file);
+    if (disk_bytes() < LARGEST) {
+        CHECK(file_open(&identity_b, LARGEST) == ST_IO);
+        file->ops->close(file);
+    }
     CHECK(unlink(path) == 0 && mkdir(path, 0700) == 0);
     CHECK(file_open(&identity_b, bytes_of(PLACES)) == ST_IO);
     file->ops->close(file);
