@@ -129,6 +129,7 @@ static const char *const event_names[] = {
     [SCHED_COMPUTED] = "computed",
     [SCHED_PREFILLED] = "prefilled",
     [SCHED_ENDED] = "ended",
+    [SCHED_OVERDUE] = "overdue",
     [SCHED_MACHINE_UP] = "machine_up",
     [SCHED_MACHINE_DOWN] = "machine_down",
     [SCHED_LINK_UP] = "link_up",

@@ -258,6 +258,9 @@ void sched_cluster_event(struct sched_cluster *sc, const struct sched_event *eve
     case SCHED_ENDED:
         cluster_request_event(sc, event);
         break;
+    case SCHED_OVERDUE:
+        cluster_request_overdue(sc, event, out);
+        break;
     case SCHED_MACHINE_UP:
     case SCHED_MACHINE_DOWN:
     case SCHED_LINK_UP:
@@ -367,10 +370,4 @@ void sched_cluster_view(const struct sched_cluster *sc, uint32_t machine,
 uint32_t sched_cluster_waiting(const struct sched_cluster *sc)
 {
     return sc->waiting.count;
-}
-
-uint32_t sched_cluster_retry_ms(struct sched_cluster *sc, uint32_t request)
-{
-    assert(request < sc->options.request_count);
-    return cluster_admission_retry_ms(sc, request);
 }

@@ -190,6 +190,9 @@ enum sched_event_kind {
     /* `request` is done, failed or cancelled, in any state; ignored if it is unknown. output_tokens
      * = tokens generated in this generation. */
     SCHED_ENDED,
+    /* `request`, which is routed and computes nothing yet, has waited for queue_us_max: it is
+     * refused, as requests in the queue are. Ignored if it is not routed. */
+    SCHED_OVERDUE,
     /* `machine` is up: pool (its home pool), kv_tokens, mixed_kv_tokens, kv, cores. */
     SCHED_MACHINE_UP,
     SCHED_MACHINE_DOWN, /* `machine` is down, with its links in both directions. */
@@ -424,9 +427,5 @@ void sched_cluster_link_view(const struct sched_cluster *sc, uint32_t from, uint
                              struct sched_link_speed *out);
 /* Returns the number of waiting requests. */
 uint32_t sched_cluster_waiting(const struct sched_cluster *sc);
-/* Returns the milliseconds after which a request that the caller refuses now should come again,
- * like retry_after_ms of a SCHED_REFUSE with SCHED_REFUSED_WAIT. Changes the state: a place is kept
- * for it at that time, and the next refused request is told a later time. */
-uint32_t sched_cluster_retry_ms(struct sched_cluster *sc, uint32_t request);
 
 #endif

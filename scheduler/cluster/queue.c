@@ -146,13 +146,19 @@ static void move_report(struct sched_cluster *sc, uint32_t i, struct sched_actio
     action->home = machine->home;
 }
 
+static void refuse(uint32_t id, enum sched_refusal why, uint32_t retry_after_ms,
+                   struct sched_actions *out)
+{
+    struct sched_action *action = action_add(out, SCHED_REFUSE, id);
+    action->refusal = why;
+    action->retry_after_ms = retry_after_ms;
+}
+
 static void waiting_refuse(struct sched_cluster *sc, uint32_t id, enum sched_refusal why,
                            uint32_t retry_after_ms, struct sched_actions *out)
 {
     waiting_remove(sc, id, false);
-    struct sched_action *action = action_add(out, SCHED_REFUSE, id);
-    action->refusal = why;
-    action->retry_after_ms = retry_after_ms;
+    refuse(id, why, retry_after_ms, out);
 }
 
 /* Records that the prompt machine will hold all prefixes of the request. */
@@ -551,4 +557,13 @@ void cluster_requests_lose(struct sched_cluster *sc, uint32_t id)
             continue;
         lose(sc, i);
     }
+}
+
+void cluster_request_overdue(struct sched_cluster *sc, const struct sched_event *event,
+                             struct sched_actions *out)
+{
+    if (request_at(sc, event->request)->place != PLACE_ROUTED)
+        return;
+    refuse(event->request, SCHED_REFUSED_WAIT, cluster_admission_retry_ms(sc, event->request), out);
+    ended(sc, event);
 }

@@ -273,6 +273,9 @@ void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event 
                              struct sched_actions *out);
 /* Handles SCHED_COMPUTED, SCHED_PREFILLED and SCHED_ENDED. */
 void cluster_request_event(struct sched_cluster *sc, const struct sched_event *event);
+/* Handles SCHED_OVERDUE and appends the refusal to *out. */
+void cluster_request_overdue(struct sched_cluster *sc, const struct sched_event *event,
+                             struct sched_actions *out);
 /* Puts all requests that have work or KV on the machine, which is down, into the list `lost`. */
 void cluster_requests_lose(struct sched_cluster *sc, uint32_t machine);
 /* Puts requests into the list `lost` that are too large for the machine now that it is mixed. */

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define GATEWAY_WAIT_TEXT  "the request would wait longer than scheduler/queue_ms allows"
 #define RESERVING_CHECK_US 50000 /* Interval of the checks of requests that wait for KV memory. */
 
 /* Tokens from one hash of a prefix chain to the next, as in the machines' reports. */
@@ -40,7 +39,7 @@ static const char *refusal_text(const struct sched_action *action)
     case SCHED_REFUSED_FULL:
         return "too many requests are waiting";
     case SCHED_REFUSED_WAIT:
-        return GATEWAY_WAIT_TEXT;
+        return "the request would wait longer than scheduler/queue_ms allows";
     case SCHED_REFUSED_LATE:
         return "the first token would come later than slo/ttft_ms allows";
     case SCHED_REFUSED_TOO_LONG:
@@ -66,30 +65,6 @@ static enum metrics_refusal refusal_metric(const struct sched_action *action)
         break;
     }
     return METRICS_REFUSED_TOO_LARGE;
-}
-
-/* Refuses requests that have waited for scheduler/queue_ms, a part of it for memory of their token
- * machine. Returns the time of the next check; INT64_MAX = none. */
-static int64_t reserving_refuse(struct gateway *g, int64_t now_us)
-{
-    const int64_t most_us = g->options.config->scheduler.queue_ms * 1000ll;
-    struct gateway_request *r = requests_in_state(g->requests, GATEWAY_REQUEST_RESERVING)->first;
-    struct gateway_request *next;
-    if (most_us == 0 || r == NULL)
-        return INT64_MAX;
-    if (now_us < g->reserving_at_us)
-        return g->reserving_at_us;
-    for (; r != NULL; r = next) {
-        next = r->list_next;
-        if (r->generation > 0 || now_us - r->life.entered_us[REQUEST_QUEUED] < most_us)
-            continue;
-        uint32_t retry_ms =
-            sched_cluster_retry_ms(gateway_request_version(g, r)->scheduler, request_slot(r));
-        requests_refuse(g->requests, r, METRICS_REFUSED_WAIT, (retry_ms + 999) / 1000,
-                        GATEWAY_WAIT_TEXT);
-    }
-    g->reserving_at_us = now_us + RESERVING_CHECK_US;
-    return g->reserving_at_us;
 }
 
 /* Ends a request that no machine took in time. */
@@ -200,6 +175,28 @@ static void request_schedule(struct gateway *g, const struct gateway_request *r,
                                 .output_tokens =
                                     kind == SCHED_ENDED ? r->delivered - r->delivered_before : 0};
     gateway_schedule(g, gateway_request_version(g, r), &event);
+}
+
+/* Refuses requests that have waited for scheduler/queue_ms, a part of it for memory of their token
+ * machine. Returns the time of the next check; INT64_MAX = none. */
+static int64_t reserving_refuse(struct gateway *g, int64_t now_us)
+{
+    const int64_t most_us = g->options.config->scheduler.queue_ms * 1000ll;
+    struct gateway_request *r = requests_in_state(g->requests, GATEWAY_REQUEST_RESERVING)->first;
+    struct gateway_request *next;
+    if (most_us == 0 || r == NULL)
+        return INT64_MAX;
+    if (now_us < g->reserving_at_us)
+        return g->reserving_at_us;
+    /* If a refusal has taken the next request out of the list, the rest is checked the next time. */
+    for (; r != NULL && r->state == GATEWAY_REQUEST_RESERVING; r = next) {
+        next = r->list_next;
+        if (r->generation > 0 || now_us - r->life.entered_us[REQUEST_QUEUED] < most_us)
+            continue;
+        request_schedule(g, r, SCHED_OVERDUE);
+    }
+    g->reserving_at_us = now_us + RESERVING_CHECK_US;
+    return g->reserving_at_us;
 }
 
 /* Each hash of the chain covers all tokens before it. */

@@ -2,16 +2,18 @@
 which it is accepted, in most cases. Method: (1) the token machine is held at a gate, so nothing is served. All requests
 that wait, in the gateway or for KV memory, are refused when the limit is over. (2) Machines that only wait, and a flood
 of clients that come back when they are told to. The speed of this computer decides nothing: devices sleep, and the
-tolerance is that of the gateway's timer and of a busy computer.
+tolerance is that of the gateway's timer and of a busy computer. (3) The event log of (1), with its refusals of both
+kinds, is replayed: a new scheduler makes the same decisions.
 """
 
 import json
 import os
 import random
+import subprocess
 import threading
 import time
 
-from cluster import Cluster, need_model, wait_until
+from cluster import BINARY, Cluster, need_model, wait_until
 
 LIMIT_S, SLACK_S = 3, 20
 TOKENS = 8
@@ -50,6 +52,15 @@ class Client:
             self.error = error
 
 
+def check_log(path):
+    """Requests were refused that waited for KV memory of their machine, and the replay of the log decides the same."""
+    overdue = sum('"event":"overdue"' in line and '"do":"refuse"' in line for line in open(path))
+    done = subprocess.run([BINARY, "simulate", "--replay-log", path], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert overdue > 0 and "\n0 decided differently" in done.stdout, (overdue, done.stdout)
+    print(f"{overdue} requests waited too long for KV memory; the replay of the event log decides the same", flush=True)
+
+
 def join(clients):
     for client in clients:
         client.thread.join(300)
@@ -58,7 +69,7 @@ def join(clients):
 
 need_model()
 base = {"kv": {"memory": "4MiB", "prefix_cache": False}, "threads": 1, "transport": {"silence_ms": 60000},
-        "log": {"access_file": "access.log", "format": "json"}}
+        "log": {"access_file": "access.log", "events_file": "events.jsonl", "format": "json"}}
 
 with Cluster({**base, "scheduler": {"adaptive_pools": False, "queue_ms": LIMIT_S * 1000}}, gates=True) as cluster:
     cluster.hold("token-0")
@@ -74,6 +85,9 @@ with Cluster({**base, "scheduler": {"adaptive_pools": False, "queue_ms": LIMIT_S
           f"{max(c.waits[0] for c in refused):.2f} s", flush=True)
     assert len(refused) > 20 and all(client.waits[0] < LIMIT_S + SLACK_S for client in refused)
     assert cluster.metric("cleave_requests_refused_total", reason="long_wait") == len(refused)
+    cluster.wait_all_free()
+    cluster.stop()
+    check_log(os.path.join(cluster.folder.name, "events.jsonl"))
 
 # Each batch of 128 tokens takes about 0.2 s, whatever computer this is.
 machine = {"device": "wait:3000+30", "threads": 1}

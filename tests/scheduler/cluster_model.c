@@ -436,13 +436,17 @@ static void on_request(struct model *m, const struct sched_event *event)
 {
     struct model_request *r = &m->requests[event->request];
     bool routed = r->state == MODEL_ROUTED;
-    if (event->kind == SCHED_ENDED && r->state == MODEL_WAITING)
+    bool overdue = event->kind == SCHED_OVERDUE;
+    bool ended = event->kind == SCHED_ENDED || (overdue && routed);
+    if (ended && r->state == MODEL_WAITING)
         waits_end(m, r, false);
-    else if (event->kind == SCHED_ENDED)
+    else if (ended)
         r->state = MODEL_GONE;
     if (!routed)
         return;
-    if (event->kind == SCHED_ENDED && r->output_tokens > 0 && r->token_machine != NONE)
+    if (overdue)
+        act(m, SCHED_REFUSE, event->request)->refusal = SCHED_REFUSED_WAIT;
+    if (ended && r->output_tokens > 0 && r->token_machine != NONE)
         queue_model_answered(&m->queue, r->key, r->weight, r->priority, r->answer_charged,
                              event->output_tokens);
     r->computed = true;
@@ -450,7 +454,7 @@ static void on_request(struct model *m, const struct sched_event *event)
         return;
     r->prefilled = true;
     go_home(m, r->prompt_machine);
-    if (event->kind == SCHED_ENDED && r->token_machine != NONE)
+    if (ended && r->token_machine != NONE)
         go_home(m, r->token_machine);
 }
 
@@ -481,6 +485,7 @@ void model_event(struct model *m, const struct sched_event *event)
     case SCHED_COMPUTED:
     case SCHED_PREFILLED:
     case SCHED_ENDED:
+    case SCHED_OVERDUE:
         on_request(m, event);
         break;
     case SCHED_MACHINE_RATES:

@@ -107,8 +107,8 @@ static bool event_draw(struct sched_event *event)
         return r->state == MODEL_ROUTED;
     case 6:
     case 7:
-        event->kind = SCHED_ENDED;
-        event->output_tokens = draw(150);
+        event->kind = draw(8) == 0 ? SCHED_OVERDUE : SCHED_ENDED;
+        event->output_tokens = event->kind == SCHED_ENDED ? draw(150) : 0;
         return r->state != MODEL_GONE;
     default:
         event->kind = SCHED_ARRIVED;
@@ -125,9 +125,9 @@ static bool event_draw(struct sched_event *event)
 static void log_event(const struct sched_event *event)
 {
     static const char *const names[] = {
-        "arrived",   "computed",   "prefilled", "ended",  "machine up", "machine down", "link up",
-        "link down", "link speed", "host",      "drain",  "undrain",    "home",         "rates",
-        "queue",     "idle",       "load",      "cached", "evicted",    "tick"};
+        "arrived", "computed",  "prefilled",  "ended", "overdue", "machine up", "machine down",
+        "link up", "link down", "link speed", "host",  "drain",   "undrain",    "home",
+        "rates",   "queue",     "idle",       "load",  "cached",  "evicted",    "tick"};
     _Static_assert(sizeof(names) / sizeof(names[0]) == SCHED_TICK + 1, "a name for each kind");
     LOG("%d us: %s request %u (%u + %u%s, key %u weight %u priority %d) machine %u peer %u pool %s "
         "kv %u (%u mixed) busy %d rate "
@@ -176,6 +176,10 @@ static void compare_actions(const struct sched_actions *found)
         struct sched_action expected = model.actions[i];
         if (expected.kind == SCHED_REFUSE && expected.refusal == SCHED_REFUSED_FULL) {
             EXPECT(action.retry_after_ms >= 1000 && action.retry_after_ms <= 60000);
+            expected.retry_after_ms = action.retry_after_ms;
+        }
+        if (expected.kind == SCHED_REFUSE && expected.refusal == SCHED_REFUSED_WAIT) {
+            EXPECT(action.retry_after_ms >= 1000 && action.retry_after_ms <= 600000);
             expected.retry_after_ms = action.retry_after_ms;
         }
         EXPECT(memcmp(&action, &expected, sizeof(action)) == 0);

@@ -17,12 +17,17 @@ struct log {
     int64_t now_us;
 };
 
-static void log_begin(struct log *log, bool whole)
+static void log_open(struct log *log, bool whole, const struct sched_cluster_options *with)
 {
     *log = (struct log){.now_us = 1000};
-    CHECK(sched_cluster_open(&options, &log->sc) == ST_OK);
-    event_text_begin(&log->text, whole, &options);
+    CHECK(sched_cluster_open(with, &log->sc) == ST_OK);
+    event_text_begin(&log->text, whole, with);
     text_adds(&log->text, "\n");
+}
+
+static void log_begin(struct log *log, bool whole)
+{
+    log_open(log, whole, &options);
 }
 
 static void tell(struct log *log, struct sched_event event)
@@ -50,6 +55,7 @@ static void arrive(struct log *log, uint32_t request)
                                    .prompt_tokens = 100,
                                    .output_tokens = 10,
                                    .key_index = UINT32_MAX,
+                                   .identity = 1 + request,
                                    .weight = 1});
 }
 
@@ -126,6 +132,43 @@ static void test_differs(void)
     log_end(&log);
 }
 
+/* A request that has waited too long for memory of its machine is refused. It gets a place, and the
+ * next refused request is told a later time, so the event changes later decisions. */
+static void test_overdue(void)
+{
+    struct log log;
+    struct replay_log_totals totals;
+    struct seen seen = {0};
+    struct error error;
+    struct sched_cluster_options limited = options;
+    limited.queue_us_max = 3000000;
+    limited.machine_tokens_max = 200;
+    log_open(&log, true, &limited);
+    machines_up(&log);
+    for (uint32_t i = 0; i < 4; i++)
+        arrive(&log, i);
+    log.now_us += limited.queue_us_max / 2;
+    size_t at = log.text.bytes;
+    tell(&log, (struct sched_event){.kind = SCHED_OVERDUE, .request = 1});
+    size_t bytes = log.text.bytes - at;
+    text_add(&log.text, "", 1);
+    log.text.bytes--;
+    const char *refusal = strstr(log.text.data + at, "\"do\":\"refuse\",\"request\":1");
+    CHECK(refusal != NULL && strstr(refusal, "retry_after_ms") != NULL);
+    tell(&log, (struct sched_event){.kind = SCHED_ENDED, .request = 1}); /* As the gateway does. */
+    log.now_us += limited.queue_us_max; /* The others have waited for too long, too. */
+    tell(&log, (struct sched_event){.kind = SCHED_TICK});
+    arrive(&log, 1);
+    CHECKF(replay(log.text.data, log.text.bytes, &seen, &totals, &error) == ST_OK, "%s",
+           error.text);
+    CHECK(totals.refusals > 1 && totals.differing == 0 && seen.count == 0);
+    /* Without the event, other times are told. */
+    memmove(log.text.data + at, log.text.data + at + bytes, log.text.bytes - at - bytes);
+    CHECK(replay(log.text.data, log.text.bytes - bytes, &seen, &totals, &error) == ST_OK);
+    CHECK(totals.differing > 0);
+    log_end(&log);
+}
+
 static void check_wrong(const char *line, const char *want)
 {
     struct log log;
@@ -161,6 +204,7 @@ int main(void)
 {
     test_same();
     test_differs();
+    test_overdue();
     test_wrong();
     return 0;
 }
