@@ -91,40 +91,58 @@
     DRAFT_POSITION(X, 0)                                                                           \
     DRAFT_POSITION(X, 1)                                                                           \
     DRAFT_POSITION(X, 2)                                                                           \
-    DRAFT_POSITION(X, 3) DRAFT_POSITION(X, 4) DRAFT_POSITION(X, 5) DRAFT_POSITION(X, 6)            \
-        DRAFT_POSITION(X, 7) DRAFT_POSITION(X, 8) DRAFT_POSITION(X, 9) DRAFT_POSITION(X, 10)       \
-            DRAFT_POSITION(X, 11) DRAFT_POSITION(X, 12) DRAFT_POSITION(X, 13)                      \
-                DRAFT_POSITION(X, 14) DRAFT_POSITION(X, 15) TIER_FIELDS(X, tier_file)              \
-                    TIER_FIELDS(X, tier_store)
+    DRAFT_POSITION(X, 3)                                                                           \
+    DRAFT_POSITION(X, 4) DRAFT_POSITION(X, 5) DRAFT_POSITION(X, 6) DRAFT_POSITION(X, 7)            \
+        DRAFT_POSITION(X, 8) DRAFT_POSITION(X, 9) DRAFT_POSITION(X, 10) DRAFT_POSITION(X, 11)      \
+            DRAFT_POSITION(X, 12) DRAFT_POSITION(X, 13) DRAFT_POSITION(X, 14)                      \
+                DRAFT_POSITION(X, 15) TIER_FIELDS(X, tier_file) TIER_FIELDS(X, tier_store)         \
+                    TIER_FIELDS(X, tier_memory)
 
 /* Guessed tokens at one position of their step that were right. */
 #define DRAFT_POSITION(X, position)                                                                \
     X(64, draft_accepted_##position, COUNTER, HIDDEN, 1, "",                                       \
       "cleave_spec_decode_num_accepted_tokens_per_pos_total{position=" #position "}")
 
-/* The lines of MACHINE_COUNTERS for one tier, a store for KV below a machine's KV memory. Each name
- * is TIER_NAME, with the names of TIER_COUNTERS. */
+/* The kinds of tiers, stores for KV below a machine's KV memory, in the order in which a machine asks
+ * them (common/tier_kind.h). X(KIND, kind) */
+#define TIER_KINDS(X) X(MEMORY, memory) X(FILE, file) X(STORE, store)
+
+/* The lines of MACHINE_COUNTERS for one tier. Each name is TIER_NAME, with the names of TIER_COUNTERS
+ * in their order. */
 #define TIER_FIELDS(X, tier)                                                                       \
-    X(64, tier##_state, GAUGE, HIDDEN, 1, "", "0 = no such tier, 1 = it does not work, 2 = works") \
+    X(64, tier##_state, GAUGE, HIDDEN, 1, "", "See enum message_tier_state.")                      \
     X(64, tier##_hit_tokens, COUNTER, HIDDEN, 1, "", "See TIER_COUNTERS.")                         \
     X(64, tier##_miss_tokens, COUNTER, HIDDEN, 1, "", "See TIER_COUNTERS.")                        \
     X(64, tier##_loaded_bytes, COUNTER, HIDDEN, 1, "", "See TIER_COUNTERS.")                       \
     X(64, tier##_load_us, COUNTER, HIDDEN, 1, "", "See TIER_COUNTERS.")                            \
     X(64, tier##_stored_bytes, COUNTER, HIDDEN, 1, "", "See TIER_COUNTERS.")                       \
     X(64, tier##_dropped_tokens, COUNTER, HIDDEN, 1, "", "See TIER_COUNTERS.")                     \
-    X(64, tier##_damaged, COUNTER, HIDDEN, 1, "", "See TIER_COUNTERS.")
+    X(64, tier##_damaged, COUNTER, HIDDEN, 1, "", "See TIER_COUNTERS.")                            \
+    X(64, tier##_load_fixed_us, GAUGE, HIDDEN, 1, "", "See TIER_COUNTERS.")                        \
+    X(64, tier##_load_token_ns, GAUGE, HIDDEN, 1, "", "See TIER_COUNTERS.")                        \
+    X(64, tier##_least_tokens, GAUGE, HIDDEN, 1, "", "See TIER_COUNTERS.")
 
-/* The counters of each tier, with the label `tier` in /metrics. X(name, factor, family, help) */
+/* The counters of each tier, with the label `tier` in /metrics. X(name, kind, factor, family,
+ * help) */
 #define TIER_COUNTERS(X)                                                                           \
-    X(hit_tokens, 1, "cleave_kv_tier_hits_tokens_total", "Prompt tokens whose KV was loaded.")     \
-    X(miss_tokens, 1, "cleave_kv_tier_misses_tokens_total",                                        \
+    X(hit_tokens, COUNTER, 1, "cleave_kv_tier_hits_tokens_total",                                  \
+      "Prompt tokens whose KV was loaded.")                                                        \
+    X(miss_tokens, COUNTER, 1, "cleave_kv_tier_misses_tokens_total",                               \
       "Prompt tokens whose KV a tier was asked for and did not have.")                             \
-    X(loaded_bytes, 1, "cleave_kv_tier_loaded_bytes_total", "KV bytes loaded from a tier.")        \
-    X(load_us, 1e-6, "cleave_kv_tier_load_seconds_total", "Time of loading, with waiting.")        \
-    X(stored_bytes, 1, "cleave_kv_tier_stored_bytes_total", "KV bytes stored in a tier.")          \
-    X(dropped_tokens, 1, "cleave_kv_tier_dropped_tokens_total",                                    \
+    X(loaded_bytes, COUNTER, 1, "cleave_kv_tier_loaded_bytes_total",                               \
+      "KV bytes loaded from a tier.")                                                              \
+    X(load_us, COUNTER, 1e-6, "cleave_kv_tier_load_seconds_total",                                 \
+      "Time of loading, with waiting.")                                                            \
+    X(stored_bytes, COUNTER, 1, "cleave_kv_tier_stored_bytes_total", "KV bytes stored in a tier.") \
+    X(dropped_tokens, COUNTER, 1, "cleave_kv_tier_dropped_tokens_total",                           \
       "Tokens whose KV was not stored: memory was short, or the tier slow or full.")               \
-    X(damaged, 1, "cleave_kv_tier_damaged_total", "Records of a tier that were damaged.")
+    X(damaged, COUNTER, 1, "cleave_kv_tier_damaged_total", "Records of a tier that were damaged.") \
+    X(load_fixed_us, GAUGE, 1e-6, "cleave_kv_tier_load_fixed_seconds",                             \
+      "Measured time of a load without its tokens.")                                               \
+    X(load_token_ns, GAUGE, 1e-9, "cleave_kv_tier_load_token_seconds",                             \
+      "Measured time of loading one token more.")                                                  \
+    X(least_tokens, GAUGE, 1, "cleave_kv_tier_least_tokens",                                       \
+      "Fewest tokens that are loaded and not computed; 4294967295 = computing always wins.")
 
 /* Copies of KV between GPU memory and host memory, and between GPUs: struct message_copies, which
  * is a part of struct message_stats and of struct message_process. /metrics shows only the counters

@@ -69,6 +69,9 @@ struct config_kv {
         uint32_t wait_ms;
         char key_file[LIMIT_PATH_BYTES]; /* Empty = stored KV is not encrypted. */
         struct {
+            uint64_t bytes; /* Of each machine; 0 = none. */
+        } memory;
+        struct {
             char path[LIMIT_PATH_BYTES]; /* Empty = no files. */
             uint64_t bytes;              /* Of each file. */
         } file;
@@ -329,6 +332,9 @@ bool config_address_next(const char **at, char out[LIMIT_ADDRESS_BYTES]);
 
 /* Returns true if machines register themselves in etcd, where gateways find them. */
 bool config_has_etcd(const struct config *config);
+
+/* Returns true if machines have tiers for KV: a key of kv/tiers/ turns one on. */
+bool config_has_tiers(const struct config *config);
 
 /* Returns true if the entry holds a machine. A config that was just read has no empty entries. In
  * the config of a running gateway, a machine keeps its index, so a removed machine leaves an empty

@@ -239,6 +239,12 @@ bool config_has_etcd(const struct config *config)
     return strcmp(config->cluster.membership, "etcd") == 0;
 }
 
+bool config_has_tiers(const struct config *config)
+{
+    return config->kv.tiers.memory.bytes > 0 || config->kv.tiers.file.path[0] != 0 ||
+           config->kv.tiers.store.servers[0] != 0;
+}
+
 bool config_address_next(const char **at, char out[LIMIT_ADDRESS_BYTES])
 {
     *at += strspn(*at, ", ");
@@ -355,6 +361,8 @@ static bool values_check(const struct config *config, struct config_fault *fault
         !config->kv.prefix_cache)
         return config_fault_set(fault, "kv/checkpoint", " = \"%s\": want kv/prefix_cache, or off",
                                 config->kv.checkpoint);
+    if (config->kv.tiers.memory.bytes > 0 && !config->kv.prefix_cache)
+        return config_fault_set(fault, "kv/tiers/memory/size", ": want kv/prefix_cache, or 0");
     if (config->kv.tiers.file.path[0] != 0 && !config->kv.prefix_cache)
         return config_fault_set(fault, "kv/tiers/file/path", " = \"%.200s\": want kv/prefix_cache",
                                 config->kv.tiers.file.path);

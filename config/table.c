@@ -300,9 +300,10 @@ const struct config_key config_keys[] = {
      .help = "Most requests in one batch."},
     {"scheduler/speculative_tokens", CONFIG_WHOLE, FIELD(scheduler.speculative_tokens), 0,
      LIMIT_DRAFT_TOKENS, .default_text = "0", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Most tokens that a token machine guesses from an answer's context and constraint, and "
-             "checks in one step (scheduling.md). Answers stay the same; text that repeats is "
-             "faster. 0 = none."},
+     .help =
+         "Most tokens that a token machine guesses from an answer's context and constraint, and "
+         "checks in one step (scheduling.md). Answers stay the same; text that repeats is "
+         "faster. 0 = none."},
     {"scheduler/growth_tokens", CONFIG_WHOLE, FIELD(scheduler.growth_tokens), 1,
      LIMIT_CONTEXT_TOKENS, .default_text = "32", .reload = CONFIG_RELOAD_MACHINES,
      .help = "KV memory for this many answer tokens is reserved with the prompt's; after that an "
@@ -452,6 +453,10 @@ const struct config_key config_keys[] = {
      .default_text = "", .reload = CONFIG_RELOAD_MACHINES,
      .help = "File with a key, mode 0600, that encrypts stored KV (AES-256-GCM): 64 hexadecimal "
              "digits, or the like. Empty: stored KV can be read by whoever can read the store."},
+    {"kv/tiers/memory/size", CONFIG_BYTES, FIELD(kv.tiers.memory.bytes), 0, 16 * TIB,
+     .default_text = "0", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Memory of the host, beside its `kv_memory`, in which each machine keeps KV until it "
+             "ends. 0 = none."},
     {"kv/tiers/file/path", CONFIG_STRING, FIELD(kv.tiers.file.path), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Folder, on an SSD of each host, where every machine keeps KV that leaves its memory, "

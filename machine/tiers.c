@@ -2,8 +2,8 @@
  * (kvcache/tiers/), and comes back when a prompt begins with the same tokens.
  *
  * Storing: when a chain enters the prefix cache, this part begins to read it, so that it is not
- * evicted, and a tier's thread stores those of its spans that the tier does not have. When memory is
- * short, storing ends early.
+ * evicted, and each tier's thread stores those of its spans that the tier does not have. When memory
+ * is short, storing ends early.
  *
  * Loading (struct machine_load): before a prompt is queued (held.c), each tier in turn is asked which
  * spans it has after those in the prefix cache. If loading is faster than computing
@@ -15,9 +15,11 @@
 #include "common/secret_keys.h"
 #include "compute/kv.h"
 #include "kvcache/tiers/tier_file.h"
+#include "kvcache/tiers/tier_memory.h"
 #include "kvcache/tiers/tier_store.h"
 #include "kvcache/tiers/tiers.h"
 #include "scheduler/tier_loads.h"
+#include "transport/message_tier.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -31,24 +33,15 @@
 /* While requests wait and less than this part of the blocks is available, nothing is stored. */
 #define BLOCKS_SHORT_PART 8
 
-/* The counters of one tier, in m->stats. */
-struct counts {
-    uint64_t *hit_tokens;
-    uint64_t *miss_tokens;
-    uint64_t *loaded_bytes;
-    uint64_t *load_us;
-    uint64_t *stored_bytes;
-    uint64_t *dropped_tokens;
-    uint64_t *damaged;
-};
-
-/* A chain that is being stored in one tier. */
+/* A chain that is being stored in tiers. */
 struct store {
     struct machine_tiers *tiers;
     struct store *next;
-    struct tier_job job;
+    struct tier_job jobs[TIER_KIND_COUNT];
+    uint32_t open; /* Jobs that have not ended. */
     struct kv_prefix_reader reader;
     struct kv_tables tables;
+    uint32_t blocks; /* That the chain has. */
     uint32_t ids_and_tokens[];
 };
 
@@ -56,8 +49,8 @@ struct machine_tiers {
     struct machine *machine;
     struct tiers *tiers;
     uint32_t count;
-    struct counts counts[TIERS_MAX];
-    struct sched_tier_loads loads_measured[TIERS_MAX];
+    struct message_tier counts[TIER_KIND_COUNT]; /* Only the counters. */
+    struct sched_tier_loads loads_measured[TIER_KIND_COUNT];
     uint64_t load_number;       /* Loads so far. */
     uint32_t load_blocks;       /* Blocks that loads have taken. */
     uint32_t store_blocks;      /* Blocks that stores read. */
@@ -100,72 +93,110 @@ static uint64_t span_bytes(const struct machine *m)
 
 /* ---- storing ---- */
 
+static void store_free(struct store *store)
+{
+    kv_prefix_read_end(store->tiers->machine->prefix, &store->reader);
+    free(store);
+}
+
 static void store_ended(void *self, struct tier_job *job)
 {
     struct store *store = self, **at = &store->tiers->stores;
     struct machine *m = store->tiers->machine;
-    const struct counts *counts = &store->tiers->counts[job->tier];
-    *counts->stored_bytes += job->written * span_bytes(m);
-    *counts->dropped_tokens += (uint64_t)job->dropped * m->arena.block_tokens;
+    struct message_tier *counts = &store->tiers->counts[job->tier];
+    counts->stored_bytes += job->written * span_bytes(m);
+    counts->dropped_tokens += (uint64_t)job->dropped * m->arena.block_tokens;
     m->stats_changed = true;
-    store->tiers->store_blocks -= blocks_of(m, store->job.end);
+    if (--store->open > 0)
+        return;
+    store->tiers->store_blocks -= store->blocks;
     while (*at != store)
         at = &(*at)->next;
     *at = store->next;
-    kv_prefix_read_end(m->prefix, &store->reader);
-    free(store);
+    store_free(store);
 }
 
-/* Begins to store a chain of the prefix cache. Returns false if that is not possible now. */
-static bool store_begin(struct machine_tiers *t, uint32_t tier, uint64_t salt,
-                        const uint32_t *tokens, uint32_t spans)
+/* Returns true if this machine stores KV in the tier. KV in memory and in a file is read by this
+ * machine only, so a machine that computes no prompts stores nothing there. */
+static bool tier_stores(const struct machine_tiers *t, uint32_t tier)
+{
+    return tiers_works(t->tiers, tier) &&
+           (tiers_ops(t->tiers, tier)->shared || t->machine->home_pool != POOL_TOKEN);
+}
+
+/* Makes a reader of the chain in the prefix cache. Returns NULL if the chain is not there, or if too
+ * many blocks are being stored. */
+static struct store *store_make(struct machine_tiers *t, uint64_t salt, const uint32_t *tokens,
+                                uint32_t spans)
 {
     struct machine *m = t->machine;
     const uint32_t blocks = blocks_of(m, spans);
     const size_t count = (size_t)spans * m->arena.block_tokens;
     if (t->stores != NULL && t->store_blocks + blocks > m->arena.block_count / BLOCKS_PART_MAX)
-        return false;
-    struct store *store = malloc(sizeof(*store) + (blocks + count) * sizeof(uint32_t));
+        return NULL;
+    struct store *store = calloc(1, sizeof(*store) + (blocks + count) * sizeof(uint32_t));
     if (store == NULL)
-        return false;
+        return NULL;
     memcpy(store->ids_and_tokens + blocks, tokens, count * sizeof(tokens[0]));
     store->tiers = t;
     store->tables = (struct kv_tables){.ids = store->ids_and_tokens, .stride = spans};
     const uint32_t found = kv_prefix_read_begin(
         m->prefix, salt, tokens, spans, KV_PREFIX_WHOLE_WINDOW, &store->tables, &store->reader);
-    store->job = (struct tier_job){.kind = TIER_STORE,
-                                   .tier = tier,
-                                   .salt = salt,
-                                   .tokens = store->ids_and_tokens + blocks,
-                                   .blocks = store->ids_and_tokens,
-                                   .stride = spans,
-                                   .end = found,
-                                   .ended = store_ended,
-                                   .self = store};
-    if (found == 0 || !tiers_submit(t->tiers, &store->job)) {
-        kv_prefix_read_end(m->prefix, &store->reader);
-        free(store);
+    store->blocks = blocks_of(m, found);
+    if (found > 0)
+        return store;
+    store_free(store);
+    return NULL;
+}
+
+/* Begins to store the chain in one tier. */
+static bool store_submit(struct store *store, uint32_t tier, uint64_t salt)
+{
+    const struct machine *m = store->tiers->machine;
+    struct tier_job *job = &store->jobs[tier];
+    const uint32_t spans = store->tables.stride;
+    *job = (struct tier_job){.kind = TIER_STORE,
+                             .tier = tier,
+                             .salt = salt,
+                             .tokens = store->ids_and_tokens + blocks_of(m, spans),
+                             .blocks = store->ids_and_tokens,
+                             .stride = spans,
+                             .end = store->blocks / blocks_of(m, 1),
+                             .ended = store_ended,
+                             .self = store};
+    if (!tiers_submit(store->tiers->tiers, job))
         return false;
-    }
-    t->store_blocks += blocks_of(m, found);
-    store->next = t->stores;
-    t->stores = store;
+    store->open++;
     return true;
 }
 
-/* A file is read by this machine only, so a machine that computes no prompts stores nothing there. */
+/* A chain has entered the prefix cache. It is offered to every tier, also the spans that a slower tier
+ * had: so faster tiers get them, while they are in memory. What a tier has is not written again. */
 static void on_added(void *self, uint64_t salt, const uint32_t *tokens, uint32_t spans)
 {
     struct machine_tiers *t = self;
+    bool wanted = false;
     if (t->adds || spans == 0)
         return;
-    for (uint32_t i = 0; i < t->count; i++) {
-        if (!tiers_works(t->tiers, i) ||
-            (!tiers_ops(t->tiers, i)->shared && t->machine->home_pool == POOL_TOKEN))
-            continue;
-        if (!store_begin(t, i, salt, tokens, spans))
-            *t->counts[i].dropped_tokens += (uint64_t)spans * t->machine->arena.block_tokens;
+    for (uint32_t i = 0; i < t->count; i++)
+        wanted |= tier_stores(t, i);
+    struct store *store = wanted ? store_make(t, salt, tokens, spans) : NULL;
+    for (uint32_t i = 0; i < t->count; i++)
+        if (tier_stores(t, i) && (store == NULL || !store_submit(store, i, salt)))
+            t->counts[i].dropped_tokens += (uint64_t)spans * t->machine->arena.block_tokens;
+    if (store != NULL && store->open == 0) {
+        store_free(store);
+    } else if (store != NULL) {
+        t->store_blocks += store->blocks;
+        store->next = t->stores;
+        t->stores = store;
     }
+}
+
+static void store_cancel(struct store *store)
+{
+    for (uint32_t i = 0; i < store->tiers->count; i++)
+        tiers_job_cancel(&store->jobs[i]);
 }
 
 /* Ends all storing early if requests wait and memory is short. */
@@ -178,17 +209,23 @@ static void stores_yield(const struct machine_tiers *t)
     sched_machine_load(t->machine->sched, &load);
     for (struct store *at = t->stores;
          at != NULL && load.reservations_waiting + load.prompts_waiting > 0; at = at->next)
-        tiers_job_cancel(&at->job);
+        store_cancel(at);
 }
 
 /* ---- loading ---- */
 
+/* Returns from how many tokens on KV is loaded from the tier. */
+static uint32_t tier_least_tokens(const struct machine_tiers *t, uint32_t tier)
+{
+    const struct machine *m = t->machine;
+    const double row_us = m->options.config->scheduler.compare_time ? m->pace.row_us : 0;
+    return sched_tier_loads_least(&t->loads_measured[tier], row_us, m->now_us);
+}
+
 static bool load_is_worth(const struct machine_load *load, uint32_t tier, uint32_t spans)
 {
-    const struct machine *m = load->tiers->machine;
-    const double row_us = m->options.config->scheduler.compare_time ? m->pace.row_us : 0;
-    return sched_tier_loads_win(&load->tiers->loads_measured[tier], row_us,
-                                spans * m->arena.block_tokens, m->now_us);
+    const uint32_t tokens = spans * load->tiers->machine->arena.block_tokens;
+    return tokens > 0 && tokens >= tier_least_tokens(load->tiers, tier);
 }
 
 static void load_free(struct machine_load *load)
@@ -273,7 +310,7 @@ static void on_found(void *self, struct tier_job *job)
     struct machine *m = t->machine;
     const uint32_t first = job->first, absent = job->end - job->first - job->count;
     const uint32_t spans = spans_with_room(t, job->count);
-    *t->counts[job->tier].miss_tokens += (uint64_t)absent * m->arena.block_tokens;
+    t->counts[job->tier].miss_tokens += (uint64_t)absent * m->arena.block_tokens;
     if (!load->is_wanted || t->closing || !load_is_worth(load, job->tier, spans)) {
         tier_ask_next(load);
         return;
@@ -295,7 +332,7 @@ static void on_loaded(void *self, struct tier_job *job)
     struct machine_tiers *t = load->tiers;
     struct machine *m = t->machine;
     const struct layer_groups *groups = &m->arena.groups;
-    const struct counts *counts = &t->counts[job->tier];
+    struct message_tier *counts = &t->counts[job->tier];
     const uint32_t first = load->tables.cached_spans, end = first + job->count;
     const int64_t us = clock_now_us(&clock_system) - load->begun_us;
     kv_tables_free(&load->tables, groups, m->kv, load->owner, end, load->taken_end);
@@ -314,11 +351,11 @@ static void on_loaded(void *self, struct tier_job *job)
     t->load_blocks -= blocks_of(m, load->taken_end - first);
     const uint32_t tokens = job->count * m->arena.block_tokens;
     sched_tier_loads_add(&t->loads_measured[job->tier], tokens, us, m->now_us);
-    *counts->hit_tokens += tokens;
-    *counts->miss_tokens += (uint64_t)(load->taken_end - end) * m->arena.block_tokens;
-    *counts->loaded_bytes += job->count * span_bytes(m);
-    *counts->load_us += (uint64_t)us;
-    *counts->damaged += job->damaged;
+    counts->hit_tokens += tokens;
+    counts->miss_tokens += (uint64_t)(load->taken_end - end) * m->arena.block_tokens;
+    counts->loaded_bytes += job->count * span_bytes(m);
+    counts->load_us += (uint64_t)us;
+    counts->damaged += job->damaged;
     m->stats_changed = true;
     tier_ask_next(load);
 }
@@ -401,17 +438,19 @@ uint32_t machine_tiers_holder_count(const struct machine *m)
     return m->tiers != NULL && m->tiers->load_blocks > 0 ? 1 : 0;
 }
 
-static uint64_t *state_field(const struct machine_tiers *t, uint32_t tier,
-                             struct message_stats *stats)
-{
-    return strcmp(tiers_ops(t->tiers, tier)->kind, "file") == 0 ? &stats->tier_file_state
-                                                                : &stats->tier_store_state;
-}
-
 void machine_tiers_stats_add(const struct machine *m, struct message_stats *stats)
 {
-    for (uint32_t i = 0; m->tiers != NULL && i < m->tiers->count; i++)
-        *state_field(m->tiers, i, stats) = tiers_works(m->tiers->tiers, i) ? 2 : 1;
+    const struct machine_tiers *t = m->tiers;
+    for (uint32_t i = 0; t != NULL && i < t->count; i++) {
+        struct message_tier tier = t->counts[i];
+        double fixed_us, token_us;
+        sched_tier_loads_line(&t->loads_measured[i], m->now_us, &fixed_us, &token_us);
+        tier.state = tiers_works(t->tiers, i) ? MESSAGE_TIER_WORKS : MESSAGE_TIER_BROKEN;
+        tier.load_fixed_us = (uint64_t)fixed_us;
+        tier.load_token_ns = (uint64_t)(token_us * 1000);
+        tier.least_tokens = tier_least_tokens(t, i);
+        message_stats_tier_set(stats, tiers_ops(t->tiers, i)->kind, &tier);
+    }
 }
 
 /* ---- opening and closing ---- */
@@ -419,7 +458,7 @@ void machine_tiers_stats_add(const struct machine *m, struct message_stats *stat
 static void on_note(void *self, uint32_t tier, enum status status, const char *text)
 {
     struct machine_tiers *t = self;
-    const char *kind = tiers_ops(t->tiers, tier)->kind;
+    const char *kind = tier_kind_name(tiers_ops(t->tiers, tier)->kind);
     t->machine->stats_changed = true;
     if (status == ST_OK)
         log_info("KV tier %s works", kind);
@@ -431,16 +470,6 @@ static void on_note(void *self, uint32_t tier, enum status status, const char *t
         log_warn("KV tier %s: %s: prompts are computed until it works again", kind, text);
     else
         log_error("KV tier %s is off until the machine starts again: %s", kind, text);
-}
-
-static void counts_set(struct machine_tiers *t, uint32_t tier)
-{
-    struct message_stats *stats = &t->machine->stats;
-    const bool file = strcmp(tiers_ops(t->tiers, tier)->kind, "file") == 0;
-#define POINT(name, factor, family, help)                                                          \
-    .name = file ? &stats->tier_file_##name : &stats->tier_store_##name,
-    t->counts[tier] = (struct counts){TIER_COUNTERS(POINT)};
-#undef POINT
 }
 
 /* Returns why this machine cannot use tiers; NULL = it can. */
@@ -462,6 +491,12 @@ static enum status backends_make(struct machine *m, struct tiers_options *out, s
     const struct config *config = m->options.config;
     char folder[LIMIT_PATH_BYTES], path[LIMIT_PATH_BYTES + LIMIT_NAME_BYTES + 8];
     enum status status = ST_OK;
+    if (config->kv.tiers.memory.bytes != 0) {
+        status = tier_memory_make(config->kv.tiers.memory.bytes, &out->backends[out->count]);
+        if (status != ST_OK)
+            return error_set(error, status, "KV tiers: out of memory");
+        out->count++;
+    }
     if (config->kv.tiers.file.path[0] != 0) {
         status = config_file_path(config, config->kv.tiers.file.path, folder, error);
         if (status != ST_OK)
@@ -520,8 +555,7 @@ static enum status tiers_start(struct machine_tiers *t, struct error *error)
 
 enum status machine_tiers_open(struct machine *m, struct error *error)
 {
-    if (m->options.config->kv.tiers.file.path[0] == 0 &&
-        m->options.config->kv.tiers.store.servers[0] == 0)
+    if (!config_has_tiers(m->options.config))
         return ST_OK;
     const char *why = obstacle(m);
     if (why != NULL) {
@@ -537,8 +571,6 @@ enum status machine_tiers_open(struct machine *m, struct error *error)
         free(t);
         return status;
     }
-    for (uint32_t i = 0; i < t->count; i++)
-        counts_set(t, i);
     m->tiers = t;
     kv_prefix_added_set(m->prefix, on_added, t);
     return ST_OK;
@@ -559,7 +591,7 @@ void machine_tiers_close(struct machine *m)
     for (struct machine_load *at = t->loads; at != NULL; at = at->next)
         tiers_job_cancel(&at->job);
     for (struct store *at = t->stores; at != NULL; at = at->next)
-        tiers_job_cancel(&at->job);
+        store_cancel(at);
     tiers_close(t->tiers);
     assert(t->loads == NULL && t->stores == NULL);
     free(t);

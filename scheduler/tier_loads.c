@@ -13,15 +13,22 @@ void sched_tier_loads_add(struct sched_tier_loads *loads, uint32_t tokens, int64
     loads->latest_us = now_us;
 }
 
-bool sched_tier_loads_win(const struct sched_tier_loads *loads, double row_us, uint32_t tokens,
-                          int64_t now_us)
+void sched_tier_loads_line(const struct sched_tier_loads *loads, int64_t now_us,
+                           double *fixed_us_out, double *token_us_out)
+{
+    *fixed_us_out = *token_us_out = 0;
+    if (loads->line.weight > 0 && now_us - loads->latest_us <= SCHED_TIER_LOADS_OLD_US)
+        rates_line_fit(&loads->line, fixed_us_out, token_us_out);
+}
+
+uint32_t sched_tier_loads_least(const struct sched_tier_loads *loads, double row_us, int64_t now_us)
 {
     double fixed_us, token_us;
-    if (tokens == 0)
-        return false;
-    if (row_us <= 0 || loads->line.weight <= 0 ||
-        now_us - loads->latest_us > SCHED_TIER_LOADS_OLD_US)
-        return true;
-    rates_line_fit(&loads->line, &fixed_us, &token_us);
-    return fixed_us + token_us * tokens < row_us * tokens;
+    sched_tier_loads_line(loads, now_us, &fixed_us, &token_us);
+    if (row_us <= 0 || (fixed_us <= 0 && token_us <= 0))
+        return 1;
+    if (token_us >= row_us)
+        return SCHED_TIER_LOADS_NEVER;
+    const double equal = fixed_us / (row_us - token_us); /* Tokens with equal times. */
+    return equal >= SCHED_TIER_LOADS_NEVER - 1 ? SCHED_TIER_LOADS_NEVER : (uint32_t)equal + 1;
 }

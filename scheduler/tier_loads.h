@@ -6,7 +6,7 @@
 
 #include "scheduler/rates.h"
 
-#include <stdbool.h>
+#include <stdint.h>
 
 /* Loads that were measured longer ago than this do not count: the tier may be faster now, and
  * only a new load shows it. */
@@ -23,9 +23,17 @@ struct sched_tier_loads {
 void sched_tier_loads_add(struct sched_tier_loads *loads, uint32_t tokens, int64_t us,
                           int64_t now_us);
 
-/* Returns true if loading the KV of `tokens` tokens takes less time than computing these tokens, with
- * row_us microseconds each. True also while one of the two times is not known; false for 0 tokens. */
-bool sched_tier_loads_win(const struct sched_tier_loads *loads, double row_us, uint32_t tokens,
-                          int64_t now_us);
+/* Stores the measured microseconds of a load without its tokens, and of each token; 0 and 0 = not
+ * known, or old. */
+void sched_tier_loads_line(const struct sched_tier_loads *loads, int64_t now_us,
+                           double *fixed_us_out, double *token_us_out);
+
+#define SCHED_TIER_LOADS_NEVER UINT32_MAX
+
+/* Returns from how many tokens on loading their KV takes less time than computing them, with row_us
+ * microseconds each. SCHED_TIER_LOADS_NEVER = computing always takes less time; 1 = loading does, or
+ * one of the two times is not known. */
+uint32_t sched_tier_loads_least(const struct sched_tier_loads *loads, double row_us,
+                                int64_t now_us);
 
 #endif

@@ -1,5 +1,5 @@
-/* tier_backend: the interface of a store for KV below the KV memory of a machine: a file on an SSD,
- * or a store that machines share. A backend stores records. A record is a piece of bytes that
+/* tier_backend: the interface of a store for KV below the KV memory of a machine: memory of the host, a
+ * file on an SSD, or a store that machines share. A backend stores records. A record is a piece of bytes that
  * tier_record.h has made, under a name that tells nothing about its content. All records of a
  * backend have the same size.
  *
@@ -12,6 +12,7 @@
 
 #include "common/digest.h"
 #include "common/status.h"
+#include "common/tier_kind.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,8 +33,8 @@ struct tier_backend;
  *
  * The text of the error names the place and says what is wrong. */
 struct tier_backend_ops {
-    const char *kind; /* Label of the tier in logs and metrics: "file" or "store". */
-    bool shared;      /* Other machines read the records that this machine has stored. */
+    enum tier_kind kind;
+    bool shared; /* Other machines read the records that this machine has stored. */
 
     /* Makes the store ready, before every other function except `close`. `identity` is a digest of
      * what decides the content of KV, such as the model; record_bytes is the size of all records. A
@@ -42,7 +43,7 @@ struct tier_backend_ops {
     enum status (*open)(struct tier_backend *b, const struct digest *identity, size_t record_bytes,
                         int64_t deadline_us, struct error *error);
     /* Stores in *count_out how many of the names, counted from the first up to the first one that is
-     * absent, have a record. */
+     * absent, have a record. These records count as used. */
     enum status (*has)(struct tier_backend *b, const struct digest *names, uint32_t count,
                        int64_t deadline_us, uint32_t *count_out, struct error *error);
     /* Reads a record. record_out has room for record_bytes bytes. */

@@ -5,6 +5,7 @@
 #include "kvcache/tiers/tier_file.h"
 
 #include "common/siphash.h"
+#include "kvcache/tiers/tier_index.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +18,6 @@
 #define VERSION    1
 #define PAGE       4096
 #define PLACES_MIN 4
-#define NONE       UINT32_MAX
 
 struct file_header {
     char magic[8];
@@ -34,25 +34,15 @@ struct entry { /* In the file. All zeros = the place is empty. */
 };
 _Static_assert(sizeof(struct entry) == 64, "entries do not cross a page");
 
-struct place {        /* In memory. */
-    uint64_t name[2]; /* The first bytes of the name. tier_record_open compares the whole name. */
-    uint32_t next;    /* Next place of the bucket. */
-    bool used;
-    bool was_read; /* Since the hand passed. */
-};
-
 struct tier_file {
     struct tier_backend backend;
     uint64_t bytes;
     uint64_t record_bytes;
     uint64_t place_bytes;
-    uint64_t first_place; /* Offset of place 0 in the file. */
-    uint64_t number;      /* Number of the latest record. */
-    uint32_t count;       /* Places. */
-    uint32_t hand;        /* The next record is written here or later. */
-    uint32_t bucket_mask;
-    uint32_t *buckets;
-    struct place *places;
+    uint64_t first_place;     /* Offset of place 0 in the file. */
+    uint64_t number;          /* Number of the latest record. */
+    uint32_t count;           /* Places. */
+    struct tier_index *index; /* NULL = the file is not open. */
     int fd;
     char path[];
 };
@@ -124,58 +114,6 @@ static enum status entry_write(const struct tier_file *f, uint32_t place, const 
     return file_write(f, &entry, sizeof(entry), PAGE + place * sizeof(entry), error);
 }
 
-/* ---- the index in memory ---- */
-
-static uint32_t *bucket_of(const struct tier_file *f, const uint64_t name[2])
-{
-    return &f->buckets[name[0] & f->bucket_mask];
-}
-
-static uint32_t place_find(const struct tier_file *f, const struct digest *name)
-{
-    uint64_t key[2];
-    memcpy(key, name->bytes, sizeof(key));
-    uint32_t place = *bucket_of(f, key);
-    while (place != NONE && memcmp(f->places[place].name, key, sizeof(key)) != 0)
-        place = f->places[place].next;
-    return place;
-}
-
-static void place_add(struct tier_file *f, uint32_t place, const struct digest *name)
-{
-    struct place *p = &f->places[place];
-    memcpy(p->name, name->bytes, sizeof(p->name));
-    uint32_t *bucket = bucket_of(f, p->name);
-    p->used = true;
-    p->was_read = false;
-    p->next = *bucket;
-    *bucket = place;
-}
-
-static void place_remove(struct tier_file *f, uint32_t place)
-{
-    struct place *p = &f->places[place];
-    uint32_t *link = bucket_of(f, p->name);
-    while (*link != place)
-        link = &f->places[*link].next;
-    *link = p->next;
-    p->used = false;
-}
-
-/* Returns the place of the next record, and moves the hand behind it. */
-static uint32_t place_take(struct tier_file *f)
-{
-    while (f->places[f->hand].used && f->places[f->hand].was_read) {
-        f->places[f->hand].was_read = false;
-        f->hand = (f->hand + 1) % f->count;
-    }
-    const uint32_t place = f->hand;
-    f->hand = (f->hand + 1) % f->count;
-    if (f->places[place].used)
-        place_remove(f, place);
-    return place;
-}
-
 /* ---- opening ---- */
 
 static uint64_t pages(uint64_t bytes)
@@ -189,7 +127,7 @@ static enum status sizes_set(struct tier_file *f, size_t record_bytes, struct er
     f->place_bytes = pages(record_bytes);
     const uint64_t needed = 2 * PAGE + PLACES_MIN * (f->place_bytes + sizeof(struct entry));
     const uint64_t most = (f->bytes - PAGE) / (f->place_bytes + sizeof(struct entry));
-    if (f->bytes < needed || most >= NONE)
+    if (f->bytes < needed || most >= TIER_INDEX_NONE)
         return error_set(error, ST_INVALID, "%s: %llu bytes: want at least %llu for this model",
                          f->path, (unsigned long long)f->bytes, (unsigned long long)needed);
     f->count = (uint32_t)most;
@@ -198,20 +136,6 @@ static enum status sizes_set(struct tier_file *f, size_t record_bytes, struct er
         f->count--;
         f->first_place = PAGE + pages(f->count * sizeof(struct entry));
     }
-    return ST_OK;
-}
-
-static enum status index_open(struct tier_file *f, struct error *error)
-{
-    uint32_t buckets = 1;
-    while (buckets < f->count && buckets < 1u << 31)
-        buckets *= 2;
-    f->bucket_mask = buckets - 1;
-    f->places = calloc(f->count, sizeof(f->places[0]));
-    f->buckets = malloc(buckets * sizeof(f->buckets[0]));
-    if (f->places == NULL || f->buckets == NULL)
-        return error_set(error, ST_NO_MEMORY, "%s: no memory for its index", f->path);
-    memset(f->buckets, 0xff, buckets * sizeof(f->buckets[0])); /* NONE */
     return ST_OK;
 }
 
@@ -233,8 +157,8 @@ static enum status file_resize(const struct tier_file *f, struct error *error)
                      (unsigned long long)f->bytes, strerror(failed));
 }
 
-/* Reads the entries of the index. Takes records in the order of places; the hand goes behind the
- * latest record. */
+/* Reads the entries of the index. Takes records in the order of places; the next record goes
+ * behind the latest one. */
 static enum status index_read(struct tier_file *f, struct error *error)
 {
     struct entry entries[PAGE / sizeof(struct entry)];
@@ -248,12 +172,12 @@ static enum status index_read(struct tier_file *f, struct error *error)
         for (uint32_t i = 0; i < count; i++) {
             const struct entry *entry = &entries[i];
             if (entry->number == 0 || entry->check != entry_check(entry) ||
-                place_find(f, &entry->name) != NONE)
+                tier_index_find(f->index, &entry->name) != TIER_INDEX_NONE)
                 continue;
-            place_add(f, first + i, &entry->name);
+            tier_index_add(f->index, first + i, &entry->name);
             if (entry->number > f->number) {
                 f->number = entry->number;
-                f->hand = (first + i + 1) % f->count;
+                tier_index_latest_set(f->index, first + i);
             }
         }
     }
@@ -274,8 +198,8 @@ static enum status content_open(struct tier_file *f, const struct digest *identi
     enum status status = file_resize(f, error);
     if (status == ST_OK && !known)
         status = file_write(f, &header, sizeof(header), 0, error);
-    if (status == ST_OK) /* Only now, because a file of this size may be impossible. */
-        status = index_open(f, error);
+    if (status == ST_OK && tier_index_open(f->count, &f->index) != ST_OK)
+        status = error_set(error, ST_NO_MEMORY, "%s: no memory for its index", f->path);
     return status == ST_OK && known ? index_read(f, error) : status;
 }
 
@@ -283,11 +207,9 @@ static void content_close(struct tier_file *f)
 {
     if (f->fd >= 0)
         close(f->fd);
-    free(f->buckets);
-    free(f->places);
+    tier_index_close(f->index);
     f->fd = -1;
-    f->buckets = NULL;
-    f->places = NULL;
+    f->index = NULL;
 }
 
 static enum status file_open(struct tier_backend *b, const struct digest *identity,
@@ -317,13 +239,9 @@ static enum status file_open(struct tier_backend *b, const struct digest *identi
 static enum status file_has(struct tier_backend *b, const struct digest *names, uint32_t count,
                             int64_t deadline_us, uint32_t *count_out, struct error *error)
 {
-    const struct tier_file *f = file_of(b);
-    uint32_t found = 0;
     (void)deadline_us;
     (void)error;
-    while (found < count && place_find(f, &names[found]) != NONE)
-        found++;
-    *count_out = found;
+    *count_out = tier_index_count(file_of(b)->index, names, count);
     return ST_OK;
 }
 
@@ -331,11 +249,11 @@ static enum status file_get(struct tier_backend *b, const struct digest *name, v
                             int64_t deadline_us, struct error *error)
 {
     struct tier_file *f = file_of(b);
-    const uint32_t place = place_find(f, name);
+    const uint32_t place = tier_index_find(f->index, name);
     (void)deadline_us;
-    if (place == NONE)
+    if (place == TIER_INDEX_NONE)
         return ST_NOT_FOUND;
-    f->places[place].was_read = true;
+    tier_index_use(f->index, place);
     return file_read(f, record_out, f->record_bytes, place_offset(f, place), error);
 }
 
@@ -343,23 +261,23 @@ static enum status file_put(struct tier_backend *b, const struct digest *name, c
                             int64_t deadline_us, struct error *error)
 {
     struct tier_file *f = file_of(b);
-    uint32_t place = place_find(f, name);
+    uint32_t place = tier_index_find(f->index, name);
     struct stat state;
     (void)deadline_us;
-    if (place != NONE) {
-        f->places[place].was_read = true;
+    if (place != TIER_INDEX_NONE) {
+        tier_index_use(f->index, place);
         return ST_OK;
     }
     if (fstat(f->fd, &state) != 0)
         return fail(f, "cannot be read", error);
     if ((uint64_t)state.st_size < f->bytes) /* Writing would make it longer, with zeros between. */
         return too_short(f, error);
-    place = place_take(f);
+    place = tier_index_take(f->index);
     enum status status = file_write(f, record, f->record_bytes, place_offset(f, place), error);
     if (status == ST_OK)
         status = entry_write(f, place, name, ++f->number, error);
     if (status == ST_OK)
-        place_add(f, place, name);
+        tier_index_add(f->index, place, name);
     return status;
 }
 
@@ -367,11 +285,11 @@ static enum status file_drop(struct tier_backend *b, const struct digest *name, 
                              struct error *error)
 {
     struct tier_file *f = file_of(b);
-    const uint32_t place = place_find(f, name);
+    const uint32_t place = tier_index_find(f->index, name);
     (void)deadline_us;
-    if (place == NONE)
+    if (place == TIER_INDEX_NONE)
         return ST_OK;
-    place_remove(f, place);
+    tier_index_remove(f->index, place);
     return entry_write(f, place, NULL, 0, error);
 }
 
@@ -383,7 +301,7 @@ static void file_close(struct tier_backend *b)
 
 enum status tier_file_make(const char *path, uint64_t bytes, struct tier_backend **out)
 {
-    static const struct tier_backend_ops ops = {.kind = "file",
+    static const struct tier_backend_ops ops = {.kind = TIER_KIND_FILE,
                                                 .open = file_open,
                                                 .has = file_has,
                                                 .get = file_get,

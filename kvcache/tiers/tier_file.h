@@ -4,10 +4,8 @@
  * changed.
  *
  * The file has its full size from the start, so that the disk cannot become full later. When all
- * places are taken, the next record takes the place of the oldest one that was not read since the
- * previous round ("second chance"). So writes are sequential, and prefixes that many requests begin
- * with stay. Nothing is flushed to the disk: after a power failure some records may be damaged, and
- * their checksum tells. */
+ * places are taken, the next record takes the place that tier_index.h says. Nothing is flushed to
+ * the disk: after a power failure some records may be damaged, and their checksum tells. */
 #ifndef KVCACHE_TIERS_TIER_FILE_H
 #define KVCACHE_TIERS_TIER_FILE_H
 

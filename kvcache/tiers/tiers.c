@@ -54,7 +54,7 @@ struct tiers {
     struct tiers_options options;
     size_t record_bytes;
     int fd;
-    struct tier tiers[TIERS_MAX];
+    struct tier tiers[TIER_KIND_COUNT];
 };
 
 /* ---- queues ---- */
@@ -207,7 +207,7 @@ static bool span_load(struct tier *t, struct tier_job *job, uint32_t span)
     if (status == ST_OK) {
         status = tier_record_open(key_of(t), name, t->record, t->tiers->record_bytes, &error);
         if (status != ST_OK)
-            error_prefix(&error, "tier %s", t->backend->ops->kind);
+            error_prefix(&error, "tier %s", tier_kind_name(t->backend->ops->kind));
     }
     result_note(t, status, &error);
     if (status == ST_INVALID)

@@ -15,7 +15,6 @@
 
 #include <stdatomic.h>
 
-#define TIERS_MAX     2       /* Tiers of a machine. */
 #define TIER_JOBS_MAX 256     /* Jobs of a tier that have not ended. */
 #define TIER_RETRY_US 2000000 /* Time after which the thread tries an unreachable tier again. */
 
@@ -55,10 +54,10 @@ struct tiers_options {
     struct digest identity; /* tier_identity_make */
     bool encrypted;         /* `key` is used. */
     uint8_t key[TIER_KEY_BYTES];
-    struct kv_arena arena;                    /* Of a machine without stages. */
-    uint8_t *region;                          /* KV memory with this layout. */
-    uint32_t count;                           /* Tiers. */
-    struct tier_backend *backends[TIERS_MAX]; /* tiers_close closes them. */
+    struct kv_arena arena;                          /* Of a machine without stages. */
+    uint8_t *region;                                /* KV memory with this layout. */
+    uint32_t count;                                 /* Tiers. */
+    struct tier_backend *backends[TIER_KIND_COUNT]; /* tiers_close closes them. */
     /* Something that an operator wants to know about a tier has happened. ST_OK = it works (again);
      * ST_NO_RESOURCE = it stores nothing now; ST_INVALID, ST_UNREACHABLE, ST_TIMED_OUT: it goes on;
      * other errors: the tier is off. */

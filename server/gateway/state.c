@@ -1,6 +1,7 @@
 /* gateway_state: the state of the cluster, as the gateway sees it, as JSON for an operator. */
 #include "scheduler/options.h"
 #include "server/gateway/internal.h"
+#include "transport/message_tier.h"
 
 #include <string.h>
 #include <time.h>
@@ -44,41 +45,25 @@ static void kinds_add(struct text *out, const struct message_stats *stats)
     }
 }
 
-#define TIER_FIELD(name, factor, family, help) uint64_t name;
-struct tier_counts {
-    TIER_COUNTERS(TIER_FIELD)
-};
-#undef TIER_FIELD
-
-static void tier_add(struct text *out, const char *before, const char *tier, uint64_t state,
-                     const struct tier_counts *counts)
-{
-    text_addf(out, "%s\"%s\":{\"works\":%s", before, tier, state == 2 ? "true" : "false");
-#define TIER_ADD(name, factor, family, help)                                                       \
-    text_addf(out, ",\"" #name "\":%llu", (unsigned long long)counts->name);
-    TIER_COUNTERS(TIER_ADD)
-#undef TIER_ADD
-    text_adds(out, "}");
-}
-
 /* The machine's tiers for KV below its memory. */
 static void tiers_add(struct text *out, const struct message_stats *stats)
 {
-#define TIER_FILE(name, factor, family, help)  .name = stats->tier_file_##name,
-#define TIER_STORE(name, factor, family, help) .name = stats->tier_store_##name,
-    const struct tier_counts file = {TIER_COUNTERS(TIER_FILE)};
-    const struct tier_counts store = {TIER_COUNTERS(TIER_STORE)};
-#undef TIER_FILE
-#undef TIER_STORE
-    if (stats->tier_file_state == 0 && stats->tier_store_state == 0)
-        return;
-    text_adds(out, ",\"kv_tiers\":{");
-    if (stats->tier_file_state != 0)
-        tier_add(out, "", "file", stats->tier_file_state, &file);
-    if (stats->tier_store_state != 0)
-        tier_add(out, stats->tier_file_state != 0 ? "," : "", "store", stats->tier_store_state,
-                 &store);
-    text_adds(out, "}");
+    const char *before = ",\"kv_tiers\":{", *end = "";
+    for (int kind = 0; kind < TIER_KIND_COUNT; kind++) {
+        const struct message_tier tier = message_stats_tier(stats, (enum tier_kind)kind);
+        if (tier.state == MESSAGE_TIER_NONE)
+            continue;
+        text_addf(out, "%s\"%s\":{\"works\":%s", before, tier_kind_name((enum tier_kind)kind),
+                  tier.state == MESSAGE_TIER_WORKS ? "true" : "false");
+#define TIER_ADD(name, kind, factor, family, help)                                                 \
+    text_addf(out, ",\"" #name "\":%llu", (unsigned long long)tier.name);
+        TIER_COUNTERS(TIER_ADD)
+#undef TIER_ADD
+        text_adds(out, "}");
+        before = ",";
+        end = "}";
+    }
+    text_adds(out, end);
 }
 
 static void stats_add(struct text *out, const struct message_stats *stats)

@@ -5,6 +5,7 @@
 #include "common/text.h"
 #include "server/api/keys.h"
 #include "server/metrics/internal.h"
+#include "transport/message_tier.h"
 
 #include <assert.h>
 #include <math.h>
@@ -505,45 +506,48 @@ static void drafts_render(struct text *out, const struct metrics *m)
     }
 }
 
-/* A counter of a machine's tiers. Offsets in struct message_stats. */
+/* A counter or gauge of tiers. */
 struct tier_row {
-    size_t file;
-    size_t store;
+    size_t at; /* Offset in struct message_tier. */
+    const char *type;
     double factor;
     const char *family;
     const char *help;
 };
 
-static void tier_sample(struct text *out, const struct metrics *m, uint32_t machine,
-                        const struct tier_row *row, bool file)
+static void tier_samples(struct text *out, const struct metrics *m, uint32_t machine,
+                         const struct tier_row *row)
 {
     const struct message_stats stats = metrics_counters(m, machine);
-    uint64_t value;
-    if ((file ? stats.tier_file_state : stats.tier_store_state) == 0)
-        return;
-    memcpy(&value, (const char *)&stats + (file ? row->file : row->store), sizeof(value));
-    text_addf(out, "%s{", row->family);
-    metrics_machine_labels(out, m, machine);
-    metrics_label_add(out, ",", "tier", file ? "file" : "store");
-    text_adds(out, "}");
-    metrics_value_add(out, (double)value * row->factor);
+    for (int kind = 0; kind < TIER_KIND_COUNT; kind++) {
+        const struct message_tier tier = message_stats_tier(&stats, (enum tier_kind)kind);
+        uint64_t value;
+        if (tier.state == MESSAGE_TIER_NONE)
+            continue;
+        memcpy(&value, (const char *)&tier + row->at, sizeof(value));
+        text_addf(out, "%s{", row->family);
+        metrics_machine_labels(out, m, machine);
+        metrics_label_add(out, ",", "tier", tier_kind_name((enum tier_kind)kind));
+        text_adds(out, "}");
+        metrics_value_add(out, (double)value * row->factor);
+    }
 }
 
 static void tiers_render(struct text *out, const struct metrics *m)
 {
-#define TIER_ROW(name, factor, family, help)                                                       \
-    {offsetof(struct message_stats, tier_file_##name),                                             \
-     offsetof(struct message_stats, tier_store_##name), factor, family, help},
+#define TYPE_COUNTER "counter"
+#define TYPE_GAUGE   "gauge"
+#define TIER_ROW(name, kind, factor, family, help)                                                 \
+    {offsetof(struct message_tier, name), TYPE_##kind, factor, family, help},
     static const struct tier_row rows[] = {TIER_COUNTERS(TIER_ROW)};
 #undef TIER_ROW
+#undef TYPE_COUNTER
+#undef TYPE_GAUGE
     for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
-        metrics_family(out, rows[r].family, "counter", rows[r].help);
-        for (uint32_t i = 0; i < m->fleet->count; i++) {
-            if (!m->machines[i].counters_known)
-                continue;
-            tier_sample(out, m, i, &rows[r], true);
-            tier_sample(out, m, i, &rows[r], false);
-        }
+        metrics_family(out, rows[r].family, rows[r].type, rows[r].help);
+        for (uint32_t i = 0; i < m->fleet->count; i++)
+            if (m->machines[i].counters_known)
+                tier_samples(out, m, i, &rows[r]);
     }
 }
 

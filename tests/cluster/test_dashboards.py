@@ -137,7 +137,7 @@ def main():
         certificate, key = os.path.join(folder, "cert.pem"), os.path.join(folder, "key.pem")
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ed25519", "-nodes", "-days", "30", "-subj", "/CN=localhost",
                         "-keyout", key, "-out", certificate], check=True, capture_output=True)
-        config = {"kv": {"memory": "32MiB"}, "threads": 1, "pools": {"prompt": 2, "token": 2},
+        config = {"kv": {"memory": "32MiB", "tiers": {"memory": {"size": "64MiB"}}}, "threads": 1, "pools": {"prompt": 2, "token": 2},
                   "machines": {"token-1": {"stages": 2}},
                   "server": {"api_keys_file": "keys.json", "tls_certificate_file": certificate, "tls_key_file": key}}
         with Cluster(config, ready=False, files={"keys.json": KEYS}) as cluster:

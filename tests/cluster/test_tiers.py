@@ -1,6 +1,7 @@
-"""Goal: KV that a machine stores in a file comes back after the machine's memory has lost it, and every answer is that of
-a cluster without such a file: after restarts and kills, with a full, damaged, shortened, unusable or encrypted file.
-Requests with different salts share nothing.
+"""Goal: KV that a machine stores in a file, or in memory of the host beside its KV memory, comes back after the KV memory
+has lost it, and every answer is that of a cluster without: after restarts and kills, with a full, damaged, shortened,
+unusable or encrypted file. Requests with different salts share nothing. What one tier has, another one gets from KV
+memory, and no tier is written twice.
 
 Method: the same requests (greedy, sampled, constrained, with penalties and stop strings) to a cluster without tiers and
 to clusters that share a folder of files, one after the other. `cached_tokens` and the metrics say what was loaded.
@@ -25,23 +26,28 @@ def config(folder, size="64MiB", memory=MEMORY, **more):
     return {**CONFIG, "kv": kv, **more}
 
 
-def tier(cluster, name, **labels):
-    return cluster.metric(f"cleave_kv_tier_{name}_total", tier="file", **labels)
+def tier(cluster, name, kind="file", **labels):
+    return cluster.metric(f"cleave_kv_tier_{name}_total", tier=kind, **labels)
 
 
-def wait_works(cluster, works=True):
+def states(cluster, kind):
+    """Returns the part of /admin/state about the tier of each machine; None = it has none."""
+    machines = json.loads(cluster.request("GET", "/admin/state")[2])["machines"]
+    return {each["name"]: each.get("kv_tiers", {}).get(kind) for each in machines}
+
+
+def wait_works(cluster, works=True, kind="file"):
     """Waits until the tier of every prompt machine is open, or is off."""
     def reached():
-        machines = json.loads(cluster.request("GET", "/admin/state")[2])["machines"]
-        tiers = [each.get("kv_tiers", {}).get("file") for each in machines if each["pool"] != "token"]
+        tiers = [each for name, each in states(cluster, kind).items() if not name.startswith("token")]
         return tiers and all(each is not None and each["works"] == works for each in tiers)
     wait_until(reached, f"the tiers work: {works}", cluster=cluster)
 
 
-def wait_stored(cluster, spans):
+def wait_stored(cluster, spans, kind="file"):
     """Waits until `spans` spans are stored."""
-    wait_until(lambda: tier(cluster, "stored_bytes") >= spans * RECORD, f"{spans} spans are stored", cluster=cluster)
-    assert tier(cluster, "dropped_tokens") == 0
+    wait_until(lambda: tier(cluster, "stored_bytes", kind) >= spans * RECORD, f"{spans} spans are stored", cluster=cluster)
+    assert tier(cluster, "dropped_tokens", kind) == 0
 
 
 def run(settings, wanted, spans, files=None):
@@ -87,6 +93,58 @@ def check_memory(folder, wanted):
             check_answers(cluster, wanted)
             return tier(cluster, "hits_tokens") > 0
         wait_until(loaded, "evicted KV is loaded", cluster=cluster)
+        cluster.wait_all_free()
+
+
+def check_host_memory(wanted):
+    """Prompts that KV memory has evicted come back from memory of the host, until the machine ends."""
+    with Cluster({**CONFIG, "kv": {"memory": "8MiB", "tiers": {"wait_ms": 60000, "memory": {"size": "64MiB"}}}}) as cluster:
+        wait_works(cluster, kind="memory")
+
+        def loaded():
+            check_answers(cluster, wanted)
+            return tier(cluster, "hits_tokens", "memory") > 0
+        wait_until(loaded, "evicted KV is loaded", cluster=cluster)
+        # The measured loads are shown; with compare_time off, they decide nothing.
+        state = states(cluster, "memory")["prompt-0"]
+        assert state["load_fixed_us"] + state["load_token_ns"] > 0 and state["least_tokens"] == 1, state
+        assert tier(cluster, "stored_bytes", "memory", machine="token-0") == 0
+        pid = cluster.children()["prompt-0"]
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: cluster.children().get("prompt-0", pid) != pid, "prompt-0 has started again", cluster=cluster)
+        wait_works(cluster, kind="memory")
+        check_answers(cluster, wanted)
+        cluster.wait_all_free()
+
+
+def check_host_memory_sizes(wanted):
+    """Memory for three records is too small, and turns the tier off; memory for a few more is of use."""
+    for size, works in ((3 * RECORD, False), (6 * RECORD, True)):
+        with Cluster({**CONFIG, "kv": {"memory": "8MiB", "tiers": {"wait_ms": 60000, "memory": {"size": size}}}}) as cluster:
+            wait_works(cluster, works, "memory")
+            for _ in range(2):
+                check_answers(cluster, wanted)
+            log = cluster.logged()
+            assert ("KV tier memory is off" in log and "want at least" in log) != works, log
+            cluster.wait_all_free()
+
+
+def check_host_memory_and_file(folder, wanted):
+    """After a restart the file has everything. Its KV also gets into memory of the host, and is loaded from there when
+    KV memory has lost it; the file is not written again."""
+    both = {"tiers": {"memory": {"size": "64MiB"}}}
+    run(config(folder, **both), wanted, SPANS)
+    with Cluster(config(folder, memory="8MiB", **both)) as cluster:
+        wait_works(cluster)
+        wait_works(cluster, kind="memory")
+        check_answers(cluster, wanted)
+        wait_until(lambda: tier(cluster, "hits_tokens") > 0, "the file is loaded", cluster=cluster)
+
+        def loaded():
+            check_answers(cluster, wanted)
+            return tier(cluster, "hits_tokens", "memory") > 0
+        wait_until(loaded, "what the file had is loaded from memory of the host", cluster=cluster)
+        assert tier(cluster, "stored_bytes") == 0, tier(cluster, "stored_bytes")
         cluster.wait_all_free()
 
 
@@ -213,6 +271,9 @@ def main():
         after = check_restart(first, wanted)
         check_damage(first, wanted, after)
         check_memory(folder("memory"), wanted)
+        check_host_memory(wanted)
+        check_host_memory_sizes(wanted)
+        check_host_memory_and_file(folder("both"), wanted)
         check_conversation(folder("conversation"))
         check_salts(config(folder("salts")), wait_works, lambda cluster: wait_stored(cluster, 12))
         check_full(folder("full"), wanted)

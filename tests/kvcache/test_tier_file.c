@@ -97,22 +97,22 @@ static uint32_t held(void)
     return count;
 }
 
-/* The records that were stored last are there, also after a restart. */
+/* The records that were stored last, and those that were used, are there; all of them also after a
+ * restart. */
 static void test_replacement(void)
 {
     for (uint32_t i = 0; i < PLACES; i++)
         put(i);
-    CHECK(held() == PLACES && get(3) == ST_OK);
+    CHECK(get(3) == ST_OK);
     put(PLACES); /* takes the place of 0 */
     put(PLACES + 1);
     put(PLACES + 2);
-    CHECK(!has(0) && !has(1) && !has(2) && has(3));
     put(PLACES + 3); /* 3 was read: 4 goes */
-    CHECK(has(3) && !has(4) && held() == PLACES);
+    CHECK(!has(0) && !has(1) && !has(2) && has(3) && !has(4) && held() == PLACES);
     reopen(&identity_a);
-    CHECK(held() == PLACES && get(3) == ST_OK && get(PLACES + 3) == ST_OK);
+    CHECK(get(3) == ST_OK && get(PLACES + 3) == ST_OK);
     put(PLACES + 4); /* the hand is behind the record that was written last */
-    CHECK(!has(5) && has(3));
+    CHECK(!has(5) && has(3) && held() == PLACES);
     const struct digest names[] = {name_of(6), name_of(7), name_of(5), name_of(8)};
     uint32_t count;
     CHECK(file->ops->has(file, names, 4, 0, &count, &error) == ST_OK && count == 2);

@@ -79,25 +79,28 @@ static void memory_check(const struct check_machines_options *options,
                          const struct check_report *report)
 {
     struct config_host_memory need = {0};
-    uint64_t available;
+    uint64_t available, tiers_bytes = 0;
     uint32_t count = 0;
     for (uint32_t i = 0; i < options->config->machine_count; i++) {
         const struct config_machine *machine = &options->config->machines[i];
         if (!is_here(options, i) || device_name_gpu(machine->device, NULL))
             continue;
         config_machine_memory_add(machine, options->model_bytes, &need);
+        /* A token machine stores nothing there (machine/tiers.c). */
+        tiers_bytes += machine->pool != POOL_TOKEN ? options->config->kv.tiers.memory.bytes : 0;
         count++;
     }
     if (count == 0 || options->model_bytes == 0 || memory_available("", &available) != ST_OK)
         return;
-    const uint64_t bytes = need.weights_bytes + need.kv_bytes;
-    check_say(report, bytes > available ? CHECK_ERROR : CHECK_GOOD, "kv/memory",
-              "%u machine%s on CPUs of this host: %llu MiB (weights %llu, KV %llu); %llu MiB are "
-              "available%s",
-              count, count == 1 ? "" : "s", (unsigned long long)(bytes >> 20),
-              (unsigned long long)(need.weights_bytes >> 20),
-              (unsigned long long)(need.kv_bytes >> 20), (unsigned long long)(available >> 20),
-              bytes > available ? ": smaller pools or kv/memory" : "");
+    const uint64_t bytes = need.weights_bytes + need.kv_bytes + tiers_bytes;
+    check_say(
+        report, bytes > available ? CHECK_ERROR : CHECK_GOOD, "kv/memory",
+        "%u machine%s on CPUs of this host: %llu MiB (weights %llu, KV %llu, tier memory %llu); "
+        "%llu MiB are available%s",
+        count, count == 1 ? "" : "s", (unsigned long long)(bytes >> 20),
+        (unsigned long long)(need.weights_bytes >> 20), (unsigned long long)(need.kv_bytes >> 20),
+        (unsigned long long)(tiers_bytes >> 20), (unsigned long long)(available >> 20),
+        bytes > available ? ": smaller pools, kv/memory or kv/tiers/memory/size" : "");
 }
 
 /* ---- addresses ---- */

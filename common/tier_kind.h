@@ -1,0 +1,22 @@
+/* tier_kind: the kinds of tiers, stores for KV below a machine's KV memory (kvcache/tiers/). A machine
+ * has at most one tier of each kind. Any folder may use it, on any thread. It opens no tier. */
+#ifndef COMMON_TIER_KIND_H
+#define COMMON_TIER_KIND_H
+
+#include "common/counters.h"
+
+#define TIER_KIND_ENTRY(KIND, kind) TIER_KIND_##KIND,
+/* In the order in which a machine asks its tiers for KV. */
+enum tier_kind { TIER_KINDS(TIER_KIND_ENTRY) TIER_KIND_COUNT };
+#undef TIER_KIND_ENTRY
+
+/* Returns the name in logs, metrics and /admin/state, such as "file". */
+static inline const char *tier_kind_name(enum tier_kind kind)
+{
+#define TIER_KIND_NAME(KIND, kind) #kind,
+    static const char *const names[] = {TIER_KINDS(TIER_KIND_NAME)};
+#undef TIER_KIND_NAME
+    return names[kind];
+}
+
+#endif

@@ -1,0 +1,46 @@
+/* tier_index: which record is in which place of a store with places of one size (tier_file.h,
+ * tier_memory.h), and which place the next record gets. When all places are taken, that is the place
+ * of the oldest record that was not used since the previous round ("second chance"). So records are
+ * written one place after the other, and prefixes that many requests begin with stay.
+ *
+ * It keeps names in memory, reads and writes no record, and has no lock: the thread of the tier
+ * calls it. */
+#ifndef KVCACHE_TIERS_TIER_INDEX_H
+#define KVCACHE_TIERS_TIER_INDEX_H
+
+#include "common/digest.h"
+#include "common/status.h"
+
+#include <stdint.h>
+
+#define TIER_INDEX_NONE UINT32_MAX
+
+struct tier_index;
+
+/* Makes an index of `count` places, 1 to TIER_INDEX_NONE - 1, all empty. Returns ST_NO_MEMORY on
+ * failure. */
+enum status tier_index_open(uint32_t count, struct tier_index **out);
+void tier_index_close(struct tier_index *index); /* NULL is fine. */
+/* Returns the memory of an index of `count` places. */
+uint64_t tier_index_bytes(uint32_t count);
+
+/* Returns the place of a record, or TIER_INDEX_NONE. It compares the first 16 bytes of names:
+ * tier_record_open compares the whole name. */
+uint32_t tier_index_find(const struct tier_index *index, const struct digest *name);
+/* Returns how many of the names, counted from the first up to the first one that is absent, have a
+ * place. These records count as used. */
+uint32_t tier_index_count(struct tier_index *index, const struct digest *names, uint32_t count);
+/* Says that the record in this place was used: it keeps its place for one round more. */
+void tier_index_use(struct tier_index *index, uint32_t place);
+
+/* Returns the place of the next record, which is empty then: add the record there, or leave it
+ * empty. */
+uint32_t tier_index_take(struct tier_index *index);
+/* Says that an empty place has the record `name`, which has no other place. */
+void tier_index_add(struct tier_index *index, uint32_t place, const struct digest *name);
+/* Says that the place is empty now. Requires a record there. */
+void tier_index_remove(struct tier_index *index, uint32_t place);
+/* Says that the latest record is in this place: tier_index_take goes on behind it. */
+void tier_index_latest_set(struct tier_index *index, uint32_t place);
+
+#endif
