@@ -6,18 +6,25 @@ constraints; prompts that repeat themselves, and prose) to a cluster without dra
 drafts: split and mixed, with stages, with ranks, a model with attention windows. With CLEAVE_DRAFTS=always the machines
 check every draft, even at a loss, so that the test does not depend on the computer's speed; one cluster decides by
 its step times. Drafts must have been checked, and some accepted. Then the requests again, while one of two token
-machines is killed again and again and both are short of memory. With a number of streams as argument (the suite
-`long`), all requests, and this number of streams in the last part; otherwise some of them."""
+machines is killed again and again and both are short of memory; and again with KV in tiers (a file, a shared store;
+with drafts and without), where the prompt machine is killed, too. With a number of streams as argument (the suite `long`), all
+requests, and this number of streams in the last two parts; otherwise some of them. A second argument is the only part
+to run: `disturbed` or `tiers`."""
 
 import concurrent.futures
+import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
 
 from cluster import DEFAULT_MODEL, Cluster, need_model, wait_until
 from tiny_model import write
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kvcache"))
+from resp_servers import Fake, Redis
 
 STREAMS = int(sys.argv[1]) if len(sys.argv) > 1 else 0
 ANSWER = 90 if STREAMS else 50
@@ -69,6 +76,20 @@ KINDS = {
     "windows": {"scheduler": {"speculative_tokens": 16, "growth_tokens": 48}},
     "windows and stages": {"pools": {"mixed": ["m0"]}, "machines": {"m0": {"stages": 2}}},
 }
+
+
+def file_tier(root, ends):
+    return {"path": root, "size": "64MiB"}
+
+
+def store_tier(root, ends):
+    """A redis-server if it is installed, else an imitation."""
+    server = Redis(root) if shutil.which("redis-server") is not None else Fake()
+    ends.callback(server.stop)
+    return {"servers": server.address, "deadline_ms": 60000}
+
+
+TIERS = {"file": file_tier, "store": store_tier}
 
 
 def part_of(reply):
@@ -159,9 +180,14 @@ def disturbed():
     requests = streams_of(STREAMS or 40)
     with Cluster({"kv": {"memory": "64MiB"}, "pools": {"mixed": 1}}) as cluster:
         want = answers_of(cluster, requests, 16)
-    config = {"kv": {"memory": "6MiB"}, "threads": 1, "pools": {"prompt": 1, "token": 2},
-              "scheduler": {"placement": "split", "speculative_tokens": 8, "crashes_max": 0, "growth_tokens": 1,
-                            "growth_reserve_percent": 0, "adaptive_pools": False}}
+    run_disturbed("disturbed", requests, want, 8)
+
+
+def run_disturbed(what, requests, want, speculative_tokens, kv={}, killed=("token-0", "token-1")):
+    """Answers `requests`, and returns the tokens that were loaded from tiers."""
+    config = {"kv": {"memory": "6MiB", **kv}, "threads": 1, "pools": {"prompt": 1, "token": 2},
+              "scheduler": {"placement": "split", "speculative_tokens": speculative_tokens, "crashes_max": 0,
+                            "growth_tokens": 1, "growth_reserve_percent": 0, "adaptive_pools": False, "compare_time": False}}
     with Cluster(config) as cluster:
         def wait_answers():
             wait_until(lambda: running.done() or
@@ -171,19 +197,53 @@ def disturbed():
             running = pool.submit(answers_of, cluster, requests, 24)
             for index in range(10 if STREAMS else 3):
                 wait_answers()
-                process = cluster.children().get(f"token-{index % 2}")
+                process = cluster.children().get(killed[index % len(killed)])
                 if process is not None and not running.done():
                     os.kill(process, signal.SIGKILL)
                 concurrent.futures.wait([running], timeout=1 if STREAMS else 0.3)
             got = running.result()
-        check("disturbed", got, want)
+        check(what, got, want)
         resumed, preempted = cluster.metric("cleave_requests_resumed_total"), cluster.metric("cleave_preemptions_total")
-        assert resumed > 0 and preempted > 0 and drafts_of(cluster)[1] > 0, (resumed, preempted, drafts_of(cluster))
+        drafted, accepted = drafts_of(cluster)
+        assert resumed > 0 and preempted > 0, (resumed, preempted)
+        assert accepted > 0 if speculative_tokens else drafted == 0, (drafted, accepted)
         cluster.wait_all_free()
-    print(f"disturbed: {len(got)} answers, {resumed:.0f} resumed, {preempted:.0f} preempted, the same bytes", flush=True)
+        loaded = {tier: cluster.metric("cleave_kv_tier_hits_tokens_total", tier=tier) for tier in TIERS
+                  if tier in kv.get("tiers", {})}
+    print(f"{what}: {len(got)} answers, {resumed:.0f} resumed, {preempted:.0f} preempted, {accepted:.0f} tokens of drafts "
+          f"accepted{''.join(f', {tokens:.0f} loaded from {tier}' for tier, tokens in loaded.items())}; the same bytes",
+          flush=True)
+    return loaded
+
+
+def long_prompts(requests):
+    """Requests whose prompts begin with one of ten texts of several blocks, which memory does not hold all."""
+    def begin(index):
+        return " ".join(f"Note {index}.{line}: keep this line." for line in range(6)) + "\n"
+    return {name: {**body, "prompt": begin(index % 10) + body["prompt"]} for index, (name, body) in enumerate(requests.items())}
+
+
+def tiers():
+    """The same with KV in tiers, which prompts are loaded from, with drafts and without; the prompt machine is killed,
+    too."""
+    requests = long_prompts(streams_of(STREAMS or 20))
+    with Cluster({"kv": {"memory": "64MiB", "prefix_cache": False}, "pools": {"mixed": 1}}) as cluster:
+        want = answers_of(cluster, requests, 16)
+    for names in [*([name] for name in TIERS if STREAMS), list(TIERS)]:
+        for speculative_tokens in (0, 8) if STREAMS else (8,):
+            with tempfile.TemporaryDirectory(prefix="cleave-test-") as root, contextlib.ExitStack() as ends:
+                settings = {"wait_ms": 60000, **{name: TIERS[name](root, ends) for name in names}}
+                loaded = run_disturbed(f"{' and '.join(names)}, {'with' if speculative_tokens else 'without'} drafts", requests,
+                                       want, speculative_tokens, {"memory": "10MiB", "tiers": settings},
+                                       ("token-0", "prompt-0", "token-1"))
+                assert sum(loaded.values()) > 0, loaded
 
 
 def main():
+    if len(sys.argv) > 2:
+        os.environ["CLEAVE_DRAFTS"] = "always"
+        {"disturbed": disturbed, "tiers": tiers}[sys.argv[2]]()
+        return
     with Cluster({"kv": {"memory": "64MiB"}}) as cluster:
         want = answers_of(cluster, REQUESTS, 8)
         assert drafts_of(cluster) == (0, 0)
@@ -193,6 +253,7 @@ def main():
     kinds({"": want})
     constrained(want)
     disturbed()
+    tiers()
 
 
 need_model()
