@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""bench_speculation: what guessed tokens (scheduler/speculative_tokens) give, for text that repeats and for prose.
+"""bench_speculation: what drafts (scheduler/speculative_tokens) give, for text that repeats and for prose.
 
-Two clusters of one mixed machine serve the same requests in turn, one with guesses and one without. With --llama, a
+Two clusters of one mixed machine serve the same requests in turn, one with drafts and one without. With --llama, a
 llama-server does the same, without and with its look-up decoding (--spec-type ngram-simple). In the first round each
 server answers everything once, so that the KV of the prompts is cached; this round does not count. Prints tokens per
-second (whole requests: all tokens by the time of the slowest), and the ratio to the same server without guesses in the
+second (whole requests: all tokens by the time of the slowest), and the ratio to the same server without drafts in the
 same round. Standard library only."""
 
 import argparse
@@ -85,9 +85,9 @@ CASES = {
 
 
 class Cleave:
-    def __init__(self, options, guesses):
+    def __init__(self, options, draft_tokens):
         self.one = cluster.Cluster({"model": cluster.MODEL, "pools": {"mixed": 1},
-                                    "scheduler": {"speculative_tokens": guesses}})
+                                    "scheduler": {"speculative_tokens": draft_tokens}})
 
     def __enter__(self):
         self.one.__enter__()
@@ -157,22 +157,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="(%(default)s)")
     parser.add_argument("--tokens", type=int, default=128, help="of each answer (%(default)s)")
-    parser.add_argument("--guesses", type=int, default=8, help="scheduler/speculative_tokens (%(default)s)")
+    parser.add_argument("--draft-tokens", type=int, default=8, help="scheduler/speculative_tokens (%(default)s)")
     parser.add_argument("--streams", type=lambda text: [int(part) for part in text.split(",")], default=[1, 8, 32],
                         help="numbers of simultaneous requests (1,8,32)")
     parser.add_argument("--cases", default="", help="only cases whose name contains this text")
     parser.add_argument("--llama", metavar="PATH", help="also measure this llama-server")
     options = parser.parse_args()
-    pairs = [("cleave", lambda: Cleave(options, 0), lambda: Cleave(options, options.guesses))]
+    pairs = [("cleave", lambda: Cleave(options, 0), lambda: Cleave(options, options.draft_tokens))]
     if options.llama:
         ngram = ["--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "3", "--spec-ngram-simple-size-m",
-                 str(options.guesses), "--spec-draft-n-max", str(options.guesses)]
+                 str(options.draft_tokens), "--spec-draft-n-max", str(options.draft_tokens)]
         pairs.append(("llama.cpp", lambda: Llama(options, []), lambda: Llama(options, ngram)))
     cases = [case for case in CASES if options.cases in case]
     rates = {}
     with ExitStack() as stack:
         servers = [(name, stack.enter_context(without()), stack.enter_context(having())) for name, without, having in pairs]
-        guessed = {}
+        drafted = {}
         for round_index in range(options.rounds + 1):
             for streams in options.streams:
                 for case in cases:
@@ -186,18 +186,18 @@ def main():
                             rates.setdefault((streams, case, name), ([], []))[way].append(got)
                             if counts is not None:
                                 now = [a - b for a, b in zip(server.drafts(), counts)]
-                                old = guessed.setdefault((streams, case), [0, 0])
-                                guessed[streams, case] = [a + b for a, b in zip(old, now)]
+                                old = drafted.setdefault((streams, case), [0, 0])
+                                drafted[streams, case] = [a + b for a, b in zip(old, now)]
     rows = []
     for (streams, case, name), (without, having) in rates.items():
         ratios = [b / a for a, b in zip(without, having)]
-        drafts, accepted = guessed.get((streams, case), [0, 0]) if name == "cleave" else (0, 0)
+        drafts, accepted = drafted.get((streams, case), [0, 0]) if name == "cleave" else (0, 0)
         rows.append([case, streams, name, number(median(without)), spread(without), number(median(having)), spread(having),
                      f"{median(ratios):.2f}", f"{min(ratios):.2f}-{max(ratios):.2f}",
                      f"{accepted / drafts:.2f} of {drafts:.0f}" if drafts > 0 else "-"])
-    print(f"{options.rounds} rounds, {options.tokens} tokens an answer, at most {options.guesses} guesses; load average "
+    print(f"{options.rounds} rounds, {options.tokens} tokens an answer, at most {options.draft_tokens} drafted tokens a step; load average "
           f"{os.getloadavg()[0]:.1f}\n")
-    print(table(["text", "streams", "server", "tokens/s", "range", "with guesses", "range", "ratio", "range", "guesses right"],
+    print(table(["text", "streams", "server", "tokens/s", "range", "with drafts", "range", "ratio", "range", "drafted tokens right"],
                 rows))
 
 

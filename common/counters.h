@@ -83,11 +83,11 @@
     X(64, token_batch_rows, COUNTER, HIDDEN, 1, "", "Tokens in decode-only batches.")              \
     X(64, token_batch_us, COUNTER, HIDDEN, 1, "", "Time of decode-only batches.")                  \
     X(64, draft_tokens, COUNTER, SENT, 1, "cleave_spec_decode_num_draft_tokens_total",             \
-      "Tokens that were guessed and checked (scheduler/speculative_tokens).")                      \
+      "Tokens that were drafted and checked (scheduler/speculative_tokens).")                      \
     X(64, draft_tokens_accepted, COUNTER, SENT, 1, "cleave_spec_decode_num_accepted_tokens_total", \
-      "Guessed tokens that were right.")                                                           \
+      "Drafted tokens that were right.")                                                           \
     X(64, drafts, COUNTER, SENT, 1, "cleave_spec_decode_num_drafts_total",                         \
-      "Decode steps of an answer that checked guessed tokens.")                                    \
+      "Decode steps of an answer that checked drafted tokens.")                                    \
     DRAFT_POSITION(X, 0)                                                                           \
     DRAFT_POSITION(X, 1)                                                                           \
     DRAFT_POSITION(X, 2)                                                                           \
@@ -98,7 +98,7 @@
                 DRAFT_POSITION(X, 15) TIER_FIELDS(X, tier_file) TIER_FIELDS(X, tier_store)         \
                     TIER_FIELDS(X, tier_memory)
 
-/* Guessed tokens at one position of their step that were right. */
+/* Drafted tokens at one position of their step that were right. */
 #define DRAFT_POSITION(X, position)                                                                \
     X(64, draft_accepted_##position, COUNTER, HIDDEN, 1, "",                                       \
       "cleave_spec_decode_num_accepted_tokens_per_pos_total{position=" #position "}")

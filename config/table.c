@@ -301,7 +301,7 @@ const struct config_key config_keys[] = {
     {"scheduler/speculative_tokens", CONFIG_WHOLE, FIELD(scheduler.speculative_tokens), 0,
      LIMIT_DRAFT_TOKENS, .default_text = "0", .reload = CONFIG_RELOAD_MACHINES,
      .help =
-         "Most tokens that a token machine guesses from an answer's context and constraint, and "
+         "Most tokens that a token machine drafts from an answer's context and constraint, and "
          "checks in one step (scheduling.md). Answers stay the same; text that repeats is "
          "faster. 0 = none."},
     {"scheduler/growth_tokens", CONFIG_WHOLE, FIELD(scheduler.growth_tokens), 1,

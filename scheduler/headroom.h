@@ -9,7 +9,7 @@
  * (tools/simulate/), it knows no batches and no messages: the prompts of a machine are computed one
  * after another, each answer gets a token per step, and a step takes time by the number of answers.
  * Machines are chosen by rules 1 and 2 of cluster.h; none is lent, and every request of a prompt
- * machine is split. Guessed tokens (drafts.h) do not count. */
+ * machine is split. Drafted tokens (drafts.h) do not count. */
 #ifndef SCHEDULER_HEADROOM_H
 #define SCHEDULER_HEADROOM_H
 

@@ -73,7 +73,7 @@ uint32_t draft_find(const struct draft_index *index, const uint32_t *tokens, uin
     }
     if (longest < DRAFT_MATCH_MIN)
         return 0;
-    /* A guess that reaches the end of the context goes on with itself: the context repeats with the
+    /* A draft that reaches the end of the context goes on with itself: the context repeats with the
      * period last - source. */
     for (uint32_t i = 0; i < most; i++) {
         uint32_t from = source + 1 + i;

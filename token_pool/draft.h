@@ -1,8 +1,8 @@
-/* draft: guesses the next tokens of an answer from its own context, for speculative decoding
- * (prompt look-up). The guess is what followed the latest place in the context that ends with the
+/* draft: drafts the next tokens of an answer from its own context, for speculative decoding
+ * (prompt look-up). The draft is what followed the latest place in the context that ends with the
  * same tokens as the context. An index of all places makes a look-up independent of the length of
  * the context. token_pool has one index per request, on the machine's event loop thread. This part
- * does not know whether guesses are right or worth a check (scheduler/drafts.h does). */
+ * does not know whether drafts are right or worth a check (scheduler/drafts.h does). */
 #ifndef TOKEN_POOL_DRAFT_H
 #define TOKEN_POOL_DRAFT_H
 
@@ -33,9 +33,9 @@ void draft_index_close(struct draft_index *index);
  * earlier calls. No effect if the index is closed. */
 void draft_index_add(struct draft_index *index, const uint32_t *tokens, uint32_t count);
 
-/* Stores a guess of the `most` tokens that follow the context, which is the first index->count of
- * `tokens`, in `out`; out may be tokens + index->count. Returns how many tokens before the guess are
- * equal to those before its source, from DRAFT_MATCH_MIN to DRAFT_MATCH_MAX; 0 = there is no guess,
+/* Stores a draft of the `most` tokens that follow the context, which is the first index->count of
+ * `tokens`, in `out`; out may be tokens + index->count. Returns how many tokens before the draft are
+ * equal to those before its source, from DRAFT_MATCH_MIN to DRAFT_MATCH_MAX; 0 = there is no draft,
  * and nothing is stored. */
 uint32_t draft_find(const struct draft_index *index, const uint32_t *tokens, uint32_t most,
                     uint32_t *out);

@@ -476,7 +476,7 @@ static void decode(bool all)
         const uint32_t count = batch.items[i].token_count;
         for (uint32_t at = 0; at < count; at++) {
             bool last = all || request->generated + at + 1 >= request->output_limit;
-            /* Mostly the token that repeats, which is what a draft guesses. */
+            /* Mostly the token that repeats, which is what a draft has. */
             tokens[at] = (struct message_token){.id = (now_us + at) % 7 == 0 ? 3 : 1,
                                                 .finish = last ? FINISH_LENGTH : FINISH_NONE};
         }

@@ -1,6 +1,6 @@
-/* Goal: a guess is what followed the latest of the places that share most tokens with the end of
+/* Goal: a draft is what followed the latest of the places that share most tokens with the end of
  * the context. Method: random contexts of few different tokens. The short ones are compared with a
- * search of all places; in the long ones, each guess must have a source that shares as many tokens
+ * search of all places; in the long ones, each draft must have a source that shares as many tokens
  * as reported. Then a period, a context without repeats, and an index without memory. */
 #include "common/random.h"
 #include "tests/check.h"
@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define CONTEXT_MAX 600
-#define GUESS       16
+#define CONTEXT_MAX  600
+#define DRAFT_TOKENS 16
 /* Contexts of at most this many tokens have no more places than a look-up compares. */
 #define SHORT 18
 
@@ -29,38 +29,38 @@ static uint32_t follower(const uint32_t *tokens, uint32_t source, uint32_t last,
     return tokens[source + 1 + i % (last - source)];
 }
 
-static bool guess_is_from(const uint32_t *tokens, uint32_t source, uint32_t last,
-                          const uint32_t *guess)
+static bool draft_is_from(const uint32_t *tokens, uint32_t source, uint32_t last,
+                          const uint32_t *draft)
 {
-    for (uint32_t i = 0; i < GUESS; i++)
-        if (guess[i] != follower(tokens, source, last, i))
+    for (uint32_t i = 0; i < DRAFT_TOKENS; i++)
+        if (draft[i] != follower(tokens, source, last, i))
             return false;
     return true;
 }
 
-static void check_guess(const struct draft_index *index, const uint32_t *tokens, uint32_t count)
+static void check_draft(const struct draft_index *index, const uint32_t *tokens, uint32_t count)
 {
-    uint32_t guess[GUESS], longest = 0, best = 0, last = count - 1;
+    uint32_t draft[DRAFT_TOKENS], longest = 0, best = 0, last = count - 1;
     bool found = false;
-    uint32_t matched = draft_find(index, tokens, GUESS, guess);
+    uint32_t matched = draft_find(index, tokens, DRAFT_TOKENS, draft);
     for (uint32_t place = 0; place < last; place++) {
         uint32_t equal = shared(tokens, place, last);
         if (equal >= DRAFT_MATCH_MIN && equal >= longest) {
             longest = equal;
             best = place;
         }
-        found |= matched > 0 && equal == matched && guess_is_from(tokens, place, last, guess);
+        found |= matched > 0 && equal == matched && draft_is_from(tokens, place, last, draft);
     }
     CHECK((matched == 0) == (longest == 0));
     CHECK(matched == 0 || found);
     CHECK(matched <= longest);
     if (count <= SHORT)
-        CHECK(matched == longest && (matched == 0 || guess_is_from(tokens, best, last, guess)));
+        CHECK(matched == longest && (matched == 0 || draft_is_from(tokens, best, last, draft)));
 }
 
 static void check_random(void)
 {
-    static uint32_t tokens[CONTEXT_MAX + GUESS];
+    static uint32_t tokens[CONTEXT_MAX + DRAFT_TOKENS];
     uint64_t draws = 0;
     for (uint32_t run = 0; run < 400; run++) {
         uint32_t count = run % 2 == 0 ? SHORT : CONTEXT_MAX, kinds = 2 + run % 5;
@@ -68,11 +68,11 @@ static void check_random(void)
         draft_index_open(&index, count);
         for (uint32_t known = 1; known <= count; known++) {
             tokens[known - 1] = (uint32_t)(random_at(9, draws++) % kinds) * 1000;
-            /* Some tokens are added together, as those of a prompt or of a guess are. */
+            /* Some tokens are added together, as those of a prompt or of a draft are. */
             if (random_at(10, draws) % 3 == 0)
                 continue;
             draft_index_add(&index, tokens, known);
-            check_guess(&index, tokens, known);
+            check_draft(&index, tokens, known);
         }
         draft_index_close(&index);
     }
@@ -80,14 +80,14 @@ static void check_random(void)
 
 static void check_by_hand(void)
 {
-    uint32_t tokens[64] = {7, 8, 9, 7, 8, 9}, guess[4];
+    uint32_t tokens[64] = {7, 8, 9, 7, 8, 9}, draft[4];
     struct draft_index index;
     draft_index_open(&index, 64);
     draft_index_add(&index, tokens, 2);
-    CHECK(draft_find(&index, tokens, 4, guess) == 0);
+    CHECK(draft_find(&index, tokens, 4, draft) == 0);
     draft_index_add(&index, tokens, 6);
-    CHECK(draft_find(&index, tokens, 0, guess) == 0);
-    /* The guess may be stored behind the context, and it goes on with itself. */
+    CHECK(draft_find(&index, tokens, 0, draft) == 0);
+    /* The draft may be stored behind the context, and it goes on with itself. */
     CHECK(draft_find(&index, tokens, 4, tokens + 6) == 3);
     const uint32_t want[4] = {7, 8, 9, 7};
     CHECK(memcmp(tokens + 6, want, sizeof(want)) == 0);
@@ -97,11 +97,11 @@ static void check_by_hand(void)
         tokens[i] = i;
     draft_index_open(&index, 64);
     draft_index_add(&index, tokens, 64);
-    CHECK(draft_find(&index, tokens, 4, guess) == 0);
+    CHECK(draft_find(&index, tokens, 4, draft) == 0);
     draft_index_close(&index);
 
     draft_index_add(&index, tokens, 64); /* closed */
-    CHECK(draft_find(&index, tokens, 4, guess) == 0);
+    CHECK(draft_find(&index, tokens, 4, draft) == 0);
 }
 
 int main(void)

@@ -5,7 +5,7 @@
  * each of them may write, and checks the blocks that it reads. First cases by hand, then random
  * conversations with every kind of end; once with whole answers reserved, once with answers that
  * grow and are preempted; both also for a model in which half of the layers have a window, and with
- * guessed tokens, of which some are wrong. */
+ * drafted tokens, of which some are wrong. */
 #include "tests/check.h"
 
 #include "common/random.h"
@@ -61,8 +61,8 @@ static uint32_t block_count = 48;
 static uint64_t window_found;                /* Spans of layers with a window that were found. */
 static uint64_t windows_asked, windows_held; /* Calls of token_pool_windows_find; found. */
 static uint32_t window_spare;                /* window_spare_tokens. */
-static uint32_t draft_tokens;                /* Most guesses of a step. */
-static uint64_t guesses_right, guesses_wrong;
+static uint32_t draft_tokens;                /* Most drafted tokens of a step. */
+static uint64_t drafted_right, drafted_wrong;
 static struct sched_drafts drafts;
 static uint64_t
     content[BLOCKS_MOST]; /* Key of all tokens up to the last one written into the block. */
@@ -268,7 +268,7 @@ static struct talk *row_run(sched_slot slot, uint32_t drafted, struct token_deco
     return talk;
 }
 
-/* Draws the tokens of a step, and adds to the talk those that follow right guesses. Returns how many
+/* Draws the tokens of a step, and adds to the talk those that follow right drafts. Returns how many
  * were added. */
 static uint32_t tokens_draw(struct talk *talk, const struct token_decode *row, uint32_t count,
                             struct message_token *tokens)
@@ -288,8 +288,8 @@ static uint32_t tokens_draw(struct talk *talk, const struct token_decode *row, u
         right = i + 1 < count && row->draft[i] == tokens[i].id;
         taken++;
     }
-    guesses_right += taken - 1;
-    guesses_wrong += count - taken;
+    drafted_right += taken - 1;
+    drafted_wrong += count - taken;
     talk->stage = full ? STAGE_NONE : STAGE_DECODING;
     return taken;
 }
@@ -790,8 +790,8 @@ int main(void)
     check_random(0);
     groups = (struct layer_groups){.count = 1};
     check_random(3);
-    printf("guesses: %llu right, %llu wrong\n", (unsigned long long)guesses_right,
-           (unsigned long long)guesses_wrong);
-    CHECK(guesses_right > 1000 && guesses_wrong > 1000);
+    printf("drafted tokens: %llu right, %llu wrong\n", (unsigned long long)drafted_right,
+           (unsigned long long)drafted_wrong);
+    CHECK(drafted_right > 1000 && drafted_wrong > 1000);
     return 0;
 }
