@@ -6,10 +6,10 @@ constraints; prompts that repeat themselves, and prose) to a cluster without dra
 drafts: split and mixed, with stages, with ranks, a model with attention windows. With CLEAVE_DRAFTS=always the machines
 check every draft, even at a loss, so that the test does not depend on the computer's speed; one cluster decides by
 its step times. Drafts must have been checked, and some accepted. Then the requests again, while one of two token
-machines is killed again and again and both are short of memory; and again with KV in tiers (a file, a shared store;
-with drafts and without), where the prompt machine is killed, too. With a number of streams as argument (the suite `long`), all
-requests, and this number of streams in the last two parts; otherwise some of them. A second argument is the only part
-to run: `disturbed` or `tiers`."""
+machines is killed again and again and both are short of memory; and again with KV in tiers (memory, a file, a shared
+store; with drafts and without), where the prompt machine is killed, too. With a number of streams as argument (the
+suite `long`), all requests, and this number of streams in the last two parts; otherwise some of them. A second argument
+is the only part to run: `disturbed` or `tiers`."""
 
 import concurrent.futures
 import contextlib
@@ -78,6 +78,10 @@ KINDS = {
 }
 
 
+def memory_tier(root, ends):
+    return {"size": "32MiB"}
+
+
 def file_tier(root, ends):
     return {"path": root, "size": "64MiB"}
 
@@ -89,7 +93,7 @@ def store_tier(root, ends):
     return {"servers": server.address, "deadline_ms": 60000}
 
 
-TIERS = {"file": file_tier, "store": store_tier}
+TIERS = {"memory": memory_tier, "file": file_tier, "store": store_tier}
 
 
 def part_of(reply):
