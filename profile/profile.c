@@ -274,12 +274,13 @@ double profile_link_us(const struct profile_link *link, double bytes)
 }
 
 const struct profile_device *profile_device_find_on(const struct profile *p, const char *kind,
-                                                    uint32_t threads, const char *host)
+                                                    uint32_t threads, uint32_t ranks,
+                                                    const char *host)
 {
     const struct profile_device *found = NULL;
     for (uint32_t i = 0; i < p->device_count; i++) {
         const struct profile_device *d = &p->devices[i];
-        if (strcmp(d->kind, kind) == 0 && d->threads == threads &&
+        if (strcmp(d->kind, kind) == 0 && d->threads == threads && d->ranks == ranks &&
             (host[0] == 0 || strcmp(d->host, host) == 0) &&
             (found == NULL || d->busy_devices < found->busy_devices))
             found = d;
@@ -290,7 +291,14 @@ const struct profile_device *profile_device_find_on(const struct profile *p, con
 const struct profile_device *profile_device_find(const struct profile *p, const char *kind,
                                                  uint32_t threads)
 {
-    return profile_device_find_on(p, kind, threads, "");
+    return profile_device_find_on(p, kind, threads, 1, "");
+}
+
+const struct profile_device *profile_device_find_ranks(const struct profile *p,
+                                                       const struct profile_device *device,
+                                                       uint32_t ranks)
+{
+    return profile_device_find_on(p, device->kind, device->threads * ranks, ranks, device->host);
 }
 
 const struct profile_device *profile_device_find_busy(const struct profile *p,
@@ -300,7 +308,8 @@ const struct profile_device *profile_device_find_busy(const struct profile *p,
     for (uint32_t i = 0; i < p->device_count; i++) {
         const struct profile_device *d = &p->devices[i];
         if (d->busy_devices > 0 && strcmp(d->kind, device->kind) == 0 &&
-            d->threads == device->threads && strcmp(d->host, device->host) == 0 &&
+            d->threads == device->threads && d->ranks == device->ranks &&
+            strcmp(d->host, device->host) == 0 &&
             (found == NULL || d->busy_devices < found->busy_devices))
             found = d;
     }

@@ -71,13 +71,16 @@ struct profile_experts {
     double chosen[PROFILE_ROWS_MAX];
 };
 
-/* One device, with one number of threads. */
+/* One device with one number of threads, or several devices of a host that compute each layer
+ * together (ranks, tensor parallelism). */
 struct profile_device {
     char name[LIMIT_NAME_BYTES];          /* Unique in the profile, such as "cpu-2". */
     char kind[32];                        /* Device kind of the config, such as "cpu". */
     char host[LIMIT_ADDRESS_BYTES];       /* Devices with the same text are on the same host. */
     char description[PROFILE_TEXT_BYTES]; /* Text for a person, such as the CPU's name. */
-    uint32_t threads;                     /* 0 = the number of threads cannot be chosen. */
+    /* Threads of all ranks together, as in the config; 0 = the number cannot be chosen. */
+    uint32_t threads;
+    uint32_t ranks; /* Processes that compute each layer together; 1 = one computes whole layers. */
     /* Number of other devices of the same kind that computed on the host meanwhile. */
     uint32_t busy_devices;
     uint64_t memory_bytes; /* Memory of the device, or of the host if the device has none. */
@@ -121,6 +124,7 @@ struct profile {
         uint64_t vocabulary_bytes;   /* Vocabulary matrix and final norm. */
         bool tied;                   /* The embedding is also the vocabulary matrix. */
         uint64_t kv_bytes_per_token; /* For one layer. */
+        bool kv_copied; /* Each rank of a machine has the KV of all heads (latent attention). */
         struct layer_groups groups;  /* Which layers have a window. */
         struct profile_experts experts;
         uint64_t boundary_bytes_per_token; /* Activations that one stage sends to the next. */
@@ -143,13 +147,19 @@ void profile_close(struct profile *p);
  * ST_IO on failure. */
 enum status profile_write(const struct profile *p, FILE *file, struct error *error);
 
-/* Returns the device with this kind and number of threads, and the lowest busy_devices if there are
- * several; NULL = none. */
+/* Returns the device of one rank with this kind and number of threads, and the lowest busy_devices
+ * if there are several; NULL = none. */
 const struct profile_device *profile_device_find(const struct profile *p, const char *kind,
                                                  uint32_t threads);
-/* As profile_device_find, of the devices of one host; host empty = of any host. */
+/* As profile_device_find, of the devices with `ranks` ranks of one host; host empty = of any host. */
 const struct profile_device *profile_device_find_on(const struct profile *p, const char *kind,
-                                                    uint32_t threads, const char *host);
+                                                    uint32_t threads, uint32_t ranks,
+                                                    const char *host);
+/* Returns the device that is `ranks` such devices together: of the same kind, host and threads of
+ * each rank. NULL = not measured. Requires a device of one rank. */
+const struct profile_device *profile_device_find_ranks(const struct profile *p,
+                                                       const struct profile_device *device,
+                                                       uint32_t ranks);
 /* Returns the measurement of this device beside other busy devices, with the lowest busy_devices ≥
  * 1; NULL = none. */
 const struct profile_device *profile_device_find_busy(const struct profile *p,

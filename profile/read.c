@@ -335,14 +335,17 @@ static bool device(struct reader *r, const json_t *object, const struct profile 
                    struct profile_device *out)
 {
     static const char known[] =
-        "name kind host description threads beside memory_bytes layers_alike "
+        "name kind host description threads ranks beside memory_bytes layers_alike "
         "layers last_layer_prompt first last batch_us disturbed checks ";
+    out->ranks = 1;
     if (!object_known(r, object, known) ||
         !text_at(r, object, "name", 1, out->name, sizeof(out->name)) ||
         !text_at(r, object, "kind", 1, out->kind, sizeof(out->kind)) ||
         !text_at(r, object, "host", 1, out->host, sizeof(out->host)) ||
         !text_at(r, object, "description", 0, out->description, sizeof(out->description)) ||
         !u32_at(r, object, "threads", 0, 65536, &out->threads) ||
+        !(json_object_get(object, "ranks") == NULL ||
+          u32_at(r, object, "ranks", 1, LIMIT_RANKS, &out->ranks)) ||
         !(json_object_get(object, "beside") == NULL ||
           u32_at(r, object, "beside", 0, 65536, &out->busy_devices)) ||
         !whole_at(r, object, "memory_bytes", 0, (uint64_t)BYTES_MAX, &out->memory_bytes) ||
@@ -490,7 +493,7 @@ static bool model(struct reader *r, const json_t *object, struct profile *p)
 {
     static const char known[] =
         "name metadata_hash layer_count hidden vocab layer_weight_bytes embedding_bytes "
-        "vocabulary_bytes tied kv_bytes_per_token layer_groups experts "
+        "vocabulary_bytes tied kv_bytes_per_token kv_copied layer_groups experts "
         "boundary_bytes_per_token ";
     const uint64_t limit = (uint64_t)WEIGHTS_MAX;
     const uint64_t token = (uint64_t)TOKEN_MAX;
@@ -506,6 +509,8 @@ static bool model(struct reader *r, const json_t *object, struct profile *p)
                 whole_at(r, object, "vocabulary_bytes", 0, limit, &p->model.vocabulary_bytes) &&
                 bool_at(r, object, "tied", &p->model.tied) &&
                 whole_at(r, object, "kv_bytes_per_token", 1, token, &p->model.kv_bytes_per_token) &&
+                (json_object_get(object, "kv_copied") == NULL ||
+                 bool_at(r, object, "kv_copied", &p->model.kv_copied)) &&
                 layer_groups(r, json_object_get(object, "layer_groups"), p) &&
                 experts(r, json_object_get(object, "experts"), &p->model.experts) &&
                 whole_at(r, object, "boundary_bytes_per_token", 1, token,

@@ -71,6 +71,8 @@ static void device(FILE *file, const struct profile_device *d)
     fprintf(file, ",\n   ");
     text(file, "description", d->description);
     fprintf(file, ", \"threads\": %" PRIu32, d->threads);
+    if (d->ranks > 1)
+        fprintf(file, ", \"ranks\": %" PRIu32, d->ranks);
     if (d->busy_devices > 0)
         fprintf(file, ", \"beside\": %" PRIu32, d->busy_devices);
     fprintf(file, ", \"memory_bytes\": %" PRIu64 ",\n", d->memory_bytes);
@@ -170,6 +172,8 @@ static void model(FILE *file, const struct profile *p)
             ", \"tied\": %s,\n  \"kv_bytes_per_token\": %" PRIu64,
             p->model.embedding_bytes, p->model.vocabulary_bytes, p->model.tied ? "true" : "false",
             p->model.kv_bytes_per_token);
+    if (p->model.kv_copied)
+        fprintf(file, ", \"kv_copied\": true");
     layer_groups(file, &p->model.groups);
     experts(file, &p->model.experts);
     fprintf(file, ", \"boundary_bytes_per_token\": %" PRIu64 "}",

@@ -328,6 +328,43 @@ static void check_experts(void)
               "model.experts.chosen[0] = 9|0 to 8");
 }
 
+#define RANKS "\"threads\": 2, \"ranks\": "
+
+/* A device of two ranks is found only by its number of ranks, and written as it was read. */
+static void check_ranks(void)
+{
+    static char text[2 * sizeof(profile_example)];
+    const char *at = strstr(profile_example, "\"threads\": 2");
+    int bytes = snprintf(text, sizeof(text), "%.*s" RANKS "2%s", (int)(at - profile_example),
+                         profile_example, at + strlen("\"threads\": 2"));
+    for (int i = 0; i < 2; i++) {
+        char *again;
+        size_t again_bytes;
+        struct error error;
+        struct profile *p = parse(text, (size_t)bytes);
+        const struct profile_device *d = &p->devices[0];
+        const struct profile_device single = {.kind = "cpu", .host = "a", .threads = 1, .ranks = 1};
+        const struct profile_device *gpu = profile_device_find(p, "cuda:0", 0);
+        CHECK(d->ranks == 2 && d->threads == 2 && gpu != NULL && gpu->ranks == 1);
+        CHECK(profile_device_find(p, "cpu", 2) == NULL);
+        CHECK(profile_device_find_on(p, "cpu", 2, 2, "a") == d);
+        CHECK(profile_device_find_on(p, "cpu", 2, 2, "b") == NULL);
+        CHECK(profile_device_find_ranks(p, &single, 2) == d);
+        CHECK(profile_device_find_ranks(p, &single, 3) == NULL);
+        CHECK(p->model.kv_copied == (i > 0));
+        p->model.kv_copied = true;
+        FILE *file = open_memstream(&again, &again_bytes);
+        CHECK(file != NULL && profile_write(p, file, &error) == ST_OK && fclose(file) == 0);
+        CHECK(again_bytes < sizeof(text));
+        memcpy(text, again, again_bytes + 1);
+        bytes = (int)again_bytes;
+        free(again);
+        profile_close(p);
+    }
+    check_bad("\"threads\": 2", RANKS "0", "devices[0].ranks = 0|1 to 16");
+    check_bad("\"threads\": 2", RANKS "17", "devices[0].ranks = 17|1 to 16");
+}
+
 static void check_files(void)
 {
     struct profile *p = NULL;
@@ -363,6 +400,7 @@ int main(void)
     check_refusals();
     check_windows();
     check_experts();
+    check_ranks();
     check_files();
     return 0;
 }

@@ -31,7 +31,7 @@ enum status plan_profile_device(const struct profile *profile, const struct hard
         return error_set(error, ST_INVALID,
                          "hardware %s: its times are in a table: want --table instead of --profile",
                          hardware->name);
-    *out = profile_device_find_on(profile, hardware->device, hardware->threads, hardware->host);
+    *out = profile_device_find_on(profile, hardware->device, hardware->threads, 1, hardware->host);
     if (*out == NULL)
         return error_set(error, ST_NOT_FOUND,
                          "hardware %s: the profile has no device %s with %u threads%s%s",

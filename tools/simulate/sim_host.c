@@ -37,9 +37,9 @@ static void profile_host(const struct profile *profile, const struct profile_dev
 static const struct profile_device *device_find(const struct profile *profile, const char *kind,
                                                 uint32_t threads, const char *host)
 {
-    const struct profile_device *device = profile_device_find_on(profile, kind, threads, host);
+    const struct profile_device *device = profile_device_find_on(profile, kind, threads, 1, host);
     if (device == NULL)
-        device = profile_device_find_on(profile, kind, 0, host);
+        device = profile_device_find_on(profile, kind, 0, 1, host);
     if (device != NULL || threads > 0)
         return device;
     for (uint32_t i = 0; i < profile->device_count; i++) {
@@ -48,7 +48,7 @@ static const struct profile_device *device_find(const struct profile *profile, c
             (host[0] == 0 || strcmp(d->host, host) == 0))
             threads = d->threads;
     }
-    return profile_device_find_on(profile, kind, threads, host);
+    return profile_device_find_on(profile, kind, threads, 1, host);
 }
 
 /* The host of a machine's address, if the profile has measured devices of that host; else "", any
