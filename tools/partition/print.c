@@ -215,10 +215,14 @@ json_t *partition_config(const struct partition_result *r)
         const struct partition_stage *stage = &r->plan->stages[i];
         const struct profile_device *device = r->cluster->kinds[stage->kind].device;
         snprintf(layers, sizeof(layers), "%u-%u", stage->first, stage->end - 1);
-        for (uint32_t replica = 0; replica < stage->replicas; replica++)
-            json_array_append_new(list,
-                                  json_pack("{s:s, s:I, s:s}", "device", device->kind, "threads",
-                                            (json_int_t)device->threads, "layers", layers));
+        for (uint32_t replica = 0; replica < stage->replicas; replica++) {
+            json_t *entry = json_pack("{s:s, s:I, s:s}", "device", device->kind, "threads",
+                                      (json_int_t)device->threads, "layers", layers);
+            if (device->ranks > 1)
+                json_object_set_new(entry, "tensor_parallel",
+                                    json_integer((json_int_t)device->ranks));
+            json_array_append_new(list, entry);
+        }
     }
     return list;
 }

@@ -48,6 +48,9 @@ static void machine_json(const struct plan_inputs *inputs, const struct hardware
     json_t *machine = split != NULL ? json_pack("{s:o}", "stages", partition_config(&split->result))
                                     : json_pack("{s:s, s:I}", "device", hardware->device, "threads",
                                                 (json_int_t)hardware->threads);
+    if (split == NULL && hardware->tensor_parallel > 1)
+        json_object_set_new(machine, "tensor_parallel",
+                            json_integer((json_int_t)hardware->tensor_parallel));
     uint64_t kv = kv_bytes(inputs, hardware);
     if (kv > 0)
         json_object_set_new(machine, "kv_memory", json_integer((json_int_t)kv));

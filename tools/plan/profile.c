@@ -31,13 +31,11 @@ enum status plan_profile_device(const struct profile *profile, const struct hard
         return error_set(error, ST_INVALID,
                          "hardware %s: its times are in a table: want --table instead of --profile",
                          hardware->name);
-    *out = profile_device_find_on(profile, hardware->device, hardware->threads, 1, hardware->host);
-    if (*out == NULL)
-        return error_set(error, ST_NOT_FOUND,
-                         "hardware %s: the profile has no device %s with %u threads%s%s",
-                         hardware->name, hardware->device, hardware->threads,
-                         hardware->host[0] != 0 ? " on host " : "", hardware->host);
-    return ST_OK;
+    *out = sim_hosts_device(profile, hardware, error);
+    if (*out != NULL)
+        return ST_OK;
+    error_prefix(error, "hardware %s", hardware->name);
+    return ST_NOT_FOUND;
 }
 
 void plan_profile_curve(const struct profile *profile, const struct profile_device *device,

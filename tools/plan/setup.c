@@ -63,6 +63,9 @@ static enum status kind_add(const struct plan_options *options, const char *path
         device = kind->cluster.kinds[0].device;
     } else {
         status = plan_profile_device(inputs->profile, &kind->hardware, &device, error);
+        if (status == ST_OK && inputs->cores > 0 && device->ranks > 1)
+            return error_set(error, ST_USAGE, "--cores: %s: machines with ranks cannot share cores",
+                             path);
     }
     if (status == ST_OK)
         plan_profile_curve(inputs->profile, device, &kind->curve);

@@ -127,6 +127,10 @@ static enum status object_read(const char *path, json_t *object, struct hardware
         return error_set(error, ST_INVALID,
                          "%s: \"%s\" beside \"devices\": each device has its own", path,
                          out->memory_bytes > 0 ? "memory_bytes" : "threads");
+    if (out->has_devices && out->tensor_parallel > 0)
+        return error_set(
+            error, ST_INVALID,
+            "%s: \"tensor_parallel\" beside \"devices\": the planner chooses the ranks", path);
     if (out->host[0] != 0 && out->device[0] == 0)
         return error_set(error, ST_INVALID, "%s: \"host\" without \"device\"", path);
     if (!out->has_devices && (out->has_links || out->workspace_bytes > 0))

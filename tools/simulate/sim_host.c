@@ -35,20 +35,31 @@ static void profile_host(const struct profile *profile, const struct profile_dev
 
 /* threads 0 is a thread per core in a config: the device with the most measured threads. */
 static const struct profile_device *device_find(const struct profile *profile, const char *kind,
-                                                uint32_t threads, const char *host)
+                                                uint32_t threads, uint32_t ranks, const char *host)
 {
-    const struct profile_device *device = profile_device_find_on(profile, kind, threads, 1, host);
+    const struct profile_device *device =
+        profile_device_find_on(profile, kind, threads, ranks, host);
     if (device == NULL)
-        device = profile_device_find_on(profile, kind, 0, 1, host);
+        device = profile_device_find_on(profile, kind, 0, ranks, host);
     if (device != NULL || threads > 0)
         return device;
     for (uint32_t i = 0; i < profile->device_count; i++) {
         const struct profile_device *d = &profile->devices[i];
-        if (strcmp(d->kind, kind) == 0 && d->threads > threads &&
+        if (strcmp(d->kind, kind) == 0 && d->threads > threads && d->ranks == ranks &&
             (host[0] == 0 || strcmp(d->host, host) == 0))
             threads = d->threads;
     }
-    return profile_device_find_on(profile, kind, threads, 1, host);
+    return profile_device_find_on(profile, kind, threads, ranks, host);
+}
+
+static enum status device_missing(const char *kind, uint32_t threads, uint32_t ranks,
+                                  const char *host, struct error *error)
+{
+    char wanted[32] = "";
+    if (ranks > 1)
+        snprintf(wanted, sizeof(wanted), " of %u ranks", ranks);
+    return error_set(error, ST_NOT_FOUND, "the profile has no device %s with %u threads%s%s%s",
+                     kind, threads, wanted, host[0] != 0 ? " on host " : "", host);
 }
 
 /* The host of a machine's address, if the profile has measured devices of that host; else "", any
@@ -68,21 +79,24 @@ static const char *host_of(const struct profile *profile, const struct config_ma
  * (machine/executor/stage_costs.c), by the number of layers, plus the vocabulary's share for
  * machines that decode. */
 static enum status layers_split(const struct profile *profile, const struct config_machine *machine,
-                                uint32_t stages, uint32_t *ends, struct error *error)
+                                const struct config_stages *stages, uint32_t *ends,
+                                struct error *error)
 {
-    double costs[LIMIT_LAYERS];
-    uint32_t layers = profile->model.layer_count;
+    double costs[LIMIT_LAYERS], speeds[LIMIT_STAGE_PROCESSES];
+    uint32_t layers = profile->model.layer_count, count = 0;
     double vocabulary = (double)profile->model.vocabulary_bytes;
     double layer = (double)profile->model.layer_weight_bytes[0];
     for (uint32_t i = 0; i < layers; i++)
         costs[i] = 1;
+    for (uint32_t i = 0; i < stages->count; i += stages->stages[i].ranks)
+        speeds[count++] = stages->stages[i].ranks;
     bool decodes = machine->pool != POOL_PROMPT && layer > 0;
-    return partition_even(costs, layers, 0, decodes ? vocabulary / layer : 0, NULL, stages, ends,
+    return partition_even(costs, layers, 0, decodes ? vocabulary / layer : 0, speeds, count, ends,
                           error);
 }
 
-/* Adds a stage process. Neighbours with the same layers are replicas of one stage. Returns false if
- * its layers do not follow those of the stage before. */
+/* Adds a replica of a stage, with all its ranks. Neighbours with the same layers are replicas of one
+ * stage. Returns false if its layers do not follow those of the stage before. */
 static bool stage_add(struct sim_cost *cost, uint32_t place, uint32_t first, uint32_t last)
 {
     struct sim_cost_stage *stage = &cost->stages[cost->stage_count - 1];
@@ -97,66 +111,90 @@ static bool stage_add(struct sim_cost *cost, uint32_t place, uint32_t first, uin
     return first == before && first < last;
 }
 
-static enum status stages_read(const struct profile *profile, const struct config_machine *machine,
-                               struct sim_host *out, struct error *error)
+static const struct profile_device *stage_device(const struct profile *profile,
+                                                 const struct config_machine *machine,
+                                                 const struct config_stage *stage,
+                                                 struct error *error)
 {
-    struct config_stages stages;
-    uint32_t ends[LIMIT_STAGE_PROCESSES];
-    config_stages(machine, &stages);
-    for (uint32_t i = 0; i < stages.count; i++)
-        if (stages.stages[i].ranks > 1)
-            return error_set(
-                error, ST_UNSUPPORTED,
-                "machine %s: stage %u has tensor_parallel %u: the simulation has no times "
-                "of ranks",
-                machine->name, stages.stages[i].list_index, stages.stages[i].ranks);
+    const char *host = host_of(profile, machine);
+    uint32_t threads = stage->threads > 0 ? stage->threads * stage->ranks : machine->threads;
+    const struct profile_device *device =
+        device_find(profile, stage->device, threads, stage->ranks, host);
+    if (device == NULL)
+        device_missing(stage->device, threads, stage->ranks, "", error);
+    return device;
+}
+
+/* The layers of a rank are those of its stage, and the profile's times are those of all ranks. */
+static enum status stages_read(const struct profile *profile, const struct config_machine *machine,
+                               const struct config_stages *stages, struct sim_host *out,
+                               struct error *error)
+{
+    uint32_t ends[LIMIT_STAGE_PROCESSES], place = 0;
     enum status status =
-        stages.count > 0 ? layers_split(profile, machine, stages.count, ends, error) : ST_OK;
+        stages->count > 0 ? layers_split(profile, machine, stages, ends, error) : ST_OK;
     bool good = true;
-    for (uint32_t i = 0; i < stages.count && status == ST_OK; i++) {
-        const struct config_stage *stage = &stages.stages[i];
-        uint32_t threads = stage->threads > 0 ? stage->threads : machine->threads;
+    for (uint32_t i = 0; i < stages->count && status == ST_OK; place++) {
+        const struct config_stage *stage = &stages->stages[i];
         bool said = stage->last_layer > 0;
-        good &= stage_add(&out->cost, i,
-                          said    ? stage->first_layer
-                          : i > 0 ? ends[i - 1]
-                                  : 0,
-                          said ? stage->last_layer : ends[i]);
-        out->cost.speeds[i] = stage->speed > 0 ? stage->speed : 1;
-        out->cost.devices[i] =
-            device_find(profile, stage->device, threads, host_of(profile, machine));
-        if (out->cost.devices[i] == NULL)
-            status = error_set(error, ST_NOT_FOUND,
-                               "machine %s: the profile has no device %s with %u threads",
-                               machine->name, stage->device, threads);
+        uint32_t before = place > 0 ? ends[place - 1] : 0;
+        good &= stage_add(&out->cost, place, said ? stage->first_layer : before,
+                          said ? stage->last_layer : ends[place]);
+        out->cost.speeds[place] = stage->speed > 0 ? stage->speed : 1;
+        out->cost.devices[place] = stage_device(profile, machine, stage, error);
+        if (out->cost.devices[place] == NULL)
+            status = ST_NOT_FOUND;
+        i += stage->ranks;
     }
     good &= out->cost.stages[out->cost.stage_count - 1].last == profile->model.layer_count;
     if (status == ST_OK && !good)
-        status = error_set(error, ST_INVALID,
-                           "machine %s: its stages are not the %u layers of the profile's model",
-                           machine->name, profile->model.layer_count);
+        status =
+            error_set(error, ST_INVALID, "its stages are not the %u layers of the profile's model",
+                      profile->model.layer_count);
     return status;
+}
+
+/* Returns how many times the KV of a token is in the machine's memory (machine/executor/shape.c). */
+static uint32_t kv_copies(const struct sim_cost *cost)
+{
+    uint32_t most = 1, count = 0;
+    for (uint32_t i = 0; i < cost->stage_count; i++)
+        count += cost->stages[i].replica_count;
+    for (uint32_t i = 0; cost->profile != NULL && cost->profile->model.kv_copied && i < count; i++)
+        most = cost->devices[i]->ranks > most ? cost->devices[i]->ranks : most;
+    return most;
+}
+
+static enum status machine_fill(const struct profile *profile, const struct config_machine *machine,
+                                struct sim_host *out, struct error *error)
+{
+    struct config_stages stages;
+    const char *host = host_of(profile, machine);
+    config_stages(machine, &stages);
+    const struct profile_device *device =
+        stages.count > 0 ? stage_device(profile, machine, &stages.stages[0], error)
+                         : device_find(profile, machine->device, machine->threads, 1, host);
+    if (device == NULL)
+        return stages.count > 0 ? ST_NOT_FOUND
+                                : device_missing(machine->device, machine->threads, 1, "", error);
+    profile_host(profile, device, out);
+    enum status status = stages_read(profile, machine, &stages, out, error);
+    if (status != ST_OK)
+        return status;
+    out->kv_copies = kv_copies(&out->cost);
+    out->kv_tokens = machine->kv_memory_bytes / out->cost.kv_block_token_bytes / out->kv_copies;
+    return out->kv_tokens > 0 ? ST_OK : error_set(error, ST_INVALID, "no KV memory");
 }
 
 static enum status machine_read(struct sim_hosts *hosts, const struct config *config,
                                 const struct config_machine *machine, struct error *error)
 {
-    const struct profile *profile = hosts->profile;
     struct sim_host *out = &hosts->hosts[hosts->count];
-    const struct profile_device *device =
-        device_find(profile, machine->device, machine->threads, host_of(profile, machine));
-    if (device == NULL)
-        return error_set(error, ST_NOT_FOUND,
-                         "%s: machine %s: the profile has no device %s with %u threads",
-                         config->source, machine->name, machine->device, machine->threads);
     *out = (struct sim_host){.home = machine->pool};
     snprintf(out->name, sizeof(out->name), "%s", machine->name);
-    profile_host(profile, device, out);
-    out->kv_tokens = machine->kv_memory_bytes / out->cost.kv_block_token_bytes;
-    if (out->kv_tokens == 0)
-        return error_set(error, ST_INVALID, "%s: machine %s: no KV memory", config->source,
-                         machine->name);
-    enum status status = stages_read(profile, machine, out, error);
+    enum status status = machine_fill(hosts->profile, machine, out, error);
+    if (status != ST_OK)
+        error_prefix(error, "%s: machine %s", config->source, machine->name);
     hosts->count += status == ST_OK;
     return status;
 }
@@ -175,6 +213,17 @@ enum status sim_hosts_of_config(struct sim_hosts *hosts, const struct config *co
 }
 
 /* ---- kinds of hardware ---- */
+
+const struct profile_device *sim_hosts_device(const struct profile *profile,
+                                              const struct hardware *hardware, struct error *error)
+{
+    const uint32_t ranks = hardware->tensor_parallel > 1 ? hardware->tensor_parallel : 1;
+    const struct profile_device *device =
+        device_find(profile, hardware->device, hardware->threads, ranks, hardware->host);
+    if (device == NULL)
+        device_missing(hardware->device, hardware->threads, ranks, hardware->host, error);
+    return device;
+}
 
 static enum status table_host(struct sim_hosts *hosts, const struct hardware *hardware,
                               struct cost_curve *curve, const char *table, const char *name,
@@ -213,14 +262,11 @@ static enum status profile_kind(struct sim_hosts *hosts, const struct hardware *
     if (hosts->profile == NULL)
         return error_set(error, ST_USAGE, "--profile: wanted for machines of kind %s",
                          hardware->name);
-    const struct profile_device *device =
-        split != NULL
-            ? split->cluster.kinds[0].device
-            : device_find(hosts->profile, hardware->device, hardware->threads, hardware->host);
+    const struct profile_device *device = split != NULL
+                                              ? split->cluster.kinds[0].device
+                                              : sim_hosts_device(hosts->profile, hardware, error);
     if (device == NULL)
-        return error_set(error, ST_NOT_FOUND, "the profile has no device %s with %u threads%s%s",
-                         hardware->device, hardware->threads,
-                         hardware->host[0] != 0 ? " on host " : "", hardware->host);
+        return ST_NOT_FOUND;
     profile_host(hosts->profile, device, out);
     if (split != NULL) {
         machine_split_cost(split, &out->cost);
@@ -268,8 +314,10 @@ static enum status hosts_append(struct sim_hosts *hosts, uint32_t count, struct 
         return error_set(error, ST_INVALID,
                          "its times are in a %s, those of %s are not: want machines of one model",
                          host->cost.curve != NULL ? "table" : "profile", first->hardware->name);
+    host->kv_copies = kv_copies(&host->cost);
     if (kv > 0)
         host->kv_tokens = kv / host->cost.kv_block_token_bytes;
+    host->kv_tokens /= host->kv_copies;
     if (host->kv_tokens == 0)
         return error_set(error, ST_INVALID, "no memory for KV beside the weights");
     host->link_given = hardware->link_bytes_per_s > 0;
@@ -362,16 +410,18 @@ struct sim_link sim_hosts_link(const struct sim_hosts *hosts, uint32_t from, uin
     const struct profile_device *device = a->cost.devices[0];
     const struct profile_device *other = b->cost.devices[0];
     const struct profile_link *link = NULL;
+    /* Each copy crosses the link. */
+    const double copies = b->kv_copies > 1 ? b->kv_copies : 1;
     if (device != NULL && other != NULL && strcmp(device->host, other->host) != 0)
         link = profile_link_find(hosts->profile, device->host, other->host, NULL);
     if (link == NULL) {
         double rate = slower_of(a->link_bytes_per_s, b->link_bytes_per_s);
-        return (struct sim_link){a->link_bytes_per_s > 0 ? rate : 0, a->link_latency_s};
+        return (struct sim_link){a->link_bytes_per_s > 0 ? rate / copies : 0, a->link_latency_s};
     }
     double rate = link->bandwidth_bytes_per_s;
     rate = a->link_given ? slower_of(rate, a->link_bytes_per_s) : rate;
     rate = b->link_given ? slower_of(rate, b->link_bytes_per_s) : rate;
-    return (struct sim_link){rate, link->latency_us / 1e6};
+    return (struct sim_link){rate / copies, link->latency_us / 1e6};
 }
 
 static uint64_t context_most(const struct sim_host *host, const struct config *config)

@@ -21,6 +21,9 @@ struct sim_host {
     /* Tokens that the blocks of the KV memory have room for. With windows, a token may have several
      * blocks (common/layer_groups.h). */
     uint64_t kv_tokens;
+    /* Times that the KV of a token is in the machine's memory, once in each rank that has all of it
+     * (profile->model.kv_copied). At most 1 = once. */
+    uint32_t kv_copies;
     double link_bytes_per_s; /* Rate of KV in each direction, to machines on the same host. */
     double link_latency_s;   /* Latency to machines on the same host. */
     bool link_given;  /* link_bytes_per_s is the hardware file's rate, to machines on any host. */
@@ -66,6 +69,11 @@ enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char 
 enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum pool pool,
                                const struct hardware *hardware, const struct machine_split *split,
                                const struct config *config, struct error *error);
+
+/* Returns the profile's device of a hardware file with "device"; NULL = it has none, and the error
+ * says which one it lacks. */
+const struct profile_device *sim_hosts_device(const struct profile *profile,
+                                              const struct hardware *hardware, struct error *error);
 
 /* Returns the tokens of the longest request that fits a machine, at most LIMIT_CONTEXT_TOKENS. */
 uint32_t sim_hosts_context_tokens(const struct sim_hosts *hosts, const struct config *config);

@@ -90,11 +90,14 @@ static double push_s(struct run *r, const struct run_request *q, const struct si
     return (through_s > end_s ? through_s : end_s) + link.latency_s;
 }
 
-/* The prompt machine reports what has arrived only if it sends layer by layer and has no stages. */
+/* The prompt machine reports what has arrived only if it sends layer by layer and has neither stages
+ * nor ranks. */
 static bool progress_reported(const struct run *r, const struct run_request *q)
 {
-    return r->options.config->kv.prefix_cache && layerwise(r, q) &&
-           r->options.hosts->hosts[q->prompt_machine].cost.stage_count == 1;
+    const struct sim_cost *cost = &r->options.hosts->hosts[q->prompt_machine].cost;
+    const bool ranks = cost->devices[0] != NULL && cost->devices[0]->ranks > 1;
+    return r->options.config->kv.prefix_cache && layerwise(r, q) && cost->stage_count == 1 &&
+           !ranks;
 }
 
 static void arrivals_past(const struct run *r, struct run_request *q)

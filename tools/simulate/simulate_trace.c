@@ -54,6 +54,28 @@ static enum status config_read(struct simulation *s)
     return ST_OK;
 }
 
+/* Stages and ranks take no turns, so ranks must have cores of their own. */
+static enum status cores_check(struct simulation *s)
+{
+    uint64_t threads = 0;
+    for (uint32_t i = 0; i < s->hosts->count; i++)
+        threads += s->hosts->hosts[i].threads;
+    for (uint32_t i = 0; i < s->hosts->count; i++) {
+        const struct sim_host *host = &s->hosts->hosts[i];
+        const bool ranks = host->cost.devices[0] != NULL && host->cost.devices[0]->ranks > 1;
+        if (host->cost.stage_count > 1)
+            return error_set(&s->error, ST_USAGE,
+                             "--cores: machine %s has stages, which cannot share cores",
+                             host->name);
+        if (ranks && threads > s->options->cores)
+            return error_set(&s->error, ST_USAGE,
+                             "--cores: machine %s has ranks, which cannot share cores, and all "
+                             "machines have %llu threads",
+                             host->name, (unsigned long long)threads);
+    }
+    return ST_OK;
+}
+
 static enum status hosts_read(struct simulation *s)
 {
     const struct simulate_options *options = s->options;
@@ -73,11 +95,8 @@ static enum status hosts_read(struct simulation *s)
         status = sim_hosts_of_config(s->hosts, s->config, &s->error);
     if (status != ST_OK)
         return status;
-    for (uint32_t i = 0; i < s->hosts->count; i++)
-        if (options->cores > 0 && s->hosts->hosts[i].cost.stage_count > 1)
-            return error_set(&s->error, ST_USAGE,
-                             "--cores: machine %s has stages, which cannot share cores",
-                             s->hosts->hosts[i].name);
+    if (options->cores > 0 && (status = cores_check(s)) != ST_OK)
+        return status;
     s->hosts->context_tokens = options->context > 0 ? (uint32_t)options->context
                                                     : sim_hosts_context_tokens(s->hosts, s->config);
     return ST_OK;
