@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-static inline const struct profile_device *profile_ranks_add(struct profile *p)
+static inline struct profile_device *profile_ranks_add(struct profile *p)
 {
     struct profile_device *d = &p->devices[p->device_count++];
     *d = (struct profile_device){.name = "cpu-2-tp2",

@@ -74,10 +74,12 @@ static enum status batch_find(struct machine_split *s, uint32_t batch_most, stru
     return solve(s, error);
 }
 
-enum status machine_split_find(const struct hardware *hardware,
-                               const struct partition_cluster *cluster,
-                               const struct profile *profile, const struct machine_split_goal *goal,
-                               struct machine_split **out, struct error *error)
+/* Finds the split with each of the cluster's devices as it is. */
+static enum status cluster_split(const struct hardware *hardware,
+                                 const struct partition_cluster *cluster,
+                                 const struct profile *profile,
+                                 const struct machine_split_goal *goal, struct machine_split **out,
+                                 struct error *error)
 {
     struct machine_split *s = calloc(1, sizeof(*s));
     if (s == NULL)
@@ -103,6 +105,70 @@ enum status machine_split_find(const struct hardware *hardware,
     return ST_OK;
 }
 
+/* Replaces each `ranks` devices by one device of as many ranks, where the profile has it; devices
+ * that are left over are not used. Returns false if the profile has no such device. Each rank needs
+ * its own workspace. */
+static bool ranks_join(const struct partition_cluster *cluster, const struct profile *profile,
+                       uint64_t workspace_bytes, uint32_t ranks, struct partition_cluster *out)
+{
+    bool joined = false;
+    *out = *cluster;
+    for (uint32_t i = 0; i < cluster->kind_count; i++) {
+        struct cluster_kind *kind = &out->kinds[i];
+        const struct profile_device *device =
+            kind->device->ranks == 1 ? profile_device_find_ranks(profile, kind->device, ranks)
+                                     : NULL;
+        if (device == NULL || cluster->hosts[0].devices[i] < ranks)
+            continue;
+        joined = true;
+        kind->device = device;
+        kind->memory_bytes *= ranks;
+        kind->memory_bytes -= (ranks - 1) * (workspace_bytes < kind->memory_bytes / ranks
+                                                 ? workspace_bytes
+                                                 : kind->memory_bytes / ranks);
+        out->hosts[0].devices[i] /= ranks;
+    }
+    return joined;
+}
+
+/* Returns true if the split is better for the goal: it alone keeps the limit, or it has more tokens
+ * per second. */
+static bool is_better(const struct machine_split *s, const struct machine_split *than,
+                      const struct machine_split_goal *goal)
+{
+    const bool keeps = goal->limit_ms <= 0 || s->work.limit_ms > 0;
+    const bool other_keeps = goal->limit_ms <= 0 || than->work.limit_ms > 0;
+    return keeps != other_keeps ? keeps : tokens_per_ns(s) > tokens_per_ns(than);
+}
+
+enum status machine_split_find(const struct hardware *hardware,
+                               const struct partition_cluster *cluster,
+                               const struct profile *profile, const struct machine_split_goal *goal,
+                               struct machine_split **out, struct error *error)
+{
+    struct partition_cluster joined;
+    const uint64_t workspace = work_of(hardware, profile, goal).workspace_bytes;
+    struct machine_split *best = NULL;
+    enum status status = cluster_split(hardware, cluster, profile, goal, &best, error);
+    for (uint32_t ranks = 2; ranks <= LIMIT_RANKS && status != ST_NO_MEMORY; ranks++) {
+        struct machine_split *s = NULL;
+        struct error ignored;
+        if (!ranks_join(cluster, profile, workspace, ranks, &joined) ||
+            cluster_split(hardware, &joined, profile, goal, &s, &ignored) != ST_OK)
+            continue;
+        if (best == NULL || is_better(s, best, goal)) {
+            machine_split_close(best);
+            best = s;
+        } else {
+            machine_split_close(s);
+        }
+    }
+    if (best == NULL)
+        return status;
+    *out = best;
+    return ST_OK;
+}
+
 void machine_split_close(struct machine_split *split)
 {
     free(split);
@@ -115,7 +181,7 @@ bool machine_split_equals(const struct machine_split *a, const struct machine_sp
         const struct partition_stage *x = &a->plan.stages[i];
         const struct partition_stage *y = &b->plan.stages[i];
         equal = x->first == y->first && x->end == y->end && x->replicas == y->replicas &&
-                x->kind == y->kind;
+                a->cluster.kinds[x->kind].device == b->cluster.kinds[y->kind].device;
     }
     return equal;
 }

@@ -27,7 +27,7 @@ struct machine_split_goal {
 };
 
 struct machine_split {
-    struct partition_cluster cluster; /* One host: the machine. */
+    struct partition_cluster cluster; /* One host: the machine, with its devices joined to ranks. */
     struct partition_work work;       /* The goal, in the partitioner's terms. */
     struct partition_costs costs;     /* Times and memory of the layers on each device. */
     struct partition_plan plan;       /* The split. */
@@ -40,7 +40,8 @@ struct machine_split_goal machine_split_goal_default(bool prompt, uint32_t micro
                                                      uint64_t kv_bytes);
 
 /* Finds the best split within goal->limit_ms. If no split keeps the limit, finds the best split
- * without a limit. `cluster` has the machine's devices and links (partition_cluster_of_machine) and
+ * without a limit. Tries the devices as they are, and joined to devices of every number of ranks that
+ * the profile has. `cluster` has the machine's devices and links (partition_cluster_of_machine) and
  * is copied; of `hardware`, only workspace_bytes is used. The caller closes *out. Requires that the
  * profile outlives the split. ST_INVALID: the layers do not fit into the memory of the devices.
  * ST_TOO_LARGE: there are too many devices, or a time is too long. ST_NO_MEMORY. */

@@ -1,10 +1,12 @@
 /* Goal: a hardware file of a machine with several devices is read as its page says, and each
  * mistake gives one clear error; its split has the most tokens per second within the limit, with
- * group sizes for which the KV memory suffices; and a simulated machine runs these stages. Method:
- * a small profile of two devices; files with one mistake each; groups of every size, each solved by
- * the partitioner alone, compared with the result; a machine's stages compared with the plan's. */
+ * group sizes for which the KV memory suffices; its devices are joined to ranks where that is
+ * better; and a simulated machine runs these stages. Method: a small profile of two devices; files
+ * with one mistake each; groups of every size, each solved by the partitioner alone, compared with
+ * the result; times of ranks and replicas by hand; a machine's stages compared with the plan's. */
 #include "tests/check.h"
 #include "tests/profile/profile_example.h"
+#include "tests/profile/profile_ranks.h"
 #include "tools/simulate/machine_split.h"
 #include "tools/simulate/sim_host.h"
 
@@ -220,6 +222,58 @@ static void does_not_fit(void)
     CHECKF(strncmp(error.text, "its layers on token machines: ", 30) == 0, "%s", error.text);
 }
 
+/* ---- ranks ---- */
+
+#define PAIR                                                                                       \
+    MACHINE(", \"devices\": [{\"profile\": \"cpu-2\", \"memory\": 1000000, \"count\": 2}],"        \
+            " \"workspace_bytes\": 1000, \"kv_memory_bytes\": 900000")
+
+/* A step of one sequence takes 118.75 us on one device, so two replicas take half of it per step; two
+ * ranks take 75 us. So ranks are chosen only for a limit between 75 and 118.75 us, and without a limit
+ * once they take less than 59.375 us. */
+static void ranks(void)
+{
+    struct profile *before = profile;
+    struct error error;
+    struct machine_split_goal goal = goal_usual;
+    CHECK(profile_parse(profile_example, strlen(profile_example), "test", &profile, &error) ==
+          ST_OK);
+    struct profile_device *device = profile_ranks_add(profile);
+    device->threads = 4; /* Two of each rank. */
+    goal.batch = 1;
+    goal.context = 0;
+    struct machine_split *split = find(PAIR, &goal);
+    CHECK(split->plan.stage_count == 1 && split->plan.stages[0].replicas == 2);
+    CHECK(split->plan.stages[0].time_ns == 118750 && split->cluster.kinds[0].device->ranks == 1);
+    goal.limit_ms = 0.1;
+    struct machine_split *joined = find(PAIR, &goal);
+    CHECK(joined->plan.stage_count == 1 && joined->plan.stages[0].replicas == 1);
+    CHECK(joined->plan.stages[0].time_ns == 75000 && joined->work.limit_ms == 0.1);
+    CHECK(joined->cluster.kinds[0].device == device && machine_split_threads(joined) == 4);
+    CHECK(joined->cluster.kinds[0].memory_bytes == 2 * 1000000 - 1000);
+    CHECK(!machine_split_equals(split, joined) && machine_split_equals(joined, joined));
+    json_t *stages = partition_config(&joined->result);
+    char *text = json_dumps(stages, JSON_SORT_KEYS);
+    CHECKF(strcmp(text, "[{\"device\": \"cpu\", \"layers\": \"0-2\", \"tensor_parallel\": 2, "
+                        "\"threads\": 4}]") == 0,
+           "%s", text);
+    free(text);
+    json_decref(stages);
+    machine_split_close(joined);
+    goal.limit_ms = 0;
+    device->vocabulary.us[0] = 45;
+    joined = find(PAIR, &goal);
+    CHECK(joined->cluster.kinds[0].device->ranks == 1); /* 60 us. */
+    machine_split_close(joined);
+    device->vocabulary.us[0] = 44;
+    joined = find(PAIR, &goal);
+    CHECK(joined->cluster.kinds[0].device == device); /* 59 us. */
+    machine_split_close(joined);
+    machine_split_close(split);
+    profile_close(profile);
+    profile = before;
+}
+
 /* ---- a simulated machine ---- */
 
 static void simulated(void)
@@ -271,6 +325,7 @@ int main(void)
     groups();
     limits();
     does_not_fit();
+    ranks();
     simulated();
     profile_close(profile);
     return unlink(path);
