@@ -266,8 +266,8 @@ static bool job_submit(struct machine_load *load, enum tier_job_kind kind, uint3
     return tiers_submit(load->tiers->tiers, &load->job);
 }
 
-/* Looks up which spans are in memory, and asks the first tier from `tier` on that works and whose loads
- * can be worth it. Returns false if there is none. */
+/* Looks up which spans are in memory, and asks the first tier from `tier` on that works, or is being
+ * opened, and whose loads can be worth it. Returns false if there is none. */
 static bool tier_ask(struct machine_load *load, uint32_t tier)
 {
     struct machine_tiers *t = load->tiers;
@@ -277,7 +277,7 @@ static bool tier_ask(struct machine_load *load, uint32_t tier)
         kv_prefix_read_begin(t->machine->prefix, load->salt, load->tokens, load->spans_max,
                              KV_PREFIX_WHOLE_WINDOW, &load->tables, &load->reader);
     for (; tier < t->count && load->is_wanted && !t->closing; tier++)
-        if (tiers_works(t->tiers, tier) && load_is_worth(load, tier, load->spans_max - cached) &&
+        if (load_is_worth(load, tier, load->spans_max - cached) &&
             job_submit(load, TIER_FIND, tier, load->spans_max))
             return true;
     return false;

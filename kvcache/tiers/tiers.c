@@ -490,7 +490,9 @@ bool tiers_submit(struct tiers *tiers, struct tier_job *job)
     job->us = 0;
     atomic_init(&job->cancelled, false);
     pthread_mutex_lock(&t->mutex);
-    const bool taken = t->state == TIER_WORKS && t->job_count < TIER_JOBS_MAX;
+    const bool serves =
+        t->state == TIER_WORKS || (t->state == TIER_OPENING && job->kind != TIER_STORE);
+    const bool taken = serves && t->job_count < TIER_JOBS_MAX;
     if (taken) {
         t->job_count++;
         queue_add(job->kind == TIER_STORE ? &t->stores : &t->urgent, job);

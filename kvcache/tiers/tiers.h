@@ -81,7 +81,9 @@ int tiers_fd(const struct tiers *tiers);
 bool tiers_progress(struct tiers *tiers);
 
 /* Begins a job. `ended` is called later, from tiers_progress or tiers_close. Returns false if the tier
- * does not work now, has too many jobs, or if there is no memory. */
+ * does not work now, has too many jobs, or if there is no memory. A tier that is still being opened for
+ * the first time takes TIER_FIND and TIER_LOAD, and does them when it is open: so a machine that has
+ * just started finds what it had stored before. */
 bool tiers_submit(struct tiers *tiers, struct tier_job *job);
 /* Asks a job to end early, after the span that it is working on. */
 void tiers_job_cancel(struct tier_job *job);

@@ -26,7 +26,7 @@ struct memory { /* A backend in memory. */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     enum status fault; /* What every call returns; ST_OK = none. */
-    bool blocks;       /* get, put and has wait until this is false. */
+    bool blocks;       /* open, get, put and has wait until this is false. */
     bool flips;        /* get flips a bit. */
     bool open_fails;
     uint32_t waiting; /* Calls that wait. */
@@ -78,7 +78,7 @@ static enum status memory_open(struct tier_backend *b, const struct digest *iden
 {
     struct memory *s = memory_of(b);
     CHECK(record_bytes == RECORD && identity->bytes[0] == 9 && deadline_us > 0);
-    pthread_mutex_lock(&s->mutex);
+    enter(s);
     return leave(s, s->open_fails ? ST_UNREACHABLE : ST_OK, error);
 }
 
@@ -381,6 +381,31 @@ static void test_slow(void)
         CHECK(many[i].ended && (i % 2 == 1 || many[i].job.written + many[i].job.dropped == SPANS));
 }
 
+/* A tier that is being opened keeps loads until it is open, and refuses stores. If it cannot be opened,
+ * the loads end without a span. */
+static void test_opening(void)
+{
+    static struct work works, store;
+    for (int fails = 0; fails < 2; fails++) {
+        all_open(1);
+        await_works(0, true);
+        run(&works, TIER_STORE, 0, 1, 0, 0);
+        tiers_close(tiers);
+        memories[0].open_fails = fails == 1;
+        memories[0].blocks = true;
+        all_open(1);
+        CHECK(begin(&works, TIER_LOAD, 0, 1, 0, 8) && !begin(&store, TIER_STORE, 0, 2, 0, 16));
+        CHECK(!tiers_works(tiers, 0));
+        set(&memories[0], ST_OK, false, false);
+        while (!works.ended)
+            loop();
+        CHECK(works.job.count == (fails == 1 ? 0 : SPANS));
+        CHECK(fails == 1 || kv_is_right(1, works.blocks, 0, SPANS));
+        tiers_close(tiers);
+        memories[0].open_fails = false;
+    }
+}
+
 /* An unreachable tier refuses jobs at once, and works again by itself. Any other error ends it. */
 static void test_failures(void)
 {
@@ -388,12 +413,13 @@ static void test_failures(void)
     memories[1].open_fails = true;
     all_open(2);
     await_works(0, true);
+    while (notes[1][-ST_UNREACHABLE] == 0)
+        loop();
     CHECK(!begin(&w, TIER_FIND, 1, 1, 0, 0));
     set(&memories[0], ST_UNREACHABLE, false, false);
     run(&w, TIER_FIND, 0, 1, 0, 0);
     CHECK(w.job.count == 0 && !tiers_works(tiers, 0) && !begin(&w, TIER_FIND, 0, 1, 0, 0));
-    /* The thread of tier 1 may begin late, and must have tried to open its backend. */
-    while (notes[0][-ST_UNREACHABLE] == 0 || notes[1][-ST_UNREACHABLE] == 0)
+    while (notes[0][-ST_UNREACHABLE] == 0)
         loop();
     set(&memories[0], ST_OK, false, false);
     pthread_mutex_lock(&memories[1].mutex);
@@ -462,6 +488,7 @@ int main(void)
     test_plain();
     test_damage();
     test_slow();
+    test_opening();
     test_failures();
     test_random();
     CHECK(ended_count > 0);
