@@ -1,7 +1,8 @@
 """Goal: machines share KV in a store (kv/tiers/store): what one machine has computed, another one loads, also after the
 first one was killed. While the store is killed, slow, full, closed or answers with something strange, under load, every
 answer is that of a cluster without a store, and each machine says once what is wrong. Tenants share nothing. With a key,
-the store holds nothing that can be read.
+the store holds nothing that can be read. The next turn of a conversation finds the answer of the turn before, which a
+token machine has stored. A request whose machine dies in the middle of the answer does not compute its prompt again.
 
 Method: the requests of tier_cases.py, to clusters that share a server: a redis-server if it is installed, and an
 imitation that misbehaves on demand (tests/kvcache/resp_servers.py). `cached_tokens` and the metrics say what was loaded.
@@ -16,8 +17,8 @@ import sys
 import tempfile
 import threading
 
-from cluster import BINARY, MODEL, Cluster, need_model, skip, wait_until
-from tier_cases import CONFIG, MEMORY, answer, cases, check_answers, check_salts, tokens
+from cluster import BINARY, DEFAULT_MODEL, MODEL, Cluster, need_model, skip, wait_until
+from tier_cases import BLOCK, CONFIG, MEMORY, answer, cases, check_answers, check_killed_decode, check_salts, tokens
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kvcache"))
 from resp_servers import Fake, Redis
@@ -88,6 +89,35 @@ def check_killed_machine(server):
         got, cached = answer(cluster, body)
         assert got == want and cached == 192, cached
         wait_until(lambda: metric(cluster, "hits_tokens") == 192, "the load is reported", cluster=cluster)
+        cluster.wait_all_free()
+
+
+def check_conversation(server):
+    """Prompt machines load what token machines have stored: of the second turn of a chat, only what follows the answer of
+    the first turn is computed. The real model is used, because its answer is tokenised again to the same tokens."""
+    said = [{"role": "user", "content": "Tell me a long story about a ship, a storm and a lighthouse."}]
+
+    def turn(cluster):
+        reply = cluster.post("/v1/chat/completions", {"messages": said, "max_tokens": 80, "temperature": 0})
+        said.append({"role": "assistant", "content": reply["choices"][0]["message"]["content"]})
+        said.append({"role": "user", "content": "Who was in the lighthouse?"})
+        return said[-2]["content"], reply["usage"]
+
+    split = {"model": DEFAULT_MODEL, "scheduler": {"policy": "jsq"}}
+    with Cluster({**CONFIG, **split, "kv": {"memory": MEMORY, "prefix_cache": False}}) as plain:
+        wanted = [turn(plain)[0] for _ in range(2)]
+    del said[1:]
+    with Cluster({**config(server), **split, "pools": {"prompt": 2, "token": 2}}) as cluster:
+        wait_works(cluster)
+        text, usage = turn(cluster)
+        assert text == wanted[0], (text, wanted)
+        first, known = usage["prompt_tokens"], (usage["total_tokens"] - 1) // BLOCK * BLOCK
+        wait_stored(cluster, 1)
+        text, usage = turn(cluster)
+        assert text == wanted[1], (text, wanted)
+        assert usage["prompt_tokens_details"]["cached_tokens"] == known > first + 2 * BLOCK, (usage, known, first)
+        wait_until(lambda: sum(metric(cluster, "hits_tokens", machine=f"prompt-{i}") for i in range(2)) >=
+                   known - first // BLOCK * BLOCK, "a prompt machine reports the load", cluster=cluster)
         cluster.wait_all_free()
 
 
@@ -291,6 +321,8 @@ def main():
         check_shared(server, wanted)
         check_killed_machine(server)
         check_salts(config(server), wait_works, lambda cluster: wait_stored(cluster, 1))
+        check_conversation(server)
+        check_killed_decode(config(server), "store", 2, wait_works)
         server.stop()
         check_encryption(wanted)
         check_absent(wanted)

@@ -15,7 +15,7 @@ import signal
 import tempfile
 
 from cluster import Cluster, need_model, wait_until
-from tier_cases import BLOCK, CONFIG, MEMORY, RECORD, answer, cases, check_answers, check_salts, tokens
+from tier_cases import BLOCK, CONFIG, MEMORY, RECORD, answer, cases, check_answers, check_killed_decode, check_salts, tokens
 
 NAMES = ("hits_tokens", "misses_tokens", "loaded_bytes", "load_seconds", "stored_bytes", "dropped_tokens", "damaged")
 SPANS = 12 + 6 + 10 + 6 + 2 + 7 + 4 + 2  # Full blocks of all prompts of cases(), each once.
@@ -276,6 +276,7 @@ def main():
         check_host_memory_and_file(folder("both"), wanted)
         check_conversation(folder("conversation"))
         check_salts(config(folder("salts")), wait_works, lambda cluster: wait_stored(cluster, 12))
+        check_killed_decode(config(folder("killed")), "file", 1, wait_works)
         check_full(folder("full"), wanted)
         check_unusable(folder("unusable"), wanted)
         check_encryption(first, folder("encrypted"), wanted, after)

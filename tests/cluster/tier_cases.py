@@ -2,8 +2,10 @@
 blocks in common, or nothing."""
 
 import json
+import os
+import signal
 
-from cluster import Cluster
+from cluster import Cluster, Stream, wait_until
 
 BLOCK = 16
 MEMORY = "64MiB"
@@ -68,3 +70,35 @@ def check_salts(settings, wait_works, wait_stored):
         for who, wanted in ((b, 0), (a, 192)):
             got, cached = answer(cluster, body, who)
             assert got == want and cached == wanted, (cached, wanted)
+
+
+def check_killed_decode(settings, kind, machines, wait_works):
+    """The machine that has computed a prompt is killed while it generates the answer. The machine that takes over (of
+    two), or the same machine after its restart (of one), loads the prompt from the tier `kind`. The answer is that of an
+    undisturbed run."""
+    body = {"prompt": tokens(50, 200), "max_tokens": 24, "temperature": 0.8, "seed": 4, "ignore_eos": True}
+    pools = {"pools": {"prompt": 0, "token": 0, "mixed": machines}}
+    with Cluster({**CONFIG, **pools, "kv": {"memory": MEMORY}}) as plain:
+        want = plain.post("/v1/completions", body)["choices"][0]["text"]
+    with Cluster({**settings, **pools}, gates=True) as cluster:
+        def hits():
+            return {name: cluster.metric("cleave_kv_tier_hits_tokens_total", tier=kind, machine=name) for name in names}
+
+        names = [f"mixed-{i}" for i in range(machines)]
+        wait_works(cluster)
+        for name in names:
+            cluster.hold(name)
+        stream = Stream(cluster, body)
+        holder = wait_until(lambda: [name for name in names if cluster.held(name)], "a machine is held", cluster=cluster)[0]
+        while stream.events == 0:
+            cluster.step(holder)
+        wait_until(lambda: cluster.metric("cleave_kv_tier_stored_bytes_total", tier=kind) >= 200 // BLOCK * RECORD,
+                   "the prompt is stored", cluster=cluster)
+        assert stream.events < 24 and set(hits().values()) == {0}
+        os.kill(cluster.children()[holder], signal.SIGKILL)
+        cluster.release()
+        stream.expect(want, "the machine died")
+        after = [name for name in names if name != holder or machines == 1]
+        wait_until(lambda: sum(hits()[name] for name in after) >= 192, "the load is reported", cluster=cluster)
+        assert cluster.metric("cleave_requests_resumed_total") == 1
+        cluster.wait_all_free()
