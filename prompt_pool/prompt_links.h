@@ -23,14 +23,15 @@ struct prompt_links_options {
      * that is up. The function sends the message LINK to all gateways. */
     void (*link_changed)(void *self, const struct message_link *link);
     /* Called when the measured speed of a link differs from the speed that was reported last. The
-     * function sends the message LINK, too. */
+     * function sends the message LINK to all gateways. */
     void (*link_measured)(void *self, const struct message_link *link);
-    /* Called when the connection has ended: no write to the peer is in flight any longer. */
+    /* Called when a connection has ended, for whatever reason. No write to `peer` is in flight any
+     * longer. `peer` is valid during the call; `text` says why it ended. */
     void (*peer_lost)(void *self, struct transport_peer *peer, const char *text);
     /* Called when token machine number `target` is connected and has sent its processes, `stages`.
-     * The machine keeps this number as long as at least one gateway wants the link. The function
-     * connects the processes of this machine with those of the token machine. Then, during the call
-     * or later, it calls prompt_links_target_prepared. */
+     * The number stays the same while a gateway wants the link. The function connects the processes
+     * of this machine with those of the token machine. Then, during the call or later, it calls
+     * prompt_links_target_prepared. */
     void (*target_prepare)(void *self, uint32_t target, const struct message_peer *machine,
                            struct transport_peer *peer, const struct message_stages *stages);
     /* Ends the connections that `target_prepare` made for the target. */
@@ -45,11 +46,12 @@ enum status prompt_links_open(const struct prompt_links_options *options,
 void prompt_links_close(struct prompt_links *links);
 
 /* Handles PEER of a gateway: keeps a connection to the machine that `peer` names. `gateway` is the
- * gateway's index, below 32. A new address replaces the old one, unless the link is up and another
- * gateway wants it. An empty address means that the gateway no longer has the machine; the
- * connection ends if no other gateway wants it. A link that is up is reported again. A link that is
- * down is tried again at once, and the result is reported. Returns ST_NO_RESOURCE if there are
- * already LIMIT_MACHINES links, ST_INVALID if the machine has no name. */
+ * gateway's index, below 32. A new address ends the connection and replaces the old address, except
+ * if the link is up and another gateway wants the link. An empty address means that the gateway no
+ * longer has the machine; the link ends if no other gateway wants the link. A link that is up is
+ * reported again. A link that waits for its next attempt is tried at the next prompt_links_turn,
+ * and the result is reported. Returns ST_NO_RESOURCE if there are already LIMIT_MACHINES links,
+ * ST_INVALID if the machine has no name. */
 enum status prompt_links_peer_set(struct prompt_links *links, uint32_t gateway,
                                   const struct message_peer *peer, int64_t now_us);
 /* Call it when the gateway's connection has ended. The links that the gateway wanted stay, because
@@ -61,7 +63,8 @@ void prompt_links_gateway_gone(struct prompt_links *links, uint32_t gateway);
  * changes. */
 struct transport_peer *prompt_links_find(const struct prompt_links *links, const char *name,
                                          uint32_t *target_out, const char **text_out);
-/* Returns true if the target has sent STAGES, and its stages have the path (< LIMIT_STAGE_PATHS). */
+/* Returns true if the target has sent STAGES, and its stages have the path. Requires that `path` is
+ * below LIMIT_STAGE_PATHS. */
 bool prompt_links_has_path(const struct prompt_links *links, uint32_t target, uint32_t path);
 
 /* Measure the link to the target: bytes are written to it now; a flush of everything written so far

@@ -83,7 +83,7 @@ bool prompt_pool_has_local(const struct prompt_pool *pool, const struct message_
 
 uint32_t prompt_pool_count(const struct prompt_pool *pool)
 {
-    return sched_slots_count(pool->slots);
+    return sched_slots_used_count(pool->slots);
 }
 
 uint32_t prompt_pool_holder_count(const struct prompt_pool *pool)
@@ -534,7 +534,7 @@ void prompt_pool_load_add(const struct prompt_pool *pool, const struct transport
                           struct message_others *out)
 {
     uint32_t block_tokens = pool->options.arena.block_tokens;
-    if (sched_slots_count(pool->slots) == 0)
+    if (sched_slots_used_count(pool->slots) == 0)
         return;
     for (uint32_t i = 0; i < pool->options.slot_count; i++) {
         const struct prompt_request *request = &pool->requests[i];

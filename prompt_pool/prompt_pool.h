@@ -1,6 +1,7 @@
 /* prompt_pool: the prompt phase of requests on one machine. The message PREFILL admits a request.
- * The prompt is computed in chunks, while the KV of finished layers is written into the token
- * machine's blocks. Then the first token is sent to the gateway, and KV_READY to the token machine.
+ * The prompt is computed in chunks, and its KV is written into the token machine's blocks: layer by
+ * layer while the prompt is computed, or in one piece at the end. The first token is sent to the
+ * gateway. When the KV has arrived, KV_READY is sent to the token machine.
  *
  * The pool owns its requests and the blocks that it takes for them. It does not decide what a batch
  * contains (sched_machine does) and does not compute (the executor does): it describes each chunk
@@ -27,8 +28,8 @@ struct kv_push;
 struct prompt_local {
     uint32_t path; /* Path of the reservation through this machine's stages. */
     /* Block tables of the request in the token pool. The first tables.cached_spans spans already
-     * have their KV. They hold fewer tokens than the prompt has, so at least one token is computed.
-     * ids = NULL: none. */
+     * have their KV. These spans hold fewer tokens than the prompt, so at least one token is
+     * computed. tables.ids = NULL: no blocks are reserved. */
     struct kv_tables tables;
     uint32_t span_count; /* Spans that have blocks. */
 };
@@ -56,7 +57,7 @@ struct prompt_pool_calls {
      * options.stages_push. */
     enum status (*push)(void *self, struct kv_push *push, uint32_t layer_end);
     /* Has the stages write KV that no chunk computes, in all layers. Called only with
-     * options.stages_push. own_path and cookie are those of the `flush` that follows. */
+     * options.stages_push. own_path and cookie: those of the call of `flush` that follows. */
     enum status (*copy)(void *self, uint32_t own_path, const struct kv_push *push, uint64_t cookie);
     /* Asks for a call of prompt_pool_flushed with `cookie`, a number that stands for the request,
      * when everything written for the request has arrived. own_path: the request's path through
@@ -101,9 +102,9 @@ enum status prompt_pool_open(const struct prompt_pool_options *options, struct p
 void prompt_pool_close(struct prompt_pool *pool); /* Frees every block. NULL is fine. */
 
 /* Handle the messages PREFILL and CANCEL of a gateway. If a PREFILL cannot be admitted, the gateway
- * gets FAILED. The token machine then gets KV_ABORTED (on this machine: a call of local_aborted),
- * except if it is not connected, if it has withdrawn the request, or if the pool already has the
- * request. */
+ * gets FAILED. The token machine then gets KV_ABORTED (if this machine has reserved blocks for the
+ * answer: a call of local_aborted), except if it is not connected, if it has withdrawn the request,
+ * or if the pool already has the request. */
 void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gateway,
                          const struct message_prefill *prefill, int64_t now_us);
 void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *request);
@@ -191,7 +192,7 @@ struct prompt_chunk {
 };
 
 /* Prepares one prompt item of a batch that is about to run. At its first chunk, a prompt takes its
- * blocks. */
+ * blocks, except if it uses the token pool's blocks. */
 void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_item *item,
                              int64_t now_us, struct prompt_chunk *out);
 /* Pushes the layers before `layers` that are not pushed yet, for the layer-wise requests of the

@@ -91,7 +91,8 @@ struct prompt_request {
     bool owns_blocks;               /* False: the token pool of this machine owns them. */
     uint32_t *rules;                /* Words of common/token_rules.h. */
     uint32_t span_count;            /* Number of spans that the prompt fills. */
-    uint32_t window_first;          /* First span that layers with a window push. */
+    /* First span of the prompt whose KV layers with a window push. */
+    uint32_t window_first;
     uint64_t prefix_salt;           /* Salt of the request's chains in the prefix cache. */
     struct kv_prefix_reader reader; /* What the request reads in this pool's prefix cache. */
 

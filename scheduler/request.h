@@ -11,10 +11,12 @@
 
 enum request_state {
     REQUEST_QUEUED,       /* Nothing is reserved yet. */
-    REQUEST_RESERVED,     /* Blocks are reserved on the machine that will generate the answer. */
+    REQUEST_RESERVED,     /* The token machine has reserved blocks for the context. */
     REQUEST_PREFILLING,   /* The prompt was sent to its prompt machine. */
-    REQUEST_TRANSFERRING, /* The gateway has the first token; KV is still on its way. */
-    REQUEST_DECODING,     /* The token machine has the KV. */
+    /* The first token has come; neither the second one nor the report that the KV has moved has. */
+    REQUEST_TRANSFERRING,
+    /* The second token has come, or the report that the KV has moved. */
+    REQUEST_DECODING,
     /* The request lost its machines or its memory, or is handed over: it waits for other
      * machines. */
     REQUEST_RESUMING,

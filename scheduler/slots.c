@@ -112,7 +112,7 @@ bool sched_slots_used(const struct sched_slots *slots, sched_slot slot)
     return slots->entries[slot - slots->first].used;
 }
 
-uint32_t sched_slots_count(const struct sched_slots *slots)
+uint32_t sched_slots_used_count(const struct sched_slots *slots)
 {
     return slots->used;
 }

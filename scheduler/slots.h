@@ -1,8 +1,8 @@
-/* sched_slots: maps the id and generation of a request on a machine to its slot: the small index
- * that sched_machine and the request tables use for the request. Two generations of one request are
- * two entries. prompt_pool/ and token_pool/ have one such map each, on the machine's event loop
- * thread; not thread-safe. Pure, no allocation after opening. It holds no requests and no blocks,
- * only ids and slots. */
+/* sched_slots: maps the id and generation of a request on a machine to the request's slot: the
+ * small index that sched_machine and the request tables use. Two generations of one request are two
+ * entries. prompt_pool/ and token_pool/ have one map each, on the machine's event loop thread; the
+ * map is not thread-safe. It does no I/O, and allocates only in sched_slots_open. It holds ids and
+ * slots, no requests and no blocks. */
 #ifndef SCHEDULER_SLOTS_H
 #define SCHEDULER_SLOTS_H
 
@@ -20,8 +20,8 @@ struct sched_slots;
 enum status sched_slots_open(sched_slot first, uint32_t count, struct sched_slots **out);
 void sched_slots_close(struct sched_slots *slots); /* NULL is fine */
 
-/* Takes a free slot for a request. Returns ST_NO_RESOURCE if no slot is free, ST_INVALID if the
- * request has a slot already. */
+/* Takes a free slot for a request. Returns ST_INVALID if the request has a slot already, else
+ * ST_NO_RESOURCE if no slot is free. */
 enum status sched_slots_take(struct sched_slots *slots, uint64_t id, uint32_t generation,
                              sched_slot *slot_out);
 /* Frees a slot. Requires that it is in use. */
@@ -31,6 +31,7 @@ bool sched_slots_find(const struct sched_slots *slots, uint64_t id, uint32_t gen
                       sched_slot *slot_out);
 /* Returns true if the slot is in use. Requires that the slot is in the map's range. */
 bool sched_slots_used(const struct sched_slots *slots, sched_slot slot);
-uint32_t sched_slots_count(const struct sched_slots *slots); /* Returns the slots in use. */
+/* Returns the number of slots in use. */
+uint32_t sched_slots_used_count(const struct sched_slots *slots);
 
 #endif

@@ -99,7 +99,7 @@ void token_pool_close(struct token_pool *pool)
 
 uint32_t token_pool_count(const struct token_pool *pool)
 {
-    return sched_slots_count(pool->slots);
+    return sched_slots_used_count(pool->slots);
 }
 
 static struct token_request *request_find(const struct token_pool *pool,
@@ -684,7 +684,7 @@ enum status token_pool_request_blocks(const struct token_pool *pool,
 void token_pool_load_add(const struct token_pool *pool, const struct transport_peer *gateway,
                          struct message_others *out)
 {
-    if (sched_slots_count(pool->slots) == 0)
+    if (sched_slots_used_count(pool->slots) == 0)
         return;
     for (uint32_t i = 0; i < pool->options.memory.slot_count; i++) {
         const struct token_request *request = &pool->requests[i];

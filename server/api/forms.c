@@ -282,9 +282,9 @@ bool api_form_convert(enum api_kind kind, json_t *body, json_t **chat_out, char 
     good = good &&
            (kind == API_RESPONSES ? form_responses_convert(&form) : form_messages_convert(&form));
     json_decref(messages);
-    if (good && echo_out != NULL && kind == API_RESPONSES) {
-        *echo_out = dump_members(form_responses_echo(body));
-        good = *echo_out != NULL || out_of_memory(&form);
+    if (good && echo_out != NULL) {
+        *echo_out = kind == API_RESPONSES ? dump_members(form_responses_echo(body)) : NULL;
+        good = kind != API_RESPONSES || *echo_out != NULL || out_of_memory(&form);
     }
     if (good)
         *chat_out = form.chat;

@@ -1,7 +1,6 @@
-/* admin: the subcommands that ask running gateways: `cleave status`, `machines`, `drain`, `undrain`,
- * `reload` (change.c, status.c), `requests` (requests.c), `bundle` (bundle.c) and `top` (top.c). main.c calls them on the main thread. argv[0] is
- * the subcommand's name. They return the exit status: 0, 2 for wrong options, 1 for every other
- * failure, also if one of several gateways failed. They read no config file. */
+/* admin: the subcommands that ask running gateways. main.c calls them on the main thread. argv[0]
+ * is the subcommand's name. They return the exit status: 0; 2 = wrong options; 1 = another failure,
+ * also if one of several gateways failed. They read no config file. */
 #ifndef TOOLS_ADMIN_ADMIN_H
 #define TOOLS_ADMIN_ADMIN_H
 

@@ -7,11 +7,12 @@
 #include "tools/report/gnuplot.h"
 #include "tools/simulate/sim_usage.h"
 
-/* Returns a picture of the requests, of the mean of all machines, and of each machine, up to 240.
- * Requires that *usage has ended and is not moved until the picture is drawn. */
+/* Returns a picture with one plot of the requests, one of the mean of all machines, and one of each
+ * of the first 240 machines. Requires that the recording has ended (sim_usage_end), and that *usage
+ * is neither moved nor closed until the picture is drawn. */
 struct gnuplot_picture sim_usage_picture(const struct sim_usage *usage);
 
-/* Writes all means as a JSON object. */
+/* Writes all means as a JSON object. Requires that the recording has ended. */
 void sim_usage_json(const struct sim_usage *usage, FILE *out);
 
 #endif

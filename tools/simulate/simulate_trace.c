@@ -292,13 +292,13 @@ static void results_print(const void *self, FILE *out)
 static enum status results_write(struct simulation *s)
 {
     results_print(s, s->options->json ? stderr : stdout);
-    if (!s->options->json)
-        return ST_OK;
-    json_print(s, stdout);
-    fputc('\n', stdout);
+    if (s->options->json) {
+        json_print(s, stdout);
+        fputc('\n', stdout);
+    }
     return fflush(stdout) == 0 && !ferror(stdout)
                ? ST_OK
-               : error_set(&s->error, ST_IO, "--json: standard output: %s", strerror(errno));
+               : error_set(&s->error, ST_IO, "standard output: %s", strerror(errno));
 }
 
 static enum status pictures_write(struct simulation *s)

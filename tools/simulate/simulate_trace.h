@@ -8,7 +8,7 @@
 #include "tools/simulate/simulate_options.h"
 
 /* Reads, simulates and prints, with errors to standard error. Returns the exit status: 0 = done; 1
- * = an input is wrong or a result could not be written; 2 = wrong options. */
+ * = failed, e.g. an input is wrong or a result cannot be written; 2 = wrong options. */
 int simulate_trace(const struct simulate_options *options);
 
 #endif
