@@ -13,8 +13,8 @@
  *
  * A span has a block in each layer group without a window. In the groups with a window, it has
  * either a block in each of them (its *window blocks*) or none. In layers with a window, the tokens
- * after a chain read only the last spans of the chain. So a request can compute these tokens only if
- * these last spans have window blocks.
+ * after a chain read only the last spans of the chain. So a request can compute these tokens only
+ * if these last spans have window blocks.
  *
  * The cache owns its blocks (KV_PREFIX_OWNER). A request that reads a chain reads the blocks of all
  * spans in the groups without a window, and some of the window blocks (struct kv_prefix_reader).
@@ -112,8 +112,8 @@ struct kv_prefix_listener {
 /* Sets the only listener; *listener is copied. Requires an empty cache. */
 void kv_prefix_listen(struct kv_prefix *prefix, const struct kv_prefix_listener *listener);
 
-/* Sets the function that kv_prefix_add calls at its end, with the tokens of the chain's `spans` spans.
- * It may look chains up. NULL = no function. */
+/* Sets the function that kv_prefix_add calls at its end, with the tokens of the chain's `spans`
+ * spans. It may look chains up. NULL = no function. */
 void kv_prefix_added_set(struct kv_prefix *prefix,
                          void (*added)(void *self, uint64_t salt, const uint32_t *tokens,
                                        uint32_t spans),

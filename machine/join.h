@@ -1,5 +1,5 @@
-/* machine_join: the config of a machine that has no config file: `cleave machine --join`. main.c calls
- * it once, on the main thread, before the sandbox. No state. */
+/* machine_join: the config of a machine that has no config file: `cleave machine --join`. main.c
+ * calls it once, on the main thread, before the sandbox. No state. */
 #ifndef MACHINE_JOIN_H
 #define MACHINE_JOIN_H
 

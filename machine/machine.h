@@ -73,7 +73,8 @@ enum status machine_failure(const struct machine *m, struct error *error);
 enum status machine_keys_set(struct machine *m, const struct secret_keys *keys,
                              struct error *error);
 
-/* Sends the level of the log (enum log_level) to the stage processes that the machine has started. */
+/* Sends the level of the log (enum log_level) to the stage processes that the machine has
+ * started. */
 void machine_log_level_send(struct machine *m, int level);
 
 /* Asks the connected gateways, and those that connect later, to hand the machine's answers over and

@@ -171,8 +171,8 @@ void machine_gateway_demand_add(struct machine *m, const struct transport_peer *
 void machine_gateways_report(struct machine *m, const struct message_stats *stats);
 
 /* held.c: requests whose constraint is not compiled yet, or whose KV is being loaded. */
-/* Holds back a RESERVE or PREFILL of a gateway until it can be handled, or refuses it if too many are
- * held. `data` is the encoded message. Returns false if the message can be handled now. */
+/* Holds back a RESERVE or PREFILL of a gateway until it can be handled, or refuses it if too many
+ * are held. `data` is the encoded message. Returns false if the message can be handled now. */
 bool machine_held_take(struct machine *m, struct transport_peer *gateway,
                        const struct message *message, const uint8_t *data, size_t bytes);
 /* Handles the messages that can be handled now. */
@@ -182,15 +182,15 @@ void machine_held_cancel(struct machine *m, const struct message_request *reques
                          const struct transport_peer *gateway);
 void machine_held_close(struct machine *m);
 
-/* tiers.c: KV in stores below the machine's memory. Opens nothing if the config names no store, or if
- * this machine cannot use one (the log says why). */
+/* tiers.c: KV in stores below the machine's memory. Opens nothing if the config names no store, or
+ * if this machine cannot use one (the log says why). */
 enum status machine_tiers_open(struct machine *m, struct error *error);
-/* Ends all loading and storing. Requires that machine_held_close was called, and that the prefix cache
- * is still open. */
+/* Ends all loading and storing. Requires that machine_held_close was called, and that the prefix
+ * cache is still open. */
 void machine_tiers_close(struct machine *m);
 int machine_tiers_fd(const struct machine *m); /* -1 = none. */
-/* Begins to load KV of the tokens into the prefix cache, if a tier may have KV that the cache does not
- * have. The caller then calls machine_load_leave once. NULL = nothing is loaded. */
+/* Begins to load KV of the tokens into the prefix cache, if a tier may have KV that the cache does
+ * not have. The caller then calls machine_load_leave once. NULL = nothing is loaded. */
 struct machine_load *machine_load_begin(struct machine *m, uint64_t salt, const uint32_t *tokens,
                                         uint32_t token_count);
 /* Returns true if the request need not wait any longer. NULL is fine. */

@@ -3,8 +3,8 @@
  * each link (LINK). A link is up when two conditions hold: the token machine is connected and has
  * sent STAGES; and every process of this machine that writes KV is connected to the token machine's
  * processes (`target_prepare`). prompt_links also measures the speed of each link (push_meter.h).
- * machine/ opens and changes the links, and prompt_pool.c looks them up, both on the machine's event
- * loop thread. prompt_links writes no KV, and does not choose the machines of a request. */
+ * machine/ opens and changes the links, and prompt_pool.c looks them up, both on the machine's
+ * event loop thread. prompt_links writes no KV, and does not choose the machines of a request. */
 #ifndef PROMPT_POOL_PROMPT_LINKS_H
 #define PROMPT_POOL_PROMPT_LINKS_H
 

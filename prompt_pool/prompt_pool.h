@@ -50,7 +50,8 @@ struct prompt_pool_calls {
     void (*local_aborted)(void *self, const struct message_request *request);
     /* Hands the full blocks of an answer that this machine generates to the prefix cache. */
     void (*publish)(void *self, const struct message_request *request);
-    /* Finds the window blocks of an answer that this machine generates (token_pool_windows_find). */
+    /* Finds the window blocks of an answer that this machine generates
+     * (token_pool_windows_find). */
     bool (*windows_find)(void *self, const struct message_request *request, uint32_t first,
                          uint32_t end, struct kv_tables *out);
     /* Writes KV to another machine, as kv_targets_push does. Not called with

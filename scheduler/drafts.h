@@ -6,9 +6,9 @@
  * loop thread. Pure: no clock, no I/O, no allocation.
  *
  * If each of B answers gets j drafted tokens, each of which is right with probability p if those
- * before it are, a step of B (1 + j) rows gives B (1 + p + … + p^j) tokens. The length is the j with
- * the most tokens per time; 0 if no j is better than no draft by SCHED_DRAFT_GAIN. So a machine
- * whose steps are bound by arithmetic, or whose batch is large, checks no drafts. */
+ * before it are, a step of B (1 + j) rows gives B (1 + p + … + p^j) tokens. The length is the j
+ * with the most tokens per time; 0 if no j is better than no draft by SCHED_DRAFT_GAIN. So a
+ * machine whose steps are bound by arithmetic, or whose batch is large, checks no drafts. */
 #ifndef SCHEDULER_DRAFTS_H
 #define SCHEDULER_DRAFTS_H
 
@@ -57,8 +57,8 @@ uint32_t sched_drafts_length(const struct sched_drafts *drafts,
                              const struct sched_draft_trust *trust, uint32_t answers,
                              uint32_t matched, uint32_t most);
 
-/* Records that the first `accepted` of `checked` drafted tokens were right. checked = 0: there was a
- * draft, but sched_drafts_length returned 0; after many such steps a draft is tried again. */
+/* Records that the first `accepted` of `checked` drafted tokens were right. checked = 0: there was
+ * a draft, but sched_drafts_length returned 0; after many such steps a draft is tried again. */
 void sched_draft_trust_add(struct sched_draft_trust *trust, uint32_t matched, uint32_t checked,
                            uint32_t accepted);
 

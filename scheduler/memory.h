@@ -44,7 +44,8 @@ struct sched_memory_options {
     /* In layers with a window, an answer keeps its blocks for this number of tokens longer than it
      * reads them, so that they can be copied to another machine meanwhile (kv/checkpoint). */
     uint32_t window_spare_tokens;
-    /* Most drafted tokens of a decode step. Their KV may be in later spans than the next token's. */
+    /* Most drafted tokens of a decode step. Their KV may be in later spans than the next
+     * token's. */
     uint32_t draft_tokens;
     /* Slots of the requests that are decoded here: first_slot … first_slot + slot_count - 1. */
     sched_slot first_slot;

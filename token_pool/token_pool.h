@@ -1,6 +1,6 @@
 /* token_pool: the token phase of requests on one machine. The message RESERVE reserves a request's
- * blocks. The message KV_READY says that the prompt's KV is in these blocks. After that, each decode
- * step generates one token, until the answer ends.
+ * blocks. The message KV_READY says that the prompt's KV is in these blocks. After that, each
+ * decode step generates one token, until the answer ends.
  *
  * Blocks for the prompt and the first growth_tokens of the answer are reserved before the prompt
  * runs; the answer takes more blocks as it grows. When memory is full, new requests wait in order,
@@ -12,10 +12,11 @@
  * of a prompt that the cache already has are neither taken nor transferred again (token_blocks.c).
  *
  * The pool owns its requests and their blocks. If a request ends while a prompt machine may still
- * write into its blocks, the blocks are quarantined until that machine sends KV_ABORTED or KV_READY.
- * If that machine's connections end first, the quarantine lasts until one second after the last of
- * their writes can have arrived (transport_writes_await), however long that takes. The machine's
- * event loop thread makes every call. The pool never logs, never waits, and does not compute. */
+ * write into its blocks, the blocks are quarantined until that machine sends KV_ABORTED or
+ * KV_READY. If that machine's connections end first, the quarantine lasts until one second after
+ * the last of their writes can have arrived (transport_writes_await), however long that takes. The
+ * machine's event loop thread makes every call. The pool never logs, never waits, and does not
+ * compute. */
 #ifndef TOKEN_POOL_TOKEN_POOL_H
 #define TOKEN_POOL_TOKEN_POOL_H
 
@@ -207,9 +208,10 @@ struct token_decode {
 void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t now_us,
                              struct token_decode *out);
 /* Takes the result of a decode step of `count` rows: of the input token, and of the first count - 1
- * drafted tokens. Call it after sched_machine_batch_done. tokens[i] was drawn from row i and has id,
- * finish and log-probabilities; the pool sets the other fields of the tokens that it takes. It takes
- * tokens up to the first one that differs from its draft, and returns how many it has taken. */
+ * drafted tokens. Call it after sched_machine_batch_done. tokens[i] was drawn from row i and has
+ * id, finish and log-probabilities; the pool sets the other fields of the tokens that it takes. It
+ * takes tokens up to the first one that differs from its draft, and returns how many it has
+ * taken. */
 uint32_t token_pool_decode_done(struct token_pool *pool, sched_slot slot,
                                 struct message_token *tokens, uint32_t count, int64_t now_us);
 /* Sends the tokens of the decode step, one message to each gateway. It is not part of

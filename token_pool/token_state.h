@@ -122,7 +122,8 @@ struct token_pool {
      * TOKEN_UNCONFIRMED_MAX]. */
     uint32_t unconfirmed_count;
     struct token_unconfirmed unconfirmed[TOKEN_UNCONFIRMED_MAX];
-    /* [layer groups × spans of the longest context]: token_await.blocks of the latest token_await. */
+    /* [layer groups × spans of the longest context]: token_await.blocks of the latest
+     * token_await. */
     kv_block_id *awaited_blocks;
     uint32_t outgoing_count; /* Number of tokens that token_pool_tokens_send will send. */
     struct token_outgoing outgoing[LIMIT_BATCH_SEQUENCES];

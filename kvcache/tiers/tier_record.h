@@ -1,10 +1,11 @@
-/* tier_record: the name and the form of a record (tier_backend.h). A record holds the KV of one span
- * of tokens: the blocks of all layers, one layer after the other, each with all KV heads. So a record
- * does not depend on how a machine is split into stages and ranks.
+/* tier_record: the name and the form of a record (tier_backend.h). A record holds the KV of one
+ * span of tokens: the blocks of all layers, one layer after the other, each with all KV heads. So a
+ * record does not depend on how a machine is split into stages and ranks.
  *
  * A record begins with a header of TIER_RECORD_HEADER_BYTES bytes, with a checksum over everything
- * else. With a key, the payload is encrypted (AES-256-GCM), the tag takes the place of the checksum,
- * and the names depend on the key, too. Then a store learns neither the KV nor the tokens.
+ * else. With a key, the payload is encrypted (AES-256-GCM), the tag takes the place of the
+ * checksum, and the names depend on the key, too. Then a store learns neither the KV nor the
+ * tokens.
  *
  * Functions without a state; any thread. They store nothing. */
 #ifndef KVCACHE_TIERS_TIER_RECORD_H
@@ -23,12 +24,14 @@ static inline size_t tier_record_bytes(const struct kv_arena *arena)
 }
 
 /* Stores a digest of what decides the bytes of KV besides the tokens and the salt: the model, with
- * its adapters, the type of KV (such as "i16"), the layout of blocks, and the version of records. */
+ * its adapters, the type of KV (such as "i16"), the layout of blocks, and the version of
+ * records. */
 void tier_identity_make(const struct digest *model, const char *kv_type,
                         const struct kv_arena *arena, struct digest *out);
 
-/* Stores the names of the records of a chain's first `count` spans, each with block_tokens tokens. A
- * name depends on all tokens up to the end of its span. key: TIER_KEY_BYTES bytes; NULL = none. */
+/* Stores the names of the records of a chain's first `count` spans, each with block_tokens tokens.
+ * A name depends on all tokens up to the end of its span. key: TIER_KEY_BYTES bytes; NULL =
+ * none. */
 void tier_names_make(const struct digest *identity, const uint8_t *key, uint64_t salt,
                      const uint32_t *tokens, uint32_t block_tokens, uint32_t count,
                      struct digest *names_out);
@@ -40,8 +43,8 @@ void tier_record_fill(void *record, const struct kv_arena *arena, const uint8_t 
 void tier_record_empty(const void *record, const struct kv_arena *arena, uint8_t *region,
                        const kv_block_id *blocks, uint32_t stride);
 
-/* Writes the header of a record whose payload is filled, and encrypts the payload if there is a key.
- * Returns ST_IO if GnuTLS fails. */
+/* Writes the header of a record whose payload is filled, and encrypts the payload if there is a
+ * key. Returns ST_IO if GnuTLS fails. */
 enum status tier_record_seal(const uint8_t *key, const struct digest *name, void *record,
                              size_t bytes, struct error *error);
 /* Checks a record and decrypts its payload. Returns ST_INVALID if it is not the record `name` as

@@ -10,8 +10,8 @@
  * the server in its text. Further failures of that server, until it works again, are returned only
  * if no other server is left. A server that refuses to store, such as one without memory, is still
  * read; `put` returns ST_NO_RESOURCE for its names, and asks the server again after the same times.
- * If the caller's deadline ends a call before kv/tiers/store/deadline_ms, nothing is found or stored;
- * only three such calls in a row count as a failure of the server.
+ * If the caller's deadline ends a call before kv/tiers/store/deadline_ms, nothing is found or
+ * stored; only three such calls in a row count as a failure of the server.
  *
  * Values may expire (SET with EX), and servers may evict them. The time of a record that `has`
  * finds begins again. */

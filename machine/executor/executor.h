@@ -78,8 +78,8 @@ struct executor_ops {
     /* As kv_targets_push. Not called for an executor with pushes_kv. */
     enum status (*target_push)(struct executor *e, struct kv_push *push, uint32_t layer_end);
     /* Writes KV that no batch computes: all layers of the push, whose `layer` is not used. For an
-     * executor with pushes_kv; target_push is its counterpart in the other one. own_path, cookie: as
-     * for target_flush, which must follow. */
+     * executor with pushes_kv; target_push is its counterpart in the other one. own_path, cookie:
+     * as for target_flush, which must follow. */
     enum status (*target_copy)(struct executor *e, uint32_t own_path, const struct kv_push *push,
                                uint64_t cookie);
     /* Requests a flush: executor_calls.target_flushed reports when the KV that was written for

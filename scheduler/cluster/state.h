@@ -16,7 +16,8 @@
 
 #define REQUEST_NONE UINT32_MAX
 #define ENDS_KEPT    64 /* Recent ends from which retry_after_ms is estimated. */
-/* Most places that are kept for refused clients; later ones are told a time, and no place is kept. */
+/* Most places that are kept for refused clients; later ones are told a time, and no place is
+ * kept. */
 #define PROMISES_MAX   4096
 #define MACHINE_WORDS  (SCHED_MACHINES_MAX / 64)
 #define DEMAND_BUCKETS 8 /* Parts of the window over which demand is measured. */
@@ -410,8 +411,9 @@ void cluster_admission_computed(struct sched_cluster *sc, const struct cluster_r
 uint32_t cluster_admission_overdue(const struct sched_cluster *sc);
 /* Returns the time at which the next waiting request is overdue; INT64_MAX = none. */
 int64_t cluster_admission_due_us(const struct sched_cluster *sc);
-/* Returns true if the last waiting request would probably wait longer than queue_us_max. newcomer: a
- * request has just arrived that was not promised a place, so it must leave the promised places. */
+/* Returns true if the last waiting request would probably wait longer than queue_us_max. newcomer:
+ * a request has just arrived that was not promised a place, so it must leave the promised
+ * places. */
 bool cluster_admission_late(const struct sched_cluster *sc, bool newcomer);
 /* Returns the milliseconds after which this request, which is refused now, should come again.
  * Changes the state: a place is kept for it, and the next refused request is told a later time. */

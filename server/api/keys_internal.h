@@ -37,8 +37,8 @@ struct key_file_entry {
 bool key_entry_refuse(const struct key_file_entry *at, const char *field, const char *want);
 /* Sets the values that rules have without any field. */
 void key_rules_init(struct api_key_rules *rules);
-/* Reads one field of an entry into *rules or *secrets. Returns false, with the error, if there is no
- * such field or its value is wrong. */
+/* Reads one field of an entry into *rules or *secrets. Returns false, with the error, if there is
+ * no such field or its value is wrong. */
 bool key_field_read(const struct key_file_entry *at, const char *name, const json_t *value,
                     struct api_key_rules *rules, struct key_secrets *secrets);
 

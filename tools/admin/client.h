@@ -1,7 +1,7 @@
 /* admin_client: asks gateways over HTTP as an administrator: over the Unix socket of
- * http/admin_socket, or over a URL with an API key. The subcommands of admin.h use it, each on its
- * only thread. It needs libcurl, which is loaded when a client is opened. It keeps one connection
- * per gateway. It knows no endpoints: its callers do. */
+ * http/admin_socket, or over a URL with an API key. The subcommands of admin.h use it on the main
+ * thread. It needs libcurl, which is loaded when a client is opened. It knows no endpoints: its
+ * callers do. */
 #ifndef TOOLS_ADMIN_CLIENT_H
 #define TOOLS_ADMIN_CLIENT_H
 
@@ -45,7 +45,8 @@ struct admin_target {
 
 struct admin_client;
 
-/* ST_UNSUPPORTED: libcurl is not installed. ST_USAGE, ST_NOT_FOUND, ST_INVALID, ST_NO_MEMORY. */
+/* Opens a client for the gateways of *target, without connecting. ST_UNSUPPORTED: libcurl is not
+ * installed. Other errors say what is wrong with *target. */
 enum status admin_client_open(const struct admin_target *target, struct admin_client **out,
                               struct error *error);
 void admin_client_close(struct admin_client *client); /* NULL is fine. */
@@ -56,13 +57,13 @@ unsigned admin_client_count(const struct admin_client *client); /* Gateways. */
 const char *admin_client_name(const struct admin_client *client, unsigned gateway);
 
 /* Sends a request and waits for the answer. body: NULL = none. *text_out: the answer's body, which
- * the caller frees. ST_UNREACHABLE: no answer in time. ST_NOT_FOUND: status 404. ST_INVALID:
- * another status above 299. The error has the gateway's name and its message. */
+ * the caller frees. ST_UNREACHABLE: no whole answer. ST_NOT_FOUND: status 404. ST_INVALID: another
+ * status above 299. The error has the gateway's name and the message of its answer. */
 enum status admin_client_text(struct admin_client *client, unsigned gateway, const char *method,
                               const char *path, const char *body, char **text_out,
                               struct error *error);
-/* Does what admin_client_text does, for an answer that is a JSON object. The caller calls
- * json_decref on *root_out. ST_IO: the answer is something else. */
+/* Does what admin_client_text does, for an answer that is a JSON object; *root_out is a new
+ * reference. ST_IO: the answer is something else. */
 enum status admin_client_json(struct admin_client *client, unsigned gateway, const char *method,
                               const char *path, const char *body, json_t **root_out,
                               struct error *error);

@@ -1,6 +1,6 @@
 /* admin_screen: writes what `cleave top` shows of one gateway: state, problems, rates and latencies
  * since the previous sample, phases of requests, SLO, machines, links. top.c takes the samples and
- * calls it on its only thread. It writes plain lines; top.c cuts them to the terminal's width. It
+ * calls it on the main thread. It writes plain lines, which top.c cuts to the terminal's width. It
  * asks no gateways. */
 #ifndef TOOLS_ADMIN_SCREEN_H
 #define TOOLS_ADMIN_SCREEN_H

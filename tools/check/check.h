@@ -24,8 +24,8 @@ struct check_machines_options {
 };
 
 /* Checks devices, threads, memory and addresses of the machines that this host runs, and whether
- * the addresses of the other machines, of stages and of etcd are valid. Gives every result to
- * `report`. */
+ * the addresses of the other machines, of stages and of etcd are valid. Calls `report` with each
+ * result. */
 void check_machines(const struct check_machines_options *options,
                     const struct check_report *report);
 

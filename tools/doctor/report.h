@@ -1,7 +1,7 @@
-/* report: what `cleave doctor` has found, as one struct. host.c, gpus.c, copies.c and paths.c fill
- * it, doctor.c judges it (can_serve), text.c and json.c write it; doctor.c calls them all on the
- * main thread. A number is 0 and a text is empty if the host does not provide the value. No
- * function loads a model or talks to a machine of a cluster. */
+/* report: what `cleave doctor` has found, as one struct, and the functions that fill and write it.
+ * doctor.c calls them on the main thread, and sets can_serve. A number is 0 and a text is empty if
+ * the host does not provide the value. No function loads a model or talks to a machine of a
+ * cluster. */
 #ifndef TOOLS_DOCTOR_REPORT_H
 #define TOOLS_DOCTOR_REPORT_H
 

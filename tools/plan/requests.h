@@ -1,8 +1,7 @@
 /* plan_requests: the requests with which every mix of machines is tried, kept in memory. Arrivals
- * have an average rate of one request per second; for another rate their times are divided by that
- * rate, so that all rates use the same random draws. setup.c makes the requests once on the main
- * thread; after that they are constant, and any worker thread of a search reads them. It does not
- * simulate. */
+ * have an average rate of one request per second. For another rate, their times are divided by that
+ * rate, so all rates use the same random draws. setup.c makes the requests once on the main thread;
+ * after that they are constant, and all threads of a search read them. It does not simulate. */
 #ifndef TOOLS_PLAN_REQUESTS_H
 #define TOOLS_PLAN_REQUESTS_H
 
@@ -21,9 +20,8 @@ struct plan_requests {
 };
 
 /* Reads the requests of a trace (a file or a synthetic workload), with their hash ids, and scales
- * them to one per second.
- * Returns ST_INVALID if a row is wrong, if there are no rows, or if all requests arrive at the same
- * time; ST_NO_MEMORY; or the errors of sim_trace_open. */
+ * them to one per second. Returns ST_INVALID if a row is wrong, if there are no rows, or if all
+ * requests arrive at the same time; ST_NO_MEMORY; or the errors of sim_trace_open. */
 enum status plan_requests_read(struct plan_requests *requests, const char *name, uint64_t seed,
                                double duration_s, struct error *error);
 /* Draws requests as the simulator of the Splitwise paper makes its traces: Poisson arrivals, and

@@ -1,9 +1,8 @@
-/* profile_delay: how long this process's threads were ready to run but did not, because other
- * processes had the cores. points.c uses these times to count disturbed samples and to choose the
- * samples with the least idle time; step.c subtracts them from a step's time when there is one
- * thread. step.c opens the struct and reads it on the caller's thread; stamps.c calls
- * profile_delay_us there and on the engine thread. Linux counts the times (schedstat); this part
- * only reads them, and drops no sample. */
+/* profile_delay: how long this process's threads were ready to run but did not run, because other
+ * processes had the cores. With these times, `cleave profile` counts and avoids disturbed samples.
+ * step.c opens the struct and reads it on its caller's thread; stamps.c also calls profile_delay_us
+ * on the engine's thread. Linux counts the times (schedstat); this part reads them, and drops no
+ * sample. */
 #ifndef TOOLS_PROFILE_DELAY_H
 #define TOOLS_PROFILE_DELAY_H
 

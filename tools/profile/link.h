@@ -24,12 +24,12 @@ struct profile_link_options {
 };
 
 /* Adds the links inside this host to p->links. Requires that the process has no threads yet,
- * because it forks a child for each link. */
+ * because it forks a child process for each transport. */
 enum status profile_links_measure(struct profile *p, const struct profile_link_options *options,
                                   struct error *error);
 
 /* Adds to p->links the link to the host where profile_link_serve listens on `address`. Both ends
- * must have equal keys. */
+ * need a common key (options->keys). */
 enum status profile_link_measure(struct profile *p, const struct profile_link_options *options,
                                  const char *address, struct error *error);
 

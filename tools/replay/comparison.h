@@ -30,22 +30,24 @@ enum status replay_comparison_open(const char *path, bool rows_required,
 void replay_comparison_close(struct replay_comparison *times); /* NULL is fine. */
 
 /* Adds the measured times of a request that is done; times_ms is indexed by enum replay_time.
- * has_tbt: times_ms has a TBT, the mean of the request. ST_NO_MEMORY: the
- * request does not count as joined, but its first times may have been added. */
+ * has_tbt: times_ms has a TBT, the mean of the request's gaps. ST_NO_MEMORY: the request does not
+ * count as joined, but some of its times may have been added. */
 enum status replay_comparison_add(struct replay_comparison *times, uint64_t request_id,
                                   const double *times_ms, bool has_tbt);
 
 /* Prints P50, P90 and P99 as measured and as predicted, with the error of the prediction in percent
  * of the measured value. */
 void replay_comparison_print_errors(struct replay_comparison *times, FILE *out);
-/* Returns the same as a JSON object, a new reference. NULL = no memory for the object, or the
- * file's path is not UTF-8. If memory runs out later, members are missing. */
+/* Returns the values of replay_comparison_print_errors as a JSON object, a new reference. NULL = no
+ * memory for the object, or the file's path is not UTF-8. If memory runs out later, members are
+ * missing. */
 json_t *replay_comparison_json_errors(struct replay_comparison *times);
 
 /* Prints P50, P90 and P99 of the slowdowns against the other run, each with its limit in the SLO
  * (slo_limits of tools/report/slo.h). */
 void replay_comparison_print_slowdowns(struct replay_comparison *times, FILE *out);
-/* Returns the same as a JSON object; see replay_comparison_json_errors. */
+/* Returns the values of replay_comparison_print_slowdowns as a JSON object, like
+ * replay_comparison_json_errors. */
 json_t *replay_comparison_json_slowdowns(struct replay_comparison *times);
 
 /* Returns the number of joined requests whose known slowdowns are all below the limits of P99. A

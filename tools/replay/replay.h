@@ -11,8 +11,8 @@
 #define TOOLS_REPLAY_REPLAY_H
 
 /* argv[0] is the subcommand's name. Returns the exit status: 0 = every request got what the trace
- * asks for; 1 = some did not, or a bad trace, no server, or a file that could not be written; 2 =
- * wrong options; 130 = interrupted by SIGINT (Ctrl-C) or SIGTERM. */
+ * asks for; 1 = some did not, or the replay failed (bad trace, no server, a file that could not be
+ * written); 2 = wrong options; 130 = interrupted by SIGINT (Ctrl-C) or SIGTERM. */
 int replay_main(int argc, char **argv);
 
 #endif

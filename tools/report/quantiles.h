@@ -1,6 +1,6 @@
 /* quantiles: quantiles of any number of values in constant memory. Values are counted in buckets
- * that are 0.2 % wide. The owner embeds the struct; one thread at a time uses it. For exact
- * quantiles of few values, samples.h of `cleave replay` keeps the values. */
+ * that are 0.2 % wide. The owner embeds the struct; one thread at a time uses it. It does not keep
+ * the values (tools/replay/samples.h does). */
 #ifndef TOOLS_REPORT_QUANTILES_H
 #define TOOLS_REPORT_QUANTILES_H
 

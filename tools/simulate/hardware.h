@@ -34,9 +34,10 @@ struct hardware {
     uint64_t workspace_bytes;
 };
 
-/* Finds a hardware file: at `path`, else below share/cleave of the installed program: "h100",
- * "h100.json" and "deploy/hardware/h100.json" all mean share/cleave/hardware/h100.json. Writes
- * `path` itself if there is no such file, so that hardware_read reports it. */
+/* Finds a hardware file at `path`, else below share/cleave of the installed program: "h100",
+ * "h100.json" and "deploy/hardware/h100.json" all mean share/cleave/hardware/h100.json. Writes the
+ * file's path to `out`; writes `path` itself if there is no such file, so that hardware_read
+ * reports it. */
 void hardware_find(const char *path, char out[LIMIT_PATH_BYTES]);
 /* Reads the file. Returns ST_INVALID if the file is missing or wrong; the error names file, key and
  * what was wanted. */

@@ -1,7 +1,8 @@
 /* sim_cache: the free KV blocks of a simulated machine, as a queue in the order in which they are
  * used again (as in kvcache/kv_prefix.h: the least recently used first). Blocks that still hold KV
- * of a request which may return form a run with a number. All other blocks are unnamed.
- * sim_machine.c calls it on the simulation's one thread. It knows no requests and no block ids. */
+ * of one request, which may return, form a run with a number. All other blocks are unnamed.
+ * sim_machine_kv.c calls it on the simulation's one thread. It knows no requests and no block
+ * ids. */
 #ifndef TOOLS_SIMULATE_SIM_CACHE_H
 #define TOOLS_SIMULATE_SIM_CACHE_H
 
@@ -36,8 +37,8 @@ void sim_cache_take(struct sim_cache *cache, uint32_t count);
 void sim_cache_add(struct sim_cache *cache, uint32_t count);
 /* Begins an empty run, which sim_cache_fill fills later. Returns 0 if memory runs out. */
 sim_cache_id sim_cache_begin(struct sim_cache *cache);
-/* Adds `count` blocks at the end of the queue as the run, which has begun and is empty. If the run
- * was forgotten, the blocks are unnamed. count = 0 ends the run. */
+/* Adds `count` blocks at the end of the queue as the blocks of the run, which has begun and is
+ * empty. If the run was forgotten, the blocks are unnamed. count = 0 ends the run. */
 void sim_cache_fill(struct sim_cache *cache, sim_cache_id id, uint32_t count);
 /* Returns the blocks that the run still has. */
 uint32_t sim_cache_count(const struct sim_cache *cache, sim_cache_id id);

@@ -6,9 +6,8 @@
 
 #include "tools/simulate/sim_run.h"
 
-/* Reads the file and sorts the failures by time. The caller frees *out with free. Returns ST_IO,
- * ST_INVALID or ST_NOT_FOUND (unknown machine), with file, line and what was wanted, or
- * ST_NO_MEMORY. */
+/* Reads the file and sorts the failures by time. The caller frees *out with free. Returns an error
+ * of enum status, with file, line and what was wanted; ST_NOT_FOUND = unknown machine or column. */
 enum status sim_kills_read(const char *path, const struct sim_hosts *hosts, struct sim_kill **out,
                            uint32_t *count_out, struct error *error);
 

@@ -58,15 +58,16 @@ struct sim_machine_options {
      * blocks. */
     uint32_t context_tokens;
     const struct sim_machine_calls *calls;
-    void *self;           /* First argument of the calls. */
-    bool use_recorded;    /* Record what sim_machine_use needs. */
-    bool prefixes;        /* Requests share prefixes: the machine has a prefix cache for all. */
+    void *self;        /* First argument of the calls. */
+    bool use_recorded; /* Record what sim_machine_use needs. */
+    /* Requests share prefixes: the machine has a prefix cache that all requests use. */
+    bool prefixes;
     uint32_t prefix_step; /* Spans from one reported prefix to the next; 0 = none are reported. */
 };
 
-/* Opens a machine in its home pool. Returns ST_NO_MEMORY; ST_INVALID if it has no blocks, if its stages make no valid
- * paths (scheduler/paths.h) or the options of its scheduler are not valid; ST_TOO_LARGE if its
- * stages have too many replicas or paths. */
+/* Opens a machine in its home pool. Returns ST_NO_MEMORY; ST_INVALID if it has no blocks, if its
+ * stages make no valid paths (scheduler/paths.h) or the options of its scheduler are not valid;
+ * ST_TOO_LARGE if its stages have too many replicas or paths. */
 enum status sim_machine_open(const struct sim_machine_options *options, struct sim_machine **out);
 void sim_machine_close(struct sim_machine *m); /* NULL is fine. */
 
@@ -123,10 +124,9 @@ struct sim_kept {
 };
 
 /* Call it before sim_machine_remove for a task that has blocks: lets the machine keep the KV of the
- * request's first `tokens` tokens. No tokens are kept if the task has no blocks. With
- * options.prefixes the KV enters the prefix cache at once, windows: with the blocks of layers with a
- * window; the task may go on, and the result has no tokens, because the cache is looked up with each
- * task. */
+ * request's first `tokens` tokens. No tokens are kept if the task has no blocks. windows: also keep
+ * the blocks of layers with a window. With options.prefixes the KV enters the prefix cache at once,
+ * and the task may go on; the result then has no tokens, because each task looks the cache up. */
 struct sim_kept sim_machine_keep(struct sim_machine *m, sched_slot slot, uint32_t tokens,
                                  bool windows);
 /* Returns how many of the kept tokens the machine still has. With windows, returns 0 as soon as the
@@ -136,9 +136,8 @@ uint32_t sim_machine_kept_tokens(const struct sim_machine *m, const struct sim_k
 void sim_machine_forget(struct sim_machine *m, const struct sim_kept *kept);
 /* Takes the blocks for a copy of `tokens` tokens of KV. windows: also blocks of layers with a
  * window. `kept` has the blocks that the machine has kept of these tokens; NULL = none.
- * sim_machine_remove frees the blocks.
- * Returns false, with nothing changed, if the machine refuses copies now (sched_memory_copy_grant),
- * or if its table is full. */
+ * sim_machine_remove frees the blocks. Returns false, with nothing changed, if the machine refuses
+ * copies now (sched_memory_copy_grant), or if its table is full. */
 bool sim_machine_copy(struct sim_machine *m, uint32_t request, uint32_t tokens, bool windows,
                       const struct sim_kept *kept, sched_slot *slot_out);
 /* Returns the number of the first tokens of a copy whose KV the machine had already. */

@@ -1,8 +1,8 @@
 /* sim_pool: the KV blocks of a simulated machine by their ids, in the pool and the prefix cache of
- * the server (kvcache/). It is used if the trace says which prompts begin alike; otherwise a machine
- * only counts its blocks (sim_cache.h). sim_machine_kv.c makes every call on the simulation's one
- * thread. It knows no requests, and decides nothing about memory: the caller asks scheduler/memory.h
- * first.
+ * the server (kvcache/). It is used if the trace says which prompts begin alike; otherwise a
+ * machine only counts its blocks (sim_cache.h). sim_machine_kv.c makes every call on the
+ * simulation's one thread. It knows no requests, and decides nothing about memory: the caller asks
+ * scheduler/memory.h first.
  *
  * A simulated request has no tokens. Instead, a number stands for the tokens of each of its spans
  * (common/layer_groups.h): two requests have equal numbers where their tokens are equal. So the
@@ -31,7 +31,8 @@ enum status sim_pool_open(uint32_t block_count, uint32_t block_tokens,
 /* Requires that no task holds blocks. NULL is fine. */
 void sim_pool_close(struct sim_pool *pool);
 
-/* Returns the number of blocks that can be taken: free blocks, and cached ones that no task reads. */
+/* Returns the number of blocks that can be taken: free blocks, and cached ones that no task
+ * reads. */
 uint32_t sim_pool_available(const struct sim_pool *pool);
 
 /* Opens a holding without blocks. spans_max: most spans of the task. keep: layer_groups_keep of the

@@ -2,9 +2,9 @@
  * the options of a gateway, machines with the machine-level scheduler (sim_machine.h), KV that is
  * sent over links that transfers share, failures of machines, moves of machines to other pools,
  * checkpoints of answers, and prefixes that requests share, if the trace has hash ids. `cleave
- * simulate` calls it on the main thread, `cleave plan` on any worker thread: a run owns all its state
- * and uses virtual time only. Not simulated: HTTP and text, API keys (no request has a key), several
- * gateways. */
+ * simulate` calls it on the main thread, `cleave plan` on any worker thread: a run owns all its
+ * state and uses virtual time only. Not simulated: HTTP and text, API keys (no request has a key),
+ * several gateways. */
 #ifndef TOOLS_SIMULATE_SIM_RUN_H
 #define TOOLS_SIMULATE_SIM_RUN_H
 

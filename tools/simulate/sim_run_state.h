@@ -66,8 +66,9 @@ struct run_arrival {
 enum run_copy_state {
     RUN_COPY_NONE,         /* No copy is under way. */
     RUN_COPY_RESERVE_SENT, /* RESERVE is on its way to the second machine. */
-    RUN_COPY_PREFILL_SENT, /* RESERVED, then PREFILL, are on their way to the token machine. */
-    RUN_COPY_WRITING,      /* The token machine writes the KV. */
+    /* RESERVED is on its way to the gateway, or PREFILL on its way to the token machine. */
+    RUN_COPY_PREFILL_SENT,
+    RUN_COPY_WRITING, /* The token machine writes the KV. */
 };
 
 /* The copy of a running answer's KV on a second machine (struct gateway_checkpoint). */

@@ -4,8 +4,8 @@
 #ifndef TOOLS_TRACE_MAIN_H
 #define TOOLS_TRACE_MAIN_H
 
-/* argv[0] is the subcommand's name. Returns the exit status: 0 = the trace was described; 1 = a
- * wrong trace, or a picture or file that could not be written; 2 = wrong options. */
+/* argv[0] is the subcommand's name. Returns the exit status: 0 = the trace was described; 1 =
+ * failed, e.g. a wrong trace, or a picture or file that could not be written; 2 = wrong options. */
 int trace_main(int argc, char **argv);
 
 #endif

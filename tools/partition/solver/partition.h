@@ -2,9 +2,8 @@
  * the split with the smallest bottleneck whose latency is within a limit. The result is exact for
  * the cost model below, which docs/partitioning.md explains. The commands `cleave partition`,
  * `simulate` and `plan` use it; a running machine does not. One thread at a time may use a `struct
- * partition`. It has no clock, no I/O and no log, and allocates memory only at opening. It does not
- * know profiles (cost.h makes its problem from a profile) and prints nothing (print.h does).
- * scheduler/partition_even.h splits layers over equal stages in a given order.
+ * partition`. The functions read no clock, do no I/O, and allocate memory only at opening. They do
+ * not know profiles (cost.h makes the problem from a profile) and print nothing (print.h does).
  *
  * The pipeline. A plan is a sequence of stages. Each stage runs consecutive layers on `replicas`
  * devices of one kind. Work moves through the stages in pieces: a micro-batch of a prompt, or one
