@@ -3,10 +3,10 @@
  * is not free has exactly one owner. Blocks that several requests read belong to the prefix cache
  * (kv_prefix.h).
  *
- * machine/ opens it and reads its counts. prompt_pool/ and token_pool/ take, mark and free blocks;
- * the prefix cache marks and frees its own. In a machine with stages, the head has the pool, and
- * all stage processes use the same block ids. Not thread-safe: the machine's event loop thread
- * makes every call. */
+ * machine/ opens the pool. prompt_pool/, token_pool/ and machine/tiers.c take, mark and free
+ * blocks; the prefix cache marks and frees its own. In a machine with stages, the head has the
+ * pool, and all stage processes use the same block ids. Not thread-safe: the machine's event loop
+ * thread makes every call, and the simulator's thread for a simulated machine. */
 #ifndef KVCACHE_KV_POOL_H
 #define KVCACHE_KV_POOL_H
 

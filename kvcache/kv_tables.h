@@ -5,9 +5,9 @@
  * in a group with a window, each of the first `keep` of these names a block, and each later entry i
  * names the block of entry i - keep.
  *
- * prompt_pool/ and token_pool/ call the functions on the machine's event loop thread. They allocate
- * no memory: the caller owns the ids. They do not decide how many blocks a request gets
- * (scheduler/memory.h). */
+ * The request tables, the prefix cache and machine/tiers.c call the functions on the machine's
+ * event loop thread; the simulator calls them too. They allocate no memory: the caller owns the
+ * ids. They do not decide how many blocks a request gets (scheduler/memory.h). */
 #ifndef KVCACHE_KV_TABLES_H
 #define KVCACHE_KV_TABLES_H
 
@@ -48,9 +48,8 @@ static inline kv_block_id kv_tables_id(const struct kv_tables *tables, uint32_t 
 uint32_t kv_tables_take(const struct kv_tables *tables, const struct layer_groups *groups,
                         struct kv_pool *pool, kv_owner_id owner, uint32_t first, uint32_t end);
 
-/* Change the state of the request's own blocks in the spans [first, end), or free these blocks.
- * Requires that the request has at most `end` spans. A block with several entries is changed once,
- * at its first entry. */
+/* Change the state of the request's own blocks in the spans [first, end), or free these blocks. A
+ * block that several entries name belongs to the span of its first entry. */
 void kv_tables_mark(const struct kv_tables *tables, const struct layer_groups *groups,
                     struct kv_pool *pool, kv_owner_id owner, uint32_t first, uint32_t end,
                     enum kv_state state);

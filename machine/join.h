@@ -1,5 +1,6 @@
 /* machine_join: the config of a machine that has no config file: `cleave machine --join`. main.c
- * calls it once, on the main thread, before the sandbox. No state. */
+ * calls it once, on the main thread, before it enters the sandbox. It keeps no state, and registers
+ * nothing (member.h does). */
 #ifndef MACHINE_JOIN_H
 #define MACHINE_JOIN_H
 
@@ -8,7 +9,7 @@
 struct machine_join {
     const char *endpoints; /* "etcd://HOST:PORT,HOST:PORT"; etcds:// = over TLS. */
     const char *pool;      /* "prompt", "token" or "mixed". */
-    const char *name;      /* NULL = the name of the host, "-" and the pool. */
+    const char *name;      /* NULL = the name of the host up to its first dot, "-" and the pool. */
     const char *listen;    /* NULL = port 7400 of the address from which this host reaches etcd. */
 };
 

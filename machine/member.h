@@ -22,7 +22,8 @@ int machine_member_fd(const struct machine_member *member); /* Descriptor to wai
 /* Runs one iteration; when the machine stops, it begins to remove the entry. Returns the
  * milliseconds until the next iteration: timeout_ms, or less; -1 = no limit. */
 int machine_member_turn(struct machine_member *member, const struct machine *m, int timeout_ms);
-/* Returns true if the process may end: registration_removed, or member is NULL. */
+/* Returns true if the process may end: the registration is removed (registration_removed), or
+ * `member` is NULL. */
 bool machine_member_removed(const struct machine_member *member);
 
 #endif

@@ -1,9 +1,9 @@
 /* drafts: decides how many drafted tokens a decode step checks for an answer (speculative
- * decoding). A draft is a guess of the answer's next tokens; a step computes one row more for each
- * of them, and accepts the first ones that are equal to the tokens that it draws. This part knows
- * what steps of how many rows take on this machine, and how often an answer's drafts were right. It
- * makes no drafts (token_pool/draft.h does) and checks none. One struct per machine, on its event
- * loop thread. Pure: no clock, no I/O, no allocation.
+ * decoding). A draft is a guess of the answer's next tokens. A step computes one row more for each
+ * drafted token, and accepts drafted tokens up to the first one that differs from the token that
+ * the step draws. This part knows what steps of how many rows take on this machine, and how often
+ * an answer's drafts were right. It makes no drafts (token_pool/draft.h does) and checks none. One
+ * struct per machine, on its event loop thread. Pure: no clock, no I/O, no allocation.
  *
  * If each of B answers gets j drafted tokens, each of which is right with probability p if those
  * before it are, a step of B (1 + j) rows gives B (1 + p + … + p^j) tokens. The length is the j
@@ -15,8 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A draft must promise this factor of tokens per time, because times and probabilities are
- * estimates. */
+/* Drafts are checked only if the expected tokens per time are at least this factor of those without
+ * drafts, because times and probabilities are estimates. */
 #define SCHED_DRAFT_GAIN 1.03
 
 /* Classes of drafts: by `matched`, the number of tokens before the draft that are equal to those

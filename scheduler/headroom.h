@@ -1,8 +1,8 @@
 /* headroom: by which factor the present traffic can grow until the SLO breaks. It replays the
  * latest answers (arrival, tokens) on the cluster's machines with the times between arrivals
- * divided by a factor. It searches the greatest factor with which at most HEADROOM_MISSES of the
- * answers miss the limits of `slo`. The gateway calls it on its event loop thread, one replay at a
- * time. Pure: no clock, no I/O and no allocation. The caller owns struct headroom.
+ * divided by a factor, and searches for the greatest factor with which at most HEADROOM_MISSES of
+ * the answers miss the limits of `slo`. The gateway calls it on its event loop thread, one replay
+ * at a time. Pure: no clock, no I/O and no allocation. The caller owns struct headroom.
  *
  * Times of machines are the measured ones by which the scheduler decides (rates.h); a machine that
  * computes prompts beside answers divides its time as pace.h says. Unlike the simulator
@@ -22,7 +22,7 @@
 /* The SLO is broken if more than this part of the answers misses it, as for the alarm
  * CleaveSloMissed. */
 #define HEADROOM_MISSES 0.1
-/* A greater factor is not searched: it is reported as this one. */
+/* The greatest factor that is searched and reported. */
 #define HEADROOM_MOST 100.0
 
 struct headroom_answer {
@@ -60,7 +60,7 @@ enum headroom_part {
 };
 
 struct headroom_result {
-    double factor[HEADROOM_PARTS]; /* 0 = not even with a hundredth of the traffic. */
+    double factor[HEADROOM_PARTS]; /* 0 = the SLO breaks even with a hundredth of the traffic. */
     /* The factor of the tokens is only a lower bound: all steps had the same number of answers, so
      * the time of larger steps is not known and was assumed to grow in proportion. */
     bool at_least;

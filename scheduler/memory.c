@@ -216,7 +216,8 @@ const struct sched_memory_blocks *sched_memory_blocks(const struct sched_memory 
     return &entry_used(memory, slot)->blocks;
 }
 
-void sched_memory_window_held(struct sched_memory *memory, sched_slot slot, uint32_t window_held)
+void sched_memory_window_held_set(struct sched_memory *memory, sched_slot slot,
+                                  uint32_t window_held)
 {
     struct entry *entry = entry_used(memory, slot);
     assert(!entry->blocks.granted);

@@ -1,9 +1,9 @@
 /* sched_memory: the policy for the KV blocks of one machine. It decides about the requests that are
  * decoded on the machine: how many blocks a request gets before its KV arrives; which waiting
  * reservation is granted next; which answer gets more blocks; which answer is preempted when no
- * block is left; and which reservation is given up to break a deadlock between machines. machine/
- * opens it and the token pool calls it, on the machine's event loop thread; the simulator calls the
- * same code; not thread-safe. Pure: no clock, no I/O, no log, no allocation after opening.
+ * block is left; and which reservation is given up to break a deadlock between machines. The token
+ * pool opens and calls it on the machine's event loop thread, and the simulator calls the same
+ * code; not thread-safe. Pure: no clock, no I/O, no log, no allocation after opening.
  *
  * It does not know block ids: the caller owns the blocks, passes the number that can be taken, and
  * carries out the decisions. Requests are slots of a sched_machine, which keeps their order.
@@ -162,7 +162,8 @@ const struct sched_memory_blocks *sched_memory_blocks(const struct sched_memory 
                                                       sched_slot slot);
 /* Sets window_held of a request that waits: the prefix cache has the blocks of layers with a window
  * that it needs before this span. */
-void sched_memory_window_held(struct sched_memory *memory, sched_slot slot, uint32_t window_held);
+void sched_memory_window_held_set(struct sched_memory *memory, sched_slot slot,
+                                  uint32_t window_held);
 /* Starts to decode a granted request whose KV is complete. tokens_left = most tokens left to
  * generate. */
 void sched_memory_decode(struct sched_memory *memory, sched_slot slot, uint32_t tokens_left);

@@ -36,7 +36,8 @@
 #define SCHED_QUEUE_NONE UINT32_MAX /* No slot. */
 
 /* The accounts of the keys, and the entries of slot_count slots. Each slot is in at most one queue.
- * Queues between which the keys share (the paths of a machine) use one sched_accounts. */
+ * If API keys share several queues by weight (the queues of a machine's paths), these queues use
+ * one sched_accounts. */
 struct sched_accounts;
 
 /* Opens the accounts. Returns ST_NO_MEMORY on failure. */

@@ -1,8 +1,9 @@
-/* rates: the speed of a machine, computed from measured times: prompt tokens per second, tokens
- * whose KV is sent per second after computing, and decoded tokens per second with batches as large
- * as the TBT target allows. The gateway and the simulator have one struct for each machine and pass
- * the rates to the cluster scheduler. Pure: no clock and no I/O; one thread owns each struct. It
- * measures nothing: the machines do. Older measurements count less (see RATES_MEMORY_US). */
+/* rates: the speed of a machine, computed from measured times: prompt tokens per second; decoded
+ * tokens per second with batches as large as the TBT target allows; and tokens whose KV is sent,
+ * per second of the transfers' time after computing. The gateway and the simulator have one struct
+ * for each machine and pass the rates to the cluster scheduler. Pure: no clock and no I/O; one
+ * thread owns each struct. It measures nothing: the machines do. Older measurements count less (see
+ * RATES_MEMORY_US). */
 #ifndef SCHEDULER_RATES_H
 #define SCHEDULER_RATES_H
 

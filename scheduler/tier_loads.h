@@ -1,6 +1,6 @@
-/* tier_loads: whether KV of a prompt that a tier (kvcache/tiers/) has stored is loaded, or computed
- * again. The machine has one struct for each tier on its event loop thread. Pure: no clock and no
- * I/O. It measures nothing and loads nothing. */
+/* tier_loads: decides whether KV of a prompt that a tier (kvcache/tiers/) has stored is loaded or
+ * computed again. The machine has one struct for each tier on its event loop thread. Pure: no clock
+ * and no I/O. It measures nothing and loads nothing. */
 #ifndef SCHEDULER_TIER_LOADS_H
 #define SCHEDULER_TIER_LOADS_H
 

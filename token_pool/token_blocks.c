@@ -39,8 +39,8 @@ uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *
                              request->local ? KV_PREFIX_WHOLE_WINDOW
                                             : token_blocks_window_first(pool, request),
                              tables, &request->reader);
-    sched_memory_window_held(pool->memory, token_slot_of(pool, request),
-                             tables->window_cached_spans);
+    sched_memory_window_held_set(pool->memory, token_slot_of(pool, request),
+                                 tables->window_cached_spans);
     return layer_groups_taken(groups_of(pool), token_blocks_of(pool, request)->spans,
                               tables->cached_spans, tables->window_cached_spans, tables->keep);
 }

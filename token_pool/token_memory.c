@@ -119,7 +119,7 @@ static bool request_grant(struct token_pool *pool, struct token_request *request
     if (sched_memory_grant(pool->memory, slot, needed, kv_pool_available(pool->options.kv)))
         return true;
     token_blocks_prefix_unpin(pool, request);
-    sched_memory_window_held(pool->memory, slot, 0);
+    sched_memory_window_held_set(pool->memory, slot, 0);
     /* In layers with a window, the request needs its own blocks besides the pinned ones. So the
      * request may fit if it does not pin any. */
     needed = token_blocks_of(pool, request)->count;

@@ -7,7 +7,7 @@
  * checksum, and the names depend on the key, too. Then a store learns neither the KV nor the
  * tokens.
  *
- * Functions without a state; any thread. They store nothing. */
+ * The functions keep no state, and any thread may call them. They store nothing. */
 #ifndef KVCACHE_TIERS_TIER_RECORD_H
 #define KVCACHE_TIERS_TIER_RECORD_H
 

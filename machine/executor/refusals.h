@@ -1,6 +1,6 @@
 /* refusals: logs connections that were refused, without flooding the log. A refused peer tries
  * again every few seconds, perhaps for days. So a line is not written if one of the latest
- * REFUSALS_KEPT different lines differs from it only in a port, and was written less than ten
+ * REFUSALS_KEPT different lines is the same except for port numbers, and was written less than ten
  * minutes ago. Each machine and each stage process has one struct, and calls it on its event loop
  * thread. It refuses no peers itself. */
 #ifndef MACHINE_EXECUTOR_REFUSALS_H

@@ -4,8 +4,8 @@
  * process's event loop thread. The engine's thread reads the words of the requests in its batch;
  * they do not change until the batch is done. There are at most LIMIT_MACHINE_REQUESTS contexts. A
  * context has at most 2 × LIMIT_CONTEXT_WORDS words, because stage_message.c limits the known and
- * the new words of a message separately. It checks counts of words; stage_message.c has checked the
- * table numbers. It does not sample. */
+ * the new words of a message separately. This part checks counts of words; stage_message.c has
+ * checked the table numbers. This part does not sample. */
 #ifndef MACHINE_EXECUTOR_STAGE_CONTEXTS_H
 #define MACHINE_EXECUTOR_STAGE_CONTEXTS_H
 

@@ -266,9 +266,9 @@ struct sched_event {
     /* SCHED_ARRIVED: number of the prompt's first tokens whose KV that machine keeps in its prefix
      * cache; 0 = none. */
     uint32_t held_tokens;
-    /* SCHED_ARRIVED: equal for a request that was refused and for the same request when it comes
-     * again, other requests have another one. A place is kept for it at the time that it was told
-     * (promises.c). 0 = not known. */
+    /* SCHED_ARRIVED: a number by which a refused request is recognised when it comes again: no
+     * other request has this number; 0 = not known. From the time at which the client was told to
+     * come again, a place in the queue is kept for the request (promises.c). */
     uint64_t identity;
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;

@@ -16,8 +16,8 @@
 
 #define REQUEST_NONE UINT32_MAX
 #define ENDS_KEPT    64 /* Recent ends from which retry_after_ms is estimated. */
-/* Most places that are kept for refused clients; later ones are told a time, and no place is
- * kept. */
+/* Most places that are kept for refused clients. Further refused clients are told a time, but no
+ * place is kept for them. */
 #define PROMISES_MAX   4096
 #define MACHINE_WORDS  (SCHED_MACHINES_MAX / 64)
 #define DEMAND_BUCKETS 8 /* Parts of the window over which demand is measured. */
@@ -50,8 +50,8 @@ struct cluster_request {
     uint32_t holder_plus_1;  /* 1 + the machine that had its KV; 0 = none. */
     uint32_t held_tokens;    /* See struct sched_event. */
     bool wait_limited;       /* It is in the list `limited`. */
-    bool waited;             /* It was not routed at once. */
-    bool returned;           /* It was refused before, and came when it was told to. */
+    bool waited;             /* It waited in the queue. */
+    bool returned;           /* It was refused before, and came at the promised time. */
     uint64_t identity;       /* See struct sched_event. */
     int64_t waiting_since_us;
     uint32_t next; /* Next in the list `lost` or `limited`. */
@@ -133,13 +133,13 @@ struct demand {
     uint64_t generated; /* Tokens of the answers that ended. */
 };
 
-/* A refused client that was told to come again at this time (promises.c). */
+/* A refused client that was told to come again at at_us (promises.c). */
 struct promise {
-    uint64_t identity; /* Of its request; 0 = it has come. */
+    uint64_t identity; /* Identity of the client's request; 0 = the client has come. */
     int64_t at_us;
 };
 
-/* A ring, in the order of the times. */
+/* A ring of promises, in the order of at_us. */
 struct promises {
     struct promise ring[PROMISES_MAX];
     uint32_t first;
@@ -151,7 +151,7 @@ struct admission {
     double busy_us;      /* Time during which requests waited; older time counts less. */
     double measured_us;  /* busy_us when a prompt was computed last, at least half of busy_us. */
     double computed;     /* Prompts that were computed in measured_us. */
-    int64_t promised_us; /* Time for which the latest refused request was told to come again. */
+    int64_t promised_us; /* Earliest time that the next refused client is told. */
     struct promises promises;
 };
 
@@ -283,6 +283,10 @@ void cluster_requests_lose(struct sched_cluster *sc, uint32_t machine);
 void cluster_requests_lose_large(struct sched_cluster *sc, uint32_t machine);
 /* Appends to *out the actions that follow from the present state, up to `most` in all. */
 void cluster_actions_append(struct sched_cluster *sc, struct sched_actions *out, uint32_t most);
+/* Append the request to a list that is linked through the requests; remove the request from the
+ * list that it is in. */
+void cluster_list_append(struct sched_cluster *sc, struct request_list *list, uint32_t id);
+void cluster_list_remove(struct sched_cluster *sc, struct request_list *list, uint32_t id);
 
 /* ---- load.c ---- */
 
@@ -392,10 +396,11 @@ enum route_result cluster_route_find(const struct sched_cluster *sc,
 
 /* Returns false if no machine that was ever up is large enough for the request. */
 bool cluster_route_possible(const struct sched_cluster *sc, const struct cluster_request *request);
-
-/* Adds the request to a list that is linked through the requests, or removes it from the list. */
-void cluster_list_append(struct sched_cluster *sc, struct request_list *list, uint32_t id);
-void cluster_list_remove(struct sched_cluster *sc, struct request_list *list, uint32_t id);
+/* Returns the microseconds by which the request's first token would miss ttft_us_max on the machine
+ * that would compute it first. tokens_before: prompt tokens that wait before the request. ≤ 0 = in
+ * time, or not known. *never_out = the first token would be too late even on an idle machine. */
+int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct cluster_request *request,
+                              uint64_t tokens_before, bool *never_out);
 
 /* ---- admission.c ---- */
 
@@ -421,19 +426,14 @@ uint32_t cluster_admission_retry_ms(struct sched_cluster *sc, uint32_t id);
 
 /* ---- promises.c ---- */
 
-/* Keeps a place for a request that is refused and comes again at at_us. identity 0 = the request
- * could not be recognised, so no place is kept. */
+/* Keeps a place for a request that is refused and comes again at at_us. Keeps no place if
+ * `identity` is 0, because the request could not be recognised, or if PROMISES_MAX places are
+ * kept. */
 void cluster_promise_add(struct sched_cluster *sc, uint64_t identity, int64_t at_us);
-/* Returns true, and gives the place away, if one is kept at this time for the request. */
+/* Returns true, and gives the place to the request, if a place is kept for the request now. */
 bool cluster_promise_take(struct sched_cluster *sc, uint64_t identity);
-/* Returns the places that are kept for requests that should be here by now. */
+/* Returns the number of places that are kept for clients whose promised time has passed. */
 uint32_t cluster_promises_due(const struct sched_cluster *sc);
-
-/* Returns the microseconds by which the request's first token would miss ttft_us_max on the machine
- * that would compute it first. tokens_before: prompt tokens that wait before the request. ≤ 0 = in
- * time, or not known. *never_out = the first token would be too late even on an idle machine. */
-int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct cluster_request *request,
-                              uint64_t tokens_before, bool *never_out);
 
 /* ---- repurpose.c ---- */
 

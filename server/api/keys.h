@@ -1,9 +1,9 @@
 /* api_keys: which clients may use the HTTP API, their limits, and what each of them has used. Keys
- * come from a file that an operator writes. Only their SHA-256 is kept, and a client's key is found
- * by its SHA-256. Without a file there are no keys and no limits
- * (server/http/access.c then decides what clients may do). server/http/ checks and charges keys,
- * server/serve*.c replace them, and serve_admin.c and server/metrics/ read the counters, all on the
- * gateway's loop thread. It keeps counts, but no requests, and knows no machines. */
+ * come from a file that an operator writes. Of each key only the SHA-256 is kept, by which a
+ * client's key is found. Without a file there are no keys and no limits (server/http/access.c then
+ * decides what clients may do). server/http/ checks and charges keys, server/serve*.c replace them,
+ * and server/metrics/ reads the counters, all on the gateway's event loop thread; `cleave check`
+ * only reads a key file. It keeps counts, but no requests, and knows no machines. */
 #ifndef SERVER_API_KEYS_H
 #define SERVER_API_KEYS_H
 
@@ -80,8 +80,9 @@ enum status api_key_set_diff(const struct api_keys *keys, const struct api_key_s
 
 /* Replaces the keys in use; set NULL = no keys are configured. A key with the name of an earlier
  * key continues its counters. A secret that is no longer in the file is revoked: the caller ends
- * the requests in flight that have shown it (api_keys_revoked). New keys for which removed keys
- * leave no index free cannot be used until the next call. Frees the set. */
+ * the requests in flight that have shown it (api_keys_revoked). If removed keys still hold so many
+ * indices that a new key finds none, the new key cannot be used until the next call. Frees the
+ * set. */
 void api_keys_apply(struct api_keys *keys, struct api_key_set *set);
 
 /* Sets this gateway's part of each key's limits: `gateways` gateways divide a limit evenly. If the
@@ -119,7 +120,7 @@ bool api_keys_revoked(const struct api_keys *keys, const struct api_key_shown *s
 void api_keys_time_set(struct api_keys *keys, int64_t unix_s);
 /* Returns true if a key has a limit of a day. */
 bool api_keys_have_quotas(const struct api_keys *keys);
-/* Counts an answer of an earlier process, if it began on the present day. The calls follow
+/* Counts an answer of an earlier process, if it began on the present day. Call it after
  * api_keys_apply and api_keys_time_set. */
 void api_keys_day_add(struct api_keys *keys, const char *name, int64_t began_s, uint64_t tokens);
 

@@ -1,5 +1,6 @@
 /* api_keys_internal: what the files of api_keys share: keys_file.c (reads key files), keys_fields.c
- * (their fields) and keys.c (the table of keys in use). Only these files include it. */
+ * (their fields) and keys.c (the table of keys in use). Only these files include it, and every
+ * function runs on the thread of its caller in keys.h. */
 #ifndef SERVER_API_KEYS_INTERNAL_H
 #define SERVER_API_KEYS_INTERNAL_H
 

@@ -1,9 +1,10 @@
 /* served_model: everything about one model that concerns text: tokenizer, chat template, format of
- * answers, defaults from its files, and its name for clients. Models are reference-counted:
- * server/serve*.c hold a reference for each version, http one to the model of new requests, and
- * each completion and text job one to the model that it began with. The last release frees the
- * model. The counts are not atomic: every call that changes them is made on the gateway's event
- * loop thread. The text threads read the model while a reference is held. It has no weights. */
+ * answers, defaults from its files, and its name for clients. Models are reference-counted.
+ * server/serve*.c hold a reference for each version, server/http/ holds one to the model of new
+ * requests, and each completion and text job holds one to the model with which it began. The last
+ * release frees the model. The counts are not atomic, so the gateway's event loop thread makes
+ * every call that changes them. The text threads read a model while a reference is held. A
+ * served_model has no weights. */
 #ifndef SERVER_API_SERVED_MODEL_H
 #define SERVER_API_SERVED_MODEL_H
 

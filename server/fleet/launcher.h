@@ -79,8 +79,8 @@ int launcher_turn(struct launcher *l);
 /* Starts a machine that was added to the fleet, in the next launcher_turn. */
 void launcher_machine_start(struct launcher *l, struct fleet_machine *machine);
 /* Asks a machine to end (SIGTERM), and does not start it again. launcher_turn kills its process
- * after 5 s, unless launcher_stop was called. `ended` is called when the process has ended; it is
- * not called if the machine has no process. */
+ * after 5 s, unless launcher_stop was called. `ended` is called when the process has ended, except
+ * after launcher_stop or if the machine has no process. */
 void launcher_machine_stop(struct launcher *l, struct fleet_machine *machine);
 
 /* Sends the cluster keys to the machines that run. Call it when options.cluster_keys has

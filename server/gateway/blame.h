@@ -11,11 +11,11 @@
  * crashes without being cleared.
  *
  * A local machine that was killed from outside, by an operator or a test, counts against no
- * request. If the cause of a loss is not known (a machine on another host ended, a link broke, a
- * machine reported an error), the loss has a weight (enum blame_cause). A request fails when the
- * sum of the weights since its latest token is at least BLAME_MAX, and the first of these losses is
- * at least BLAME_US_MIN ago. If the latest loss is an error that a machine reported, the time does
- * not matter. */
+ * request. A loss that may have another cause (a machine on another host ended, a link broke, a
+ * machine reported an error) has a weight (enum blame_cause). A request fails when the sum of the
+ * weights since its latest token is at least BLAME_MAX, and the first of these losses is at least
+ * BLAME_US_MIN ago. If the latest loss is an error that a machine reported, the time does not
+ * matter. */
 #ifndef SERVER_GATEWAY_BLAME_H
 #define SERVER_GATEWAY_BLAME_H
 

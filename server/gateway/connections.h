@@ -14,7 +14,7 @@
 
 struct connections;
 
-/* Functions of the caller. connections_receive and connections_flush call them. connections_turn,
+/* Functions of the caller. connections_receive and connections_flush call them; connections_turn,
  * connections_address_set and connections_drop can call `down`. */
 struct connections_events {
     /* Checks a machine that has the expected name. Returns false to refuse the machine, after
@@ -78,7 +78,8 @@ void connections_receive(struct connections *c);
 /* Drops broken connections and makes the attempts that are due. Returns the time of the next
  * attempt; INT64_MAX = none. */
 int64_t connections_turn(struct connections *c, int64_t now_us);
-/* Sends the messages that connections_send has queued since connections_receive. */
+/* Sends the messages that connections_send has queued since connections_receive. May also receive
+ * messages. */
 void connections_flush(struct connections *c);
 /* Returns true if work waits for the next iteration. */
 bool connections_pending(const struct connections *c);

@@ -201,7 +201,8 @@ enum status gateway_submit(struct gateway *g, const struct gateway_submit *submi
                            struct gateway_request **out);
 
 /* Releases a request that the caller no longer needs, and frees it. Messages that cancel the
- * request on its machines are queued. Calls `summarise`, but not `ended`. */
+ * request on its machines are queued. Calls `summarise`, unless the request has ended already; does
+ * not call `ended`. */
 void gateway_release(struct gateway *g, struct gateway_request *request,
                      enum gateway_release reason);
 

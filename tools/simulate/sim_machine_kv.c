@@ -122,7 +122,7 @@ static uint32_t reservation_pin(struct sim_machine *m, sched_slot slot)
                     tokens / m->block_tokens,
                     task->local ? KV_PREFIX_WHOLE_WINDOW : answer_first(m, task));
     task->cached = holding->tables.cached_spans * m->block_tokens;
-    sched_memory_window_held(m->memory, slot, holding->tables.window_cached_spans);
+    sched_memory_window_held_set(m->memory, slot, holding->tables.window_cached_spans);
     return layer_groups_taken(groups_of(m), sched_memory_blocks(m->memory, slot)->spans,
                               holding->tables.cached_spans, holding->tables.window_cached_spans,
                               holding->tables.keep);
@@ -131,7 +131,7 @@ static uint32_t reservation_pin(struct sim_machine *m, sched_slot slot)
 static void reservation_unpin(struct sim_machine *m, sched_slot slot)
 {
     sim_holding_unpin(m->pool, &m->holdings[slot]);
-    sched_memory_window_held(m->memory, slot, 0);
+    sched_memory_window_held_set(m->memory, slot, 0);
     m->tasks[slot].cached = 0;
 }
 
