@@ -514,21 +514,29 @@ struct tier_row {
     const char *help;
 };
 
+/* Requires that the machine has the tier. */
+static double tier_value(const struct message_tier *tier, const struct tier_row *row)
+{
+    uint64_t value;
+    memcpy(&value, (const char *)tier + row->at, sizeof(value));
+    if (row->at == offsetof(struct message_tier, state))
+        return value == MESSAGE_TIER_WORKS;
+    return (double)value * row->factor;
+}
+
 static void tier_samples(struct text *out, const struct metrics *m, uint32_t machine,
                          const struct tier_row *row)
 {
     const struct message_stats stats = metrics_counters(m, machine);
     for (int kind = 0; kind < TIER_KIND_COUNT; kind++) {
         const struct message_tier tier = message_stats_tier(&stats, (enum tier_kind)kind);
-        uint64_t value;
         if (tier.state == MESSAGE_TIER_NONE)
             continue;
-        memcpy(&value, (const char *)&tier + row->at, sizeof(value));
         text_addf(out, "%s{", row->family);
         metrics_machine_labels(out, m, machine);
         metrics_label_add(out, ",", "tier", tier_kind_name((enum tier_kind)kind));
         text_adds(out, "}");
-        metrics_value_add(out, (double)value * row->factor);
+        metrics_value_add(out, tier_value(&tier, row));
     }
 }
 
@@ -538,7 +546,9 @@ static void tiers_render(struct text *out, const struct metrics *m)
 #define TYPE_GAUGE   "gauge"
 #define TIER_ROW(name, kind, factor, family, help)                                                 \
     {offsetof(struct message_tier, name), TYPE_##kind, factor, family, help},
-    static const struct tier_row rows[] = {TIER_COUNTERS(TIER_ROW)};
+    static const struct tier_row rows[] = {
+        TIER_ROW(state, GAUGE, 1, "cleave_kv_tier_up", "1 while a machine can use the tier.")
+            TIER_COUNTERS(TIER_ROW)};
 #undef TIER_ROW
 #undef TYPE_COUNTER
 #undef TYPE_GAUGE
