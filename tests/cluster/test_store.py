@@ -1,8 +1,9 @@
 """Goal: machines share KV in a store (kv/tiers/store): what one machine has computed, another one loads, also after the
-first one was killed. While the store is killed, slow, full, closed or answers with something strange, under load, every
-answer is that of a cluster without a store, and each machine says once what is wrong. Tenants share nothing. With a key,
-the store holds nothing that can be read. The next turn of a conversation finds the answer of the turn before, which a
-token machine has stored. A request whose machine dies in the middle of the answer does not compute its prompt again.
+first one was killed. While the store is stopped, killed, slow, full, closed or answers with something strange, under
+load, every answer is that of a cluster without a store, and each machine says once what is wrong. Tenants share nothing.
+With a key, the store holds nothing that can be read. The next turn of a conversation finds the answer of the turn before,
+which a token machine has stored. A request whose machine dies in the middle of the answer does not compute its prompt
+again.
 
 Method: the requests of tier_cases.py, to clusters that share a server: a redis-server if it is installed, and an
 imitation that misbehaves on demand (tests/kvcache/resp_servers.py). `cached_tokens` and the metrics say what was loaded.
@@ -15,10 +16,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 
 from cluster import BINARY, DEFAULT_MODEL, MODEL, Cluster, need_model, skip, wait_until
-from tier_cases import BLOCK, CONFIG, MEMORY, answer, cases, check_answers, check_killed_decode, check_salts, tokens
+from tier_cases import BLOCK, CONFIG, MEMORY, Load, answer, cases, check_answers, check_killed_decode, check_salts, tokens
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kvcache"))
 from resp_servers import Fake, Redis
@@ -121,37 +121,6 @@ def check_conversation(server):
         cluster.wait_all_free()
 
 
-class Load:
-    """Threads that send the requests again and again, and compare the answers."""
-
-    def __init__(self, cluster, wanted):
-        self.cluster, self.wanted, self.stop, self.error, self.rounds = cluster, wanted, False, None, 0
-        self.threads = [threading.Thread(target=self.run, args=(i,), daemon=True) for i in range(3)]
-        for thread in self.threads:
-            thread.start()
-
-    def run(self, number):
-        try:
-            bodies = list(zip(cases(), self.wanted))
-            while not self.stop:
-                for body, want in bodies[number:] + bodies[:number]:
-                    assert answer(self.cluster, body)[0] == want, body
-                self.rounds += 1
-        except BaseException as error:
-            self.error = error
-
-    def wait_rounds(self, count=2):
-        goal = self.rounds + count
-        wait_until(lambda: self.error is not None or self.rounds >= goal, "requests are answered", cluster=self.cluster)
-        assert self.error is None, self.error
-
-    def end(self):
-        self.stop = True
-        for thread in self.threads:
-            thread.join(300)
-        assert self.error is None, self.error
-
-
 def lines(cluster, part):
     """Returns how many lines each process has logged that have these words."""
     found = {}
@@ -170,7 +139,7 @@ def check_faults(wanted):
     with Cluster(small) as cluster:
         wait_works(cluster)
         load = Load(cluster, wanted)
-        wait_until(lambda: load.error is not None or metric(cluster, "hits_tokens") > 0, "KV is loaded", cluster=cluster)
+        load.wait_for(lambda: metric(cluster, "hits_tokens") > 0, "KV is loaded")
         faults = [("garbage", "the answer is not RESP"), ("list", "the answer is of an unexpected kind"),
                   ("flood", "the answer is larger than a block"), ("loading", "LOADING Redis is loading"),
                   ("gone", "until it works again")]
@@ -180,7 +149,7 @@ def check_faults(wanted):
                 server.stop()
             else:
                 server.behaviour = behaviour
-            wait_until(lambda: load.error is not None or lines(cluster, part), f"{behaviour}: the log says so", cluster=cluster)
+            load.wait_for(lambda: lines(cluster, part), f"{behaviour}: the log says so")
             load.wait_rounds()
             after = lines(cluster, "until it works again")
             assert all(after[name] - before.get(name, 0) <= 1 for name in after), (behaviour, before, after)
@@ -193,19 +162,18 @@ def check_faults(wanted):
         dropped = metric(cluster, "dropped_tokens")
         server.behaviour = "full"
         server.values.clear()
-        wait_until(lambda: load.error is not None or lines(cluster, "stores nothing: OOM"), "full: the log says so",
-                   cluster=cluster)
+        load.wait_for(lambda: lines(cluster, "stores nothing: OOM"), "full: the log says so")
         load.wait_rounds()
         assert max(lines(cluster, "stores nothing: OOM").values()) <= 2  # At most one a minute.
         wait_until(lambda: metric(cluster, "dropped_tokens") > dropped, "dropped KV is counted", cluster=cluster)
         wait_works(cluster)
         server.behaviour = "good"
         hits = metric(cluster, "hits_tokens")
-        wait_until(lambda: load.error is not None or metric(cluster, "hits_tokens") > hits, "KV is loaded again", cluster=cluster)
+        load.wait_for(lambda: metric(cluster, "hits_tokens") > hits, "KV is loaded again")
         # Damaged records.
         for key, value in list(server.values.items()):
             server.values[key] = value[:-1] + bytes([value[-1] ^ 1])
-        wait_until(lambda: load.error is not None or metric(cluster, "damaged") > 0, "damage is counted", cluster=cluster)
+        load.wait_for(lambda: metric(cluster, "damaged") > 0, "damage is counted")
         load.wait_rounds()
         load.end()
         cluster.wait_all_free()
@@ -216,18 +184,44 @@ def check_slow(wanted):
     server = Fake()
     with Cluster(config(server, deadline_ms=300)) as cluster:
         load = Load(cluster, wanted)
-        wait_until(lambda: load.error is not None or True in states(cluster), "the store works", cluster=cluster)
+        load.wait_for(lambda: True in states(cluster), "the store works")
         server.behaviour = "slow"
-        wait_until(lambda: load.error is not None or lines(cluster, "no answer within the time limit"), "the log says so",
-                   cluster=cluster)
+        load.wait_for(lambda: lines(cluster, "no answer within the time limit"), "the log says so")
         load.wait_rounds()
         server.behaviour = "good"
         server.released.set()
-        wait_until(lambda: load.error is not None or True in states(cluster), "the store works again", cluster=cluster)
+        load.wait_for(lambda: True in states(cluster), "the store works again")
         load.wait_rounds()
         load.end()
         cluster.wait_all_free()
     server.stop()
+
+
+def check_real_server(server, wanted):
+    """The server is stopped, goes on, is killed and starts again, under load."""
+    small = config(server, deadline_ms=2000)
+    small["kv"]["memory"] = "8MiB"
+    with Cluster(small) as cluster:
+        def wait_loads():
+            hits = metric(cluster, "hits_tokens")
+            load.wait_for(lambda: metric(cluster, "hits_tokens") > hits, "KV is loaded")
+        load = Load(cluster, wanted)
+        wait_loads()
+        os.kill(server.process.pid, signal.SIGSTOP)
+        load.wait_for(lambda: lines(cluster, "no answer within the time limit"), "the log says so")
+        load.wait_rounds()
+        assert False in states(cluster) and cluster.metric("cleave_kv_tier_up", tier="store") < 2
+        os.kill(server.process.pid, signal.SIGCONT)
+        wait_loads()
+        before = lines(cluster, "until it works again")
+        server.stop()
+        load.wait_for(lambda: lines(cluster, "until it works again") != before, "the log says so")
+        load.wait_rounds()
+        assert False in states(cluster)
+        assert server.start(int(server.address.split(":")[1]))
+        wait_loads()
+        load.end()
+        cluster.wait_all_free()
 
 
 def check_absent(wanted):
@@ -338,6 +332,7 @@ def main():
             try:
                 check_shared(server, wanted)
                 check_killed_machine(server)
+                check_real_server(server, wanted)
             finally:
                 server.stop()
     print("ok")

@@ -4,6 +4,7 @@ blocks in common, or nothing."""
 import json
 import os
 import signal
+import threading
 
 from cluster import Cluster, Stream, wait_until
 
@@ -50,6 +51,41 @@ def check_answers(cluster, wanted):
         assert got == want, (body, got, want)
         found += cached
     return found
+
+
+class Load:
+    """Threads that send the requests again and again, and compare the answers."""
+
+    def __init__(self, cluster, wanted):
+        self.cluster, self.wanted, self.stop, self.error, self.rounds = cluster, wanted, False, None, 0
+        self.threads = [threading.Thread(target=self.run, args=(i,), daemon=True) for i in range(3)]
+        for thread in self.threads:
+            thread.start()
+
+    def run(self, number):
+        try:
+            bodies = list(zip(cases(), self.wanted))
+            while not self.stop:
+                for body, want in bodies[number:] + bodies[:number]:
+                    assert answer(self.cluster, body)[0] == want, body
+                self.rounds += 1
+        except BaseException as error:
+            self.error = error
+
+    def wait_for(self, condition, what):
+        """Waits until the condition is true, and fails if an answer is wrong."""
+        wait_until(lambda: self.error is not None or condition(), what, cluster=self.cluster)
+        assert self.error is None, self.error
+
+    def wait_rounds(self, count=2):
+        goal = self.rounds + count
+        self.wait_for(lambda: self.rounds >= goal, "requests are answered")
+
+    def end(self):
+        self.stop = True
+        for thread in self.threads:
+            thread.join(300)
+        assert self.error is None, self.error
 
 
 def check_salts(settings, wait_works, wait_stored):
