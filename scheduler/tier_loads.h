@@ -18,8 +18,8 @@ struct sched_tier_loads {
     int64_t latest_us;      /* When the latest load was measured. */
 };
 
-/* Records that the KV of `tokens` tokens was loaded in `us` microseconds, with the time in which the
- * load waited for its turn. */
+/* Records that the KV of `tokens` tokens was loaded in `us` microseconds, with the time in which
+ * the load waited for its turn. */
 void sched_tier_loads_add(struct sched_tier_loads *loads, uint32_t tokens, int64_t us,
                           int64_t now_us);
 
@@ -31,8 +31,8 @@ void sched_tier_loads_line(const struct sched_tier_loads *loads, int64_t now_us,
 #define SCHED_TIER_LOADS_NEVER UINT32_MAX
 
 /* Returns from how many tokens on loading their KV takes less time than computing them, with row_us
- * microseconds each. SCHED_TIER_LOADS_NEVER = computing always takes less time; 1 = loading does, or
- * one of the two times is not known. */
+ * microseconds each. SCHED_TIER_LOADS_NEVER = computing always takes less time; 1 = loading does,
+ * or one of the two times is not known. */
 uint32_t sched_tier_loads_least(const struct sched_tier_loads *loads, double row_us,
                                 int64_t now_us);
 

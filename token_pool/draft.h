@@ -34,9 +34,9 @@ void draft_index_close(struct draft_index *index);
 void draft_index_add(struct draft_index *index, const uint32_t *tokens, uint32_t count);
 
 /* Stores a draft of the `most` tokens that follow the context, which is the first index->count of
- * `tokens`, in `out`; out may be tokens + index->count. Returns how many tokens before the draft are
- * equal to those before its source, from DRAFT_MATCH_MIN to DRAFT_MATCH_MAX; 0 = there is no draft,
- * and nothing is stored. */
+ * `tokens`, in `out`; out may be tokens + index->count. Returns how many tokens before the draft
+ * are equal to those before its source, from DRAFT_MATCH_MIN to DRAFT_MATCH_MAX; 0 = there is no
+ * draft, and nothing is stored. */
 uint32_t draft_find(const struct draft_index *index, const uint32_t *tokens, uint32_t most,
                     uint32_t *out);
 

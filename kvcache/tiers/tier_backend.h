@@ -1,12 +1,12 @@
-/* tier_backend: the interface of a store for KV below the KV memory of a machine: memory of the host, a
- * file on an SSD, or a store that machines share. A backend stores records. A record is a piece of bytes that
- * tier_record.h has made, under a name that tells nothing about its content. All records of a
- * backend have the same size.
+/* tier_backend: the interface of a store for KV below the KV memory of a machine: memory of the
+ * host, a file on an SSD, or a store that machines share. A backend stores records. A record is a
+ * sequence of bytes that tier_record.h has made, under a name that tells nothing about its content.
+ * All records of a backend have the same size.
  *
  * Only the thread of the tier (tiers.h) calls the functions. Each of them may block until its
- * deadline: a time of clock_system in microseconds. A backend has no thread of its own, logs nothing
- * and does not look into records: tiers.h makes the names, checks the records and decides what is
- * stored. */
+ * deadline: a time of clock_system in microseconds. A backend has no thread of its own, logs
+ * nothing and does not look into records: tiers.h makes the names, checks the records and decides
+ * what is stored. */
 #ifndef KVCACHE_TIERS_TIER_BACKEND_H
 #define KVCACHE_TIERS_TIER_BACKEND_H
 
@@ -24,10 +24,11 @@ struct tier_backend;
  *
  *   ST_NOT_FOUND     There is no record with this name.
  *   ST_NO_RESOURCE   The record was not stored, because there is no room for it.
- *   ST_INVALID       What the store holds under this name, or has answered, is damaged. The caller
- *                    counts the record as damaged and calls `drop`.
- *   ST_UNREACHABLE   The store cannot be used now. A backend of a store that is known to be down
- *                    returns this at once, and tries the store again by itself after a while.
+ *   ST_INVALID       `get`: the record is damaged; the caller counts it as damaged and calls `drop`.
+ *                    `open`: the store's settings are wrong; the tier is off.
+ *   ST_UNREACHABLE   The store cannot be used now; ST_TIMED_OUT means the same. A backend of a store
+ *                    that is known to be down returns this at once, and tries the store again by
+ *                    itself after a while.
  *   any other error  The store can no longer be used: the tier is off until the machine is started
  *                    again.
  *
@@ -42,8 +43,8 @@ struct tier_backend_ops {
      * After ST_UNREACHABLE, `open` is called again later. */
     enum status (*open)(struct tier_backend *b, const struct digest *identity, size_t record_bytes,
                         int64_t deadline_us, struct error *error);
-    /* Stores in *count_out how many of the names, counted from the first up to the first one that is
-     * absent, have a record. These records count as used. */
+    /* Stores in *count_out how many of the names, counted from the first up to the first one that
+     * is absent, have a record. These records count as used. */
     enum status (*has)(struct tier_backend *b, const struct digest *names, uint32_t count,
                        int64_t deadline_us, uint32_t *count_out, struct error *error);
     /* Reads a record. record_out has room for record_bytes bytes. */

@@ -1,7 +1,7 @@
 /* tier_index: which record is in which place of a store with places of one size (tier_file.h,
- * tier_memory.h), and which place the next record gets. When all places are taken, that is the place
- * of the oldest record that was not used since the previous round ("second chance"). So records are
- * written one place after the other, and prefixes that many requests begin with stay.
+ * tier_memory.h), and which place the next record gets. When all places are taken, that is the
+ * place of the oldest record that was not used since the previous round ("second chance"). So
+ * records are written one place after the other, and prefixes that many requests begin with stay.
  *
  * It keeps names in memory, reads and writes no record, and has no lock: the thread of the tier
  * calls it. */

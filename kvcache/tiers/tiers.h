@@ -1,12 +1,13 @@
-/* tiers: the stores for KV of one machine, each with a thread of its own, so that the machine's event
- * loop never waits for a disk or a network. The event loop submits jobs: find out how many spans of a
- * chain are stored (TIER_FIND), load spans into blocks (TIER_LOAD), store spans (TIER_STORE). A
- * thread does all other jobs before it stores the next span.
+/* tiers: the stores for KV of one machine, each with a thread of its own, so that the machine's
+ * event loop never waits for a disk or a network. The event loop submits jobs: find out how many
+ * spans of a chain are stored (TIER_FIND), load spans into blocks (TIER_LOAD), store spans
+ * (TIER_STORE). A thread does all other jobs before it stores the next span.
  *
- * The threads read and write KV memory of the blocks that a job names. Until the job has
- * ended, the caller must neither write these blocks nor let other code write them; the blocks of a
- * TIER_LOAD must not be read either. The caller decides which spans are stored and loaded (machine/tiers.c does), and logs what
- * `note` says. All calls are made on the event loop thread. Only memory of the host can be used. */
+ * The threads read and write KV memory of the blocks that a job names. Until the job has ended, the
+ * caller must neither write these blocks nor let other code write them; the blocks of a TIER_LOAD
+ * must not be read either. The caller decides which spans are stored and loaded (machine/tiers.c
+ * does), and logs what `note` says. All calls are made on the event loop thread. Only memory of the
+ * host can be used. */
 #ifndef KVCACHE_TIERS_TIERS_H
 #define KVCACHE_TIERS_TIERS_H
 
@@ -31,7 +32,7 @@ struct tier_job {
     uint32_t stride;
     uint32_t first; /* The job concerns the spans [first, end). */
     uint32_t end;
-    int64_t deadline_us; /* Time of clock_system; of TIER_STORE, for each span. */
+    int64_t deadline_us; /* Time of clock_system at which the job ends; not used by TIER_STORE. */
     void (*ended)(void *self, struct tier_job *job);
     void *self;            /* First argument of `ended`. */
     atomic_bool cancelled; /* See tiers_job_cancel. */
@@ -71,19 +72,19 @@ struct tiers;
  * ST_NO_MEMORY, or ST_NO_RESOURCE if there is no thread or no descriptor. */
 enum status tiers_open(const struct tiers_options *options, struct tiers **out,
                        struct error *error);
-/* Ends all jobs and the threads; `ended` is called for each job. Waits until the backends return. NULL
- * is fine. */
+/* Ends all jobs and the threads; `ended` is called for each job. Waits until the backends return.
+ * NULL is fine. */
 void tiers_close(struct tiers *tiers);
 
 /* Returns a descriptor that is readable when tiers_progress has something to do. */
 int tiers_fd(const struct tiers *tiers);
-/* Calls `ended` for the jobs that have ended, and `note`. Returns true if there were any. */
+/* Calls `ended` for the jobs that have ended, and `note`. Returns true if jobs have ended. */
 bool tiers_progress(struct tiers *tiers);
 
-/* Begins a job. `ended` is called later, from tiers_progress or tiers_close. Returns false if the tier
- * does not work now, has too many jobs, or if there is no memory. A tier that is still being opened for
- * the first time takes TIER_FIND and TIER_LOAD, and does them when it is open: so a machine that has
- * just started finds what it had stored before. */
+/* Begins a job. `ended` is called later, from tiers_progress or tiers_close. Returns false if the
+ * tier does not work now, has too many jobs, or if there is no memory. A tier that is still being
+ * opened for the first time takes TIER_FIND and TIER_LOAD, and does them when it is open: so a
+ * machine that has just started finds what it had stored before. */
 bool tiers_submit(struct tiers *tiers, struct tier_job *job);
 /* Asks a job to end early, after the span that it is working on. */
 void tiers_job_cancel(struct tier_job *job);

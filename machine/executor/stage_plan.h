@@ -53,7 +53,8 @@ uint64_t stage_plan_done_senders(const struct stage_plan *plan, uint32_t path);
 bool stage_plan_samples(const struct stage_plan *plan, uint32_t process);
 /* Returns the most batches in flight on all paths together, which is the number of batch slots. */
 uint32_t stage_plan_slot_count(const struct stage_plan *plan);
-/* Writes the name of a stage process: "t0/1" for stage process 1 of machine t0. */
+/* Writes the name of a stage process: "t0/1" for stage process 1 of machine t0. Cuts the machine's
+ * name to 28 bytes. */
 void stage_name(const char *machine, uint32_t process, char out[LIMIT_NAME_BYTES]);
 
 /* Writes a text for logs: "layers 0 to 14", "layers 0 to 14 (rank 1 of 2)". */

@@ -91,7 +91,8 @@ struct gateway_request {
     uint32_t generation;          /* Number of times that the request was scheduled again. */
     struct request_life life;     /* The state that operators see, with the time of each state. */
     struct gateway_client client; /* Functions for its tokens, events and end. */
-    /* The fields down to `priority` come from struct gateway_submit. */
+    /* The fields down to `priority` come from struct gateway_submit; score_prompt is false for a
+     * prompt of one token. */
     struct sampling sampling;
     uint32_t *rules; /* NULL = none. */
     uint32_t rule_count;
@@ -187,8 +188,9 @@ bool request_table_suspect_is_out(const struct request_table *table,
                                   const struct gateway_request *except);
 
 /* Moves the request that arrived first to GATEWAY_REQUEST_SCHEDULED and returns this request; NULL
- * = none. If no request has arrived, a waiting suspect is taken. A suspect that arrives while
- * another suspect is scheduled is moved to GATEWAY_REQUEST_SUSPECTED. */
+ * = none. If no request has arrived, takes a waiting suspect, unless the scheduler knows another
+ * suspect. A suspect that arrives while the scheduler knows another suspect is moved to
+ * GATEWAY_REQUEST_SUSPECTED. */
 struct gateway_request *request_table_arrived_take(struct request_table *table);
 /* Returns true if the machine is one of the request's machines, or of `machines_before`. */
 bool request_had_machine(const struct gateway_request *r, const struct fleet_machine *m);

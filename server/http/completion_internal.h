@@ -116,8 +116,8 @@ struct completion {
     enum answer_begin begin;
     uint32_t open_choices; /* Number of choices that have not ended. */
     uint64_t seed;         /* Seed of the first choice; each further choice has the next number. */
-    /* A result of a machine, an event or a comment has arrived, or the completion has finished. The
-     * HTTP status of a stream is then known. */
+    /* Output has begun: a result of a machine has arrived, an event or a comment was written, or
+     * the completion has finished. The HTTP status of a stream is then known. */
     bool output_begun;
     uint64_t prompt_tokens_computed;   /* Tokens of the prompts that are `computed`. */
     struct ledger_entry *ledger_entry; /* NULL = no ledger, or the answer is settled in it. */

@@ -22,7 +22,8 @@ struct hardware {
     double link_bytes_per_s;  /* Rate at which KV is sent and received; 0 = the profile's rate. */
     /* Value of the table's column "hardware"; empty = the times come from a profile. */
     char table_hardware[32];
-    /* Tensor parallelism of the table's times, or ranks of the machine with "device" (0 counts as 1). */
+    /* Tensor parallelism of the table's times, or ranks of the machine with "device" (0 counts as
+     * 1). */
     uint32_t tensor_parallel;
     char device[32];  /* Kind of the profile's device; empty = a table, or several devices. */
     uint32_t threads; /* Threads of the profile's device. */

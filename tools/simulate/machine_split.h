@@ -40,11 +40,12 @@ struct machine_split_goal machine_split_goal_default(bool prompt, uint32_t micro
                                                      uint64_t kv_bytes);
 
 /* Finds the best split within goal->limit_ms. If no split keeps the limit, finds the best split
- * without a limit. Tries the devices as they are, and joined to devices of every number of ranks that
- * the profile has. `cluster` has the machine's devices and links (partition_cluster_of_machine) and
- * is copied; of `hardware`, only workspace_bytes is used. The caller closes *out. Requires that the
- * profile outlives the split. ST_INVALID: the layers do not fit into the memory of the devices.
- * ST_TOO_LARGE: there are too many devices, or a time is too long. ST_NO_MEMORY. */
+ * without a limit. Tries the devices as they are, and joined to devices of every number of ranks
+ * that the profile has. `cluster` has the machine's devices and links
+ * (partition_cluster_of_machine) and is copied; of `hardware`, only workspace_bytes is used. The
+ * caller closes *out. Requires that the profile outlives the split. ST_INVALID: the layers do not
+ * fit into the memory of the devices. ST_TOO_LARGE: there are too many devices, or a time is too
+ * long. ST_NO_MEMORY. */
 enum status machine_split_find(const struct hardware *hardware,
                                const struct partition_cluster *cluster,
                                const struct profile *profile, const struct machine_split_goal *goal,

@@ -5,9 +5,9 @@
  * which requests are sent or simulated (window.h does), and does not wait for their times.
  *
  * A row is wrong if a field is missing or has the wrong form, if the row is earlier than the row
- * before it, if a length is not from 1 to TRACE_TOKENS_MAX, or if the line is longer than 1 MiB. As
- * the caller chooses, a wrong row ends the reading with an error, or is skipped and counted. In
- * both cases a text names the file, the line and the reason. */
+ * before it, if a length is not from 1 to TRACE_TOKENS_MAX, or if the line is longer than 1 MiB or
+ * has a NUL byte. As the caller chooses, a wrong row ends the reading with an error, or is skipped
+ * and counted. In both cases a text names the file, the line and the reason. */
 #ifndef TOOLS_TRACE_TRACE_H
 #define TOOLS_TRACE_TRACE_H
 

@@ -514,6 +514,20 @@ static void same_seed_same_bytes(void)
     CHECK(remove(scratch_path("sum.json")) == 0);
 }
 
+/* A standard output that cannot be written is an error, with --json and without. */
+static void full_output(void)
+{
+    const char *const plain[] = {NULL};
+    const char *const json[] = {"--json", NULL};
+    if (access("/dev/full", W_OK) != 0) {
+        printf("skipped: there is no /dev/full\n");
+        return;
+    }
+    trace_draw(10);
+    CHECK(command_into("/dev/full", plain) == 1 && command_into("/dev/full", json) == 1);
+    clearerr(stdout);
+}
+
 /* Without --policy, the config's policy decides. */
 static void policy_of_the_config(void)
 {
@@ -725,6 +739,7 @@ int main(void)
     transfers_in_vain();
     random_clusters();
     same_seed_same_bytes();
+    full_output();
     policy_of_the_config();
     pictures();
     kinds();
