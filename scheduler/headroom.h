@@ -68,9 +68,11 @@ struct headroom_result {
 
 /* A request in a replay. Lists of requests are linked by index + 1; 0 = the end. */
 struct headroom_request {
-    double at_us;      /* Arrival. */
-    double since_us;   /* When it got its first token, or its answer began. */
-    double work_us;    /* Time that the rest of its prompt takes alone. */
+    double at_us;    /* Arrival. */
+    double since_us; /* When it got its first token, or its answer began. */
+    /* Time that the rest of its prompt takes alone. When its answer has begun: time for which the
+     * answer waited for KV memory. */
+    double work_us;
     double last_token; /* Value of machine.token when its answer ends. */
     uint32_t next;
 };

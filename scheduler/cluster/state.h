@@ -398,7 +398,8 @@ enum route_result cluster_route_find(const struct sched_cluster *sc,
 bool cluster_route_possible(const struct sched_cluster *sc, const struct cluster_request *request);
 /* Returns the microseconds by which the request's first token would miss ttft_us_max on the machine
  * that would compute it first. tokens_before: prompt tokens that wait before the request. ≤ 0 = in
- * time, or not known. *never_out = the first token would be too late even on an idle machine. */
+ * time, or not known. *never_out = the first token would be too late even on an idle machine;
+ * written only if the time is known. */
 int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct cluster_request *request,
                               uint64_t tokens_before, bool *never_out);
 
