@@ -32,6 +32,7 @@ struct measuring {
     const struct profile_device_options *options;
     struct profile_step *step;
     struct profile_busy beside;
+    struct profile_ranks ranks;
     uint32_t plan_count;
     struct profile_plan plans[2]; /* Alone, and beside busy devices. */
     int64_t begin_us;
@@ -114,7 +115,8 @@ static void measure(struct measuring *m)
     for (uint32_t i = 0; i < plan->point_count; i++)
         m->weight_all += m->plan_count * profile_point_weight(&plan->points[i]);
     int64_t begin_us = clock_now_us(&clock_system);
-    while (more_rounds(m)) {
+    struct error ignored; /* After an error of the device, the caller asks again. */
+    while (more_rounds(m) && profile_step_check(m->step, &ignored) == ST_OK) {
         m->weight_done = 0;
         for (uint32_t i = 0; i < plan->point_count; i++)
             visit_all(m, i);
@@ -140,6 +142,7 @@ static void describe_model(const struct measuring *m, struct profile *p)
     p->model.tied = weights->tied;
     p->model.kv_bytes_per_token =
         h->kv_head_count * compute_kv_token_bytes(h->head_dim, profile_step_kv_dtype(m->step));
+    p->model.kv_copied = h->latent.rank != 0;
     p->model.groups = model_layer_groups(h);
     p->model.boundary_bytes_per_token = h->hidden * sizeof(float);
 }
@@ -165,13 +168,15 @@ static void describe_experts(const struct measuring *m, struct profile *p)
     }
 }
 
-/* Names the device: "cpu-2", or "cpu-2+1" beside one busy device. If the name is taken,
+/* Names the device: "cpu-2", "cpu-2-tp2" with two ranks, or "cpu-2+1" beside one busy device. If the name is taken,
  * "host/cpu-2", so that profiles of several hosts can be merged. A GPU has no number of threads:
  * "cuda:0". */
 static enum status name_device(const struct measuring *m, const struct profile *p,
                                struct profile_device *d, struct error *error)
 {
     char more[16] = "";
+    if (m->options->ranks > 1)
+        snprintf(more, sizeof(more), "-tp%u", m->options->ranks);
     if (d->busy_devices > 0)
         snprintf(more, sizeof(more), "+%u", d->busy_devices);
     for (int with_host = 0; with_host < 2; with_host++) {
@@ -195,9 +200,13 @@ static enum status describe_device(const struct measuring *m, struct profile_dev
     const struct model_hyper *h = profile_step_hyper(m->step);
     const uint32_t layers = h->layer_count;
     snprintf(d->kind, sizeof(d->kind), "%.31s", m->options->device);
-    snprintf(d->description, sizeof(d->description), "%s", profile_step_describe(m->step));
+    char ranks[24] = "";
+    if (m->options->ranks > 1)
+        snprintf(ranks, sizeof(ranks), "%u ranks, each ", m->options->ranks);
+    snprintf(d->description, sizeof(d->description), "%s%s", ranks, profile_step_describe(m->step));
     snprintf(d->host, sizeof(d->host), "%s", m->options->host);
     d->threads = m->options->threads;
+    d->ranks = m->options->ranks;
     d->memory_bytes = profile_step_memory_bytes(m->step);
     d->layer_count = 1;
     for (uint32_t i = 1; i < layers; i++)
@@ -242,7 +251,8 @@ static enum status open_step_with(struct measuring *m, const struct model_hyper 
     const struct profile_step_options options = {
         .file = m->options->file,
         .device = m->options->device,
-        .threads = m->options->threads,
+        .threads = m->options->threads / m->options->ranks,
+        .ranks = &m->ranks,
         .rows_max = tokens > batch ? tokens : batch,
         .sequences_max = batch,
         .prompt_tokens_max = tokens + plan->prompt_contexts[plan->prompt_context_count - 1],
@@ -250,7 +260,41 @@ static enum status open_step_with(struct measuring *m, const struct model_hyper 
         .progress = on_loaded,
         .self = m,
     };
-    return profile_step_open(&options, &m->step, error);
+    const struct profile_order order = {.kind = PROFILE_OPEN,
+                                        .rows_max = options.rows_max,
+                                        .sequences_max = options.sequences_max,
+                                        .prompt_tokens_max = options.prompt_tokens_max,
+                                        .decode_tokens_max = options.decode_tokens_max};
+    enum status status = profile_ranks_order(&m->ranks, &order, error);
+    return status == ST_OK ? profile_step_open(&options, &m->step, error) : status;
+}
+
+/* A rank other than 0: opens the device as rank 0 does, and computes the same batches. */
+static void rank_run(void *self, struct profile_ranks *ranks)
+{
+    static struct profile_step_times unused;
+    const struct profile_device_options *o = self;
+    struct profile_step *step = NULL;
+    struct profile_order order;
+    struct error error;
+    for (profile_ranks_take(ranks, &order);; profile_ranks_take(ranks, &order)) {
+        const struct profile_step_options options = {.file = o->file,
+                                                     .device = o->device,
+                                                     .threads = o->threads / o->ranks,
+                                                     .ranks = ranks,
+                                                     .rows_max = order.rows_max,
+                                                     .sequences_max = order.sequences_max,
+                                                     .prompt_tokens_max = order.prompt_tokens_max,
+                                                     .decode_tokens_max = order.decode_tokens_max};
+        if (order.kind == PROFILE_PROMPT)
+            profile_step_prompt(step, order.rows, order.context, &unused);
+        else if (order.kind == PROFILE_TOKEN)
+            profile_step_token(step, order.rows, order.context, &unused);
+        else if (profile_step_open(&options, &step, &error) != ST_OK)
+            break;
+    }
+    fprintf(stderr, "cleave profile: rank %u: %s\n", ranks->rank, error.text);
+    _exit(1);
 }
 
 /* Opens the device. The free memory of a GPU is known only when the weights are loaded, so this
@@ -294,6 +338,8 @@ static enum status devices_measure(struct measuring *m, struct profile *p, struc
         profile_busy_start(o->file, o->device, o->threads, o->busy_devices, &m->beside, error);
     profile_busy_pause(&m->beside);
     if (status == ST_OK)
+        status = profile_ranks_start(o->ranks, rank_run, (void *)o, &m->ranks, error);
+    if (status == ST_OK)
         status = open_step(m, error);
     if (status != ST_OK)
         return status;
@@ -323,6 +369,7 @@ enum status profile_device_measure(const struct profile_device_options *options,
     if (status == ST_OK)
         status = devices_measure(&m, p, error);
     profile_busy_stop(&m.beside);
+    profile_ranks_stop(&m.ranks);
     profile_step_close(m.step);
     for (uint32_t i = 0; i < m.plan_count; i++)
         profile_plan_done(&m.plans[i]);

@@ -17,7 +17,8 @@ struct profile_device_options {
     struct model_file *file; /* The open model; belongs to the caller. */
     const char *device;      /* Device as in a config, such as "cpu" or "cuda:0". */
     const char *host;        /* Name of this host in the profile. */
-    uint32_t threads;        /* Threads of the device. */
+    uint32_t threads;        /* Threads of the device, of all ranks together. */
+    uint32_t ranks; /* Ranks that compute each layer together; 1 = one process computes it. */
     /* If > 0, each point is also measured while this number of other devices of the same kind are
      * busy. */
     uint32_t busy_devices;
@@ -30,7 +31,7 @@ struct profile_device_options {
 /* Adds the device to profile->devices: measured alone and, if options->busy_devices > 0, once more
  * beside busy devices. Fills profile->model if the profile has no device yet. Both variants are
  * measured in turn at each point, so a slow period affects both. Requires that this process has no
- * other threads if options->busy_devices > 0, because it forks. ST_TOO_LARGE: the profile is full.
+ * other threads if options->busy_devices > 0 or options->ranks > 1, because it forks. ST_TOO_LARGE: the profile is full.
  * ST_INVALID: the profile has this device already. Returns also the errors of the model, the device
  * and the processes. */
 enum status profile_device_measure(const struct profile_device_options *options,

@@ -28,6 +28,8 @@ static const struct option_entry entries[] = {
      "device to measure, as in a config"},
     {"threads", "N", OPTION_WHOLES, FIELD(threads), 1, 1024, {NULL}, NULL,
      "threads of the device; may be repeated to measure several numbers (default: all cores, and 1)"},
+    {"ranks", "N", OPTION_WHOLES, FIELD(ranks), 1, LIMIT_RANKS, {NULL}, NULL,
+     "measure N ranks that share the threads and compute each layer together (tensor_parallel); may be repeated (default: 1)"},
     {"beside", "N", OPTION_WHOLE, FIELD(busy_devices), 1, PROFILE_BUSY_MAX, {NULL}, NULL,
      "measure each device also while N more devices of its kind are busy: the devices of a computer share its memory and caches"},
     {"out", "FILE", OPTION_TEXT, FIELD(out), 0, 0, {NULL}, "profile.json",
@@ -71,6 +73,12 @@ static enum status check(void *out, struct error *error)
         return error_set(error, ST_USAGE, "--host = \"%.60s\": want a name of 1 to 31 bytes", name);
     if (options->no_devices && options->add == NULL)
         return error_set(error, ST_USAGE, "--no-devices: want --add with a profile that has some");
+    for (uint32_t i = 0; i < options->ranks.count; i++) {
+        const unsigned long long ranks = options->ranks.numbers[i];
+        if (ranks > 1 && (options->busy_devices > 0 || device_name_gpu(options->device, NULL)))
+            return error_set(error, ST_USAGE, "--ranks %llu: ranks cannot be measured %s", ranks,
+                             options->busy_devices > 0 ? "with --beside" : "on GPUs");
+    }
     if (name != NULL)
         snprintf(options->host, sizeof(options->host), "%s", name);
     else
@@ -78,6 +86,8 @@ static enum status check(void *out, struct error *error)
     options->host[LIMIT_NAME_BYTES - 1] = 0; /* The length that the handshake of a link carries. */
     if (options->threads.count == 0)
         threads_default(options);
+    if (options->ranks.count == 0)
+        options->ranks.numbers[options->ranks.count++] = 1;
     if (options->seconds == 0)
         options->seconds = options->quick ? SECONDS_QUICK : SECONDS;
     return ST_OK;

@@ -19,6 +19,7 @@ struct profile_options {
     const char *out;              /* File for the profile; "-" = standard output. */
     const char *add;              /* Profile to extend; NULL = begin a new one. */
     struct option_wholes threads; /* Numbers of threads to measure the device with. */
+    struct option_wholes ranks;   /* Numbers of ranks to measure it with. */
     /* Devices of the same kind to keep busy in a second measurement; 0 = no second measurement. */
     uint64_t busy_devices;
     struct option_texts peers; /* Addresses of links to other hosts. */

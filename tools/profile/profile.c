@@ -90,33 +90,68 @@ static enum status measure_links(const struct profile_options *options,
     return status;
 }
 
-/* Returns the share of the time for one number of threads: with few threads everything takes
- * longer. */
-static double device_share(const struct profile_options *options, uint32_t index)
+/* The devices to measure: a number of ranks with a number of threads each. */
+struct variants {
+    uint32_t count;
+    struct {
+        uint32_t threads, ranks;
+    } all[PROFILE_DEVICES_MAX];
+};
+
+/* The ranks of a device share its threads, each has at least one. So several numbers of threads may
+ * mean the same device. */
+static void variant_add(struct variants *v, uint32_t threads, uint32_t ranks)
 {
-    double sum = 0;
-    for (uint32_t i = 0; i < options->threads.count; i++)
-        sum += 1.0 / (double)options->threads.numbers[i];
-    return 1.0 / (double)options->threads.numbers[index] / sum;
+    threads = threads > ranks ? threads / ranks * ranks : ranks;
+    for (uint32_t i = 0; i < v->count; i++)
+        if (v->all[i].threads == threads && v->all[i].ranks == ranks)
+            return;
+    if (v->count == PROFILE_DEVICES_MAX)
+        return;
+    v->all[v->count].threads = threads;
+    v->all[v->count++].ranks = ranks;
 }
 
-static enum status measure_device(const struct profile_options *options, uint32_t index,
-                                  struct model_file *file, struct progress *progress,
-                                  double seconds, struct profile *p, struct error *error)
+static struct variants variants_of(const struct profile_options *options)
+{
+    struct variants v = {.count = 0};
+    for (uint32_t r = 0; r < options->ranks.count && !options->no_devices; r++)
+        for (uint32_t t = 0; t < options->threads.count; t++)
+            variant_add(&v, (uint32_t)options->threads.numbers[t],
+                        (uint32_t)options->ranks.numbers[r]);
+    return v;
+}
+
+/* Returns the share of the time for one device: with few threads everything takes longer. */
+static double device_share(const struct variants *v, uint32_t index)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < v->count; i++)
+        sum += 1.0 / v->all[i].threads;
+    return 1.0 / v->all[index].threads / sum;
+}
+
+static enum status measure_device(const struct profile_options *options, const struct variants *v,
+                                  uint32_t index, struct model_file *file,
+                                  struct progress *progress, double seconds, struct profile *p,
+                                  struct error *error)
 {
     int64_t begin_us = clock_now_us(&clock_system);
+    char ranks[24] = "";
     const struct profile_device_options device = {.file = file,
                                                   .device = options->device,
                                                   .host = options->host,
-                                                  .threads =
-                                                      (uint32_t)options->threads.numbers[index],
+                                                  .threads = v->all[index].threads,
+                                                  .ranks = v->all[index].ranks,
                                                   .busy_devices = (uint32_t)options->busy_devices,
                                                   .budget_seconds = seconds,
                                                   .quick = options->quick,
                                                   .progress = on_progress,
                                                   .self = progress};
-    snprintf(progress->label, sizeof(progress->label), "%.20s, %u thread%s", options->device,
-             device.threads, device.threads == 1 ? "" : "s");
+    if (device.ranks > 1)
+        snprintf(ranks, sizeof(ranks), ", %u ranks", device.ranks);
+    snprintf(progress->label, sizeof(progress->label), "%.20s, %u thread%s%s", options->device,
+             device.threads, device.threads == 1 ? "" : "s", ranks);
     progress->after_s -= seconds;
     enum status status = profile_device_measure(&device, p, error);
     progress->before_s += (double)(clock_now_us(&clock_system) - begin_us) * 1e-6;
@@ -126,14 +161,15 @@ static enum status measure_device(const struct profile_options *options, uint32_
 static enum status measure(const struct profile_options *options, const struct secret_keys *keys,
                            struct model_file *file, struct profile *p, struct error *error)
 {
+    const struct variants v = variants_of(options);
     const double links_s = link_seconds(options) * (!options->no_links + options->peers.count);
     const double devices_s = options->seconds > links_s ? options->seconds - links_s : 0;
     struct progress progress = {.terminal = isatty(STDERR_FILENO),
                                 .after_s = links_s + (options->no_devices ? 0 : devices_s)};
     enum status status = measure_links(options, keys, &progress, p, error);
-    for (uint32_t i = 0; !options->no_devices && i < options->threads.count && status == ST_OK; i++)
-        status = measure_device(options, i, file, &progress, devices_s * device_share(options, i),
-                                p, error);
+    for (uint32_t i = 0; i < v.count && status == ST_OK; i++)
+        status = measure_device(options, &v, i, file, &progress, devices_s * device_share(&v, i), p,
+                                error);
     if (progress.terminal)
         fprintf(stderr, "\r\033[K");
     return status;

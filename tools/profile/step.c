@@ -16,8 +16,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define RUN_BLOCKS 8 /* Number of adjacent blocks. */
-#define WHOLE_RUNS 4 /* Runs until a step has been recorded and is replayed. */
+#define RUN_BLOCKS 8     /* Number of adjacent blocks. */
+#define WHOLE_RUNS 4     /* Runs until a step has been recorded and is replayed. */
+#define JOIN_MS    60000 /* Time for the ranks to find each other, after all are open. */
 
 struct profile_step {
     struct compute *compute;
@@ -34,8 +35,11 @@ struct profile_step {
     struct engine_sample *samples;
     struct profile_step_weights weights;
     struct profile_delay delay;
-    uint32_t threads;
-    bool alone; /* One computing thread: its waits for a core are subtracted. */
+    struct profile_ranks *ranks; /* NULL = this process computes whole layers. */
+    bool opened;                 /* Rank 0: the other ranks wait for orders. */
+    bool several;            /* Several threads or ranks, of which each can hold up the others. */
+    bool alone;              /* One computing thread: its waits for a core are subtracted. */
+    enum status rank_status; /* Rank 0: not ST_OK = another rank has ended. */
 };
 
 struct loading {
@@ -59,7 +63,8 @@ static void share_vectors(struct profile_step *s)
 {
     struct profile_step_weights *w = &s->weights;
     const struct model_hyper *h = model_hyper_get(s->model);
-    const uint64_t final_norm = h->hidden * sizeof(float);
+    const bool first = model_shard_get(s->model)->rank == 0; /* The other ranks repeat the norms. */
+    const uint64_t final_norm = first ? h->hidden * sizeof(float) : 0;
     uint64_t all = model_weight_bytes(s->model), matrices = 0;
     w->tied = profile_timed.end_count == 1;
     w->embedding_bytes = profile_timed.end_bytes[0];
@@ -68,8 +73,28 @@ static void share_vectors(struct profile_step *s)
         matrices += profile_timed.end_bytes[i];
     for (uint32_t i = 0; i < h->layer_count; i++)
         matrices += w->layer_bytes[i];
-    for (uint32_t i = 0; all > matrices + final_norm && i < h->layer_count; i++)
+    for (uint32_t i = 0; first && all > matrices + final_norm && i < h->layer_count; i++)
         w->layer_bytes[i] += (all - matrices - final_norm) / h->layer_count;
+}
+
+/* Adds up the sizes of all ranks' slices. */
+static enum status ranks_weights(struct profile_step *s, struct error *error)
+{
+    enum { EMBEDDING = LIMIT_LAYERS, VOCABULARY, COUNT };
+    struct profile_step_weights *w = &s->weights;
+    uint64_t bytes[COUNT];
+    memcpy(bytes, w->layer_bytes, sizeof(w->layer_bytes));
+    bytes[EMBEDDING] = w->embedding_bytes;
+    bytes[VOCABULARY] = w->vocabulary_bytes;
+    if (s->ranks->rank > 0) {
+        profile_ranks_weights_add(s->ranks, bytes, COUNT);
+        return ST_OK;
+    }
+    enum status status = profile_ranks_weights_sum(s->ranks, bytes, COUNT, error);
+    memcpy(w->layer_bytes, bytes, sizeof(w->layer_bytes));
+    w->embedding_bytes = bytes[EMBEDDING];
+    w->vocabulary_bytes = bytes[VOCABULARY];
+    return status;
 }
 
 static enum status open_model(struct profile_step *s, const struct profile_step_options *options,
@@ -95,11 +120,15 @@ static enum status open_model(struct profile_step *s, const struct profile_step_
     struct loading loading = {.s = s, .options = options};
     const struct model_options model_options = {.ops = &profile_timed.ops,
                                                 .compute = s->compute,
+                                                .rank = s->ranks != NULL ? s->ranks->rank : 0,
+                                                .ranks = s->ranks != NULL ? s->ranks->count : 0,
                                                 .progress = on_layer_loaded,
                                                 .progress_self = &loading};
     status = model_open(options->file, &model_options, &s->model, error);
     if (status == ST_OK)
         share_vectors(s);
+    if (status == ST_OK && s->ranks != NULL)
+        status = ranks_weights(s, error);
     s->weights.expert_bytes = profile_timed.expert_bytes;
     return status;
 }
@@ -132,7 +161,8 @@ static enum status take_memory(struct profile_step *s, const struct profile_step
     s->block_count = (options->decode_tokens_max + block - 1) / block + options->sequences_max;
     s->block_count = s->block_count > s->prompt_blocks ? s->block_count : s->prompt_blocks;
     s->kv = (struct model_kv){.block_tokens = block, .dtype = profile_step_kv_dtype(s)};
-    s->kv.block_bytes = compute_kv_block_bytes(block, h->kv_head_count, h->head_dim, s->kv.dtype);
+    s->kv.block_bytes = compute_kv_block_bytes(block, model_shard_get(s->model)->kv_head_count,
+                                               h->head_dim, s->kv.dtype);
     s->kv.layer_stride_bytes = s->kv.block_bytes * s->block_count;
     size_t bytes = s->kv.layer_stride_bytes * h->layer_count;
     s->blocks = calloc(s->block_count, sizeof(*s->blocks));
@@ -240,8 +270,18 @@ static void run(struct profile_step *s, struct engine_job *job, struct profile_s
         out->whole.waited_us += time.waited_us;
         out->whole.idle_us += time.idle_us;
     }
-    if (s->threads > 1)
+    if (s->several)
         spread_idle(s, out);
+}
+
+/* Lets the other ranks compute the same batch. Returns false if one of them has ended. */
+static bool ranks_begin(struct profile_step *s, const struct profile_order *order)
+{
+    struct error error;
+    if (s->ranks == NULL || s->ranks->rank > 0 || !s->opened || s->rank_status != ST_OK)
+        return s->rank_status == ST_OK;
+    s->rank_status = profile_ranks_order(s->ranks, order, &error);
+    return s->rank_status == ST_OK;
 }
 
 static void sample_set(struct profile_step *s, uint32_t index, uint32_t row, uint32_t position)
@@ -258,6 +298,9 @@ void profile_step_prompt(struct profile_step *s, uint32_t tokens, uint32_t conte
 {
     assert(tokens <= s->rows_max &&
            tokens + context <= s->prompt_blocks * (uint32_t)PROFILE_BLOCK_TOKENS);
+    if (!ranks_begin(
+            s, &(struct profile_order){.kind = PROFILE_PROMPT, .rows = tokens, .context = context}))
+        return;
     s->sequences[0] = (struct compute_sequence){
         .row_count = tokens, .first_position = context, .blocks = s->blocks};
     sample_set(s, 0, tokens - 1, context + tokens);
@@ -274,6 +317,9 @@ void profile_step_token(struct profile_step *s, uint32_t batch, uint32_t context
 {
     const uint32_t blocks_each = context / PROFILE_BLOCK_TOKENS + 1;
     assert(batch <= s->sequences_max && batch * blocks_each <= s->block_count);
+    if (!ranks_begin(
+            s, &(struct profile_order){.kind = PROFILE_TOKEN, .rows = batch, .context = context}))
+        return;
     for (uint32_t i = 0; i < batch; i++) {
         s->sequences[i] = (struct compute_sequence){.first_row = i,
                                                     .row_count = 1,
@@ -316,12 +362,36 @@ static enum status fill_cache(struct profile_step *s, struct error *error)
                               s->block_count, s->blocks[0], error);
 }
 
+/* All ranks have loaded their weights: they find each other, and wait until all have joined. */
+static enum status ranks_join(struct profile_step *s, struct error *error)
+{
+    uint8_t id[COMPUTE_GROUP_ID_BYTES];
+    struct pollfd fd = {.fd = engine_fd(s->engine), .events = POLLIN};
+    enum status status = ST_OK;
+    if (s->ranks == NULL)
+        return ST_OK;
+    if (s->ranks->rank == 0) {
+        status = profile_timed.base->group->id_make(s->compute, id, error);
+        if (status != ST_OK)
+            return status;
+        profile_ranks_id_set(s->ranks, id);
+    } else {
+        profile_ranks_id_get(s->ranks, id);
+    }
+    engine_group_join(s->engine, id, s->ranks->count, JOIN_MS);
+    do
+        poll(&fd, 1, -1);
+    while (!engine_poll(s->engine).done);
+    return engine_group_joined(s->engine, error);
+}
+
 enum status profile_step_open(const struct profile_step_options *options, struct profile_step **out,
                               struct error *error)
 {
     struct profile_step *s = calloc(1, sizeof(*s));
     if (s == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
+    s->ranks = options->ranks != NULL && options->ranks->count > 1 ? options->ranks : NULL;
     enum status status = open_model(s, options, error);
     if (status == ST_OK)
         status = take_memory(s, options, error);
@@ -329,25 +399,28 @@ enum status profile_step_open(const struct profile_step_options *options, struct
                                                   .ops = &profile_timed.ops,
                                                   .compute = s->compute,
                                                   .kv = s->kv,
-                                                  .rows_max = options->rows_max};
+                                                  .rows_max = options->rows_max,
+                                                  .rank = s->ranks != NULL ? s->ranks->rank : 0};
     if (status == ST_OK)
         status = engine_open(&engine_options, &s->engine, error);
+    if (status == ST_OK)
+        status = ranks_join(s, error);
     if (status != ST_OK) {
         profile_step_close(s);
         return status;
     }
     profile_delay_open(&s->delay);
     profile_timed.delay = &s->delay;
-    s->threads =
-        profile_timed.base == &compute_wait || profile_timed.has_own_memory ? 1 : options->threads;
-    s->alone = options->threads == 1 && profile_timed.base != &compute_wait &&
-               !profile_timed.has_own_memory;
+    const bool computes = profile_timed.base != &compute_wait && !profile_timed.has_own_memory;
+    s->several = computes && (options->threads > 1 || s->ranks != NULL);
+    s->alone = computes && !s->several;
     profile_timed.no_inner_stamps = false;
     status = fill_cache(s, error);
     if (status != ST_OK) {
         profile_step_close(s);
         return status;
     }
+    s->opened = true;
     *out = s;
     return ST_OK;
 }
@@ -403,5 +476,8 @@ uint64_t profile_step_memory_bytes(const struct profile_step *s)
 
 enum status profile_step_check(const struct profile_step *s, struct error *error)
 {
+    if (s->rank_status != ST_OK)
+        return error_set(error, s->rank_status, "a rank of device %s has ended",
+                         profile_timed.base->name);
     return profile_timed.base->check(s->compute, error);
 }

@@ -10,6 +10,7 @@
 #include "common/status.h"
 #include "model/file/model_file.h"
 #include "model/forward/model.h"
+#include "tools/profile/ranks.h"
 
 #include <stdint.h>
 
@@ -18,10 +19,14 @@
 struct profile_step_options {
     const struct model_file *file; /* Used only while the device is opened. */
     const char *device;            /* Device as in a config. */
-    uint32_t threads;              /* Threads of the device. */
-    uint32_t rows_max;             /* Most tokens of one batch. */
-    uint32_t sequences_max;        /* Most sequences of one decode step. */
-    uint32_t prompt_tokens_max;    /* Longest prompt with its cached context. */
+    uint32_t threads;              /* Threads of the device, of one rank. */
+    /* Ranks that compute each layer together; this process is one of them. NULL = whole layers. All
+     * ranks open the device with equal sizes, and rank 0's calls of profile_step_prompt and
+     * profile_step_token are orders to the others. */
+    struct profile_ranks *ranks;
+    uint32_t rows_max;          /* Most tokens of one batch. */
+    uint32_t sequences_max;     /* Most sequences of one decode step. */
+    uint32_t prompt_tokens_max; /* Longest prompt with its cached context. */
     /* Most tokens of all sequences of a decode step, with the new ones. */
     uint32_t decode_tokens_max;
     /* Reports the number of loaded layers while the device is opened; NULL = none. */
@@ -29,7 +34,8 @@ struct profile_step_options {
     void *self; /* First argument of `progress`. */
 };
 
-/* Sizes of the model's parts in the device's memory. */
+/* Sizes of the model's parts in the device's memory, or in the memory of all ranks together; known to
+ * rank 0 only. */
 struct profile_step_weights {
     uint64_t layer_bytes[LIMIT_LAYERS]; /* Weights of each layer. */
     uint64_t layer_kinds[LIMIT_LAYERS]; /* Equal numbers mean equal types and shapes. */

@@ -61,6 +61,8 @@ static struct profile *run_and_read(const char *const *arguments)
     return p;
 }
 
+static void check_refused(const char *const *arguments, int wanted, const char *part);
+
 static struct synthetic small_model(void)
 {
     struct synthetic s = synthetic_default();
@@ -191,6 +193,7 @@ static void check_latent(void)
     CHECK(p->model.kv_bytes_per_token ==
           compute_kv_token_bytes((s.latent_rank + s.rope_dim) / 2, COMPUTE_KV_I16));
     CHECK(p->model.groups.windowed == 0 && profile_windowed_layers(p) == 0);
+    CHECK(p->model.kv_copied); /* Each rank would have all of it. */
     profile_close(p);
 }
 
@@ -244,6 +247,62 @@ static void check_wait(void)
     CHECK(strcmp(p->devices[0].kind, "wait:50+1") == 0);
     check_device(p, &p->devices[0], true, 1);
     profile_close(p);
+}
+
+static bool about(uint64_t padded, uint64_t bytes)
+{
+    return padded >= bytes && padded < bytes + bytes / 4;
+}
+
+/* A device of two ranks is a device of its own, beside the one of one rank, and the model is about
+ * the same whichever of both is measured first. */
+static void check_ranks(void)
+{
+    struct synthetic s = small_model();
+    const char *const both[] = {"--model",    model,       "--out",     out,       "--quick",
+                                "--no-links", "--threads", "2",         "--ranks", "1",
+                                "--ranks",    "2",         "--threads", "1",       NULL};
+    const char *const one[] = {"--model",   model, "--out",   out, "--quick", "--no-links",
+                               "--threads", "2",   "--ranks", "2", NULL};
+    write_model(&s);
+    struct profile *p = run_and_read(both);
+    const struct profile_device *d = &p->devices[2];
+    CHECK(p->device_count == 3 && strcmp(d->name, "cpu-2-tp2") == 0);
+    CHECK(p->devices[0].ranks == 1 && p->devices[1].ranks == 1 && d->ranks == 2);
+    CHECK(profile_device_find_ranks(p, &p->devices[1], 2) == d);
+    CHECKF(strncmp(d->description, "2 ranks, each ", 14) == 0, "%s", d->description);
+    check_device(p, d, true, 2);
+    const uint64_t layer_bytes = p->model.layer_weight_bytes[0];
+    const uint64_t embedding_bytes = p->model.embedding_bytes;
+    const uint64_t vocabulary_bytes = p->model.vocabulary_bytes;
+    profile_close(p);
+    p = run_and_read(one);
+    CHECK(p->device_count == 1 && p->devices[0].ranks == 2 && !p->model.kv_copied);
+    check_model(p, &s);
+    /* Devices pad each slice. */
+    CHECKF(about(p->model.layer_weight_bytes[0], layer_bytes) &&
+               about(p->model.embedding_bytes, embedding_bytes) &&
+               about(p->model.vocabulary_bytes, vocabulary_bytes),
+           "%" PRIu64 " and %" PRIu64, p->model.layer_weight_bytes[0], layer_bytes);
+    profile_close(p);
+    s = small_model();
+    s.architecture = "qwen3moe"; /* Each rank has some of the experts. */
+    s.experts = 8;
+    s.experts_used = 2;
+    s.expert_ffn = 32;
+    write_model(&s);
+    p = run_and_read(one);
+    CHECK(p->model.experts.count == 8 && p->model.experts.chosen[0] == 2);
+    CHECK(p->model.layer_weight_bytes[0] > 4ull * s.hidden * 3 * s.expert_ffn * s.experts);
+    check_device(p, &p->devices[0], true, 2);
+    profile_close(p);
+    const char *const many[] = {"--model",   model, "--out",   out,  "--quick", "--no-links",
+                                "--threads", "2",   "--ranks", "16", NULL};
+    check_refused(many, 1, "KV heads");
+    const char *const beside[] = {"--ranks", "2", "--beside", "1", NULL};
+    check_refused(beside, 2, "--ranks 2: ranks cannot be measured with --beside");
+    const char *const gpu[] = {"--ranks", "2", "--device", "cuda:0", NULL};
+    check_refused(gpu, 2, "--ranks 2: ranks cannot be measured on GPUs");
 }
 
 /* On a GPU, the profile has the GPU's memory and an f16 cache, and `cleave partition` accepts
@@ -301,8 +360,6 @@ static void write_key(const char *path, const char *key)
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     CHECK(fd >= 0 && write(fd, key, strlen(key)) == (ssize_t)strlen(key) && close(fd) == 0);
 }
-
-static void check_refused(const char *const *arguments, int wanted, const char *part);
 
 /* --add adds a link to another computer, and this computer's devices under another name. */
 static void check_added(void)
@@ -402,6 +459,7 @@ int main(int argc, char **argv)
         check_latent();
         check_windows_and_experts();
         check_wait();
+        check_ranks();
         check_added();
         check_mistakes();
     }

@@ -1,0 +1,63 @@
+/* profile_ranks: the processes of a device whose ranks compute each layer together. Rank 0 is the
+ * measuring process; this part starts one process for each other rank, gives them rank 0's orders,
+ * and lets all ranks begin a batch at the same time, as the head of a machine does. device.c starts
+ * and stops them on the main thread of `cleave profile`; step.c calls the rest on the main thread of
+ * each rank. It measures nothing and opens no device. */
+#ifndef TOOLS_PROFILE_RANKS_H
+#define TOOLS_PROFILE_RANKS_H
+
+#include "common/limits.h"
+#include "common/status.h"
+#include "compute/group.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* What the ranks do next. */
+struct profile_order {
+    enum { PROFILE_OPEN, PROFILE_PROMPT, PROFILE_TOKEN } kind;
+    uint32_t rows;    /* PROFILE_PROMPT: tokens; PROFILE_TOKEN: sequences. */
+    uint32_t context; /* Cached tokens of each sequence. */
+    /* PROFILE_OPEN: fields of struct profile_step_options. */
+    uint32_t rows_max, sequences_max, prompt_tokens_max, decode_tokens_max;
+};
+
+struct profile_ranks_board; /* Memory that all ranks share. */
+
+struct profile_ranks {
+    uint32_t rank, count; /* This process's rank; number of ranks, at most 1 = no other process. */
+    struct profile_ranks_board *board;
+    pid_t pids[LIMIT_RANKS];  /* Rank 0: the other ranks' processes; 0 = none. */
+    int sockets[LIMIT_RANKS]; /* Rank 0: for the orders, one for each other rank; 0 = none. */
+    int orders;               /* The other ranks: the socket of rank 0's orders. */
+};
+
+/* Starts the processes of ranks 1 to count - 1. Each calls run(self, ranks), which must not return.
+ * Returns ST_NO_MEMORY or ST_IO. Call profile_ranks_stop on *out also after an error. Requires that
+ * this process has no threads yet, because it forks. */
+enum status profile_ranks_start(uint32_t count,
+                                void (*run)(void *self, struct profile_ranks *ranks), void *self,
+                                struct profile_ranks *out, struct error *error);
+/* Kills the processes and waits for their end. Does nothing if none was started. */
+void profile_ranks_stop(struct profile_ranks *ranks);
+
+/* Rank 0: gives all other ranks the order, and returns when all of them have taken it. Returns
+ * ST_UNREACHABLE if a rank has ended. Does nothing if there are no other ranks. */
+enum status profile_ranks_order(struct profile_ranks *ranks, const struct profile_order *order,
+                                struct error *error);
+/* The other ranks: waits for the next order; ends the process if rank 0 gives no more. */
+void profile_ranks_take(struct profile_ranks *ranks, struct profile_order *order);
+
+/* The other ranks: adds the sizes of their weights, each an array of `count` numbers, to the sums. */
+void profile_ranks_weights_add(struct profile_ranks *ranks, const uint64_t *bytes, uint32_t count);
+/* Rank 0: waits until all other ranks have added their sizes, and adds the sums to `bytes`. Returns
+ * ST_UNREACHABLE if a rank has ended. */
+enum status profile_ranks_weights_sum(struct profile_ranks *ranks, uint64_t *bytes, uint32_t count,
+                                      struct error *error);
+/* Rank 0 publishes the id of the group; the other ranks wait for it. */
+void profile_ranks_id_set(struct profile_ranks *ranks, const uint8_t id[COMPUTE_GROUP_ID_BYTES]);
+void profile_ranks_id_get(struct profile_ranks *ranks, uint8_t id_out[COMPUTE_GROUP_ID_BYTES]);
+
+#endif
