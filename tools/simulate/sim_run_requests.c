@@ -325,8 +325,7 @@ static void reserving_refuse(struct run *r, uint32_t slot)
 {
     struct run_request *q = &r->requests[slot];
     task_drop(r, q->token_machine, &q->token_slot);
-    request_close(r, slot, SIM_REFUSED);
-    run_event_apply(r, &(struct sched_event){.kind = SCHED_ENDED, .request = slot});
+    run_event_apply(r, &(struct sched_event){.kind = SCHED_OVERDUE, .request = slot});
 }
 
 void run_request_step_end(struct run *r, uint32_t slot)
