@@ -1,7 +1,8 @@
-/* siphash: SipHash-2-4 (Aumasson and Bernstein, 2012), for hash tables whose texts come from files
- * or peers that are not trusted: a sender that does not know the secret key cannot choose texts
- * with equal hashes. model/file/gguf_parse.c calls it for the names in model files. It keeps no
- * state, and any thread may call it. It makes no digests of files (digest.h does) and no keys. */
+/* siphash: SipHash-2-4 (Aumasson and Bernstein, 2012). With a secret key, it hashes the names of a
+ * model file for a table (model/file/gguf_parse.c): whoever wrote the file does not know the key,
+ * and so cannot choose names with equal hashes. With a fixed key, it is the checksum of stored KV
+ * (kvcache/tiers/). The hash depends on the byte order of the processor. It keeps no state, and any
+ * thread may call it. It makes no keys; digests of files are made by digest.h. */
 #ifndef COMMON_SIPHASH_H
 #define COMMON_SIPHASH_H
 
@@ -29,8 +30,8 @@ static inline void siphash_round(uint64_t v[4])
     v[2] = siphash_rotate(v[2], 32);
 }
 
-/* Adds eight bytes of the data to the state `v`. */
-static inline void siphash_word(uint64_t v[4], uint64_t word)
+/* Adds eight bytes of the data, `word`, to the state `v`. */
+static inline void siphash_absorb(uint64_t v[4], uint64_t word)
 {
     v[3] ^= word;
     siphash_round(v);
@@ -38,7 +39,7 @@ static inline void siphash_word(uint64_t v[4], uint64_t word)
     v[0] ^= word;
 }
 
-/* Returns the hash of the data under a secret key. */
+/* Returns the hash of the data under a key. */
 static inline uint64_t siphash(const uint64_t key[2], const void *data, size_t bytes)
 {
     const uint8_t *at = data;
@@ -48,11 +49,11 @@ static inline uint64_t siphash(const uint64_t key[2], const void *data, size_t b
     for (; bytes >= 8; at += 8, bytes -= 8) {
         uint64_t word;
         memcpy(&word, at, sizeof(word));
-        siphash_word(v, word);
+        siphash_absorb(v, word);
     }
     for (size_t i = 0; i < bytes; i++)
         last |= (uint64_t)at[i] << 8 * i;
-    siphash_word(v, last);
+    siphash_absorb(v, last);
     v[2] ^= 0xff;
     for (int i = 0; i < 4; i++)
         siphash_round(v);

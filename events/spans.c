@@ -85,7 +85,8 @@ static void batch_send(struct spans *s)
     pthread_mutex_lock(&s->mutex);
     s->counts.sent += good ? count : 0;
     s->counts.dropped += good ? 0 : count;
-    snprintf(s->counts.failure, sizeof(s->counts.failure), "%s", good ? "" : why);
+    if (!good)
+        snprintf(s->counts.drop_reason, sizeof(s->counts.drop_reason), "%s", why);
 }
 
 static void *run(void *self)
@@ -192,7 +193,8 @@ void spans_add(struct spans *s, const char *json, size_t bytes, uint32_t count)
     pthread_mutex_lock(&s->mutex);
     if (s->filling.bytes + bytes + 1 > BUFFER_BYTES || s->filling.broken) {
         s->counts.dropped += count;
-        snprintf(s->counts.failure, sizeof(s->counts.failure), "it takes spans too slowly");
+        snprintf(s->counts.drop_reason, sizeof(s->counts.drop_reason),
+                 "the collector takes spans too slowly");
     } else {
         text_adds(&s->filling, s->filled > 0 ? "," : "");
         text_add(&s->filling, json, bytes);

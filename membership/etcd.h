@@ -1,10 +1,11 @@
 /* etcd: calls of etcd's JSON gateway (etcd 3.4 or newer, /v3/…) over libcurl, which the first
  * etcd_open loads. With several endpoints, a failed call makes the following calls go to the next
- * endpoint. With a user, the first call waits for a login, and calls carry its token; if etcd no
- * longer accepts the token, the client logs in again and repeats the call once. Only files of
- * membership/ and tests include it; they make every call on the event loop thread of their process.
- * It never blocks and never logs. It does not repeat calls that failed for other reasons (its
- * callers do), and does not know what the keys mean. */
+ * endpoint. With a user, the client logs in once: calls that begin without a token wait for the
+ * login, and later calls carry its token. If etcd no longer accepts the token, the client logs in
+ * again and repeats the call once. Only files of membership/ and tests include it; they make every
+ * call on the event loop thread of their process. It never blocks and never logs. It does not
+ * repeat calls that failed for other reasons (its callers do), and does not know what the keys
+ * mean. */
 #ifndef MEMBERSHIP_ETCD_H
 #define MEMBERSHIP_ETCD_H
 
@@ -23,8 +24,8 @@ struct etcd;      /* A client, with its endpoints and its calls in flight. */
 struct etcd_call; /* One call in flight. */
 
 /* Called when a call has ended; no further callback follows. `reply` is the first JSON value of the
- * answer, valid during the callback; NULL = the call failed, and `why` names the endpoint and the
- * reason. */
+ * answer, valid during the callback; NULL = the call failed or its stream ended (which is how a
+ * stream always ends), and `why` names the endpoint and the reason. */
 typedef void (*etcd_done)(void *self, json_t *reply, const char *why);
 /* Called for each line of a streamed answer; NULL = the line is not JSON. */
 typedef void (*etcd_line)(void *self, json_t *line);
@@ -35,24 +36,25 @@ typedef void (*etcd_line)(void *self, json_t *line);
 enum status etcd_open(const struct config *config, const struct clock *clock, struct etcd **out,
                       struct error *error);
 /* Ends all calls without a callback and frees the client. NULL is fine. */
-void etcd_close(struct etcd *e);
+void etcd_close(struct etcd *client);
 
 /* POSTs `body`, whose reference it takes over, to the current endpoint. `path` must be valid until
- * the call has ended. `line` is called for each line of an answer that is a stream; NULL = the
- * answer is not a stream, and must arrive within 5 s. Returns NULL if there is no memory. etcd_turn
- * calls the callbacks. */
-struct etcd_call *etcd_call_begin(struct etcd *e, const char *path, json_t *body, etcd_line line,
-                                  etcd_done done, void *self);
+ * the call has ended. `on_line` is called for each line of an answer that is a stream; NULL = the
+ * answer is not a stream, and each exchange (a login, the call, its repetition) takes at most 5 s.
+ * etcd_turn calls the callbacks. Returns NULL if there is no memory. */
+struct etcd_call *etcd_call_begin(struct etcd *client, const char *path, json_t *body,
+                                  etcd_line on_line, etcd_done on_done, void *self);
 /* Ends the call without a callback. May be called from a callback. NULL is fine. */
 void etcd_call_cancel(struct etcd_call *call);
 
 /* Returns a descriptor for the caller's epoll set; the client owns it. */
-int etcd_fd(const struct etcd *e);
+int etcd_fd(const struct etcd *client);
 /* Moves all calls forward and calls their callbacks. Returns the number of milliseconds after which
  * the caller calls it again; -1 = no such time. The caller also calls it after etcd_call_begin, and
  * when the descriptor is readable. */
-int etcd_turn(struct etcd *e);
-const char *etcd_endpoint(const struct etcd *e); /* Returns the endpoint of the next call. */
+int etcd_turn(struct etcd *client);
+/* Returns the endpoint that the next call goes to. */
+const char *etcd_endpoint(const struct etcd *client);
 
 /* ---- etcd_text.c: texts in etcd's JSON ---- */
 

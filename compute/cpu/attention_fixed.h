@@ -1,8 +1,8 @@
-/* attention_fixed: attention over a cache of integers (COMPUTE_KV_I16, COMPUTE_KV_I8). Each
- * isa_<isa>.c includes this header through attention.h and puts the functions into its struct
- * kernels; sequences.c calls them there, on the worker threads of the backend. It allocates
- * nothing: the caller gives the scratch memory. It does not divide work among threads (sequences.c
- * does). Prompt and decode have the same definition. Q, K, V and p are integers, and a sum in
+/* attention_fixed: attention over a cache of integers (COMPUTE_KV_I16, COMPUTE_KV_I8). attention.h
+ * includes this header, and attention_run there calls attention_fixed; attention_part and
+ * attention_join are in struct kernels. sequences.c divides the work among the backend's worker
+ * threads, which call the functions. The header allocates nothing: the caller gives the scratch
+ * memory. Prompt and decode have the same definition. Q, K, V and p are integers, and a sum in
  * parentheses is the float nearest to the exact integer sum:
  *
  * - The cache holds k = ks * K and v = vs * V (store_fixed.h). q is rounded to qs * Q, |Q| ≤ 4095,
@@ -24,8 +24,8 @@
  * - A latent cache (compute/kv.h) has two scales per token: the first for the dimensions before the
  *   values, the second for the dimensions of the values. s[t] is computed over the former, then
  *   over the latter, 64 dimensions at a time. vs is the second scale.
- * - Tokens before the row's window count as tokens after the row: e and w are 0. Segments without a
- *   token that the row sees are not joined.
+ * - Tokens that the row does not see (after it, or before its window) have e = w = 0. Segments
+ *   without a token that the row sees are not joined.
  *
  * So the exact sums do not depend on the order of tiles, a lane does two multiplications where fp32
  * does one, and segments of one long context can be computed in parallel. |K| and |V| are at most
@@ -44,14 +44,14 @@ static_assert(KERNELS_SEGMENT % FIXED_GROUP == 0, "groups do not cross segments"
 #define FIXED_QUERY   4095.0f /* Greatest |Q|. */
 #define FIXED_WEIGHT  4095.0f /* Greatest |p|. */
 #define FIXED_LOG2_E  0x1.715476p+0f
-#define FIXED_LEAST   -86.0f /* Least exponent: no product is subnormal, which would be slow. */
+#define FIXED_LEAST   -86.0f /* Least exponent, so that e is not subnormal (slow). */
 #define FIXED_V_CHUNK 128    /* Tokens whose V stays in the L1 cache for all queries. */
 /* Queries whose scores stay in the L1 cache from the first product to the second. */
 #define FIXED_BAND 12
 static_assert(FIXED_BAND % QK_ROWS == 0 && FIXED_BAND % PV_ROWS == 0, "tiles do not cross bands");
 
-/* Decode reads the cache once, from memory. It prefetches K, then V, then the K that it reads
- * after the segment (fixed_find_next), this many units ahead. */
+/* Decode reads the cache once, from memory. While it works on a unit, it prefetches the unit that
+ * comes FIXED_AHEAD places later: the segment's K, its V, then what fixed_find_next finds. */
 #define FIXED_AHEAD 8
 
 INLINE ivec fixed_load(enum compute_kv_dtype dtype, const uint8_t *p, uint32_t lanes)
@@ -91,15 +91,15 @@ struct fixed_job {
     uint32_t unit_count;  /* Units of the segment. */
     /* The segment's units, then FIXED_AHEAD units that decode reads next. */
     struct fixed_unit *units;
-    int32_t *packed; /* Q in pairs, [query][dim / 2]. */
-    float *q_scale;  /* [query]: qs. */
-    float *rows;     /* [query][stride]: scores; later weights, as 16-bit integers. */
-    float *w_scale;  /* [query][FIXED_GROUPS]: ws. */
-    float *v_scale;  /* [token]: vs. */
-    uint8_t *values; /* Of a latent cache: the segment's V. */
-    float *most;     /* [query]: m. */
-    float *sum;      /* [query]: z. */
-    size_t stride;   /* Floats from one query's scores to the next. */
+    int32_t *packed;  /* Q in pairs, [query][dim / 2]. */
+    float *q_scale;   /* [query]: qs. */
+    float *scores;    /* [query][stride]: s; later weights, as 16-bit integers. */
+    float *w_scale;   /* [query][FIXED_GROUPS]: ws. */
+    float *v_scale;   /* [token]: vs. */
+    uint8_t *values;  /* Of a latent cache: the segment's V. */
+    float *score_max; /* [query]: m. */
+    float *sum;       /* [query]: z. */
+    size_t stride;    /* Floats from one query's scores to the next. */
 };
 
 /* Addresses that decode prefetches while it works on a unit. It prefetches one vector for each
@@ -110,27 +110,27 @@ struct fixed_ahead {
     size_t step;           /* Bytes from one vector to the next. */
 };
 
-/* Returns what to prefetch at a place in the order of reading: first the units of K, then those of
- * V, then the units that are read after the segment. */
+/* Returns what to prefetch for unit `read_index` in the order of reading: the units of K, then
+ * those of V, then the units that are read after the segment. */
 INLINE struct fixed_ahead fixed_ahead_at(const struct fixed_job *job, enum compute_kv_dtype dtype,
-                                         uint32_t place)
+                                         uint32_t read_index)
 {
     const size_t pair = 2 * compute_kv_element_bytes(dtype);
     const struct fixed_unit *unit = job->units;
     const uint32_t count = job->unit_count;
-    if (place >= count && place < 2 * count) {
-        unit += place - count;
+    if (read_index >= count && read_index < 2 * count) {
+        unit += read_index - count;
         return (struct fixed_ahead){unit->values, unit->values, VECTOR_LANES * pair};
     }
-    unit += place < count ? place : place - count;
+    unit += read_index < count ? read_index : read_index - count;
     return (struct fixed_ahead){unit->scales, unit->keys, job->block_tokens * pair};
 }
 
-/* Computes the scores of `rows` queries for `wide` vectors of `lanes` tokens, over `pairs` pairs of
- * dimensions. first_dims: these are the first dimensions; otherwise the results are added to the
- * scores in out. */
-INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, uint32_t lanes,
-                          uint32_t pairs, size_t step, const uint8_t *const *keys,
+/* Computes the scores of `rows` queries for `vectors` vectors of `lanes` tokens, over `pairs` pairs
+ * of dimensions. first_dims: these are the first dimensions; otherwise the results are added to
+ * the scores in out. */
+INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t vectors,
+                          uint32_t lanes, uint32_t pairs, size_t step, const uint8_t *const *keys,
                           const struct fixed_ahead *ahead, const int32_t *q, size_t q_step,
                           bool first_dims, const vec *k_scale, float *out, size_t stride)
 {
@@ -138,12 +138,12 @@ INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t w
     ROWS_UNROLL
     for (uint32_t r = 0; r < rows; r++)
         ROWS_UNROLL
-    for (uint32_t c = 0; c < wide; c++)
+    for (uint32_t c = 0; c < vectors; c++)
         s[r][c] = v_int_zero();
     for (uint32_t d = 0; d < pairs; d++) {
         ivec k[QK_VECTORS];
         ROWS_UNROLL
-        for (uint32_t c = 0; c < wide; c++) {
+        for (uint32_t c = 0; c < vectors; c++) {
             k[c] = fixed_load(dtype, keys[c] + d * step, lanes);
             if (ahead != NULL)
                 v_prefetch_l2(ahead[c].vector + d * ahead[c].step);
@@ -152,14 +152,14 @@ INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t w
         for (uint32_t r = 0; r < rows; r++) {
             ivec one = v_int_set(q[r * q_step + d]);
             ROWS_UNROLL
-            for (uint32_t c = 0; c < wide; c++)
+            for (uint32_t c = 0; c < vectors; c++)
                 s[r][c] = v_dot_pairs(s[r][c], k[c], one);
         }
     }
     ROWS_UNROLL
     for (uint32_t r = 0; r < rows; r++, out += stride)
         ROWS_UNROLL
-    for (uint32_t c = 0; c < wide; c++) {
+    for (uint32_t c = 0; c < vectors; c++) {
         vec before = v_zero();
         if (!first_dims)
             before = v_load(out + c * VECTOR_LANES);
@@ -169,14 +169,14 @@ INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t w
 }
 
 /* Calls fixed_qk_tile with `rows` as a constant, so that the accumulators are kept in registers. */
-INLINE void fixed_qk_rows(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, uint32_t lanes,
-                          uint32_t pairs, size_t step, const uint8_t *const *keys,
+INLINE void fixed_qk_rows(enum compute_kv_dtype dtype, uint32_t rows, uint32_t vectors,
+                          uint32_t lanes, uint32_t pairs, size_t step, const uint8_t *const *keys,
                           const struct fixed_ahead *ahead, const int32_t *q, size_t q_step,
                           bool first_dims, const vec *k_scale, float *out, size_t stride)
 {
 #define FIXED_QK_CASE(n)                                                                           \
     case n:                                                                                        \
-        fixed_qk_tile(dtype, n, wide, lanes, pairs, step, keys, ahead, q, q_step, first_dims,      \
+        fixed_qk_tile(dtype, n, vectors, lanes, pairs, step, keys, ahead, q, q_step, first_dims,   \
                       k_scale, out, stride);                                                       \
         break
     switch (rows) {
@@ -194,16 +194,16 @@ INLINE void fixed_qk_rows(enum compute_kv_dtype dtype, uint32_t rows, uint32_t w
 #undef FIXED_QK_CASE
 }
 
-/* Computes the scores of all queries for `wide` units of `lanes` tokens each, from `unit` on. */
+/* Computes the scores of all queries for `vectors` units of `lanes` tokens, from `unit` on. */
 INLINE void fixed_qk_units(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
-                           bool latent, uint32_t unit, uint32_t wide, uint32_t lanes)
+                           bool latent, uint32_t unit, uint32_t vectors, uint32_t lanes)
 {
-    const uint32_t pairs = job->dim / 2, own = (job->dim - job->value_dim) / 2;
+    const uint32_t pairs = job->dim / 2, key_only_pairs = (job->dim - job->value_dim) / 2;
     const size_t step = (size_t)job->block_tokens * 2 * compute_kv_element_bytes(dtype);
     struct fixed_ahead ahead[QK_VECTORS];
     const uint8_t *keys[QK_VECTORS];
     vec k_scale[QK_VECTORS], latent_scale[QK_VECTORS];
-    for (uint32_t c = 0; c < wide; c++) {
+    for (uint32_t c = 0; c < vectors; c++) {
         if (latent)
             latent_scale[c] = v_load_bf16_part(
                 (const uint16_t *)job->units[unit + c].scales + job->block_tokens, lanes);
@@ -216,17 +216,17 @@ INLINE void fixed_qk_units(const struct fixed_job *job, enum compute_kv_dtype dt
     for (uint32_t i = 0; i < job->queries; i += QK_ROWS) {
         uint32_t rows = job->queries - i < QK_ROWS ? job->queries - i : QK_ROWS;
         const int32_t *q = job->packed + (size_t)i * pairs;
-        float *out = job->rows + i * job->stride + (size_t)unit * lanes;
-        for (uint32_t c = 0; c < wide; c++)
+        float *out = job->scores + i * job->stride + (size_t)unit * lanes;
+        for (uint32_t c = 0; c < vectors; c++)
             keys[c] = job->units[unit + c].keys;
         for (uint32_t d = 0, count; d < pairs; d += count) {
             count = pairs - d < FIXED_DIMS / 2 ? pairs - d : FIXED_DIMS / 2;
-            if (latent && d < own && own - d < count)
-                count = own - d;
-            fixed_qk_rows(dtype, rows, wide, lanes, count, step, keys, decode ? ahead : NULL, q + d,
-                          pairs, d == 0, latent && d >= own ? latent_scale : k_scale, out,
-                          job->stride);
-            for (uint32_t c = 0; c < wide; c++) {
+            if (latent && d < key_only_pairs && key_only_pairs - d < count)
+                count = key_only_pairs - d;
+            fixed_qk_rows(dtype, rows, vectors, lanes, count, step, keys, decode ? ahead : NULL,
+                          q + d, pairs, d == 0,
+                          latent && d >= key_only_pairs ? latent_scale : k_scale, out, job->stride);
+            for (uint32_t c = 0; c < vectors; c++) {
                 keys[c] += count * step;
                 ahead[c].vector += decode ? count * ahead[c].step : 0;
             }
@@ -254,11 +254,11 @@ INLINE void fixed_qk(const struct fixed_job *job, enum compute_kv_dtype dtype, b
 
 #include "compute/cpu/attention_softmax.h"
 
-/* Adds weights · V of `rows` queries from `query` on to o, for tokens [begin, end) and `wide`
+/* Adds weights · V of `rows` queries from `query` on to o, for tokens [begin, end) and `vectors`
  * vectors of dimensions, the first of which is `first_dim`. Requires begin to be a multiple of
  * FIXED_GROUP. */
 INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
-                          uint32_t rows, uint32_t wide, uint32_t lanes, uint32_t query,
+                          uint32_t rows, uint32_t vectors, uint32_t lanes, uint32_t query,
                           uint32_t first_dim, uint32_t begin, uint32_t end, float *out)
 {
     const size_t pair = 2 * compute_kv_element_bytes(dtype), vector = VECTOR_LANES * pair;
@@ -267,14 +267,14 @@ INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dty
     const struct fixed_unit *unit = job->units + begin / job->unit_tokens;
     ROWS_UNROLL
     for (uint32_t r = 0; r < rows; r++)
-        weights[r] = (const uint8_t *)(job->rows + (query + r) * job->stride);
+        weights[r] = (const uint8_t *)(job->scores + (query + r) * job->stride);
     for (uint32_t t = begin; t < end;) {
         ivec o[PV_ROWS][PV_VECTORS];
         const uint32_t group = t, limit = end - t < FIXED_GROUP ? end : t + FIXED_GROUP;
         ROWS_UNROLL
         for (uint32_t r = 0; r < rows; r++)
             ROWS_UNROLL
-        for (uint32_t c = 0; c < wide; c++)
+        for (uint32_t c = 0; c < vectors; c++)
             o[r][c] = v_int_zero();
         for (; t < limit; unit++) {
             const uint32_t stop = limit - t < job->unit_tokens ? limit : t + job->unit_tokens;
@@ -287,7 +287,7 @@ INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dty
             for (; t < stop; t += 2, values += next) {
                 ivec v[PV_VECTORS];
                 ROWS_UNROLL
-                for (uint32_t c = 0; c < wide; c++) {
+                for (uint32_t c = 0; c < vectors; c++) {
                     v[c] = fixed_load(dtype, values + c * vector, lanes);
                     if (decode)
                         v_prefetch_l2(ahead.vector + c * ahead.step);
@@ -299,7 +299,7 @@ INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dty
                     memcpy(&two, weights[r] + (size_t)t * 2, sizeof(two));
                     ivec one = v_int_set(two);
                     ROWS_UNROLL
-                    for (uint32_t c = 0; c < wide; c++)
+                    for (uint32_t c = 0; c < vectors; c++)
                         o[r][c] = v_dot_pairs(o[r][c], v[c], one);
                 }
             }
@@ -309,7 +309,7 @@ INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dty
             vec scale =
                 v_set(job->w_scale[(size_t)(query + r) * FIXED_GROUPS + group / FIXED_GROUP]);
             ROWS_UNROLL
-            for (uint32_t c = 0; c < wide; c++) {
+            for (uint32_t c = 0; c < vectors; c++) {
                 float *to = out + (size_t)r * job->value_dim + first_dim + c * VECTOR_LANES;
                 if (lanes == VECTOR_LANES)
                     v_store(to, v_fma(v_int_float(o[r][c]), scale, v_load(to)));
@@ -322,12 +322,12 @@ INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dty
 }
 
 INLINE void fixed_pv_rows(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
-                          uint32_t rows, uint32_t wide, uint32_t lanes, uint32_t query,
+                          uint32_t rows, uint32_t vectors, uint32_t lanes, uint32_t query,
                           uint32_t first_dim, uint32_t begin, uint32_t end, float *out)
 {
 #define FIXED_PV_CASE(n)                                                                           \
     case n:                                                                                        \
-        fixed_pv_tile(job, dtype, decode, n, wide, lanes, query, first_dim, begin, end, out);      \
+        fixed_pv_tile(job, dtype, decode, n, vectors, lanes, query, first_dim, begin, end, out);   \
         break
     switch (rows) {
 #if PV_ROWS == 6
@@ -362,30 +362,29 @@ INLINE void fixed_pv_tokens(const struct fixed_job *job, enum compute_kv_dtype d
                       out);
 }
 
-/* Number of tokens that query i's row sees of the segment that begins at position `begin`. */
-INLINE uint32_t fixed_seen(uint32_t first_position, uint32_t heads, uint32_t i, uint32_t begin,
+/* Number of the segment's tokens up to the row's position, including those before its window. */
+INLINE uint32_t fixed_seen(uint32_t first_position, uint32_t heads, uint32_t query, uint32_t begin,
                            uint32_t tokens)
 {
-    uint32_t end = first_position + i / heads + 1, seen = end > begin ? end - begin : 0;
+    uint32_t end = first_position + query / heads + 1, seen = end > begin ? end - begin : 0;
     return seen < tokens ? seen : tokens;
 }
 
-/* Number of tokens of the segment that begins at position `begin` that are before the window of
- * query i's row. */
-INLINE uint32_t fixed_hidden(uint32_t first_position, uint32_t heads, uint32_t window, uint32_t i,
-                             uint32_t begin)
+/* Number of tokens of the segment that begins at `begin` before the window of the query's row. */
+INLINE uint32_t fixed_hidden(uint32_t first_position, uint32_t heads, uint32_t window,
+                             uint32_t query, uint32_t begin)
 {
-    const uint32_t end = first_position + i / heads + 1;
+    const uint32_t end = first_position + query / heads + 1;
     return window != 0 && end > window && end - window > begin ? end - window - begin : 0;
 }
 
-/* Returns the tokens of the segment that begins at position `begin` that query i of a band sees. */
+/* Returns the tokens that a band's query sees of the segment that begins at `begin`. */
 INLINE struct fixed_view fixed_view_of(const struct fixed_job *band, uint32_t first_position,
-                                       uint32_t heads, uint32_t i, uint32_t begin)
+                                       uint32_t heads, uint32_t query, uint32_t begin)
 {
-    i += band->first_query;
-    const uint32_t end = fixed_seen(first_position, heads, i, begin, band->tokens);
-    const uint32_t hidden = fixed_hidden(first_position, heads, band->window, i, begin);
+    query += band->first_query;
+    const uint32_t end = fixed_seen(first_position, heads, query, begin, band->tokens);
+    const uint32_t hidden = fixed_hidden(first_position, heads, band->window, query, begin);
     return hidden < end ? (struct fixed_view){hidden, end} : (struct fixed_view){0, 0};
 }
 
@@ -443,8 +442,7 @@ static void fixed_pack(const struct fixed_job *job, uint32_t heads, float scale,
     for (uint32_t i = 0; i < job->queries; i++) {
         const float *from = q + i / heads * q_stride + (size_t)(i % heads) * dim;
         int16_t *to = (int16_t *)(job->packed + (size_t)i * (dim / 2));
-        /* Rows are far apart and no hardware prefetcher follows them: prefetch the row after next.
-         */
+        /* Rows are far apart, and no hardware prefetcher follows them: prefetch two rows ahead. */
         for (uint32_t d = 0; i + 2 * heads < job->queries && d < dim; d += VECTOR_LANES)
             v_prefetch_l2(from + 2 * q_stride + d);
         float magnitude = fixed_magnitude(from, dim), inverse = 0;
@@ -546,13 +544,13 @@ INLINE struct fixed_job fixed_open(const struct compute_kv *kv, uint32_t queries
     job.unit_tokens = job.block_tokens % VECTOR_LANES == 0 ? VECTOR_LANES : VECTOR_LANES / 2;
     job.stride = kernels_score_stride(kv->dtype, 0);
     job.packed = (int32_t *)scratch;
-    job.rows = scratch + padded * (job.dim / 2);
-    job.v_scale = job.rows + padded * job.stride;
+    job.scores = scratch + padded * (job.dim / 2);
+    job.v_scale = job.scores + padded * job.stride;
     job.units = (struct fixed_unit *)(job.v_scale + job.stride);
     job.w_scale = job.v_scale + 2 * job.stride;
     job.q_scale = job.w_scale + padded * FIXED_GROUPS;
-    job.most = job.q_scale + padded;
-    job.sum = job.most + padded;
+    job.score_max = job.q_scale + padded;
+    job.sum = job.score_max + padded;
     job.values = (uint8_t *)(scratch + kernels_scratch_floats(kv, queries, 0) -
                              kernels_latent_floats(kv, padded));
     return job;
@@ -608,8 +606,8 @@ static void fixed_latent_values(struct fixed_job *job, enum compute_kv_dtype dty
     }
 }
 
-/* Returns the job for FIXED_BAND queries from query `first` on, with the tokens of the segment that
- * they see (0 = none). */
+/* Returns the job for up to FIXED_BAND queries from query `first` on, with the segment's tokens up
+ * to the position of their last row (0 = none). */
 static struct fixed_job fixed_band(const struct fixed_job *job, uint32_t first_position,
                                    uint32_t heads, uint32_t begin, uint32_t first)
 {
@@ -621,7 +619,7 @@ static struct fixed_job fixed_band(const struct fixed_job *job, uint32_t first_p
     band.unit_count = (band.tokens + job->unit_tokens - 1) / job->unit_tokens;
     band.packed += (size_t)first * (job->dim / 2);
     band.q_scale += first;
-    band.most += first;
+    band.score_max += first;
     band.sum += first;
     return band;
 }
@@ -630,7 +628,7 @@ static struct fixed_job fixed_band(const struct fixed_job *job, uint32_t first_p
 static void fixed_cap(const struct fixed_job *job, uint32_t query, struct fixed_view view,
                       float cap)
 {
-    float *row = job->rows + query * job->stride;
+    float *row = job->scores + query * job->stride;
     const vec slope = v_set(job->q_scale[query] / cap), caps = v_set(cap);
     for (uint32_t t = view.begin / VECTOR_LANES * VECTOR_LANES; t < view.end; t += VECTOR_LANES)
         v_store(row + t, v_mul(v_tanh(v_mul(v_load(row + t), slope)), caps));
@@ -651,8 +649,7 @@ static void fixed_band_softmax(const struct fixed_job *band, uint32_t first_posi
                       cap != 0 ? 1 : band->q_scale[i]);
 }
 
-/* A segment: positions [begin, end) without the groups before the window of the first row, and the
- * first position that this row sees. */
+/* [begin, end): a segment, less whole groups before `first`, which its first row sees first. */
 struct fixed_span {
     uint32_t begin, end, first;
 };
@@ -720,7 +717,7 @@ static void fixed_sinks(const float *sinks, uint32_t queries, uint32_t heads, ui
 }
 
 /* Joins a segment's results to the earlier results of the queries that see a part of the segment.
- * The segment's results are in `next` (in `out` for the first segment of all queries). */
+ * The segment's results are in `next`. For the call's first segment, next == out. */
 static void fixed_join_seen(const struct fixed_job *job, uint32_t first_position, uint32_t heads,
                             struct fixed_span span, const float *next, float *out, float *most,
                             float *sum)
@@ -732,16 +729,18 @@ static void fixed_join_seen(const struct fixed_job *job, uint32_t first_position
         if (end <= span.begin || first >= span.end)
             continue;
         if (first < span.begin) {
-            fixed_join(i, job->value_dim, out, most, sum, next, job->most, job->sum);
+            fixed_join(i, job->value_dim, out, most, sum, next, job->score_max, job->sum);
             continue;
         }
         if (next != out) /* The query's first segment. */
             memcpy(out + (size_t)i * job->value_dim, next + (size_t)i * job->value_dim, bytes);
-        most[i] = job->most[i];
+        most[i] = job->score_max[i];
         sum[i] = job->sum[i];
     }
 }
 
+/* Computes attention of one KV head for `rows` rows from first_position on: `out` is
+ * [rows x heads][value_dim]. See kernels.attention. */
 static void attention_fixed(const struct kernels_cache *cache, uint32_t first_position,
                             uint32_t rows, uint32_t heads,
                             const struct compute_attention *parameters, const float *q,
@@ -749,7 +748,7 @@ static void attention_fixed(const struct kernels_cache *cache, uint32_t first_po
 {
     const uint32_t tokens = first_position + rows, dim = compute_kv_value_dim(cache->kv);
     struct fixed_job job = fixed_open(cache->kv, rows * heads, parameters->window, scratch);
-    const size_t padded = (size_t)(job.sum - job.most);
+    const size_t padded = (size_t)(job.sum - job.score_max);
     float *most = job.sum + padded, *sum = most + padded, *next = sum + padded;
     const uint32_t first_begin =
         attention_first(first_position, parameters->window) / KERNELS_SEGMENT * KERNELS_SEGMENT;
@@ -773,8 +772,8 @@ static void attention_part(const struct kernels_cache *cache, uint32_t position,
                            uint32_t segment, float *scratch, float *part)
 {
     struct fixed_job job = fixed_open(cache->kv, heads, parameters->window, scratch);
-    job.most = part + (size_t)heads * job.value_dim;
-    job.sum = job.most + heads;
+    job.score_max = part + (size_t)heads * job.value_dim;
+    job.sum = job.score_max + heads;
     fixed_pack(&job, heads, parameters->scale, q, 0);
     fixed_segment(
         &job, cache, true, position, heads,
@@ -782,6 +781,7 @@ static void attention_part(const struct kernels_cache *cache, uint32_t position,
         parameters->cap, part);
 }
 
+/* Joins the `count` results of attention_part; o of the heads is then in parts[0..heads × dim). */
 static void attention_join(uint32_t heads, uint32_t dim, uint32_t count, size_t stride,
                            const float *sinks, float *parts)
 {

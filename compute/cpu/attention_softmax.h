@@ -81,7 +81,7 @@ struct fixed_view {
 static void fixed_most(const struct fixed_job *job, uint32_t query, struct fixed_view view)
 {
     const uint32_t tokens = view.end;
-    float *row = job->rows + query * job->stride;
+    float *row = job->scores + query * job->stride;
     vec most[2] = {v_set(-INFINITY), v_set(-INFINITY)};
     uint32_t t;
     for (t = tokens; t < job->padded; t++)
@@ -95,7 +95,7 @@ static void fixed_most(const struct fixed_job *job, uint32_t query, struct fixed
     }
     if (t < tokens)
         most[0] = v_max(most[0], v_load(row + t));
-    job->most[query] = v_fold_max(v_max(most[0], most[1]));
+    job->score_max[query] = v_fold_max(v_max(most[0], most[1]));
 }
 
 /* Returns true if V of a token in the view has a NaN. */
@@ -116,11 +116,11 @@ static void fixed_softmax(const struct fixed_job *job, uint32_t query, struct fi
                           float q_scale)
 {
     const uint32_t tokens = view.end;
-    const float *row = job->rows + query * job->stride;
+    const float *row = job->scores + query * job->stride;
     int16_t *to = (int16_t *)row; /* Never ahead of the scores that are still to be read. */
     float *w_scale = job->w_scale + (size_t)query * FIXED_GROUPS;
     const float slope = q_scale * FIXED_LOG2_E;
-    const vec slopes = v_set(slope), origin = v_set(-(job->most[query] * slope));
+    const vec slopes = v_set(slope), origin = v_set(-(job->score_max[query] * slope));
     const uint32_t wide = ROWS_EXP_VECTORS * VECTOR_LANES;
     vec sum = v_zero(), w[ROWS_EXP_VECTORS];
     uint32_t t;
@@ -148,7 +148,7 @@ static void fixed_softmax(const struct fixed_job *job, uint32_t query, struct fi
                          tokens > t ? tokens - t : 0, job->padded - t, w);
         fixed_round(w, job->padded - t, w_scale++, to);
     }
-    job->most[query] *= q_scale;
+    job->score_max[query] *= q_scale;
     job->sum[query] = fixed_view_nan(job, view) ? NAN : v_fold_add(sum);
 }
 

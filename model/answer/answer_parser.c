@@ -180,10 +180,10 @@ enum status answer_parser_open(const struct answer_options *options, struct answ
         p->family = &answer_family_none;
     p->section = SECTION_FAMILY;
     if (reasoning == ANSWER_REASONING_THINK || reasoning == ANSWER_REASONING_MISTRAL) {
-        p->in_reasoning = options->begin == ANSWER_BEGINS_IN_REASONING;
-        p->section = p->in_reasoning                                   ? SECTION_OPENED
-                     : options->begin == ANSWER_BEGINS_AFTER_REASONING ? SECTION_FAMILY
-                                                                       : SECTION_BEGIN;
+        p->in_reasoning = options->start_place == ANSWER_BEGINS_IN_REASONING;
+        p->section = p->in_reasoning                                         ? SECTION_OPENED
+                     : options->start_place == ANSWER_BEGINS_AFTER_REASONING ? SECTION_FAMILY
+                                                                             : SECTION_BEGIN;
     }
     *out = p;
     return ST_OK;

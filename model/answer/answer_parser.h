@@ -1,13 +1,15 @@
 /* answer_parser: splits the text of an answer, which arrives in pieces, into reasoning, content and
- * tool calls. The result does not depend on where the text was cut into pieces. A completion
- * (server/http/completion*.c) has one parser for each choice, and makes every call on the gateway's
- * event loop thread.
+ * tool calls. The result does not depend on where the text was cut into pieces. A completion whose
+ * answers have parts (completion_has_parts) has one parser for each choice, and makes every call on
+ * the gateway's event loop thread.
  *
- * Text that begins like a call but is no call is reported as content. White space around calls and
- * around reasoning is left out (before them, up to 64 bytes). A call's text is held back until the
- * call's name and the beginning of its arguments are known. After that, the arguments are reported
- * piece by piece as they arrive, and control characters inside their strings are escaped. If the
- * arguments are not valid JSON, the text from the wrong byte on is content.
+ * Text that begins like a call but is no call is reported as content. White space after reasoning
+ * and calls is left out. White space before them is left out up to 64 bytes; after more than 64
+ * bytes, reasoning at the answer's beginning and calls without a marker are not recognised. A
+ * call's text is held back until the call's name and the beginning of its arguments are known.
+ * After that, the arguments are reported piece by piece as they arrive, with the control characters
+ * inside their strings escaped. If the arguments are not valid JSON, have more than 128 levels or a
+ * number of more than 63 bytes (json_scan.h), the text from the wrong byte on is content.
  *
  * The parser does not check arguments against schemas (constraints of answer_calls.h make the model
  * follow them), and knows no tokens. */
@@ -32,8 +34,8 @@ enum answer_part {
 
 struct answer_options {
     struct answer_format format;
-    enum answer_begin begin; /* Result of answer_begin_find for the prompt. */
-    bool finds_calls;        /* false: the text of calls is reported as content. */
+    enum answer_begin start_place; /* Result of answer_begin_find for the prompt. */
+    bool finds_calls;              /* false: the text of calls is reported as content. */
     /* Names of the request's tools, each between two line breaks: "\nname\nname\n". Calls without a
      * marker before them (possible in the formats llama3 and json) count as calls only if they have
      * one of these names. The text must outlive the parser. NULL = no such call counts. */
@@ -53,7 +55,8 @@ void answer_parser_close(struct answer_parser *p); /* NULL is fine. */
 /* Adds a piece of the answer's text. If memory runs out, the piece and the text that was held back
  * are reported as content. */
 void answer_parser_feed(struct answer_parser *p, const char *text, size_t bytes);
-/* Ends the answer: reports the text that was held back, as reasoning or content. */
+/* Ends the answer: reports the text that was held back, as reasoning or content. White space at the
+ * end, and in the format harmony a header that is not complete, may be left out. */
 void answer_parser_finish(struct answer_parser *p);
 /* Returns true if the text so far ends inside the reasoning. */
 bool answer_parser_in_reasoning(const struct answer_parser *p);

@@ -143,7 +143,7 @@ static bool bare_byte(struct answer_parser *p, char byte)
 /* Line breaks and other control characters may not stand in JSON strings, but models write them. */
 static bool is_control_in_string(const struct call_scan *c, char byte)
 {
-    return (unsigned char)byte < ' ' && c->json.hex == 0 &&
+    return (unsigned char)byte < ' ' && c->json.hex_digits_left == 0 &&
            (c->json.state == SCAN_IN_STRING || c->json.state == SCAN_IN_KEY);
 }
 

@@ -82,13 +82,13 @@ static enum scan_state string_byte(struct json_scan *s, char byte)
 {
     const bool is_hex =
         is_digit(byte) || (byte >= 'a' && byte <= 'f') || (byte >= 'A' && byte <= 'F');
-    if (s->hex > 0) {
-        s->hex--;
+    if (s->hex_digits_left > 0) {
+        s->hex_digits_left--;
         return is_hex ? s->state : SCAN_WRONG;
     }
     if (s->escape) {
         s->escape = false;
-        s->hex = byte == 'u' ? 4 : 0;
+        s->hex_digits_left = byte == 'u' ? 4 : 0;
         return byte != 0 && strchr("\"\\/bfnrtu", byte) != NULL ? s->state : SCAN_WRONG;
     }
     s->escape = byte == '\\';
@@ -107,7 +107,7 @@ static enum scan_state next_byte(struct json_scan *s, char byte)
 static enum scan_state word_byte(struct json_scan *s, char byte)
 {
     if (!scan_is_blank(byte) && byte != ',' && byte != '}' && byte != ']') {
-        if (s->word_bytes == JSON_SCAN_WORD || byte == 0)
+        if (s->word_bytes == JSON_SCAN_WORD_BYTES || byte == 0)
             return SCAN_WRONG;
         s->word[s->word_bytes++] = byte;
         return SCAN_IN_WORD;

@@ -1,17 +1,17 @@
 /* json_scan: reads one JSON object byte by byte, and says where the object ends and whether its
  * syntax is right. call_scan.c calls it for the calls in an answer, on the thread of the answer's
  * parser. Its only state is struct json_scan, which the caller owns. Strings may contain line
- * breaks and other control characters (the caller escapes them). Objects of more than
- * JSON_SCAN_DEPTH levels, and numbers of more than JSON_SCAN_WORD bytes, count as wrong. It stores
- * no values. */
+ * breaks and other control characters, although JSON does not allow them. Objects of more than
+ * JSON_SCAN_DEPTH levels, and numbers of more than JSON_SCAN_WORD_BYTES bytes, count as wrong. It
+ * stores no values. */
 #ifndef MODEL_ANSWER_JSON_SCAN_H
 #define MODEL_ANSWER_JSON_SCAN_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define JSON_SCAN_DEPTH 128 /* Most objects and lists that are open at the same time. */
-#define JSON_SCAN_WORD  63  /* Most bytes of a number. */
+#define JSON_SCAN_DEPTH      128 /* Most objects and lists that are open at the same time. */
+#define JSON_SCAN_WORD_BYTES 63  /* Most bytes of a number. */
 
 enum scan_state {
     SCAN_BEGIN,        /* Only blanks were read. */
@@ -32,10 +32,10 @@ enum scan_state {
 struct json_scan {
     enum scan_state state;
     uint32_t depth;                         /* Number of open objects and lists. */
-    uint8_t hex;                            /* Digits that an escape \u still needs. */
-    bool escape;                            /* The latest byte was a backslash in a string. */
+    uint8_t hex_digits_left;                /* Digits that an escape \u still needs. */
+    bool escape;                            /* The next byte completes an escape. */
     uint8_t word_bytes;                     /* Bytes in `word`. */
-    char word[JSON_SCAN_WORD + 1];          /* The number, true, false or null so far. */
+    char word[JSON_SCAN_WORD_BYTES + 1];    /* The number, true, false or null so far. */
     uint8_t is_object[JSON_SCAN_DEPTH / 8]; /* Bit i: level i is an object; else it is a list. */
 };
 

@@ -78,7 +78,7 @@ static bool parse_name(struct mapped_text name, uint32_t *layer_out,
         for (int up = 0; up < 2; up++) {
             char rest[64];
             snprintf(rest, sizeof(rest), "%s.lora_%c.weight", modules[m], up != 0 ? 'B' : 'A');
-            if (!mapped_text_is((struct mapped_text){at + 1, (size_t)(end - at - 1)}, rest))
+            if (!mapped_text_equals((struct mapped_text){at + 1, (size_t)(end - at - 1)}, rest))
                 continue;
             *layer_out = layer;
             *matrix_out = (enum adapter_matrix)m;

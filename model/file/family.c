@@ -176,7 +176,7 @@ const struct family *family_find(struct mapped_text name, bool folder)
 {
     for (size_t i = 0; i < FAMILY_COUNT; i++) {
         const char *known = name_in(&families[i], folder);
-        if (known != NULL && mapped_text_is(name, known))
+        if (known != NULL && mapped_text_equals(name, known))
             return &families[i];
     }
     return NULL;

@@ -253,7 +253,7 @@ static enum status read_activation(const struct hyper_reader *r, struct model_hy
     if (status != ST_OK)
         return status == ST_NOT_FOUND ? ST_OK : status;
     for (size_t i = h->plain_ffn ? 1 : 0; i < sizeof(known) / sizeof(known[0]); i++)
-        if (mapped_text_is(text, known[i].name)) {
+        if (mapped_text_equals(text, known[i].name)) {
             h->activation = known[i].activation;
             return ST_OK;
         }

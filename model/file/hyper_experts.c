@@ -32,8 +32,8 @@ static enum status read_gating(const struct hyper_reader *r, struct model_expert
     enum status status = key_text(r->file, KEY_EXPERTS_GATING, &text, r->error);
     if (status == ST_NOT_FOUND)
         return ST_OK;
-    e->sigmoid = status == ST_OK && mapped_text_is(text, "sigmoid");
-    if (status == ST_OK && !e->sigmoid && !mapped_text_is(text, "softmax"))
+    e->sigmoid = status == ST_OK && mapped_text_equals(text, "sigmoid");
+    if (status == ST_OK && !e->sigmoid && !mapped_text_equals(text, "softmax"))
         return hyper_refuse_text(r, KEY_EXPERTS_GATING, text, "are \"softmax\" and \"sigmoid\"");
     return status;
 }
@@ -44,10 +44,10 @@ static enum status read_groups(const struct hyper_reader *r, struct model_expert
 {
     struct mapped_text text;
     enum status status = key_text(r->file, KEY_EXPERTS_METHOD, &text, r->error);
-    if (status == ST_OK && mapped_text_is(text, "greedy"))
+    if (status == ST_OK && mapped_text_equals(text, "greedy"))
         return ST_OK; /* The files give groups all the same. */
-    if (status == ST_OK && !mapped_text_is(text, "group_limited_greedy") &&
-        !mapped_text_is(text, "noaux_tc"))
+    if (status == ST_OK && !mapped_text_equals(text, "group_limited_greedy") &&
+        !mapped_text_equals(text, "noaux_tc"))
         return hyper_refuse_text(r, KEY_EXPERTS_METHOD, text,
                                  "are \"greedy\", \"group_limited_greedy\" and \"noaux_tc\"");
     if (status != ST_OK && status != ST_NOT_FOUND)

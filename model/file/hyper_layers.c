@@ -22,7 +22,7 @@ static enum status read_local_base(const struct hyper_reader *r, struct model_hy
     enum status status = hyper_f32_positive(r, KEY_ROPE_BASE_LOCAL, false, &h->local_freq_base);
     if (status == ST_OK)
         status = key_text(r->file, KEY_ROPE_LOCAL_SCALING, &type, r->error);
-    if (status == ST_OK && !mapped_text_is(type, "default"))
+    if (status == ST_OK && !mapped_text_equals(type, "default"))
         return hyper_refuse_text(r, KEY_ROPE_LOCAL_SCALING, type, "is \"default\"");
     return status == ST_NOT_FOUND ? ST_OK : status;
 }
@@ -53,9 +53,9 @@ static enum status read_kind(const struct hyper_reader *r, uint32_t layer, bool 
 {
     struct mapped_text type;
     enum status status = key_layer_type(r->file, layer, &type, r->error);
-    *window_out = status == ST_OK ? mapped_text_is(type, "sliding_attention") : usual;
+    *window_out = status == ST_OK ? mapped_text_equals(type, "sliding_attention") : usual;
     if (status == ST_NOT_FOUND || (status == ST_OK && *window_out) ||
-        (status == ST_OK && mapped_text_is(type, "full_attention")))
+        (status == ST_OK && mapped_text_equals(type, "full_attention")))
         return ST_OK;
     return status != ST_OK
                ? status

@@ -197,19 +197,19 @@ static enum status read_kind(const struct hyper_reader *r, const struct family *
                              struct model_hyper *h, struct mapped_text type)
 {
     const bool folder = model_file_is_folder(r->file);
-    if (mapped_text_is(type, folder ? "default" : "none"))
+    if (mapped_text_equals(type, folder ? "default" : "none"))
         return ST_OK;
-    if (mapped_text_is(type, "linear"))
+    if (mapped_text_equals(type, "linear"))
         return read_factor(r, h);
-    if (mapped_text_is(type, "yarn"))
+    if (mapped_text_equals(type, "yarn"))
         return read_yarn(r, family, h);
-    if (mapped_text_is(type, "longrope") || (folder && mapped_text_is(type, "su")))
+    if (mapped_text_equals(type, "longrope") || (folder && mapped_text_equals(type, "su")))
         return read_longrope(r, h);
-    if (folder && mapped_text_is(type, "llama3"))
+    if (folder && mapped_text_equals(type, "llama3"))
         return read_llama3(r, h);
-    if (folder && mapped_text_is(type, "dynamic"))
+    if (folder && mapped_text_equals(type, "dynamic"))
         return read_dynamic(r, h);
-    if (folder && mapped_text_is(type, "proportional"))
+    if (folder && mapped_text_equals(type, "proportional"))
         return read_proportional(r, h);
     return hyper_refuse_text(r, KEY_ROPE_SCALING, type,
                              folder ? "are \"default\", \"linear\", \"dynamic\", \"yarn\", "

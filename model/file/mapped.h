@@ -1,8 +1,8 @@
-/* mapped: the types of texts and tensors of model files. The readers of model/file/ fill both
- * types; their texts and elements are in the mapping of a file, or in memory that the reader owns,
- * and are valid until the file is closed. model/text/ and model/forward/ read them, on any thread;
- * model/text/ also uses mapped_text for its own texts. Types and look-ups only: nothing here maps
- * or frees memory. */
+/* mapped: the types of the texts and tensors of model files. The readers of model/file/ fill both
+ * types; the texts and elements lie in the mapping of a file, in memory of the reader, or in memory
+ * that the reader's caller gave it, and are valid until the file is closed. model/text/ and
+ * model/forward/ read them, on any thread; model/text/ also uses mapped_text for its own texts. It
+ * has types and a comparison, and neither maps nor frees memory. */
 #ifndef MODEL_FILE_MAPPED_H
 #define MODEL_FILE_MAPPED_H
 
@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Text that need not end in a NUL. (The names of a folder's tensors do.) */
+/* Text that need not end in a NUL. Names of tensors in a Hugging Face folder end in a NUL. */
 struct mapped_text {
     const char *text;
     size_t bytes;
@@ -28,10 +28,10 @@ struct mapped_tensor {
     enum mapped_integer integer; /* MAPPED_NO_INTEGER = the elements are of `type`. */
     uint32_t dim_count;
     uint64_t dims[4]; /* dims[0] is the contiguous dimension (columns), dims[1] the rows. */
-    /* The elements, perhaps not aligned; the file has all `bytes` bytes, which the reader has
-     * checked. NULL = packed_read (packed.h) must convert the elements. */
+    /* The elements, not necessarily aligned. The reader has checked that all `bytes` bytes lie in
+     * the file. NULL = packed weights: packed_read (packed.h) converts the elements. */
     const void *data;
-    size_t bytes;
+    size_t bytes; /* Bytes at `data`; 0 for packed weights. */
 };
 
 static inline struct mapped_text mapped_text_of(const char *text)
@@ -39,7 +39,7 @@ static inline struct mapped_text mapped_text_of(const char *text)
     return (struct mapped_text){text, strlen(text)};
 }
 
-static inline bool mapped_text_is(struct mapped_text t, const char *text)
+static inline bool mapped_text_equals(struct mapped_text t, const char *text)
 {
     return t.bytes == strlen(text) && memcmp(t.text, text, t.bytes) == 0;
 }

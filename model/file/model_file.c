@@ -24,7 +24,7 @@ static enum status folder_begin(struct model_file *file, struct error *error)
     const json_t *config = folder_config(file->folder);
     bool own = folder_tensor_find(file->folder, "lm_head.weight") != NULL;
     const struct family *family = folder_family(config);
-    file->names =
+    file->naming =
         family != NULL && family->hub_post_norms ? ROLE_NAMES_HUB_POST_NORMS : ROLE_NAMES_HUB;
     file->tied = !own;
     enum status status =
@@ -60,7 +60,7 @@ static enum status file_take(struct gguf *gguf, struct folder *folder, struct mo
     file->gguf = gguf;
     file->folder = folder;
     if (gguf != NULL && gguf_norm_after(gguf))
-        file->names = ROLE_NAMES_GGUF_NORM_AFTER;
+        file->naming = ROLE_NAMES_GGUF_NORM_AFTER;
     enum status status = folder != NULL ? folder_begin(file, error) : ST_OK;
     if (status != ST_OK) {
         model_file_close(file);
@@ -185,7 +185,8 @@ const struct mapped_tensor *model_file_tensor_find_expert(const struct model_fil
 {
     char name[ROLE_NAME_BYTES];
     const struct mapped_tensor *t = NULL;
-    for (uint32_t i = 0; t == NULL && role_spelling(file->names, role, layer, expert, i, name); i++)
+    for (uint32_t i = 0; t == NULL && role_spelling(file->naming, role, layer, expert, i, name);
+         i++)
         t = file->folder != NULL ? folder_tensor_find(file->folder, name)
                                  : gguf_tensor_find(file->gguf, name);
     return t;
@@ -202,7 +203,7 @@ const struct mapped_tensor *model_file_tensor_find(const struct model_file *file
 const char *model_file_tensor_name(const struct model_file *file, enum model_role role,
                                    uint32_t layer, char out[ROLE_NAME_BYTES])
 {
-    return role_name(file->names, role, layer, out);
+    return role_name(file->naming, role, layer, out);
 }
 
 const struct mapped_tensor *model_file_tensor_at(const struct model_file *file, size_t index,
@@ -214,9 +215,9 @@ const struct mapped_tensor *model_file_tensor_at(const struct model_file *file, 
     char name[256];
     if (t == NULL)
         return NULL;
-    *known_out = role_find(file->names, t->name, role_out, layer_out);
+    *known_out = role_find(file->naming, t->name, role_out, layer_out);
     if (!*known_out && quantization_weights_name(t->name, name, sizeof(name)))
-        *known_out = role_find(file->names, mapped_text_of(name), role_out, layer_out);
+        *known_out = role_find(file->naming, mapped_text_of(name), role_out, layer_out);
     return t;
 }
 

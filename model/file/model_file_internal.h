@@ -14,9 +14,9 @@
 struct model_file {
     struct gguf *gguf;
     struct folder *folder;
-    enum role_names names;            /* How the file names its tensors. */
+    enum role_names naming;           /* How the file names its tensors. */
     struct quantization quantization; /* How weights are quantised. Used only for a folder. */
-    /* The model uses the embedding as vocabulary matrix. Set only for a folder. */
+    /* The embedding matrix is also the vocabulary matrix. Set only for a folder. */
     bool tied;
     struct vocabulary vocabulary;
     bool vocabulary_read; /* `vocabulary` is set. */
@@ -25,7 +25,8 @@ struct model_file {
         struct adapter *adapter;
     } adapters[LIMIT_ADAPTERS];
     uint32_t adapter_count;
-    /* Digest of the model with its adapters; none = not computed, or no adapters. */
+    /* Digest of the model with its adapters. digest_is_none = not computed yet; always so without
+     * adapters. */
     struct digest digest;
 };
 

@@ -186,9 +186,9 @@ static enum status read_rows(const struct folder *f, struct matrix *m, struct er
         return status;
     const uint64_t scales[2] = {m->groups, m->rows}, zeros[2] = {m->groups, (m->rows + 7) / 8};
     status = part_find(f, m, ".weight_scale", 2, scales, &m->scales, error);
-    if (status == ST_OK && m->p->has_zero_points)
+    if (status == ST_OK && m->p->is_asymmetric)
         status = part_find(f, m, ".weight_zero_point", 2, zeros, &m->zeros, error);
-    if (status == ST_OK && m->p->has_zero_points)
+    if (status == ST_OK && m->p->is_asymmetric)
         status = integer_check(m->zeros, MAPPED_I32, "I32", error);
     return status == ST_OK ? order_check(f, m, ".weight_g_idx", error) : status;
 }
@@ -223,7 +223,7 @@ static enum status matrix_read(const struct packed_settings *p, const struct fol
         return error_set(error, ST_INVALID, "tensor %.120s: its name is too long",
                          quants->name.text);
     snprintf(m->name, sizeof(m->name), "%.*s", (int)(quants->name.bytes - end), quants->name.text);
-    m->type = p->bits == 8 ? COMPUTE_Q8_0 : p->has_zero_points ? COMPUTE_Q5_0 : COMPUTE_Q4_0;
+    m->type = p->bits == 8 ? COMPUTE_Q8_0 : p->is_asymmetric ? COMPUTE_Q5_0 : COMPUTE_Q4_0;
     enum status status;
     if (p->format == PACKED_MXFP4)
         status = integer_check(quants, MAPPED_U8, "U8", error);
@@ -360,7 +360,7 @@ static enum status block_write(const struct matrix *m, uint64_t row, uint64_t co
                          "tensor %.120s: scale of row %" PRIu64 ", group %" PRIu64
                          " is %g: want a number up to 65504",
                          m->scales->name.text, row, group, (double)scale);
-    if (!m->p->has_zero_points && zero != middle)
+    if (!m->p->is_asymmetric && zero != middle)
         return error_set(error, ST_INVALID,
                          "tensor %.120s: zero point of row %" PRIu64 ", group %" PRIu64
                          " is %" PRIu32 ": want %" PRIu32 " for symmetric weights of %" PRIu32

@@ -1,10 +1,10 @@
 /* packed: weights that a folder stores as packed integers, with scales in other tensors: GPTQ, AWQ,
  * compressed-tensors' pack-quantized and int-quantized, and gpt-oss' MXFP4. For each packed matrix,
  * packed_tensors_add adds a tensor to the folder, under the matrix's usual name. The added tensor
- * has data = NULL and a GGUF type that holds all its numbers exactly, except scales that F16 does
- * not hold: they are rounded. packed_read converts rows of an added tensor to this type.
- * quantization.c and model_file.c call the functions, on the thread that uses the model_file; no
- * state. They do not read config.json (quantization.c and quantization_packed.c do). */
+ * has data = NULL and a GGUF type, to which packed_read converts its rows. The type holds the
+ * weights exactly; scales become F16, rounded if F16 does not hold them. quantization.c and
+ * model_file.c call the functions, on the thread that uses the model_file. They keep no state, and
+ * do not read config.json (quantization.c and quantization_packed.c do). */
 #ifndef MODEL_FILE_PACKED_H
 #define MODEL_FILE_PACKED_H
 
@@ -26,24 +26,24 @@ struct packed_settings {
     enum packed_format format;
     uint32_t bits;             /* Bits of a weight: 4 or 8. */
     uint32_t group_columns;    /* Columns of a row that share a scale; 0 = all columns. */
-    bool has_zero_points;      /* Matrices have zero points of their own. */
+    bool is_asymmetric;        /* The zero points differ; else each is the middle, 8 or 128. */
     bool zero_points_less_one; /* GPTQ only: the stored zero points are 1 too small. */
 };
 
 /* Checks the tensors of all packed matrices of the folder, and adds one tensor for each matrix.
  * Returns ST_INVALID or ST_UNSUPPORTED if a tensor is wrong, and the error names the tensor; or
  * ST_NO_MEMORY. */
-enum status packed_tensors_add(const struct packed_settings *p, struct folder *f,
+enum status packed_tensors_add(const struct packed_settings *settings, struct folder *folder,
                                struct error *error);
 
-/* Converts rows [first, first + count) of a tensor that packed_tensors_add added. In a tensor with
+/* Converts rows [first_row, first_row + row_count) of a tensor that packed_tensors_add added. In a tensor with
  * the matrices of all experts, row r of expert e has the number e × rows + r. *out receives the
  * rows in the tensor's GGUF type; the caller frees it. Returns ST_NO_MEMORY, or ST_INVALID for a
- * scale that is NaN or that F16 cannot hold (above 65504), and for a zero point that the format
- * does not allow. */
-enum status packed_read(const struct packed_settings *p, const struct folder *f,
-                        const struct mapped_tensor *t, uint32_t first, uint32_t count, void **out,
-                        struct error *error);
+ * scale that is NaN or above 65504 (F16's greatest number), and for a zero point that is not the
+ * middle although the settings say so. */
+enum status packed_read(const struct packed_settings *settings, const struct folder *folder,
+                        const struct mapped_tensor *tensor, uint32_t first_row, uint32_t row_count,
+                        void **out, struct error *error);
 
 /* If `name` has an ending that only tensors of packed matrices have (such as .qweight), writes the
  * name of the tensor that packed_tensors_add adds for the matrix ("a.qweight" gives "a.weight"),

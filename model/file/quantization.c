@@ -96,7 +96,7 @@ static enum status read_integers(const struct quantization_reader *r, const char
                                                     packed, &out->packed);
     if (status != ST_OK || before.format == PACKED_NONE ||
         (before.bits == out->packed.bits && before.group_columns == out->packed.group_columns &&
-         before.has_zero_points == out->packed.has_zero_points))
+         before.is_asymmetric == out->packed.is_asymmetric))
         return status;
     return quantization_refuse(r, "config_groups", json_object_get(r->config, "config_groups"),
                                "is one form of weights for all groups");

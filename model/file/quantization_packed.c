@@ -29,8 +29,8 @@ enum status quantization_read_gptq(const struct quantization_reader *r, struct p
     struct packed_settings p = {.format = PACKED_GPTQ, .bits = (uint32_t)json_integer_value(bits)};
     if (!json_is_integer(bits) || (json_integer_value(bits) != 4 && json_integer_value(bits) != 8))
         return quantization_refuse(r, "bits", bits, "are 4 and 8");
-    p.has_zero_points = json_is_false(symmetric);
-    if (p.has_zero_points && p.bits == 8)
+    p.is_asymmetric = json_is_false(symmetric);
+    if (p.is_asymmetric && p.bits == 8)
         return quantization_refuse(r, "sym", symmetric, "is true with 8 bits");
     if (!quantization_is_empty(format) && !quantization_is_text(format, "gptq") &&
         !quantization_is_text(format, "gptq_v2"))
@@ -50,7 +50,7 @@ enum status quantization_read_awq(const struct quantization_reader *r, struct pa
     const json_t *bits = json_object_get(r->config, "bits");
     const json_t *version = json_object_get(r->config, "version");
     const json_t *zeros = json_object_get(r->config, "zero_point");
-    struct packed_settings p = {.format = PACKED_AWQ, .bits = 4, .has_zero_points = true};
+    struct packed_settings p = {.format = PACKED_AWQ, .bits = 4, .is_asymmetric = true};
     if (json_integer_value(bits) != 4)
         return quantization_refuse(r, "bits", bits, "is 4");
     if (!quantization_is_empty(version) && !quantization_is_text(version, "gemm") &&
@@ -76,9 +76,9 @@ enum status quantization_read_integers(const struct quantization_reader *r, cons
                                 .bits = (uint32_t)count};
     char key[160];
     snprintf(key, sizeof(key), "config_groups/%.60s/weights", group);
-    p.has_zero_points = json_is_false(json_object_get(weights, "symmetric"));
+    p.is_asymmetric = json_is_false(json_object_get(weights, "symmetric"));
     if (!quantization_is_text(json_object_get(weights, "type"), "int") ||
-        (count != 8 && (count != 4 || !packed)) || (p.has_zero_points && count == 8) ||
+        (count != 8 && (count != 4 || !packed)) || (p.is_asymmetric && count == 8) ||
         !quantization_is_empty(json_object_get(weights, "dynamic")))
         return quantization_refuse(r, key, weights,
                                    packed

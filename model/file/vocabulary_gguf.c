@@ -43,17 +43,17 @@ static enum status read_kind(const struct gguf *g, struct mapped_text model, str
 {
     static const char merges_key[] = "tokenizer.ggml.merges";
     enum vocabulary_setting prefix = VOCABULARY_YES;
-    if (mapped_text_is(model, "llama")) {
+    if (mapped_text_equals(model, "llama")) {
         v->kind = VOCABULARY_SCORES;
         enum status status = read_said(g, "tokenizer.ggml.add_space_prefix", &prefix, error);
         v->prefix = prefix == VOCABULARY_YES ? VOCABULARY_PREFIX_ALWAYS : VOCABULARY_PREFIX_NONE;
         return status == ST_OK ? read_scores(g, v, error) : status;
     }
     enum status status = ST_OK;
-    if (mapped_text_is(model, "gemma4")) {
+    if (mapped_text_equals(model, "gemma4")) {
         v->kind = VOCABULARY_CHARACTERS;
         v->prefix = VOCABULARY_PREFIX_NONE;
-    } else if (mapped_text_is(model, "gpt2")) {
+    } else if (mapped_text_equals(model, "gpt2")) {
         v->kind = VOCABULARY_BYTES;
         v->splitter = mapped_text_of("default");
         status = optional(gguf_get_string(g, "tokenizer.ggml.pre", &v->splitter, error));

@@ -24,7 +24,7 @@ static uint32_t find_token(const struct vocabulary *v, const char *text)
     if (root != NULL && !v->merges_by_id)
         return vocabulary_json_find(root, text);
     for (uint32_t id = 0; id < v->count; id++)
-        if (mapped_text_is(v->tokens[id], text))
+        if (mapped_text_equals(v->tokens[id], text))
             return id;
     return VOCABULARY_NO_TOKEN;
 }

@@ -108,7 +108,7 @@ static enum status read_added(const json_t *list, size_t i, const json_t *vocab,
                          i, t->count, at);
     const struct mapped_text text = json_text_of(content);
     const json_t *known = json_object_get(vocab, text.text);
-    if (t->tokens[at].text != NULL ? !mapped_text_is(t->tokens[at], text.text)
+    if (t->tokens[at].text != NULL ? !mapped_text_equals(t->tokens[at], text.text)
                                    : known != NULL && json_integer_value(known) != at)
         return error_set(error, ST_INVALID,
                          FILE_NAME ": added_tokens/%zu: '%.60s' is %" JSON_INTEGER_FORMAT

@@ -241,12 +241,12 @@ static enum status read_step(const json_t *part, struct vocabulary *v, struct no
                     json_string_length(pattern) > 0;
     bool prepends = json_text_equals(part, "type", "Prepend") && json_is_string(prepend);
     struct vocabulary_step step;
-    if (replaces && mapped_text_is(json_text_of(content), BLANK) &&
-        mapped_text_is(json_text_of(pattern), " ")) {
+    if (replaces && mapped_text_equals(json_text_of(content), BLANK) &&
+        mapped_text_equals(json_text_of(pattern), " ")) {
         out->blanks = true;
         return ST_OK;
     }
-    if (prepends && mapped_text_is(json_text_of(prepend), BLANK)) {
+    if (prepends && mapped_text_equals(json_text_of(prepend), BLANK)) {
         out->prefix = true;
         return ST_OK;
     }

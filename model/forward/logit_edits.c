@@ -172,18 +172,18 @@ static float edited(float logit, const struct compute_edit *edit)
 }
 
 void logit_edits_apply(const struct logit_edits *edits, const float *logits, uint32_t vocab,
-                       float *row)
+                       float *edited_out)
 {
     if (edits->allowed_count == 0)
-        memcpy(row, logits, vocab * sizeof(*row));
+        memcpy(edited_out, logits, vocab * sizeof(*edited_out));
     for (uint32_t i = 0; i < vocab && edits->allowed_count > 0; i++)
-        row[i] = -INFINITY;
+        edited_out[i] = -INFINITY;
     for (uint32_t i = 0; i < edits->allowed_count; i++)
         if (edits->allowed[i] < vocab)
-            row[edits->allowed[i]] = clean(logits[edits->allowed[i]]);
+            edited_out[edits->allowed[i]] = clean(logits[edits->allowed[i]]);
     for (uint32_t i = 0; i < edits->count; i++) {
         const struct compute_edit *edit = &edits->edits[i];
-        if (edits->allowed_count == 0 || row[edit->id] != -INFINITY)
-            row[edit->id] = edited(logits[edit->id], edit);
+        if (edits->allowed_count == 0 || edited_out[edit->id] != -INFINITY)
+            edited_out[edit->id] = edited(logits[edit->id], edit);
     }
 }

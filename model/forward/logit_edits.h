@@ -1,14 +1,14 @@
 /* logit_edits: the part of a request's sampling rules that changes logits before a token is drawn.
- * The part that samples (machine/executor/engine.c) calls it on the engine thread and on the
- * device's worker threads; each thread has its own struct logit_editor. It draws no tokens
- * (sampler.h). The edits depend only on the request's rules and tokens, never on earlier calls, so
- * that a request gets the same tokens on any machine. tests/model/forward/test_logit_edits.c has a
- * plain reference.
+ * The engine (machine/executor/engine.c) calls it on its own thread and on the device's worker
+ * threads; a struct logit_editor is used by one thread at a time. It draws no tokens (sampler.h).
+ * The edits depend only on the request's rules and tokens, never on earlier calls, so that a
+ * request gets the same tokens on any machine. tests/model/forward/test_logit_edits.c has a plain
+ * reference.
  *
  * The order of all sampling rules, as in vLLM:
  *   1. allowed tokens, forbidden sequences (their last token), and biases, which are added,
  *   2. repetition_penalty, frequency_penalty, presence_penalty,
- *   3. end tokens are masked while the answer has fewer tokens than output_tokens_min,
+ *   3. the constraint's mask, and end tokens while the answer is shorter than output_tokens_min,
  *   4. temperature, min_p, top_k, top_p, and the draw (sampler.h).
  * Log-probabilities are computed from the logits before all edits. */
 #ifndef MODEL_FORWARD_LOGIT_EDITS_H
@@ -38,14 +38,15 @@ static inline bool logit_edits_wanted(const struct sample_context *context)
     return context->rule_count + context->token_count > 0;
 }
 
-/* Computes the edits of one row. masked[0..masked_count) are the ids that the sampler masks. If the
- * rules would leave no token, allowed tokens and forbidden sequences are ignored for this row. */
+/* Computes the edits of one row. masked[0..masked_count) are ids that sampler_draw will not draw;
+ * they get no edit. If the rules and `masked` would leave no token, allowed tokens and forbidden
+ * sequences are ignored for this row. */
 void logit_edits_make(struct logit_editor *editor, const struct sampling *sampling,
                       const struct sample_context *context, const uint32_t *masked,
                       uint32_t masked_count, struct logit_edits *out);
 
-/* Writes the edited logits to row[0..vocab). */
+/* Writes the edited logits to edited_out[0..vocab). */
 void logit_edits_apply(const struct logit_edits *edits, const float *logits, uint32_t vocab,
-                       float *row);
+                       float *edited_out);
 
 #endif

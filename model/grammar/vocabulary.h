@@ -1,9 +1,10 @@
 /* vocabulary: the tokens of a model as a tree of their bytes. mask.c walks the tree to find the
  * tokens that an automaton allows. grammar_vocabulary_open (vocabulary.c) builds it; after that it
  * does not change, and any thread may read it. Only the files of model/grammar/ include it. It does
- * not know grammars (automaton.h) and encodes no text. The nodes
- * are in depth-first order, and the children of a node in the order of their bytes. So a walk reads
- * the arrays once from start to end, and skips a branch by continuing at the branch's end. */
+ * not know grammars (automaton.h) and encodes no text.
+ *
+ * The nodes are in depth-first order, and the children of a node in the order of their bytes. So a
+ * walk reads the arrays once from start to end, and skips a branch by continuing at its end. */
 #ifndef MODEL_GRAMMAR_VOCABULARY_H
 #define MODEL_GRAMMAR_VOCABULARY_H
 
@@ -13,7 +14,7 @@ struct vocabulary_node {
     uint32_t end;   /* The first node after the node's branch. */
     uint32_t first; /* The node's tokens are ids[first] to ids[`first` of the next node - 1]. */
     uint8_t byte;   /* The last byte of the node's text. */
-    uint8_t depth;  /* Number of bytes of the node's text. */
+    uint8_t depth;  /* Bytes of the node's text. */
 };
 
 struct grammar_vocabulary {

@@ -71,8 +71,8 @@ static void set_rest(struct run *r, const struct node *n, const struct arguments
     for (; used < a->count; used++)
         list_add(r, rest, a->items[used]);
     for (uint32_t i = 0; a->named != NULL && i < a->named->count; i++) {
-        struct entry *e = &a->named->entries[i];
-        if (value_is(e->key, "caller") && (n->op & REST_CALLER) != 0)
+        struct map_entry *e = &a->named->entries[i];
+        if (value_is_text(e->key, "caller") && (n->op & REST_CALLER) != 0)
             scope_set(r, NAME_CALLER, e->value);
         else if (e->key.kind != STRING || !has_parameter(r, n, e->key))
             map_set(r, kwargs.map, e->key, e->value);
@@ -119,7 +119,7 @@ int function_number(struct value name)
     static const char *const names[] = {
         "range", "dict", "namespace", "cycler", "joiner", "raise_exception", "strftime_now"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (value_is(name, names[i]))
+        if (value_is_text(name, names[i]))
             return (int)i;
     return -1;
 }

@@ -34,7 +34,7 @@ static struct value loop_get(struct run *r, struct loop *l, struct value name)
                                count,      (int64_t)l->depth + 1,
                                l->depth};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (!value_is(name, names[i]))
+        if (!value_is_text(name, names[i]))
             continue;
         if (i == 4 || i == 5)
             return value_bool(numbers[i] != 0);
@@ -44,7 +44,7 @@ static struct value loop_get(struct run *r, struct loop *l, struct value name)
             return undefined(name);
         return l->items.items[i == 9 ? at - 1 : at + 1];
     }
-    if (!value_is(name, "cycle") && !value_is(name, "changed"))
+    if (!value_is_text(name, "cycle") && !value_is_text(name, "changed"))
         return undefined(name);
     struct method *m = run_alloc(r, sizeof(*m));
     *m = (struct method){{.kind = LOOP, .loop = l}, name};
@@ -67,7 +67,7 @@ static bool is_hidden(struct value of, struct value name)
     size_t from = of.kind == MAP ? 3 : 0;
     for (size_t i = from; i < sizeof(names) / sizeof(names[0]); i++)
         if ((of.kind == LIST ? i != 6 && i != 7 && i != 8 : i != 4 && i < 9) &&
-            value_is(name, names[i]))
+            value_is_text(name, names[i]))
             return true;
     return false;
 }
@@ -80,7 +80,7 @@ struct value attribute_get(struct run *r, struct value object, struct value name
         return loop_get(r, object.loop, name);
     if ((object.kind == MAP || object.kind == LIST) && is_hidden(object, name))
         return undefined(name);
-    if (object.kind == CYCLER && value_is(name, "current"))
+    if (object.kind == CYCLER && value_is_text(name, "current"))
         return cycler_current(r, object.map);
     if (has_method(object, name))
         return method_of(r, object, name);
@@ -89,7 +89,7 @@ struct value attribute_get(struct run *r, struct value object, struct value name
         if (found != NULL)
             return *found;
     }
-    if (object.kind == MACRO && value_is(name, "name"))
+    if (object.kind == MACRO && value_is_text(name, "name"))
         return object.macro->node->value;
     return undefined(name);
 }

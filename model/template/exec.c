@@ -293,7 +293,7 @@ static enum status render(struct run *r, const json_t *inputs, const json_t *set
                           struct template_output *out)
 {
     jmp_buf failed;
-    r->failed = &failed;
+    r->fail_jump = &failed;
     if (setjmp(failed) != 0)
         return r->status;
     r->out = buffer_new(r);

@@ -59,7 +59,7 @@ static struct value apply_trim(struct run *r, struct value v, const struct argum
     struct value set = argument_get(r, a, 0, "chars", value_of(NONE));
     if (set.kind != NONE)
         value_want(r, set, STRING, "trim");
-    return string_strip(r, text_of(r, v), 3, set.kind != NONE ? &set : NULL);
+    return string_strip(r, text_of(r, v), SIDES_BOTH, set.kind != NONE ? &set : NULL);
 }
 
 static struct value apply_string(struct run *r, struct value v, const struct arguments *a)
@@ -242,7 +242,7 @@ static bool number_read(struct run *r, struct value v, bool is_float, int base, 
 {
     char text[64], *end = text;
     size_t used = 0;
-    v = string_strip(r, v, 3, NULL);
+    v = string_strip(r, v, SIDES_BOTH, NULL);
     for (size_t i = 0; i < v.size; i++) {
         if (v.text[i] == '_' && i > 0 && i + 1 < v.size)
             continue;
@@ -295,11 +295,11 @@ static struct value apply_round(struct run *r, struct value v, const struct argu
     if (!is_number(v) || precision < -15 || precision > 15)
         run_fail(r, ST_INVALID, "round: want a number, and a precision from -15 to 15");
     double scale = pow(10, (double)precision), number = number_of(v);
-    if (value_is(method, "ceil"))
+    if (value_is_text(method, "ceil"))
         return value_float(ceil(number * scale) / scale);
-    if (value_is(method, "floor"))
+    if (value_is_text(method, "floor"))
         return value_float(floor(number * scale) / scale);
-    if (!value_is(method, "common"))
+    if (!value_is_text(method, "common"))
         run_fail(r, ST_INVALID, "round: the method must be common, ceil or floor");
     if (v.kind != FLOAT && precision >= 0)
         return value_int(integer_of(v));
@@ -372,10 +372,10 @@ static const struct filter filters[] = {
 uint32_t filter_number(struct value name)
 {
     for (uint32_t i = 0; i < OWN_FILTERS; i++)
-        if (value_is(name, filters[i].name))
+        if (value_is_text(name, filters[i].name))
             return i;
     for (uint32_t i = 0; sequence_filters[i].name != NULL; i++)
-        if (value_is(name, sequence_filters[i].name))
+        if (value_is_text(name, sequence_filters[i].name))
             return (uint32_t)OWN_FILTERS + i;
     return UINT32_MAX;
 }

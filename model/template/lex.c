@@ -62,13 +62,13 @@ static void data_add(struct lexer *l, size_t from, size_t to, char sign, bool is
 {
     struct value v = part(l, from, to);
     if (sign == '-') {
-        v = string_strip(l->run, v, 2, NULL);
+        v = string_strip(l->run, v, SIDES_RIGHT, NULL);
     } else if (sign != '+' && is_block) {
         size_t line = to;
         while (line > from && l->text[line - 1] != '\n')
             line--;
         if ((line > from || l->line_starts) &&
-            string_strip(l->run, part(l, line, to), 1, NULL).size == 0)
+            string_strip(l->run, part(l, line, to), SIDES_LEFT, NULL).size == 0)
             v = part(l, from, line);
     }
     if (v.size > 0)

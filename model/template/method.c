@@ -17,7 +17,7 @@ static const char *const cycler_methods[] = {"next", "reset", NULL};
 static bool is_one_of(struct value name, const char *const *names)
 {
     for (; *names != NULL; names++)
-        if (value_is(name, *names))
+        if (value_is_text(name, *names))
             return true;
     return false;
 }
@@ -210,7 +210,7 @@ static struct value partition(struct run *r, struct value s, struct value by, bo
 
 static struct value pad(struct run *r, struct value s, const struct arguments *a, struct value name)
 {
-    bool zeros = value_is(name, "zfill");
+    bool zeros = value_is_text(name, "zfill");
     struct value fill =
         zeros ? value_text("0") : argument_get(r, a, 1, "fillchar", value_text(" "));
     int64_t width = argument_integer(r, a, 0, "width", 0);
@@ -220,9 +220,9 @@ static struct value pad(struct run *r, struct value s, const struct arguments *a
     value_want(r, fill, STRING, "fillchar");
     if (missing > (int64_t)r->arena.limit)
         run_fail(r, ST_TOO_LARGE, "a text of %lld characters", (long long)width);
-    if (value_is(name, "ljust"))
+    if (value_is_text(name, "ljust"))
         left = 0;
-    else if (value_is(name, "center"))
+    else if (value_is_text(name, "center"))
         left = missing / 2 + (missing & width & 1);
     buffer_add_part(r, b, s, 0, sign);
     for (int64_t i = 0; i < missing; i++) {
@@ -261,22 +261,22 @@ static struct value string_change(struct run *r, struct value s, struct value na
                                   const struct arguments *a)
 {
     struct value set = argument_get(r, a, 0, "chars", value_of(NONE));
-    int sides = value_is(name, "strip") ? 3 : value_is(name, "lstrip") ? 1 : 2;
-    if (value_is(name, "replace"))
+    int sides = value_is_text(name, "strip") ? 3 : value_is_text(name, "lstrip") ? 1 : 2;
+    if (value_is_text(name, "replace"))
         return string_replace(r, s, text_argument(r, a, 0, "old"), text_argument(r, a, 1, "new"),
                               argument_integer(r, a, 2, "count", -1));
-    if (value_is(name, "format")) {
+    if (value_is_text(name, "format")) {
         struct list list = {.items = a->items, .count = a->count};
         return string_format(r, s, &list, a->named);
     }
-    if (value_is(name, "removeprefix"))
+    if (value_is_text(name, "removeprefix"))
         return has_affix(r, s, set, false) ? string_part(s, set.size, s.size - set.size) : s;
-    if (value_is(name, "removesuffix"))
+    if (value_is_text(name, "removesuffix"))
         return has_affix(r, s, set, true) ? string_part(s, 0, s.size - set.size) : s;
-    if (value_is(name, "partition") || value_is(name, "rpartition"))
+    if (value_is_text(name, "partition") || value_is_text(name, "rpartition"))
         return partition(r, s, text_argument(r, a, 0, "sep"), name.text[0] == 'r');
-    if (name.text[0] == 'z' || value_is(name, "ljust") || value_is(name, "rjust") ||
-        value_is(name, "center"))
+    if (name.text[0] == 'z' || value_is_text(name, "ljust") || value_is_text(name, "rjust") ||
+        value_is_text(name, "center"))
         return pad(r, s, a, name);
     if (set.kind != NONE)
         value_want(r, set, STRING, "strip");
@@ -290,31 +290,31 @@ static struct value string_call(struct run *r, struct value s, struct value name
     static const char *const checks[] = {"isdigit", "isalpha", "nisalnum",
                                          "isspace", "isupper", "lislower"};
     for (int i = 0; i < 5; i++)
-        if (value_is(name, cases[i]))
+        if (value_is_text(name, cases[i]))
             return string_case(r, s, (enum string_case)i);
     for (int i = 0; i < 6; i++)
-        if (value_is(name, checks[i] + (checks[i][0] != 'i')))
+        if (value_is_text(name, checks[i] + (checks[i][0] != 'i')))
             return is_all(r, s, checks[i][0] != 'i' ? checks[i][0] : checks[i][2]);
-    if (value_is(name, "casefold"))
+    if (value_is_text(name, "casefold"))
         return string_case(r, s, LOWER);
-    if (value_is(name, "isdecimal") || value_is(name, "isnumeric"))
+    if (value_is_text(name, "isdecimal") || value_is_text(name, "isnumeric"))
         return is_all(r, s, 'd');
-    if (value_is(name, "isascii"))
+    if (value_is_text(name, "isascii"))
         return value_bool(characters_count(s.text, s.size) == s.size);
-    if (value_is(name, "split") || value_is(name, "rsplit"))
+    if (value_is_text(name, "split") || value_is_text(name, "rsplit"))
         return split(r, s, a, name.text[0] == 'r');
-    if (value_is(name, "splitlines"))
+    if (value_is_text(name, "splitlines"))
         return string_lines(r, s, value_true(argument_get(r, a, 0, "keepends", value_bool(false))));
-    if (value_is(name, "startswith") || value_is(name, "endswith"))
+    if (value_is_text(name, "startswith") || value_is_text(name, "endswith"))
         return value_bool(
             has_affix(r, s, argument_get(r, a, 0, "prefix", value_of(NONE)), name.text[0] == 'e'));
-    if (value_is(name, "find") || value_is(name, "rfind"))
+    if (value_is_text(name, "find") || value_is_text(name, "rfind"))
         return find_character(r, s, a, name.text[0] == 'r', false);
-    if (value_is(name, "index") || value_is(name, "rindex"))
+    if (value_is_text(name, "index") || value_is_text(name, "rindex"))
         return find_character(r, s, a, name.text[0] == 'r', true);
-    if (value_is(name, "count"))
+    if (value_is_text(name, "count"))
         return count_text(r, s, text_argument(r, a, 0, "sub"));
-    if (value_is(name, "join"))
+    if (value_is_text(name, "join"))
         return join(r, s, argument_get(r, a, 0, "iterable", value_of(NONE)));
     return string_change(r, s, name, a);
 }
@@ -325,22 +325,22 @@ static struct value map_call(struct run *r, struct value m, struct value name,
                              const struct arguments *a)
 {
     struct list *list;
-    if (value_is(name, "get")) {
+    if (value_is_text(name, "get")) {
         if (a->count == 0)
             run_fail(r, ST_INVALID, "get: want a key");
         struct value *found = map_get(r, m.map, a->items[0]);
         return found != NULL ? *found : argument_get(r, a, 1, "default", value_of(NONE));
     }
-    if (value_is(name, "copy")) {
+    if (value_is_text(name, "copy")) {
         struct value copy = map_new(r);
         for (uint32_t i = 0; i < m.map->count; i++)
             map_set(r, copy.map, m.map->entries[i].key, m.map->entries[i].value);
         return copy;
     }
-    bool items = value_is(name, "items"), keys = value_is(name, "keys");
+    bool items = value_is_text(name, "items"), keys = value_is_text(name, "keys");
     struct value v = list_new(r, items ? ITEMS : keys ? KEYS : VALUES, m.map->count, &list);
     for (uint32_t i = 0; i < m.map->count; i++) {
-        const struct entry *e = &m.map->entries[i];
+        const struct map_entry *e = &m.map->entries[i];
         struct list *pair;
         struct value both;
         if (items) {
@@ -358,7 +358,7 @@ static struct value list_call(struct run *r, struct value l, struct value name,
 {
     int64_t count = 0;
     struct list *copy;
-    if (value_is(name, "copy")) {
+    if (value_is_text(name, "copy")) {
         struct value v = list_new(r, l.list->kind, l.list->count, &copy);
         for (size_t i = 0; i < l.list->count; i++)
             list_add(r, copy, l.list->items[i]);
@@ -380,7 +380,7 @@ static struct value loop_call(struct run *r, struct loop *l, struct value name,
                               const struct arguments *a)
 {
     struct list *list;
-    if (value_is(name, "cycle")) {
+    if (value_is_text(name, "cycle")) {
         if (a->count == 0)
             run_fail(r, ST_INVALID, "no items for cycling given");
         return a->items[l->index % a->count];
@@ -405,7 +405,7 @@ static struct value cycler_call(struct run *r, struct map *state, struct value n
 {
     struct value *at = map_get(r, state, value_text("at"));
     struct list *items = map_get(r, state, value_text("items"))->list;
-    if (value_is(name, "reset") || items->count == 0) {
+    if (value_is_text(name, "reset") || items->count == 0) {
         at->integer = 0;
         return value_of(NONE);
     }

@@ -5,7 +5,7 @@
 
 bool token_is(const struct token *t, const char *text)
 {
-    return (t->kind == TOKEN_OPERATOR || t->kind == TOKEN_NAME) && value_is(t->value, text);
+    return (t->kind == TOKEN_OPERATOR || t->kind == TOKEN_NAME) && value_is_text(t->value, text);
 }
 
 bool token_skip(struct parser *p, const char *text)

@@ -172,10 +172,10 @@ static struct value apply_dictsort(struct run *r, struct value v, const struct a
     bool exact = value_true(argument_get(r, a, 0, "case_sensitive", value_bool(false)));
     struct value by = argument_get(r, a, 1, "by", value_text("key"));
     bool reverse = value_true(argument_get(r, a, 2, "reverse", value_bool(false)));
-    if (!value_is(by, "key") && !value_is(by, "value"))
+    if (!value_is_text(by, "key") && !value_is_text(by, "value"))
         run_fail(r, ST_INVALID, "You can only sort by either \"key\" or \"value\"");
     struct list pairs = value_items(r, map_items(r, v)), *list;
-    struct keyed *all = keyed_new(r, &pairs, value_int(value_is(by, "value")), exact);
+    struct keyed *all = keyed_new(r, &pairs, value_int(value_is_text(by, "value")), exact);
     struct value out = list_new(r, PLAIN, pairs.count, &list);
     all = keyed_sort(r, all, pairs.count, reverse);
     for (size_t i = 0; i < pairs.count; i++)

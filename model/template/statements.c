@@ -293,7 +293,7 @@ static enum status compile(struct run *r, struct template *t, const char *text, 
 {
     jmp_buf failed;
     struct tokens tokens = {0};
-    r->failed = &failed;
+    r->fail_jump = &failed;
     if (setjmp(failed) != 0)
         return r->status;
     for (uint32_t i = 0; i < sizeof(own_names) / sizeof(own_names[0]); i++)

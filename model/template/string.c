@@ -288,7 +288,7 @@ struct value string_escape(struct run *r, struct value v)
     return v;
 }
 
-struct value string_case(struct run *r, struct value v, enum string_case to)
+struct value string_case(struct run *r, struct value v, enum string_case new_case)
 {
     struct buffer *b = buffer_new(r);
     bool first = true;
@@ -296,14 +296,15 @@ struct value string_case(struct run *r, struct value v, enum string_case to)
         uint32_t c;
         char text[4];
         size_t bytes = character_read(v.text + at, v.size - at, &c);
-        bool upper = to == UPPER || ((to == TITLE || to == CAPITALIZE) && first) ||
-                     (to == SWAP && unicode_lower(c) != c);
-        upper = to == SWAP ? !upper : upper;
+        bool upper = new_case == UPPER ||
+                     ((new_case == TITLE || new_case == CAPITALIZE) && first) ||
+                     (new_case == SWAP && unicode_lower(c) != c);
+        upper = new_case == SWAP ? !upper : upper;
         uint32_t changed = upper ? unicode_upper(c) : unicode_lower(c);
-        first = to == TITLE && !unicode_is_letter(c);
+        first = new_case == TITLE && !unicode_is_letter(c);
         size_t from = b->used;
         if (upper && c == 0xdf) { /* The sharp s, which has no upper case. */
-            buffer_add(r, b, to == TITLE || to == CAPITALIZE ? "Ss" : "SS", 2,
+            buffer_add(r, b, new_case == TITLE || new_case == CAPITALIZE ? "Ss" : "SS", 2,
                        v.marks != NULL ? v.marks[at] : v.input);
             at += bytes;
             continue;
@@ -329,19 +330,20 @@ static bool in_set(uint32_t c, const struct value *set)
     return false;
 }
 
-struct value string_strip(struct run *r, struct value v, int sides, const struct value *set)
+struct value string_strip(struct run *r, struct value v, enum string_sides sides,
+                          const struct value *set)
 {
     size_t begin = 0, end = v.size;
     uint32_t c;
     size_t cost = set != NULL ? set->size : 1;
-    while ((sides & 1) != 0 && begin < end) {
+    while ((sides & SIDES_LEFT) != 0 && begin < end) {
         size_t bytes = character_read(v.text + begin, end - begin, &c);
         run_step(r, cost / 8);
         if (!in_set(c, set))
             break;
         begin += bytes;
     }
-    while ((sides & 2) != 0 && begin < end) {
+    while ((sides & SIDES_RIGHT) != 0 && begin < end) {
         size_t at = end - 1;
         while (at > begin && end - at < 4 && ((unsigned char)v.text[at] & 0xc0) == 0x80)
             at--;

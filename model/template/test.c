@@ -240,7 +240,7 @@ static const struct test tests[] = {
 uint32_t test_number(struct value name)
 {
     for (uint32_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
-        if (value_is(name, tests[i].name))
+        if (value_is_text(name, tests[i].name))
             return i;
     return UINT32_MAX;
 }

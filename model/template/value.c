@@ -23,7 +23,7 @@ void run_fail(struct run *r, enum status status, const char *format, ...)
     for (char *c = text; *c != 0; c++)
         *c = *c >= ' ' && *c <= '~' ? *c : *c == '\n' ? ' ' : '?';
     r->status = error_set(r->error, status, "chat template, line %u: %s", r->line, text);
-    longjmp(*r->failed, 1);
+    longjmp(*r->fail_jump, 1);
 }
 
 void *run_alloc(struct run *r, size_t bytes)
@@ -109,7 +109,7 @@ static bool is_usual_role(struct value key, const json_t *value)
     static const char *const roles[] = {"system", "developer", "user",    "assistant",
                                         "tool",   "function",  "ipython", "model"};
     const char *text = json_string_value(value);
-    if (text == NULL || !value_is(key, "role"))
+    if (text == NULL || !value_is_text(key, "role"))
         return false;
     for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
         if (strlen(roles[i]) == json_string_length(value) && strcmp(text, roles[i]) == 0)
@@ -241,7 +241,7 @@ static void map_index(struct map *map, uint32_t hash, uint32_t number)
 static void map_grow(struct run *r, struct map *map)
 {
     uint32_t capacity = map->capacity * 2 + 4;
-    struct entry *entries = run_alloc(r, capacity * sizeof(*entries));
+    struct map_entry *entries = run_alloc(r, capacity * sizeof(*entries));
     if (map->count > 0)
         memcpy(entries, map->entries, map->count * sizeof(*entries));
     map->entries = entries;
@@ -268,7 +268,7 @@ struct value *map_get(struct run *r, const struct map *map, struct value key)
     }
     for (uint32_t at = hash & (map->slot_count - 1); map->slots[at] != 0;
          at = (at + 1) & (map->slot_count - 1)) {
-        struct entry *e = &map->entries[map->slots[at] - 1];
+        struct map_entry *e = &map->entries[map->slots[at] - 1];
         if (value_equal(r, e->key, key))
             return &e->value;
     }
@@ -284,7 +284,7 @@ void map_set(struct run *r, struct map *map, struct value key, struct value valu
     }
     if (map->count == map->capacity)
         map_grow(r, map);
-    map->entries[map->count] = (struct entry){key, value};
+    map->entries[map->count] = (struct map_entry){key, value};
     if (map->slots != NULL)
         map_index(map, hash_of(r, key), map->count);
     map->count++;
@@ -325,7 +325,7 @@ bool value_true(struct value v)
     }
 }
 
-bool value_is(struct value v, const char *text)
+bool value_is_text(struct value v, const char *text)
 {
     return v.kind == STRING && v.size == strlen(text) && memcmp(v.text, text, v.size) == 0;
 }
@@ -483,8 +483,8 @@ struct list value_items(struct run *r, struct value v)
 void value_want(struct run *r, struct value v, enum kind kind, const char *where)
 {
     if (v.kind == UNDEFINED && kind != UNDEFINED)
-        run_fail(r, ST_INVALID, "%s: '%s' is undefined", where,
-                 v.missing != NULL ? v.missing : "a value");
+        run_fail(r, ST_INVALID, "%s: '%.*s' is undefined", where,
+                 v.missing != NULL ? (int)v.size : 7, v.missing != NULL ? v.missing : "a value");
     if (v.kind != kind)
         run_fail(r, ST_INVALID, "%s: want %s instead of %s", where,
                  kind == LIST ? "list" : value_type(value_of(kind)), value_type(v));

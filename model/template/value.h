@@ -1,11 +1,13 @@
 /* value: the values of a template's variables and expressions, as in Python, and the memory that
- * holds them. A struct run is one rendering or one compilation. All its memory is in one arena, and
- * is freed at the end. An error or an exceeded limit leaves the run with longjmp: run_fail returns
- * to template_render or template_compile. Any function with a struct run may do that.
+ * holds them. A struct run is one rendering or one compilation. All its memory is in one arena. A
+ * rendering frees its arena at the end; the arena of a compilation becomes the template's. An error
+ * or an exceeded limit leaves the run with longjmp: run_fail returns to template_render or
+ * template_compile. Any function with a struct run may do so.
  *
  * Only the files of model/template/ include it. One thread uses a struct run. Each byte of a string
- * has a mark that says whether the byte comes from the input (template_output.inputs); all string
- * functions keep the marks. It does not know templates (tree.h, eval.h). */
+ * has a mark that says whether the byte comes from the input (template_output.inputs). Functions
+ * that copy bytes keep their marks; bytes that buffer_add_json and string_escape generate have the
+ * mark 1. It does not execute templates (eval.h does). */
 #ifndef MODEL_TEMPLATE_VALUE_H
 #define MODEL_TEMPLATE_VALUE_H
 
@@ -25,7 +27,7 @@ enum kind {
     MAP,
     NAMESPACE,
     MACRO,
-    FUNCTION, /* A global function, number `integer`. */
+    FUNCTION, /* A global function; `integer` is its number (function_number, eval.h). */
     METHOD,
     LOOP,
     CYCLER,
@@ -41,22 +43,25 @@ struct value {
     uint8_t kind;  /* enum kind. */
     bool input;    /* STRING without marks: all bytes come from the input. */
     bool markup;   /* STRING: text that is already escaped (Markup). */
-    uint32_t size; /* STRING: bytes. */
+    uint32_t size; /* STRING: bytes of `text`. UNDEFINED: bytes of `missing`. */
     union {
         bool boolean;
         int64_t integer;
         double number;
         const char *text;
         struct list *list;
-        struct map *map; /* MAP, NAMESPACE, CYCLER. */
+        struct map *map; /* MAP, NAMESPACE, CYCLER, JOINER. */
         const struct macro *macro;
         struct method *method;
         struct loop *loop;
-        const char *missing; /* UNDEFINED: the name, for messages; NULL = unknown. */
+        /* UNDEFINED: the name, for messages, without a NUL at its end; NULL = unknown. */
+        const char *missing;
     };
     /* STRING: one mark for each byte, 1 = from the input. NULL = `input` is the mark of all. */
     const uint8_t *marks;
-    struct buffer *buffer; /* STRING: the buffer that has room after the text; NULL = none. */
+    /* STRING: the buffer that `text` lies in, to which string_join may append in place; NULL =
+     * none. */
+    struct buffer *buffer;
 };
 
 struct list {
@@ -66,21 +71,21 @@ struct list {
     enum list_kind kind;
 };
 
-struct entry {
+struct map_entry {
     struct value key;
     struct value value;
 };
 
 /* A dict, or the attributes of a namespace. Entries are in the order in which they were added. */
 struct map {
-    struct entry *entries;
+    struct map_entry *entries;
     uint32_t *slots; /* Hash table of entry number + 1, 0 = empty; NULL = few entries. */
     uint32_t count;
     uint32_t capacity;
     uint32_t slot_count;
 };
 
-/* A method of a value that has not been called yet. */
+/* A method bound to a value, such as `x.strip` before the brackets of the call. */
 struct method {
     struct value self; /* The value that has the method. */
     struct value name;
@@ -105,10 +110,10 @@ struct arena {
     size_t limit;         /* Most bytes of all chunks. */
 };
 
-/* One rendering, or one compilation, which uses only the fields up to depth_left. */
+/* One rendering or one compilation. */
 struct run {
     struct arena arena;
-    jmp_buf *failed;     /* Where run_fail jumps to. */
+    jmp_buf *fail_jump;  /* Where run_fail jumps to. */
     enum status status;  /* The status that run_fail has set. */
     struct error *error; /* Receives the text of run_fail. */
     uint32_t line;       /* Line of the template, for errors. */
@@ -179,7 +184,7 @@ int value_order(struct run *r, struct value a, struct value b);
 /* Returns Python's `item in container`. */
 bool value_contains(struct run *r, struct value container, struct value item);
 /* Returns true if v is a string equal to `text`. */
-bool value_is(struct value v, const char *text);
+bool value_is_text(struct value v, const char *text);
 static inline bool is_number(struct value v)
 {
     return v.kind == INT || v.kind == FLOAT || v.kind == BOOL;
@@ -209,7 +214,7 @@ void buffer_add_part(struct run *r, struct buffer *b, struct value v, size_t at,
 void buffer_add_str(struct run *r, struct buffer *b, struct value v);  /* As Python's str(). */
 void buffer_add_repr(struct run *r, struct buffer *b, struct value v); /* As Python's repr(). */
 /* Appends what Python's json.dumps returns. indent: blanks per level, -1 = one line; `comma` and
- * `colon`: the separators; ascii: other characters are escaped; sorted: keys are sorted. */
+ * `colon`: the separators; ascii: characters outside ASCII become \uXXXX; sorted: keys are sorted. */
 void buffer_add_json(struct run *r, struct buffer *b, struct value v, int indent,
                      struct value comma, struct value colon, bool ascii, bool sorted);
 /* Returns the buffer's text as a string, without a copy. */
@@ -223,27 +228,31 @@ struct value string_join(struct run *r, struct value a, struct value b);
 /* Returns the string with &, <, >, " and ' escaped, as markup. */
 struct value string_escape(struct run *r, struct value v);
 enum string_case { UPPER, LOWER, TITLE, CAPITALIZE, SWAP };
-struct value string_case(struct run *r, struct value v, enum string_case to);
-/* Removes characters of `set` (NULL = white space) from the ends. sides: 1 = left, 2 = right, 3 =
- * both. */
-struct value string_strip(struct run *r, struct value v, int sides, const struct value *set);
+struct value string_case(struct run *r, struct value v, enum string_case new_case);
+enum string_sides { SIDES_LEFT = 1, SIDES_RIGHT = 2, SIDES_BOTH = SIDES_LEFT | SIDES_RIGHT };
+/* Removes characters of `set` (NULL = white space) from the string's ends. */
+struct value string_strip(struct run *r, struct value v, enum string_sides sides,
+                          const struct value *set);
 /* Replaces at most `limit` occurrences of `old`; a negative limit = all. */
 struct value string_replace(struct run *r, struct value v, struct value old, struct value new,
                             int64_t limit);
 /* Returns the list of lines. keep: the lines have their line ends. */
 struct value string_lines(struct run *r, struct value s, bool keep);
-struct value string_percent(struct run *r, struct value format, struct value arguments); /* %. */
+/* Returns Python's `format % arguments`. */
+struct value string_percent(struct run *r, struct value format, struct value arguments);
+/* Returns Python's str.format, for the fields {}, {0} and {name} only. */
 struct value string_format(struct run *r, struct value format, const struct list *arguments,
-                           const struct map *named); /* Python's str.format. */
-/* Decodes the character at `text` and returns its bytes. An invalid byte is one character. */
+                           const struct map *named);
+/* Decodes the character at `text` and returns its length in bytes. An invalid byte is one
+ * character. */
 size_t character_read(const char *text, size_t bytes, uint32_t *code);
-/* Writes a character as UTF-8 and returns its bytes. */
+/* Writes a character as UTF-8 and returns its length in bytes. */
 size_t character_write(uint32_t code, char out[4]);
 size_t characters_count(const char *text, size_t bytes);
 /* Returns the offset of character `character`; `bytes` if there are fewer characters. */
 size_t character_offset(const char *text, size_t bytes, size_t character);
-/* Properties of characters: a table for white space, and Latin, Greek and Cyrillic letters for
- * cases. */
+/* Properties of characters, approximated by ranges. unicode_upper and unicode_lower know Latin,
+ * Greek and Cyrillic letters only. */
 bool unicode_is_space(uint32_t code);
 bool unicode_is_printable(uint32_t code);
 bool unicode_is_letter(uint32_t code);

@@ -102,7 +102,7 @@ static enum status form_open(const char *text, size_t bytes, const json_t *setti
 static bool has_token(const struct vocabulary *v, const char *text)
 {
     for (uint32_t i = 0; i < v->count; i++)
-        if (mapped_text_is(v->tokens[i], text))
+        if (mapped_text_equals(v->tokens[i], text))
             return true;
     return false;
 }

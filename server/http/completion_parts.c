@@ -80,7 +80,7 @@ enum status choice_parts_open(struct choice *choice)
     const struct completion *c = choice->completion;
     const struct answer_options options = {
         .format = c->format,
-        .begin = c->begin,
+        .start_place = c->begin,
         .finds_calls = c->request.tools.choice != API_TOOLS_NONE,
         .tool_names = c->request.tools.packed_names,
         .on_part = part_take,

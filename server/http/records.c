@@ -47,7 +47,7 @@ static void spans_check(struct http *h)
                         counts.dropped - h->spans_dropped);
     h->spans_dropped = counts.dropped;
     if (!h->spans_warned)
-        log_warn("log/otlp_endpoint loses spans: %s; serving goes on", counts.failure);
+        log_warn("log/otlp_endpoint loses spans: %s; serving goes on", counts.drop_reason);
     h->spans_warned = true; /* The counter shows how many. */
 }
 

@@ -64,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct answer_options options = {.finds_calls = true, .tool_names = "\nf\ng\n"};
     options.format.tools = (enum answer_tools)fuzz_below(&in, 7);
     const uint8_t rest = fuzz_byte(&in);
-    options.begin = (enum answer_begin)(rest % 3);
+    options.start_place = (enum answer_begin)(rest % 3);
     options.format.reasoning = (enum answer_reasoning)(rest / 3 % 4);
     struct cuts cuts = {.rule = (uint8_t)(1 + fuzz_below(&in, 20))}, whole = {.rule = 0};
     while (in.size > 0 && bytes < TEXT_MAX) {

@@ -194,7 +194,7 @@ static void check_parts(size_t index, const char *text, const char *want)
     char bytes[1024];
     struct parts parts;
     struct answer_options options = {.format = cases[index].format,
-                                     .begin = cases[index].begin,
+                                     .start_place = cases[index].begin,
                                      .finds_calls = (cases[index].wanted & NO_TOOLS) == 0,
                                      .tool_names = "\nf\ng\n"};
     parts_read(&options, bytes, spell(text, "", "", bytes), whole, NULL, &parts);
@@ -213,7 +213,7 @@ static void check(size_t index, const json_t *tools)
         .all_schemas = (wanted & FORCED) != 0,
         .content = cases[index].content,
         .content_bytes = cases[index].content != NULL ? strlen(cases[index].content) : 0,
-        .begin = cases[index].begin,
+        .start_place = cases[index].begin,
     };
     struct text text = {0};
     struct grammar *g;

@@ -189,7 +189,7 @@ static size_t cut_all(void *self, size_t at)
 static void check(size_t index, size_t (*cut)(void *self, size_t at), size_t where)
 {
     struct answer_options options = {.format = cases[index].format,
-                                     .begin = cases[index].begin,
+                                     .start_place = cases[index].begin,
                                      .finds_calls = !cases[index].no_calls,
                                      .tool_names = "\nf\ng\n"};
     struct parts parts;

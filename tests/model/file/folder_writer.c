@@ -122,7 +122,7 @@ static json_t *pre_tokenizer(const struct writer *w)
 {
     struct mapped_text pre = {"", 0};
     (void)gguf_get_string(w->g, "tokenizer.ggml.pre", &pre, NULL);
-    if (mapped_text_is(pre, "smollm"))
+    if (mapped_text_equals(pre, "smollm"))
         return json_pack("{s:s, s:[{s:s, s:b}, {s:s, s:b, s:b, s:b}]}", "type", "Sequence",
                          "pretokenizers", "type", "Digits", "individual_digits", 1, "type",
                          "ByteLevel", "add_prefix_space", 0, "trim_offsets", 1, "use_regex", 1);

@@ -221,7 +221,7 @@ static void check_file(const char *what, const char *quantization, enum compute_
     struct error error = {""};
     CHECKF(file_open(quantization, &file, &error) == ST_OK, "%s: %s", what, error.text);
     const struct mapped_tensor *t = added(file);
-    CHECKF(t->type == type && mapped_text_is(t->name, "a.weight") && t->dims[0] == COLS &&
+    CHECKF(t->type == type && mapped_text_equals(t->name, "a.weight") && t->dims[0] == COLS &&
                t->dims[1] == ROWS,
            "%s is %s", what, compute_type_name(t->type));
     rows_check(what, file, 0, ROWS);
@@ -281,7 +281,7 @@ static void check_mxfp4(void)
     tensor_put("a.gate_up_proj_scales", "U8", "[3,40,4]", scales, sizeof(scales));
     CHECKF(file_open("{\"quant_method\":\"mxfp4\"}", &file, &error) == ST_OK, "%s", error.text);
     const struct mapped_tensor *t = added(file);
-    CHECK(mapped_text_is(t->name, "a.gate_up_proj") && t->type == COMPUTE_MXFP4 &&
+    CHECK(mapped_text_equals(t->name, "a.gate_up_proj") && t->type == COMPUTE_MXFP4 &&
           t->dim_count == 3 && t->dims[2] == EXPERTS);
     CHECK(model_file_source(file, t, ROWS, 2 * ROWS, &source, &memory, &error) == ST_OK);
     for (uint32_t r = 0; r < 2 * ROWS; r++) {

@@ -86,6 +86,7 @@ static void test_errors(void)
         const char *expected;
     } cases[] = {
         {"a\nb {{ x.y }}", "line 2: 'x' is undefined"},
+        {"{{ {}['name'[:2]] in 'text' }}", "'in <string>': 'na' is undefined"},
         {"{{ raise_exception('want a\nuser') }}", "line 1: want a user"},
         {"\n\n{{ 1 +\n }}", "line 4: want an expression instead of '}}'"},
         {"{% for x in y %}", "line 1: want else instead of 'end of template'"},
