@@ -7,8 +7,8 @@
 
 #include <stdint.h>
 
-/* Returns the number of logical CPUs; 1 if the kernel reports an error, as for a host with more than
- * 1024 CPUs. */
+/* Returns the number of logical CPUs; 1 if the kernel reports an error, as it does on a host with
+ * more than 1024 CPUs. */
 uint32_t cores_usable(void);
 
 #endif
