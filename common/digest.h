@@ -1,7 +1,7 @@
-/* digest: a SHA-256 as a value, such as the digest of a model's files. model/file/ and tools/fetch/
- * compute digests; machine/, transport/, server/ and membership/ compare them or pass them on. The
- * functions keep no state, and any thread may call them. They are not for secrets: digest_equal
- * takes a time that depends on the bytes. They read no files. */
+/* digest: a SHA-256 as a value, such as the digest of a model's files. model/file/, kvcache/tiers/
+ * and tools/fetch/ compute digests; other folders compare them or pass them on. The functions keep
+ * no state, and any thread may call them. They are not for secrets: digest_equal takes a time that
+ * depends on the bytes. They read no files. */
 #ifndef COMMON_DIGEST_H
 #define COMMON_DIGEST_H
 

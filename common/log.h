@@ -1,6 +1,6 @@
 /* log: writes one line per event to stderr: date and time (UTC, RFC 3339), level, process, text
- * (`request 42 machine prompt-0 died, resumes at token 17`). Only machine/ and server/ call it, on
- * any thread; the other folders return a status instead. It opens no log files and rotates nothing.
+ * (`request 42 machine prompt-0 died, resumes at token 17`). machine/ and server/ call it, on any
+ * thread; the other folders return a status instead. It opens no log files and rotates nothing.
  * With the format LOG_JSON, each line is a JSON object:
  *
  *   {"time":"2026-11-26T10:00:00.123Z","level":"info","process":"prompt-0","text":"…"}

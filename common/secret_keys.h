@@ -1,9 +1,9 @@
 /* secret_keys: the cluster keys of a process: one key, or several while an operator replaces the
- * key. A process connects with the first key and accepts every key. It reads its keys from a key
- * file, or gets them from the process that started it (host/child.h); `cleave serve` and `cleave
- * machine` read the file again when they reload. transport/ proves and checks the keys. The
- * functions keep no state, and any thread may call them. They do not watch the file, and encrypt
- * nothing. */
+ * key. (machine/tiers.c also reads the keys of stored KV with it.) A process connects with the
+ * first key and accepts every key. It reads its keys from a key file, or gets them from the process
+ * that started it (host/child.h); `cleave serve` and `cleave machine` read the file again when they
+ * reload. transport/ proves and checks the keys. The functions keep no state, and any thread may
+ * call them. They do not watch the file, and encrypt nothing. */
 #ifndef COMMON_SECRET_KEYS_H
 #define COMMON_SECRET_KEYS_H
 

@@ -1,7 +1,7 @@
 /* status: the result type of functions that can fail, and the text that explains a failure. Every
  * folder uses it. 0 = done, > 0 = in progress, < 0 = failed. ST_NO_RESOURCE (a full pool, a full
- * queue) is normal flow. Only machine/ and server/ log: the other folders return a status and fill
- * a `struct error`, which the caller owns. Any thread may call the functions; they keep no state
+ * queue) is normal flow. Folders that do not log (log.h) return a status and fill a `struct
+ * error`, which the caller owns. Any thread may call the functions; they keep no state
  * and write no logs. */
 #ifndef COMMON_STATUS_H
 #define COMMON_STATUS_H

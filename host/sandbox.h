@@ -15,8 +15,8 @@
 /* Limits a gateway: it may start this executable only, and write only in the folders of the files
  * that log/ names, of http/admin_socket, in kv/tiers/file/path, in /dev/shm and /dev/hugepages, and
  * to devices (such as /dev/null, RDMA and GPUs). It may read every file that its user may, because
- * a reload can name any model and any key. Changes nothing if cluster/sandbox is false or a local machine uses a GPU.
- * Writes one line for the log. */
+ * a reload can name any model and any key. Changes nothing if cluster/sandbox is false or a local
+ * machine uses a GPU. Writes one line for the log. */
 void sandbox_gateway_enter(const struct config *config, char text_out[SANDBOX_TEXT_BYTES]);
 /* Limits the process of a machine or of a stage: it may read the model and its adapters, the
  * folders of the files that the config names, and files of the system; and it may write only in

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-void doomed_add(struct doomed *doomed, struct transport_peer *peer, const char *why)
+void doomed_add(struct doomed *doomed, struct transport_peer *peer, const char *reason)
 {
     for (uint32_t i = 0; i < doomed->count; i++)
         if (doomed->peers[i].peer == peer)
@@ -12,7 +12,7 @@ void doomed_add(struct doomed *doomed, struct transport_peer *peer, const char *
         return;
     struct doomed_peer *added = &doomed->peers[doomed->count++];
     added->peer = peer;
-    snprintf(added->reason, sizeof(added->reason), "%.255s", why);
+    snprintf(added->reason, sizeof(added->reason), "%.255s", reason);
 }
 
 void doomed_remove(struct doomed *doomed, const struct transport_peer *peer)

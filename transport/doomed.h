@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-/* Most entries. If the list is full, a peer is not added; the peer's next fault may add it. */
+/* Most entries. doomed_add adds nothing to a full list; the peer's next fault may add the peer. */
 #define DOOMED_MAX 16
 
 struct doomed_peer {
@@ -24,7 +24,7 @@ struct doomed {
 };
 
 /* Adds a peer. If the peer is already in the list, its first reason stays. */
-void doomed_add(struct doomed *doomed, struct transport_peer *peer, const char *why);
+void doomed_add(struct doomed *doomed, struct transport_peer *peer, const char *reason);
 /* Removes a peer that went down by itself or that the caller disconnects now. */
 void doomed_remove(struct doomed *doomed, const struct transport_peer *peer);
 /* Moves one entry from the list to *out; the caller disconnects the peer. Returns false if the list

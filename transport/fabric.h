@@ -91,7 +91,7 @@ struct fabric_options {
 };
 
 /* Opens UCX and allocates the region. UCX stays closed if options->ucx_tls is "none", or if this
- * host offers neither shared memory nor RDMA to it. Returns ST_INVALID, ST_IO or ST_NO_MEMORY. */
+ * host offers neither shared memory nor RDMA to it. */
 enum status fabric_open(const struct fabric_options *options, struct fabric **out,
                         struct error *error);
 void fabric_close(struct fabric *fabric); /* NULL is fine. Links and inboxes become invalid. */
@@ -160,8 +160,8 @@ void fabric_writes_end(int fd);
  * mapped our memory, or uses RDMA. *same_host_out: true if the peer is known to be on this host. */
 bool fabric_writes_directly(const struct fabric *fabric, const struct fabric_address *peer,
                             bool *same_host_out);
-/* Returns ST_OK; ST_UNREACHABLE if UCX has reported an error on the link; ST_IO if a device copy
- * has failed. */
+/* Returns ST_OK, ST_IO if a device copy has failed, or ST_UNREACHABLE if the link has failed for
+ * another reason. */
 enum status fabric_link_failed(const struct fabric_link *link, struct error *error);
 
 /* ---- links over data connections ---- */
@@ -214,8 +214,8 @@ bool fabric_inbox_probed(struct fabric_inbox *inbox);
  * of the region fails the inbox. A piece that write_wanted refuses is dropped, and counts as
  * landed. */
 void fabric_inbox_write(struct fabric_inbox *inbox, const struct fabric_piece *piece);
-/* Returns true if the received data that waits for the device has reached its limit: the caller
- * must not read from data connections until the fabric has made progress. */
+/* Returns true if the received data that waits for the device has reached its limit. The caller
+ * then does not read from data connections until the fabric has made progress. */
 bool fabric_inboxes_full(const struct fabric *fabric);
 /* Waits up to 200 ms (FABRIC_SETTLE_US) for received data to land in the device. If the device does
  * not finish in time, it is unknown whether the data lands. Until the next fabric_progress, no
@@ -224,13 +224,12 @@ void fabric_inbox_copies_await(struct fabric_inbox *inbox);
 /* Returns the number that the peer puts into each message for this inbox. */
 uint64_t fabric_inbox_token(const struct fabric_inbox *inbox);
 /* Records how many messages an epoch has, as the peer's mark says. Returns ST_INVALID if the epoch
- * has passed or was marked before. */
+ * has passed, was marked before or is too far ahead. */
 enum status fabric_inbox_epoch_mark(struct fabric_inbox *inbox, struct fabric_mark mark,
                                     struct error *error);
 /* Takes the next epoch that has landed completely. Returns false if no such epoch is left. */
 bool fabric_inbox_landed(struct fabric_inbox *inbox, uint32_t *epoch_out);
-/* Returns ST_OK, or the first error of the inbox: a write outside of the region or in a wrong
- * epoch, or a failed device copy. */
+/* Returns ST_OK, or the first error of the inbox, such as a write outside of the region. */
 enum status fabric_inbox_failed(const struct fabric_inbox *inbox, struct error *error);
 
 #endif

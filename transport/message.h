@@ -336,8 +336,8 @@ struct message_stats {
     MACHINE_COUNTERS(COUNTER_FIELD_32)
     uint32_t kv_kinds;     /* Kinds of layers of the model (layer_groups_kinds). */
     uint32_t kv_blocks[6]; /* Number of blocks in each state, by enum kv_state. */
-    /* KV memory of the blocks that are not free, and KV bytes written to token machines, by the kind
-     * of their layers. Of KV that several ranks hold, one copy counts. */
+    /* KV memory of the blocks that are not free, and KV bytes written to token machines, by the
+     * kind of their layers. Of KV that several ranks hold, one copy counts. */
     uint64_t kv_bytes[LAYER_KIND_COUNT];
     uint64_t transfer_bytes[LAYER_KIND_COUNT]; /* Counters. */
     struct message_copies staged;
@@ -408,7 +408,7 @@ struct message_role {
     uint8_t padding[6];
 };
 
-/* Where and with what a machine computes. The texts have an end, and empty = unknown. */
+/* Where and with what a machine computes. The texts end in a NUL; empty = unknown. */
 struct message_about {
     char device[96]; /* What it computes on, such as "cpu, 4 threads". */
     char host[64];   /* Name of its host. */
@@ -471,7 +471,8 @@ struct message_others {
     uint8_t rank; /* The number of connected gateways with a lower name than the receiver. */
     uint8_t padding[1];
     uint64_t prompt_tokens; /* Tokens of `prompts` that are not found in the prefix cache. */
-    /* KV memory, in tokens, of all requests, including computed prompts (sched_memory_tokens_of). */
+    /* KV memory, in tokens, of all requests, including computed prompts
+     * (sched_memory_tokens_of). */
     uint64_t kv_tokens;
     /* Serial of the ROLE that set `home`; 0 = none, the config file decides. */
     uint64_t home_serial;
@@ -532,10 +533,11 @@ struct message_buffer {
 /* Frees the buffer's memory. */
 void message_buffer_done(struct message_buffer *buffer);
 
-/* Replaces the buffer's content with any kind of message except MESSAGE_TOKENS, as `version` of the
- * protocol has it (transport_peer_version of the receiver): fields that this version does not have
- * are left out. Returns ST_INVALID if a field is out of range, ST_TOO_LARGE if the message would
- * exceed LIMIT_MESSAGE_BYTES, ST_NO_MEMORY if the buffer cannot grow. */
+/* Replaces the buffer's content with the encoded message, which may be of any kind except
+ * MESSAGE_TOKENS. `version`: the version of the protocol that the receiver speaks with us
+ * (transport_peer_version); fields that this version does not have are left out. Returns ST_INVALID
+ * if a field is out of range, ST_TOO_LARGE if the message would exceed LIMIT_MESSAGE_BYTES,
+ * ST_NO_MEMORY if the buffer cannot grow. */
 enum status message_encode(const struct message *message, uint32_t version,
                            struct message_buffer *buffer);
 

@@ -77,8 +77,8 @@ struct message_reader {
     struct error *error;
 };
 
-/* What a message was before a version: only the first `bytes` bytes of its struct, and only the
- * first `array_count` arrays. */
+/* An older form of a message: before `version`, the message had only the first `bytes` bytes of its
+ * struct, and only the first `array_count` arrays. */
 struct message_growth {
     uint16_t version;
     uint16_t bytes;
@@ -168,13 +168,13 @@ enum status message_rules_check(struct message_reader *reader, const struct mess
  * without an error text. */
 enum status message_check(const struct message_layout *layout, const void *message);
 
-/* Returns the size of the struct in a version of the protocol, and in *array_count_out the number of
- * its arrays. */
+/* Returns the size of the struct in a version of the protocol, and in *array_count_out the number
+ * of its arrays. */
 size_t message_bytes_in(const struct message_layout *layout, uint32_t version,
                         uint32_t *array_count_out);
 
-/* Replaces the buffer's content with a message, as a version of the protocol has it. Does not check
- * the content. Returns ST_TOO_LARGE if the message has more than LIMIT_MESSAGE_BYTES,
+/* Replaces the buffer's content with a message, encoded for a version of the protocol. Does not
+ * check the content. Returns ST_TOO_LARGE if the message has more than LIMIT_MESSAGE_BYTES,
  * ST_NO_MEMORY. */
 enum status message_write(const struct message_layout *layout, uint32_t kind, uint32_t version,
                           const void *message, struct message_buffer *buffer);

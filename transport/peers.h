@@ -79,6 +79,8 @@ struct peer {
     struct address host;            /* Host and port to connect to. */
     struct address_found addresses; /* Socket addresses of `host`. */
     uint32_t address_index;         /* Index in `addresses` of the address that is tried now. */
+    /* Times at which the connection began, at which bytes were received last, and at which a frame
+     * was sent last. */
     int64_t begun_us, heard_us, sent_us;
     int64_t proving_us; /* Time at which PEER_PROVING began. */
     bool link_seen;     /* The peer has received the probe of `link` or `candidate`. */
@@ -98,7 +100,7 @@ struct peer {
     uint32_t data_count; /* Control connection: number of its data connections. */
     /* Data connections were opened, or the peer was asked to open them. */
     bool data_opened;
-    /* Data connection: not read, because too much received data waits for the device. */
+    /* Data connection: it is not read now (data_connection_may_receive). */
     bool read_paused;
     /* Work is left that epoll does not report: received data in the stream's buffer, or a step of
      * the TLS hand-shake. */
@@ -111,8 +113,8 @@ struct peer {
     enum status failing;
     struct error failure;
     bool writes_directly; /* See fabric_writes_directly. */
-    bool same_host;
-    bool writes_awaited; /* The caller waits for the event writes_ended. */
+    bool same_host;       /* The peer is known to be on this host. */
+    bool writes_awaited;  /* The caller waits for the event writes_ended. */
 };
 
 /* A transport. */
@@ -134,7 +136,7 @@ struct ucx {
     bool work_signalled; /* more_fd is readable (ucx_work_signal). */
     bool listen_paused, in_progress;
     bool timer_runs, timer_expired; /* timer_expired: deadlines must be checked. */
-    int64_t now_us;
+    int64_t now_us;                 /* Time at which this call or iteration of progress began. */
 };
 
 /* Makes transport_fd readable. Call it when work is left that no other descriptor reports. */
@@ -142,7 +144,7 @@ void ucx_work_signal(struct ucx *ucx);
 
 /* ---- ucx_linger.c ---- */
 
-/* Returns true if no further connection may linger. */
+/* Returns true if as many connections linger as may linger. */
 bool linger_full(const struct ucx *ucx);
 /* See transport_writes_await. */
 bool linger_await(struct peer *peer);
@@ -255,15 +257,15 @@ void data_connections_release(struct peer *peer);
 void data_connection_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
 /* Returns the largest payload in bytes of a frame of a data connection. */
 size_t data_connection_frame_bytes_max(void);
-/* Returns false while the data connection must not be read, because too much received data waits
- * for the device. */
+/* Returns false while the data connection must not be read: too much received data waits for the
+ * device, or the control connection is not up. */
 bool data_connection_may_receive(const struct peer *peer);
-/* Call it when all received data has been read. */
+/* Reports to the peer the bytes that were received since the last report. */
 void data_connection_received(struct peer *peer);
-/* Sends writes that wait for a data connection. Returns true if it sent any. */
+/* Sends writes that wait for a data connection. Returns true if anything changed. */
 bool data_connections_send(struct peer *peer);
 
-/* Queues a frame. On an error other than a full queue for FRAME_MESSAGE, the peer is marked as
+/* Sends or queues a frame. Any error except ST_NO_RESOURCE for FRAME_MESSAGE marks the peer as
  * failing. */
 enum status peer_send(struct peer *peer, enum frame_kind kind, const void *data, size_t bytes);
 /* Opens the link for writing to the peer. `by_data`: over data connections. On an error returns

@@ -1,8 +1,8 @@
 /* protocol: the versions of the protocol that this program speaks. Constants only.
  *
  * In the hand-shake, each side says the lowest and the highest version that it speaks. The highest
- * version that both speak is used; without one, the connection is refused (handshake.h). A message
- * is sent as this version has it (message_encode), so machines and gateways of adjacent releases
+ * version that both speak is used; without one, the connection is refused (handshake.h). Messages
+ * are encoded for this version (message_encode), so machines and gateways of adjacent releases
  * work together.
  *
  * TRANSPORT_PROTOCOL_VERSION is raised by each change of what is sent: a field or an array at the

@@ -1,7 +1,8 @@
 /* resolver: finds the socket addresses of hosts without blocking the caller. A numeric address is
  * converted at once. A host name is looked up on a separate thread; the last good answer is kept,
- * for times when the name server does not answer. Each transport owns one struct resolver and calls
- * it on its thread. It opens no connections. */
+ * for times when the name server does not answer. Each transport, and each client of a KV
+ * store (kvcache/tiers/), owns one struct resolver and calls it on its thread. It opens no
+ * connections. */
 #ifndef TRANSPORT_RESOLVER_H
 #define TRANSPORT_RESOLVER_H
 

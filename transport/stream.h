@@ -87,8 +87,8 @@ bool stream_sees_tls(const struct stream *stream);
  * arrived, ST_UNREACHABLE if the connection is closed or reset, ST_INVALID if the next frame has
  * more than payload_max bytes of payload, ST_NO_MEMORY. */
 enum status stream_receive(struct stream *stream, size_t payload_max, struct error *error);
-/* Returns true if the peer has closed the connection, or the connection has failed; frames may be
- * left in the buffer. */
+/* Returns true if the peer has closed the connection, or the connection has failed. Frames that
+ * arrived before may still be unread. */
 bool stream_ended(const struct stream *stream);
 /* Takes the next complete frame out of the buffer. Returns false if the buffer has no complete
  * frame. The payload is 8-byte aligned and valid until the next stream_receive. */

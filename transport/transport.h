@@ -8,10 +8,10 @@
  * docs/transport.md explains why a connection has two channels. A transport without a region, such
  * as the gateway's, does not open UCX.
  *
- * Machines, stage processes and the gateway each have one. One thread, usually an event loop,
- * owns a transport and makes every call. Callbacks run only inside transport_progress. The
- * transport does not interpret messages (message.h does) and makes no decision about requests: a
- * write of KV is an offset and a size in a region. */
+ * Machines, stage processes, the gateway and `cleave profile` have transports. One thread, usually
+ * an event loop, owns a transport and makes every call. Callbacks run only inside
+ * transport_progress. The transport does not interpret messages (message.h does) and makes no
+ * decision about requests: a write of KV is an offset and a size in a region. */
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
 
@@ -38,11 +38,12 @@ enum transport_rope_list {
 };
 
 /* What a process sends about itself in the hand-shake. Identities are compared before any message
- * is delivered. Between two machines, all fields from metadata_hash to rope_list must be equal;
- * between a gateway and a machine, only metadata_hash. Both must speak a common version of the
- * protocol (protocol.h), and what they compute must have the same formats (common/formats.h). A
- * mismatch ends the connection on both sides with ST_MISMATCH and a text that names the field and
- * both values. */
+ * is delivered. Between two machines, all fields from metadata_hash to rope_list must be equal.
+ * Between a gateway and a machine, only metadata_hash must be equal, unless the gateway's is 0. In
+ * addition, both processes must speak a common version of the protocol (protocol.h) and use the
+ * same formats of hashes, two machines also the same format of KV (common/formats.h). A mismatch
+ * ends the connection on both sides with ST_MISMATCH; the text names what differs and both
+ * values. */
 struct transport_identity {
     char name[LIMIT_NAME_BYTES];
     enum transport_role role;
@@ -131,8 +132,8 @@ struct transport_options {
     /* Most bytes on their way to a peer: sent over data connections and not yet taken by the peer,
      * or given to UCX and not yet finished; 0 = 8 MiB. */
     uint64_t data_window_bytes;
-    uint32_t heartbeat_ms; /* Silence after which a ping is sent; 0 = 1000. */
-    uint32_t silence_ms;   /* Silence after which a peer is down; 0 = 5000. */
+    uint32_t heartbeat_ms; /* A ping is sent if nothing was sent for this time; 0 = 1000. */
+    uint32_t silence_ms;   /* A peer is down if nothing was received for this time; 0 = 5000. */
     uint32_t connect_ms;   /* Time for connecting and the hand-shake; 0 = 5000. */
     /* Time in which UCX must carry a first message to a peer and flush it; after that, writes to
      * the peer travel over data connections. 0 = 2000. */
@@ -215,14 +216,15 @@ enum status transport_open(const struct transport_ops *ops, const struct transpo
 /* Closes every connection without calling peer_down, and frees the region. NULL is fine. */
 void transport_close(struct transport *t);
 
-/* Accepts peers on "host:port" (IPv4, name or [IPv6]; port 0 = any free port). bound_out receives
- * the numeric address and the port in use. Errors name the address ("listen on 127.0.0.1:7400:
- * address already in use"). */
+/* Accepts peers on "host:port" (IPv4, name or [IPv6]; port 0 = any free port). Call it at most
+ * once. bound_out receives the numeric address and the port in use. Errors name the address
+ * ("listen on 127.0.0.1:7400: address already in use"). */
 enum status transport_listen(struct transport *t, const char *address,
                              char bound_out[LIMIT_ADDRESS_BYTES], struct error *error);
 
-/* Begins to connect. Exactly one of peer_up and peer_down follows later, from transport_progress;
- * peer_down may also follow peer_up. */
+/* Begins to connect. Returns ST_OK: *out is the peer, and transport_progress later calls peer_up or
+ * peer_down; after peer_up, peer_down may follow. Returns ST_INVALID if the address is not
+ * "host:port" or memory is short: no callback follows. */
 enum status transport_connect(struct transport *t, const char *address, void *user,
                               struct transport_peer **out, struct error *error);
 /* Ends a connection. No callback follows on this side; the other side gets peer_down. */
@@ -238,20 +240,19 @@ void transport_metadata_hash_set(struct transport *t, uint64_t metadata_hash);
 enum status transport_keys_set(struct transport *t, const struct secret_keys *keys,
                                struct error *error);
 
-/* Return the identity and the region of a peer; zero for a peer that is not up yet. */
+/* Return the identity and the region of a peer; zero before the hand-shake. */
 const struct transport_identity *transport_peer_identity(const struct transport_peer *peer);
 const struct transport_region_info *transport_peer_region(const struct transport_peer *peer);
 /* Returns the version of the protocol that the connection uses: the highest one that both sides
- * speak; 0 for a peer that is not up yet. */
+ * speak; 0 before the hand-shake. */
 uint32_t transport_peer_version(const struct transport_peer *peer);
 /* Returns true if the highest versions of both sides are equal. */
 bool transport_peer_versions_equal(const struct transport_peer *peer);
-/* Returns how writes travel, for logs and /metrics: "ucx put over posix", "ucx am over tcp", "cuda
- * ipc", "loopback". */
+/* Returns how writes travel, for logs and /metrics, such as "ucx put over posix", "ucx am over tcp"
+ * or "cuda ipc". */
 const char *transport_peer_path(const struct transport_peer *peer);
-/* Returns why writes do not travel in a better way: UCX did not reach the peer, or the device of a
- * peer on this host could not be opened although both sides share their memory. Empty = no
- * reason. */
+/* Returns why writes do not travel in a better way, such as that UCX did not reach the peer. Empty
+ * = no reason. */
 const char *transport_peer_note(const struct transport_peer *peer);
 /* Returns the number of the connection, from 1, which no other connection of the transport has. */
 uint64_t transport_peer_number(const struct transport_peer *peer);
@@ -267,15 +268,15 @@ void *transport_peer_user(const struct transport_peer *peer);
 void transport_peer_set_user(struct transport_peer *peer, void *user);
 
 /* Queues one message of at most LIMIT_MESSAGE_BYTES; the data is copied. Returns ST_NO_RESOURCE if
- * 64 MiB wait because the peer does not read: the caller should disconnect the peer. ST_UNREACHABLE
- * = the peer is not up. ST_TOO_LARGE = the message is too large. */
+ * 64 MiB wait because the peer does not read: the caller should disconnect the peer. Returns
+ * ST_TOO_LARGE for a larger message. After any other error the peer is not up or goes down. */
 enum status transport_send(struct transport *t, struct transport_peer *peer, const void *data,
                            size_t bytes);
 
 /* Begins a one-sided write of `bytes` from `local`, which lies in our own region, to
  * `remote_offset` in the peer's region. `local` must not change until a later flush has been
  * reported. Returns ST_INVALID if the write is outside of the peer's region, ST_UNREACHABLE if the
- * peer is not up. */
+ * peer is not up or goes down. */
 enum status transport_write(struct transport *t, struct transport_peer *peer, const void *local,
                             size_t bytes, uint64_t remote_offset);
 /* Does what transport_write does, for data of a request. */

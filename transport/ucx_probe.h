@@ -23,7 +23,7 @@ struct ucx_probe {
     char resources[UCX_PROBE_RESOURCES_MAX][32]; /* "transport/device", such as "tcp/eth0". */
 };
 
-/* Fills *out. Returns ST_IO if UCX cannot be opened; then only out->version is set. */
+/* Fills *out. Returns ST_IO if UCX cannot be opened: out->version is set, the rest is zero. */
 enum status ucx_probe(struct ucx_probe *out, struct error *error);
 
 #endif

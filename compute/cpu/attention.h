@@ -63,38 +63,39 @@ INLINE const uint8_t *key_column(const struct kernels_cache *cache, uint32_t tok
 struct scores {
     /* [tile][dimensions of a key][QK_ROWS]: one tile after the other. */
     const float *queries;
-    float *rows;     /* [query][stride]: the scores s, later the weights p. */
+    float *values;   /* [query][stride]: the scores s, later the weights p. */
     uint32_t origin; /* Token of the first score: a multiple of VECTOR_LANES. */
     size_t stride;
     uint32_t count; /* Number of queries. */
 };
 
-/* Computes the scores of `rows` queries of tile `q` for `wide` vectors of `lanes` tokens, whose K
- * begin at keys[0..wide). `step`: bytes from one dimension of K to the next. `ahead`, if not NULL,
- * has `wide` addresses to prefetch. `stride`: floats in `out` from one query to the next. */
-INLINE void qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, uint32_t lanes,
+/* Computes the scores of `rows` queries of tile `q` for `vectors` vectors of `lanes` tokens, whose
+ * K begin at keys[0..vectors). `step`: bytes from one dimension of K to the next. `ahead`, if not
+ * NULL, has `vectors` addresses to prefetch. `stride`: floats in `out` from one query to the
+ * next. */
+INLINE void qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t vectors, uint32_t lanes,
                     uint32_t dim, size_t step, const uint8_t *const *keys,
                     const uint8_t *const *ahead, const float *q, float *out, size_t stride)
 {
     vec s[QK_ROWS][QK_VECTORS];
     for (uint32_t r = 0; r < rows; r++)
-        for (uint32_t c = 0; c < wide; c++)
+        for (uint32_t c = 0; c < vectors; c++)
             s[r][c] = v_zero();
     for (uint32_t d = 0; d < dim; d++) {
         vec k[QK_VECTORS];
-        for (uint32_t c = 0; c < wide; c++)
+        for (uint32_t c = 0; c < vectors; c++)
             k[c] = kv_load(dtype, keys[c] + d * step, lanes);
         if (ahead != NULL && d * step % 64 == 0)
-            for (uint32_t c = 0; c < wide; c++)
+            for (uint32_t c = 0; c < vectors; c++)
                 v_prefetch_l2(ahead[c] + d * step);
         for (uint32_t r = 0; r < rows; r++) {
             vec one = v_set(q[d * QK_ROWS + r]);
-            for (uint32_t c = 0; c < wide; c++)
+            for (uint32_t c = 0; c < vectors; c++)
                 s[r][c] = v_fma(one, k[c], s[r][c]);
         }
     }
     for (uint32_t r = 0; r < rows; r++)
-        for (uint32_t c = 0; c < wide; c++) {
+        for (uint32_t c = 0; c < vectors; c++) {
             if (lanes == VECTOR_LANES)
                 v_store(out + r * stride + c * VECTOR_LANES, s[r][c]);
             else
@@ -103,13 +104,13 @@ INLINE void qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, u
 }
 
 /* Calls qk_tile with `rows` as a constant, so that the accumulators are kept in registers. */
-INLINE void qk_rows(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, uint32_t lanes,
+INLINE void qk_rows(enum compute_kv_dtype dtype, uint32_t rows, uint32_t vectors, uint32_t lanes,
                     uint32_t dim, size_t step, const uint8_t *const *keys,
                     const uint8_t *const *ahead, const float *q, float *out, size_t stride)
 {
 #define QK_CASE(n)                                                                                 \
     case n:                                                                                        \
-        qk_tile(dtype, n, wide, lanes, dim, step, keys, ahead, q, out, stride);                    \
+        qk_tile(dtype, n, vectors, lanes, dim, step, keys, ahead, q, out, stride);                 \
         break
     switch (rows) {
 #if QK_ROWS == 6
@@ -126,17 +127,17 @@ INLINE void qk_rows(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, u
 #undef QK_CASE
 }
 
-/* Computes the scores of all queries for tokens [token, token + wide * lanes). Prefetches only
+/* Computes the scores of all queries for tokens [token, token + vectors * lanes). Prefetches only
  * tokens before ahead_limit. */
 INLINE void qk_columns(const struct kernels_cache *cache, enum compute_kv_dtype dtype,
-                       uint32_t token, uint32_t wide, uint32_t lanes, uint32_t ahead_limit,
+                       uint32_t token, uint32_t vectors, uint32_t lanes, uint32_t ahead_limit,
                        const struct scores *scores)
 {
     const struct compute_kv *kv = cache->kv;
     const uint8_t *keys[QK_VECTORS], *ahead[QK_VECTORS];
     size_t step = (size_t)kv->block_tokens * kv_element_bytes(dtype);
-    bool prefetch = token + AHEAD_TOKENS + wide * lanes <= ahead_limit;
-    for (uint32_t c = 0; c < wide; c++) {
+    bool prefetch = token + AHEAD_TOKENS + vectors * lanes <= ahead_limit;
+    for (uint32_t c = 0; c < vectors; c++) {
         keys[c] = key_column(cache, token + c * lanes);
         ahead[c] = prefetch ? key_column(cache, token + AHEAD_TOKENS + c * lanes) : NULL;
     }
@@ -144,11 +145,11 @@ INLINE void qk_columns(const struct kernels_cache *cache, enum compute_kv_dtype 
         uint32_t rows = scores->count - i < QK_ROWS ? scores->count - i : QK_ROWS;
         const uint32_t dim = compute_kv_key_dim(kv);
         const float *q = scores->queries + (size_t)i * dim;
-        float *out = scores->rows + i * scores->stride + (token - scores->origin);
+        float *out = scores->values + i * scores->stride + (token - scores->origin);
         if (prefetch)
-            qk_rows(dtype, rows, wide, lanes, dim, step, keys, ahead, q, out, scores->stride);
+            qk_rows(dtype, rows, vectors, lanes, dim, step, keys, ahead, q, out, scores->stride);
         else
-            qk_rows(dtype, rows, wide, lanes, dim, step, keys, NULL, q, out, scores->stride);
+            qk_rows(dtype, rows, vectors, lanes, dim, step, keys, NULL, q, out, scores->stride);
     }
 }
 
@@ -228,11 +229,11 @@ struct pv_range {
     uint32_t first, end, origin;
 };
 
-/* Computes o = p·V times inverse[query] for `rows` queries and `wide` vectors of `lanes`
+/* Computes o = p·V times inverse[query] for `rows` queries and `vectors` vectors of `lanes`
  * dimensions, from dimension `first` on. `stride`: floats in p from one query to the next. decode:
  * prefetches. */
 INLINE void pv_tile(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t rows,
-                    uint32_t wide, uint32_t lanes, uint32_t first, struct pv_range seen,
+                    uint32_t vectors, uint32_t lanes, uint32_t first, struct pv_range seen,
                     bool decode, const float *p, size_t stride, const float *inverse, float *out)
 {
     const struct compute_kv *kv = cache->kv;
@@ -241,7 +242,7 @@ INLINE void pv_tile(const struct kernels_cache *cache, enum compute_kv_dtype dty
     const size_t skip = (size_t)dim * block_tokens * element + first * element; /* Past K. */
     vec o[PV_ROWS][PV_VECTORS];
     for (uint32_t r = 0; r < rows; r++)
-        for (uint32_t c = 0; c < wide; c++)
+        for (uint32_t c = 0; c < vectors; c++)
             o[r][c] = v_zero();
     for (uint32_t begin = seen.first / block_tokens * block_tokens; begin < seen.end;
          begin += block_tokens) {
@@ -252,18 +253,18 @@ INLINE void pv_tile(const struct kernels_cache *cache, enum compute_kv_dtype dty
             ahead = head_block(cache, begin + AHEAD_TOKENS) + skip;
         for (uint32_t t = seen.first > begin ? seen.first - begin : 0; t < end; t++) {
             vec v[PV_VECTORS];
-            for (uint32_t c = 0; c < wide; c++)
+            for (uint32_t c = 0; c < vectors; c++)
                 v[c] = kv_load(dtype, values + t * step + c * VECTOR_LANES * element, lanes);
             if (decode)
-                for (uint32_t b = 0; b < wide * VECTOR_LANES * element; b += 64)
+                for (uint32_t b = 0; b < vectors * VECTOR_LANES * element; b += 64)
                     v_prefetch_l2(ahead + t * step + b);
             for (uint32_t r = 0; r < rows; r++)
-                for (uint32_t c = 0; c < wide; c++)
+                for (uint32_t c = 0; c < vectors; c++)
                     o[r][c] = v_fma(v_set(weights[r * stride + t]), v[c], o[r][c]);
         }
     }
     for (uint32_t r = 0; r < rows; r++)
-        for (uint32_t c = 0; c < wide; c++) {
+        for (uint32_t c = 0; c < vectors; c++) {
             vec scaled = v_mul(o[r][c], v_set(inverse[r]));
             float *to = out + (size_t)r * dim + first + c * VECTOR_LANES;
             if (lanes == VECTOR_LANES)
@@ -275,12 +276,12 @@ INLINE void pv_tile(const struct kernels_cache *cache, enum compute_kv_dtype dty
 
 /* Calls pv_tile with `rows` as a constant, so that the accumulators are kept in registers. */
 INLINE void pv_rows(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t rows,
-                    uint32_t wide, uint32_t lanes, uint32_t first, struct pv_range seen,
+                    uint32_t vectors, uint32_t lanes, uint32_t first, struct pv_range seen,
                     bool decode, const float *p, size_t stride, const float *inverse, float *out)
 {
 #define PV_CASE(n)                                                                                 \
     case n:                                                                                        \
-        pv_tile(cache, dtype, n, wide, lanes, first, seen, decode, p, stride, inverse, out);       \
+        pv_tile(cache, dtype, n, vectors, lanes, first, seen, decode, p, stride, inverse, out);    \
         break
     switch (rows) {
 #if PV_ROWS == 6
@@ -304,7 +305,8 @@ static void latent_pv(const struct kernels_cache *cache, const struct scores *sc
                       const float *inverse, float *block, float *out)
 {
     const struct compute_kv *kv = cache->kv;
-    const uint32_t dim = kv->latent, own = 2 * kv->head_dim - dim, tokens = kv->block_tokens;
+    const uint32_t dim = kv->latent, key_only_dims = 2 * kv->head_dim - dim,
+                   tokens = kv->block_tokens;
     const uint32_t last = first_position + (scores->count - 1) / heads;
     const size_t element = kv_element_bytes(kv->dtype);
     memset(out, 0, (size_t)scores->count * dim * sizeof(float));
@@ -314,7 +316,7 @@ static void latent_pv(const struct kernels_cache *cache, const struct scores *sc
         const uint32_t stored = last + 1 - begin < tokens ? last + 1 - begin : tokens;
         for (uint32_t d = 0; d < dim; d++)
             for (uint32_t t = 0; t < stored; t++) {
-                const uint8_t *at = keys + ((size_t)(own + d) * tokens + t) * element;
+                const uint8_t *at = keys + ((size_t)(key_only_dims + d) * tokens + t) * element;
                 block[(size_t)t * dim + d] = kv->dtype == COMPUTE_KV_F32
                                                  ? *(const float *)at
                                                  : half_from_f16(*(const uint16_t *)at);
@@ -323,7 +325,7 @@ static void latent_pv(const struct kernels_cache *cache, const struct scores *sc
             const uint32_t position = first_position + i / heads;
             const uint32_t first = attention_first(position, window);
             const uint32_t end = position + 1 < begin + stored ? position + 1 : begin + stored;
-            const float *p = scores->rows + i * scores->stride;
+            const float *p = scores->values + i * scores->stride;
             for (uint32_t t = first > begin ? first : begin; t < end; t++)
                 for (uint32_t d = 0; d < dim; d += VECTOR_LANES) {
                     const uint32_t lanes = lanes_at(d, dim);
@@ -356,7 +358,7 @@ INLINE void attention_typed(const struct kernels_cache *cache, enum compute_kv_d
     struct scores scores = {.queries = packed, .count = queries};
     scores.origin = begin / VECTOR_LANES * VECTOR_LANES;
     scores.stride = kernels_score_stride(dtype, tokens - scores.origin);
-    scores.rows = scratch + padded_queries * dim;
+    scores.values = scratch + padded_queries * dim;
     float *latent = scratch + kernels_scratch_floats(cache->kv, queries, tokens - scores.origin) -
                     kernels_latent_floats(cache->kv, padded_queries);
     for (uint32_t i = 0; i < queries; i++) {
@@ -375,7 +377,7 @@ INLINE void attention_typed(const struct kernels_cache *cache, enum compute_kv_d
             const uint32_t position = first_position + (i + r) / heads, head = (i + r) % heads;
             const float *sinks = parameters->sinks;
             inverse[r] =
-                softmax_row(scores.rows + (i + r) * scores.stride,
+                softmax_row(scores.values + (i + r) * scores.stride,
                             attention_first(position, parameters->window) - scores.origin,
                             position + 1 - scores.origin, padded, parameters->cap,
                             sinks == NULL ? -INFINITY : sinks[cache->kv_head * heads + head]);
@@ -389,7 +391,7 @@ INLINE void attention_typed(const struct kernels_cache *cache, enum compute_kv_d
             .first = attention_first(first_position + i / heads, parameters->window),
             .end = first_position + (i + count - 1) / heads + 1,
             .origin = scores.origin};
-        const float *p = scores.rows + i * scores.stride;
+        const float *p = scores.values + i * scores.stride;
         float *to = out + (size_t)i * dim;
         for (; first + PV_VECTORS * VECTOR_LANES <= dim; first += PV_VECTORS * VECTOR_LANES)
             pv_rows(cache, dtype, count, PV_VECTORS, VECTOR_LANES, first, seen, rows == 1, p,

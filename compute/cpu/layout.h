@@ -1,7 +1,7 @@
 /* layout: offsets and sizes within a repacked group of weights (see enum kernels_form in
- * kernels.h), for matrix.c, which writes weights, and for the products, which read them. Any
- * thread. No state, no access to the weights. Where the form is a constant, the compiler replaces
- * the calls by constants. */
+ * kernels.h), for matrix.c, which writes weights, and for the products and unpack.h, which read
+ * them. Any thread. No state, no access to the weights. Where the form is a constant, the compiler
+ * replaces the calls by constants. */
 #ifndef COMPUTE_CPU_LAYOUT_H
 #define COMPUTE_CPU_LAYOUT_H
 

@@ -106,7 +106,7 @@ INLINE void block_describe(struct kernels_block *block, uint32_t row, float scal
     block->refined[row] = refined;
 }
 
-/* Quantises one block in one plane. bits: of the greatest |x| of the block. */
+/* Quantises one block in one plane. `bits`: the bits of the greatest |x| of the block. */
 INLINE void block_quantise(const float *x, uint32_t bits, struct kernels_block *block, uint32_t row)
 {
     vec a = v_load(x), b = v_load(x + 16);

@@ -1,8 +1,8 @@
 /* store_fixed: writes K and V of one token into a cache of integers (COMPUTE_KV_I16,
  * COMPUTE_KV_I8): a bfloat16 scale of each head's K and of its V, and integers up to 8191 or 127.
- * compute/kv.h has the layout. Each isa_<isa>.c includes this header through attention_fixed.h,
- * which reads such a cache; kernels.store calls store_fixed on worker threads. No state. Float
- * caches are left to rows_store (rows.h). */
+ * compute/kv.h has the layout. Each isa_<isa>.c with a table includes this header through
+ * attention_fixed.h, which reads such a cache. attention_store (attention.h) calls store_fixed and
+ * store_fixed_latent, on worker threads. No state. rows_store (rows.h) writes float caches. */
 #ifndef COMPUTE_CPU_STORE_FIXED_H
 #define COMPUTE_CPU_STORE_FIXED_H
 

@@ -183,7 +183,7 @@ void answer_calls_write(struct text *out, const struct answer_format *format,
     if (format->reasoning == ANSWER_REASONING_HARMONY)
         analysis_write(out, format);
     else if (format->reasoning != ANSWER_REASONING_NONE)
-        reasoning_write(out, format, wanted->begin);
+        reasoning_write(out, format, wanted->start_place);
     body_write(out, format, wanted);
     text_adds(out, "]");
 }

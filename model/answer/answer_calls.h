@@ -23,7 +23,7 @@ struct answer_wanted {
     /* The constraint of another kind that content must follow; NULL = any text. */
     const char *content;
     size_t content_bytes;
-    enum answer_begin begin; /* Result of answer_begin_find for the prompt. */
+    enum answer_begin start_place; /* Result of answer_begin_find for the prompt. */
 };
 
 /* Appends the constraint to *out. If memory runs out, out->broken is set. */

@@ -1,6 +1,6 @@
 /* content_hash: adds a model's tensor data to the digest of the model's files. gguf.c and folder.c
- * call it, on the thread that uses the model_file; no state. Up to 1 GiB of data is read completely
- * by a fast hash; of more data, only pieces. The fast hash is not cryptographic: it finds
+ * call it, on the thread that uses the model_file; no state. A fast hash reads the data of a model
+ * completely up to 1 GiB; of more data, only pieces. The fast hash is not cryptographic: it finds
  * accidental differences, but not every deliberate one. It opens and maps no files. */
 #ifndef MODEL_FILE_CONTENT_HASH_H
 #define MODEL_FILE_CONTENT_HASH_H

@@ -33,8 +33,9 @@ const struct digest *gguf_digest(struct gguf *g);
 const struct digest *gguf_metadata_digest(struct gguf *g);
 
 /* Store the value of a key. They return ST_NOT_FOUND if the file does not have the key, and
- * ST_INVALID, with the key and the types, if its type does not fit. Integers, and floats, of any
- * width fit; an integer that *out cannot hold is ST_INVALID. *out is written only on success. */
+ * ST_INVALID, with the key and the types, if its type does not fit. gguf_get_u32 takes an
+ * integer of any width, and gguf_get_f32 a float of any width; an integer that *out cannot hold is
+ * ST_INVALID. *out is written only on success. */
 enum status gguf_get_u32(const struct gguf *g, const char *key, uint32_t *out, struct error *error);
 enum status gguf_get_f32(const struct gguf *g, const char *key, float *out, struct error *error);
 enum status gguf_get_bool(const struct gguf *g, const char *key, bool *out, struct error *error);

@@ -28,7 +28,7 @@ struct quantization {
 
 /* Reads quantization_config of config.json, and adds the tensors of packed weights to the folder.
  * Without the key, out->scales is QUANTIZATION_NONE, and out->packed.format PACKED_NONE. Returns
- * ST_UNSUPPORTED or ST_INVALID, with the key or tensor. */
+ * ST_UNSUPPORTED or ST_INVALID, with the key or tensor, or ST_NO_MEMORY. */
 enum status quantization_read(struct folder *f, struct quantization *out, struct error *error);
 /* If `name` is the name of a tensor of scales ("a.weight_scale") or of another part of quantised
  * weights, writes the name of the weights' tensor ("a.weight") to out[0..capacity) and returns

@@ -1,9 +1,10 @@
 /* forward_state: the internal state of the forward pass, for forward_open.c (workspace), forward.c
  * (order of the layers), forward_lane.c (one layer), forward_latent.c (latent attention),
- * forward_experts.c (experts), forward_group.c (sums over the ranks of a stage) and pool.c
- * (embeddings). Functions that open something run on the thread that opens the forward pass, the
- * others on the engine thread; functions of a lane also run on the device's worker threads. It does
- * not have the weights (weights.h) or the KV-cache. Other folders use model.h.
+ * forward_experts.c (experts), forward_group.c (sums over the ranks of a stage), adapters.c
+ * (low-rank adapters) and pool.c (embeddings). Functions that open something run on the thread that
+ * opens the forward pass, the others on the engine thread; functions of a lane also run on the
+ * device's worker threads. It does not have the weights (weights.h) or the KV-cache. Other folders
+ * use model.h.
  *
  * A lane is a range of consecutive rows of a batch, and the memory in which they are computed.
  * Rows depend on each other only through K and V, so lanes wait for each other once per layer.

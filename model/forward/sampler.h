@@ -23,8 +23,8 @@ void sampler_draw(const struct sampling *sampling, const float *logits, uint32_t
  * id / 32 of `allowed` is 1 if token `id` may be drawn. Requires one such token. */
 void sampler_mask(const float *logits, uint32_t vocab, const uint32_t *allowed, float *row_out);
 
-/* Computes the log-probability of token `id` and `logprobs` (up to LIMIT_LOGPROBS) alternatives.
- * Used to score a prompt. */
+/* Computes the log-probability of token `id` and `logprobs` (up to LIMIT_LOGPROBS) alternatives,
+ * from logits without edits. */
 void sampler_score(const float *logits, uint32_t vocab, uint32_t id, int32_t logprobs,
                    struct sampled *out);
 

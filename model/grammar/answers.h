@@ -13,9 +13,9 @@
 
 #include "model/grammar/grammar.h"
 
-/* Memory of the compiled constraints of one machine above which no further constraint is compiled.
- * Before that, constraints that no answer uses are freed, the least recently used first. (A
- * constraint in use may still grow, up to GRAMMAR_BYTES_MAX.) */
+/* If the compiled constraints of a machine take more memory than this, or are 4096, constraints
+ * that no answer uses are freed, the least recently used first. If that is not enough, no further
+ * constraint is compiled. (A constraint in use may still grow, up to GRAMMAR_BYTES_MAX.) */
 #define GRAMMAR_CACHE_BYTES (256u << 20)
 
 struct grammar_cache;
@@ -56,21 +56,22 @@ void grammar_answer_close(struct grammar_answer *answer); /* NULL is fine. */
 void grammar_answer_add(struct grammar_answer *answer, uint32_t token);
 
 /* Adds a guess: a token that may follow the answer and the guesses before it. The next masks are
- * those after this guess. Returns false, and changes nothing, if the constraint does not allow the
- * token, or if memory is short. At most LIMIT_DRAFT_TOKENS guesses. */
+ * those after this guess. Returns false, and adds nothing, if the constraint does not allow the
+ * token, if memory is short, or after an error. At most LIMIT_DRAFT_TOKENS guesses. */
 bool grammar_answer_guess_add(struct grammar_answer *answer, uint32_t token);
 /* Forgets all guesses. Call it before the next grammar_answer_add. */
 void grammar_answer_guesses_drop(struct grammar_answer *answer);
-/* Stores the tokens that must follow the answer, as grammar_run_forced does. Returns their number. */
+/* Stores the tokens that must follow the answer, as grammar_run_forced does. Returns their number;
+ * 0 also after an error. Requires that there are no guesses. */
 uint32_t grammar_answer_forced(struct grammar_answer *answer, uint32_t most, uint32_t *tokens_out);
 
 /* Stores the mask of the tokens that may follow the answer and its guesses, in the form of
- * grammar_run_mask. Tokens of `end_tokens` are in the mask if the answer may end. The mask is valid
- * until the next mask with the same number of guesses. With guesses, an error is not remembered.
- * Waits for the compilation, if grammar_cache_prepare has not returned true for the constraint.
- * Returns the errors of grammar_open, grammar_run_token and grammar_run_mask; ST_NO_RESOURCE if the
- * cache had no room for the constraint when the answer was opened; ST_UNSUPPORTED if no token is
- * allowed, or if the answer has no cache. */
+ * grammar_run_mask. Tokens of `end_tokens` are in the mask exactly if the answer may end. The mask
+ * is valid until the next mask with the same number of guesses. With guesses, an error is not
+ * remembered. This function and the two above wait for the compilation, if grammar_cache_prepare
+ * has not returned true for the constraint. Returns the errors of grammar_open, grammar_run_token
+ * and grammar_run_mask; ST_NO_RESOURCE if the cache had no room for the constraint when the answer
+ * was opened; ST_UNSUPPORTED if no token is allowed, or if the answer has no cache. */
 enum status grammar_answer_mask(struct grammar_answer *answer, const uint32_t *end_tokens,
                                 uint32_t end_count, const uint32_t **mask_out, struct error *error);
 

@@ -1,9 +1,9 @@
 /* dfa: small deterministic automata over bytes, for texts that satisfy two patterns, or one pattern
- * and not another. The files schema_*.c use them while they compile a schema, on the thread that
- * compiles, for the inside of JSON strings in SPELLING_JSON. A dfa has at most
- * DFA_STATES_MAX states, and all automata of a constraint visit at most about DFA_WORK_MAX states,
- * so that compiling takes at most a fraction of a second. After an error, which the builder
- * `errors` keeps, the functions return NULL; all functions accept NULL as a dfa. */
+ * and not another. The files schema_*.c use them for the inside of JSON strings in SPELLING_JSON,
+ * while they compile a schema, on the thread that compiles. A dfa has at most DFA_STATES_MAX
+ * states, and all automata of a constraint visit at most about DFA_WORK_MAX states, so that
+ * compiling takes at most a fraction of a second. After an error, which the builder `errors` keeps,
+ * the functions return NULL; all functions accept NULL as a dfa. */
 #ifndef MODEL_GRAMMAR_DFA_H
 #define MODEL_GRAMMAR_DFA_H
 

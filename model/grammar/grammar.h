@@ -64,7 +64,7 @@ typedef const char *grammar_piece_of(const void *self, uint32_t id, size_t *byte
 enum status grammar_vocabulary_open(uint32_t count, grammar_piece_of *piece_of, const void *self,
                                     struct grammar_vocabulary **out, struct error *error);
 void grammar_vocabulary_close(struct grammar_vocabulary *v);           /* NULL is fine. */
-uint32_t grammar_vocabulary_count(const struct grammar_vocabulary *v); /* Returns its `count`. */
+uint32_t grammar_vocabulary_count(const struct grammar_vocabulary *v); /* Number of tokens. */
 
 /* ---- a compiled constraint ---- */
 

@@ -44,7 +44,7 @@ struct arguments {
     struct map *named; /* Keyword arguments; NULL = none. */
 };
 
-/* What follows a statement: the next statement, or the end of the loop or of the loop's round. */
+/* What follows a statement: the next statement, the end of the loop, or the loop's next item. */
 enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
 
 /* ---- eval.c, exec.c, call.c ---- */

@@ -133,9 +133,9 @@ struct parser {
 
 /* Returns true if the token is an operator or a name with this text. */
 bool token_is(const struct token *t, const char *text);
-/* Passes the next token if it is this operator or name. Returns false if it is another. */
+/* Skips the next token if it is this operator or name. Returns false if it is another token. */
 bool token_skip(struct parser *p, const char *text);
-/* Passes the next token, which must be this operator or name. */
+/* Skips the next token. If it is not this operator or name, ends the compilation with an error. */
 void token_expect(struct parser *p, const char *text);
 /* Returns a new node with the line of the next token. */
 struct node *node_new(struct parser *p, enum node_kind kind);

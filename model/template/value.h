@@ -214,7 +214,8 @@ void buffer_add_part(struct run *r, struct buffer *b, struct value v, size_t at,
 void buffer_add_str(struct run *r, struct buffer *b, struct value v);  /* As Python's str(). */
 void buffer_add_repr(struct run *r, struct buffer *b, struct value v); /* As Python's repr(). */
 /* Appends what Python's json.dumps returns. indent: blanks per level, -1 = one line; `comma` and
- * `colon`: the separators; ascii: characters outside ASCII become \uXXXX; sorted: keys are sorted. */
+ * `colon`: the separators; ascii: characters outside ASCII become \uXXXX; sorted: keys are
+ * sorted. */
 void buffer_add_json(struct run *r, struct buffer *b, struct value v, int indent,
                      struct value comma, struct value colon, bool ascii, bool sorted);
 /* Returns the buffer's text as a string, without a copy. */

@@ -57,11 +57,12 @@ struct chat_text {
 
 /* Renders the messages, after these changes to a copy:
  * - If the template reads only texts, the parts of a content are joined; if it reads only parts, a
- *   text becomes a part.
+ *   text becomes a part. A missing content becomes "" unless the message has tool calls and the
+ *   template takes them without content.
  * - The role `developer` becomes `system` if the template does not have the word.
  * - The arguments of tool calls become objects. A tool's result without `name` gets the name of its
  *   call.
- * - Reasoning of earlier answers is stored under all names that templates use.
+ * - Reasoning of earlier answers is stored under the names that templates use.
  * The caller frees *out with chat_text_done. Returns ST_INVALID with the text of the template's own
  * error or if the last message cannot be continued, ST_TOO_LARGE if a limit was exceeded,
  * ST_UNSUPPORTED (chat_template_open), ST_NO_MEMORY. */

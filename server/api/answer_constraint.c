@@ -70,7 +70,7 @@ bool api_answer_constraint(struct answer_format *format, enum answer_begin answe
         .all_schemas = forced,
         .content = constraint->text,
         .content_bytes = constraint->bytes,
-        .begin = answer_begin,
+        .start_place = answer_begin,
     };
     struct text text = {0};
     answer_calls_write(&text, format, &wanted);
