@@ -330,8 +330,8 @@ struct message_copies {
     COPY_COUNTERS(COUNTER_FIELD_64)
 };
 
-/* State of a machine, sent when the state has changed, at most ten times a second. Counters start
- * at 0 when the machine starts. */
+/* State of a machine, sent when the state has changed, at most ten times a second; at once when a
+ * gateway has connected or is gone. Counters start at 0 when the machine starts. */
 struct message_stats {
     MACHINE_COUNTERS(COUNTER_FIELD_32)
     uint32_t kv_kinds;     /* Kinds of layers of the model (layer_groups_kinds). */
