@@ -40,8 +40,8 @@ enum model_key {
     KEY_ROPE_BETA_FAST,
     KEY_ROPE_TRUNCATE,  /* Whether YaRN rounds its limits to whole dimensions. */
     KEY_ROPE_CONTEXT,   /* Context length before RoPE scaling. */
-    KEY_ROPE_AMPLITUDE, /* Factor of cos and sin. */
-    /* If KEY_ROPE_AMPLITUDE is missing, YaRN's factor follows from these two keys. */
+    KEY_ROPE_AMPLITUDE, /* Factor of cos and sin; GGUF files with YaRN: times YaRN's own factor. */
+    /* YaRN's own factor of cos and sin follows from the RoPE scaling's factor and these keys. */
     KEY_ROPE_MSCALE,
     KEY_ROPE_MSCALE_ALL,
     KEY_ROPE_LONG, /* LongRoPE's lists of divisors. */
