@@ -52,6 +52,7 @@ def options():
     parser.add_argument("--requests", type=int, default=100, help="of the trace (%(default)s)")
     parser.add_argument("--longest", type=int, default=32000, help="prompt of a session, before scaling (%(default)s)")
     parser.add_argument("--rates", default="3,5,7,9", help="requests a second (%(default)s)")
+    parser.add_argument("--tiers", default="0,1,2,3", help="how many, in turn: the first of memory, file, store (%(default)s)")
     parser.add_argument("--scale", type=float, default=1 / 32, help="of the trace's lengths (%(default)s)")
     parser.add_argument("--sizes", default="48MiB,96MiB,192MiB,1GiB", help="of KV memory, memory, file, store (%(default)s)")
     given = parser.parse_args()
@@ -274,6 +275,8 @@ def served(given, path, count, folder, store):
     if store:
         store.command("FLUSHALL")
         every["store"] = {"servers": store.address}
+    elif count == len(KINDS):
+        cluster.skip("the third tier needs redis-server")
     tiers = {kind: every[kind] for kind in KINDS[:count]}
     for name in os.listdir(folder):
         os.unlink(os.path.join(folder, name))
@@ -300,7 +303,7 @@ def trace(given, folder, store):
     found = []
     for rate in given.rates.split(","):
         trace_write(path, rows, float(rate))
-        for count in range(4 if store else 3):
+        for count in map(int, given.tiers.split(",")):
             answer, shares = served(given, path, count, folder, store)
             row = [rate, " + ".join(KINDS[:count]) or "none", *ttft_cells(answer), *(f"{share:.0%}" for share in shares)]
             found.append(row)
