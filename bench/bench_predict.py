@@ -6,7 +6,8 @@ is killed at exponentially distributed times, and comes back after the time that
 
 usage: bench_predict.py --profile FILE [--seconds S] [--rounds N] [--only NAME,…] [--build FOLDER]
   The profile needs the threads 1 and all cores, and measurements beside another device:
-  cleave profile --threads 1 --threads 2 --beside 1
+  cleave profile --threads 1 --threads 2 --beside 1, and for the form with ranks, which add themselves to it:
+  cleave profile --threads 2 --ranks 2 --no-links --add profile.json
 """
 
 import argparse
@@ -37,6 +38,8 @@ FORMS = {
     "2 mixed, own cores": ({**OWN, "pools": {"mixed": 2}}, 6, False),
     "2 mixed, own cores, killed": ({**OWN, "pools": {"mixed": 2}}, 5, True),
     "1 prompt + 1 token, killed": ({**OWN, "pools": {"prompt": 1, "token": 1}}, 5, True),
+    "1 mixed of 2 ranks": ({"pools": {"mixed": ["m"]}, "machines": {"m": {"threads": 2, "tensor_parallel": 2}}}, 4,
+                           False),
 }
 SHARES = (0.5, 0.9, 0.99)
 
