@@ -3,10 +3,14 @@
 
 #include <assert.h>
 
-/* A mean forgets a step after about this many steps of the same size. */
-#define STEP_WEIGHT (1.0 / 8)
-/* A size that no step has had for this many steps is not known: the machine may have changed. */
+/* How far one step moves the time of its size. Other processes can make a step longer, and nothing
+ * makes it shorter, so a shorter step counts more. */
+#define STEP_WEIGHT_LONGER  (1.0 / 16)
+#define STEP_WEIGHT_SHORTER (1.0 / 4)
+/* A size is not known after this many later steps: the machine may have changed. A size of few steps
+ * is forgotten earlier, because a few long steps would end all further steps of this size. */
 #define STEP_AGE_MAX 1024
+#define STEP_AGE     128 /* For each step of the size. */
 /* An older result counts less by this factor for each later draft, and for each step in which a
  * draft was not checked. */
 #define TRUST_KEEP           0.9f
@@ -35,17 +39,25 @@ static uint32_t size_of(uint32_t rows)
     return size;
 }
 
+static bool size_known(const struct sched_drafts *drafts, uint32_t size)
+{
+    const uint64_t at = drafts->sizes[size].at, seen = drafts->sizes[size].steps;
+    const uint64_t most = seen < STEP_AGE_MAX / STEP_AGE ? seen * STEP_AGE : STEP_AGE_MAX;
+    return at > 0 && drafts->steps - at <= most;
+}
+
 void sched_drafts_step_add(struct sched_drafts *drafts, uint32_t rows, uint64_t us)
 {
     assert(rows >= 1);
     uint32_t size = size_of(rows);
-    double weight = drafts->sizes[size].at == 0 ? 1 : STEP_WEIGHT;
+    const bool known = size_known(drafts, size);
+    const double longer = (double)us - drafts->sizes[size].us;
+    const double weight = !known ? 1 : longer > 0 ? STEP_WEIGHT_LONGER : STEP_WEIGHT_SHORTER;
     drafts->steps++;
-    if (drafts->sizes[size].at > 0 && drafts->steps - drafts->sizes[size].at > STEP_AGE_MAX)
-        weight = 1;
     drafts->sizes[size].rows += weight * (rows - drafts->sizes[size].rows);
-    drafts->sizes[size].us += weight * ((double)us - drafts->sizes[size].us);
+    drafts->sizes[size].us += weight * longer;
     drafts->sizes[size].at = drafts->steps;
+    drafts->sizes[size].steps = known ? drafts->sizes[size].steps + 1 : 1;
 }
 
 /* Returns the time of a step; 0 = nothing is known. Between two known sizes the time is
@@ -59,7 +71,7 @@ static double step_us(const struct sched_drafts *drafts, double rows)
     uint32_t known = 0;
     for (uint32_t i = 0; i < SCHED_DRAFT_SIZES; i++) {
         double at_rows = drafts->sizes[i].rows, at_us = drafts->sizes[i].us;
-        if (drafts->sizes[i].at == 0 || drafts->steps - drafts->sizes[i].at > STEP_AGE_MAX)
+        if (!size_known(drafts, i))
             continue;
         if (at_rows >= rows) {
             if (below_us == 0)

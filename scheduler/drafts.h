@@ -34,9 +34,10 @@ struct sched_drafts {
     bool always;    /* Every draft is checked as a whole, even at a loss (for tests). */
     uint64_t steps; /* Steps recorded so far. */
     struct {
-        double rows; /* Mean. */
-        double us;   /* Mean. */
-        uint64_t at; /* `steps` at the latest step of this size; 0 = none. */
+        double rows;    /* Mean. */
+        double us;      /* Usual time. */
+        uint64_t at;    /* `steps` at the latest step of this size; 0 = none. */
+        uint64_t steps; /* Steps of this size since the size was last unknown. */
     } sizes[SCHED_DRAFT_SIZES];
 };
 
