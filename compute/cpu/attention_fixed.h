@@ -50,9 +50,11 @@ static_assert(KERNELS_SEGMENT % FIXED_GROUP == 0, "groups do not cross segments"
 #define FIXED_BAND 12
 static_assert(FIXED_BAND % QK_ROWS == 0 && FIXED_BAND % PV_ROWS == 0, "tiles do not cross bands");
 
-/* Decode reads the cache once, from memory. While it works on a unit, it prefetches the unit that
- * comes FIXED_AHEAD places later: the segment's K, its V, then what fixed_find_next finds. */
-#define FIXED_AHEAD 8
+/* Decode has few rows and reads the cache from memory. While its first tile of queries works on a
+ * unit, it prefetches the unit that comes FIXED_AHEAD places later: the segment's K, its V, then
+ * what fixed_find_next finds. */
+#define FIXED_AHEAD       8
+#define FIXED_DECODE_ROWS 17
 
 INLINE ivec fixed_load(enum compute_kv_dtype dtype, const uint8_t *p, uint32_t lanes)
 {
@@ -606,14 +608,14 @@ static void fixed_latent_values(struct fixed_job *job, enum compute_kv_dtype dty
     }
 }
 
-/* Returns the job for up to FIXED_BAND queries from query `first` on, with the segment's tokens up
- * to the position of their last row (0 = none). */
+/* Returns the job for up to `most` queries from query `first` on, with the segment's tokens up to
+ * the position of their last row (0 = none). */
 static struct fixed_job fixed_band(const struct fixed_job *job, uint32_t first_position,
-                                   uint32_t heads, uint32_t begin, uint32_t first)
+                                   uint32_t heads, uint32_t begin, uint32_t first, uint32_t most)
 {
     struct fixed_job band = *job;
     band.first_query = first;
-    band.queries = job->queries - first < FIXED_BAND ? job->queries - first : FIXED_BAND;
+    band.queries = job->queries - first < most ? job->queries - first : most;
     band.tokens = fixed_seen(first_position, heads, first + band.queries - 1, begin, job->tokens);
     band.padded = (band.tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES;
     band.unit_count = (band.tokens + job->unit_tokens - 1) / job->unit_tokens;
@@ -622,16 +624,6 @@ static struct fixed_job fixed_band(const struct fixed_job *job, uint32_t first_p
     band.score_max += first;
     band.sum += first;
     return band;
-}
-
-/* Caps the scores of a query: x becomes cap * tanh(x / cap). */
-static void fixed_cap(const struct fixed_job *job, uint32_t query, struct fixed_view view,
-                      float cap)
-{
-    float *row = job->scores + query * job->stride;
-    const vec slope = v_set(job->q_scale[query] / cap), caps = v_set(cap);
-    for (uint32_t t = view.begin / VECTOR_LANES * VECTOR_LANES; t < view.end; t += VECTOR_LANES)
-        v_store(row + t, v_mul(v_tanh(v_mul(v_load(row + t), slope)), caps));
 }
 
 /* Turns the scores of a band into weights. */
@@ -666,7 +658,7 @@ INLINE struct fixed_span fixed_span_of(uint32_t begin, uint32_t first_position, 
     return span;
 }
 
-/* Computes one segment's o (into `out`), m and z. Decode is one row: it reads the cache once. */
+/* Computes one segment's o (into `out`), m and z. decode: the first tile of queries prefetches. */
 static void fixed_segment(struct fixed_job *job, const struct kernels_cache *cache, bool decode,
                           uint32_t first_position, uint32_t heads, struct fixed_span span,
                           float cap, float *out)
@@ -684,19 +676,23 @@ static void fixed_segment(struct fixed_job *job, const struct kernels_cache *cac
     if (latent)
         fixed_latent_values(job, dtype, job->values);
     if (decode)
-        fixed_find_next(job, cache, dtype, span.end, first_position + 1);
+        fixed_find_next(job, cache, dtype, span.end, first_position + job->queries / heads);
     else
         fixed_scales(job);
-    for (uint32_t first = 0; first < job->queries; first += FIXED_BAND) {
-        struct fixed_job band = fixed_band(job, first_position, heads, span.begin, first);
+    for (uint32_t first = 0, most; first < job->queries; first += most) {
+        const bool reads = decode && first == 0;
+        most = reads ? TILE_ROWS : FIXED_BAND;
+        struct fixed_job band = fixed_band(job, first_position, heads, span.begin, first, most);
+        if (band.tokens > 0)
+            qk[dtype == COMPUTE_KV_I8][latent ? 2 : reads](&band);
+        if (reads)
+            fixed_scales(job);
+        band.nan_v = job->nan_v;
         if (band.tokens == 0)
             continue;
-        qk[dtype == COMPUTE_KV_I8][latent ? 2 : decode](&band);
-        if (decode)
-            fixed_scales(&band);
         fixed_band_softmax(&band, first_position, heads, span.begin, cap);
-        pv[dtype == COMPUTE_KV_I8][decode](&band, first_position, heads, span.begin,
-                                           out + (size_t)first * job->value_dim);
+        pv[dtype == COMPUTE_KV_I8][reads](&band, first_position, heads, span.begin,
+                                          out + (size_t)first * job->value_dim);
     }
 }
 
@@ -757,7 +753,8 @@ static void attention_fixed(const struct kernels_cache *cache, uint32_t first_po
         const struct fixed_span span =
             fixed_span_of(begin, first_position, tokens, parameters->window);
         float *to = begin == first_begin ? out : next;
-        fixed_segment(&job, cache, rows == 1, first_position, heads, span, parameters->cap, to);
+        fixed_segment(&job, cache, rows <= FIXED_DECODE_ROWS, first_position, heads, span,
+                      parameters->cap, to);
         fixed_join_seen(&job, first_position, heads, span, to, out, most, sum);
     }
     if (parameters->sinks != NULL)

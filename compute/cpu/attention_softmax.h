@@ -152,4 +152,14 @@ static void fixed_softmax(const struct fixed_job *job, uint32_t query, struct fi
     job->sum[query] = fixed_view_nan(job, view) ? NAN : v_fold_add(sum);
 }
 
+/* Caps the scores of a query: x becomes cap * tanh(x / cap). */
+static void fixed_cap(const struct fixed_job *job, uint32_t query, struct fixed_view view,
+                      float cap)
+{
+    float *row = job->scores + query * job->stride;
+    const vec slope = v_set(job->q_scale[query] / cap), caps = v_set(cap);
+    for (uint32_t t = view.begin / VECTOR_LANES * VECTOR_LANES; t < view.end; t += VECTOR_LANES)
+        v_store(row + t, v_mul(v_tanh(v_mul(v_load(row + t), slope)), caps));
+}
+
 #endif

@@ -230,6 +230,7 @@ struct attention_job {
     uint32_t head_count;
     uint32_t heads;    /* Heads of a work item. They share a KV head. */
     uint32_t kv_heads; /* Work items of a tile of rows. */
+    uint32_t tiles;    /* Least work items of a sequence of several rows, for each KV head. */
     const struct compute_attention *parameters;
     const float *q;
     struct compute_activations *a;
@@ -242,6 +243,11 @@ struct attention_job {
 
 /* With this many whole KV heads per thread, threads end at the same time without splitting. */
 #define SPLIT_ITEMS_A_THREAD 6
+
+/* A sequence with fewer rows is not divided: each work item reads the KV of all rows. */
+#define SHARED_ROWS_MIN 4
+/* With this many work items per thread, threads end at about the same time. */
+#define TILE_ITEMS_A_THREAD 2
 
 /* The first segment with a token that the sequence's first row sees. */
 static uint32_t segment_first(const struct attention_job *job,
@@ -273,8 +279,11 @@ static uint32_t tile_rows(const struct attention_job *job, const struct compute_
     size_t rows = ITEM_SCORES / (stride * job->heads);
     if (rows > ITEM_QUERIES / job->heads)
         rows = ITEM_QUERIES / job->heads;
-    if (rows > sequence->row_count)
-        rows = sequence->row_count;
+    const uint32_t count = sequence->row_count;
+    if (rows > count)
+        rows = count;
+    if (count >= SHARED_ROWS_MIN && rows > (count + job->tiles - 1) / job->tiles)
+        rows = (count + job->tiles - 1) / job->tiles;
     return rows == 0 ? 1 : (uint32_t)rows;
 }
 
@@ -461,6 +470,9 @@ void cpu_attention(struct compute *c, const struct compute_batch *batch,
         job.heads = LATENT_HEADS;
     job.kv_heads = head_count / job.heads;
     job.direct = job.heads * compute_kv_value_dim(kv) % 32 == 0;
+    const uint32_t tiled = batch->sequence_count * job.kv_heads;
+    const uint32_t wanted = workers_threads(c->workers) * TILE_ITEMS_A_THREAD;
+    job.tiles = wanted > tiled && tiled > 0 ? (wanted + tiled - 1) / tiled : 1;
     uint32_t items;
     enum status status = attention_prepare(c, &job, &items);
     if (status == ST_OK)
