@@ -5,7 +5,7 @@ Two clusters of one mixed machine serve the same requests in turn, one with draf
 llama-server does the same, without and with its look-up decoding (--spec-type ngram-simple). In the first round each
 server answers everything once, so that the KV of the prompts is cached; this round does not count. Prints tokens per
 second (whole requests: all tokens by the time of the slowest), and the ratio to the same server without drafts in the
-same round. Standard library only."""
+same round; first each measurement as it is made, then the medians. Standard library only."""
 
 import argparse
 import http.client
@@ -63,15 +63,18 @@ PEOPLE = {"type": "array", "minItems": 100, "items": {
 DRAWN = {"temperature": 0.8}
 
 
-def copy_of(text, words, lines):
-    return text + "\n" + words + "\n\n" + "".join(text.splitlines(True)[:lines])
+def copies_of(first, words, second, words_again, lines):
+    """A prompt that asks for a third copy. The model is small: it copies a text whole if it has seen it copied once."""
+    return f"{first}\n{words}\n\n{second}\n{words_again}\n\n" + "".join(second.splitlines(True)[:lines])
 
 
 # Name: (prompt, fields of the request).
 REPEATS = {
-    "edit code": copy_of(CODE, "# The same file, with `total_of` renamed to `sum_of`:", 3),
-    "quote a document": copy_of(ARTICLE, "The whole text is quoted here once more:", 1),
-    "repeat JSON": copy_of(RECORDS, "The same records again:", 1),
+    "edit code": copies_of(CODE, "# The same file, with `total_of` renamed to `sum_of`:", CODE.replace("total_of", "sum_of"),
+                           "# The same file, with `sum_of` renamed to `whole_of`:", 3),
+    "quote a document": copies_of(ARTICLE, "The whole text is quoted here:", ARTICLE,
+                                  "The whole text is quoted here once more:", 1),
+    "repeat JSON": copies_of(RECORDS, "The same records again:", RECORDS, "The same records once more:", 1),
 }
 PROSE = "Write a story about a girl who finds a strange key in the garden of her grandmother.\n\nThe story:\n"
 CASES = {
@@ -184,6 +187,8 @@ def main():
                             if round_index == 0:
                                 continue
                             rates.setdefault((streams, case, name), ([], []))[way].append(got)
+                            print(f"round {round_index}, {streams} streams, {case}, {name}, {'with' if way else 'without'}: "
+                                  f"{got:.1f} tokens/s", flush=True)
                             if counts is not None:
                                 now = [a - b for a, b in zip(server.drafts(), counts)]
                                 old = drafted.setdefault((streams, case), [0, 0])
