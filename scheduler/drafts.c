@@ -7,8 +7,8 @@
  * makes it shorter, so a shorter step counts more. */
 #define STEP_WEIGHT_LONGER  (1.0 / 16)
 #define STEP_WEIGHT_SHORTER (1.0 / 4)
-/* A size is not known after this many later steps: the machine may have changed. A size of few steps
- * is forgotten earlier, because a few long steps would end all further steps of this size. */
+/* A size is not known after this many later steps: the machine may have changed. A size of few
+ * steps is forgotten earlier, because a few long steps would end all further steps of this size. */
 #define STEP_AGE_MAX 1024
 #define STEP_AGE     128 /* For each step of the size. */
 /* An older result counts less by this factor for each later draft, and for each step in which a
@@ -19,12 +19,22 @@
  * probability `prior` of the class. A wrong assumption costs some rows of a few steps. */
 #define TRUST_PRIOR 2.0f
 
-static const float prior[SCHED_DRAFT_CLASSES] = {0.3f, 0.5f, 0.7f, 0.8f};
+/* The classes: fewer than 5 equal tokens, fewer than 9, more; forced; agreed. */
+#define CLASS_FORCED 3
+#define CLASS_AGREED 4
 
-/* The classes: fewer than 5 equal tokens, fewer than 9, more; forced. */
+static const float prior[SCHED_DRAFT_CLASSES] = {0.3f, 0.5f, 0.7f, 0.8f, 0.9f};
+
 static uint32_t class_of(uint32_t matched)
 {
-    return matched == SCHED_DRAFT_FORCED ? 3 : matched < 5 ? 0 : matched < 9 ? 1 : 2;
+    return matched == SCHED_DRAFT_FORCED ? CLASS_FORCED : matched < 5 ? 0 : matched < 9 ? 1 : 2;
+}
+
+/* Returns how many of the draft's first `count` tokens are of the class CLASS_AGREED. */
+static uint32_t agreed_of(const struct sched_draft_trust *trust, uint32_t class, uint32_t count)
+{
+    const uint32_t agreed = class < CLASS_FORCED ? trust->agreed : 0;
+    return agreed < count ? agreed : count;
 }
 
 static uint32_t size_of(uint32_t rows)
@@ -88,16 +98,22 @@ static double step_us(const struct sched_drafts *drafts, double rows)
     return rows > 2 * below_rows ? below_us * rows / (2 * below_rows) : below_us;
 }
 
+/* Returns the probability that a token of the class is right if those before it are. */
+static double right_of(const struct sched_draft_trust *trust, uint32_t class)
+{
+    double accepted = (double)trust->classes[class].accepted,
+           rejected = (double)trust->classes[class].rejected;
+    return (accepted + (double)(TRUST_PRIOR * prior[class])) /
+           (accepted + rejected + (double)TRUST_PRIOR);
+}
+
 uint32_t sched_drafts_length(const struct sched_drafts *drafts,
                              const struct sched_draft_trust *trust, uint32_t answers,
                              uint32_t matched, uint32_t most)
 {
     assert(answers >= 1);
-    uint32_t class = class_of(matched), length = 0;
-    double accepted = (double)trust->classes[class].accepted,
-           rejected = (double)trust->classes[class].rejected;
-    double right = (accepted + (double)(TRUST_PRIOR * prior[class])) /
-                   (accepted + rejected + (double)TRUST_PRIOR);
+    uint32_t class = class_of(matched), length = 0, agreed = agreed_of(trust, class, most);
+    double right = right_of(trust, class), right_agreed = right_of(trust, CLASS_AGREED);
     double without_us = step_us(drafts, answers);
     double tokens = 1, probability = 1, best = SCHED_DRAFT_GAIN;
     if (drafts->always)
@@ -105,7 +121,7 @@ uint32_t sched_drafts_length(const struct sched_drafts *drafts,
     if (without_us == 0)
         return 0;
     for (uint32_t j = 1; j <= most; j++) {
-        probability *= right;
+        probability *= j <= agreed && right_agreed > right ? right_agreed : right;
         tokens += probability;
         double gain = tokens * without_us / step_us(drafts, (double)answers * (1 + j));
         if (gain > best) {
@@ -116,13 +132,30 @@ uint32_t sched_drafts_length(const struct sched_drafts *drafts,
     return length;
 }
 
-void sched_draft_trust_add(struct sched_draft_trust *trust, uint32_t matched, uint32_t checked,
-                           uint32_t accepted)
+/* Adds the results of tokens of one class: of `checked` ones the first `accepted` were right.
+ * checked = 0: older results count less. */
+static void class_add(struct sched_draft_trust *trust, uint32_t class, uint32_t checked,
+                      uint32_t accepted)
 {
-    assert(accepted <= checked);
-    uint32_t class = class_of(matched);
     float keep = checked > 0 ? TRUST_KEEP : TRUST_KEEP_UNCHECKED;
     trust->classes[class].accepted = trust->classes[class].accepted * keep + (float)accepted;
     trust->classes[class].rejected =
         trust->classes[class].rejected * keep + (accepted < checked ? 1.0f : 0.0f);
+}
+
+void sched_draft_trust_add(struct sched_draft_trust *trust, uint32_t matched, uint32_t checked,
+                           uint32_t accepted)
+{
+    assert(accepted <= checked);
+    const uint32_t class = class_of(matched), agreed = agreed_of(trust, class, checked);
+    if (checked == 0) {
+        class_add(trust, class, 0, 0);
+        if (agreed_of(trust, class, 1) > 0)
+            class_add(trust, CLASS_AGREED, 0, 0);
+        return;
+    }
+    if (agreed > 0)
+        class_add(trust, CLASS_AGREED, agreed, accepted < agreed ? accepted : agreed);
+    if (checked > agreed && accepted >= agreed)
+        class_add(trust, class, checked - agreed, accepted - agreed);
 }

@@ -19,9 +19,10 @@
  * drafts, because times and probabilities are estimates. */
 #define SCHED_DRAFT_GAIN 1.03
 
-/* Classes of drafts: by `matched`, the number of tokens before the draft that are equal to those
- * before its source, or SCHED_DRAFT_FORCED. */
-#define SCHED_DRAFT_CLASSES 4
+/* Classes of drafted tokens: by the draft's `matched`, the number of tokens before the draft that
+ * are equal to those before its source, or SCHED_DRAFT_FORCED; and tokens on which all sources
+ * agree (sched_draft_trust.agreed). */
+#define SCHED_DRAFT_CLASSES 5
 /* `matched` of a draft that a constraint dictates. Its text is right, but the model may divide the
  * text into other tokens. */
 #define SCHED_DRAFT_FORCED UINT32_MAX
@@ -43,9 +44,13 @@ struct sched_drafts {
 
 /* How often the drafts of one answer were right. All zeros = no draft was checked. */
 struct sched_draft_trust {
+    /* Number of first tokens of the present draft that also follow all other places with equal
+     * tokens before them; 0 = there is no other place. The caller sets it for each draft; no effect
+     * on forced drafts. */
+    uint32_t agreed;
     struct {
         float accepted; /* Drafted tokens that were right. Older ones count less. */
-        float rejected; /* Drafts that had a wrong token. Older ones count less. */
+        float rejected; /* Drafted tokens that were the first wrong one. Older ones count less. */
     } classes[SCHED_DRAFT_CLASSES];
 };
 

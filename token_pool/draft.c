@@ -56,15 +56,26 @@ static uint32_t equal_tokens(const uint32_t *tokens, uint32_t place, uint32_t la
     return equal;
 }
 
-uint32_t draft_find(const struct draft_index *index, const uint32_t *tokens, uint32_t most,
-                    uint32_t *out)
+/* Returns token i of the draft from `place`. A draft that reaches the end of the context goes on
+ * with itself: the context repeats with the period last - place. `out` has the tokens before i. */
+static uint32_t token_after(const uint32_t *tokens, uint32_t place, uint32_t last,
+                            const uint32_t *out, uint32_t i)
 {
-    uint32_t longest = 0, source = 0, last = index->count - 1;
+    const uint32_t from = place + 1 + i;
+    return from <= last ? tokens[from] : out[from - last - 1];
+}
+
+uint32_t draft_find(const struct draft_index *index, const uint32_t *tokens, uint32_t most,
+                    uint32_t *out, uint32_t *agreed_out)
+{
+    uint32_t longest = 0, source = 0, last = index->count - 1, places[PLACES_MAX], count = 0;
     if (index->heads == NULL || index->count < DRAFT_MATCH_MIN || most == 0)
         return 0;
     uint32_t next = index->earlier[last];
     for (uint32_t i = 0; i < PLACES_MAX && next > 0 && longest < DRAFT_MATCH_MAX; i++) {
         uint32_t place = next - 1, equal = equal_tokens(tokens, place, last);
+        if (equal >= DRAFT_MATCH_MIN)
+            places[count++] = place;
         if (equal > longest) {
             longest = equal;
             source = place;
@@ -73,11 +84,13 @@ uint32_t draft_find(const struct draft_index *index, const uint32_t *tokens, uin
     }
     if (longest < DRAFT_MATCH_MIN)
         return 0;
-    /* A draft that reaches the end of the context goes on with itself: the context repeats with the
-     * period last - source. */
-    for (uint32_t i = 0; i < most; i++) {
-        uint32_t from = source + 1 + i;
-        out[i] = from <= last ? tokens[from] : out[from - last - 1];
-    }
+    for (uint32_t i = 0; i < most; i++)
+        out[i] = token_after(tokens, source, last, out, i);
+    uint32_t agreed = count > 1 ? most : 0;
+    for (uint32_t k = 0; k < count; k++)
+        for (uint32_t i = 0; i < agreed; i++)
+            if (token_after(tokens, places[k], last, out, i) != out[i])
+                agreed = i;
+    *agreed_out = agreed;
     return longest;
 }

@@ -36,8 +36,9 @@ void draft_index_add(struct draft_index *index, const uint32_t *tokens, uint32_t
 /* Stores a draft of the `most` tokens that follow the context, which is the first index->count of
  * `tokens`, in `out`; out may be tokens + index->count. Returns how many tokens before the draft
  * are equal to those before its source, from DRAFT_MATCH_MIN to DRAFT_MATCH_MAX; 0 = there is no
- * draft, and nothing is stored. */
+ * draft, and nothing is stored. *agreed_out: how many first tokens of the draft also follow each
+ * other place that was found; 0 = there is no other place. */
 uint32_t draft_find(const struct draft_index *index, const uint32_t *tokens, uint32_t most,
-                    uint32_t *out);
+                    uint32_t *out, uint32_t *agreed_out);
 
 #endif

@@ -58,8 +58,8 @@ static uint32_t draft_allowed(struct token_request *request, uint32_t count)
 static uint32_t draft_make(struct token_request *request, uint32_t *count)
 {
     uint32_t forced[LIMIT_DRAFT_TOKENS], forced_count = 0;
-    uint32_t matched =
-        draft_find(&request->draft_index, request->tokens, *count, draft_of(request));
+    uint32_t matched = draft_find(&request->draft_index, request->tokens, *count, draft_of(request),
+                                  &request->draft_trust.agreed);
     if (request->answer != NULL)
         forced_count = grammar_answer_forced(request->answer, *count, forced);
     *count = matched > 0 ? draft_allowed(request, *count) : 0;

@@ -112,7 +112,30 @@ static void check_lengths(void)
     CHECK(sched_drafts_length(&drafts, &trust, 1, 20, 8) > 0);
 }
 
-/* One long step does not change what is chosen for long, and a device that is slower now is noticed. */
+/* Tokens on which all sources agree have a trust of their own. */
+static void check_agreed(void)
+{
+    struct sched_drafts drafts;
+    struct sched_draft_trust trust = {.agreed = 4};
+    learn(&drafts, mixed);
+    for (uint32_t i = 0; i < 20; i++) /* The token after the agreed ones is wrong. */
+        sched_draft_trust_add(&trust, 20, 8, 4);
+    CHECK(sched_drafts_length(&drafts, &trust, 1, 20, 8) == 4);
+    CHECK(sched_drafts_length(&drafts, &trust, 1, 20, 2) == 2);
+    trust.agreed = 0;
+    CHECK(sched_drafts_length(&drafts, &trust, 1, 20, 8) == 0);
+    trust.agreed = 8;
+    CHECK(sched_drafts_length(&drafts, &trust, 1, 20, 8) == 8);
+    for (uint32_t i = 0; i < 60; i++)
+        sched_draft_trust_add(&trust, 20, 8, 0);
+    CHECK(sched_drafts_length(&drafts, &trust, 1, 20, 8) == 0);
+    uint32_t unchecked = 0;
+    for (; unchecked < 10000 && sched_drafts_length(&drafts, &trust, 1, 20, 8) == 0; unchecked++)
+        sched_draft_trust_add(&trust, 20, 0, 0);
+    CHECK(unchecked > 0 && unchecked < 10000);
+}
+
+/* One long step does not change the choice for long, and a slower device is noticed. */
 static void check_outliers(void)
 {
     struct sched_drafts drafts = {0};
@@ -256,6 +279,7 @@ static void check_machine(void)
 int main(void)
 {
     check_lengths();
+    check_agreed();
     check_outliers();
     check_machine();
     return 0;
