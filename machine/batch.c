@@ -98,21 +98,22 @@ bool machine_batch_in_flight(const struct machine *m)
 #define MASKS_BYTES_MAX (LIMIT_MESSAGE_BYTES / 2)
 
 /* Returns false if the batch has no room for the mask of another sample. Masks of samples that are
- * drawn after guesses leave room for one mask of each item. */
-static bool mask_fits(const struct machine *m, struct machine_batch *batch, bool guessed)
+ * drawn after drafted tokens leave room for one mask of each item. */
+static bool mask_fits(const struct machine *m, struct machine_batch *batch, bool drafted)
 {
     const size_t bytes = GRAMMAR_MASK_WORDS(m->shape.hyper.vocab) * sizeof(uint32_t);
-    const size_t kept = guessed ? batch->items.item_count * bytes : 0;
+    const size_t kept = drafted ? batch->items.item_count * bytes : 0;
     if (m->executor->pushes_kv && batch->mask_bytes + bytes + kept > MASKS_BYTES_MAX)
         return false;
     batch->mask_bytes += bytes;
     return true;
 }
 
-/* Sets the tokens that the sample may give, if its answer has a constraint. guessed = the sample is
- * drawn after guesses, and is not used if there is no mask for it: the next step draws it again. */
+/* Sets the tokens that the sample may give, if its answer has a constraint. drafted = the sample is
+ * drawn after drafted tokens, and is not used if there is no mask for it: the next step draws it
+ * again. */
 static void constrain_sample(struct machine *m, struct machine_batch *batch, uint32_t at,
-                             struct grammar_answer *answer, bool guessed)
+                             struct grammar_answer *answer, bool drafted)
 {
     struct engine_sample *sample = &batch->samples[at];
     enum status status;
@@ -120,7 +121,7 @@ static void constrain_sample(struct machine *m, struct machine_batch *batch, uin
     batch->sample_uses[at] = MACHINE_SAMPLE_USED;
     if (answer == NULL)
         return;
-    if (mask_fits(m, batch, guessed))
+    if (mask_fits(m, batch, drafted))
         status = grammar_answer_mask(answer, sample->choice.sampling.end_tokens,
                                      sample->choice.sampling.end_count, &sample->allowed, &error);
     else
@@ -128,8 +129,8 @@ static void constrain_sample(struct machine *m, struct machine_batch *batch, uin
     if (status == ST_OK)
         return;
     sample->allowed = NULL;
-    batch->sample_uses[at] = guessed ? MACHINE_SAMPLE_UNUSED : MACHINE_SAMPLE_ENDS;
-    if (!guessed)
+    batch->sample_uses[at] = drafted ? MACHINE_SAMPLE_UNUSED : MACHINE_SAMPLE_ENDS;
+    if (!drafted)
         log_warn("a constrained answer ends: %s", error.text);
 }
 
@@ -207,10 +208,10 @@ static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t 
     batch->sampling[index] = row.sampling;
     batch->output_limits[index] = row.output_limit;
     batch->indices[index] = row.answer_index;
-    bool allowed = true; /* The constraint allows the guesses so far. */
+    bool allowed = true; /* The constraint allows the drafted tokens so far. */
     for (uint32_t i = 0; i <= drafted; i++) {
         if (row.answer != NULL && i > 0 && allowed)
-            allowed = grammar_answer_guess_add(row.answer, row.draft[i - 1]);
+            allowed = grammar_answer_draft_add(row.answer, row.draft[i - 1]);
         add_sample(m, batch, index, i, sequence->first_row + i, row.position + 1 + i, &row.context,
                    allowed ? row.answer : NULL);
         if (!allowed)
@@ -218,7 +219,7 @@ static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t 
         row.context.token_count += row.context.token_count > 0 ? 1 : 0;
     }
     if (row.answer != NULL)
-        grammar_answer_guesses_drop(row.answer);
+        grammar_answer_draft_drop(row.answer);
 }
 
 static uint32_t turn_us(const struct machine *m, bool prompts)

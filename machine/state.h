@@ -47,7 +47,7 @@ struct machine_load;     /* See tiers.c. */
 enum machine_sample_use {
     MACHINE_SAMPLE_USED,
     MACHINE_SAMPLE_ENDS,   /* The answer ends: its constraint cannot be followed. */
-    MACHINE_SAMPLE_UNUSED, /* Nothing: the constraint does not allow the guesses before it. */
+    MACHINE_SAMPLE_UNUSED, /* Nothing: the constraint does not allow the drafted tokens before it. */
 };
 
 /* A batch in flight: the executor's input, and the item that each result belongs to. */

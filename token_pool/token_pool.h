@@ -200,7 +200,7 @@ struct token_decode {
     struct grammar_answer *answer; /* NULL = no constraint. */
     uint32_t output_limit;         /* Most tokens of the answer. */
     uint32_t answer_index;         /* Index of the output token in the answer. */
-    /* [LIMIT_DRAFT_TOKENS]: guessed tokens after the input token, for a step of several rows. */
+    /* [LIMIT_DRAFT_TOKENS]: drafted tokens after the input token, for a step of several rows. */
     const uint32_t *draft; /* NULL = none. */
 };
 

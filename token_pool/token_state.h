@@ -174,7 +174,7 @@ static inline const struct sched_memory_blocks *token_blocks_of(const struct tok
 
 /* ---- token_step.c ---- */
 
-/* Guesses the tokens of the request's next step, and tells the scheduler how many of them the step
+/* Drafts the tokens of the request's next step, and tells the scheduler how many of them the step
  * may check. No effect if the request has no drafts. Requires TOKEN_DECODING. */
 void token_request_draft(struct token_pool *pool, struct token_request *request);
 

@@ -40,21 +40,21 @@ void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t n
     };
 }
 
-/* Returns how many of the guessed tokens the answer's constraint allows. */
+/* Returns how many of the drafted tokens the answer's constraint allows. */
 static uint32_t draft_allowed(struct token_request *request, uint32_t count)
 {
-    const uint32_t *guess = draft_of(request);
+    const uint32_t *draft = draft_of(request);
     uint32_t allowed = 0;
     if (request->answer == NULL)
         return count;
-    while (allowed < count && grammar_answer_guess_add(request->answer, guess[allowed]))
+    while (allowed < count && grammar_answer_draft_add(request->answer, draft[allowed]))
         allowed++;
-    grammar_answer_guesses_drop(request->answer);
+    grammar_answer_draft_drop(request->answer);
     return allowed;
 }
 
-/* Guesses at most *count tokens, and sets *count to the number of guesses. Returns the draft's
- * `matched` (scheduler/drafts.h), 0 = no guess. */
+/* Drafts at most *count tokens, and sets *count to their number. Returns the draft's `matched`
+ * (scheduler/drafts.h), 0 = no draft. */
 static uint32_t draft_make(struct token_request *request, uint32_t *count)
 {
     uint32_t forced[LIMIT_DRAFT_TOKENS], forced_count = 0;

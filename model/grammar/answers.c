@@ -52,9 +52,9 @@ struct grammar_answer {
     uint32_t token_count, token_capacity;
     struct constraint *constraint; /* NULL only with an error in `status`. */
     struct grammar_run *run;       /* NULL = not yet. */
-    struct grammar_run *guess;     /* After the guesses; NULL = there never were any. */
-    uint32_t guess_count;
-    uint32_t *masks[1 + LIMIT_DRAFT_TOKENS]; /* By the number of guesses; NULL = not used yet. */
+    struct grammar_run *drafted;   /* After the drafted tokens; NULL = there never were any. */
+    uint32_t draft_count;
+    uint32_t *masks[1 + LIMIT_DRAFT_TOKENS]; /* By the drafted tokens; NULL = not used yet. */
     enum status status;                      /* The first error. */
     struct error error;
 };
@@ -282,7 +282,7 @@ void grammar_answer_close(struct grammar_answer *a)
     if (a == NULL)
         return;
     grammar_run_close(a->run);
-    grammar_run_close(a->guess);
+    grammar_run_close(a->drafted);
     if (a->constraint != NULL)
         a->constraint->users--;
     free(a->tokens);
@@ -293,7 +293,7 @@ void grammar_answer_close(struct grammar_answer *a)
 
 void grammar_answer_add(struct grammar_answer *a, uint32_t token)
 {
-    assert(a->guess_count == 0);
+    assert(a->draft_count == 0);
     if (a->status != ST_OK)
         return;
     if (a->run != NULL) {
@@ -342,29 +342,29 @@ static bool answer_ready(struct grammar_answer *a)
     return a->status == ST_OK;
 }
 
-bool grammar_answer_guess_add(struct grammar_answer *a, uint32_t token)
+bool grammar_answer_draft_add(struct grammar_answer *a, uint32_t token)
 {
     struct error error;
-    assert(a->guess_count < LIMIT_DRAFT_TOKENS);
-    if (!answer_ready(a) ||
-        (a->guess == NULL && grammar_run_open(a->constraint->grammar, &a->guess, &error) != ST_OK))
+    assert(a->draft_count < LIMIT_DRAFT_TOKENS);
+    if (!answer_ready(a) || (a->drafted == NULL && grammar_run_open(a->constraint->grammar,
+                                                                    &a->drafted, &error) != ST_OK))
         return false;
-    if (a->guess_count == 0)
-        grammar_run_set(a->guess, a->run);
-    if (grammar_run_token(a->guess, token, &error) != ST_OK)
+    if (a->draft_count == 0)
+        grammar_run_set(a->drafted, a->run);
+    if (grammar_run_token(a->drafted, token, &error) != ST_OK)
         return false;
-    a->guess_count++;
+    a->draft_count++;
     return true;
 }
 
-void grammar_answer_guesses_drop(struct grammar_answer *a)
+void grammar_answer_draft_drop(struct grammar_answer *a)
 {
-    a->guess_count = 0;
+    a->draft_count = 0;
 }
 
 uint32_t grammar_answer_forced(struct grammar_answer *a, uint32_t most, uint32_t *tokens_out)
 {
-    assert(a->guess_count == 0);
+    assert(a->draft_count == 0);
     return answer_ready(a) ? grammar_run_forced(a->run, most, tokens_out) : 0;
 }
 
@@ -388,13 +388,13 @@ static bool mask_complete(const struct grammar_run *run, uint32_t vocabulary,
 enum status grammar_answer_mask(struct grammar_answer *a, const uint32_t *end_tokens,
                                 uint32_t end_count, const uint32_t **mask_out, struct error *error)
 {
-    const uint32_t at = a->guess_count;
+    const uint32_t at = a->draft_count;
     if (!answer_ready(a)) {
         *error = a->error;
         return a->status;
     }
     const uint32_t vocabulary = grammar_vocabulary_count(a->cache->vocabulary);
-    struct grammar_run *run = at > 0 ? a->guess : a->run;
+    struct grammar_run *run = at > 0 ? a->drafted : a->run;
     enum status status = ST_OK;
     if (a->masks[at] == NULL)
         a->masks[at] = malloc(GRAMMAR_MASK_WORDS(vocabulary) * sizeof(uint32_t));

@@ -52,22 +52,22 @@ enum status grammar_answer_open(struct grammar_cache *cache, const char *text, u
                                 struct grammar_answer **out);
 void grammar_answer_close(struct grammar_answer *answer); /* NULL is fine. */
 /* Adds the answer's next token. An error is returned by the next grammar_answer_mask. Requires that
- * there are no guesses. */
+ * there is no draft. */
 void grammar_answer_add(struct grammar_answer *answer, uint32_t token);
 
-/* Adds a guess: a token that may follow the answer and the guesses before it. The next masks are
- * those after this guess. Returns false, and adds nothing, if the constraint does not allow the
- * token, if memory is short, or after an error. At most LIMIT_DRAFT_TOKENS guesses. */
-bool grammar_answer_guess_add(struct grammar_answer *answer, uint32_t token);
-/* Forgets all guesses. Call it before the next grammar_answer_add. */
-void grammar_answer_guesses_drop(struct grammar_answer *answer);
+/* Adds a drafted token, which may follow the answer and the drafted tokens before it. The next masks
+ * are those after this token. Returns false, and adds nothing, if the constraint does not allow the
+ * token, if memory is short, or after an error. At most LIMIT_DRAFT_TOKENS. */
+bool grammar_answer_draft_add(struct grammar_answer *answer, uint32_t token);
+/* Forgets all drafted tokens. Call it before the next grammar_answer_add. */
+void grammar_answer_draft_drop(struct grammar_answer *answer);
 /* Stores the tokens that must follow the answer, as grammar_run_forced does. Returns their number;
- * 0 also after an error. Requires that there are no guesses. */
+ * 0 also after an error. Requires that there is no draft. */
 uint32_t grammar_answer_forced(struct grammar_answer *answer, uint32_t most, uint32_t *tokens_out);
 
-/* Stores the mask of the tokens that may follow the answer and its guesses, in the form of
+/* Stores the mask of the tokens that may follow the answer and its drafted tokens, in the form of
  * grammar_run_mask. Tokens of `end_tokens` are in the mask exactly if the answer may end. The mask
- * is valid until the next mask with the same number of guesses. With guesses, an error is not
+ * is valid until the next mask with the same number of drafted tokens. With a draft, an error is not
  * remembered. This function and the two above wait for the compilation, if grammar_cache_prepare
  * has not returned true for the constraint. Returns the errors of grammar_open, grammar_run_token
  * and grammar_run_mask; ST_NO_RESOURCE if the cache had no room for the constraint when the answer

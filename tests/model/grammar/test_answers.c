@@ -1,8 +1,8 @@
 /* Goal: the state of an answer follows from its constraint and its delivered tokens, and the cache
  * keeps its bounds. Method: answers walk through a constraint with random tokens; at each step a new
  * answer that is given the tokens so far, in a cache of its own, has the same mask, also after
- * guesses; the forced tokens are compared with the mask. Then more constraints than the cache holds,
- * wrong ones among them. */
+ * drafted tokens; the forced tokens are compared with the mask. Then more constraints than the cache
+ * holds, wrong ones among them. */
 #include "common/random.h"
 #include "model/grammar/answers.h"
 #include "tests/check.h"
@@ -66,9 +66,9 @@ static const uint32_t *mask_of(struct grammar_answer *answer)
     return mask;
 }
 
-#define TOKENS_MAX  64
-#define GUESSES_MAX 6
-#define MASK_BYTES  (GRAMMAR_MASK_WORDS(tokens_count()) * sizeof(uint32_t))
+#define TOKENS_MAX 64
+#define DRAFT_MAX  6
+#define MASK_BYTES (GRAMMAR_MASK_WORDS(tokens_count()) * sizeof(uint32_t))
 
 static bool is_in(const uint32_t *mask, uint32_t id)
 {
@@ -84,30 +84,30 @@ static uint32_t draw_from(const uint32_t *mask, uint64_t seed, uint64_t at)
     return id;
 }
 
-/* After guesses, the masks are those of an answer that has these tokens. Afterwards nothing of the
- * guesses is left. */
-static void check_guesses(struct grammar_answer *answer, struct grammar_cache *other,
-                          const char *text, const uint32_t *tokens, uint32_t count, uint64_t seed)
+/* After drafted tokens, the masks are those of an answer that has these tokens. Afterwards nothing of the
+ * draft is left. */
+static void check_draft(struct grammar_answer *answer, struct grammar_cache *other,
+                        const char *text, const uint32_t *tokens, uint32_t count, uint64_t seed)
 {
-    uint32_t all[TOKENS_MAX + GUESSES_MAX], known = count;
+    uint32_t all[TOKENS_MAX + DRAFT_MAX], known = count;
     const uint32_t *first = mask_of(answer);
     uint32_t *before = malloc(MASK_BYTES);
     memcpy(before, first, MASK_BYTES);
     memcpy(all, tokens, count * sizeof(*tokens));
-    while (known < count + GUESSES_MAX) {
+    while (known < count + DRAFT_MAX) {
         const uint32_t *mask = mask_of(answer);
         const uint32_t id = draw_from(mask, seed + 1, known), wrong = (id * 7 + 1) % tokens_count();
         if (id == END)
             break;
-        CHECK(is_in(mask, wrong) || !grammar_answer_guess_add(answer, wrong));
-        CHECK(grammar_answer_guess_add(answer, id));
+        CHECK(is_in(mask, wrong) || !grammar_answer_draft_add(answer, wrong));
+        CHECK(grammar_answer_draft_add(answer, id));
         all[known++] = id;
         struct grammar_answer *again = answer_open(other, text, all, known);
         CHECK(memcmp(mask_of(again), mask_of(answer), MASK_BYTES) == 0);
         grammar_answer_close(again);
     }
-    CHECK(memcmp(first, before, MASK_BYTES) == 0); /* It is still the mask before the guesses. */
-    grammar_answer_guesses_drop(answer);
+    CHECK(memcmp(first, before, MASK_BYTES) == 0); /* It is still the mask before the draft. */
+    grammar_answer_draft_drop(answer);
     CHECK(memcmp(mask_of(answer), before, MASK_BYTES) == 0);
     free(before);
 }
@@ -116,16 +116,16 @@ static void check_guesses(struct grammar_answer *answer, struct grammar_cache *o
  * other. Returns the number of forced tokens. */
 static uint32_t check_forced(struct grammar_answer *answer)
 {
-    char forced[GUESSES_MAX * 256], bytes[256];
-    uint32_t tokens[GUESSES_MAX], length = 0;
+    char forced[DRAFT_MAX * 256], bytes[256];
+    uint32_t tokens[DRAFT_MAX], length = 0;
     const uint32_t *mask = mask_of(answer);
-    const uint32_t count = grammar_answer_forced(answer, GUESSES_MAX, tokens);
+    const uint32_t count = grammar_answer_forced(answer, DRAFT_MAX, tokens);
     CHECK(count == 0 || !is_in(mask, END));
     for (uint32_t i = 0; i < count; i++) {
         length += (uint32_t)tokens_bytes(tokens[i], forced + length);
-        CHECK(grammar_answer_guess_add(answer, tokens[i]));
+        CHECK(grammar_answer_draft_add(answer, tokens[i]));
     }
-    grammar_answer_guesses_drop(answer);
+    grammar_answer_draft_drop(answer);
     for (uint32_t id = 0; id < tokens_count() && count > 0; id++) {
         const uint32_t have = is_in(mask, id) ? (uint32_t)tokens_bytes(id, bytes) : 0;
         CHECK(memcmp(bytes, forced, have < length ? have : length) == 0);
@@ -146,7 +146,7 @@ static uint32_t test_replay(uint64_t seed, const char *text)
             grammar_answer_add(again, tokens[i]); /* some as RESERVE brings them, some later */
         CHECK(memcmp(mask_of(again), mask, MASK_BYTES) == 0);
         grammar_answer_close(again);
-        check_guesses(answer, other, text, tokens, count, seed);
+        check_draft(answer, other, text, tokens, count, seed);
         forced += check_forced(answer);
         uint32_t id = draw_from(mask, seed, count);
         if (id == END || count == TOKENS_MAX)
