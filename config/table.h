@@ -99,9 +99,9 @@ json_t *config_value_from_text(const struct config_key *key, const char *text);
 void config_value_describe(const struct config_key *key, char *out, size_t bytes);
 
 /* --- machines.c --- */
-/* Replaces the machines of `pool` by those in `value`, and sorts all machines by pool. A machine in
- * `value` that was in this pool before keeps its settings. On failure the machines are half
- * changed. */
+/* Replaces the machines of `pool` by the machines in `value`, and sorts all machines by pool. A
+ * machine in `value` that was in this pool before keeps its settings. On failure, a part of the
+ * machines is changed. */
 bool config_pool_set(struct config *config, enum pool pool, const json_t *value,
                      struct config_fault *fault);
 /* Sets a key of a machine. Setting the address also makes the machine not local. */

@@ -96,7 +96,7 @@ struct kv_prefix_blocks {
 void kv_prefix_add(struct kv_prefix *prefix, const struct kv_prefix_blocks *blocks,
                    struct kv_prefix_reader *reader);
 
-/* Frees the request's own blocks in the first `spans` spans, except those that kv_prefix_add has
+/* Frees the request's own blocks in the first `spans` spans, except blocks that kv_prefix_add has
  * made blocks of the cache. */
 void kv_prefix_own_blocks_free(const struct kv_prefix *prefix, kv_owner_id owner,
                                const struct kv_tables *tables, uint32_t spans);

@@ -2,10 +2,11 @@
  * process is a machine, or a stage process of a machine. machine/main.c calls it on the main
  * thread, which becomes the event loop thread. It opens the machine or the stage, listens,
  * registers a machine in etcd (member.h), and reports the address to the parent process (the ready
- * line). Then it runs the event loop until a signal, a SHUTDOWN message, the end of a stage's head,
- * or an error ends it; the first SIGTERM makes a machine hand its answers over before it ends.
- * SIGHUP makes it read the cluster keys again, SIGUSR2 changes the log level. It parses no options,
- * and starts no stage processes (the head's executor does). */
+ * line). Then it runs the event loop until a signal, a SHUTDOWN message, the end of the head of a
+ * stage process that the head has started, or an error ends it; the first SIGTERM makes a machine
+ * hand its answers over before it ends. SIGHUP makes it read the cluster keys again, SIGUSR2
+ * changes the log level. It parses no options, and starts no stage processes (the head's executor
+ * does). */
 #ifndef MACHINE_PROCESS_H
 #define MACHINE_PROCESS_H
 

@@ -35,7 +35,8 @@ struct machine_gateway {
     struct machine_demand demand;
     struct message_others others_sent; /* The OTHERS message that was sent to it last. */
     bool about_sent;                   /* ABOUT was sent. */
-    bool has_left;      /* It has answered LEAVING: no request of this gateway is left here. */
+    /* It has sent SHUTDOWN after LEAVING: no request of this gateway is left here. */
+    bool has_left;
     bool prefixes_sent; /* The gateway knows the prefix cache as it was at the last report. */
 };
 
@@ -161,18 +162,20 @@ void machine_gateway_role(struct machine *m, const struct transport_peer *peer,
 /* Handles SHUTDOWN of a gateway: the machine stops, but while it leaves, only when all gateways
  * have sent SHUTDOWN. */
 void machine_gateway_shutdown(struct machine *m, const struct transport_peer *peer);
-/* Stops a machine that leaves, if no gateway has requests here or if it is time. */
+/* Stops a machine that leaves, if no gateway has requests here and no prompt is left, or if
+ * leave_by_us has come. */
 void machine_leave_turn(struct machine *m);
 /* Adds prompt tokens and answers to the demand of the gateway and of the machine. */
 void machine_gateway_demand_add(struct machine *m, const struct transport_peer *peer,
                                 uint32_t prompt_tokens, uint32_t answers);
-/* Sends STATS, and LOADS if there are stages, to all gateways. Sends OTHERS to each gateway whose
- * OTHERS has changed. */
+/* Sends STATS, and LOADS if there are stages, to all gateways. Sends ABOUT to each gateway once,
+ * and OTHERS to each gateway whose OTHERS has changed. */
 void machine_gateways_report(struct machine *m, const struct message_stats *stats);
 
 /* held.c: requests whose constraint is not compiled yet, or whose KV is being loaded. */
 /* Holds back a RESERVE or PREFILL of a gateway until it can be handled, or refuses it if too many
- * are held. `data` is the encoded message. Returns false if the message can be handled now. */
+ * are held. `data` is the encoded message. Returns false if the caller must handle the message
+ * now. */
 bool machine_held_take(struct machine *m, struct transport_peer *gateway,
                        const struct message *message, const uint8_t *data, size_t bytes);
 /* Handles the messages that can be handled now. */
@@ -196,7 +199,7 @@ struct machine_load *machine_load_begin(struct machine *m, uint64_t salt, const 
 /* Returns true if the request need not wait any longer. NULL is fine. */
 bool machine_load_ended(const struct machine_load *load);
 void machine_load_leave(struct machine_load *load); /* NULL is fine. */
-/* Returns true if machine_load_ended may now return true for a load for which it has not. */
+/* Returns true if loads have ended: machine_load_ended may now return true for them. */
 bool machine_tiers_turn(struct machine *m);
 /* Returns when machine_tiers_turn must be called at the latest; INT64_MAX = no limit. */
 int64_t machine_tiers_due_us(const struct machine *m);

@@ -25,8 +25,8 @@ struct prompt_links_options {
     /* Called when the measured speed of a link differs from the speed that was reported last. The
      * function sends the message LINK to all gateways. */
     void (*link_measured)(void *self, const struct message_link *link);
-    /* Called when a connection has ended, for whatever reason. No write to `peer` is in flight any
-     * longer. `peer` is valid during the call; `text` says why it ended. */
+    /* Called when a connection has ended. No write to `peer` is in flight any longer. `peer` is
+     * valid during the call; `text` says why the connection has ended. */
     void (*peer_lost)(void *self, struct transport_peer *peer, const char *text);
     /* Called when token machine number `target` is connected and has sent its processes, `stages`.
      * The number stays the same while a gateway wants the link. The function connects the processes

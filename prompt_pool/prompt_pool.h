@@ -143,9 +143,9 @@ void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status 
 void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t path, uint32_t batch_tokens);
 void prompt_pool_prefixes_leave(struct prompt_pool *pool);
 
-/* The KV that the stages of a machine push for one chunk, each stage that of its own layers: spans
- * [first_span, first_span + span_count) of the prompt; in layers without a window only those from
- * full_first on, in layers with a window only those from window_first on. */
+/* The KV that the stages of a machine push for one chunk. Each stage pushes the KV of its own
+ * layers in the spans [first_span, first_span + span_count) of the prompt: in layers without a
+ * window, the spans from full_first on; in layers with a window, the spans from window_first on. */
 struct prompt_push {
     uint32_t span_count;   /* 0 = nothing to push. */
     uint32_t first_span;   /* First span of the prompt that is pushed. */

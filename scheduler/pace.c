@@ -71,9 +71,9 @@ int64_t sched_pace_share_us(const struct sched_pace_targets *targets, double pro
 }
 
 uint32_t sched_pace_mixed_tokens(const struct sched_pace *pace,
-                                 const struct sched_pace_targets *targets, uint32_t most)
+                                 const struct sched_pace_targets *targets, uint32_t tokens_max)
 {
-    uint32_t whole = most / LIMIT_CHUNK_TOKENS_MIN * LIMIT_CHUNK_TOKENS_MIN;
+    uint32_t whole = tokens_max / LIMIT_CHUNK_TOKENS_MIN * LIMIT_CHUNK_TOKENS_MIN;
     if (pace->row_us <= 0)
         return whole;
     int64_t share = sched_pace_share_us(targets, pace->open_tokens * pace->row_us, pace->step_us);
@@ -84,7 +84,8 @@ uint32_t sched_pace_mixed_tokens(const struct sched_pace *pace,
     return (chunks > 0 ? chunks : 1) * LIMIT_CHUNK_TOKENS_MIN;
 }
 
-uint32_t sched_pace_fill_tokens(const struct sched_pace *pace, uint32_t unknown, uint32_t most)
+uint32_t sched_pace_fill_tokens(const struct sched_pace *pace, uint32_t tokens_if_unknown,
+                                uint32_t tokens_max)
 {
     double best = 0;
     int known = 0;
@@ -94,11 +95,11 @@ uint32_t sched_pace_fill_tokens(const struct sched_pace *pace, uint32_t unknown,
         known++;
         best = fmax(best, pace->sizes[i].tokens / pace->sizes[i].us);
     }
-    double tokens = unknown;
+    double tokens = tokens_if_unknown;
     for (int i = SCHED_PACE_SIZES - 1; i >= 0 && known > 1; i--)
         if (pace->sizes[i].us > 0 && pace->sizes[i].tokens / pace->sizes[i].us >= FAST_PART * best)
             tokens = pace->sizes[i].tokens;
-    return tokens < most ? (uint32_t)ceil(tokens) : most;
+    return tokens < tokens_max ? (uint32_t)ceil(tokens) : tokens_max;
 }
 
 uint32_t sched_pace_turn_us(const struct sched_pace *pace, const struct sched_pace_targets *targets,

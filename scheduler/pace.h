@@ -57,16 +57,17 @@ void sched_pace_batch_add(struct sched_pace *pace, uint32_t decodes, uint32_t pr
 void sched_pace_open_add(struct sched_pace *pace, uint64_t tokens, int64_t now_us);
 
 /* Returns the most prompt tokens for a batch that also decodes: as many as the share of this
- * machine's open prompts allows, at most `most`, but at least LIMIT_CHUNK_TOKENS_MIN. While the
- * time of a prompt token is not known, the result is `most`. The result is a multiple of
+ * machine's open prompts allows, at most `tokens_max`, but at least LIMIT_CHUNK_TOKENS_MIN. While
+ * the time of a prompt token is not known, the result is `tokens_max`. The result is a multiple of
  * LIMIT_CHUNK_TOKENS_MIN. */
 uint32_t sched_pace_mixed_tokens(const struct sched_pace *pace,
-                                 const struct sched_pace_targets *targets, uint32_t most);
+                                 const struct sched_pace_targets *targets, uint32_t tokens_max);
 
 /* Returns the prompt tokens of the smallest batch that is about as fast per token as the fastest
  * size: in a larger batch, prompts would only wait for each other. Until batches of two sizes were
- * measured, the result is `unknown`. It is at most `most`. */
-uint32_t sched_pace_fill_tokens(const struct sched_pace *pace, uint32_t unknown, uint32_t most);
+ * measured, the result is `tokens_if_unknown`. It is at most `tokens_max`. */
+uint32_t sched_pace_fill_tokens(const struct sched_pace *pace, uint32_t tokens_if_unknown,
+                                uint32_t tokens_max);
 
 /* Returns the microseconds of the turn that a batch gets on cores that machines share. A batch with
  * prompts (prompts = true) gets the share of this machine's open prompts, but at least the time of

@@ -163,11 +163,11 @@ static void give_back(struct sched_accounts *accounts, uint64_t id, int32_t clas
 }
 
 uint32_t sched_accounts_answer_tokens(const struct sched_accounts *accounts, uint64_t key,
-                                      int32_t priority, uint32_t most)
+                                      int32_t priority, uint32_t tokens_max)
 {
     const struct key *known = key_find(accounts, key, priority);
-    if (known == NULL || !known->answered || known->answer / ANSWER_SCALE >= most)
-        return most;
+    if (known == NULL || !known->answered || known->answer / ANSWER_SCALE >= tokens_max)
+        return tokens_max;
     return (uint32_t)(known->answer / ANSWER_SCALE);
 }
 

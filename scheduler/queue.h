@@ -95,11 +95,11 @@ void sched_queue_age(struct sched_accounts *accounts, struct sched_queue *queue,
 
 /* Because the length of an answer is not known in advance, the caller charges its expected length.
  * sched_accounts_answer_tokens returns the mean length of the key's recent answers with this
- * priority, at most `most` tokens; `most` if no answer has ended. sched_accounts_answer_ended
- * corrects the charge when the answer has ended: `charged` tokens were part of the ticket's cost,
- * `generated` were generated. */
+ * priority, at most `tokens_max` tokens; `tokens_max` if no answer has ended.
+ * sched_accounts_answer_ended corrects the charge when the answer has ended: `charged` tokens were
+ * part of the ticket's cost, `generated` were generated. */
 uint32_t sched_accounts_answer_tokens(const struct sched_accounts *accounts, uint64_t key,
-                                      int32_t priority, uint32_t most);
+                                      int32_t priority, uint32_t tokens_max);
 void sched_accounts_answer_ended(struct sched_accounts *accounts, uint64_t key, uint32_t weight,
                                  int32_t priority, uint32_t charged, uint32_t generated);
 

@@ -163,8 +163,9 @@ void serve_log_configure(const struct serve *s);
 enum status serve_admin_socket_open(struct serve *s, struct error *error);
 /* Removes the file of the socket, which http_close closes. */
 void serve_admin_socket_remove(struct serve *s);
-/* Sets s->cluster_keys: the keys of cluster/key_file; without such a file, a random key that no
- * other process knows if only this host can reach the machines, else no key. */
+/* Sets s->cluster_keys: the keys of cluster/key_file. Without such a file: a random key, which only
+ * local machines get, if only this host can reach the machines and etcd is not used; else no
+ * key. */
 enum status serve_cluster_keys_find(struct serve *s, struct error *error);
 /* Reads cluster/key_file again. out->count 0 = the config names no file, or the keys are as
  * before. */
@@ -173,7 +174,8 @@ enum status serve_cluster_keys_read(const struct serve *s, struct secret_keys *o
 
 /* --- serve_keys.c --- */
 
-/* Logs the API keys that expire soon or have expired, each state once. */
+/* Passes the time to the API keys, and logs those that expire soon or have expired, each state
+ * once. */
 void serve_keys_expiry_log(struct serve *s);
 /* Passes the time and this gateway's share of the limits to the API keys. Once a minute it also
  * logs keys as serve_keys_expiry_log does. */

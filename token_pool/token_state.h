@@ -66,7 +66,7 @@ struct token_request {
     struct draft_index draft_index; /* Of `tokens`; closed = the request has no drafts. */
     /* Drafted tokens that the next step may check; they are in `tokens`, after the known ones. */
     uint32_t draft_count;
-    uint32_t draft_matched; /* Tokens before the draft that are equal to those before its source. */
+    uint32_t draft_matched; /* `matched` of the draft (scheduler/drafts.h). */
     struct sched_draft_trust draft_trust;
     uint32_t generated;  /* Known tokens of the answer. The first one arrives with KV_READY. */
     uint32_t last_token; /* The last of these tokens, which the next decode step reads. */
@@ -180,8 +180,9 @@ void token_request_draft(struct token_pool *pool, struct token_request *request)
 
 /* ---- token_memory.c ---- */
 
-/* Gives a copy its blocks and sends RESERVED. Returns false if memory is short. If the prefix cache
- * has all blocks, the request ends. */
+/* Gives a copy its blocks, and sends RESERVED when the stage processes know of it. Returns false if
+ * memory is short. If the prefix cache has all blocks, sends RESERVED at once and ends the
+ * request. */
 bool token_copy_grant(struct token_pool *pool, struct token_request *request, int64_t now_us);
 
 /* Tells the stage processes (calls.await_changed) that the request awaits no KV after this call. No

@@ -30,8 +30,8 @@ struct store_word {
     size_t bytes;
 };
 
-/* Adds one command to those that are sent by the next flush or receive. Commands that do not fit
- * into the session's buffer are sent at once. At most STORE_COMMAND_WORDS words. */
+/* Queues one command, which the next flush or receive sends. Commands that do not fit into the
+ * session's buffer are sent at once. At most STORE_COMMAND_WORDS words. */
 #define STORE_COMMAND_WORDS 8
 enum status store_session_send(struct store_session *session, const struct store_word *words,
                                int count, int64_t deadline_us, struct error *error);

@@ -24,11 +24,11 @@ struct tier_backend;
  *
  *   ST_NOT_FOUND     There is no record with this name.
  *   ST_NO_RESOURCE   The record was not stored, because there is no room for it.
- *   ST_INVALID       `get`: the record is damaged; the caller counts it as damaged and calls `drop`.
+ *   ST_INVALID       `get`: the record is damaged; the caller counts it and calls `drop`.
  *                    `open`: the store's settings are wrong; the tier is off.
- *   ST_UNREACHABLE   The store cannot be used now; ST_TIMED_OUT means the same. A backend of a store
- *                    that is known to be down returns this at once, and tries the store again by
- *                    itself after a while.
+ *   ST_UNREACHABLE   The store cannot be used now; ST_TIMED_OUT means the same. A backend of a
+ *                    store that is known to be down returns this at once, and tries the store again
+ *                    by itself after a while.
  *   any other error  The store can no longer be used: the tier is off until the machine is started
  *                    again.
  *

@@ -3,8 +3,8 @@
  * place of the oldest record that was not used since the previous round ("second chance"). So
  * records are written one place after the other, and prefixes that many requests begin with stay.
  *
- * It keeps names in memory, reads and writes no record, and has no lock: the thread of the tier
- * calls it. */
+ * It keeps names in memory, and reads and writes no record. It has no lock: the tier's thread makes
+ * every call. */
 #ifndef KVCACHE_TIERS_TIER_INDEX_H
 #define KVCACHE_TIERS_TIER_INDEX_H
 
@@ -30,17 +30,17 @@ uint32_t tier_index_find(const struct tier_index *index, const struct digest *na
 /* Returns how many of the names, counted from the first up to the first one that is absent, have a
  * place. These records count as used. */
 uint32_t tier_index_count(struct tier_index *index, const struct digest *names, uint32_t count);
-/* Says that the record in this place was used: it keeps its place for one round more. */
+/* Records that the record in this place was used: the record keeps its place for one round more. */
 void tier_index_use(struct tier_index *index, uint32_t place);
 
 /* Returns the place of the next record, which is empty then: add the record there, or leave it
  * empty. */
 uint32_t tier_index_take(struct tier_index *index);
-/* Says that an empty place has the record `name`, which has no other place. */
+/* Records that an empty place now has the record `name`, which has no other place. */
 void tier_index_add(struct tier_index *index, uint32_t place, const struct digest *name);
-/* Says that the place is empty now. Requires a record there. */
+/* Records that the place is empty now. Requires a record there. */
 void tier_index_remove(struct tier_index *index, uint32_t place);
-/* Says that the latest record is in this place: tier_index_take goes on behind it. */
+/* Sets the place of the latest record, behind which tier_index_take goes on. */
 void tier_index_latest_set(struct tier_index *index, uint32_t place);
 
 #endif

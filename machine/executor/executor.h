@@ -33,8 +33,8 @@ struct executor_batch {
 struct executor_ops {
     /* Ends all use of the KV memory by this process. The batches in flight have no results. */
     void (*stop)(struct executor *e);
-    /* Ends the connections that the executor has made, and kills the stage processes that it has
-     * started. Requires that the transport is still open. */
+    /* Ends the connections that the executor has made, and kills the stage processes that the
+     * executor has started. Requires that the transport is still open. */
     void (*disconnect)(struct executor *e);
     /* Frees the executor. Requires that the transport is closed, because the transport's region can
      * be in the executor's device memory. */
@@ -77,9 +77,9 @@ struct executor_ops {
     void (*target_drop)(struct executor *e, uint32_t target);
     /* As kv_targets_push. Not called for an executor with pushes_kv. */
     enum status (*target_push)(struct executor *e, struct kv_push *push, uint32_t layer_end);
-    /* Writes KV that no batch computes: all layers of the push, whose `layer` is not used. For an
-     * executor with pushes_kv; target_push is its counterpart in the other one. own_path, cookie:
-     * as for target_flush, which must follow. */
+    /* Writes KV that no batch computes, in all layers; push->layer is not used. For an executor
+     * with pushes_kv; other executors have target_push instead. own_path, cookie: as for
+     * target_flush, which must follow. */
     enum status (*target_copy)(struct executor *e, uint32_t own_path, const struct kv_push *push,
                                uint64_t cookie);
     /* Requests a flush: executor_calls.target_flushed reports when the KV that was written for
@@ -90,9 +90,9 @@ struct executor_ops {
                          uint64_t cookie, bool requested);
 
     /* Reports to the stage processes of the path that a request now awaits KV of another machine
-     * or, if await->ends is set, no longer awaits it. The processes need this to check each write
-     * into their memory. In the first case executor_calls.kv_await_known follows. NULL = the caller
-     * checks writes itself. */
+     * (executor_calls.kv_await_known follows) or, if await->ends is set, no longer awaits KV. The
+     * processes need these reports to check each write into their memory. NULL = the caller checks
+     * writes itself. */
     void (*kv_await)(struct executor *e, uint32_t path, const struct stage_await *await);
     /* Gives new cluster keys to the stage processes that the executor has started; NULL = an
      * executor without stage processes. */

@@ -1,7 +1,8 @@
 /* pipeline_state: the structs and functions that the files of the pipeline share. The pipeline is
- * the executor of a machine with stages (executor.h). It starts the stage processes of this host,
- * connects to all stage processes, sends batches to them, receives the sampled tokens, and lets
- * them write KV to other machines. It holds no weights and no KV: the stage processes do (stage.h).
+ * the executor of a machine with stages (executor.h). It starts the stage processes that have no
+ * address in the config, connects to all stage processes, sends batches to them, receives the
+ * sampled tokens, and lets them write KV to other machines. It holds no weights and no KV: the
+ * stage processes do (stage.h).
  *
  * If a stage process dies or becomes unreachable, the machine ends (pipeline_fail): its KV is gone,
  * and the gateways resume the requests on other machines.
@@ -135,10 +136,12 @@ static inline struct pipeline *pipeline_of(struct executor *e)
     return (struct pipeline *)(void *)e;
 }
 
-/* pipeline.c: records that the machine cannot continue, and why. The first reason stays. */
+/* pipeline.c: records that the machine cannot continue, and why. The first reason stays. Waits a
+ * moment for the end of a child process that has caused it. */
 void pipeline_fail(struct pipeline *p, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Encodes and queues a message for a stage process. A failure ends the machine (pipeline_fail). */
+/* Encodes and queues a message for a stage process; nothing is sent to one without a connection. If
+ * the message cannot be queued, the machine ends (pipeline_fail). */
 void pipeline_send(struct pipeline *p, struct stage_process *process,
                    const struct stage_message *message);
 

@@ -56,8 +56,8 @@ enum status machine_shape_memory_check(const struct config_machine *machine_conf
  * host memory, from host memory, and to peers' device memory. */
 struct message_copies machine_copy_counts(struct transport *transport);
 
-/* Logs why writes to a connected peer do not travel in a better way, if the transport has such a
- * note (transport_peer_note). */
+/* Logs the transport's note on why writes to a connected peer travel in a slower way
+ * (transport_peer_note), if there is a note. */
 void machine_peer_note_log(const struct transport_peer *peer);
 
 /* Returns the number of spans of a request whose context has context_tokens tokens. */

@@ -135,7 +135,8 @@ struct stage {
 
 /* stage_peers.c */
 struct transport_events stage_transport_events(void); /* Returns the functions for the transport. */
-/* Encodes and queues a message. */
+/* Encodes and queues a message; sends nothing if `peer` is NULL. A peer whose queue is full is
+ * disconnected. */
 void stage_send(struct stage *s, struct transport_peer *peer, const struct stage_message *message);
 /* Disconnects the peers in `doomed`. Must not be called from a callback of the transport. */
 void stage_peers_drop(struct stage *s);
@@ -155,13 +156,15 @@ void stage_writers_close(struct stage *s);
 void stage_writer_up(struct stage *s, struct transport_peer *peer);
 void stage_writer_down(struct stage *s, struct transport_peer *peer, const char *text);
 void stage_writes_ended(struct stage *s, uint64_t number);
-/* Call it when the head is gone: disconnects its writers, and forgets which requests await KV. */
+/* Call it when the head is gone: disconnects all writers, and forgets which requests await KV. */
 void stage_writers_drop(struct stage *s);
-/* Call it when a head has opened this process: reports which earlier writes may still arrive. */
+/* Call it when a head has opened this process: reports the writers, and which of them are gone
+ * although their writes have not ended. */
 void stage_writers_report(struct stage *s);
 /* Handles AWAIT. Returns ST_INVALID if the message is wrong. */
 enum status stage_await_take(struct stage *s, const struct stage_await *await, struct error *error);
-/* Returns true if a request awaits this write (transport_events.write_wanted). */
+/* Returns true if a request awaits this write, or if it is activations of the stage before
+ * (transport_events.write_wanted). */
 bool stage_write_wanted(const struct stage *s, const struct transport_peer *peer,
                         const struct transport_request *request, uint64_t offset, uint64_t bytes);
 

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Machines remembered per prefix: those that were added last. */
+/* Machines remembered per prefix: the machines that were added last. */
 #define PREFIX_HOLDERS 4
 
 struct cluster_prefixes;

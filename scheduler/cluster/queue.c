@@ -282,15 +282,15 @@ static bool overdue_refuse(struct sched_cluster *sc, struct sched_actions *out, 
     }
 }
 
-/* Appends the actions that follow from the present state, up to `most` in all. A request that waits
- * for capacity holds back the requests behind it; a stranded request, which no machine that is up
- * could take, does not. */
-void cluster_actions_append(struct sched_cluster *sc, struct sched_actions *out, uint32_t most)
+/* Appends the actions that follow from the present state, up to `count_max` in all. A request that
+ * waits for capacity holds back the requests behind it; a stranded request, which no machine that
+ * is up could take, does not. */
+void cluster_actions_append(struct sched_cluster *sc, struct sched_actions *out, uint32_t count_max)
 {
     /* avoids searching for each of many stranded requests */
     const struct cluster_request *stranded = NULL;
     sc->stranded_due_us = INT64_MAX;
-    out->more = !changes_report(sc, out, most) || !overdue_refuse(sc, out, most);
+    out->more = !changes_report(sc, out, count_max) || !overdue_refuse(sc, out, count_max);
     if (out->more)
         return;
     sched_queue_age(sc->accounts, &sc->waiting, sc->options.ageing_us, sc->now_us);
@@ -298,7 +298,7 @@ void cluster_actions_append(struct sched_cluster *sc, struct sched_actions *out,
         struct cluster_request *request = &sc->requests[id];
         uint32_t next = sched_queue_next(sc->accounts, id);
         struct route route;
-        if (out->count + ACTIONS_OF_ROUTE > most) {
+        if (out->count + ACTIONS_OF_ROUTE > count_max) {
             out->more = true;
             return;
         }

@@ -40,7 +40,7 @@ bool seek_token_fits(const void *self, uint32_t machine);
 /* Returns true if the machine can do both phases of the request. `self` is a const struct seek *.
  */
 bool seek_both_fit(const void *self, uint32_t machine);
-/* Returns the machine of the pool with the least work by `measure` among those for which
+/* Returns the machine with the least work by `measure` of the machines in the pool for which
  * fits(s, machine) is true; SCHED_NO_MACHINE = none. */
 uint32_t seek_least_loaded(const struct seek *s, enum measure measure, enum pool pool,
                            bool (*fits)(const void *self, uint32_t machine));

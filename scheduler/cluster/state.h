@@ -162,8 +162,8 @@ struct sched_cluster {
     struct sched_queue waiting;
     struct request_list lost; /* Requests for which SCHED_LOST is still to be sent. */
     uint64_t waiting_tokens;  /* Prompt tokens of the waiting requests. */
-    /* Waiting requests to which queue_us_max applies, in the order of their arrival: those that are
-     * neither resumed nor stranded. */
+    /* Waiting requests that are neither resumed nor stranded, in the order of their arrival:
+     * queue_us_max applies to them. */
     struct request_list limited;
     struct admission admission;
     /* Earliest time at which a waiting request expires; INT64_MAX = none. */
@@ -281,8 +281,9 @@ void cluster_request_overdue(struct sched_cluster *sc, const struct sched_event 
 void cluster_requests_lose(struct sched_cluster *sc, uint32_t machine);
 /* Puts requests into the list `lost` that are too large for the machine now that it is mixed. */
 void cluster_requests_lose_large(struct sched_cluster *sc, uint32_t machine);
-/* Appends to *out the actions that follow from the present state, up to `most` in all. */
-void cluster_actions_append(struct sched_cluster *sc, struct sched_actions *out, uint32_t most);
+/* Appends to *out the actions that follow from the present state, up to `count_max` in all. */
+void cluster_actions_append(struct sched_cluster *sc, struct sched_actions *out,
+                            uint32_t count_max);
 /* Append the request to a list that is linked through the requests; remove the request from the
  * list that it is in. */
 void cluster_list_append(struct sched_cluster *sc, struct request_list *list, uint32_t id);

@@ -36,10 +36,10 @@ struct api_key_rules {
     char cache_group[LIMIT_KEY_NAME_BYTES];
     uint32_t weight;              /* Weight of the key's requests against other keys; default 1. */
     uint32_t requests_max;        /* Most answers in flight; 0 = no limit. */
-    uint64_t tokens_per_minute;   /* Most prompt and answer tokens in a minute; 0 = no limit. */
-    uint64_t tokens_per_day;      /* The same in a day (UTC). */
-    uint64_t requests_per_minute; /* Most answers begun in a minute; 0 = no limit. */
-    uint64_t requests_per_day;    /* The same in a day (UTC). */
+    uint64_t tokens_per_minute;   /* Most prompt and answer tokens a minute; 0 = no limit. */
+    uint64_t tokens_per_day;      /* Most tokens a day (UTC); 0 = no limit. */
+    uint64_t requests_per_minute; /* Most answers begun a minute; 0 = no limit. */
+    uint64_t requests_per_day;    /* Most answers begun a day (UTC); 0 = no limit. */
     int64_t expires; /* Time in seconds since 1970 from which the key is refused; 0 = never. */
     int32_t priority_best; /* The lowest (most urgent) `priority` that requests may have. */
     bool admin;            /* The key may use /admin and read /metrics. */

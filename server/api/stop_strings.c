@@ -43,7 +43,7 @@ bool stop_matcher_feed(struct stop_matcher *m, const struct stop_strings *stops,
     memcpy(out + before, piece, bytes);
     size_t total = before + bytes;
     for (size_t end = before + 1; end <= total && stops->count > 0; end++) {
-        size_t length = stop_ending_at(stops, out, end, &m->found);
+        size_t length = stop_ending_at(stops, out, end, &m->found_index);
         if (length == 0)
             continue;
         m->held_bytes = 0;

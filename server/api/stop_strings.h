@@ -22,7 +22,7 @@ struct stop_strings {
 struct stop_matcher {
     char held[LIMIT_STOP_BYTES]; /* The end of the text, which may begin a stop string. */
     size_t held_bytes;
-    size_t found; /* Index of the stop string that is complete, when there is one. */
+    size_t found_index; /* Index of the stop string that is complete, when there is one. */
 };
 
 /* Adds piece[0..bytes). `out`, which has room for held_bytes + bytes bytes, receives the text that

@@ -171,12 +171,12 @@ static void choice_add_text(struct choice *choice, const char *piece, size_t byt
     bool stopped = stop_matcher_feed(&choice->stops, early ? &none : &c->request.stops, piece,
                                      bytes, room, &shown);
     if (stopped && c->request.include_stop)
-        shown += c->request.stops.lengths[choice->stops.found];
+        shown += c->request.stops.lengths[choice->stops.found_index];
     choice_text_add(choice, room, shown);
     if (room != small)
         free(room);
     if (stopped) {
-        choice->stop_string = (uint32_t)choice->stops.found;
+        choice->stop_string = (uint32_t)choice->stops.found_index;
         choice->finish = CHOICE_STOP;
         choice->release_due = true;
     }

@@ -68,7 +68,7 @@ struct completion_facts {
     char model[64]; /* Name of the model, or of its adapter. */
     bool is_adapter;
     bool streams;
-    uint32_t choices; /* Number of choices, including those that best_of leaves out. */
+    uint32_t choices; /* Number of choices, including the choices that best_of leaves out. */
     /* As in `usage`. Unless the completion succeeded, prompt_tokens counts only prompts that a
      * machine computed. */
     uint64_t prompt_tokens, cached_tokens, answer_tokens;

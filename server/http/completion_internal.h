@@ -48,7 +48,7 @@ struct choice {
     bool charged;           /* The API key was charged for the choice. */
     /* Prompt tokens that the API key was charged, and gets back if the choice is not computed. */
     uint32_t charged_tokens;
-    bool deferred; /* Submitted when the first choice of its prompt has a token. */
+    bool deferred; /* Submitted when the first choice of its prompt has a token or has ended. */
     bool ended;    /* No more tokens will be used. */
     /* A stop string or an error has ended the choice: completion_turn releases `request`. */
     bool release_due;

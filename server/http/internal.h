@@ -72,12 +72,13 @@ struct exchange {
     uint32_t api_key_index;    /* API_KEY_NONE = none. */
     uint32_t api_key_secret;   /* secret_number of struct api_key_shown. */
     bool key_revoked;          /* The key was removed from the key file, or got another secret. */
-    bool is_administrator;     /* The client may use /admin. */
-    bool is_preflight;         /* A browser's OPTIONS request (web.c). */
-    struct http_audit *audit;  /* The audit line to be written; NULL = none, or written. */
-    struct text body;          /* The body so far; its bytes count in http->bodies_bytes. */
-    uint64_t body_bytes_max;   /* http/body_bytes_max when the headers arrived. */
-    uint64_t body_expected;    /* Content-Length; UINT64_MAX = chunked; 0 = no body. */
+    /* The client may use /admin. False also if the route needs no check of this. */
+    bool is_administrator;
+    bool is_preflight;        /* A browser's OPTIONS request (web.c). */
+    struct http_audit *audit; /* The audit line to be written; NULL = none, or written. */
+    struct text body;         /* The body so far; its bytes count in http->bodies_bytes. */
+    uint64_t body_bytes_max;  /* http/body_bytes_max when the headers arrived. */
+    uint64_t body_expected;   /* Content-Length; UINT64_MAX = chunked; 0 = no body. */
     /* The error that answers this request when the rest of its body has been received and dropped;
      * NULL = none. */
     struct api_error *refusal;
@@ -155,12 +156,12 @@ enum MHD_Result http_answer_json(struct exchange *exchange, unsigned code, struc
 enum MHD_Result http_answer_error(struct exchange *exchange, const struct api_error *error);
 /* Queues the answer to a browser's OPTIONS request. */
 enum MHD_Result http_answer_preflight(struct exchange *exchange);
-/* Queues the response of a completion: an error, a stream or a whole body. Requires
- * completion_status_known. */
+/* Queues the response of a completion: an error, a stream, or a whole body, for which it closes the
+ * completion. Requires completion_status_known. */
 enum MHD_Result http_answer_begun(struct exchange *exchange);
 /* Updates the count of the exchange's unread bytes. */
 void http_unread_count(struct exchange *exchange);
-/* Frees the unread part of the answer. Call it when the completion was closed. */
+/* Frees the answer, of which nothing more is read. Call it when the completion was closed. */
 void http_unread_drop(struct exchange *exchange);
 /* Closes the connection if more than 1 MiB of its stream is unread. Large bursts do not count. */
 void http_answer_backlog_check(struct exchange *exchange);
@@ -255,8 +256,10 @@ struct http_record {
     const struct completion_facts *facts; /* answer_id is empty if there was no completion. */
     const char *path;                     /* Path of the route. */
     const char *key_name;                 /* Name of the API key; empty = none. */
-    const char *finish; /* As in completion_facts; NULL = completion_open was not called. */
-    const char *error;  /* Message of the error; empty = none. */
+    /* As in completion_facts, but "error" if the status is 400 or higher; NULL = completion_open
+     * was not called. */
+    const char *finish;
+    const char *error; /* Message of the error; empty = none. */
     char client[LIMIT_ADDRESS_BYTES];
     unsigned status;        /* 0 = the client left before it had an answer. */
     int64_t total_us;       /* From the arrival of the headers to the response's end. */
@@ -265,11 +268,13 @@ struct http_record {
 };
 
 /* Writes the access log's line and the spans of a request that has ended, and logs a slow request.
- * Does nothing for routes other than HTTP_KEY, and for clients without a valid key if there are
- * keys. Call it when the completion is closed. */
+ * Does nothing for routes other than HTTP_KEY, on http/admin_socket, for a browser's OPTIONS
+ * requests, and for clients without a valid key if there are keys. Call it when the completion is
+ * closed. */
 void http_record_write(struct exchange *exchange);
-/* Adds to the metrics the lines that the access log has dropped, the answers that the ledger has
- * lost and the spans that were dropped. Logs when such losses begin. */
+/* Sets in the metrics how many answers wait for the ledger, and adds the lines that the access log
+ * has dropped, the answers that the ledger has lost and the spans that were dropped. Logs when
+ * losses begin, and when the ledger takes no lines or takes them again. */
 void http_records_turn(struct http *h);
 
 /* --- record_text.c, record_spans.c --- */
@@ -345,8 +350,8 @@ void http_on_completed(void *self, struct MHD_Connection *connection, void **sta
  * stops or was never ready. */
 enum MHD_Result http_answer_completion(struct exchange *exchange,
                                        const struct http_text_kind *kind);
-/* Opens a completion, and takes over its input. Suspends the connection until the HTTP status is
- * known. */
+/* Opens a completion, and takes over its input. Answers with the error if that fails; else suspends
+ * the connection until the HTTP status is known. */
 enum MHD_Result http_completion_begin(struct exchange *exchange, struct served_model *model,
                                       struct completion_input *input);
 /* Begin, and end, to watch whether the client of a suspended connection goes away. */

@@ -122,7 +122,7 @@ void metrics_problems_forget(struct metrics *m, uint32_t machine);
 /* ---- render.c ---- */
 
 /* Returns the value of the label `reason`. */
-const char *metrics_refusal_name(enum metrics_refusal why);
+const char *metrics_refusal_name(enum metrics_refusal refusal);
 
 /* Returns the row's value in the struct `values`, in the family's unit. */
 double metrics_row_value(const struct metrics_row *row, const void *values);

@@ -44,9 +44,9 @@ void metrics_http_done(struct metrics *m, unsigned code)
     m->http_codes[code < METRICS_HTTP_CODES ? code : 0]++;
 }
 
-void metrics_time_add(struct metrics *m, enum metrics_time which, int64_t us)
+void metrics_time_add(struct metrics *m, enum metrics_time interval, int64_t us)
 {
-    histogram_add(&m->times[which], us > 0 ? (double)us * 1e-6 : 0);
+    histogram_add(&m->times[interval], us > 0 ? (double)us * 1e-6 : 0);
 }
 
 void metrics_request_ended(struct metrics *m, enum metrics_reason reason)
@@ -54,9 +54,9 @@ void metrics_request_ended(struct metrics *m, enum metrics_reason reason)
     m->ended[reason]++;
 }
 
-void metrics_request_refused(struct metrics *m, enum metrics_refusal why)
+void metrics_request_refused(struct metrics *m, enum metrics_refusal refusal)
 {
-    m->refused[why]++;
+    m->refused[refusal]++;
 }
 
 void metrics_iteration_add(struct metrics *m, int64_t us)

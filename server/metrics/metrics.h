@@ -70,7 +70,7 @@ enum metrics_time {
 };
 
 /* Counts one interval of `us` microseconds. */
-void metrics_time_add(struct metrics *m, enum metrics_time which, int64_t us);
+void metrics_time_add(struct metrics *m, enum metrics_time interval, int64_t us);
 
 /* How a request ended. */
 enum metrics_reason {
@@ -88,13 +88,13 @@ enum metrics_refusal {
     METRICS_REFUSED_QUEUE,     /* Too many requests wait in the gateway or on a machine. */
     METRICS_REFUSED_OPEN,      /* The gateway has its most open requests. */
     METRICS_REFUSED_LATE,      /* The first token would come later than the SLO allows. */
-    METRICS_REFUSED_TOO_LONG,  /* The same on an idle cluster, because the prompt is long. */
+    METRICS_REFUSED_TOO_LONG,  /* The first token would be too late even on an idle cluster. */
     METRICS_REFUSED_TOO_LARGE, /* No machine has KV memory for the request. */
     METRICS_REFUSED_WAIT,      /* It would wait longer than scheduler/queue_ms. */
     METRICS_REFUSAL_COUNT
 };
 
-void metrics_request_refused(struct metrics *m, enum metrics_refusal why);
+void metrics_request_refused(struct metrics *m, enum metrics_refusal refusal);
 
 /* The limits of the config's `slo`. */
 enum metrics_slo { METRICS_SLO_TTFT, METRICS_SLO_TBT, METRICS_SLO_COUNT };

@@ -223,11 +223,11 @@ static void group_render(struct text *out, const struct metrics *m, enum metrics
 
 /* ---- requests ---- */
 
-const char *metrics_refusal_name(enum metrics_refusal why)
+const char *metrics_refusal_name(enum metrics_refusal refusal)
 {
     static const char *const reasons[METRICS_REFUSAL_COUNT] = {
         "queue_full", "too_many_open", "too_late", "too_long", "too_large", "long_wait"};
-    return reasons[why];
+    return reasons[refusal];
 }
 
 static void refusals_render(struct text *out, const struct metrics *m)

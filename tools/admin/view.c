@@ -269,7 +269,7 @@ json_t *view_silent_state(const char *error_text)
                      "docs/operation.md#at-three-oclock, CleaveGatewayDown");
 }
 
-void view_problems(const json_t *state, size_t most, FILE *out)
+void view_problems(const json_t *state, size_t count_max, FILE *out)
 {
     const json_t *problems = json_object_get(state, "problems"), *problem;
     char text[500], where[64], duration[24];
@@ -279,8 +279,9 @@ void view_problems(const json_t *state, size_t most, FILE *out)
     json_array_foreach(problems, i, problem)
     {
         const json_t *since_s = json_object_get(problem, "since_s"); /* Missing = not known. */
-        if (i == most) {
-            fprintf(out, "  … and %zu more: see cleave status\n", json_array_size(problems) - most);
+        if (i == count_max) {
+            fprintf(out, "  … and %zu more: see cleave status\n",
+                    json_array_size(problems) - count_max);
             break;
         }
         duration_write(json_number_value(since_s), duration);

@@ -29,8 +29,8 @@ void view_machines(const json_t *state, bool bars, FILE *out);
 void view_kv(const json_t *state, FILE *out);
 /* Writes the links that are down, with the reason, and how many are up. */
 void view_links(const json_t *state, FILE *out);
-/* Writes at most `most` problems, the worst ones first, each in two lines. */
-void view_problems(const json_t *state, size_t most, FILE *out);
+/* Writes at most `count_max` problems, the worst ones first, each in two lines. */
+void view_problems(const json_t *state, size_t count_max, FILE *out);
 /* Returns a state with the one problem that a gateway cannot report itself: it does not answer. */
 json_t *view_silent_state(const char *error_text);
 /* Writes the number of requests in each state. */

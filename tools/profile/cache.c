@@ -37,21 +37,21 @@ static void layer_fill(const struct model_kv *kv, uint8_t *layer, uint32_t block
 
 enum status profile_cache_fill(const struct compute_ops *ops, struct compute *c,
                                const struct model_kv *kv, uint32_t layer_count,
-                               uint32_t block_count, uint32_t from, struct error *error)
+                               uint32_t block_count, uint32_t source_block, struct error *error)
 {
     const bool copied = ops->device_memory(c) != NULL;
-    const size_t bytes = block_count * kv->block_bytes, at = from * kv->block_bytes;
+    const size_t bytes = block_count * kv->block_bytes, at = source_block * kv->block_bytes;
     uint8_t *room = copied ? malloc(bytes) : NULL;
     if (copied && room == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
     for (uint32_t i = 0; i < layer_count; i++) {
         uint8_t *layer = (uint8_t *)kv->base + i * kv->layer_stride_bytes;
         if (!copied) {
-            layer_fill(kv, layer, block_count, from);
+            layer_fill(kv, layer, block_count, source_block);
             continue;
         }
         ops->memory_read(c, room + at, layer + at, kv->block_bytes);
-        layer_fill(kv, room, block_count, from);
+        layer_fill(kv, room, block_count, source_block);
         ops->memory_write(c, layer, room, bytes);
     }
     free(room);

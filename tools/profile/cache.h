@@ -13,9 +13,9 @@ enum status profile_cache_take(const struct compute_ops *ops, struct compute *c,
                                void **out, struct error *error);
 /* Frees memory of profile_cache_take. NULL is fine. */
 void profile_cache_free(const struct compute_ops *ops, struct compute *c, void *base);
-/* Copies block `from` to all other blocks, in every layer. ST_NO_MEMORY. */
+/* Copies block `source_block` to all other blocks, in every layer. ST_NO_MEMORY. */
 enum status profile_cache_fill(const struct compute_ops *ops, struct compute *c,
                                const struct model_kv *kv, uint32_t layer_count,
-                               uint32_t block_count, uint32_t from, struct error *error);
+                               uint32_t block_count, uint32_t source_block, struct error *error);
 
 #endif

@@ -30,7 +30,7 @@ struct profile_step_options {
     /* Most tokens of all sequences of a decode step, with the new ones. */
     uint32_t decode_tokens_max;
     /* Reports the number of loaded layers while the device is opened; NULL = none. */
-    void (*progress)(void *self, uint32_t done, uint32_t of);
+    void (*progress)(void *self, uint32_t layers_done, uint32_t layer_count);
     void *self; /* First argument of `progress`. */
 };
 

@@ -12,7 +12,7 @@ void quantiles_add(struct quantiles *values, double value)
     uint32_t bucket = place >= QUANTILES_BUCKETS ? QUANTILES_BUCKETS - 1 : (uint32_t)place;
     values->count++;
     values->sum += value;
-    values->most = value > values->most ? value : values->most;
+    values->value_max = value > values->value_max ? value : values->value_max;
     values->buckets[bucket]++;
 }
 
@@ -20,7 +20,7 @@ void quantiles_merge(struct quantiles *into, const struct quantiles *from)
 {
     into->count += from->count;
     into->sum += from->sum;
-    into->most = from->most > into->most ? from->most : into->most;
+    into->value_max = from->value_max > into->value_max ? from->value_max : into->value_max;
     for (uint32_t i = 0; i < QUANTILES_BUCKETS; i++)
         into->buckets[i] += from->buckets[i];
 }
@@ -34,11 +34,11 @@ double quantiles_at(const struct quantiles *values, double q)
         if (here > 0 && before + here >= wanted) {
             double place = i == 0 ? 0 : i - 1 + (wanted - before) / here;
             double value = i == 0 ? 0 : LEAST * pow(GROWTH, place);
-            return value < values->most ? value : values->most;
+            return value < values->value_max ? value : values->value_max;
         }
         before += here;
     }
-    return values->most;
+    return values->value_max;
 }
 
 double quantiles_mean(const struct quantiles *values)

@@ -11,7 +11,7 @@
 struct quantiles { /* All 0 = no values. */
     uint64_t count;
     double sum;
-    double most; /* Largest value. */
+    double value_max;
     uint64_t buckets[QUANTILES_BUCKETS];
 };
 

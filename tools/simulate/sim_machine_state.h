@@ -128,9 +128,9 @@ void sim_kv_prompt_take(struct sim_machine *m, sched_slot slot);
 /* Frees the task's blocks. KV that is kept stays in the cache. Returns the number of blocks that
  * the task held. */
 uint32_t sim_kv_task_end(struct sim_machine *m, sched_slot slot);
-/* Call them before and after sched_machine_batch_next: look up the path's next prompts in the
- * prefix cache, and forget the results of those that are not in the batch
- * (prompt_pool_prefixes_enter). */
+/* Call them before and after sched_machine_batch_next (prompt_pool_prefixes_enter).
+ * sim_kv_prompts_pin looks up the path's next prompts in the prefix cache; sim_kv_prompts_unpin
+ * forgets the results for prompts that are not in the batch. */
 void sim_kv_prompts_pin(struct sim_machine *m, uint32_t path);
 void sim_kv_prompts_unpin(struct sim_machine *m);
 

@@ -46,16 +46,16 @@ void sim_holding_close(struct sim_pool *pool, struct sim_holding *holding);
  * kv_prefix_read_begin. Requires a holding that has no blocks and reads nothing. */
 void sim_holding_pin(struct sim_pool *pool, struct sim_holding *holding, const uint32_t *contents,
                      uint32_t spans_max, uint32_t window_first);
-/* Reads nothing any more. Requires a holding without blocks. */
+/* Ends the reading of the cache. Requires a holding without blocks. */
 void sim_holding_unpin(struct sim_pool *pool, struct sim_holding *holding);
 /* Takes the blocks of the spans after holding->spans, up to `spans`. Requires that they are
  * available. */
 void sim_holding_take(struct sim_pool *pool, struct sim_holding *holding, uint32_t spans);
-/* No longer reads cached blocks of layers with a window, if the next token reads only spans from
- * window_first on. */
+/* Ends the reading of cached blocks of layers with a window, if the next token reads only spans
+ * from window_first on. */
 void sim_holding_window_move(struct sim_pool *pool, struct sim_holding *holding,
                              uint32_t window_first);
-/* Adds the first `spans` spans to the cache; of layers with a window only those from span
+/* Adds the first `spans` spans to the cache; in layers with a window, only the spans from
  * window_valid_first on. */
 void sim_holding_cache(struct sim_pool *pool, struct sim_holding *holding, const uint32_t *contents,
                        uint32_t spans, uint32_t window_valid_first);

@@ -227,7 +227,7 @@ void sim_report_print(const struct sim_report *report, FILE *out)
             fprintf(out, "%-10s %10.1f %10.1f %10.1f %10.1f %10.1f\n", measures[i].name,
                     quantiles_mean(values) * 1e3, quantiles_at(values, 0.5) * 1e3,
                     quantiles_at(values, 0.9) * 1e3, quantiles_at(values, 0.99) * 1e3,
-                    values->most * 1e3);
+                    values->value_max * 1e3);
     }
     if (report->restarted > 0)
         fprintf(
@@ -262,7 +262,7 @@ void sim_report_json(const struct sim_report *report, FILE *out)
                 "\"max\":%.9g}",
                 measures[i].name, (unsigned long long)values->count, quantiles_mean(values),
                 quantiles_at(values, 0.5), quantiles_at(values, 0.9), quantiles_at(values, 0.99),
-                values->most);
+                values->value_max);
     }
     slo_json(&report->slo, out);
 }

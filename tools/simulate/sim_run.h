@@ -54,8 +54,8 @@ struct sim_run_totals {
     uint64_t copies;       /* Checkpoints that were written (kv/checkpoint). */
     uint64_t copied_bytes; /* KV bytes of these checkpoints. */
     bool prefixes;         /* Requests share prefixes, and machines have prefix caches. */
-    /* Tokens of the prompts that machines began, and those of them that were found in the machine's
-     * prefix cache; only with `prefixes`. */
+    /* Only with `prefixes`: tokens of the prompts that machines began, and the part of these tokens
+     * that was found in the machines' prefix caches. */
     uint64_t prefix_query_tokens;
     uint64_t prefix_hit_tokens;
     struct sim_host_totals hosts[SCHED_MACHINES_MAX];

@@ -82,12 +82,12 @@ enum status sim_trace_next(struct sim_trace *trace, struct sim_arrival *out, boo
 }
 
 enum status sim_trace_reject(struct sim_trace *trace, const struct sim_arrival *arrival,
-                             const char *why, struct error *error)
+                             const char *reason, struct error *error)
 {
     struct error full;
     error_set(&full, ST_INVALID, "%s:%llu: %u and %u tokens: %s", trace->name,
               (unsigned long long)arrival->line, arrival->prompt_tokens, arrival->output_tokens,
-              why);
+              reason);
     if (!trace->skip_wrong_rows)
         return error_set(error, ST_INVALID, "%s", full.text);
     if (trace->rejected++ == 0)

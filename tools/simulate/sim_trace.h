@@ -40,8 +40,8 @@ struct sim_trace {
  * trace_open. */
 enum status sim_trace_open(struct sim_trace *trace, const char *name, bool skip_wrong_rows,
                            uint64_t seed, struct error *error);
-/* Uses the requests of an array, which must outlive the trace: those whose time, multiplied with
- * time_scale, is below end_s. */
+/* Uses the requests of an array whose times, multiplied with time_scale, are below end_s. The array
+ * must outlive the trace. */
 void sim_trace_array_open(struct sim_trace *trace, const char *name,
                           const struct sim_arrival *arrivals, uint64_t count, double time_scale,
                           double end_s);
@@ -56,7 +56,7 @@ enum status sim_trace_next(struct sim_trace *trace, struct sim_arrival *out, boo
 /* Rejects an arrival that only the simulation knows to be wrong, e.g. larger than any machine.
  * Returns ST_OK if wrong rows are skipped, else ST_INVALID. */
 enum status sim_trace_reject(struct sim_trace *trace, const struct sim_arrival *arrival,
-                             const char *why, struct error *error);
+                             const char *reason, struct error *error);
 
 /* Returns the number of rows that were skipped or rejected. */
 uint64_t sim_trace_skipped(const struct sim_trace *trace);

@@ -189,10 +189,10 @@ static uint32_t last_cut(struct trace_interval *intervals, uint32_t count, doubl
     return count;
 }
 
-struct trace_interval *trace_stats_intervals(const struct trace_stats *stats, uint32_t most,
+struct trace_interval *trace_stats_intervals(const struct trace_stats *stats, uint32_t count_max,
                                              uint32_t *count_out, double *width_s_out)
 {
-    uint32_t times = intervals_merge(stats, most);
+    uint32_t times = intervals_merge(stats, count_max);
     uint32_t reached = (uint32_t)(stats->last_s / stats->width_s) + 1;
     uint32_t count = (reached + times - 1) / times;
     double width_s = stats->width_s * times;

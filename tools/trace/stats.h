@@ -59,11 +59,11 @@ uint64_t trace_stats_up_to(const struct trace_stats *stats, enum trace_length le
 uint64_t trace_stats_blocks(const struct trace_stats *stats);
 uint64_t trace_stats_blocks_again(const struct trace_stats *stats);
 
-/* Returns the table over time, from time 0 to the last request: at most `most` intervals, unless
- * options.interval_s is above 0. *width_s_out: seconds of each interval except the last. The last
- * interval ends with the last request: it is shorter, or longer by up to half an interval. The
+/* Returns the table over time, from time 0 to the last request: at most `count_max` intervals,
+ * unless options.interval_s is above 0. *width_s_out: seconds of each interval except the last. The
+ * last interval ends with the last request: it is shorter, or longer by up to half an interval. The
  * caller frees the table; NULL = out of memory. */
-struct trace_interval *trace_stats_intervals(const struct trace_stats *stats, uint32_t most,
+struct trace_interval *trace_stats_intervals(const struct trace_stats *stats, uint32_t count_max,
                                              uint32_t *count_out, double *width_s_out);
 
 #endif

@@ -30,9 +30,9 @@ void trace_fit_lengths(double length_scale, uint32_t max_context, enum trace_fit
                        uint32_t *prompt_tokens, uint32_t *output_tokens);
 
 /* Returns the next row of the window. at_s is counted from the window's begin, at the window's
- * speed. The lengths are those of trace_fit_lengths. The block ids are those of the trace;
- * block_tokens is scaled by length_scale, but not fitted to max_context. ST_NOT_FOUND: the window
- * is over. Other errors: as trace_next. */
+ * speed. trace_fit_lengths has changed the lengths. The block ids are not changed; block_tokens is
+ * scaled by length_scale, but not fitted to max_context. ST_NOT_FOUND: the window is over. Other
+ * errors: as trace_next. */
 enum status trace_window_next(struct trace_window *window, struct trace *trace,
                               struct trace_row *row_out, struct error *error);
 

@@ -103,13 +103,14 @@ static double step_s(void)
 /* The longest pause of the request, which lost its machine. */
 static double pause_s(void)
 {
-    CHECK(report.pause.count == 1 && report.gap.count == 1 && report.gap.most == report.pause.most);
-    return report.pause.most;
+    CHECK(report.pause.count == 1 && report.gap.count == 1 &&
+          report.gap.value_max == report.pause.value_max);
+    return report.pause.value_max;
 }
 
 static double ttft_s(void)
 {
-    return report.ttft.most;
+    return report.ttft.value_max;
 }
 
 /* When the token with this number (1 = the first one) of a request without failures is generated, if
@@ -126,7 +127,8 @@ static double run_killed_after(struct scene *scene, uint32_t number)
     uint32_t killed = scene->killed;
     scene->killed = NEVER;
     scene_run(scene);
-    double kv_s = ttft_s() - MESSAGE_S + (report.transfer.count > 0 ? report.transfer.most : 0);
+    double kv_s =
+        ttft_s() - MESSAGE_S + (report.transfer.count > 0 ? report.transfer.value_max : 0);
     scene->kill_s = token_at_s(kv_s, number) + step_s() / 2;
     scene->killed = killed;
     scene_run(scene);

@@ -55,7 +55,7 @@ static double transfer_s(void)
     CHECKF(sim_run(&options, &trace, &report, &totals, &error) == ST_OK, "%s", error.text);
     sim_trace_close(&trace);
     CHECK(report.outcomes[SIM_DONE] == 1 && report.transfer.count == 1);
-    return report.transfer.most;
+    return report.transfer.value_max;
 }
 
 static void wanted(double bytes_per_s, double latency_s)

@@ -94,7 +94,7 @@ static void follow_move(struct paths *s, const struct partition_place *place,
     uint32_t after = p->stages > 0 ? p->stages - place->stage - 1 : 0;
     uint32_t end_max = p->layers - after;
     uint32_t end_min = p->stages > 0 && after == 0 ? p->layers : at + 1;
-    struct partition_label label = {.from = place->state,
+    struct partition_label label = {.from_state = place->state,
                                     .start = (uint8_t)at,
                                     .kind = (uint8_t)move->kind,
                                     .host_kind = (uint8_t)move->host_kind};
@@ -122,7 +122,7 @@ static void follow(struct paths *s, const struct partition_place *place,
         return;
     if (place->index > 0)
         arrive(s, partition_place_closed(s->p, place), at, value,
-               (struct partition_label){.from = place->state, .start = (uint8_t)at});
+               (struct partition_label){.from_state = place->state, .start = (uint8_t)at});
     for (uint32_t m = 0; m < count; m++)
         follow_move(s, place, &moves[m], at, value);
 }
@@ -197,7 +197,7 @@ static void trace(const struct paths *s, struct partition_plan *plan)
     uint32_t state = s->best_state;
     for (uint32_t end = p->layers; end > 0;) {
         const struct partition_label *label = label_of(p, state, end);
-        state = label->from;
+        state = label->from_state;
         if (label->replicas == 0)
             continue;
         assert(begin > 0 && label->start < end);

@@ -36,9 +36,10 @@ struct partition_bound {
     uint64_t pace_ns;           /* Bound on the time of a stage, and on busy_ns of a link. */
 };
 
-/* How the best pipeline to a state and layer ended: its last stage, which began in state `from`. */
+/* How the best pipeline to a state and layer ended: its last stage, which began in state
+ * `from_state`. */
 struct partition_label {
-    uint32_t from;
+    uint32_t from_state;
     uint8_t start; /* First layer of the stage. */
     uint8_t kind;
     uint8_t replicas; /* 0 = no stage: the step closed the host. */
