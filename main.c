@@ -14,6 +14,7 @@
 #include "tools/simulate/simulate.h"
 #include "tools/trace/main.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,7 +32,8 @@ static const struct command commands[] = {
     {"status", status_main, "show running gateways: machines, links, requests"},
     {"top", top_main, "the same as a live screen, with rates, latencies and phases"},
     {"machines", machines_main, "list, add or remove machines of running gateways"},
-    {"requests", requests_main, "list the latest requests of running gateways, or show the life of one"},
+    {"requests", requests_main,
+     "list the latest requests of running gateways, or show the life of one"},
     {"bundle", bundle_main, "collect what a bug report needs into a tar file, without secrets"},
     {"drain", drain_main, "give a machine no new requests, before maintenance"},
     {"undrain", undrain_main, "use a drained machine again"},
@@ -74,6 +76,24 @@ static int tables(void)
     return 0;
 }
 
+/* Returns the exit status of a command that ended with `exit_status`: 1 instead of 0 if standard
+ * output could not be written, for example because the disk is full. */
+static int output_check(const char *name, int exit_status)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return exit_status;
+    fprintf(stderr, "cleave %s: standard output cannot be written\n", name);
+    return exit_status != 0 ? exit_status : 1;
+}
+
+static int command_run(const struct command *command, int argc, char **argv)
+{
+    int exit_status = command->run(argc, argv);
+    /* These two serve, whether someone reads their output or not. */
+    bool serves = command->run == serve_main || command->run == machine_main;
+    return serves ? exit_status : output_check(command->name, exit_status);
+}
+
 int main(int argc, char **argv)
 {
     mapping_fault_handler_install();
@@ -84,15 +104,15 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
+            return command_run(&commands[i], argc - 1, argv + 1);
     if (strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0 ||
         strcmp(argv[1], "-h") == 0)
-        return help();
+        return output_check("--help", help());
     if (strcmp(argv[1], "--help=json") == 0)
-        return tables();
+        return output_check("--help", tables());
     if (strcmp(argv[1], "version") == 0 || strcmp(argv[1], "--version") == 0) {
         build_info_print(stdout);
-        return 0;
+        return output_check("--version", 0);
     }
     fprintf(stderr, "cleave: unknown command \"%s\" (cleave --help lists the commands)\n", argv[1]);
     return 2;

@@ -77,5 +77,9 @@ for name, row in COMMANDS.items():
     assert f"\n  {name} " in overview, overview
 listed = [line.split()[0] for line in overview.splitlines() if line.startswith("  ")]
 assert sorted(listed) == sorted(COMMANDS), listed
+for lost in (["--help"], ["--help=json"], ["--version"], ["trace", "--help"], ["check", "--schema"]):
+    with open("/dev/full", "w") as full:  # Linux: each write fails as on a full disk
+        done = subprocess.run([CLEAVE, *lost], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1 and "standard output" in done.stderr, (lost, done)
 refused([], [])
 refused([], ["no-such-command"], "no-such-command")

@@ -86,7 +86,9 @@ struct sim_link {
 
 /* Returns the link between two machines. On different hosts, it is the link that the profile has
  * measured between the hosts, limited by the rates of hardware files. Else, or if the profile has
- * no such link, it has the rate of the slower machine's link and the latency of machine `from`. */
+ * no such link, it has the rate of the slower machine's link and the latency of machine `from`. The
+ * rate is for the KV of a token as it is counted once: all copies that machine `to` stores
+ * (kv_copies) cross the link. */
 struct sim_link sim_hosts_link(const struct sim_hosts *hosts, uint32_t from, uint32_t to);
 
 /* Frees the splits and closes the profile. */
