@@ -467,7 +467,7 @@ static enum status transfer_run(struct transfer *t)
         enum status status = attempt(t);
         if (status != ST_TIMED_OUT)
             return status;
-        idle = t->got >= ATTEMPT_BYTES_MIN ? 1 : idle + 1;
+        idle = t->got >= ATTEMPT_BYTES_MIN ? 0 : idle + 1;
         if (idle >= t->options->tries)
             break;
         fprintf(stderr, "%s; trying again\n", t->error->text);

@@ -43,9 +43,12 @@ enum status csv_open(struct csv *csv, const char *path, struct error *error)
     if (csv->file == NULL)
         return error_set(error, ST_IO, "%s: %s", csv->path, strerror(errno));
     if (!line_read(csv)) {
+        bool broken = ferror(csv->file) != 0; /* Such as a folder. */
         csv_close(csv);
+        if (broken)
+            return error_set(error, ST_IO, "%s: cannot be read", csv->path);
         return error_set(error, ST_INVALID, "%s: empty: want a line with the names of the columns",
-                         path);
+                         csv->path);
     }
     const char *begin = csv->text;
     if (strncmp(begin, "\xef\xbb\xbf", 3) == 0) /* Skip a byte order mark. */

@@ -177,6 +177,9 @@ def one_file(base, to):
     # Cut again and again: each attempt continues.
     fetch(f"{base}/cut/a.gguf?x=1#y", *where, SHA256)
     assert ranges("/cut/a.gguf?x=1") == [None, "bytes=1000000-", "bytes=2000000-"], Handler.log
+    # An attempt that brings much does not count as one of --tries.
+    fetch(f"{base}/cut/one.gguf", *where, SHA256, "--tries", "1")
+    os.remove(f"{to}/one.gguf")
     # Given up, and continued by the next call.
     fetch(f"{base}/once/b.gguf", *where, SHA256, "--tries", "2", want=1, part="HTTP 503; the next call continues after 1000000 bytes")
     assert visible(to) == ["a.gguf", "model.gguf"] and os.path.getsize(f"{to}/.b.gguf.partial") == 1_000_000

@@ -695,6 +695,8 @@ static void times_of_a_table(void)
     CHECK(cost_table_read(scratch_path("t.csv"), "m", "h", 8, &curve, &error) == ST_INVALID);
     CHECKF(strstr(error.text, "t.csv:3: token_time = \"0\": want milliseconds") != NULL, "%s",
            error.text);
+    CHECK(cost_table_read(scratch, "m", "h", 8, &curve, &error) == ST_IO); /* A folder. */
+    CHECKF(strstr(error.text, ": cannot be read") != NULL, "%s", error.text);
     CHECK(remove(scratch_path("t.csv")) == 0);
 }
 
