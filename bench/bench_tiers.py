@@ -283,8 +283,9 @@ def served(given, path, count, folder, store):
     with cluster.Cluster(config(memory, tiers)) as one:
         wait_works(one, count)
         done = subprocess.run([os.environ["CLEAVE_BINARY"], "replay", path, "--url", f"http://{one.host}:{one.port}", "--json",
-                               "--length-scale", str(given.scale)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                              timeout=600, check=True)
+                               "--length-scale", str(given.scale)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=600)
+        if done.returncode != 0:
+            raise SystemExit(f"cleave replay: {done.stderr.decode()}\n{one.logged()}")
         wait_stored(one)
         asked, held = (one.metric(f"cleave_prefix_cache_{name}_tokens_total") for name in ("queries", "hits"))
         state = tiers_of(one)

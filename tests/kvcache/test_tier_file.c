@@ -253,7 +253,7 @@ static void test_encryption(void)
     CHECK(tier_record_open(NULL, &name, copy, RECORD, &error) == ST_INVALID);
     memcpy(copy, plain, RECORD);
     CHECK(tier_record_open(key, &name, copy, RECORD, &error) == ST_INVALID);
-    for (uint32_t at = 0; at < RECORD; at += at < 200 ? 1 : 97) {
+    for (uint32_t at = 0; at < RECORD; at += at < 200 || at >= RECORD - 97 ? 1 : 97) {
         memcpy(copy, sealed, RECORD);
         copy[at] ^= 1;
         CHECKF(tier_record_open(key, &name, copy, RECORD, &error) == ST_INVALID, "byte %u", at);
