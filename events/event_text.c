@@ -63,6 +63,12 @@ static const struct field option_fields[] = {
     ROW(sched_cluster_options, repurpose_gain_percent_min, false),
 };
 
+#define TIER_ROW(KIND, kind, member)                                                               \
+    ROW_NAMED(sched_event, tiers[TIER_KIND_##KIND].member, "tiers." #kind "." #member, false)
+#define TIER_ROWS(KIND, kind)                                                                      \
+    TIER_ROW(KIND, kind, works), TIER_ROW(KIND, kind, load_fixed_us),                              \
+        TIER_ROW(KIND, kind, load_token_ns),
+
 static const struct field event_fields[] = {
     /* without prefix: see prefix_add */
     ROW(sched_event, request, false),
@@ -86,7 +92,7 @@ static const struct field event_fields[] = {
     ROW(sched_event, link.latency_us, false),
     ROW(sched_event, link.tokens_per_s, false),
     ROW(sched_event, link.error_percent, false),
-    ROW(sched_event, step.fixed_ns, false),
+    TIER_KINDS(TIER_ROWS) ROW(sched_event, step.fixed_ns, false),
     ROW(sched_event, step.row_ns, false),
     ROW(sched_event, kv_tokens, false),
     ROW(sched_event, mixed_kv_tokens, false),
@@ -115,11 +121,14 @@ static const struct field action_fields[] = {
     ROW(sched_action, pool, false),
     ROW(sched_action, home, false),
     ROW(sched_action, prefix_tokens, false),
+    ROW(sched_action, load_tokens, false),
     ROW(sched_action, retry_after_ms, false),
     ROW_NAMED(sched_action, pull_source_plus_1, "pull", false),
     ROW(sched_action, decision.compute_us, false),
     ROW(sched_action, decision.keep_us, false),
     ROW(sched_action, decision.move_us, false),
+    ROW(sched_action, decision.load_us, false),
+    ROW(sched_action, decision.loaded_us, false),
     ROW(sched_action, decision.pull_us, false),
     ROW(sched_action, decision.computed_us, false),
 };
@@ -140,6 +149,7 @@ static const char *const event_names[] = {
     [SCHED_MACHINE_UNDRAIN] = "machine_undrain",
     [SCHED_MACHINE_HOME] = "machine_home",
     [SCHED_MACHINE_RATES] = "machine_rates",
+    [SCHED_MACHINE_TIERS] = "machine_tiers",
     [SCHED_MACHINE_QUEUE] = "machine_queue",
     [SCHED_MACHINE_IDLE] = "machine_idle",
     [SCHED_MACHINE_LOAD] = "machine_load",
@@ -286,9 +296,11 @@ void event_text_request(struct text *out, uint32_t version, uint32_t request, co
 struct event_decision event_decision_of(const struct sched_action *route, int64_t now_us)
 {
     const struct sched_decision *decision = &route->decision;
-    if (decision->compute_us == 0 && decision->keep_us == 0 && decision->move_us == 0)
+    if (decision->compute_us == 0 && decision->keep_us == 0 && decision->move_us == 0 &&
+        decision->load_us == 0)
         return (struct event_decision){.choice = EVENT_CHOICE_NONE};
     return (struct event_decision){.choice = route->pull_source_plus_1 > 0 ? EVENT_CHOICE_MOVE
+                                             : route->load_tokens > 0      ? EVENT_CHOICE_LOAD
                                              : route->prefix_tokens > 0    ? EVENT_CHOICE_KEEP
                                                                            : EVENT_CHOICE_COMPUTE,
                                    .pull_us = decision->pull_us,
@@ -299,7 +311,7 @@ struct event_decision event_decision_of(const struct sched_action *route, int64_
 void event_text_outcome(struct text *out, uint32_t version, int64_t now_us, uint32_t request,
                         const struct event_decision *decision, bool computed)
 {
-    static const char *const choices[] = {"none", "compute", "keep", "move"};
+    static const char *const choices[] = {"none", "compute", "keep", "move", "load"};
     text_addf(out, "{\"t\":%lld,\"outcome\":\"%s\"", (long long)now_us,
               computed ? "computed" : "left");
     if (version != EVENT_VERSION_FIRST)

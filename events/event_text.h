@@ -47,10 +47,11 @@ void event_text_request(struct text *out, uint32_t version, uint32_t request, co
 
 /* What a route does with the KV that machines hold of the prompt (struct sched_decision). */
 enum event_choice {
-    EVENT_CHOICE_NONE, /* No machine holds KV of the prompt. */
+    EVENT_CHOICE_NONE, /* No machine holds KV of the prompt, and no tier has stored any. */
     EVENT_CHOICE_COMPUTE,
     EVENT_CHOICE_KEEP,
     EVENT_CHOICE_MOVE,
+    EVENT_CHOICE_LOAD,
 };
 
 /* A decision whose outcome is not known yet. All zeros = there is none. */

@@ -1,6 +1,7 @@
 /* tier_loads: decides whether KV of a prompt that a tier (kvcache/tiers/) has stored is loaded or
- * computed again. The machine has one struct for each tier on its event loop thread. Pure: no clock
- * and no I/O. It measures nothing and loads nothing. */
+ * computed again. The machine has one struct for each tier on its event loop thread; the cluster
+ * scheduler and the simulator use the same rule. Pure: no clock and no I/O. It measures nothing and
+ * loads nothing. */
 #ifndef SCHEDULER_TIER_LOADS_H
 #define SCHEDULER_TIER_LOADS_H
 
@@ -31,8 +32,10 @@ void sched_tier_loads_line(const struct sched_tier_loads *loads, int64_t now_us,
 #define SCHED_TIER_LOADS_NEVER UINT32_MAX
 
 /* Returns from how many tokens on loading their KV takes less time than computing them, with row_us
- * microseconds each. SCHED_TIER_LOADS_NEVER = computing always takes less time; 1 = loading does,
- * or one of the two times is not known. */
+ * microseconds each. A load takes fixed_us + token_us × tokens. SCHED_TIER_LOADS_NEVER = computing
+ * always takes less time; 1 = loading does, or one of the two times is not known (0). */
+uint32_t sched_tier_least_tokens(double fixed_us, double token_us, double row_us);
+/* As sched_tier_least_tokens, with the measured loads. */
 uint32_t sched_tier_loads_least(const struct sched_tier_loads *loads, double row_us,
                                 int64_t now_us);
 

@@ -14,7 +14,8 @@
  *
  * The estimated cost of a pair is the sum of:
  * - the time until the prompt is computed: the prompt machine's queue, or the pulled KV if it
- *   arrives later, and then the tokens left to compute, at the machine's rate;
+ *   arrives later, or the KV that the machine loads from its tiers (stored.c); and then the tokens
+ *   left to compute, at the machine's rate;
  * - the time of these tokens once more for each answer that is decoded there, because those answers
  *   wait for them;
  * - the time until the KV has arrived at the token machine, as far as it does not travel while the
@@ -41,7 +42,9 @@
 
 struct holder {
     uint32_t machine;
-    uint32_t tokens; /* Length of the prompt's prefix that the machine holds. */
+    /* Length of the prompt's prefix that the machine holds in memory; 0 = a tier of the machine
+     * has stored some of the prompt. */
+    uint32_t tokens;
 };
 
 struct choice {
@@ -54,12 +57,18 @@ struct choice {
 
 /* ---- machines that hold a prefix ---- */
 
-static uint32_t tokens_held(const struct choice *c, uint32_t machine)
+static const struct holder *holder_find(const struct choice *c, uint32_t machine)
 {
     for (uint32_t i = 0; i < c->holder_count; i++)
         if (c->holders[i].machine == machine)
-            return c->holders[i].tokens;
-    return 0;
+            return &c->holders[i];
+    return NULL;
+}
+
+static uint32_t tokens_held(const struct choice *c, uint32_t machine)
+{
+    const struct holder *holder = holder_find(c, machine);
+    return holder != NULL ? holder->tokens : 0;
 }
 
 /* Prefixes are looked up from the longest to the shortest, so a machine that is already in the list
@@ -67,7 +76,7 @@ static uint32_t tokens_held(const struct choice *c, uint32_t machine)
 static bool holder_add(void *self, uint32_t machine)
 {
     struct choice *c = self;
-    if (c->holder_count < HOLDERS_MAX && tokens_held(c, machine) == 0)
+    if (c->holder_count < HOLDERS_MAX && holder_find(c, machine) == NULL)
         c->holders[c->holder_count++] =
             (struct holder){.machine = machine, .tokens = c->holder_tokens};
     return true;
@@ -108,14 +117,19 @@ static void holders_find(struct choice *c)
         if (c->holder_tokens > 0)
             cluster_prefixes_holders(sc->prefixes, hashes[count - 1], holder_add, c);
     }
+    /* Machines that hold nothing in memory, but may load something. */
+    c->holder_tokens = 0;
+    for (uint32_t count = request->prefix_count; count > 0; count--)
+        cluster_stored_holders(sc, hashes[count - 1], holder_add, c);
 }
 
 /* ---- the cost of a pair ---- */
 
 struct estimate {
-    uint64_t work_tokens; /* Tokens that are computed, and tokens whose KV travels. */
-    uint64_t pull_us;     /* Until the pulled KV has arrived; 0 = none is pulled. */
-    uint64_t computed_us; /* Until the prompt is computed. */
+    uint64_t work_tokens;     /* Tokens that are computed, and tokens whose KV travels. */
+    uint64_t pull_us;         /* Until the pulled KV has arrived; 0 = none is pulled. */
+    struct cluster_load load; /* What the prompt machine loads from its tiers. */
+    uint64_t computed_us;     /* Until the prompt is computed. */
     uint64_t cost_us;
 };
 
@@ -153,11 +167,15 @@ static struct estimate pair_estimate(const struct choice *c, uint32_t prompt, ui
     const struct cluster_machine *machine = &sc->machines[prompt];
     const uint32_t tokens = c->seek->request->prompt_tokens;
     const bool pulls = source != SCHED_NO_MACHINE;
-    const uint64_t left = tokens - tokens_held(c, pulls ? source : prompt);
+    struct estimate out = {.computed_us = queue_us(c, prompt)};
+    if (!pulls && prefixes_known(c->seek))
+        out.load = cluster_load_estimate(sc, c->seek->request, prompt, tokens_held(c, prompt));
+    const uint64_t left = tokens - tokens_held(c, pulls ? source : prompt) - out.load.tokens;
     const uint64_t compute_us = left * US_PER_S / cluster_rate(sc, prompt, MEASURE_PENDING);
     const uint64_t answers =
         hands_over(c->seek, prompt) ? 0 : (uint64_t)machine->decodes + machine->others.decodes;
-    struct estimate out = {.work_tokens = left, .computed_us = queue_us(c, prompt)};
+    out.work_tokens = left + out.load.tokens;
+    out.computed_us = larger(out.computed_us, out.load.us);
     if (pulls) {
         const uint64_t more = tokens_held(c, source) - tokens_held(c, prompt);
         out.work_tokens += more;
@@ -263,6 +281,7 @@ static void best_take(struct best *best, const struct estimate *estimate, const 
 {
     struct sched_decision *decision = &best->decision;
     uint32_t *least_us = route->pull_source_plus_1 > 0 ? &decision->move_us
+                         : estimate->load.tokens > 0   ? &decision->load_us
                          : route->prefix_tokens > 0    ? &decision->keep_us
                                                        : &decision->compute_us;
     /* 0 means that there is no such route. */
@@ -275,7 +294,9 @@ static void best_take(struct best *best, const struct estimate *estimate, const 
     best->cost_us = estimate->cost_us;
     best->work_tokens = estimate->work_tokens;
     best->route = *route;
+    best->route.load_tokens = estimate->load.tokens;
     decision->pull_us = us_of(estimate->pull_us);
+    decision->loaded_us = us_of(estimate->load.us);
     decision->computed_us = us_of(estimate->computed_us);
 }
 
@@ -337,11 +358,11 @@ void cluster_cheapest(const struct seek *s, struct route *out)
     struct choice c = {.seek = s, .base = &base};
     struct best best = {.cost_us = UINT64_MAX};
     holders_find(&c);
-    if (c.holder_count == 0)
-        return;
     out->prefix_tokens = tokens_held(&c, base.prompt_machine);
     const struct estimate estimate =
         pair_estimate(&c, base.prompt_machine, base.token_machine, SCHED_NO_MACHINE);
+    if (c.holder_count == 0 && estimate.load.tokens == 0)
+        return;
     best_take(&best, &estimate, out);
     for (uint32_t i = 0; i < c.holder_count; i++)
         holder_try(&c, c.holders[i].machine, &best);

@@ -46,8 +46,10 @@ static enum status tables_open(struct sched_cluster *sc)
     if (options->prefix_count == 0)
         return ST_OK;
     sc->prefixes_of = calloc((size_t)options->request_count * SCHED_PREFIX_MAX, sizeof(uint64_t));
-    return sc->prefixes_of == NULL ? ST_NO_MEMORY
-                                   : cluster_prefixes_open(options->prefix_count, &sc->prefixes);
+    if (sc->prefixes_of == NULL ||
+        cluster_prefixes_open(options->prefix_count, &sc->prefixes) != ST_OK)
+        return ST_NO_MEMORY;
+    return cluster_stored_open(sc);
 }
 
 enum status sched_cluster_open(const struct sched_cluster_options *options,
@@ -90,6 +92,7 @@ void sched_cluster_close(struct sched_cluster *sc)
     free(sc->prefixes_of);
     sched_accounts_close(sc->accounts);
     cluster_prefixes_close(sc->prefixes);
+    cluster_stored_close(sc);
     free(sc);
 }
 
@@ -168,6 +171,7 @@ static void on_machine_down(struct sched_cluster *sc, uint32_t id)
         set_put(&sc->machines[i].links, id, false);
     if (sc->prefixes != NULL)
         cluster_prefixes_forget(sc->prefixes, id);
+    cluster_tiers_down(sc, id);
     cluster_requests_lose(sc, id);
 }
 
@@ -176,6 +180,8 @@ static void on_prefixes(struct sched_cluster *sc, const struct sched_event *even
     machine_at(sc, event->machine);
     if (sc->prefixes != NULL && event->kind == SCHED_EVICTED && event->prefix.count == 0)
         cluster_prefixes_forget(sc->prefixes, event->machine);
+    if (event->kind == SCHED_CACHED)
+        cluster_stored_add(sc, event->machine, event->prefix.hashes, event->prefix.count);
     for (uint32_t i = 0; i < event->prefix.count && sc->prefixes != NULL; i++) {
         if (event->kind == SCHED_CACHED)
             cluster_prefixes_add(sc->prefixes, event->prefix.hashes[i], event->machine);
@@ -220,6 +226,8 @@ static void on_machine_word(struct sched_cluster *sc, const struct sched_event *
         machine->push_tokens_per_s = event->push_tokens_per_s;
         machine->step = event->step;
         cluster_speeds_refresh(sc);
+    } else if (event->kind == SCHED_MACHINE_TIERS) {
+        cluster_tiers_set(sc, event->machine, event->tiers);
     } else if (event->kind == SCHED_MACHINE_QUEUE) {
         machine->busy = event->busy;
     } else if (event->kind == SCHED_LINK_SPEED) {
@@ -273,6 +281,7 @@ void sched_cluster_event(struct sched_cluster *sc, const struct sched_event *eve
     case SCHED_LINK_SPEED:
     case SCHED_MACHINE_HOST:
     case SCHED_MACHINE_RATES:
+    case SCHED_MACHINE_TIERS:
     case SCHED_MACHINE_QUEUE:
     case SCHED_MACHINE_IDLE:
     case SCHED_MACHINE_LOAD:

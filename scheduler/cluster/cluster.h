@@ -54,6 +54,7 @@
 #include "common/limits.h"
 #include "common/pool.h"
 #include "common/status.h"
+#include "common/tier_kind.h"
 #include "scheduler/memory.h"
 #include "scheduler/pace.h"
 #include "scheduler/rates.h"
@@ -179,6 +180,14 @@ struct sched_link_speed {
     uint32_t error_percent;
 };
 
+/* A tier of a machine (kvcache/tiers/): KV of n tokens is loaded in load_fixed_us + n × load_token_ns
+ * / 1000 microseconds. */
+struct sched_tier {
+    bool works;
+    uint32_t load_fixed_us; /* Both times 0 = not measured lately. */
+    uint32_t load_token_ns;
+};
+
 /* The kinds of events, and the fields of struct sched_event that each kind uses besides now_us. */
 enum sched_event_kind {
     /* `request` arrives: prompt_tokens, output_tokens, resumed, key_index, weight, priority,
@@ -208,6 +217,7 @@ enum sched_event_kind {
     /* Measured rates of `machine`: prompt_tokens_per_s, output_tokens_per_s, push_tokens_per_s,
      * step; 0 = not known. */
     SCHED_MACHINE_RATES,
+    SCHED_MACHINE_TIERS, /* The tiers of `machine`: tiers. SCHED_MACHINE_UP: no tier works yet. */
     SCHED_MACHINE_QUEUE, /* `busy`: whether `machine` has work that waits. */
     SCHED_MACHINE_IDLE,  /* `machine` has no work. If it is lent, it returns to its home pool. */
     SCHED_MACHINE_LOAD,  /* `others`: the present load that other schedulers have on `machine`. */
@@ -276,6 +286,7 @@ struct sched_event {
     uint32_t push_tokens_per_s;
     uint32_t host; /* Machines with the same number are on one host; 0 = unknown. */
     struct sched_link_speed link;
+    struct sched_tier tiers[TIER_KIND_COUNT];
     struct sched_step step;
     uint64_t kv_tokens; /* Longest context that fits the machine's KV memory. */
     /* While the machine is in the mixed pool: most tokens of a prompt that another machine decodes,
@@ -294,8 +305,9 @@ enum sched_action_kind {
     /* Send the prompt of `request` to `machine` and its answer to `token_machine` (SCHED_NO_MACHINE
      * = none is needed). prefix_tokens = number of the prompt's first tokens that `machine` need
      * not compute. pull_source_plus_1 = 0: `machine` should hold their KV already; otherwise the
-     * machine pull_source_plus_1 - 1 should first send their KV to `machine`. decision: the
-     * estimates that decided whether held KV is used. */
+     * machine pull_source_plus_1 - 1 should first send their KV to `machine`. load_tokens = number
+     * of the tokens after prefix_tokens that `machine` will probably load from its tiers. decision:
+     * the estimates that decided whether held and stored KV is used. */
     SCHED_ROUTE,
     SCHED_REFUSE,  /* Refuse `request`: refusal, retry_after_ms (0 = never retry). */
     SCHED_EXPIRED, /* `request` has expired (wait_us_max). The scheduler has forgotten it. */
@@ -314,17 +326,19 @@ enum sched_refusal {
     SCHED_REFUSED_WAIT,     /* The request would wait, or has waited, for queue_us_max. */
 };
 
-/* Estimated costs, in microseconds, of the ways to serve a prompt of which a machine holds some KV
- * (cheapest.c). All zeros = no machine holds KV of the prompt, or one machine does both phases
- * because of `one_machine_routes`. Otherwise the route with the least cost was taken. */
+/* Estimated costs, in microseconds, of the ways to serve a prompt of which a machine holds some KV,
+ * or a tier has stored some (cheapest.c). All zeros = there is no such KV, or one machine does both
+ * phases because of `one_machine_routes`. Otherwise the route with the least cost was taken. */
 struct sched_decision {
-    /* Least costs, with the time that other requests lose, of three kinds of routes: the machine
-     * that computes holds no KV of the prompt; it holds some; it gets some from another machine.
-     * 0 = there is no such route. */
+    /* Least costs, with the time that other requests lose, of four kinds of routes: the machine
+     * that computes has no KV of the prompt; it holds some; it gets some from another machine; it
+     * loads some from its tiers. 0 = there is no such route. */
     uint32_t compute_us;
     uint32_t keep_us;
     uint32_t move_us;
-    uint32_t pull_us;     /* Until the KV that is moved has arrived; 0 = none is moved. */
+    uint32_t load_us;
+    uint32_t loaded_us; /* Until the stored KV is loaded, on the route that was taken; 0 = none. */
+    uint32_t pull_us;   /* Until the KV that is moved has arrived; 0 = none is moved. */
     uint32_t computed_us; /* Until the prompt is computed, on the route that was taken. */
 };
 
@@ -338,6 +352,7 @@ struct sched_action {
     uint32_t machine;
     uint32_t token_machine;
     uint32_t prefix_tokens;
+    uint32_t load_tokens;
     uint32_t pull_source_plus_1;
     uint32_t retry_after_ms;
     struct sched_decision decision;

@@ -170,6 +170,7 @@ static void prefixes_routed(struct sched_cluster *sc, uint32_t id)
     const uint64_t *hashes = sc->prefixes_of + (size_t)id * SCHED_PREFIX_MAX;
     for (uint32_t i = 0; i < request->prefix_count; i++)
         cluster_prefixes_add(sc->prefixes, hashes[i], request->prompt_machine);
+    cluster_stored_add(sc, request->prompt_machine, hashes, request->prefix_count);
 }
 
 /* Records the transfers of the request's KV. */
@@ -192,8 +193,9 @@ static void waiting_route(struct sched_cluster *sc, uint32_t id, const struct ro
     request->place = PLACE_ROUTED;
     request->prompt_machine = route->prompt_machine;
     request->token_machine = route->token_machine;
-    request->saved_tokens =
-        sc->options.prefix_saves || request->holder_plus_1 > 0 ? route->prefix_tokens : 0;
+    request->saved_tokens = sc->options.prefix_saves || request->holder_plus_1 > 0
+                                ? route->prefix_tokens + route->load_tokens
+                                : 0;
     if (route->prompt_moves)
         cluster_pool_move(sc, route->prompt_machine, POOL_MIXED);
     if (route->token_moves)
@@ -212,6 +214,7 @@ static void waiting_route(struct sched_cluster *sc, uint32_t id, const struct ro
     action->machine = route->prompt_machine;
     action->token_machine = route->token_machine;
     action->prefix_tokens = route->prefix_tokens;
+    action->load_tokens = route->load_tokens;
     action->pull_source_plus_1 = route->pull_source_plus_1;
     action->decision = route->decision;
 }

@@ -1,6 +1,7 @@
 /* cluster_state: the state of the cluster scheduler, private to the files of its folder. cluster.c
  * handles events; queue.c: requests and actions; load.c: the load of each machine, and the pools;
  * route.c: the choice by load; speed.c: the machines' rates; links.c: the time of transfers;
+ * stored.c: what tiers have stored;
  * cheapest.c: the choice by KV that machines hold; together.c: one machine for both phases;
  * repurpose.c: home pools that follow the demand; admission.c: how long requests may wait;
  * promises.c: places for clients that come back.
@@ -108,6 +109,8 @@ struct cluster_machine {
     /* When the transfers that were begun from and to the machine are expected to end. */
     int64_t sends_until_us;
     int64_t receives_until_us;
+    struct sched_tier
+        tiers[TIER_KIND_COUNT]; /* Of SCHED_MACHINE_TIERS; times are the latest known. */
     struct sched_others others; /* `others` of the latest SCHED_MACHINE_LOAD. */
     struct machine_set links;   /* Machines that this machine can write KV to. */
 };
@@ -210,6 +213,8 @@ struct sched_cluster {
     enum pool repurpose_to;   /* Pool that should get a machine; POOL_COUNT = none. */
 
     struct cluster_prefixes *prefixes; /* NULL = prefixes are not remembered. */
+    /* Prefixes that the tiers of each kind have stored (stored.c); NULL = not remembered. */
+    struct cluster_prefixes *stored[TIER_KIND_COUNT];
     /* Hashes of each request's prefixes, [request_count][SCHED_PREFIX_MAX]; NULL = prefixes are not
      * remembered. */
     uint64_t *prefixes_of;
@@ -367,6 +372,36 @@ uint64_t cluster_transfer_wait_us(const struct sched_cluster *sc, uint32_t from,
  * the one and to the other that were begun before. */
 void cluster_transfer_begin(struct sched_cluster *sc, uint32_t from, uint32_t to, uint64_t tokens);
 
+/* ---- stored.c ---- */
+
+/* Opens the tables of sc->stored. Returns ST_NO_MEMORY on failure. */
+enum status cluster_stored_open(struct sched_cluster *sc);
+void cluster_stored_close(struct sched_cluster *sc);
+/* Records the machine's tiers, [TIER_KIND_COUNT]. What a tier of the machine alone has stored is
+ * forgotten when the tier no longer works. */
+void cluster_tiers_set(struct sched_cluster *sc, uint32_t machine, const struct sched_tier *tiers);
+/* Records that the machine is down: its file and the shared store keep their KV. */
+void cluster_tiers_down(struct sched_cluster *sc, uint32_t machine);
+/* Records that the machine, which holds the KV of these prefixes in memory, stores it in its tiers. */
+void cluster_stored_add(struct sched_cluster *sc, uint32_t machine, const uint64_t *hashes,
+                        uint32_t count);
+/* Calls `take` with each machine whose own tiers have probably stored the prefix. Requires that
+ * prefixes are remembered. */
+void cluster_stored_holders(const struct sched_cluster *sc, uint64_t hash,
+                            bool (*take)(void *self, uint32_t machine), void *self);
+
+/* What a machine loads from its tiers: `tokens` tokens in `us` microseconds. */
+struct cluster_load {
+    uint32_t tokens;
+    uint64_t us;
+};
+
+/* Estimates what the machine, which holds the first held_tokens tokens of the prompt, loads of the
+ * tokens after them, by the rule of scheduler/tier_loads.h. Requires that prefixes are remembered. */
+struct cluster_load cluster_load_estimate(const struct sched_cluster *sc,
+                                          const struct cluster_request *request, uint32_t machine,
+                                          uint32_t held_tokens);
+
 /* ---- route.c ---- */
 
 enum route_result {
@@ -379,6 +414,7 @@ struct route {
     uint32_t prompt_machine;
     uint32_t token_machine; /* SCHED_NO_MACHINE = none is needed. */
     uint32_t prefix_tokens;
+    uint32_t load_tokens; /* See struct sched_action. */
     /* 1 + the machine that first sends the KV of prefix_tokens to the prompt machine; 0 = none. */
     uint32_t pull_source_plus_1;
     uint32_t token_held;            /* Tokens of the prompt whose KV the token machine has. */

@@ -6,6 +6,7 @@
 #include "common/prefix_hash.h"
 #include "scheduler/options.h"
 #include "server/gateway/request_events.h"
+#include "transport/message_tier.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -351,6 +352,33 @@ uint64_t gateway_kv_tokens(const struct fleet_machine *m, uint64_t bytes)
     return block_bytes > 0 ? bytes * identity->block_tokens / block_bytes : 0;
 }
 
+/* Machines count in 64 bits. */
+static uint32_t limited(uint64_t value)
+{
+    return value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
+}
+
+/* Passes the state of the machine's tiers to the scheduler if it has changed since the previous
+ * STATS. */
+static void tiers_schedule(struct gateway *g, const struct fleet_machine *m,
+                           const struct message_stats *stats)
+{
+    struct sched_event event = {
+        .kind = SCHED_MACHINE_TIERS, .now_us = gateway_now(g), .machine = m->index};
+    bool changed = false;
+    for (int kind = 0; kind < TIER_KIND_COUNT; kind++) {
+        const struct message_tier now = message_stats_tier(stats, (enum tier_kind)kind);
+        const struct message_tier before = message_stats_tier(&m->stats, (enum tier_kind)kind);
+        changed |= now.state != before.state || now.load_fixed_us != before.load_fixed_us ||
+                   now.load_token_ns != before.load_token_ns;
+        event.tiers[kind] = (struct sched_tier){.works = now.state == MESSAGE_TIER_WORKS,
+                                                .load_fixed_us = limited(now.load_fixed_us),
+                                                .load_token_ns = limited(now.load_token_ns)};
+    }
+    if (changed && sched_policy_prefix(g->options.config))
+        gateway_schedule(g, m->version, &event);
+}
+
 /* Measures the machine's speed from its work since the previous STATS. */
 void gateway_machine_rates(struct gateway *g, struct fleet_machine *m,
                            const struct message_stats *stats)
@@ -370,6 +398,7 @@ void gateway_machine_rates(struct gateway *g, struct fleet_machine *m,
     event.now_us = gateway_now(g);
     event.machine = m->index;
     gateway_schedule(g, m->version, &event);
+    tiers_schedule(g, m, stats);
 }
 
 /* ---- options that change ---- */

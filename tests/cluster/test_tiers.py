@@ -12,9 +12,10 @@ import json
 import os
 import random
 import signal
+import subprocess
 import tempfile
 
-from cluster import Cluster, need_model, wait_until
+from cluster import BINARY, Cluster, need_model, wait_until
 from tier_cases import BLOCK, CONFIG, MEMORY, RECORD, answer, cases, check_answers, check_killed_decode, check_salts, tokens
 
 NAMES = ("hits_tokens", "misses_tokens", "loaded_bytes", "load_seconds", "stored_bytes", "dropped_tokens", "damaged")
@@ -148,6 +149,46 @@ def check_host_memory_and_file(folder, wanted):
         cluster.wait_all_free()
 
 
+def check_route(folder):
+    """With `policy` prefix, a prompt goes to the machine whose file has its KV, also after that machine's restart. The
+    event log says why, and a scheduler that reads the log decides the same. Each batch takes 0.2 s, much longer than a
+    load."""
+    settings = {**config(folder), "pools": {"prompt": 2, "token": 1}, "scheduler": {"policy": "prefix"},
+                "log": {"events_file": "events.jsonl"}}
+    body = {"prompt": tokens(60, 200), "temperature": 0}
+    with Cluster(settings, gates=True, pace_us=200000) as cluster:
+        wait_works(cluster)
+        assert cluster.request("POST", "/admin/drain/prompt-0")[0] == 200
+        want, cached = answer(cluster, body)
+        assert cached == 0
+        assert cluster.request("POST", "/admin/undrain/prompt-0")[0] == 200
+        wait_stored(cluster, 12)
+        cluster.wait_all_free()
+        before = cluster.children()
+        for name in ("prompt-1", "token-0"):  # Both hold the prompt in memory.
+            os.kill(before[name], signal.SIGKILL)
+        wait_until(lambda: all(cluster.children().get(name, before[name]) != before[name] for name in ("prompt-1", "token-0")),
+                   "they have started again", cluster=cluster)
+
+        def linked():
+            links = json.loads(cluster.request("GET", "/admin/state")[2])["links"]
+            return {"prompt-0", "prompt-1"} <= {link["from"] for link in links if link["up"] and link["to"] == "token-0"}
+        wait_until(linked, "links to the token machine", cluster=cluster)
+        wait_works(cluster)
+        got, cached = answer(cluster, body)
+        assert got == want and cached == 192, cached
+        wait_until(lambda: tier(cluster, "hits_tokens", machine="prompt-1") == 192, "the load is reported", cluster=cluster)
+        cluster.wait_all_free()
+        path = os.path.join(cluster.folder.name, "events.jsonl")
+        with open(path) as log:
+            lines = [json.loads(line) for line in log if line.endswith("\n")]
+        last = [action for line in lines for action in line.get("actions", []) if action["do"] == "route"][-1]
+        assert last["load_tokens"] == 128 and 0 < last["decision.load_us"] < last["decision.compute_us"], last
+        done = subprocess.run([BINARY, "simulate", "--replay-log", path], capture_output=True, text=True, timeout=300,
+                              check=False)
+        assert done.returncode == 0 and "\n0 decided differently" in done.stdout, (done.stdout, done.stderr)
+
+
 def check_conversation(folder):
     """A machine for both phases loads the prompt and the answer of the turn before."""
     mixed = {"pools": {"prompt": 0, "token": 0, "mixed": 1}}
@@ -276,6 +317,7 @@ def main():
         check_host_memory_and_file(folder("both"), wanted)
         check_conversation(folder("conversation"))
         check_salts(config(folder("salts")), wait_works, lambda cluster: wait_stored(cluster, 12))
+        check_route(folder("route"))
         check_killed_decode(config(folder("killed")), "file", 1, wait_works)
         check_full(folder("full"), wanted)
         check_unusable(folder("unusable"), wanted)

@@ -505,6 +505,7 @@ void model_event(struct model *m, const struct sched_event *event)
     case SCHED_MACHINE_IDLE:
         move(m, event->machine, machine->home);
         break;
+    case SCHED_MACHINE_TIERS:
     case SCHED_CACHED:
     case SCHED_EVICTED:
     case SCHED_TICK:

@@ -53,6 +53,18 @@ struct sched_prefix sim_prefix_of(uint32_t request, uint32_t tokens)
                                  .count = count < SCHED_PREFIX_MAX ? count : SCHED_PREFIX_MAX};
 }
 
+struct sched_event sim_tiers_of(uint32_t machine, uint64_t number)
+{
+    struct sched_event event = {.kind = SCHED_MACHINE_TIERS, .machine = machine};
+    for (int kind = 0; kind < TIER_KIND_COUNT; kind++) {
+        const uint32_t drawn = (uint32_t)(random_at(number, (uint64_t)kind) >> 32);
+        event.tiers[kind] = (struct sched_tier){.works = drawn % 3 > 0,
+                                                .load_fixed_us = drawn / 3 % 3 * 500,
+                                                .load_token_ns = drawn / 9 % 3 * 5000};
+    }
+    return event;
+}
+
 void sim_options_print(const struct sched_cluster_options *options)
 {
     printf(

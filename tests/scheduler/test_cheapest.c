@@ -3,7 +3,8 @@
  * one, unless that machine is too busy; and requests of a draining machine continue elsewhere
  * without computing their KV again. Method: small scenes in virtual time with results computed by
  * hand: two prompt machines (0, 1) and three token machines (2, 3, 4), each of which computes 1,000
- * prompt tokens per second and sends KV of 20,000, with a latency of 1 ms. */
+ * prompt tokens per second and sends KV of 20,000, with a latency of 1 ms. KV that a machine has
+ * evicted from memory counts if its tiers can load it in less time than computing takes. */
 #include "scheduler/cluster/cluster.h"
 #include "tests/check.h"
 
@@ -31,8 +32,11 @@ static const struct sched_cluster_options options = {.request_count = REQUESTS,
                                                      .prefix_step_tokens = STEP,
                                                      .prefix_saves = true};
 
+static int64_t passed_us; /* Added to the time of each event. */
+
 static void tell(struct sched_event event)
 {
+    event.now_us += passed_us;
     sched_cluster_event(sc, &event, &actions);
     CHECK(!actions.more);
     for (uint32_t i = 0; i < actions.count; i++) {
@@ -390,6 +394,153 @@ static void test_decision(void)
     sched_cluster_close(sc);
 }
 
+/* A tier of the machine; the other tiers do not work. */
+static void tier(uint32_t machine, enum tier_kind kind, uint32_t fixed_us, uint32_t token_ns)
+{
+    struct sched_event event = {.kind = SCHED_MACHINE_TIERS, .machine = machine};
+    event.tiers[kind] =
+        (struct sched_tier){.works = true, .load_fixed_us = fixed_us, .load_token_ns = token_ns};
+    tell(event);
+}
+
+/* The machine evicts everything, and all transfers end. */
+static void evict(uint32_t machine)
+{
+    passed_us += 1000000;
+    tell((struct sched_event){.kind = SCHED_EVICTED, .machine = machine});
+}
+
+static void check_load(uint32_t machine, uint32_t held, uint32_t loaded, uint32_t cost_us)
+{
+    CHECKF(route.machine == machine && route.prefix_tokens == held && route.load_tokens == loaded &&
+               route.decision.load_us == cost_us,
+           "request %u: machine %u holds %u and loads %u tokens, %u us: want %u, %u, %u, %u us",
+           route.request, route.machine, route.prefix_tokens, route.load_tokens,
+           route.decision.load_us, machine, held, loaded, cost_us);
+}
+
+/* A prompt of 450 tokens, of which machine 1 has computed 400. Then it has evicted them. A load of 400
+ * tokens takes 10 + 400 × 0.1 = 50 ms, and the 50 tokens left take 50 ms. The latency of the link is
+ * 1 ms, and its transfer of 450 tokens takes 22.5 ms, of which all but 1 ms is hidden. */
+static void test_file(void)
+{
+    cluster_open(&options);
+    tier(1, TIER_KIND_FILE, 10000, 100000);
+    holds(1, 4);
+    evict(1);
+    arrive(0, 450, 0);
+    check_load(1, 0, 400, 101000);
+    CHECK(route.decision.loaded_us == 50000 && route.decision.computed_us == 100000 &&
+          route.decision.compute_us == 451000 && route.decision.keep_us == 0);
+    end(0);
+    /* The machine holds the first 200 tokens in memory again: it loads 200 in 30 ms. */
+    evict(1);
+    holds(1, 2);
+    arrive(1, 450, 0);
+    check_load(1, 200, 200, 81000);
+    end(1);
+    /* The queue of 60 ms hides the load of 50 ms; 500 ms of queue are worse than computing. */
+    for (uint32_t queue = 60; queue <= 500; queue += 440) {
+        evict(0);
+        evict(1);
+        tell((struct sched_event){
+            .kind = SCHED_MACHINE_LOAD, .machine = 1, .others = {.prompt_tokens = queue}});
+        arrive(2, 450, 0);
+        if (queue == 60)
+            check_load(1, 0, 400, 111000);
+        else
+            check_load(0, 0, 0, 551000);
+        end(2);
+    }
+    others(1, 0, 0);
+    evict(0);
+    evict(1);
+    /* A machine that starts again has its file, as soon as the file is open. */
+    tell((struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = 1});
+    tell((struct sched_event){.kind = SCHED_MACHINE_UP,
+                              .machine = 1,
+                              .pool = POOL_PROMPT,
+                              .kv_tokens = KV,
+                              .mixed_kv_tokens = KV / 2});
+    for (uint32_t i = 0; i < MACHINES; i++)
+        if (i != 1)
+            tell((struct sched_event){.kind = SCHED_LINK_UP, .machine = 1, .peer = i});
+    arrive(3, 450, 0);
+    check_load(0, 0, 0, 0);
+    end(3);
+    evict(0);
+    tier(1, TIER_KIND_FILE, 0, 0); /* Not measured since: the earlier times count. */
+    arrive(4, 450, 0);
+    check_load(1, 0, 400, 101000);
+    end(4);
+    /* A file that no longer works has lost everything. */
+    evict(1);
+    tell((struct sched_event){.kind = SCHED_MACHINE_TIERS, .machine = 1});
+    tier(1, TIER_KIND_FILE, 10000, 100000);
+    arrive(5, 450, 0);
+    check_load(0, 0, 0, 0);
+    sched_cluster_close(sc);
+}
+
+/* Memory of the host is lost with its machine. A token machine stores nothing there. */
+static void test_host_memory(void)
+{
+    for (uint32_t dies = 0; dies < 2; dies++) {
+        cluster_open(&options);
+        tier(0, TIER_KIND_MEMORY, 1000, 1000);
+        tier(3, TIER_KIND_MEMORY, 1000, 1000);
+        holds(3, 4);
+        evict(3);
+        holds(0, 3);
+        evict(0);
+        if (dies == 1) {
+            tell((struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = 0});
+            tell((struct sched_event){.kind = SCHED_MACHINE_UP,
+                                      .machine = 0,
+                                      .pool = POOL_PROMPT,
+                                      .kv_tokens = KV,
+                                      .mixed_kv_tokens = KV / 2});
+            for (uint32_t i = 1; i < MACHINES; i++)
+                tell((struct sched_event){.kind = SCHED_LINK_UP, .machine = 0, .peer = i});
+            tier(0, TIER_KIND_MEMORY, 1000, 1000);
+        }
+        arrive(0, 450, 0);
+        if (dies == 0) /* 1 + 0.3 + 150 + 1 ms. */
+            check_load(0, 0, 300, 152300);
+        else
+            check_load(0, 0, 0, 0);
+        sched_cluster_close(sc);
+    }
+}
+
+/* What a token machine has put into the shared store, every machine with the store loads. */
+static void test_shared_store(void)
+{
+    cluster_open(&options);
+    for (uint32_t i = 1; i < MACHINES; i++)
+        tier(i, TIER_KIND_STORE, 0, 0); /* Not measured: 1 ms, and 1 us for each token. */
+    holds(3, 4);
+    evict(3);
+    arrive(0, 450, 0); /* Machine 0, which has no store, is the first by the rules. */
+    check_load(0, 0, 0, 0);
+    end(0);
+    evict(0);
+    tier(0, TIER_KIND_STORE, 100000, 900000); /* 400 tokens: 460 ms. Computing them takes 400. */
+    arrive(1, 450, 0);
+    check_load(0, 0, 0, 0);
+    end(1);
+    evict(0);
+    tier(0, TIER_KIND_STORE, 30000, 900000); /* 390 ms. */
+    arrive(2, 450, 0);
+    check_load(0, 0, 400, 390000 + 50000 + 1000);
+    end(2);
+    /* The machine's death does not matter for the store. Machine 1: 1.4 + 50 + 1 ms. */
+    tell((struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = 0});
+    arrive(3, 450, 0);
+    check_load(1, 0, 400, 52400);
+    sched_cluster_close(sc);
+}
+
 /* Several requests lose their machine at once. A pull takes 501 ms, and the second one waits for the
  * first: 1002 ms and 502 ms are more than the 1502 ms of machine 2. Later it is worth a pull again. */
 static void test_pulls_wait(void)
@@ -474,6 +625,9 @@ int main(void)
     test_prompt_machine_died();
     test_decision();
     test_pulls_wait();
+    test_file();
+    test_host_memory();
+    test_shared_store();
     test_unmeasured();
     test_no_pull();
     test_rates();

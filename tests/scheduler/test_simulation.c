@@ -546,6 +546,7 @@ static void prefixes_change(uint32_t i)
     tell((struct sched_event){.kind = draw(3) > 0 ? SCHED_CACHED : SCHED_EVICTED,
                               .machine = i,
                               .prefix = sim_prefix_of(draw(REQUESTS), draw(700))});
+    tell(sim_tiers_of(i, random_at(~seed, (uint64_t)now_us)));
 }
 
 static void home_set(uint32_t i)
@@ -777,8 +778,7 @@ int main(int argc, char **argv)
 {
     uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 0) : test_seed();
     uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 0) : argc > 1 ? 1 : SEEDS;
-    uint64_t all = 0;
-    uint64_t arrived = 0;
+    uint64_t all = 0, arrived = 0;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]) && argc == 1; i++) {
         seed = known[i];
         run();
