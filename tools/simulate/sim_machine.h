@@ -143,6 +143,14 @@ bool sim_machine_copy(struct sim_machine *m, uint32_t request, uint32_t tokens, 
 /* Returns the number of the first tokens of a copy whose KV the machine had already. */
 uint32_t sim_machine_copy_cached(const struct sim_machine *m, sched_slot slot);
 
+/* Only with options.prefixes, and without layers with a window: sim_machine_prefix_spans returns how
+ * many of the first `spans` spans of `contents` are in the prefix cache. sim_machine_prefix_add adds
+ * the first `spans` spans, or those of them that have room, and returns false if memory runs out. */
+uint32_t sim_machine_prefix_spans(struct sim_machine *m, const uint32_t *contents, uint32_t spans);
+bool sim_machine_prefix_add(struct sim_machine *m, const uint32_t *contents, uint32_t spans);
+/* Returns the measured microseconds of one prompt token; 0 = not known. */
+double sim_machine_row_us(const struct sim_machine *m);
+
 /* After an event the caller calls sim_machine_grant, then sim_machine_start until it returns false,
  * then sim_machine_deadlock_break. */
 

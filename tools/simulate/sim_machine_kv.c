@@ -323,3 +323,15 @@ void sim_machine_forget(struct sim_machine *m, const struct sim_kept *kept)
     if (m->pool == NULL)
         sim_cache_forget(&m->cache, kept->id);
 }
+
+/* ---- KV that a tier has stored ---- */
+
+uint32_t sim_machine_prefix_spans(struct sim_machine *m, const uint32_t *contents, uint32_t spans)
+{
+    return sim_pool_cached_spans(m->pool, contents, spans);
+}
+
+bool sim_machine_prefix_add(struct sim_machine *m, const uint32_t *contents, uint32_t spans)
+{
+    return spans == 0 || sim_pool_add(m->pool, contents, spans);
+}

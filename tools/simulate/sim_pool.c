@@ -122,3 +122,29 @@ void sim_holding_cache(struct sim_pool *pool, struct sim_holding *holding, const
     };
     kv_prefix_add(pool->prefix, &blocks, &holding->reader);
 }
+
+uint32_t sim_pool_cached_spans(struct sim_pool *pool, const uint32_t *contents, uint32_t spans)
+{
+    struct sim_holding holding;
+    if (sim_holding_open(pool, spans, 0, &holding) != ST_OK)
+        return 0;
+    sim_holding_pin(pool, &holding, contents, spans, KV_PREFIX_WHOLE_WINDOW);
+    const uint32_t cached = holding.tables.cached_spans;
+    sim_holding_close(pool, &holding);
+    return cached;
+}
+
+bool sim_pool_add(struct sim_pool *pool, const uint32_t *contents, uint32_t spans)
+{
+    struct sim_holding holding;
+    if (sim_holding_open(pool, spans, 0, &holding) != ST_OK)
+        return false;
+    sim_holding_pin(pool, &holding, contents, spans, KV_PREFIX_WHOLE_WINDOW);
+    const uint32_t room = sim_pool_available(pool) / layer_groups_count(&pool->groups);
+    const uint32_t lacking = spans - holding.tables.cached_spans;
+    const uint32_t end = lacking <= room ? spans : holding.tables.cached_spans + room;
+    sim_holding_take(pool, &holding, end);
+    sim_holding_cache(pool, &holding, contents, end, end);
+    sim_holding_close(pool, &holding);
+    return true;
+}

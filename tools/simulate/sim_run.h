@@ -10,6 +10,7 @@
 
 #include "tools/simulate/sim_host.h"
 #include "tools/simulate/sim_report.h"
+#include "tools/simulate/sim_tier.h"
 #include "tools/simulate/sim_usage.h"
 
 /* A failure of a machine at a given time. */
@@ -31,6 +32,8 @@ struct sim_run_options {
     const struct sim_kill *kills;
     uint32_t kill_count;
     uint64_t seed; /* Seed of the failures. */
+    /* The machines' tiers for KV, used if requests share prefixes; all zeros = none. */
+    struct sim_tier_kind tiers[TIER_KIND_COUNT];
     /* Receives the scheduler's events in the format of log/events_file; NULL = none. */
     FILE *events;
     /* Receives the use of the machines. The caller opens it for the number of machines; sim_run
@@ -58,6 +61,7 @@ struct sim_run_totals {
      * that was found in the machines' prefix caches. */
     uint64_t prefix_query_tokens;
     uint64_t prefix_hit_tokens;
+    uint64_t tier_tokens[TIER_KIND_COUNT]; /* Tokens that were loaded from each kind of tier. */
     struct sim_host_totals hosts[SCHED_MACHINES_MAX];
 };
 

@@ -222,6 +222,7 @@ static enum status machine_up(struct run *r, uint32_t i)
                                  .cores = takes_turns ? 1 : 0});
     run_event_apply(
         r, &(struct sched_event){.kind = SCHED_MACHINE_HOST, .machine = i, .host = host_of(r, i)});
+    run_tiers_up(r, i);
     failure_draw(r, i);
     return ST_OK;
 }
@@ -299,6 +300,8 @@ enum status run_cluster_open(struct run *r)
     r->sched_options.machine_tokens_unmeasured = 0;
     if (sched_cluster_open(&r->sched_options, &r->sc) != ST_OK)
         return error_set(r->error, ST_NO_MEMORY, "out of memory for the scheduler");
+    if (run_tiers_open(r) != ST_OK)
+        return error_set(r->error, ST_NO_MEMORY, "out of memory for the tiers");
     log_begin(r);
     for (uint32_t i = 0; i < hosts->count && r->status == ST_OK; i++) {
         r->hosts[i].home = hosts->hosts[i].home;
@@ -321,6 +324,7 @@ void run_cluster_close(struct run *r)
     for (uint32_t slot = 0; slot < r->slots_used; slot++)
         run_contents_close(&r->requests[slot]);
     free(r->changes);
+    run_tiers_close(r);
     sched_cluster_close(r->sc);
     text_done(&r->text);
 }

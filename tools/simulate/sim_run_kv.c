@@ -169,6 +169,7 @@ void run_kv_keep(struct run *r, struct run_request *q, uint32_t machine, sched_s
         !r->options.config->kv.prefix_cache)
         return;
     const struct sim_kept kv = sim_machine_keep(r->hosts[machine].machine, slot, tokens, windows);
+    run_tiers_store(r, q, machine, tokens);
     if (kv.tokens == 0)
         return;
     struct run_kept *entry = kept_entry(r, q, machine);

@@ -131,6 +131,7 @@ static void arrive(struct run *r, uint32_t slot)
     q->prompt_slot = q->token_slot = SCHED_NO_SLOT;
     q->cached_tokens = q->computed_tokens = q->sent_tokens = q->arrived_tokens = 0;
     q->arrival_count = 0;
+    q->loads = false;
     uint64_t hashes[SCHED_PREFIX_MAX];
     uint32_t hash_count = run_prefix_hashes(r, q, hashes);
     run_event_apply(
@@ -252,6 +253,8 @@ static void reserve_reaches(struct run *r, uint32_t slot)
 {
     struct run_request *q = &r->requests[slot];
     uint32_t host = q->token_machine;
+    if (q->prompt_machine == host && run_tiers_wait(r, slot, host))
+        return;
     double queue_s = r->options.config->scheduler.queue_ms / 1e3;
     if (queue_s > 0 && !was_resumed(q)) /* Until then, a new request may wait for KV memory. */
         state_until(r, slot, RUN_RESERVING, fmax(r->now_s, q->arrival.at_s + queue_s));
@@ -288,6 +291,8 @@ static uint32_t tokens_cached(const struct run *r, const struct run_request *q)
 static void prompt_reaches(struct run *r, uint32_t slot)
 {
     struct run_request *q = &r->requests[slot];
+    if (q->prompt_machine != q->token_machine && run_tiers_wait(r, slot, q->prompt_machine))
+        return;
     state_set(q, RUN_PREFILLING);
     q->cached_tokens = q->computed_tokens = tokens_cached(r, q);
     const struct sim_prompt prompt = {

@@ -2,7 +2,7 @@
  * events of machines, sim_run_cluster.c the scheduler, its actions and the failures,
  * sim_run_requests.c the steps of a request, sim_run_kv.c the transfers of KV and the KV that
  * machines keep, sim_run_copies.c the checkpoints, sim_run_prefixes.c the prefixes that requests
- * share. All functions run on the thread that called
+ * share, sim_run_tiers.c the tiers below the machines' memory. All functions run on the thread that called
  * sim_run, which owns the state. Only these files include this header: callers use sim_run.h. */
 #ifndef TOOLS_SIMULATE_SIM_RUN_STATE_H
 #define TOOLS_SIMULATE_SIM_RUN_STATE_H
@@ -137,6 +137,8 @@ struct run_request {
     struct run_held held;
     struct event_decision decision; /* What its route does with that KV. */
     uint32_t *contents; /* A number for each full span (struct sim_pool); NULL without prefixes. */
+    bool loads;        /* The machine loads KV from a tier; the event of the slot ends that. */
+    uint32_t load_end; /* Number of first spans that the machine will then have. */
     struct run_copy copy;
 };
 
@@ -192,7 +194,8 @@ struct run {
     struct run_prefix_change *changes;
     uint32_t change_count;
     uint32_t change_room;
-    uint32_t next_kill;  /* First entry of options.kills that is not done. */
+    struct run_tiers *tiers; /* NULL = no machine has tiers. */
+    uint32_t next_kill;      /* First entry of options.kills that is not done. */
     uint32_t slots_used; /* All slots from this one on have never been used. */
     uint32_t free_count;
     uint32_t free_slots[LIMIT_CLUSTER_REQUESTS];
@@ -348,6 +351,21 @@ void run_prefix_changed(struct run *r, uint32_t machine, uint64_t hash, bool hel
 void run_prefixes_forget(struct run *r, uint32_t machine);
 /* Reports all changes to the scheduler. */
 void run_prefixes_report(struct run *r);
+
+/* ---- sim_run_tiers.c ---- */
+
+/* Open and close r->tiers. Returns ST_NO_MEMORY on failure. */
+enum status run_tiers_open(struct run *r);
+void run_tiers_close(struct run *r);
+/* Opens the tiers of a machine that is up now, and tells the scheduler. */
+void run_tiers_up(struct run *r, uint32_t machine);
+/* Stores the KV of the request's first `tokens` tokens, which has entered the machine's prefix
+ * cache. */
+void run_tiers_store(struct run *r, const struct run_request *q, uint32_t machine, uint32_t tokens);
+/* Begins to load KV of the request, whose prompt has just reached the machine. Returns true if the
+ * prompt waits: the event of its slot is due when the load ends. The second call, at that time, returns
+ * false. */
+bool run_tiers_wait(struct run *r, uint32_t slot, uint32_t machine);
 
 /* ---- sim_run_copies.c ---- */
 

@@ -1,6 +1,7 @@
 /* simulate_options: the table of options, and the checks between options. */
 #include "tools/simulate/simulate_options.h"
 
+#include "common/tier_kind.h"
 #include "tools/report/gnuplot.h"
 
 #define FIELD(member) offsetof(struct simulate_options, member)
@@ -18,6 +19,7 @@ static const struct option_entry entries[] = {
     {"model", "NAME", OPTION_TEXT, FIELD(model), 0, 0, {NULL}, NULL, "with --table: bloom-176b or llama2-70b (default: bloom-176b)"},
     {"policy", "POLICY", OPTION_TEXT, FIELD(policy), 0, 0, {"jsq", "deadline", "prefix", "splitwise-compat"}, NULL, "policy (default: the config's)"},
     {"message-us", "US", OPTION_REAL, FIELD(message_us), 0, 1e9, {NULL}, "100", "microseconds of a message between gateway and machine"},
+    {"tier", "KIND:GIB:GB/S:US", OPTION_TEXTS, FIELD(tiers), 0, TIER_KIND_COUNT, {NULL}, NULL, "KV below the machines' memory, with hash ids: memory or file of each machine, or a store that all share; its size, bandwidth and the time of a load without its bytes; may be repeated"},
     {"cores", "N", OPTION_WHOLE, FIELD(cores), 0, 1e6, {NULL}, "0", "cores that all machines share; 0: each machine has its own cores"},
     {"mtbf", "S", OPTION_REAL, FIELD(failure_s), 0, 1e12, {NULL}, "0", "mean seconds until a machine fails; 0: machines do not fail"},
     {"repair", "S", OPTION_REAL, FIELD(repair_s), 0, 1e9, {NULL}, "60", "seconds until a failed machine is back"},

@@ -181,6 +181,9 @@ static enum status gateway_run(struct simulation *s)
         .seed = options->seed,
         .usage = is_drawn(s) ? &s->usage : NULL,
     };
+    enum status tiers = sim_tier_kinds_read(&options->tiers, run.tiers, &s->error);
+    if (tiers != ST_OK)
+        return tiers;
     if (options->kills != NULL) {
         enum status status =
             sim_kills_read(options->kills, s->hosts, &s->kills, &run.kill_count, &s->error);
@@ -217,6 +220,12 @@ static void machines_print(const struct simulation *s, FILE *out)
     if (s->totals->prefixes)
         fprintf(out, "%.1f %% of %.4g prompt tokens found in prefix caches\n", hit_percent(s),
                 (double)s->totals->prefix_query_tokens);
+    for (int kind = 0; kind < TIER_KIND_COUNT; kind++)
+        if (s->totals->tier_tokens[kind] > 0)
+            fprintf(out, "%.1f %% of these tokens loaded from tier %s\n",
+                    100 * (double)s->totals->tier_tokens[kind] /
+                        (double)s->totals->prefix_query_tokens,
+                    tier_kind_name((enum tier_kind)kind));
     if (s->hosts->count > 16)
         return;
     fprintf(out, "%-20s %-7s %6s %14s %14s %9s\n", "machine", "pool", "busy", "prompt tokens",
@@ -258,6 +267,9 @@ static void json_print(const void *self, FILE *file)
             fprintf(file, ",\"prefix_query_tokens\":%llu,\"prefix_hit_tokens\":%llu",
                     (unsigned long long)s->totals->prefix_query_tokens,
                     (unsigned long long)s->totals->prefix_hit_tokens);
+        for (int kind = 0; kind < TIER_KIND_COUNT && s->options->tiers.count > 0; kind++)
+            fprintf(file, ",\"tier_%s_tokens\":%llu", tier_kind_name((enum tier_kind)kind),
+                    (unsigned long long)s->totals->tier_tokens[kind]);
         fputs(",\"machines\":[", file);
         for (uint32_t i = 0; i < s->hosts->count; i++) {
             const struct sim_host_totals *t = &s->totals->hosts[i];

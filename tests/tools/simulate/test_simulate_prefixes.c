@@ -1,6 +1,7 @@
 /* Goal: in a simulation, prompts that begin alike are found in the machines' prefix caches as in a
  * cluster. Method: one machine is compared with a plain list of spans in the order of their last use;
- * times are calculated by hand; with policy "prefix" prompts go where their beginnings are; random
+ * times are calculated by hand, also of loads from tiers; with policy "prefix" prompts go where their
+ * beginnings are; random
  * clusters with small memory, windows, copies and failures end all requests, and no machine loses a
  * block (kv_pool_close asserts that). */
 #include "tools/simulate/replay_log.h"
@@ -238,6 +239,114 @@ static void cache_is_that_of_the_model(void)
     }
 }
 
+/* ---- tiers ---- */
+
+/* Random spans in a tier, compared with the list of the plain model. */
+static void tier_is_that_of_the_model(void)
+{
+    struct sim_tier *tier;
+    for (uint32_t room = 0; room < 40; room += 13) {
+        CHECK(sim_tier_open(room, &tier) == ST_OK);
+        lru.count = 0;
+        for (uint32_t i = 0; i < 20000; i++) {
+            const uint64_t name = sim_tier_name(draw(3), draw(30));
+            const uint32_t what = draw(200);
+            const bool found = what > 0 && lru_remove(name);
+            if (what == 0) {
+                sim_tier_clear(tier);
+                lru.count = 0;
+            } else if (what < 100) {
+                CHECK(sim_tier_use(tier, name) == found);
+                lru.keys[lru.count] = name;
+                lru.count += found;
+            } else {
+                sim_tier_put(tier, name);
+                if (room > 0 && !found && lru.count == room)
+                    lru_remove(lru.keys[0]);
+                lru.keys[lru.count] = name;
+                lru.count += room > 0;
+            }
+        }
+        sim_tier_close(tier);
+    }
+}
+
+#define TOKEN_BYTES 4014080.0
+
+static void tier_set(enum tier_kind kind, double bytes_per_s)
+{
+    options.tiers[kind] = (struct sim_tier_kind){
+        .bytes = 4096 * TOKEN_BYTES, .bytes_per_s = bytes_per_s, .fixed_s = 0.01};
+}
+
+/* One machine, whose memory holds one request. Two prompts with other beginnings take turns, so that
+ * memory never has the beginning of 512 tokens, but the file has it. A load of it takes 10 ms + 512
+ * tokens / bandwidth. No prompt waits longer than wait_ms. The first one is always tried; the next one only if it was faster than the
+ * machine computes. */
+static void beginning_is_loaded(enum tier_kind kind, bool fast, uint32_t wait_ms)
+{
+    const bool late = wait_ms < 2000;
+    const double rate = fast ? 100e9 : 1e9, load_s = 0.01 + 512 * TOKEN_BYTES / rate;
+    double want_s = 0;
+    for (uint32_t i = 0; i < 6; i++) {
+        rows[i] = row_of(i * 4, 700, 2, 512);
+        for (uint32_t k = 0; k < rows[i].id_count; k++)
+            rows[i].ids[k] += 1000 * (i % 2);
+    }
+    cluster_open("1:mixed");
+    hosts.hosts[0].kv_tokens = 44 * BLOCK_TOKENS;
+    hosts.context_tokens = 704;
+    config.kv.tiers.wait_ms = wait_ms;
+    tier_set(kind, rate);
+    for (uint32_t i = 0; i < 6; i++)
+        want_s += 4 * MESSAGE_S +
+                  (i == 2 && late              ? wait_ms / 1e3 + prompt_s(700)
+                   : i == 2 || (i > 2 && fast) ? load_s + prompt_s(700 - 512)
+                                               : prompt_s(700));
+    cluster_run(6);
+    CHECKF(totals.tier_tokens[kind] == (fast ? 4 * 512 : late ? 0 : 512), "%llu tokens loaded",
+           (unsigned long long)totals.tier_tokens[kind]);
+    CHECKF(totals.prefix_hit_tokens == totals.tier_tokens[kind], "%llu tokens found",
+           (unsigned long long)totals.prefix_hit_tokens);
+    CHECKF(fabs(report.ttft.sum - want_s) < 1e-6, "%.9f, want %.9f", report.ttft.sum, want_s);
+}
+
+/* The machine that has computed the beginning dies. Another machine loads it from the store; the same
+ * machine loads it from its file after the repair, and has lost its memory. */
+static void beginning_survives(const char *machines, enum tier_kind kind, uint32_t tokens)
+{
+    const struct sim_kill kill = {.at_s = 5, .machine = 0};
+    rows[0] = row_of(0, 800, 2, 512);
+    rows[1] = row_of(10, 700, 2, 512);
+    cluster_open(machines);
+    options.kills = &kill;
+    options.kill_count = 1;
+    options.repair_s = hosts.count == 1 ? 2 : 1e6;
+    tier_set(kind, 100e9);
+    cluster_run(2);
+    CHECKF(totals.tier_tokens[kind] == tokens && totals.prefix_hit_tokens == tokens,
+           "%s, tier %s: %llu tokens loaded, want %u", machines, tier_kind_name(kind),
+           (unsigned long long)totals.tier_tokens[kind], tokens);
+}
+
+static void option_is_read(void)
+{
+    struct option_texts texts = {.count = 2, .texts = {"file:2:0.5:300", "store:1.5:4:0"}};
+    struct sim_tier_kind kinds[TIER_KIND_COUNT] = {{0}};
+    struct error error;
+    CHECK(sim_tier_kinds_read(&texts, kinds, &error) == ST_OK);
+    CHECK(kinds[TIER_KIND_MEMORY].bytes <= 0 && kinds[TIER_KIND_FILE].bytes == 2147483648.0 &&
+          kinds[TIER_KIND_FILE].bytes_per_s == 5e8 && kinds[TIER_KIND_FILE].fixed_s == 3e-4 &&
+          kinds[TIER_KIND_STORE].bytes == 1610612736.0 && kinds[TIER_KIND_STORE].fixed_s <= 0);
+    static const char *const wrong[] = {"disk:1:1:1", "file:1:1",    "file:0:1:1",
+                                        "file:1:0:1", "file:1:1:-1", "file:1:1:1:1",
+                                        "",           "file",        "file:nan:1:1"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        texts = (struct option_texts){.count = 1, .texts = {wrong[i]}};
+        CHECKF(sim_tier_kinds_read(&texts, kinds, &error) == ST_INVALID, "%s", wrong[i]);
+    }
+}
+
 /* ---- policies ---- */
 
 /* Requests of eight conversations come faster than one machine serves them. */
@@ -313,6 +422,12 @@ static void random_cluster(uint64_t round)
     config.scheduler.growth_tokens = 1 + draw(64);
     config.scheduler.preemptions_max = draw(4);
     config.scheduler.adaptive_pools = draw(4) > 0;
+    for (int kind = 0; kind < TIER_KIND_COUNT; kind++)
+        if (draw(2) == 0)
+            options.tiers[kind] = (struct sim_tier_kind){.bytes = TOKEN_BYTES * (10 + draw(20000)),
+                                                         .bytes_per_s = 1e9 * (1 + draw(200)),
+                                                         .fixed_s = 0.001 * draw(20)};
+    config.kv.tiers.wait_ms = draw(2) == 0 ? 1 + draw(300) : 60000;
     options.events = fopen(scratch_path("events"), "w");
     CHECK(options.events != NULL);
     cluster_run(200);
@@ -328,6 +443,16 @@ int main(void)
     beginning_is_not_computed("1:prompt 1:token");
     beginning_is_not_sent();
     cache_is_that_of_the_model();
+    tier_is_that_of_the_model();
+    option_is_read();
+    beginning_is_loaded(TIER_KIND_FILE, true, 5000);
+    beginning_is_loaded(TIER_KIND_FILE, false, 5000);
+    beginning_is_loaded(TIER_KIND_FILE, false, 500);
+    beginning_is_loaded(TIER_KIND_STORE, true, 5000);
+    beginning_survives("2:mixed", TIER_KIND_STORE, 512);
+    beginning_survives("2:mixed", TIER_KIND_FILE, 0);
+    beginning_survives("1:mixed", TIER_KIND_FILE, 512);
+    beginning_survives("1:mixed", TIER_KIND_MEMORY, 0);
     prompts_go_to_their_prefixes();
     for (uint64_t round = 0; round < 60; round++)
         random_cluster(round);

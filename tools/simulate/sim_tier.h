@@ -1,0 +1,44 @@
+/* sim_tier: the records of one simulated tier (kvcache/tiers/): a bounded set of spans, of which the
+ * one that was used longest ago is replaced first. A span is named by a hash of all contents up to
+ * its end (sim_tier_name). Each simulation owns its tiers, and calls them on its one thread. A tier
+ * knows neither times (sim_run_tiers.c) nor machines. */
+#ifndef TOOLS_SIMULATE_SIM_TIER_H
+#define TOOLS_SIMULATE_SIM_TIER_H
+
+#include "common/options.h"
+#include "common/status.h"
+#include "common/tier_kind.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What a kind of tier is like: of each machine, or of the store that all machines share. */
+struct sim_tier_kind {
+    double bytes; /* 0 = there is no such tier. */
+    double bytes_per_s;
+    double fixed_s; /* Time of a load without its bytes. */
+};
+
+/* Reads texts KIND:GIB:GB/S:US (--tier) into [TIER_KIND_COUNT] kinds. Returns ST_INVALID for a wrong
+ * text. */
+enum status sim_tier_kinds_read(const struct option_texts *texts, struct sim_tier_kind *out,
+                                struct error *error);
+
+struct sim_tier;
+
+/* Opens an empty tier for `spans` spans, at most SIM_TIER_SPANS_MAX. Returns ST_NO_MEMORY on
+ * failure. */
+enum status sim_tier_open(uint64_t spans, struct sim_tier **out);
+void sim_tier_close(struct sim_tier *tier); /* NULL is fine. */
+#define SIM_TIER_SPANS_MAX (1u << 22)
+
+/* Returns the name of a span. before: the name of the span before it; 0 = it is the first one. */
+uint64_t sim_tier_name(uint64_t before, uint32_t content);
+/* Returns true if the tier has the span, which then counts as used now. */
+bool sim_tier_use(struct sim_tier *tier, uint64_t name);
+/* Stores the span, or uses it if it is there. May remove another span. */
+void sim_tier_put(struct sim_tier *tier, uint64_t name);
+/* Removes all spans. */
+void sim_tier_clear(struct sim_tier *tier);
+
+#endif
