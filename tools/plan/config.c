@@ -6,6 +6,7 @@
 
 #include "config/config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,6 +89,25 @@ static json_t *as_simulated(const struct splitwise_setup *setup, const struct pl
                      (json_int_t)setup->machine.batch_tasks_max);
 }
 
+/* Returns the sizes of the tiers that were simulated; NULL = none. The store's servers are not known: options.c refuses it. */
+static json_t *tiers_json(const struct plan_inputs *inputs)
+{
+    json_t *tiers = json_object();
+    for (int kind = 0; kind < TIER_KIND_COUNT; kind++) {
+        char size[32];
+        const double mib = inputs->tiers[kind].bytes / 1048576;
+        snprintf(size, sizeof(size), "%.0fMiB", mib);
+        if (mib > 0 && kind == TIER_KIND_MEMORY)
+            json_object_set_new(tiers, "memory", json_pack("{s:s}", "size", size));
+        if (mib > 0 && kind == TIER_KIND_FILE)
+            json_object_set_new(tiers, "file", json_pack("{s:s, s:s}", "path", "kv", "size", size));
+    }
+    if (json_object_size(tiers) > 0)
+        return json_pack("{s:o}", "tiers", tiers);
+    json_decref(tiers);
+    return NULL;
+}
+
 static json_t *config_json(const struct plan_search *search, const struct plan_cell *cell)
 {
     const struct plan_inputs *inputs = search->inputs;
@@ -102,8 +122,8 @@ static json_t *config_json(const struct plan_search *search, const struct plan_c
     if (mix->tokens > 0)
         json_object_set_new(pools, token, names_json(inputs, mix, true, token, machines));
     if (inputs->profile != NULL) /* The simulation used the config's own defaults. */
-        return json_pack("{s:o, s:o, s:{s:s}}", "pools", pools, "machines", machines, "scheduler",
-                         "policy", "jsq");
+        return json_pack("{s:o, s:o, s:{s:s}, s:o*}", "pools", pools, "machines", machines,
+                         "scheduler", "policy", "jsq", "kv", tiers_json(inputs));
     json_decref(machines);
     return json_pack("{s:o, s:o}", "pools", pools, "scheduler", as_simulated(&setup, mix));
 }

@@ -1,7 +1,10 @@
 /* plan_options: the table of options, and the checks between options. */
 #include "tools/plan/options.h"
 
+#include "common/tier_kind.h"
 #include "tools/report/gnuplot.h"
+
+#include <string.h>
 
 #define FIELD(member) offsetof(struct plan_options, member)
 
@@ -28,6 +31,7 @@ static const struct option_entry entries[] = {
     {"machines-most", "N", OPTION_WHOLE, FIELD(machines_max), 1, 1000, {NULL}, "100", "largest number of machines of a plan"},
     {"duration", "S", OPTION_REAL, FIELD(duration), 0.1, 1e7, {NULL}, "120", "seconds of arrivals"},
     {"seed", "N", OPTION_WHOLE, FIELD(seed), 0, 9e15, {NULL}, "1", "seed of the random choices"},
+    {"tier", "KIND:GIB:GB/S:US", OPTION_TEXTS, FIELD(tiers), 0, TIER_KIND_COUNT, {NULL}, NULL, "with --profile: KV below the machines' memory, as of cleave simulate; may be repeated"},
     {"workers", "N", OPTION_WHOLE, FIELD(workers), 1, 64, {NULL}, NULL, "threads; the plan does not depend on them (default: all cores)"},
     {"full", NULL, OPTION_FLAG, FIELD(all_boundaries), 0, 0, {NULL}, NULL, "find the highest rate of every split, not only of those that may be the best"},
     {"state", "FILE", OPTION_TEXT, FIELD(journal), 0, 0, {NULL}, NULL, "keep the results of simulations here: a search that was stopped continues from them"},
@@ -49,6 +53,13 @@ static enum status check(void *out, struct error *error)
         return error_set(error, ST_USAGE, "want --table FILE or --profile FILE");
     if (o->model != NULL && o->perf_model == NULL)
         return error_set(error, ST_USAGE, "--model: --table FILE is missing");
+    if (o->tiers.count > 0 && o->profile == NULL)
+        return error_set(error, ST_USAGE, "--tier: --profile FILE is missing");
+    for (uint32_t i = 0; i < o->tiers.count && o->write_config != NULL; i++)
+        if (strncmp(o->tiers.texts[i], "store:", 6) == 0)
+            return error_set(error, ST_USAGE,
+                             "--tier %s: --write-config does not know the store's servers",
+                             o->tiers.texts[i]);
     if (o->cores > 0 && o->profile == NULL)
         return error_set(error, ST_USAGE, "--cores: --profile FILE is missing");
     if (o->mtbf > 0 && o->profile == NULL)

@@ -19,6 +19,7 @@ struct plan_options {
     const char *perf_model;
     const char *profile;          /* File of `cleave profile`. */
     uint64_t cores;               /* Cores that all machines share; 0 = each machine has its own. */
+    struct option_texts tiers;    /* KIND:GIB:GB/S:US each, as of `cleave simulate`. */
     const char *model;            /* Name of the table's model. */
     struct option_texts hardware; /* Files with kinds of machines. */
     struct option_texts clusters; /* "PROMPT+TOKEN" or "KIND"; none = all. */

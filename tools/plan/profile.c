@@ -73,14 +73,15 @@ static enum status run(struct workplace *w, const struct plan_inputs *inputs,
                        struct error *error)
 {
     struct sim_trace trace;
-    const struct sim_run_options options = {.hosts = &w->hosts,
-                                            .config = &w->config,
-                                            .message_s = MESSAGE_S,
-                                            .cores = inputs->cores,
-                                            .failure_s = failures->mtbf_s,
-                                            .repair_s = failures->repair_s,
-                                            .seed = failures->seed,
-                                            .usage = usage};
+    struct sim_run_options options = {.hosts = &w->hosts,
+                                      .config = &w->config,
+                                      .message_s = MESSAGE_S,
+                                      .cores = inputs->cores,
+                                      .failure_s = failures->mtbf_s,
+                                      .repair_s = failures->repair_s,
+                                      .seed = failures->seed,
+                                      .usage = usage};
+    memcpy(options.tiers, inputs->tiers, sizeof(options.tiers));
     plan_profile_config(&w->config);
     snprintf(w->config.kv.checkpoint, sizeof(w->config.kv.checkpoint), "%s", failures->checkpoint);
     w->hosts.profile = inputs->profile;

@@ -83,8 +83,10 @@ static enum status hardware_all(const struct plan_options *options, struct plan_
     uint32_t said = options->hardware.count;
     const char *const *paths = said > 0 ? options->hardware.texts : table ? by_table : by_profile;
     uint32_t count = said > 0 ? said : table ? 3 : 1;
-    enum status status = ST_OK;
     inputs->cores = (uint32_t)options->cores;
+    enum status status = sim_tier_kinds_read(&options->tiers, inputs->tiers, error);
+    if (status != ST_OK)
+        return status;
     if (table) {
         inputs->model = splitwise_model_find(options->model);
         if (inputs->model == NULL)
@@ -329,6 +331,10 @@ static uint64_t hash_of(const struct plan_inputs *inputs)
     hash = hash_bytes(hash, inputs->model_name, strlen(inputs->model_name));
     hash = hash_bytes(hash, inputs->limits, sizeof(inputs->limits));
     hash = hash_bytes(hash, &inputs->cores, sizeof(inputs->cores));
+    for (int kind = 0; kind < TIER_KIND_COUNT; kind++)
+        if (inputs->tiers[kind].bytes > 0)
+            hash = random_at(hash_bytes(hash, &inputs->tiers[kind], sizeof(inputs->tiers[kind])),
+                             (uint64_t)kind);
     for (uint32_t i = 0; i <= inputs->kind_count; i++) {
         const struct cost_curve *curve =
             i < inputs->kind_count ? &inputs->kinds[i].curve : &inputs->slo_curve;

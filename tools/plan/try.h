@@ -11,6 +11,7 @@
 #include "tools/plan/requests.h"
 #include "tools/report/slo.h"
 #include "tools/simulate/machine_split.h"
+#include "tools/simulate/sim_tier.h"
 #include "tools/simulate/splitwise/models.h"
 #include "tools/simulate/splitwise/splitwise.h"
 
@@ -35,6 +36,7 @@ struct plan_inputs {
     const struct splitwise_model *model;
     struct profile *profile; /* NULL = the times come from a table. */
     uint32_t cores; /* Cores that all machines of a profile share; 0 = each machine has its own. */
+    struct sim_tier_kind tiers[TIER_KIND_COUNT]; /* Tiers of the machines of a profile. */
     /* Times of an idle DGX-A100 (table), or of an idle machine of the first kind (profile). */
     struct cost_curve slo_curve;
     /* Limits of the slowdowns, exclusive; the default is slo_limits. */

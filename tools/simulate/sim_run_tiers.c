@@ -168,32 +168,34 @@ static uint32_t spans_found(struct sim_tier *tier, const uint32_t *contents, uin
     return i > have ? i - have : 0;
 }
 
-/* Loads what the tier has after the first `have` spans, from at_s on. Stores when the load ends. Returns
- * the number of spans; 0 if the load ends after due_s, when the prompt no longer waits for it. */
+/* Loads what the tier has after the first `have` spans, from at_s on, until due_s at the latest, when
+ * the prompt no longer waits. Returns the number of loaded spans, and stores when the load ends. */
 static uint32_t tier_load(struct run *r, const struct run_request *q, uint32_t machine, int kind,
-                          uint32_t have, uint32_t end, double at_s, double due_s,
-                          double *end_s_out)
+                          uint32_t have, uint32_t end, double at_s, double due_s, double *end_s_out)
 {
     struct run_host_tiers *tiers = &r->tiers->hosts[machine];
     struct sim_tier *tier = tier_of(r, machine, kind);
     const uint32_t block_tokens = r->options.config->kv.block_tokens;
     if (tier == NULL)
         return 0;
-    const uint32_t spans = spans_found(tier, q->contents, have, end);
+    uint32_t spans = spans_found(tier, q->contents, have, end);
     const double row_us = r->options.config->scheduler.compare_time
                               ? sim_machine_row_us(r->hosts[machine].machine)
                               : 0;
-    if (spans == 0 || spans * block_tokens <
-                          sched_tier_loads_least(&tiers->loads[kind], row_us, run_now_us(r)))
+    if (spans == 0 ||
+        spans * block_tokens < sched_tier_loads_least(&tiers->loads[kind], row_us, run_now_us(r)))
         return 0;
     double *free_s = kind == TIER_KIND_STORE ? &r->tiers->store_free_s : &tiers->free_s[kind];
-    const double begin_s = at_s > *free_s ? at_s : *free_s;
-    *end_s_out = *free_s = begin_s + kind_of(r, kind)->fixed_s +
-                           spans * span_bytes(r, machine) / kind_of(r, kind)->bytes_per_s;
+    const double first_s = (at_s > *free_s ? at_s : *free_s) + kind_of(r, kind)->fixed_s;
+    const double span_s = span_bytes(r, machine) / kind_of(r, kind)->bytes_per_s;
+    *end_s_out = first_s + spans * span_s;
+    if (*end_s_out > due_s) {
+        spans = first_s < due_s ? (uint32_t)((due_s - first_s) / span_s) : 0;
+        *end_s_out = due_s;
+    }
+    *free_s = *end_s_out > *free_s ? *end_s_out : *free_s;
     sched_tier_loads_add(&tiers->loads[kind], spans * block_tokens,
                          (int64_t)((*end_s_out - at_s) * 1e6), run_now_us(r));
-    if (*end_s_out > due_s)
-        return 0;
     r->totals->tier_tokens[kind] += (uint64_t)spans * block_tokens;
     return spans;
 }
@@ -217,11 +219,11 @@ bool run_tiers_wait(struct run *r, uint32_t slot, uint32_t machine)
     const uint32_t had = have;
     for (int kind = 0; kind < TIER_KIND_COUNT && have < spans && end_s < due_s; kind++)
         have += tier_load(r, q, machine, kind, have, spans, end_s, due_s, &end_s);
-    if (have == had && end_s <= due_s)
+    if (have == had && end_s <= r->now_s)
         return false;
     q->loads = true;
     q->load_end = have;
-    event_heap_put(&r->events, event_of_slot(r, slot), end_s <= due_s ? end_s : due_s);
+    event_heap_put(&r->events, event_of_slot(r, slot), end_s);
     tiers_report(r, machine);
     return true;
 }

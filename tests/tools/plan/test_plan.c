@@ -394,6 +394,8 @@ static void profile(void)
                     "--rate-most",
                     "480",
                     "--fixed=machines=3",
+                    "--tier=memory:0.5:10:20",
+                    "--tier=file:2:1:300",
                     "--slo=9/20/40,9/20/40,9/20/40"};
     struct plan *p = calloc(1, sizeof(*p));
     struct error error = {""};
@@ -422,6 +424,8 @@ static void profile(void)
     CHECK(config->machine_count == 3 && config->machines[2].threads == 2 &&
           config->machines[2].kv_memory_bytes == 8000000);
     CHECK(strcmp(config->scheduler.policy, "jsq") == 0);
+    CHECK(config->kv.tiers.memory.bytes == 512u << 20 && config->kv.tiers.file.bytes == 2u << 30 &&
+          config->kv.tiers.store.servers[0] == 0);
     /* With memory for the whole model, KV gets the memory that the weights leave. A long name is
      * cut. */
     struct hardware *hardware = &p->setup.inputs.kinds[0].hardware;
@@ -561,6 +565,7 @@ static void refusals(void)
     refused("--hardware", hardware_paths[0], "a second hardware named a100");
     refused("--workers", "0", "--workers = \"0\": want a whole number from 1 to 64");
     refused("--mtbf", "600", "--mtbf: --profile FILE is missing");
+    refused("--tier", "file:1:1:1", "--tier: --profile FILE is missing");
     refused("--step", "20", "--rate-most 12: want at least --step 20");
     refused("--trace", "x.csv", "want --lengths FILE or --trace TRACE");
     refused("--wheels", "4", "unknown option --wheels");
