@@ -257,6 +257,8 @@ enum status sim_machine_prompt(struct sim_machine *m, const struct sim_prompt *p
 void sim_machine_decode(struct sim_machine *m, sched_slot slot, uint32_t tokens_left)
 {
     sched_memory_decode(m->memory, slot, tokens_left);
+    m->tasks[slot].left = tokens_left;
+    sim_draft_set(m, slot);
 }
 
 void sim_machine_remove(struct sim_machine *m, sched_slot slot)

@@ -39,6 +39,8 @@ struct sim_machine_calls {
     void (*chunk_done)(void *self, uint32_t machine, const struct sim_chunk *chunk);
     /* One more token was generated. */
     void (*decoded)(void *self, uint32_t machine, uint32_t request);
+    /* A decode step has checked drafted tokens. */
+    void (*drafted)(void *self, uint32_t checked, uint32_t accepted);
     /* The request lost its blocks. decoding: true = an answer that grew took them; false = the
      * reservation was given up while it awaited its KV, to break a deadlock between machines. */
     void (*preempted)(void *self, uint32_t machine, uint32_t request, bool decoding);
@@ -62,6 +64,10 @@ struct sim_machine_options {
     bool use_recorded; /* Record what sim_machine_use needs. */
     /* Requests share prefixes: the machine has a prefix cache that all requests use. */
     bool prefixes;
+    /* Probability that a drafted token is right if those before it are; 0 = no drafts. Each step of an
+     * answer has a draft of scheduler/speculative_tokens tokens; scheduler/drafts.h shortens it. */
+    double draft_right;
+    uint64_t seed;        /* Of the random choices. */
     uint32_t prefix_step; /* Spans from one reported prefix to the next; 0 = none are reported. */
 };
 

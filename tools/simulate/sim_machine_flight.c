@@ -2,10 +2,15 @@
  * the replicas of its path. A machine with several stages has several batches in flight. */
 #include "tools/simulate/sim_machine_state.h"
 
+#include "common/random.h"
 #include "scheduler/options.h"
 
 #include <assert.h>
 #include <string.h>
+
+/* Drafts count as those with a long match before them. */
+#define DRAFT_MATCHED 9
+#define DRAFT_KEY     0x647261667473 /* Key of random numbers. */
 
 /* Marks the batch's tasks, and sums up its work. */
 static void flight_begin(struct sim_machine *m, struct sim_flight *flight, struct sim_work *work)
@@ -24,8 +29,8 @@ static void flight_begin(struct sim_machine *m, struct sim_flight *flight, struc
             m->options.calls->began(m->options.self, m->options.index, task->request, task->cached);
         }
         if (!item->is_prompt) {
-            decode_context += task->tokens;
-            work->decodes++;
+            decode_context += (uint64_t)task->tokens * item->token_count;
+            work->decodes += item->token_count;
             continue;
         }
         tokens[prompts] = item->token_count;
@@ -138,6 +143,41 @@ bool sim_machine_start(struct sim_machine *m, double now_s, double steps_s,
     return true;
 }
 
+/* ---- drafts ---- */
+
+void sim_draft_set(struct sim_machine *m, sched_slot slot)
+{
+    struct sim_task *task = &m->tasks[slot];
+    const uint32_t draft = m->options.config->scheduler.speculative_tokens;
+    struct sched_machine_load load;
+    if (m->options.draft_right <= 0 || draft == 0 || task->left <= 1)
+        return;
+    sched_machine_load(m->sched, &load);
+    const uint32_t answers = load.decodes_running > 0 ? load.decodes_running : 1;
+    const uint32_t most = task->left - 1 < draft ? task->left - 1 : draft;
+    const uint32_t length =
+        sched_drafts_length(&m->drafts, &task->draft_trust, answers, DRAFT_MATCHED, most);
+    if (length == 0)
+        sched_draft_trust_add(&task->draft_trust, DRAFT_MATCHED, 0, 0);
+    sched_machine_draft_set(m->sched, slot, length);
+}
+
+/* Draws how many of the checked tokens are right. */
+static uint32_t drafts_accepted(struct sim_machine *m, uint32_t checked)
+{
+    uint32_t accepted = 0;
+    while (accepted < checked &&
+           (double)(random_at(m->options.seed ^ DRAFT_KEY,
+                              (uint64_t)m->options.index << 40 | m->draft_draws++) >>
+                    11) *
+                   0x1p-53 <
+               m->options.draft_right)
+        accepted++;
+    return accepted;
+}
+
+/* ---- the end of a batch ---- */
+
 /* Batches that end at the same time are on different paths, so their order does not matter. */
 static struct sim_flight *flight_next(const struct sim_machine *m)
 {
@@ -153,6 +193,28 @@ static struct sim_flight *flight_next(const struct sim_machine *m)
 double sim_machine_due_s(const struct sim_machine *m)
 {
     return flight_next(m)->end_s;
+}
+
+/* Ends the step of an answer (token_pool_decode_done): a token, and one for each drafted token that is
+ * right. */
+static void decode_end(struct sim_machine *m, const struct sched_batch_item *item)
+{
+    const struct sim_machine_calls *calls = m->options.calls;
+    struct sim_task *task = &m->tasks[item->slot];
+    const uint32_t checked = item->token_count - 1, accepted = drafts_accepted(m, checked);
+    if (checked > 0)
+        calls->drafted(m->options.self, checked, accepted);
+    for (uint32_t i = 0; i <= accepted; i++) {
+        task->tokens++;
+        const bool last = --task->left == 0;
+        calls->decoded(m->options.self, m->options.index, task->request);
+        if (last) /* The request has ended, and its task with it. */
+            return;
+    }
+    if (checked > 0)
+        sched_draft_trust_add(&task->draft_trust, DRAFT_MATCHED, checked, accepted);
+    sched_machine_decode_advance(m->sched, item->slot, accepted);
+    sim_draft_set(m, item->slot);
 }
 
 static void item_end(struct sim_machine *m, const struct sched_batch_item *item, double begin_s,
@@ -172,8 +234,7 @@ static void item_end(struct sim_machine *m, const struct sched_batch_item *item,
                                               .begin_s = begin_s,
                                               .end_s = now_s});
     } else {
-        task->tokens++;
-        calls->decoded(m->options.self, m->options.index, task->request);
+        decode_end(m, item);
     }
 }
 
@@ -186,6 +247,8 @@ void sim_machine_batch_end(struct sim_machine *m, double now_s)
         sched_rates_prompts_add(&m->rates, 1, flight->prompt_rows, us);
     else
         sched_rates_decodes_add(&m->rates, 1, flight->decodes, us);
+    if (flight->prompt_rows == 0)
+        sched_drafts_step_add(&m->drafts, flight->decodes, us > 0 ? us : 1);
     sched_pace_batch_add(&m->pace, flight->decodes, flight->prompt_rows,
                          (uint64_t)(flight->used_s * 1e6));
     sched_machine_batch_done(m->sched, flight->batch.index);

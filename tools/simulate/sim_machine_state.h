@@ -6,6 +6,7 @@
 #ifndef TOOLS_SIMULATE_SIM_MACHINE_STATE_H
 #define TOOLS_SIMULATE_SIM_MACHINE_STATE_H
 
+#include "scheduler/drafts.h"
 #include "scheduler/memory.h"
 #include "scheduler/pace.h"
 #include "scheduler/paths.h"
@@ -49,6 +50,8 @@ struct sim_task {
     sim_cache_id reused_run; /* Kept blocks that the task takes first; 0 = none. */
     sim_cache_id kept_run;   /* Receives blocks of the task when it ends; 0 = none are kept. */
     uint32_t kept_blocks;    /* Number of blocks that kept_run receives. */
+    uint32_t left;           /* Decodes: tokens that are left to generate. */
+    struct sched_draft_trust draft_trust;
 };
 
 /* A batch in flight. */
@@ -85,6 +88,8 @@ struct sim_machine {
     double free_s[LIMIT_STAGE_PROCESSES]; /* When each replica of each stage is free. */
     struct sched_rates rates;
     struct sched_pace pace;
+    struct sched_drafts drafts;             /* Times of steps. */
+    uint64_t draft_draws;                   /* Random numbers drawn for drafts. */
     uint32_t flight_count;                  /* Batches in flight. */
     uint32_t flights_of_path;               /* Largest number of batches in flight on one path. */
     struct sim_flight *flights;             /* Indexed by the batch's index, over all paths. */
@@ -102,6 +107,8 @@ void sim_task_end(struct sim_machine *m, sched_slot slot);
  * options.use_recorded. */
 void sim_flight_use_set(const struct sim_machine *m, struct sim_flight *flight,
                         const struct sim_work *work, double now_s);
+/* Sets how many drafted tokens the next step of a decode checks (token_request_draft). */
+void sim_draft_set(struct sim_machine *m, sched_slot slot);
 /* Gives blocks to answers that grow, and preempts decodes if no block is left. */
 void sim_machine_grow(struct sim_machine *m);
 

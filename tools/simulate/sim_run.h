@@ -31,7 +31,8 @@ struct sim_run_options {
      * down at that time. */
     const struct sim_kill *kills;
     uint32_t kill_count;
-    uint64_t seed; /* Seed of the failures. */
+    uint64_t seed;      /* Seed of the failures and of the drafts. */
+    double draft_right; /* As in struct sim_machine_options. */
     /* The machines' tiers for KV, used if requests share prefixes; all zeros = none. */
     struct sim_tier_kind tiers[TIER_KIND_COUNT];
     /* Receives the scheduler's events in the format of log/events_file; NULL = none. */
@@ -61,6 +62,8 @@ struct sim_run_totals {
      * that was found in the machines' prefix caches. */
     uint64_t prefix_query_tokens;
     uint64_t prefix_hit_tokens;
+    uint64_t draft_tokens;                 /* Drafted tokens that steps have checked. */
+    uint64_t draft_tokens_accepted;        /* Those of them that were right. */
     uint64_t tier_tokens[TIER_KIND_COUNT]; /* Tokens that were loaded from each kind of tier. */
     struct sim_host_totals hosts[SCHED_MACHINES_MAX];
 };

@@ -200,6 +200,8 @@ static enum status machine_up(struct run *r, uint32_t i)
         .self = r,
         .use_recorded = r->options.usage != NULL,
         .prefixes = r->prefixes,
+        .draft_right = r->options.draft_right,
+        .seed = r->options.seed,
         .prefix_step = run_prefix_step(r),
     };
     enum status status = sim_machine_open(&options, &host->machine);

@@ -458,6 +458,13 @@ static void on_preempted(void *self, uint32_t machine, uint32_t slot, bool decod
     arrive(r, slot);
 }
 
+static void on_drafted(void *self, uint32_t checked, uint32_t accepted)
+{
+    struct run *r = self;
+    r->totals->draft_tokens += checked;
+    r->totals->draft_tokens_accepted += accepted;
+}
+
 static const uint32_t *on_contents(void *self, uint32_t slot)
 {
     const struct run *r = self;
@@ -474,6 +481,7 @@ const struct sim_machine_calls run_machine_calls = {
     .began = on_began,
     .chunk_done = on_chunk_done,
     .decoded = on_decoded,
+    .drafted = on_drafted,
     .preempted = on_preempted,
     .contents = on_contents,
     .prefix_changed = on_prefix_changed,

@@ -20,6 +20,7 @@ static const struct option_entry entries[] = {
     {"policy", "POLICY", OPTION_TEXT, FIELD(policy), 0, 0, {"jsq", "deadline", "prefix", "splitwise-compat"}, NULL, "policy (default: the config's)"},
     {"message-us", "US", OPTION_REAL, FIELD(message_us), 0, 1e9, {NULL}, "100", "microseconds of a message between gateway and machine"},
     {"tier", "KIND:GIB:GB/S:US", OPTION_TEXTS, FIELD(tiers), 0, TIER_KIND_COUNT, {NULL}, NULL, "KV below the machines' memory, with hash ids: memory or file of each machine, or a store that all share; its size, bandwidth and the time of a load without its bytes; may be repeated"},
+    {"acceptance", "P", OPTION_REAL, FIELD(acceptance), 0, 1, {NULL}, "0", "probability that a drafted token is right if those before it are: each decode step has drafts (scheduler/speculative_tokens); 0: none"},
     {"cores", "N", OPTION_WHOLE, FIELD(cores), 0, 1e6, {NULL}, "0", "cores that all machines share; 0: each machine has its own cores"},
     {"mtbf", "S", OPTION_REAL, FIELD(failure_s), 0, 1e12, {NULL}, "0", "mean seconds until a machine fails; 0: machines do not fail"},
     {"repair", "S", OPTION_REAL, FIELD(repair_s), 0, 1e9, {NULL}, "60", "seconds until a failed machine is back"},

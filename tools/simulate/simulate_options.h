@@ -28,6 +28,7 @@ struct simulate_options {
     enum { SIMULATE_BAD_ROW_REFUSE, SIMULATE_BAD_ROW_SKIP } on_bad_row;
     bool json;
     struct option_texts machines; /* COUNT:POOL:FILE each; none = the config's machines. */
+    double acceptance;            /* Probability that a drafted token is right; 0 = no drafts. */
     struct option_texts tiers;    /* KIND:GIB:GB/S:US each. */
     double message_us;            /* Time of a message between gateway and machine. */
     double failure_s;             /* Mean time until a machine fails; 0 = never. */

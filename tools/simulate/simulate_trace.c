@@ -179,6 +179,7 @@ static enum status gateway_run(struct simulation *s)
         .failure_s = options->failure_s,
         .repair_s = options->repair_s,
         .seed = options->seed,
+        .draft_right = options->acceptance,
         .usage = is_drawn(s) ? &s->usage : NULL,
     };
     enum status tiers = sim_tier_kinds_read(&options->tiers, run.tiers, &s->error);
@@ -220,6 +221,10 @@ static void machines_print(const struct simulation *s, FILE *out)
     if (s->totals->prefixes)
         fprintf(out, "%.1f %% of %.4g prompt tokens found in prefix caches\n", hit_percent(s),
                 (double)s->totals->prefix_query_tokens);
+    if (s->totals->draft_tokens > 0)
+        fprintf(out, "%.4g drafted tokens, %.1f %% of them right\n",
+                (double)s->totals->draft_tokens,
+                100 * (double)s->totals->draft_tokens_accepted / (double)s->totals->draft_tokens);
     for (int kind = 0; kind < TIER_KIND_COUNT; kind++)
         if (s->totals->tier_tokens[kind] > 0)
             fprintf(out, "%.1f %% of these tokens loaded from tier %s\n",
@@ -267,6 +272,10 @@ static void json_print(const void *self, FILE *file)
             fprintf(file, ",\"prefix_query_tokens\":%llu,\"prefix_hit_tokens\":%llu",
                     (unsigned long long)s->totals->prefix_query_tokens,
                     (unsigned long long)s->totals->prefix_hit_tokens);
+        if (s->options->acceptance > 0)
+            fprintf(file, ",\"draft_tokens\":%llu,\"draft_tokens_accepted\":%llu",
+                    (unsigned long long)s->totals->draft_tokens,
+                    (unsigned long long)s->totals->draft_tokens_accepted);
         for (int kind = 0; kind < TIER_KIND_COUNT && s->options->tiers.count > 0; kind++)
             fprintf(file, ",\"tier_%s_tokens\":%llu", tier_kind_name((enum tier_kind)kind),
                     (unsigned long long)s->totals->tier_tokens[kind]);
