@@ -49,7 +49,8 @@ static double tokens_of(double right, uint32_t length)
     return sum;
 }
 
-/* The chosen length gives at least 0.96 of the tokens per time of the best length. */
+/* The chosen length gives at least 0.99 of the tokens per time of the best length, or it is 0 and
+ * no length gives SCHED_DRAFT_GAIN times as many. */
 static void check_length(double (*us)(double), double right, uint32_t answers)
 {
     struct sched_drafts drafts;
@@ -62,7 +63,7 @@ static void check_length(double (*us)(double), double right, uint32_t answers)
         best = rate > best ? rate : best;
     }
     CHECK(chosen <= 8);
-    CHECK(got >= 0.96 * best);
+    CHECK(got >= 0.99 * best || (chosen == 0 && best <= 1.01 * SCHED_DRAFT_GAIN * got));
 }
 
 static void check_lengths(void)
