@@ -365,17 +365,23 @@ static const struct metrics_row machine_rows[] = {MACHINE_COUNTERS(MACHINE_ROW)
 #undef MACHINE_ROW
 #undef COPY_ROW
 
+/* Returns whether the page shows the machine's value of a family of this type. Counters of a machine
+ * that is down stay, gauges do not. */
+static bool value_known(const struct metrics_machine *machine, const char *type)
+{
+    return strcmp(type, "gauge") == 0 ? machine->gauges_known : machine->counters_known;
+}
+
 static void machine_group_render(struct text *out, const struct metrics *m,
                                  enum metrics_group group)
 {
     for (size_t r = 0; r < sizeof(machine_rows) / sizeof(machine_rows[0]); r++) {
         const struct metrics_row *row = &machine_rows[r];
-        bool gauge = strcmp(row->type, "gauge") == 0;
         if (row->group != group)
             continue;
         metrics_family(out, row->family, row->type, row->help);
         for (uint32_t i = 0; i < m->fleet->count; i++) {
-            if (gauge ? !m->machines[i].gauges_known : !m->machines[i].counters_known)
+            if (!value_known(&m->machines[i], row->type))
                 continue;
             struct message_stats stats = metrics_counters(m, i);
             metrics_machine_sample(out, m, row->family, i, metrics_row_value(row, &stats));
@@ -555,7 +561,7 @@ static void tiers_render(struct text *out, const struct metrics *m)
     for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
         metrics_family(out, rows[r].family, rows[r].type, rows[r].help);
         for (uint32_t i = 0; i < m->fleet->count; i++)
-            if (m->machines[i].counters_known)
+            if (value_known(&m->machines[i], rows[r].type))
                 tier_samples(out, m, i, &rows[r]);
     }
 }

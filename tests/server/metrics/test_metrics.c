@@ -7,6 +7,7 @@
 #include "server/metrics/metrics.h"
 #include "tests/check.h"
 #include "tests/page.h"
+#include "transport/message_tier.h"
 #include "transport/transport.h"
 
 #include <ctype.h>
@@ -242,7 +243,9 @@ static void test_figures(struct metrics *m)
         .transfers_layerwise = 3,
         .transfers_one_piece = 2,
         .transfer_us = 4000000,
-        .transfer_exposed_us = 1000000};
+        .transfer_exposed_us = 1000000,
+        .tier_file_state = MESSAGE_TIER_BROKEN,
+        .tier_file_damaged = 4};
     prompt.staged.way = TRANSPORT_WAY_STAGED;
     prompt.staged.out_bytes = 1000;
     prompt.staged.out_us = 2500000;
@@ -296,6 +299,7 @@ static void test_figures(struct metrics *m)
     CHECK(value_of(&page, "cleave_kv_ipc_bytes_total", "p\\\"0", "") == 3000);
     CHECK(value_of(&page, "cleave_kv_ipc_seconds_total", "p\\\"0", "") == 0.5);
     CHECK(value_of(&page, "cleave_transfer_hidden_ratio", "", "") == 0.75);
+    CHECK(value_of(&page, "cleave_kv_tier_up", "p\\\"0", "") == 0);
     CHECK(value_of(&page, "cleave_machine_up", "silent", "") == 0);
     CHECK(value_of(&page, "cleave_link_up", "over\\nposix\\\\", "") == 1);
     CHECK(value_of(&page, "cleave_links_up", "p\\\"0", "") == 1);
@@ -408,6 +412,8 @@ static void test_restart(struct metrics *m)
     CHECK(value_of(&page, "cleave_transfer_layers_total", "p\\\"0", "") == 30);
     CHECK(value_of(&page, "cleave_machine_up", "p\\\"0", "") == 0);
     CHECK(value_of(&page, "cleave_link_up", "", "") == 0);
+    CHECK(value_of(&page, "cleave_kv_tier_damaged_total", "p\\\"0", "") == 4);
+    CHECK(samples_of(&page, "cleave_kv_tier_up") == 0);
     for (int i = 0; i < page.sample_count; i++)
         CHECK(strcmp(page.samples[i].name, "cleave_prompts_waiting") != 0 ||
               strstr(page.samples[i].labels, "p\\\"0") == NULL);
@@ -514,7 +520,8 @@ static char *page_with_all(struct fleet *fleet)
     struct metrics *m;
     size_t bytes;
     struct api_keys *keys = keys_make();
-    const struct message_stats stats = {.kv_kinds = 1u << LAYER_FULL, .tier_file_state = 2};
+    const struct message_stats stats = {.kv_kinds = 1u << LAYER_FULL,
+                                        .tier_file_state = MESSAGE_TIER_WORKS};
     const struct message_about about = {
         .device = "cpu, 4 threads", .host = "node7", .build = "0.1.0"};
     const struct message_load load = {0};
