@@ -4,6 +4,7 @@
 
 #include "server/api/keys.h"
 #include "server/metrics/internal.h"
+#include "transport/message_tier.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -271,6 +272,21 @@ static bool check_kv_quarantined(const struct metrics *m, uint32_t i, char *what
            SAY("%u KV blocks wait for a writer that is silent", blocks);
 }
 
+/* hold_s leaves out the moment in which a machine that has just started opens its tiers. */
+static bool check_kv_tier_down(const struct metrics *m, uint32_t i, char *what)
+{
+    char tiers[64] = "";
+    size_t bytes = 0;
+    for (int kind = 0; kind < TIER_KIND_COUNT; kind++)
+        if (message_stats_tier(&m->machines[i].latest_stats, (enum tier_kind)kind).state ==
+            MESSAGE_TIER_BROKEN)
+            bytes +=
+                (size_t)snprintf(tiers + bytes, sizeof(tiers) - bytes, "%s%s",
+                                 bytes > 0 ? " or " : "", tier_kind_name((enum tier_kind)kind));
+    return m->machines[i].gauges_known && bytes > 0 &&
+           SAY("it cannot use KV tier %s; it computes what it would load there", tiers);
+}
+
 static bool check_slo_missed(const struct metrics *m, char *what)
 {
     double missed = m->problems->slo_missed.sum, all = m->problems->slo_all.sum;
@@ -406,6 +422,7 @@ static const struct {
     [METRICS_PROBLEM_KV_FULL] = {check_kv_full, NULL},
     [METRICS_PROBLEM_PREEMPTIONS] = {NULL, check_preemptions},
     [METRICS_PROBLEM_KV_QUARANTINED] = {NULL, check_kv_quarantined},
+    [METRICS_PROBLEM_KV_TIER_DOWN] = {NULL, check_kv_tier_down},
     [METRICS_PROBLEM_SLO_MISSED] = {check_slo_missed, NULL},
     [METRICS_PROBLEM_REQUESTS_REFUSED] = {check_requests_refused, NULL},
     [METRICS_PROBLEM_REQUESTS_RESUMED] = {check_requests_resumed, NULL},

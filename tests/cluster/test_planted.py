@@ -1,16 +1,17 @@
-"""Goal: an operator who asks learns which of ten faults there is: `cleave status`, `cleave top`, GET /admin/state and the
+"""Goal: an operator who asks learns which of eleven faults there is: `cleave status`, `cleave top`, GET /admin/state and the
 page of GET / name it by the name of its alarm, with the machine, the reason, since when, and the row of docs/operation.md.
 
 Method: each fault is planted in a real cluster: a GPU that is not there, a slow relay of TCP for a cable, a token machine
 with little KV memory, one API key with most of the load, a gateway and a machine that stand still, an etcd
 that stops, a machine with another model, a certificate of a day, a full disk of the event log, a machine that dies again
-and again. Before each fault its problem must not be in the list. The page is checked where there is a Chromium.
+and again, KV tiers whose file or server cannot be used. Before each fault its problem must not be in the list. The page is checked where there is a Chromium.
 
 usage: test_planted.py [gateway]
 gateway: only processes that stand still; otherwise the other faults
 """
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import pty
@@ -29,6 +30,9 @@ import time
 from browser import Browser, find_chromium
 from cluster import BINARY, DEFAULT_MODEL, MODEL, Cluster, free_ports, need_model, wait_until
 from test_etcd import Etcd
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kvcache"))
+from resp_servers import Fake
 
 KEYS = {"keys": [{"name": "operator", "key": "sk-operator-0123456789", "admin": True},
                  {"name": "hot", "key": "sk-hot-0123456789abcdef"}, {"name": "cold", "key": "sk-cold-0123456789abcde"}]}
@@ -286,6 +290,29 @@ def etcd_lost():
             etcd.kill()
 
 
+def kv_tier_down():
+    """Something else has the file's name, and the store's server is not there. Both are mended, then the server goes."""
+    name, store = "CleaveKvTierDown", Fake()
+    store.stop()
+    with tempfile.TemporaryDirectory(prefix="cleave-tier-") as folder:
+        os.mkdir(os.path.join(folder, "prompt-0.kv"))
+        tiers = {"file": {"path": folder, "size": "16MiB"}, "store": {"servers": store.address}}
+        with start({"kv": {"memory": "16MiB", "tiers": tiers}}) as cluster:
+            cluster.wait_ready(300)
+            expect(cluster, name, "prompt-0", "cannot use KV tier file or store;")
+            store.start_again()
+            up = functools.partial(cluster.metric, "cleave_kv_tier_up", machine="prompt-0")
+            wait_until(lambda: up(tier="store") == 1, "the store works", cluster=cluster)
+            expect(cluster, name, "prompt-0", "cannot use KV tier file;", page=False)
+            os.rmdir(os.path.join(folder, "prompt-0.kv"))
+            os.kill(cluster.children()["prompt-0"], signal.SIGKILL)
+            wait_until(lambda: up(tier="file") == 1 and up(tier="store") == 1, "both work", cluster=cluster)
+            gone(cluster, name, "prompt-0")
+            store.stop()
+            assert cluster.post("/v1/completions", {**SHORT, "prompt": [100 + n for n in range(40)]})
+            expect(cluster, name, "prompt-0", "cannot use KV tier store;", page=False)
+
+
 # ---- processes that stand still ----
 
 
@@ -381,7 +408,7 @@ def main():
             PAGE = stack.enter_context(Browser(find_chromium()))
         begun = time.monotonic()
         faults = [gateway_stalls] if "gateway" in sys.argv else [
-            one_cluster, slow_link, kv_full_and_hot_tenant, wrong_model, certificate_expires, etcd_lost]
+            one_cluster, slow_link, kv_full_and_hot_tenant, wrong_model, certificate_expires, etcd_lost, kv_tier_down]
         for fault in faults:
             fault()
             print(f"{fault.__name__}: after {time.monotonic() - begun:.0f} s")

@@ -183,6 +183,7 @@ HEALTHY = {
     series("cleave_transfers_total", **P0, path="one_piece"): growing(0),
     series("cleave_transfer_exposed_seconds_total", **P0): growing(0.6),
     series("cleave_transfers_failed_total", **P0): always(0),
+    series("cleave_kv_tier_up", **P0, tier="file"): always(1), series("cleave_kv_tier_up", **P0, tier="store"): always(1),
     series("cleave_kv_blocks", **T0, state="quarantined"): always(0), series("cleave_preemptions_total", **T0): always(2),
 }
 for each in (P0, T0):
@@ -217,6 +218,9 @@ FAULTS = [
      [("CleaveLinkDown", {"prompt": "p0", "token": "t0"})]),
     ("transfers fail", 14, {series("cleave_transfers_failed_total", **P0): until_ten(0, 2)},
      [("CleaveTransfersFail", {"machine": "p0"})]),
+    ("a store is down", 16, {series("cleave_kv_tier_up", **P0, tier="store"): until_ten(1, 0)},
+     [("CleaveKvTierDown", {"machine": "p0", "tier": "store"})]),
+    ("a store is down for a moment", 16, {series("cleave_kv_tier_up", **P0, tier="store"): "1+0x9 0+0x2 1+0x40"}, []),
     ("KV memory is full", 30,
      {series("vllm:kv_cache_usage_perc"): until_ten(0.5, 0.99), series("cleave_preemptions_total", **T0): growing(30)},
      [("CleaveKvFull", {}), ("CleavePreemptions", {"machine": "t0"})]),
@@ -264,7 +268,7 @@ FAULTS = [
     ("requests resume all the time", 40, {series("cleave_requests_resumed_total"): growing(20)},
      [("CleaveRequestsResumed", {})]),
 ]
-CULPRIT = "machine, key, prompt, token, reason"
+CULPRIT = "machine, key, prompt, token, reason, tier"
 
 
 def fault_test(fault):
