@@ -46,6 +46,7 @@ void cluster_tiers_set(struct sched_cluster *sc, uint32_t machine, const struct 
         if (before.works && !tiers[kind].works)
             forget(sc, machine, (enum tier_kind)kind);
         *tier = tiers[kind];
+        sc->tiers_worked |= tier->works;
         if (tier->load_fixed_us > 0 || tier->load_token_ns > 0)
             continue;
         tier->load_fixed_us = before.load_fixed_us;
@@ -101,6 +102,8 @@ static uint32_t hashes_stored(const struct sched_cluster *sc, const struct clust
 void cluster_stored_holders(const struct sched_cluster *sc, uint64_t hash,
                             bool (*take)(void *self, uint32_t machine), void *self)
 {
+    if (!sc->tiers_worked) /* Most clusters have no tiers. */
+        return;
     cluster_prefixes_holders(sc->stored[TIER_KIND_MEMORY], hash, take, self);
     cluster_prefixes_holders(sc->stored[TIER_KIND_FILE], hash, take, self);
 }

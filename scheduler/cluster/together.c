@@ -143,10 +143,11 @@ void cluster_together(const struct seek *s, struct route *out)
 {
     const struct sched_cluster *sc = s->sc;
     const struct route base = *out;
-    /* A prompt machine that drains, or that holds a prefix, has KV of the request. */
+    /* A prompt machine that drains, that holds a prefix or whose tiers have stored one, has KV of the
+     * request. */
     if (!sc->options.one_machine_routes || base.token_machine == base.prompt_machine ||
         base.prompt_moves || base.token_moves || base.lent_plus_1 > 0 || base.prefix_tokens > 0 ||
-        !set_has(&sc->routable, base.prompt_machine))
+        base.load_tokens > 0 || !set_has(&sc->routable, base.prompt_machine))
         return;
     if (same_cores(sc, &base)) {
         if (seek_both_fit(s, base.token_machine))

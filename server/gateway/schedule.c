@@ -375,7 +375,7 @@ static void tiers_schedule(struct gateway *g, const struct fleet_machine *m,
                                                 .load_fixed_us = limited(now.load_fixed_us),
                                                 .load_token_ns = limited(now.load_token_ns)};
     }
-    if (changed && sched_policy_prefix(g->options.config))
+    if (changed) /* Under every policy, because the config can change the policy later. */
         gateway_schedule(g, m->version, &event);
 }
 

@@ -482,6 +482,33 @@ static void test_file(void)
     sched_cluster_close(sc);
 }
 
+/* All machines share cores, so that one machine does both phases of a request (together.c). Not of one
+ * whose KV the file of a prompt machine has: then that machine computes the prompt. */
+static void test_file_and_one_machine(void)
+{
+    struct sched_cluster_options with = options;
+    with.one_machine_routes = true;
+    with.one_machine_targets = (struct sched_pace_targets){.ttft_us = 1000000, .tbt_us = 100000};
+    cluster_open(&with);
+    for (uint32_t i = 0; i < MACHINES; i++)
+        tell((struct sched_event){.kind = SCHED_MACHINE_UP,
+                                  .machine = i,
+                                  .pool = i < PROMPTS ? POOL_PROMPT : POOL_TOKEN,
+                                  .cores = 1,
+                                  .kv_tokens = KV,
+                                  .mixed_kv_tokens = KV / 2});
+    arrive(0, 450, 0);
+    CHECK(route.machine == 2 && route.token_machine == 2 && route.load_tokens == 0);
+    end(0);
+    tell((struct sched_event){.kind = SCHED_EVICTED, .machine = 2});
+    tier(1, TIER_KIND_FILE, 10000, 100000);
+    holds(1, 4);
+    evict(1);
+    arrive(1, 450, 0);
+    check_load(1, 0, 400, 101000);
+    sched_cluster_close(sc);
+}
+
 /* Memory of the host is lost with its machine. A token machine stores nothing there. */
 static void test_host_memory(void)
 {
@@ -626,6 +653,7 @@ int main(void)
     test_decision();
     test_pulls_wait();
     test_file();
+    test_file_and_one_machine();
     test_host_memory();
     test_shared_store();
     test_unmeasured();
