@@ -157,7 +157,12 @@ def check_route(folder):
                 "log": {"events_file": "events.jsonl"}}
     body = {"prompt": tokens(60, 200), "temperature": 0}
     with Cluster(settings, gates=True, pace_us=200000) as cluster:
+        def linked():
+            links = json.loads(cluster.request("GET", "/admin/state")[2])["links"]
+            return {"prompt-0", "prompt-1"} <= {link["from"] for link in links if link["up"] and link["to"] == "token-0"}
+
         wait_works(cluster)
+        wait_until(linked, "links to the token machine", cluster=cluster)  # Without, it would compute the prompt itself.
         assert cluster.request("POST", "/admin/drain/prompt-0")[0] == 200
         want, cached = answer(cluster, body)
         assert cached == 0
@@ -169,10 +174,6 @@ def check_route(folder):
             os.kill(before[name], signal.SIGKILL)
         wait_until(lambda: all(cluster.children().get(name, before[name]) != before[name] for name in ("prompt-1", "token-0")),
                    "they have started again", cluster=cluster)
-
-        def linked():
-            links = json.loads(cluster.request("GET", "/admin/state")[2])["links"]
-            return {"prompt-0", "prompt-1"} <= {link["from"] for link in links if link["up"] and link["to"] == "token-0"}
         wait_until(linked, "links to the token machine", cluster=cluster)
         wait_works(cluster)
         got, cached = answer(cluster, body)
