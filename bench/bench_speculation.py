@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """bench_speculation: what drafts (scheduler/speculative_tokens) give, for text that repeats and for prose.
 
-Two clusters of one mixed machine serve the same requests in turn, one with drafts and one without. With --llama, a
+Two clusters of one mixed machine serve the same requests in turn, one with drafts and one without. With --draft-model,
+two more do so, one with a draft model; the column of drafted tokens is then the draft model's. With --llama, a
 llama-server does the same, without and with its look-up decoding (--spec-type ngram-simple). In the first round each
 server answers everything once, so that the KV of the prompts is cached; this round does not count. Prints tokens per
 second (whole requests: all tokens by the time of the slowest), and the ratio to the same server without drafts in the
@@ -88,9 +89,11 @@ CASES = {
 
 
 class Cleave:
-    def __init__(self, options, draft_tokens):
-        self.one = cluster.Cluster({"model": cluster.MODEL, "pools": {"mixed": 1},
-                                    "scheduler": {"speculative_tokens": draft_tokens}})
+    def __init__(self, draft_tokens, draft_model=""):
+        self.counters = "cleave_draft_model_{}tokens_total" if draft_model else "cleave_spec_decode_num_{}tokens_total"
+        self.first = "" if draft_model else "draft_"
+        self.one = cluster.Cluster({"model": cluster.MODEL, "pools": {"mixed": 1}, "scheduler": {
+            "speculative_tokens": draft_tokens, "draft_model": os.path.abspath(draft_model) if draft_model else ""}})
 
     def __enter__(self):
         self.one.__enter__()
@@ -105,7 +108,7 @@ class Cleave:
 
     def drafts(self):
         time.sleep(0.3)  # A machine sends its counters at most every 100 ms.
-        return [self.one.metric(f"cleave_spec_decode_num_{name}_tokens_total") for name in ("draft", "accepted")]
+        return [self.one.metric(self.counters.format(name)) for name in (self.first, "accepted_")]
 
 
 class Llama:
@@ -164,9 +167,13 @@ def main():
     parser.add_argument("--streams", type=lambda text: [int(part) for part in text.split(",")], default=[1, 8, 32],
                         help="numbers of simultaneous requests (1,8,32)")
     parser.add_argument("--cases", default="", help="only cases whose name contains this text")
+    parser.add_argument("--draft-model", metavar="PATH", help="also measure a draft model (tests/cluster/first_layers.py "
+                        "writes one of the model's first layers)")
     parser.add_argument("--llama", metavar="PATH", help="also measure this llama-server")
     options = parser.parse_args()
-    pairs = [("cleave", lambda: Cleave(options, 0), lambda: Cleave(options, options.draft_tokens))]
+    pairs = [("cleave", lambda: Cleave(0), lambda: Cleave(options.draft_tokens))]
+    if options.draft_model:
+        pairs.append(("cleave, draft model", lambda: Cleave(0), lambda: Cleave(options.draft_tokens, options.draft_model)))
     if options.llama:
         ngram = ["--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "3", "--spec-ngram-simple-size-m",
                  str(options.draft_tokens), "--spec-draft-n-max", str(options.draft_tokens)]
@@ -182,7 +189,7 @@ def main():
                     for name, without, having in servers:
                         order = [(0, without), (1, having)]
                         for way, server in order if round_index % 2 == 0 else reversed(order):
-                            counts = server.drafts() if way == 1 and name == "cleave" else None
+                            counts = server.drafts() if way == 1 and isinstance(server, Cleave) else None
                             got = rate(server, case, streams, options.tokens, round_index)
                             if round_index == 0:
                                 continue
@@ -191,12 +198,12 @@ def main():
                                   f"{got:.1f} tokens/s", flush=True)
                             if counts is not None:
                                 now = [a - b for a, b in zip(server.drafts(), counts)]
-                                old = drafted.setdefault((streams, case), [0, 0])
-                                drafted[streams, case] = [a + b for a, b in zip(old, now)]
+                                old = drafted.setdefault((streams, case, name), [0, 0])
+                                drafted[streams, case, name] = [a + b for a, b in zip(old, now)]
     rows = []
     for (streams, case, name), (without, having) in rates.items():
         ratios = [b / a for a, b in zip(without, having)]
-        drafts, accepted = drafted.get((streams, case), [0, 0]) if name == "cleave" else (0, 0)
+        drafts, accepted = drafted.get((streams, case, name), [0, 0])
         rows.append([case, streams, name, number(median(without)), spread(without), number(median(having)), spread(having),
                      f"{median(ratios):.2f}", f"{min(ratios):.2f}-{max(ratios):.2f}",
                      f"{accepted / drafts:.2f} of {drafts:.0f}" if drafts > 0 else "-"])

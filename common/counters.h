@@ -88,15 +88,20 @@
       "Drafted tokens that were right.")                                                           \
     X(64, drafts, COUNTER, SENT, 1, "cleave_spec_decode_num_drafts_total",                         \
       "Decode steps of an answer that checked drafted tokens.")                                    \
+    X(64, draft_model_tokens, COUNTER, SENT, 1, "cleave_draft_model_tokens_total",                 \
+      "Drafted tokens of the draft model (scheduler/draft_model) that were checked.")              \
+    X(64, draft_model_tokens_accepted, COUNTER, SENT, 1,                                           \
+      "cleave_draft_model_accepted_tokens_total",                                                  \
+      "Drafted tokens of the draft model that were right.")                                        \
     DRAFT_POSITION(X, 0)                                                                           \
     DRAFT_POSITION(X, 1)                                                                           \
     DRAFT_POSITION(X, 2)                                                                           \
     DRAFT_POSITION(X, 3)                                                                           \
-    DRAFT_POSITION(X, 4) DRAFT_POSITION(X, 5) DRAFT_POSITION(X, 6) DRAFT_POSITION(X, 7)            \
-        DRAFT_POSITION(X, 8) DRAFT_POSITION(X, 9) DRAFT_POSITION(X, 10) DRAFT_POSITION(X, 11)      \
-            DRAFT_POSITION(X, 12) DRAFT_POSITION(X, 13) DRAFT_POSITION(X, 14)                      \
-                DRAFT_POSITION(X, 15) TIER_FIELDS(X, tier_file) TIER_FIELDS(X, tier_store)         \
-                    TIER_FIELDS(X, tier_memory)
+    DRAFT_POSITION(X, 4)                                                                           \
+    DRAFT_POSITION(X, 5) DRAFT_POSITION(X, 6) DRAFT_POSITION(X, 7) DRAFT_POSITION(X, 8)            \
+        DRAFT_POSITION(X, 9) DRAFT_POSITION(X, 10) DRAFT_POSITION(X, 11) DRAFT_POSITION(X, 12)     \
+            DRAFT_POSITION(X, 13) DRAFT_POSITION(X, 14) DRAFT_POSITION(X, 15)                      \
+                TIER_FIELDS(X, tier_file) TIER_FIELDS(X, tier_store) TIER_FIELDS(X, tier_memory)
 
 /* Drafted tokens at one position of their step that were right. */
 #define DRAFT_POSITION(X, position)                                                                \

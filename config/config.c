@@ -85,26 +85,26 @@ static bool path_in(const char *directory, const char *inside, const char *file,
     return snprintf(out, LIMIT_PATH_BYTES, "%s%s/%s", directory, inside, file) < LIMIT_PATH_BYTES;
 }
 
-enum status config_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
-                              struct error *error)
+/* Finds the model that the config names `name`, as config_model_path does. */
+static enum status model_find(const struct config *config, const char *name,
+                              char out[LIMIT_PATH_BYTES], struct error *error)
 {
     char places[4][LIMIT_PATH_BYTES];
     char beside[LIMIT_PATH_BYTES];
     char looked[400] = "";
     unsigned count = 0;
-    snprintf(places[count++], LIMIT_PATH_BYTES, "%s", config->model);
-    if (config->model[0] != '/') {
+    snprintf(places[count++], LIMIT_PATH_BYTES, "%s", name);
+    if (name[0] != '/') {
         snprintf(beside, sizeof(beside), "%s", config->source);
         char *slash = strrchr(beside, '/');
         if (slash != NULL) {
             *slash = 0;
-            count +=
-                path_in(beside[0] != 0 ? beside : "/", "", config->model, places[count]) ? 1 : 0;
+            count += path_in(beside[0] != 0 ? beside : "/", "", name, places[count]) ? 1 : 0;
         }
-        if (path_in(getenv("XDG_CACHE_HOME"), "/cleave", config->model, places[count]) ||
-            path_in(getenv("HOME"), "/.cache/cleave", config->model, places[count]))
+        if (path_in(getenv("XDG_CACHE_HOME"), "/cleave", name, places[count]) ||
+            path_in(getenv("HOME"), "/.cache/cleave", name, places[count]))
             count++;
-        count += path_in(CONFIG_MODELS_FOLDER, "", config->model, places[count]) ? 1 : 0;
+        count += path_in(CONFIG_MODELS_FOLDER, "", name, places[count]) ? 1 : 0;
     }
     for (unsigned i = 0; i < count; i++) {
         if (model_is_there(places[i])) {
@@ -116,6 +116,21 @@ enum status config_model_path(const struct config *config, char out[LIMIT_PATH_B
                  directory_is_there(places[i]) ? " (a directory without config.json)" : "");
     }
     return error_set(error, ST_NOT_FOUND, "no model file; looked at %s", looked);
+}
+
+enum status config_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
+                              struct error *error)
+{
+    return model_find(config, config->model, out, error);
+}
+
+enum status config_draft_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
+                                    struct error *error)
+{
+    enum status status = model_find(config, config->scheduler.draft_model, out, error);
+    if (status != ST_OK)
+        error_prefix(error, "scheduler/draft_model");
+    return status;
 }
 
 enum status config_file_path(const struct config *config, const char *file,

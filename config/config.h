@@ -166,7 +166,8 @@ struct config {
         uint32_t micro_batch_tokens;  /* 0 = the best by `profile`, or prompt_fill_tokens. */
         uint32_t mixed_prompt_tokens; /* Or CONFIG_AUTO. */
         uint32_t batch_sequences_max;
-        uint32_t speculative_tokens; /* 0 = no drafts. */
+        uint32_t speculative_tokens;        /* 0 = no drafts. */
+        char draft_model[LIMIT_PATH_BYTES]; /* Empty = no draft model. */
         uint32_t growth_tokens;
         uint32_t handover_tokens_min;
         uint32_t growth_reserve_percent;
@@ -302,6 +303,9 @@ enum status config_check(const struct config *config, const char *source, struct
  * searched. */
 enum status config_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                               struct error *error);
+/* As config_model_path, for scheduler/draft_model. Requires that the key is not empty. */
+enum status config_draft_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
+                                    struct error *error);
 
 /* Stores the path of a file that the config names: an absolute path unchanged, any other path
  * relative to the config file's folder (to the current directory if the config is not a file).

@@ -300,10 +300,13 @@ const struct config_key config_keys[] = {
      .help = "Most requests in one batch."},
     {"scheduler/speculative_tokens", CONFIG_WHOLE, FIELD(scheduler.speculative_tokens), 0,
      LIMIT_DRAFT_TOKENS, .default_text = "0", .reload = CONFIG_RELOAD_MACHINES,
-     .help =
-         "Most tokens that a token machine drafts from an answer's context and constraint, and "
-         "checks in one step (scheduling.md). Answers stay the same; text that repeats is "
-         "faster. 0 = none."},
+     .help = "Most tokens that a token machine drafts from an answer's context and constraint, and "
+             "checks in one step (scheduling.md). Answers stay the same; text that repeats is "
+             "faster. 0 = none."},
+    {"scheduler/draft_model", CONFIG_STRING, FIELD(scheduler.draft_model), 0, LIMIT_PATH_BYTES - 1,
+     .default_text = "", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "A small model with the same vocabulary, with which token machines without stages "
+             "draft tokens, too (scheduling.md). Looked for like `model`. Empty: none."},
     {"scheduler/growth_tokens", CONFIG_WHOLE, FIELD(scheduler.growth_tokens), 1,
      LIMIT_CONTEXT_TOKENS, .default_text = "32", .reload = CONFIG_RELOAD_MACHINES,
      .help = "KV memory for this many answer tokens is reserved with the prompt's; after that an "

@@ -113,13 +113,10 @@ static bool is_first_part(const char *path)
            strcmp(path + bytes - strlen(end), end) == 0;
 }
 
-/* Adds the model. The files of a model's folder may be links to files of another one. */
-static void add_model(struct sandbox_paths *paths, const struct config *config)
+/* Adds a model. The files of a model's folder may be links to files of another one. */
+static void add_model(struct sandbox_paths *paths, const char *path)
 {
-    char path[LIMIT_PATH_BYTES], file[LIMIT_PATH_BYTES + NAME_MAX + 2];
-    struct error error;
-    if (config_model_path(config, path, &error) != ST_OK)
-        return;
+    char file[LIMIT_PATH_BYTES + NAME_MAX + 2];
     if (is_first_part(path))
         add_folder_of(paths, path); /* The other parts are beside it. */
     else
@@ -132,6 +129,17 @@ static void add_model(struct sandbox_paths *paths, const struct config *config)
     }
     if (folder != NULL)
         closedir(folder);
+}
+
+static void add_models(struct sandbox_paths *paths, const struct config *config)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct error error;
+    if (config_model_path(config, path, &error) == ST_OK)
+        add_model(paths, path);
+    if (config->scheduler.draft_model[0] != 0 &&
+        config_draft_model_path(config, path, &error) == ST_OK)
+        add_model(paths, path);
 }
 
 /* Adds the folders of the libraries that are not in those of the system, for their modules. */
@@ -151,7 +159,7 @@ static struct sandbox_paths *reads_of(const struct config *config)
         return NULL;
     add_all(reads, system_reads, COUNT(system_reads));
     dl_iterate_phdr(library_add, reads);
-    add_model(reads, config);
+    add_models(reads, config);
     add_named(reads, config, config->chat_template_file);
     struct config_adapter adapter;
     for (uint32_t i = 0; config_adapter_at(config, i, &adapter); i++)

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -62,6 +63,7 @@ struct turns {
     uint64_t waited_ns; /* Time in turns_yield since batch_ns. */
     /* The machine has one thread, and this process may run on all cores of the board. */
     bool placeable;
+    pthread_mutex_t batch; /* Held from turns_begin to turns_end. */
 };
 
 static uint32_t first_of(uint64_t bits)
@@ -263,11 +265,19 @@ static bool place_take(struct board *board, uint32_t *index_out)
     return false;
 }
 
+static void turn_end(struct turns *turns)
+{
+    struct board *board = turns->board;
+    cores_give(board, &board->parties[turns->index]);
+    atomic_fetch_and(&board->holding, ~turns->bit);
+    grant(board);
+}
+
 /* Stops asking and ends the turn. */
 static void turns_leave(struct turns *turns)
 {
     atomic_fetch_and(&turns->board->waiting, ~turns->bit);
-    turns_end(turns);
+    turn_end(turns);
 }
 
 enum status turns_open(int fd, uint32_t threads, struct turns **out, struct error *error)
@@ -296,6 +306,7 @@ enum status turns_open(int fd, uint32_t threads, struct turns **out, struct erro
     }
     uint32_t cores = turns->board->cores;
     turns->bit = 1ull << turns->index;
+    pthread_mutex_init(&turns->batch, NULL);
     turns->board->parties[turns->index].threads = threads == 0 || threads > cores ? cores : threads;
     turns->placeable =
         turns->board->parties[turns->index].threads == 1 && cores_are_ours(turns->board);
@@ -314,6 +325,7 @@ void turns_close(struct turns *turns)
     turns_leave(turns);
     atomic_store(&turns->board->parties[turns->index].pid, 0);
     munmap(turns->board, sizeof(struct board));
+    pthread_mutex_destroy(&turns->batch);
     free(turns);
 }
 
@@ -352,10 +364,14 @@ void turns_begin(struct turns *turns, uint32_t slice_us)
     if (turns == NULL)
         return;
     struct board *board = turns->board;
+    struct party *self = &board->parties[turns->index];
+    pthread_mutex_lock(&turns->batch);
     uint64_t known = atomic_load(&board->waiting) | atomic_load(&board->holding);
     turns->slice_ns = slice_us * 1000ull;
-    if (turns->placeable && atomic_load(&board->parties[turns->index].tid) == 0)
-        atomic_store(&board->parties[turns->index].tid, (int32_t)gettid());
+    if (turns->placeable && atomic_load(&self->tid) != (int32_t)gettid()) {
+        atomic_store(&self->tid, (int32_t)gettid());
+        atomic_store(&self->placed, UINT64_MAX); /* Where this thread may run is not known. */
+    }
     if ((known & turns->bit) == 0)
         turns_request(turns);
     turn_await(turns);
@@ -407,7 +423,7 @@ void turns_yield(struct turns *turns)
     if (ours && (waiting == 0 || (uint64_t)clock_system_ns() - turns->began_ns < turns->slice_ns))
         return;
     uint64_t from_ns = (uint64_t)clock_system_ns();
-    turns_end(turns);
+    turn_end(turns);
     turns_request(turns);
     turn_await(turns);
     turns->waited_ns += turns->began_ns - from_ns;
@@ -417,8 +433,6 @@ void turns_end(struct turns *turns)
 {
     if (turns == NULL)
         return;
-    struct board *board = turns->board;
-    cores_give(board, &board->parties[turns->index]);
-    atomic_fetch_and(&board->holding, ~turns->bit);
-    grant(board);
+    turn_end(turns);
+    pthread_mutex_unlock(&turns->batch);
 }

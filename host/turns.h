@@ -50,7 +50,8 @@ uint64_t turns_other_steps_us(const struct turns *turns);
 /* Asks for a turn without waiting; the event loop calls it when it hands a batch to the engine
  * thread. Any thread may call it. NULL is fine. */
 void turns_request(struct turns *turns);
-/* Only the engine thread makes the four calls below; with NULL they have no effect. */
+/* Only an engine thread makes the four calls below; with NULL they have no effect. If the process
+ * has two engines (a draft model), turns_begin of one waits for turns_end of the other. */
 
 /* Asks for a turn, unless turns_request was called, and waits for the turn. */
 void turns_begin(struct turns *turns, uint32_t slice_us);

@@ -222,7 +222,7 @@ static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t 
         grammar_answer_draft_drop(row.answer);
 }
 
-static uint32_t turn_us(const struct machine *m, bool prompts)
+uint32_t machine_turn_us(const struct machine *m, bool prompts)
 {
     const struct config *config = m->options.config;
     if (config->scheduler.turn_ms != CONFIG_AUTO)
@@ -272,7 +272,7 @@ static void batch_fill(struct machine *m, struct machine_batch *batch)
         batch->has_prompts |= item->is_prompt;
         row += item->token_count;
     }
-    batch->job.turn_us = turn_us(m, batch->has_prompts);
+    batch->job.turn_us = machine_turn_us(m, batch->has_prompts);
     if (batch->has_prompts)
         m->prompt_turn_us = batch->job.turn_us;
 }
@@ -348,7 +348,12 @@ void machine_batch_start(struct machine *m)
     sched_machine_time_set(m->sched, m->now_us);
     token_pool_answers_grow(m->token_pool);
     token_pool_waiting_grant(m->token_pool, m->now_us);
+    if (!machine_batch_in_flight(m) && machine_draft_turn(m))
+        return;
     start_batches(m);
+    machine_draft_step_began(m);
+    if (!machine_batch_in_flight(m) && machine_draft_turn(m))
+        return;
     token_pool_deadlock_break(
         m->token_pool, prompt_pool_holder_count(m->prompt_pool) + machine_tiers_holder_count(m),
         m->now_us);
@@ -383,7 +388,7 @@ static void pace_add(struct machine *m, const struct machine_batch *batch, uint6
     if (batch->has_prompts)
         return;
     turns_step_us_set(m->options.turns, (uint32_t)m->pace.step_us);
-    sched_drafts_step_add(&m->drafts, batch->items.row_count, us + batch->fill_us);
+    sched_drafts_step_add(&m->drafts.steps, batch->items.row_count, us + batch->fill_us);
 }
 
 static void stats_add(struct machine *m, const struct machine_batch *batch, uint64_t us)

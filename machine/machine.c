@@ -105,6 +105,7 @@ static bool turn_round(struct machine *m)
     machine_held_turn(m);
     machine_batch_abandon_unwanted(m);
     m->executor_due_us = m->executor->ops->progress(m->executor, m->now_us);
+    machine_draft_progress(m);
     machine_batch_start(m);
     if (m->executor->queues_messages && m->sends_queued)
         transport_progress(m->transport); /* the first stage must not idle, either */

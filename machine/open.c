@@ -112,6 +112,7 @@ static enum status open_pools(struct machine *m)
         .adapter_count = m->shape.adapter_count,
         .grammars = m->grammars,
         .drafts = &m->drafts,
+        .draft_model = machine_draft_sizes(m),
         .paths = &m->token_paths,
         .calls = machine_token_calls(m),
         .self = m};
@@ -163,7 +164,8 @@ static enum status open_loop(struct machine *m, struct error *error)
     if (m->epoll_fd < 0 || !watch(m, transport_fd(m->transport)) ||
         !watch(m, m->executor->ops->fd(m->executor)) ||
         (m->grammars != NULL && !watch(m, grammar_cache_fd(m->grammars))) ||
-        (m->tiers != NULL && !watch(m, machine_tiers_fd(m))))
+        (m->tiers != NULL && !watch(m, machine_tiers_fd(m))) ||
+        (m->draft != NULL && !watch(m, machine_draft_fd(m))))
         return error_set(error, ST_IO, "epoll: %s", strerror(errno));
     return ST_OK;
 }
@@ -224,6 +226,8 @@ static enum status open_all(struct machine *m, struct error *error)
     m->arena = m->shape.arena;
     m->prompt_paths = m->token_paths = m->shape.plan.paths;
     status = open_executor(m, error);
+    if (status == ST_OK)
+        status = machine_draft_open(m, error);
     m->options.cluster_keys = NULL; /* the caller's keys may be gone */
     m->weights_us = clock_now_us(m->options.clock);
     if (status == ST_OK)
@@ -303,11 +307,13 @@ void machine_close(struct machine *m)
         return;
     if (m->executor != NULL)
         m->executor->ops->stop(m->executor);
+    machine_draft_stop(m);
     machine_batch_abandon(m); /* after this its requests are in no batch */
     machine_held_close(m);
     machine_tiers_close(m);
     prompt_pool_close(m->prompt_pool);
     token_pool_close(m->token_pool);
+    machine_draft_close(m);
     leave_gateways(m);
     prompt_links_close(m->links);
     machine_batch_close(m);

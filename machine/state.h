@@ -2,7 +2,7 @@
  * loop and stop. open.c: opening and closing. peers.c: connections and messages. gateways.c:
  * several gateways. prefixes.c: reports of the prefix cache. held.c: requests whose constraint or
  * stored KV is awaited. tiers.c: stored KV. targets.c: KV to other machines. batch.c: from the
- * scheduler through the executor to the request tables. member.c reads `stopping` and the clock.
+ * scheduler through the executor to the request tables. draft.c: the draft model. member.c reads `stopping` and the clock.
  * Everything runs on the machine's event loop thread, without locks. Callers outside machine/ use
  * machine.h. */
 #ifndef MACHINE_STATE_H
@@ -42,6 +42,7 @@ struct machine_gateway {
 
 struct machine_prefixes; /* See prefixes.c. */
 struct machine_tiers;    /* See tiers.c. */
+struct machine_draft;    /* See draft.c. */
 struct machine_load;     /* See tiers.c. */
 
 /* What happens with the token that a sample gives. */
@@ -91,6 +92,7 @@ struct machine {
     struct kv_prefix *prefix;          /* NULL = off. */
     struct machine_prefixes *prefixes; /* NULL = off. */
     struct machine_tiers *tiers;       /* NULL = off. */
+    struct machine_draft *draft;       /* NULL = there is no draft model. */
     struct grammar_cache *grammars;
     /* Messages RESERVE and PREFILL that wait for their constraint or their KV, in the order of
      * arrival. */
@@ -208,6 +210,25 @@ uint32_t machine_tiers_holder_count(const struct machine *m);
 /* Sets the states of the tiers in `stats`. */
 void machine_tiers_stats_add(const struct machine *m, struct message_stats *stats);
 
+/* draft.c */
+/* Loads the draft model, if the machine has one. Requires that the executor is open. The caller calls
+ * machine_draft_close also after an error. */
+enum status machine_draft_open(struct machine *m, struct error *error);
+/* Waits for the job that runs; no other job begins. */
+void machine_draft_stop(struct machine *m);
+/* Requires machine_draft_stop, and that the token pool is closed. */
+void machine_draft_close(struct machine *m);
+/* Returns the sizes for the token pool; all zeros = there is no draft model. */
+struct token_draft_model machine_draft_sizes(const struct machine *m);
+int machine_draft_fd(const struct machine *m); /* -1 = none. */
+/* Returns true if the draft model computes something before the machine's next batch. Requires that
+ * no batch is in flight. */
+bool machine_draft_turn(struct machine *m);
+/* A batch of the machine has begun, or there is none to begin: the next turn catches up again. */
+void machine_draft_step_began(struct machine *m);
+/* Takes the tokens that the draft model has generated. */
+void machine_draft_progress(struct machine *m);
+
 /* peers.c */
 /* Handles a decoded message of a gateway. */
 void machine_gateway_message(struct machine *m, struct transport_peer *peer,
@@ -253,6 +274,8 @@ void machine_batch_start(struct machine *m);
 /* Ends batches early that have only prompts which were stopped since the previous call. */
 void machine_batch_abandon_unwanted(struct machine *m);
 bool machine_batch_in_flight(const struct machine *m);
+/* Returns the length of the turn of a batch on cores that machines share. */
+uint32_t machine_turn_us(const struct machine *m, bool prompts);
 /* The executor calls these two: a batch is finished; layers of the running batch are computed. */
 void machine_batch_done(void *self, uint32_t slot);
 void machine_batch_layers(void *self, uint32_t layers);

@@ -19,15 +19,25 @@
  * probability `prior` of the class. A wrong assumption costs some rows of a few steps. */
 #define TRUST_PRIOR 2.0f
 
-/* The classes: fewer than 5 equal tokens, fewer than 9, more; forced; agreed. */
+/* Before its first step, a draft model is assumed to take this part of the time of a step. */
+#define MODEL_PART 0.25
+
+/* The classes: fewer than 5 equal tokens, fewer than 9, more; forced; agreed; of a draft model. */
+#define CLASS_LONG   2
 #define CLASS_FORCED 3
 #define CLASS_AGREED 4
+#define CLASS_MODEL  5
 
-static const float prior[SCHED_DRAFT_CLASSES] = {0.3f, 0.5f, 0.7f, 0.8f, 0.9f};
+static const float prior[SCHED_DRAFT_CLASSES] = {0.3f, 0.5f, 0.7f, 0.8f, 0.9f, 0.6f};
 
 static uint32_t class_of(uint32_t matched)
 {
-    return matched == SCHED_DRAFT_FORCED ? CLASS_FORCED : matched < 5 ? 0 : matched < 9 ? 1 : 2;
+    if (matched == SCHED_DRAFT_MODEL)
+        return CLASS_MODEL;
+    return matched == SCHED_DRAFT_FORCED ? CLASS_FORCED
+           : matched < 5                 ? 0
+           : matched < 9                 ? 1
+                                         : CLASS_LONG;
 }
 
 /* Returns how many of the draft's first `count` tokens are of the class CLASS_AGREED. */
@@ -49,25 +59,25 @@ static uint32_t size_of(uint32_t rows)
     return size;
 }
 
-static bool size_known(const struct sched_drafts *drafts, uint32_t size)
+static bool size_known(const struct sched_step_times *times, uint32_t size)
 {
-    const uint64_t at = drafts->sizes[size].at, seen = drafts->sizes[size].steps;
+    const uint64_t at = times->sizes[size].at, seen = times->sizes[size].steps;
     const uint64_t most = seen < STEP_AGE_MAX / STEP_AGE ? seen * STEP_AGE : STEP_AGE_MAX;
-    return at > 0 && drafts->steps - at <= most;
+    return at > 0 && times->steps - at <= most;
 }
 
-void sched_drafts_step_add(struct sched_drafts *drafts, uint32_t rows, uint64_t us)
+void sched_drafts_step_add(struct sched_step_times *times, uint32_t rows, uint64_t us)
 {
     assert(rows >= 1);
     uint32_t size = size_of(rows);
-    const bool known = size_known(drafts, size);
-    const double longer = (double)us - drafts->sizes[size].us;
+    const bool known = size_known(times, size);
+    const double longer = (double)us - times->sizes[size].us;
     const double weight = !known ? 1 : longer > 0 ? STEP_WEIGHT_LONGER : STEP_WEIGHT_SHORTER;
-    drafts->steps++;
-    drafts->sizes[size].rows += weight * (rows - drafts->sizes[size].rows);
-    drafts->sizes[size].us += weight * longer;
-    drafts->sizes[size].at = drafts->steps;
-    drafts->sizes[size].steps = known ? drafts->sizes[size].steps + 1 : 1;
+    times->steps++;
+    times->sizes[size].rows += weight * (rows - times->sizes[size].rows);
+    times->sizes[size].us += weight * longer;
+    times->sizes[size].at = times->steps;
+    times->sizes[size].steps = known ? times->sizes[size].steps + 1 : 1;
 }
 
 /* Returns the time of a step; 0 = nothing is known. Between two known sizes the time is
@@ -75,13 +85,13 @@ void sched_drafts_step_add(struct sched_drafts *drafts, uint32_t rows, uint64_t 
  * one size is known, a step of up to twice its rows is assumed to take the same time, so that it is
  * tried and then known; a larger one is assumed to take longer in proportion, because a trial would
  * be expensive. */
-static double step_us(const struct sched_drafts *drafts, double rows)
+static double step_us(const struct sched_step_times *times, double rows)
 {
     double below_rows = 0, below_us = 0, slope = 0;
     uint32_t known = 0;
     for (uint32_t i = 0; i < SCHED_DRAFT_SIZES; i++) {
-        double at_rows = drafts->sizes[i].rows, at_us = drafts->sizes[i].us;
-        if (!size_known(drafts, i))
+        double at_rows = times->sizes[i].rows, at_us = times->sizes[i].us;
+        if (!size_known(times, i))
             continue;
         if (at_rows >= rows) {
             if (below_us == 0)
@@ -107,29 +117,58 @@ static double right_of(const struct sched_draft_trust *trust, uint32_t class)
            (accepted + rejected + (double)TRUST_PRIOR);
 }
 
+/* Returns the time in which the draft model adds a token to the drafts of all answers. */
+static double model_us(const struct sched_drafts *drafts, uint32_t answers)
+{
+    const double us = step_us(&drafts->model, answers);
+    return us > 0 ? us : MODEL_PART * step_us(&drafts->steps, answers);
+}
+
+/* Returns the length with the most tokens per time, and the factor by which it is more than without
+ * a draft; 0 and 1 if no length is better by SCHED_DRAFT_GAIN. */
+static uint32_t best_length(const struct sched_drafts *drafts,
+                            const struct sched_draft_trust *trust, uint32_t answers,
+                            uint32_t matched, uint32_t most, double *gain_out)
+{
+    uint32_t class = class_of(matched), length = 0, agreed = agreed_of(trust, class, most);
+    double right = right_of(trust, class), right_agreed = right_of(trust, CLASS_AGREED);
+    double without_us = step_us(&drafts->steps, answers);
+    double make_us = class == CLASS_MODEL ? model_us(drafts, answers) : 0;
+    double tokens = 1, probability = 1, best = SCHED_DRAFT_GAIN;
+    for (uint32_t j = 1; j <= most && without_us > 0; j++) {
+        probability *= j <= agreed && right_agreed > right ? right_agreed : right;
+        tokens += probability;
+        double us = step_us(&drafts->steps, (double)answers * (1 + j)) + j * make_us;
+        if (tokens * without_us / us > best) {
+            best = tokens * without_us / us;
+            length = j;
+        }
+    }
+    *gain_out = length > 0 ? best : 1;
+    return length;
+}
+
 uint32_t sched_drafts_length(const struct sched_drafts *drafts,
                              const struct sched_draft_trust *trust, uint32_t answers,
                              uint32_t matched, uint32_t most)
 {
+    double gain;
     assert(answers >= 1);
-    uint32_t class = class_of(matched), length = 0, agreed = agreed_of(trust, class, most);
-    double right = right_of(trust, class), right_agreed = right_of(trust, CLASS_AGREED);
-    double without_us = step_us(drafts, answers);
-    double tokens = 1, probability = 1, best = SCHED_DRAFT_GAIN;
-    if (drafts->always)
-        return most;
-    if (without_us == 0)
-        return 0;
-    for (uint32_t j = 1; j <= most; j++) {
-        probability *= j <= agreed && right_agreed > right ? right_agreed : right;
-        tokens += probability;
-        double gain = tokens * without_us / step_us(drafts, (double)answers * (1 + j));
-        if (gain > best) {
-            best = gain;
-            length = j;
-        }
-    }
-    return length;
+    return drafts->always ? most : best_length(drafts, trust, answers, matched, most, &gain);
+}
+
+uint32_t sched_drafts_model_length(const struct sched_drafts *drafts,
+                                   const struct sched_draft_trust *trust, uint32_t answers,
+                                   uint32_t most, uint32_t other_matched, uint32_t other_most)
+{
+    double gain, other = 1;
+    assert(answers >= 1);
+    if (drafts->always) /* Tests see both: drafts of long matches, and of the model. */
+        return other_most > 0 && class_of(other_matched) >= CLASS_LONG ? 0 : most;
+    uint32_t length = best_length(drafts, trust, answers, SCHED_DRAFT_MODEL, most, &gain);
+    if (other_most > 0)
+        best_length(drafts, trust, answers, other_matched, other_most, &other);
+    return gain > other ? length : 0;
 }
 
 /* Adds the results of tokens of one class: of `checked` ones the first `accepted` were right.

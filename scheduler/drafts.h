@@ -2,7 +2,7 @@
  * decoding). A draft is a guess of the answer's next tokens. A step computes one row more for each
  * drafted token, and accepts drafted tokens up to the first one that differs from the token that
  * the step draws. This part knows what steps of how many rows take on this machine, and how often
- * an answer's drafts were right. It makes no drafts (token_pool/draft.h does) and checks none. One
+ * an answer's drafts were right. It makes no drafts (token_pool/ does) and checks none. One
  * struct per machine, on its event loop thread. Pure: no clock, no I/O, no allocation.
  *
  * If each of B answers gets j drafted tokens, each of which is right with probability p if those
@@ -21,19 +21,20 @@
 #define SCHED_DRAFT_GAIN 1.2
 
 /* Classes of drafted tokens: by the draft's `matched`, the number of tokens before the draft that
- * are equal to those before its source, or SCHED_DRAFT_FORCED; and tokens on which all sources
- * agree (sched_draft_trust.agreed). */
-#define SCHED_DRAFT_CLASSES 5
+ * are equal to those before its source, SCHED_DRAFT_FORCED or SCHED_DRAFT_MODEL; and
+ * tokens on which all sources agree (sched_draft_trust.agreed). */
+#define SCHED_DRAFT_CLASSES 6
 /* `matched` of a draft that a constraint dictates. Its text is right, but the model may divide the
  * text into other tokens. */
 #define SCHED_DRAFT_FORCED UINT32_MAX
+/* `matched` of a draft that a draft model generates. Unlike the others, it takes time to make. */
+#define SCHED_DRAFT_MODEL (UINT32_MAX - 1)
 
 /* Steps are counted by their rows: each number up to 16, and 8 ranges up to 256. */
 #define SCHED_DRAFT_SIZES 24
 
-/* Times of steps without prompts. All zeros = nothing is known. */
-struct sched_drafts {
-    bool always;    /* Every draft is checked as a whole, even at a loss (for tests). */
+/* Times of the steps of a model by their rows. All zeros = nothing is known. */
+struct sched_step_times {
     uint64_t steps; /* Steps recorded so far. */
     struct {
         double rows;    /* Mean. */
@@ -41,6 +42,14 @@ struct sched_drafts {
         uint64_t at;    /* `steps` at the latest step of this size; 0 = none. */
         uint64_t steps; /* Steps of this size since the size was last unknown. */
     } sizes[SCHED_DRAFT_SIZES];
+};
+
+/* What is known of this machine. All zeros = nothing is known. */
+struct sched_drafts {
+    bool always; /* Every draft is checked as a whole, even at a loss (for tests). */
+    struct sched_step_times steps; /* Steps without prompts. */
+    /* Steps of the draft model, each for one token of each answer. */
+    struct sched_step_times model;
 };
 
 /* How often the drafts of one answer were right. All zeros = no draft was checked. */
@@ -55,14 +64,21 @@ struct sched_draft_trust {
     } classes[SCHED_DRAFT_CLASSES];
 };
 
-/* Records a step without prompts: its rows (≥ 1) and its time. */
-void sched_drafts_step_add(struct sched_drafts *drafts, uint32_t rows, uint64_t us);
+/* Records a step: its rows (≥ 1) and its time. */
+void sched_drafts_step_add(struct sched_step_times *times, uint32_t rows, uint64_t us);
 
 /* Returns how many tokens of a draft, ≤ most, a step should check for an answer. answers = answers
  * in the step (≥ 1). */
 uint32_t sched_drafts_length(const struct sched_drafts *drafts,
                              const struct sched_draft_trust *trust, uint32_t answers,
                              uint32_t matched, uint32_t most);
+
+/* Returns how many tokens, ≤ most, a draft model should generate for an answer; 0 = the other draft,
+ * of which a step would check up to other_most tokens, promises at least as many tokens per time.
+ * other_matched is the other draft's `matched`; it has no effect if other_most = 0 (there is none). */
+uint32_t sched_drafts_model_length(const struct sched_drafts *drafts,
+                                   const struct sched_draft_trust *trust, uint32_t answers,
+                                   uint32_t most, uint32_t other_matched, uint32_t other_most);
 
 /* Records that the first `accepted` of `checked` drafted tokens were right. checked = 0: there was
  * a draft, but sched_drafts_length returned 0; after many such steps a draft is tried again. */

@@ -33,9 +33,10 @@ enum status token_pool_open(const struct token_pool_options *options, struct tok
         size_t ids = (size_t)layer_groups_count(&options->memory.groups) *
                      sched_memory_spans_of(&options->memory, options->memory.context_tokens);
         pool->awaited_blocks = malloc(ids * sizeof(pool->awaited_blocks[0]));
-        status = pool->awaited_blocks != NULL ? ST_OK : ST_NO_MEMORY;
+        status = pool->awaited_blocks != NULL ? token_drafts_open(pool) : ST_NO_MEMORY;
     }
     if (status != ST_OK) {
+        free(pool->awaited_blocks);
         sched_slots_close(pool->slots);
         sched_memory_close(pool->memory);
         free(pool);
@@ -76,6 +77,7 @@ void token_request_forget(struct token_pool *pool, struct token_request *request
     sched_memory_remove(pool->memory, slot);
     free(request->tables.ids);
     draft_index_close(&request->draft_index);
+    token_request_seat_leave(pool, request);
     grammar_answer_close(request->answer);
     token_request_state_set(pool, request, TOKEN_FREE);
     memset(request, 0, sizeof(*request));
@@ -89,6 +91,7 @@ void token_pool_close(struct token_pool *pool)
     for (uint32_t i = 0; i < pool->options.memory.slot_count; i++)
         if (pool->requests[i].state != TOKEN_FREE)
             token_request_forget(pool, &pool->requests[i]);
+    draft_seats_close(pool->draft_seats);
     sched_slots_close(pool->slots);
     sched_memory_close(pool->memory);
     message_buffer_done(&pool->tokens_message);
@@ -137,7 +140,7 @@ static void send_failed(struct token_pool *pool, struct transport_peer *gateway,
 }
 
 /* Allocates the request's tables and takes its constraint. */
-static enum status tables_open(const struct token_pool *pool, struct token_request *request,
+static enum status tables_open(struct token_pool *pool, struct token_request *request,
                                const struct message_reserve *reserve)
 {
     const struct sched_memory_options *memory = &pool->options.memory;
@@ -171,6 +174,7 @@ static enum status tables_open(const struct token_pool *pool, struct token_reque
     memcpy(request->tokens, reserve->prompt, request->prompt_tokens * sizeof(uint32_t));
     if (pool->options.memory.draft_tokens > 0 && !request->copy)
         draft_index_open(&request->draft_index, (uint32_t)tokens);
+    token_request_seat_take(pool, request);
     return ST_OK;
 }
 

@@ -64,6 +64,16 @@ struct token_await {
     uint32_t block_count;
 };
 
+/* The draft model whose drafts token_drafts.h makes. All zeros = none. */
+struct token_draft_model {
+    uint32_t vocab;          /* Size of its vocabulary. */
+    uint32_t context_tokens; /* Its longest context. */
+    uint32_t block_count;    /* Blocks of its KV memory. */
+    uint32_t block_tokens;   /* Tokens of such a block. */
+    uint32_t rows_max;       /* Most rows that it computes in one job. */
+    uint32_t step_rows;      /* Most rows of the machine's decode steps. */
+};
+
 struct token_pool_options {
     const char *name; /* Name of this machine; must outlive the pool. */
     struct sched_machine *sched;
@@ -74,7 +84,8 @@ struct token_pool_options {
     uint32_t adapter_count;             /* Low-rank adapters of the model. */
     struct grammar_cache *grammars;     /* For constrained answers; NULL = these requests fail. */
     struct sched_drafts
-        *drafts;               /* Times of this machine's steps. Read by token_pool_decode_done. */
+        *drafts; /* Times of this machine's steps. Read by token_pool_decode_done. */
+    struct token_draft_model draft_model;
     struct sched_paths *paths; /* The paths through this machine's stages; NULL = one path. */
     struct token_pool_calls calls;
     void *self; /* First argument of the calls. */

@@ -9,6 +9,7 @@
 #include "scheduler/drafts.h"
 #include "scheduler/slots.h"
 #include "token_pool/draft.h"
+#include "token_pool/draft_seats.h"
 #include "token_pool/token_pool.h"
 
 /* Length of the lease of a reservation, and of a quarantine whose prompt machine is connected. The
@@ -68,6 +69,10 @@ struct token_request {
     uint32_t draft_count;
     uint32_t draft_matched; /* `matched` of the draft (scheduler/drafts.h). */
     struct sched_draft_trust draft_trust;
+    draft_seat draft_seat; /* DRAFT_SEAT_NONE = the request has no drafts of the draft model. */
+    bool draft_decided;    /* draft_wanted is decided for the next step. */
+    uint32_t draft_wanted; /* Tokens that the draft model generates for the next step, */
+    uint32_t draft_made; /* and has generated so far; they are in `tokens`, after the known ones. */
     uint32_t generated;  /* Known tokens of the answer. The first one arrives with KV_READY. */
     uint32_t last_token; /* The last of these tokens, which the next decode step reads. */
     int64_t reserved_us; /* When the request got its first blocks. */
@@ -112,6 +117,8 @@ struct token_pool {
     uint64_t admitted_count;                  /* Number of requests admitted so far. */
     uint32_t state_counts[TOKEN_STATE_COUNT]; /* Number of slots in each state. */
     struct message_stats stats;               /* Only the counters are used. */
+    struct draft_seats *draft_seats;          /* NULL = there is no draft model. */
+    struct sched_draft_trust draft_trust;     /* Of the draft model's drafts for all answers. */
     struct message_buffer tokens_message;     /* The TOKENS message that is being encoded. */
     uint32_t writer_count, writer_capacity;
     struct token_writer *writers;
@@ -174,9 +181,33 @@ static inline const struct sched_memory_blocks *token_blocks_of(const struct tok
 
 /* ---- token_step.c ---- */
 
+/* Returns where the drafted tokens of the request are: after its known tokens. */
+static inline uint32_t *token_request_drafts(const struct token_request *request)
+{
+    return request->tokens + request->prompt_tokens + request->generated;
+}
+
+/* Returns what the sampler reads besides `sampling` after the first `drafted` drafted tokens. */
+struct sample_context token_request_context(const struct token_request *request, uint32_t drafted);
+/* Returns how many of the first `count` drafted tokens the answer's constraint allows. */
+uint32_t token_request_draft_allowed(struct token_request *request, uint32_t count);
+/* Returns the most tokens that a draft may have. */
+uint32_t token_request_draft_most(const struct token_pool *pool,
+                                  const struct token_request *request);
 /* Drafts the tokens of the request's next step, and tells the scheduler how many of them the step
  * may check. No effect if the request has no drafts. Requires TOKEN_DECODING. */
 void token_request_draft(struct token_pool *pool, struct token_request *request);
+
+/* ---- token_drafts.c ---- */
+
+/* Opens draft_seats, if the options have a draft model. */
+enum status token_drafts_open(struct token_pool *pool);
+/* Takes a seat for the request, if there is a draft model. */
+void token_request_seat_take(struct token_pool *pool, struct token_request *request);
+/* Frees the request's seat, if it has one. */
+void token_request_seat_leave(struct token_pool *pool, struct token_request *request);
+/* Forgets what the draft model has generated for the request, because the answer has a new token. */
+void token_request_drafted_drop(struct token_pool *pool, struct token_request *request);
 
 /* ---- token_memory.c ---- */
 

@@ -5,10 +5,17 @@
 #include <assert.h>
 #include <string.h>
 
-/* Returns where the drafted tokens of the request are: after its known tokens. */
-static uint32_t *draft_of(const struct token_request *request)
+struct sample_context token_request_context(const struct token_request *request, uint32_t drafted)
 {
-    return request->tokens + request->prompt_tokens + request->generated;
+    const bool reads = request->reads_tokens;
+    const uint32_t known = request->prompt_tokens + request->generated;
+    return (struct sample_context){
+        .rules = request->rules,
+        .rule_count = request->rule_count,
+        .tokens = request->tokens,
+        .token_count = reads ? known + drafted : 0,
+        .prompt_count = reads ? request->prompt_tokens - request->sampling.answer_tokens : 0,
+    };
 }
 
 void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t now_us,
@@ -18,7 +25,6 @@ void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t n
     assert(request->state == TOKEN_DECODING);
     if (request->began_us < 0)
         request->began_us = now_us;
-    bool reads = request->reads_tokens;
     *out = (struct token_decode){
         .request = request->attempt.id,
         .input_id = request->last_token,
@@ -27,23 +33,17 @@ void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t n
         .group_stride = request->tables.stride,
         .owner = request->owner,
         .sampling = &request->sampling,
-        .context = {.rules = request->rules,
-                    .rule_count = request->rule_count,
-                    .tokens = request->tokens,
-                    .token_count = reads ? request->prompt_tokens + request->generated : 0,
-                    .prompt_count =
-                        reads ? request->prompt_tokens - request->sampling.answer_tokens : 0},
+        .context = token_request_context(request, 0),
         .answer = request->answer,
         .output_limit = request->output_limit,
         .answer_index = request->generated,
-        .draft = request->draft_count > 0 ? draft_of(request) : NULL,
+        .draft = request->draft_count > 0 ? token_request_drafts(request) : NULL,
     };
 }
 
-/* Returns how many of the drafted tokens the answer's constraint allows. */
-static uint32_t draft_allowed(struct token_request *request, uint32_t count)
+uint32_t token_request_draft_allowed(struct token_request *request, uint32_t count)
 {
-    const uint32_t *draft = draft_of(request);
+    const uint32_t *draft = token_request_drafts(request);
     uint32_t allowed = 0;
     if (request->answer == NULL)
         return count;
@@ -58,28 +58,36 @@ static uint32_t draft_allowed(struct token_request *request, uint32_t count)
 static uint32_t draft_make(struct token_request *request, uint32_t *count)
 {
     uint32_t forced[LIMIT_DRAFT_TOKENS], forced_count = 0;
-    uint32_t matched = draft_find(&request->draft_index, request->tokens, *count, draft_of(request),
-                                  &request->draft_trust.agreed);
+    uint32_t matched = draft_find(&request->draft_index, request->tokens, *count,
+                                  token_request_drafts(request), &request->draft_trust.agreed);
     if (request->answer != NULL)
         forced_count = grammar_answer_forced(request->answer, *count, forced);
-    *count = matched > 0 ? draft_allowed(request, *count) : 0;
+    *count = matched > 0 ? token_request_draft_allowed(request, *count) : 0;
     if (*count > 0 && *count >= forced_count)
         return matched;
     *count = forced_count;
-    memcpy(draft_of(request), forced, forced_count * sizeof(forced[0]));
+    memcpy(token_request_drafts(request), forced, forced_count * sizeof(forced[0]));
     return forced_count > 0 ? SCHED_DRAFT_FORCED : 0;
+}
+
+uint32_t token_request_draft_most(const struct token_pool *pool,
+                                  const struct token_request *request)
+{
+    const uint32_t left = request->output_limit - request->generated;
+    const uint32_t most = pool->options.memory.draft_tokens;
+    return left == 0 ? 0 : left - 1 < most ? left - 1 : most;
 }
 
 void token_request_draft(struct token_pool *pool, struct token_request *request)
 {
     const struct token_pool_options *options = &pool->options;
     uint32_t known = request->prompt_tokens + request->generated;
-    uint32_t most = request->output_limit - request->generated;
+    uint32_t most = token_request_draft_most(pool, request);
     uint32_t found;
     request->draft_count = 0;
-    if (request->draft_index.heads == NULL || most == 0)
+    token_request_drafted_drop(pool, request);
+    if (request->draft_index.heads == NULL || request->output_limit == request->generated)
         return;
-    most = most - 1 < options->memory.draft_tokens ? most - 1 : options->memory.draft_tokens;
     draft_index_add(&request->draft_index, request->tokens, known);
     found = draft_make(request, &most);
     if (found > 0) {
@@ -92,25 +100,25 @@ void token_request_draft(struct token_pool *pool, struct token_request *request)
     sched_machine_draft_set(options->sched, token_slot_of(pool, request), request->draft_count);
 }
 
-/* Counts the drafted tokens of a step. */
-static void draft_count(struct token_pool *pool, uint32_t checked, uint32_t accepted)
+/* Counts the drafted tokens of a step, if there are any, and learns from them. */
+static void draft_count(struct token_pool *pool, struct token_request *request, uint32_t checked,
+                        uint32_t accepted)
 {
-    pool->stats.drafts += checked > 0 ? 1 : 0;
+    const bool model = request->draft_matched == SCHED_DRAFT_MODEL;
+    if (checked == 0)
+        return;
+    pool->stats.drafts++;
     pool->stats.draft_tokens += checked;
     pool->stats.draft_tokens_accepted += accepted;
+    pool->stats.draft_model_tokens += model ? checked : 0;
+    pool->stats.draft_model_tokens_accepted += model ? accepted : 0;
     for (uint32_t i = 0; i < accepted; i++) {
         uint64_t *counter = (void *)((char *)&pool->stats + message_stats_draft_accepted(i));
         *counter += 1;
     }
-}
-
-/* Tells the scheduler which drafted tokens of a step were right. */
-static void draft_done(struct token_pool *pool, struct token_request *request, uint32_t checked,
-                       uint32_t accepted)
-{
-    if (checked > 0)
-        sched_draft_trust_add(&request->draft_trust, request->draft_matched, checked, accepted);
-    sched_machine_decode_advance(pool->options.sched, token_slot_of(pool, request), accepted);
+    sched_draft_trust_add(&request->draft_trust, request->draft_matched, checked, accepted);
+    if (model)
+        sched_draft_trust_add(&pool->draft_trust, SCHED_DRAFT_MODEL, checked, accepted);
 }
 
 /* Records a token of the answer, and queues it for the gateway. */
@@ -147,16 +155,16 @@ uint32_t token_pool_decode_done(struct token_pool *pool, sched_slot slot,
     bool right;
     do {
         struct message_token *token = &tokens[taken++];
-        right = taken < count && *draft_of(request) == token->id;
+        right = taken < count && *token_request_drafts(request) == token->id;
         token_take(pool, request, token, now_us);
         if (token->finish != FINISH_NONE) {
-            draft_count(pool, count - 1, taken - 1);
+            draft_count(pool, request, count - 1, taken - 1);
             token_request_forget(pool, request);
             return taken;
         }
     } while (right);
-    draft_count(pool, count - 1, taken - 1);
-    draft_done(pool, request, count - 1, taken - 1);
+    draft_count(pool, request, count - 1, taken - 1);
+    sched_machine_decode_advance(pool->options.sched, token_slot_of(pool, request), taken - 1);
     token_request_draft(pool, request);
     return taken;
 }

@@ -83,7 +83,8 @@ static enum status plan_memory(const struct config *config,
                          config_kv_dtype(config), hyper->head_dim);
     const struct layer_groups groups = model_layer_groups(hyper);
     const uint32_t rows = layer_groups_rows(&groups, 0, hyper->layer_count);
-    const uint64_t bytes = (uint64_t)block_bytes * rows * copies_most(out);
+    /* Each block has its counterpart in the KV memory of the draft model. */
+    const uint64_t bytes = (uint64_t)block_bytes * rows * copies_most(out) + out->draft.block_bytes;
     uint64_t blocks = machine_config->kv_memory_bytes / bytes;
     if (blocks == 0 || blocks >= KV_BLOCK_NONE)
         return error_set(error, ST_INVALID,
@@ -128,10 +129,14 @@ enum status machine_shape_read(const struct config *config,
                                struct error *error)
 {
     *file_out = NULL;
+    out->draft = (struct draft_shape){0};
     enum status status = read_file(config, file_out, out, error);
     if (status == ST_OK)
         status = stage_plan_make(config, machine_config, &out->hyper, out->metadata_hash,
                                  &out->plan, error);
+    if (status == ST_OK && draft_shape_wanted(config, machine_config, out->plan.process_count))
+        status = draft_shape_read(config, *file_out, out->context_tokens, out->kv_dtype,
+                                  &out->draft, error);
     if (status == ST_OK)
         status = plan_memory(config, machine_config, out, error);
     if (status == ST_OK)

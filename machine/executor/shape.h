@@ -11,6 +11,7 @@
 
 #include "common/digest.h"
 #include "kvcache/kv_transfer.h"
+#include "machine/executor/draft_shape.h"
 #include "machine/executor/stage_plan.h"
 #include "transport/message.h"
 #include "transport/transport.h"
@@ -24,8 +25,9 @@ struct machine_shape {
     enum compute_kv_dtype kv_dtype;
     bool kv_scheme_unused; /* The model asks for a quantised KV-cache (model_file_has_kv_scheme). */
     struct kv_arena arena; /* Arena of all layers and heads. */
-    uint32_t sequences_max; /* Most sequences of a batch. */
-    uint32_t rows_max;      /* Most rows of a batch. */
+    struct draft_shape draft; /* Its blocks have the number of arena.block_count. */
+    uint32_t sequences_max;   /* Most sequences of a batch. */
+    uint32_t rows_max;        /* Most rows of a batch. */
     struct stage_plan plan;
 };
 

@@ -9,9 +9,11 @@
  * real ones do: a process writes for a request from PREFILL on, until its flush or the end of its
  * connection, and a machine handles the CANCELs that it gets when it connects before any PREFILL.
  * The input decides when PREFILL arrives. After each event, all blocks that a process may write are
- * compared with the pool. */
+ * compared with the pool. The draft model is modelled as a memory of the tokens whose KV a block
+ * would have: whenever it computes, its blocks must have exactly the request's tokens. */
 #include "tests/check.h"
 #include "tests/fuzz.h"
+#include "token_pool/token_drafts.h"
 #include "token_pool/token_state.h"
 
 #include <string.h>
@@ -28,6 +30,9 @@
 #define LINKS      12
 #define EVENTS_MAX 600
 #define ASKED_MAX  (4 * TOKEN_UNCONFIRMED_MAX)
+/* The draft model: too few blocks for all requests, and a token less than the vocabulary. */
+#define DRAFT_BLOCKS 24
+#define DRAFT_VOCAB  9
 
 /* A request as the gateway and its prompt machine see it. */
 struct job {
@@ -80,7 +85,11 @@ static struct kv_prefix *prefix;
 static struct sched_machine *sched;
 static struct token_pool *pool;
 static struct sched_drafts drafts;
-static uint64_t drafted; /* Drafted tokens of all steps. */
+static uint64_t drafted;                              /* Drafted tokens of all steps. */
+static uint32_t draft_kv[DRAFT_BLOCKS][BLOCK_TOKENS]; /* The token whose KV is there. */
+static struct token_draft_job draft_job;
+static bool draft_runs;      /* The draft model computes draft_job. */
+static uint64_t draft_steps; /* Tokens that the draft model has generated. */
 static struct job jobs[JOBS];
 static struct machine machines[MACHINES];
 static int64_t now_us;
@@ -453,9 +462,53 @@ static void cancel(struct job *job)
     gateway_forgets(job);
 }
 
+/* ---- the draft model ---- */
+
+static void draft_begin(uint32_t catch_up_rows)
+{
+    if (draft_runs || !token_pool_drafts_next(pool, catch_up_rows, &draft_job))
+        return;
+    draft_runs = true;
+    CHECK(draft_job.catch_up_rows <= catch_up_rows);
+    for (uint32_t i = 0; i < draft_job.item_count; i++) {
+        const struct token_draft_item *item = &draft_job.items[i];
+        const struct token_request *request = token_request_of(pool, item->slot);
+        const uint32_t known = request->prompt_tokens + request->generated + request->draft_made;
+        const uint32_t end = item->position + item->row_count;
+        CHECK(request->owner == item->owner && end <= known);
+        CHECK(item->sampling == NULL || end == known);
+        for (uint32_t at = 0; at < end; at++) {
+            uint32_t *kv_token = &draft_kv[item->blocks[at / BLOCK_TOKENS]][at % BLOCK_TOKENS];
+            if (at >= item->position) {
+                *kv_token = item->tokens[at - item->position];
+                CHECK(*kv_token < DRAFT_VOCAB);
+            }
+            CHECKF(*kv_token == request->tokens[at], "the draft model reads another token at %u",
+                   at);
+        }
+    }
+}
+
+static void draft_end(void)
+{
+    uint32_t ids[LIMIT_BATCH_SEQUENCES];
+    if (!draft_runs)
+        return;
+    draft_runs = false;
+    for (uint32_t i = 0; i < draft_job.item_count; i++) { /* 11 is not in the vocabulary. */
+        ids[i] = (now_us + i) % 13 == 0 ? 11 : 1;
+        draft_steps += draft_job.items[i].sampling != NULL ? 1 : 0;
+    }
+    if (draft_job.catch_up_rows == 0)
+        sched_drafts_step_add(&drafts.model, draft_job.item_count, 100);
+    token_pool_drafts_done(pool, &draft_job, ids);
+}
+
 static void decode(bool all)
 {
     static struct sched_batch batch;
+    if (draft_runs)
+        return;
     token_pool_answers_grow(pool);
     if (!sched_machine_batch_next(sched, 0, 0, &batch))
         return;
@@ -477,10 +530,11 @@ static void decode(bool all)
         for (uint32_t at = 0; at < count; at++) {
             bool last = all || request->generated + at + 1 >= request->output_limit;
             /* Mostly the token that repeats, which is what a draft has. */
-            tokens[at] = (struct message_token){.id = (now_us + at) % 7 == 0 ? 3 : 1,
+            const uint32_t other = now_us % 5 == 0 ? DRAFT_VOCAB : 3;
+            tokens[at] = (struct message_token){.id = (now_us + at) % 7 == 0 ? other : 1,
                                                 .finish = last ? FINISH_LENGTH : FINISH_NONE};
         }
-        sched_drafts_step_add(&drafts, batch.row_count, 1000);
+        sched_drafts_step_add(&drafts.steps, batch.row_count, 1000);
         token_pool_decode_done(pool, batch.items[i].slot, tokens, count, now_us);
     }
     token_pool_tokens_send(pool);
@@ -491,7 +545,7 @@ static void event(uint8_t what, uint8_t a)
     const uint32_t machine = a % MACHINES;
     const uint32_t process = a / MACHINES % machines[machine].process_count;
     struct job *job = &jobs[a % JOBS];
-    switch (what % 18) {
+    switch (what % 20) {
     case 0:
     case 1:
         reserve((uint8_t)(what / 16 * 11 + a), a);
@@ -542,6 +596,12 @@ static void event(uint8_t what, uint8_t a)
     case 16:
         try_write(a, what);
         break;
+    case 17:
+        draft_begin(a % 16);
+        break;
+    case 18:
+        draft_end();
+        break;
     default:
         if (a % 16 == 0) {
             token_pool_gateway_gone(pool, (struct transport_peer *)&gateway_mark, now_us);
@@ -568,6 +628,7 @@ static void open_all(void)
     next_id = next_link = 0;
     for (uint32_t i = 0; i < MACHINES; i++)
         machines[i].process_count = i == 0 ? 1 : 2;
+    draft_runs = false;
     CHECK(kv_pool_open(BLOCKS, &kv) == ST_OK &&
           kv_prefix_open(kv, &(struct layer_groups){0}, BLOCK_TOKENS, &prefix) == ST_OK &&
           sched_machine_open(&options, &sched) == ST_OK);
@@ -587,6 +648,12 @@ static void open_all(void)
                    .preemptions_max = 3},
         .vocab = 10,
         .drafts = &drafts,
+        .draft_model = {.vocab = DRAFT_VOCAB,
+                        .context_tokens = CONTEXT - 10,
+                        .block_count = DRAFT_BLOCKS,
+                        .block_tokens = BLOCK_TOKENS,
+                        .rows_max = 40,
+                        .step_rows = 8},
         .calls = {.send = on_send, .send_tokens = on_send_tokens, .local_writes = on_local_writes},
     };
     CHECK(token_pool_open(&tokens, &pool) == ST_OK);
@@ -600,6 +667,7 @@ static void finish(void)
             machines[i].processes[k].stopped = false;
     for (uint32_t i = 0; i < JOBS; i++)
         cancel(&jobs[i]);
+    draft_end();
     decode(true);
     for (uint32_t i = 0; i < MACHINES; i++) {
         while (machines[i].letter_count > 0)
@@ -615,6 +683,7 @@ static void finish(void)
         check_all();
     }
     CHECKF(token_pool_count(pool) == 0, "%u requests are left", token_pool_count(pool));
+    CHECK(draft_seats_blocks_free(pool->draft_seats) == DRAFT_BLOCKS);
     CHECK(kv_pool_count(kv, KV_FREE) + kv_pool_count(kv, KV_CACHED) == BLOCKS);
     token_pool_close(pool);
     kv_prefix_close(prefix);

@@ -323,7 +323,7 @@ static void step(struct talk *cancelled)
         cancelled->stage = STAGE_NONE;
     }
     sched_machine_batch_done(sched, batch.index);
-    sched_drafts_step_add(&drafts, batch.row_count, 1000);
+    sched_drafts_step_add(&drafts.steps, batch.row_count, 1000);
     for (uint32_t i = 0; i < batch.item_count; i++) {
         struct message_token tokens[1 + LIMIT_DRAFT_TOKENS] = {{.id = draw(3)}};
         const uint32_t count = batch.items[i].token_count;

@@ -248,7 +248,7 @@ void sim_machine_batch_end(struct sim_machine *m, double now_s)
     else
         sched_rates_decodes_add(&m->rates, 1, flight->decodes, us);
     if (flight->prompt_rows == 0)
-        sched_drafts_step_add(&m->drafts, flight->decodes, us > 0 ? us : 1);
+        sched_drafts_step_add(&m->drafts.steps, flight->decodes, us > 0 ? us : 1);
     sched_pace_batch_add(&m->pace, flight->decodes, flight->prompt_rows,
                          (uint64_t)(flight->used_s * 1e6));
     sched_machine_batch_done(m->sched, flight->batch.index);

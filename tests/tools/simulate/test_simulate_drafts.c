@@ -65,7 +65,7 @@ static double step_s(uint32_t rows)
 /* Every drafted token is right, or none is. The prompt gives the first of the 200 tokens. */
 static void one_answer(double right)
 {
-    struct sched_drafts drafts = {.steps = 0};
+    struct sched_drafts drafts = {.always = false};
     struct sched_draft_trust trust = {0};
     uint64_t checked = 0, accepted = 0;
     uint32_t left = 199;
@@ -81,7 +81,7 @@ static void one_answer(double right)
         if (most > 0 && length == 0)
             sched_draft_trust_add(&trust, MATCHED, 0, 0);
         want_s += step_s(1 + length);
-        sched_drafts_step_add(&drafts, 1 + length, (uint64_t)(step_s(1 + length) * 1e6));
+        sched_drafts_step_add(&drafts.steps, 1 + length, (uint64_t)(step_s(1 + length) * 1e6));
         if (length > 0)
             sched_draft_trust_add(&trust, MATCHED, length, good);
         checked += length;

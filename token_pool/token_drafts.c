@@ -1,0 +1,235 @@
+/* token_drafts: see the header. */
+#include "token_pool/token_drafts.h"
+
+#include "token_pool/token_state.h"
+
+#include <assert.h>
+
+/* A request that the draft model is behind by more tokens catches up in parts. */
+#define BEHIND_TOKENS 32
+
+/* What one job is made of. */
+struct making {
+    struct token_pool *pool;
+    struct token_draft_job *job;
+    uint32_t catch_up_left;
+};
+
+enum status token_drafts_open(struct token_pool *pool)
+{
+    const struct token_draft_model *model = &pool->options.draft_model;
+    if (model->block_count == 0)
+        return ST_OK;
+    return draft_seats_open(
+        &(struct draft_seats_options){.seat_count = pool->options.memory.slot_count,
+                                      .block_count = model->block_count,
+                                      .block_tokens = model->block_tokens},
+        &pool->draft_seats);
+}
+
+void token_request_seat_take(struct token_pool *pool, struct token_request *request)
+{
+    const uint32_t tokens = request->prompt_tokens + request->output_limit;
+    const uint32_t most = pool->options.draft_model.context_tokens;
+    if (pool->draft_seats == NULL || request->draft_index.heads == NULL ||
+        draft_seats_blocks_free(pool->draft_seats) == 0)
+        return;
+    request->draft_seat = draft_seats_take(pool->draft_seats, tokens < most ? tokens : most,
+                                           token_slot_of(pool, request));
+    /* As often right as those of earlier answers. */
+    request->draft_trust = pool->draft_trust;
+}
+
+void token_request_seat_leave(struct token_pool *pool, struct token_request *request)
+{
+    if (request->draft_seat != DRAFT_SEAT_NONE)
+        draft_seats_free(pool->draft_seats, request->draft_seat);
+    request->draft_seat = DRAFT_SEAT_NONE;
+}
+
+void token_request_drafted_drop(struct token_pool *pool, struct token_request *request)
+{
+    request->draft_decided = false;
+    request->draft_wanted = request->draft_made = 0;
+    /* KV of the drafts that were right is kept. The latest token was drawn by the step. */
+    if (request->draft_seat != DRAFT_SEAT_NONE)
+        draft_seats_cut(pool->draft_seats, request->draft_seat,
+                        request->prompt_tokens + request->generated - 1);
+}
+
+/* Returns the tokens of the context, with those that the draft model has generated. */
+static uint32_t tokens_of(const struct token_request *request)
+{
+    return request->prompt_tokens + request->generated + request->draft_made;
+}
+
+/* Returns the most tokens that a draft of the model may have. */
+static uint32_t most_of(const struct token_pool *pool, const struct token_request *request)
+{
+    const struct token_draft_model *model = &pool->options.draft_model;
+    const uint32_t answers = pool->state_counts[TOKEN_DECODING], known = tokens_of(request);
+    uint32_t most = token_request_draft_most(pool, request);
+    /* A batch has this many rows for the drafts of each answer. */
+    const uint32_t rows = model->step_rows / answers;
+    const uint32_t room = model->context_tokens > known ? model->context_tokens - known : 0;
+    most = rows > most ? most : rows > 0 ? rows - 1 : 0;
+    return most < room ? most : room;
+}
+
+/* Decides once for each step how many tokens the draft model generates for the request. */
+static void drafts_decide(struct token_pool *pool, struct token_request *request)
+{
+    if (request->draft_decided)
+        return;
+    request->draft_decided = true;
+    request->draft_wanted = sched_drafts_model_length(
+        pool->options.drafts, &request->draft_trust, pool->state_counts[TOKEN_DECODING],
+        most_of(pool, request), request->draft_matched, request->draft_count);
+    if (request->draft_wanted == 0)
+        sched_draft_trust_add(&request->draft_trust, SCHED_DRAFT_MODEL, 0, 0);
+}
+
+/* Adds the request's next `rows` tokens to the job. Gives its seat up if there is no memory for
+ * their KV, or if one of them is not in the draft model's vocabulary. */
+static void item_add(struct making *making, struct token_request *request, uint32_t rows,
+                     bool samples)
+{
+    struct token_pool *pool = making->pool;
+    struct token_draft_job *job = making->job;
+    struct token_draft_item *item = &job->items[job->item_count];
+    const uint32_t first = draft_seats_computed(pool->draft_seats, request->draft_seat);
+    *item = (struct token_draft_item){
+        .slot = token_slot_of(pool, request),
+        .owner = request->owner,
+        .tokens = request->tokens + first,
+        .position = first,
+        .row_count = rows,
+        .sampling = samples ? &request->sampling : NULL,
+        .answer_index = request->generated + request->draft_made,
+        .answer = request->answer,
+        .drafted = token_request_drafts(request),
+        .drafted_count = request->draft_made,
+    };
+    if (samples)
+        item->context = token_request_context(request, request->draft_made);
+    bool known = true;
+    for (uint32_t i = 0; i < rows; i++)
+        known = known && item->tokens[i] < pool->options.draft_model.vocab;
+    if (!known ||
+        !draft_seats_begin(pool->draft_seats, request->draft_seat, first + rows, &item->blocks)) {
+        token_request_seat_leave(pool, request);
+        return;
+    }
+    job->item_count++;
+    job->row_count += rows;
+    job->catch_up_rows += samples ? 0 : rows;
+}
+
+/* Adds the step with which the draft model generates the request's next drafted token. */
+static void step_add(struct making *making, struct token_request *request)
+{
+    const struct token_pool *pool = making->pool;
+    const struct token_draft_model *model = &pool->options.draft_model;
+    const uint32_t rows =
+        tokens_of(request) - draft_seats_computed(pool->draft_seats, request->draft_seat);
+    if (request->draft_made < request->draft_wanted && rows <= BEHIND_TOKENS &&
+        making->job->item_count < model->step_rows &&
+        making->job->row_count + rows <= model->rows_max)
+        item_add(making, request, rows, true);
+}
+
+/* Adds a part of the tokens with which the draft model has to catch up. */
+static void catch_up_add(struct making *making, struct token_request *request)
+{
+    const struct token_pool *pool = making->pool;
+    const struct token_draft_model *model = &pool->options.draft_model;
+    const uint32_t computed = draft_seats_computed(pool->draft_seats, request->draft_seat);
+    const uint32_t all = tokens_of(request);
+    uint32_t rows = (all < model->context_tokens ? all : model->context_tokens) - computed;
+    if (request->state == TOKEN_DECODING &&
+        (request->draft_wanted == 0 || all - computed <= BEHIND_TOKENS))
+        return;
+    rows = rows < making->catch_up_left ? rows : making->catch_up_left;
+    if (rows == 0 || making->job->item_count == model->step_rows ||
+        making->job->row_count + rows > model->rows_max)
+        return;
+    making->catch_up_left -= rows;
+    item_add(making, request, rows, false);
+}
+
+static void add_each(struct making *making, enum token_request_state state,
+                     void (*add)(struct making *making, struct token_request *request))
+{
+    uint32_t slot;
+    const struct draft_seats *seats = making->pool->draft_seats;
+    for (draft_seat seat = draft_seats_next(seats, 1, &slot); seat != DRAFT_SEAT_NONE;
+         seat = draft_seats_next(seats, seat + 1, &slot)) {
+        struct token_request *request = token_request_of(making->pool, slot);
+        if (request->state == state)
+            add(making, request);
+    }
+}
+
+static void decide_add(struct making *making, struct token_request *request)
+{
+    drafts_decide(making->pool, request);
+    step_add(making, request);
+}
+
+/* Returns true if the draft model should compute the tokens of requests that await their KV. */
+static bool prepares(struct token_pool *pool)
+{
+    const uint32_t decoding = pool->state_counts[TOKEN_DECODING];
+    if (pool->state_counts[TOKEN_RESERVED] == 0)
+        return false;
+    if (sched_drafts_model_length(pool->options.drafts, &pool->draft_trust,
+                                  decoding > 0 ? decoding : 1, pool->options.memory.draft_tokens, 0,
+                                  0) > 0)
+        return true;
+    sched_draft_trust_add(&pool->draft_trust, SCHED_DRAFT_MODEL, 0, 0);
+    return false;
+}
+
+bool token_pool_drafts_next(struct token_pool *pool, uint32_t catch_up_rows,
+                            struct token_draft_job *out)
+{
+    struct making making = {.pool = pool, .job = out, .catch_up_left = catch_up_rows};
+    out->item_count = out->row_count = out->catch_up_rows = 0;
+    add_each(&making, TOKEN_DECODING, decide_add);
+    add_each(&making, TOKEN_DECODING, catch_up_add);
+    if (prepares(pool))
+        add_each(&making, TOKEN_RESERVED, catch_up_add);
+    return out->item_count > 0;
+}
+
+/* The draft model has generated the request's next token. A token that the answer cannot have ends
+ * the draft. */
+static void drafted_add(struct token_pool *pool, struct token_request *request, uint32_t id)
+{
+    const uint32_t made = request->draft_made;
+    uint32_t *drafted = &token_request_drafts(request)[made];
+    const uint32_t other = *drafted; /* Perhaps of another draft, which then stays. */
+    *drafted = id;
+    if (id >= pool->options.vocab || token_request_draft_allowed(request, made + 1) <= made) {
+        *drafted = other;
+        request->draft_wanted = made;
+        return;
+    }
+    request->draft_made = request->draft_count = made + 1;
+    request->draft_matched = SCHED_DRAFT_MODEL;
+    sched_machine_draft_set(pool->options.sched, token_slot_of(pool, request), made + 1);
+}
+
+void token_pool_drafts_done(struct token_pool *pool, const struct token_draft_job *job,
+                            const uint32_t *ids)
+{
+    draft_seats_job_done(pool->draft_seats);
+    for (uint32_t i = 0; i < job->item_count; i++) {
+        const struct token_draft_item *item = &job->items[i];
+        if (item->sampling == NULL || !sched_slots_used(pool->slots, item->slot))
+            continue;
+        struct token_request *request = token_request_of(pool, item->slot);
+        if (request->owner == item->owner && request->state == TOKEN_DECODING)
+            drafted_add(pool, request, ids[i]);
+    }
+}
