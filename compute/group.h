@@ -1,10 +1,9 @@
 /* group: an optional ability of a backend: devices of several processes compute one stage together,
- * each with a slice of every layer (tensor parallelism). machine/executor/stage_group.c makes a
- * group (event loop thread) and lets the engine thread join it; the forward pass calls sum,
- * sum_add, norm and gather on the engine thread. When a rank dies, compute_ops.check returns an
- * error on the other ranks. A group never changes its members: after a failure, the processes of
- * all ranks end.
- */
+ * each with a slice of every layer (tensor parallelism). Machines call id_make on their event loop
+ * thread, and `cleave profile` on its main thread. In both, the engine thread joins the group, and
+ * calls sum, sum_add, norm and gather in the forward pass. When a rank dies, compute_ops.check
+ * returns an error on the other ranks. A group never changes its members: after a failure, the
+ * processes of all ranks end. */
 #ifndef COMPUTE_GROUP_H
 #define COMPUTE_GROUP_H
 
@@ -29,8 +28,8 @@ struct compute_group_norm {
 #define COMPUTE_GROUP_NORMS_MAX 2
 
 struct compute_group_ops {
-    /* Makes the id of a new group. Only rank 0 calls it; the caller sends id_out to all ranks.
-     * Errors say what the system or the library for groups refuses. */
+    /* Makes the id of a new group. Only rank 0 calls it; the caller sends id_out to all ranks. On
+     * failure *error has the reason of the system (CPU) or of NCCL (CUDA). */
     enum status (*id_make)(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                            struct error *error);
     /* Joins the group `id` as rank `rank` of `ranks`. Called once per device. Blocks until all
@@ -50,11 +49,11 @@ struct compute_group_ops {
      * the row's columns on all ranks. */
     void (*norm)(struct compute *c, const struct compute_group_norm *norms, uint32_t count,
                  float epsilon, uint32_t row_count);
-    /* Joins the rows of all ranks: row r of `all` is row r of rank 0's `part` (counts[0] columns),
-     * then row r of rank 1's (counts[1] columns), and so on. Writes `all` on rank 0 only; the other
-     * ranks may pass NULL. */
+    /* Joins the rows of all ranks: row r of `rows_out` is row r of rank 0's `part` (counts[0]
+     * columns), then row r of rank 1's (counts[1] columns), and so on. Writes `rows_out` on rank 0
+     * only; the other ranks may pass NULL. */
     void (*gather)(struct compute *c, uint32_t row_count, const float *part, const uint32_t *counts,
-                   float *all);
+                   float *rows_out);
 };
 
 #endif

@@ -1,7 +1,7 @@
 /* host: functions of struct compute_ops for backends that compute in host memory and whose
  * operations are finished when they return. cpu/ and wait/ put these functions into their tables.
- * host_X implements compute_ops.X, which operations.h describes. The functions have no state and
- * start no computation. */
+ * host_X implements compute_ops.X, which operations.h describes. Callers and threads are those of
+ * compute_ops (compute.h). The functions have no state and start no computation. */
 #ifndef COMPUTE_HOST_H
 #define COMPUTE_HOST_H
 

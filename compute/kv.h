@@ -1,8 +1,8 @@
 /* kv: the layout of the KV-cache of one layer, and the sizes that follow from it. The layout is
  * part of the protocol: blocks travel between machines in this form, and every backend uses it.
- * Machines and `cleave profile` compute the size of their KV memory from it. No state; any thread.
- * It does not know which block belongs to which request (kvcache/kv_pool.h) or how blocks are sent
- * (kvcache/kv_transfer.h). */
+ * Machines, `cleave profile` and bench-engine compute the size of their KV memory from it. No
+ * state; any thread. It does not know which block belongs to which request (kvcache/kv_pool.h) or
+ * how blocks are sent (kvcache/kv_transfer.h). */
 #ifndef COMPUTE_KV_H
 #define COMPUTE_KV_H
 

@@ -1,8 +1,9 @@
 /* types: the quantised blocks of a GGUF file, and their common form: a group of 32 elements with
  * unsigned quants, and a scale and a minimum per 16 elements. The backends call these functions
  * when they repack weights or multiply with them, and compute_dequantize (source.h) calls them.
- * model/file/packed.c writes blocks; other folders use source.h. Any thread; no state. The
- * functions read rows that are in memory already, and check no sizes. */
+ * Outside compute/, this header is for code that writes blocks (model/file/packed.c); other code
+ * uses source.h. Any thread; no state. The functions read rows that are in memory already, and
+ * check no sizes. */
 #ifndef COMPUTE_TYPES_H
 #define COMPUTE_TYPES_H
 
@@ -11,9 +12,10 @@
 #include <assert.h>
 
 /* The blocks of each type, byte for byte as in the file. `quants` are the packed integers from
- * which elements are computed. `scale` and `min` are IEEE binary16 (compute/half.h). In types with
- * 256 elements, `scales` has the packed scales of the parts of a block (types_two_level_unpack); in
- * Q4_K, Q5_K and Q2_K also their minima. */
+ * which elements are computed. `scale` and `min` are IEEE binary16 (compute/half.h). Types with two
+ * levels of scales also pack the scales of the parts of a block, in `scales` or in a field that is
+ * shared with quants or signs (types_two_level_unpack); in Q4_K, Q5_K and Q2_K also their
+ * minima. */
 struct block_q8_0 {
     uint16_t scale;
     int8_t quants[32];
@@ -98,7 +100,7 @@ struct block_mxfp4 {
 
 struct block_tq1_0 {
     uint8_t quants[48];
-    uint8_t quants_last[4];
+    uint8_t quants_last[4]; /* Elements 240–255. */
     uint16_t scale;
 };
 
@@ -203,8 +205,8 @@ struct types_two_level {
  * each part. */
 bool types_is_two_level(enum compute_type type);
 
-/* Unpacks the scales of the 256 elements from 256 × block_index on, of a row of a type with two
- * levels of scales. */
+/* Unpacks the scales of block `block_index` (256 elements) of a row. Requires
+ * types_is_two_level(type). */
 void types_two_level_unpack(enum compute_type type, const void *row, uint32_t block_index,
                             struct types_two_level *out);
 

@@ -7,10 +7,11 @@
  * gateways).
  *
  * Spans (common/layer_groups.h) form chains: each span except the first follows one other span, and
- * several spans may follow the same span. A span is found by a hash of all tokens up to its end.
- * Then the span's tokens and the span before it are compared, so equal hashes never give a wrong
- * answer. A chain has a salt (0 = none), which is compared too. Requests with different salts share
- * no block, so that no client learns from the number of cached tokens what another client has sent.
+ * several spans may follow the same span. A span is found by a hash of the salt and all tokens up
+ * to its end. Then the span's tokens and the span before it are compared, so equal hashes never
+ * give a wrong answer. A chain has a salt (0 = none), which is compared too. Requests with
+ * different salts share no block, so that no client learns from the number of cached tokens what
+ * another client has sent.
  *
  * A span has a block in each layer group without a window. In the groups with a window, it has
  * either a block in each of them (its *window blocks*) or none. In layers with a window, the tokens
@@ -20,8 +21,8 @@
  * The cache owns its blocks (KV_PREFIX_OWNER). A request that reads a chain reads the blocks of all
  * spans in the groups without a window, and some of the window blocks (struct kv_prefix_reader).
  * Blocks that a request reads are KV_LIVE. Other blocks are KV_CACHED: the pool counts them as
- * available. When kv_pool_take needs them, the cache evicts the blocks whose last reader left
- * first, and in each chain the blocks of the last span first. */
+ * available. When the pool or the cache needs room, the cache evicts the blocks whose last reader
+ * left first, and in each chain the blocks of the last span first. */
 #ifndef KVCACHE_KV_PREFIX_H
 #define KVCACHE_KV_PREFIX_H
 
@@ -54,8 +55,8 @@ void kv_prefix_close(struct kv_prefix *prefix);
 /* Finds the longest chain with this salt, of at most `spans_max` spans, whose tokens are the first
  * tokens of `tokens`. Requires that `tokens` has spans_max * block_tokens tokens.
  *
- * window_first = KV_PREFIX_WHOLE_WINDOW: only chains are found that have all window blocks which
- * the tokens after the chain need, and the caller reads these window blocks. Any other
+ * window_first = KV_PREFIX_WHOLE_WINDOW: finds only a chain whose last spans have the window blocks
+ * that the next tokens read. The caller becomes a reader of these window blocks. Any other
  * window_first: a chain is found also without window blocks, and the caller reads the window blocks
  * from span window_first on, up to the first span that has none.
  *
@@ -78,9 +79,9 @@ struct kv_prefix_blocks {
     const uint32_t *tokens; /* spans * block_tokens tokens. */
     const struct kv_tables *tables;
     uint32_t spans; /* Number of spans to add, from the request's first. Their KV is complete. */
-    /* The first span whose window blocks are added, too. From this span on, the request's own
-     * window blocks hold the KV of their span, and the request no longer writes into them. Equal
-     * to `spans` = no window blocks are added. */
+    /* Window blocks are added from this span on. Requires that the request's own window blocks from
+     * this span on hold the KV of their span, and that the request no longer writes into them.
+     * Equal to `spans` = no window blocks are added. */
     uint32_t window_valid_first;
     /* After the call, the request reads the window blocks from this span on. Equal to `spans` = the
      * call does not change which window blocks the request reads. */
@@ -91,8 +92,9 @@ struct kv_prefix_blocks {
  * or a block of the cache. The owner's blocks become blocks of the cache; if the cache already has
  * a block for these tokens and this salt, the owner keeps its block. *reader is what the caller
  * reads, from kv_prefix_read_begin. After the call, the caller reads the chain of all added spans;
- * nothing changes if blocks->spans is 0. If all layer groups have a window, the cache may have no
- * room for all spans; then it adds only the first ones. */
+ * nothing changes if blocks->spans is 0. If all layer groups have a window, spans without blocks
+ * take room in the cache too, and the cache may have no room for all spans; then it adds only the
+ * first ones. */
 void kv_prefix_add(struct kv_prefix *prefix, const struct kv_prefix_blocks *blocks,
                    struct kv_prefix_reader *reader);
 
@@ -124,8 +126,9 @@ void kv_prefix_added_set(struct kv_prefix *prefix,
  * listener's `step`. Returns the number of hashes; 0 without a listener. */
 uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, uint32_t count_max);
 
-/* For tests: returns true if chains, readers and the order of eviction agree with each other; else
- * false, with the first difference in *error. kv_pool_check checks the pool. O(blocks). */
+/* For tests and for the end of a machine process: returns true if chains, readers and the order of
+ * eviction agree with each other; else false, with the first difference in *error. kv_pool_check
+ * checks the pool. O(blocks). */
 bool kv_prefix_check(const struct kv_prefix *prefix, struct error *error);
 
 #endif

@@ -1,7 +1,8 @@
 /* pace: decides how much computing time prompts get between the steps of running answers, on one
- * machine or on several machines that take turns on the same cores. A machine has one struct on its
- * event loop thread; the simulator has one for each machine. Pure: no clock and no I/O. It chooses
- * no requests (scheduler/machine/machine.h does) and measures nothing itself.
+ * machine or on several machines that take turns on the same cores. A machine has one struct
+ * sched_pace on its event loop thread; the simulator has one for each machine. The cluster
+ * scheduler and headroom.h use the targets. Pure: no clock and no I/O. It chooses no requests
+ * (scheduler/machine/machine.h does) and measures nothing itself.
  *
  * In each *step* (a batch without prompts), every running answer gets one token. Between two steps,
  * prompts get a *share* of t microseconds. Open prompts are prompts that are not computed, or are

@@ -1,20 +1,22 @@
 /* rates: the speed of a machine, computed from measured times: prompt tokens per second; decoded
  * tokens per second with batches as large as the TBT target allows; and tokens whose KV is sent,
- * per second of the transfers' time after computing. The gateway and the simulator have one struct
- * for each machine and pass the rates to the cluster scheduler. Pure: no clock and no I/O; one
- * thread owns each struct. It measures nothing: the machines do. Older measurements count less (see
- * RATES_MEMORY_US). */
+ * per second (of a transfer, only the time counts after its prompt was computed). The gateway and
+ * the simulator have one struct sched_rates for each machine, for the cluster scheduler and for
+ * headroom (headroom.h). A machine uses struct rates_line for the speeds of its links and tiers.
+ * Pure: no clock and no I/O; one thread owns each struct. It measures nothing: the machines do.
+ * Older measurements count less (see RATES_MEMORY_US). */
 #ifndef SCHEDULER_RATES_H
 #define SCHEDULER_RATES_H
 
 #include <stdint.h>
 
-/* A new measurement of `us` microseconds reduces the weight of all older measurements by us /
- * RATES_MEMORY_US, at most by half. */
+/* A new measurement of `us` microseconds (for batches: after sched_rates_outlier_limit) reduces the
+ * weight of all older measurements by us / RATES_MEMORY_US, at most by half. */
 #define RATES_MEMORY_US 20000000
 
 /* Weighted sums over points (rows, microseconds), for a line by the method of least squares. All
- * zeros = no point. link_speed.h uses bytes instead of rows. */
+ * zeros = no point. Other units may take the place of rows: bytes in link_speed.h, tokens in
+ * tier_loads.h. */
 struct rates_line {
     double weight;
     double rows;
@@ -63,8 +65,8 @@ void sched_rates_pushes_add(struct sched_rates *rates, uint64_t tokens, uint64_t
 /* Returns the rate with batches of `rows` rows; 0 = not known yet. So a machine that has computed
  * short prompts can be compared with one that has computed long prompts. */
 uint32_t sched_rates_prompt_tokens_per_s(const struct sched_rates *rates, uint32_t rows);
-/* Returns the tokens whose KV is sent, per second of transfers after computing; 0 = not known
- * yet. */
+/* Returns the tokens whose KV is sent per second, where only the time of transfers after computing
+ * counts; 0 = not known yet. */
 uint32_t sched_rates_push_tokens_per_s(const struct sched_rates *rates);
 /* Returns the rate with the largest batch of at most rows_max rows that takes at most tbt_us, or
  * with one row if even this takes longer; 0 = not known yet. */

@@ -1,8 +1,8 @@
 /* doomed: a list of peers that will be disconnected, each with the reason. A peer cannot be
  * disconnected while one of its messages is being handled, because functions on the stack still use
- * the peer. So the peer is added to this list, and disconnected later. Each list belongs to its
- * caller, which makes every call on the event loop thread of its process. The list disconnects no
- * peer itself and allocates nothing. */
+ * the peer. So the peer is added to this list, and disconnected later. Machines and stage processes
+ * each own a list and make every call on their event loop thread. The list disconnects no peer
+ * itself and allocates nothing. */
 #ifndef TRANSPORT_DOOMED_H
 #define TRANSPORT_DOOMED_H
 

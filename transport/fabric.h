@@ -1,9 +1,9 @@
 /* fabric: the part of a transport that moves KV, by UCX or by copies between devices of one host.
  * It owns all UCX objects (with one worker), the region that peers may write, a link for each peer
  * whose region this process writes, and an inbox for each peer that writes into this region. Its
- * only callback is write_wanted: the caller asks for everything else after fabric_progress. The one
- * thread that owns the transport makes every call. It handles no connections, frames or timers
- * (peers.h).
+ * only callback is write_wanted: the caller asks for everything else after fabric_progress. The UCX
+ * transport (ucx*.c) makes every call, on the one thread that owns the transport. The fabric
+ * handles no connections, frames or timers (peers.h).
  *
  * A link writes in one of four ways: from device to device if that is possible; over data
  * connections if UCX does not reach the peer; otherwise by puts or by active messages, as the

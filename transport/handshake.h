@@ -1,11 +1,11 @@
 /* handshake: encodes, decodes and compares the frame HELLO, with which both sides of a connection
  * begin. With a cluster key, HELLO follows the proofs of auth.h. The frame contains the identity of
- * the process, the range of protocol versions that it speaks (protocol.h), the layout of its KV, and
- * what a peer needs to write into its region. The first fields (magic, highest version, name, and
- * since TRANSPORT_PROTOCOL_RANGES the lowest version) are the same in every version, so that two
- * versions can recognize each other. Later versions may add fields at the end of the fixed part,
- * whose size is in the frame. This part does no I/O. The decoder is fuzzed. The one thread that
- * owns the transport makes every call. */
+ * the process, the range of protocol versions that it speaks (protocol.h), the layout of its KV,
+ * and what a peer needs to write into its region. The first fields (magic, highest version, name,
+ * and since TRANSPORT_PROTOCOL_RANGES the lowest version) are the same in every version, so that
+ * two versions can recognize each other. Later versions may add fields at the end of the fixed
+ * part, whose size is in the frame. This part does no I/O. The decoder is fuzzed. ucx_greet.c makes
+ * and reads the frame, on the one thread that owns the transport. */
 #ifndef TRANSPORT_HANDSHAKE_H
 #define TRANSPORT_HANDSHAKE_H
 

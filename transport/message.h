@@ -3,8 +3,8 @@
  * to its first pointer (little-endian, without hidden padding), then its arrays. The tables in
  * message.c hold the range of every field; one encoder and one decoder work from them
  * (message_layout.h). The decoder checks every length and range before it reads, and is fuzzed.
- * Machines and gateways encode and decode messages. It does no I/O (transport.h) and keeps no
- * state: any thread may call it.
+ * Machines, gateways and benchmarks encode and decode messages. It does no I/O (transport.h) and
+ * keeps no state: any thread may call it.
  *
  * Any change of a struct of this header needs a new TRANSPORT_PROTOCOL_VERSION (protocol.h). New
  * fields are added at the end of a message, where 0 means what the message meant without the field.

@@ -92,17 +92,17 @@ static void psk_make(const struct secret_key *key, struct tls_psk *out)
         snprintf(out->name + 2 * i, NAME_BYTES - 2 * i, "%02x", out->id[i]);
 }
 
-enum status tls_keys_open(const struct secret_keys *from, struct tls_keys **out,
+enum status tls_keys_open(const struct secret_keys *cluster_keys, struct tls_keys **out,
                           struct error *error)
 {
-    assert(from->count > 0);
+    assert(cluster_keys->count > 0);
     struct tls_keys *keys = calloc(1, sizeof(*keys));
     if (keys == NULL)
         return error_set(error, ST_NO_MEMORY, "TLS: out of memory");
     keys->users = 1;
-    keys->count = from->count;
-    for (uint32_t i = 0; i < from->count; i++)
-        psk_make(&from->keys[i], &keys->psks[i]);
+    keys->count = cluster_keys->count;
+    for (uint32_t i = 0; i < cluster_keys->count; i++)
+        psk_make(&cluster_keys->keys[i], &keys->psks[i]);
     const gnutls_datum_t psk = {keys->psks[0].bytes, sizeof(keys->psks[0].bytes)};
     int code = gnutls_psk_allocate_client_credentials(&keys->client);
     if (code == 0)

@@ -26,7 +26,7 @@ struct tls;
 
 /* Copies the keys; requires at least one. Returns ST_NO_MEMORY, or ST_UNSUPPORTED if GnuTLS refuses
  * the keys or the parameters. */
-enum status tls_keys_open(const struct secret_keys *from, struct tls_keys **out,
+enum status tls_keys_open(const struct secret_keys *cluster_keys, struct tls_keys **out,
                           struct error *error);
 /* Ends the caller's use of the keys. Sessions keep the keys until their hand-shake is done. NULL is
  * fine. */
@@ -55,8 +55,8 @@ enum status tls_open(const struct tls_options *options, struct tls **out);
 void tls_close(struct tls *tls); /* NULL is fine. Sends nothing. */
 
 /* Continues the hand-shake. ST_OK: it is done. ST_IN_PROGRESS: it waits for the other side.
- * ST_MISMATCH: the other side does not have the key. ST_INVALID: it failed for another reason, for
- * example because the other side does not speak TLS 1.3. */
+ * ST_MISMATCH: the other side does not have the key or refused the session. ST_INVALID: it failed
+ * for another reason. */
 enum status tls_handshake(struct tls *tls, struct error *error);
 /* Stores a value that only the two ends of this connection know and that is different for each
  * connection. Requires that the hand-shake is done. */

@@ -8,8 +8,8 @@
  * docs/transport.md explains why a connection has two channels. A transport without a region, such
  * as the gateway's, does not open UCX.
  *
- * Machines, stage processes, the gateway and `cleave profile` have transports. One thread, usually
- * an event loop, owns a transport and makes every call. Callbacks run only inside
+ * Machines, stage processes, the gateway, `cleave profile` and benchmarks have transports. One
+ * thread, usually an event loop, owns a transport and makes every call. Callbacks run only inside
  * transport_progress. The transport does not interpret messages (message.h does) and makes no
  * decision about requests: a write of KV is an offset and a size in a region. */
 #ifndef TRANSPORT_TRANSPORT_H

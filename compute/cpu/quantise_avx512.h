@@ -1,7 +1,7 @@
 /* quantise_avx512: kernels.quantise for AVX-512, with the same bits as rows_quantise (rows.h). It
- * computes the greatest |x|, the scale and its inverse for 16 blocks at once. isa_avx512.c includes
- * this header after rows.h and puts quantise_avx512 into its table; activations.c calls it on
- * worker threads. It keeps no state. Rows of more than 16,384 columns are left to rows_quantise. */
+ * handles up to 16 blocks at once. isa_avx512.c includes this header after rows.h and puts
+ * quantise_avx512 into its table; activations.c calls it on worker threads. It keeps no state. More
+ * than 16,384 values are left to rows_quantise. */
 #ifndef COMPUTE_CPU_QUANTISE_AVX512_H
 #define COMPUTE_CPU_QUANTISE_AVX512_H
 
@@ -74,9 +74,9 @@ INLINE void blocks_round(const float *x, uint32_t count, const uint32_t bits[WID
 {
     float scales[WIDE_BLOCKS], inverses[WIDE_BLOCKS];
     const __m512 amax = _mm512_loadu_ps((const float *)bits), most = _mm512_set1_ps(127.0f);
-    const __mmask16 there = _mm512_cmp_ps_mask(amax, _mm512_set1_ps(0x1p-96f), _CMP_GE_OQ);
-    _mm512_storeu_ps(scales, _mm512_maskz_div_ps(there, amax, most));
-    _mm512_storeu_ps(inverses, _mm512_maskz_div_ps(there, most, amax));
+    const __mmask16 not_zero = _mm512_cmp_ps_mask(amax, _mm512_set1_ps(0x1p-96f), _CMP_GE_OQ);
+    _mm512_storeu_ps(scales, _mm512_maskz_div_ps(not_zero, amax, most));
+    _mm512_storeu_ps(inverses, _mm512_maskz_div_ps(not_zero, most, amax));
     for (uint32_t i = 0; i < count; i++) {
         if (refine[i])
             block_refine(x + i * 32, bits[i], &blocks[i], &second_planes[i], row);
@@ -87,38 +87,39 @@ INLINE void blocks_round(const float *x, uint32_t count, const uint32_t bits[WID
     }
 }
 
-#define WIDE_GROUPS 32 /* 16,384 columns; longer rows use rows_quantise. */
+#define WIDE_GROUPS 32 /* 16,384 values; rows_quantise handles more. */
 
 /* See kernels.quantise. */
 static void quantise_avx512(const float *x, uint32_t count, struct kernels_block *blocks,
                             struct kernels_second_plane *second_planes, uint32_t row)
 {
-    const uint32_t n = count / 32;
+    const uint32_t row_blocks = count / 32;
     uint32_t bits[WIDE_GROUPS][WIDE_BLOCKS];
     float sum = 0;
-    if (n > WIDE_GROUPS * WIDE_BLOCKS) {
+    if (row_blocks > WIDE_GROUPS * WIDE_BLOCKS) {
         rows_quantise(x, count, blocks, second_planes, row);
         return;
     }
-    for (uint32_t i = 0; i < n; i += WIDE_BLOCKS) {
-        uint32_t *group = bits[i / WIDE_BLOCKS], here = n - i < WIDE_BLOCKS ? n - i : WIDE_BLOCKS;
-        magnitudes(x + (size_t)i * 32, here, group);
-        for (uint32_t k = 0; second_planes != NULL && k < here; k++) {
+    for (uint32_t i = 0; i < row_blocks; i += WIDE_BLOCKS) {
+        uint32_t *group = bits[i / WIDE_BLOCKS];
+        const uint32_t block_count = row_blocks - i < WIDE_BLOCKS ? row_blocks - i : WIDE_BLOCKS;
+        magnitudes(x + (size_t)i * 32, block_count, group);
+        for (uint32_t k = 0; second_planes != NULL && k < block_count; k++) {
             float amax;
             memcpy(&amax, &group[k], sizeof(amax));
             sum += amax;
         }
     }
-    for (uint32_t i = 0; i < n; i += WIDE_BLOCKS) {
+    for (uint32_t i = 0; i < row_blocks; i += WIDE_BLOCKS) {
         const uint32_t *group = bits[i / WIDE_BLOCKS];
-        const uint32_t here = n - i < WIDE_BLOCKS ? n - i : WIDE_BLOCKS;
+        const uint32_t block_count = row_blocks - i < WIDE_BLOCKS ? row_blocks - i : WIDE_BLOCKS;
         bool refine[WIDE_BLOCKS] = {false};
-        for (uint32_t k = 0; second_planes != NULL && k < here; k++) {
+        for (uint32_t k = 0; second_planes != NULL && k < block_count; k++) {
             float amax;
             memcpy(&amax, &group[k], sizeof(amax));
-            refine[k] = block_refines(amax, n, sum);
+            refine[k] = block_refines(amax, row_blocks, sum);
         }
-        blocks_round(x + (size_t)i * 32, here, group, refine, blocks + i,
+        blocks_round(x + (size_t)i * 32, block_count, group, refine, blocks + i,
                      second_planes != NULL ? second_planes + i : NULL, row);
     }
 }

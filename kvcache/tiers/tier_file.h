@@ -1,7 +1,7 @@
-/* tier_file: a backend (tier_backend.h) that stores records in one file, such as on an SSD. One
- * machine uses a file: a second one gets ST_UNREACHABLE until the first one has ended. The records
- * survive a restart of the machine. They are removed if the machine's model or its KV layout has
- * changed.
+/* tier_file: a backend (tier_backend.h) that stores records in one file, such as on an SSD. The
+ * tier's thread calls the backend (tiers.h). One machine uses a file: a second one gets
+ * ST_UNREACHABLE until the first one has ended. The records survive a restart of the machine. They
+ * are removed if the machine's model or its KV layout has changed.
  *
  * The file has its full size from the start, so that the disk cannot become full later. When all
  * places are taken, the next record takes the place that tier_index.h says. Nothing is flushed to

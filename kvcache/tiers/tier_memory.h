@@ -5,7 +5,7 @@
  *
  * Records and index together use at most the given bytes. Memory is taken from the kernel when a
  * place is first written, and given back by `close`. Core dumps do not contain the records. The
- * tier's thread makes every call (tiers.h). */
+ * tier's thread calls the backend (tiers.h). */
 #ifndef KVCACHE_TIERS_TIER_MEMORY_H
 #define KVCACHE_TIERS_TIER_MEMORY_H
 

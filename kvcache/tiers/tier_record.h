@@ -7,7 +7,8 @@
  * checksum, and the names depend on the key, too. Then a store learns neither the KV nor the
  * tokens.
  *
- * The functions keep no state, and any thread may call them. They store nothing. */
+ * tiers.c makes and opens records on the threads of the tiers. The functions keep no state, and any
+ * thread may call them. They store nothing. */
 #ifndef KVCACHE_TIERS_TIER_RECORD_H
 #define KVCACHE_TIERS_TIER_RECORD_H
 

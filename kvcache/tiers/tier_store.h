@@ -13,8 +13,9 @@
  * If the caller's deadline ends a call before kv/tiers/store/deadline_ms, nothing is found or
  * stored; only three such calls in a row count as a failure of the server.
  *
- * Values may expire (SET with EX), and servers may evict them. The time of a record that `has`
- * finds begins again. */
+ * machine/tiers.c makes the backend when a machine starts, and `cleave check` makes one to try the
+ * servers. In a machine, the tier's thread makes every other call (tiers.h). Values may expire (SET
+ * with EX), and servers may evict them. The time of a record that `has` finds begins again. */
 #ifndef KVCACHE_TIERS_TIER_STORE_H
 #define KVCACHE_TIERS_TIER_STORE_H
 

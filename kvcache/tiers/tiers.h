@@ -6,8 +6,8 @@
  * The threads read and write KV memory of the blocks that a job names. Until the job has ended, the
  * caller must neither write these blocks nor let other code write them; the blocks of a TIER_LOAD
  * must not be read either. The caller decides which spans are stored and loaded (machine/tiers.c
- * does), and logs what `note` says. All calls are made on the event loop thread. Only memory of the
- * host can be used. */
+ * does), and logs what `note` says. machine/tiers.c makes every call on the machine's event loop
+ * thread. Only memory of the host can be used. */
 #ifndef KVCACHE_TIERS_TIERS_H
 #define KVCACHE_TIERS_TIERS_H
 

@@ -1,9 +1,9 @@
 /* gateway_connections: the gateway's connections to the machines, and the messages on them. It
  * connects when an address is known. When a connection is lost, it connects again after pauses from
  * 50 ms to 2 s. It owns the field `connection` of the fleet's records, except wants_end and
- * end_granted. It knows no requests and no schedulers: it reports through the functions given at
- * open (connections_events). The router's files (internal.h) and requests.c make every call, on the
- * gateway's event loop thread. */
+ * end_granted; `accept` may write its down_reason. It knows no requests and no schedulers: it
+ * reports through the functions given at open (connections_events). The router's files (internal.h)
+ * and requests.c make every call, on the gateway's event loop thread. */
 #ifndef SERVER_GATEWAY_CONNECTIONS_H
 #define SERVER_GATEWAY_CONNECTIONS_H
 
@@ -63,11 +63,12 @@ void connections_address_set(struct connections *c, struct fleet_machine *m, con
 /* Drops the connection, if there is one, with this reason. If the machine has an address,
  * connections_turn connects again later. */
 void connections_drop(struct connections *c, struct fleet_machine *m, const char *reason);
-/* Encodes and sends the message, if the machine is up. After a failure the next connections_turn
+/* Encodes and queues the message, if the machine is up. After a failure the next connections_turn
  * drops the connection. */
 void connections_send(struct connections *c, struct fleet_machine *m,
                       const struct message *message);
-/* Connections that are lost after this call are not made again. */
+/* A machine whose connection is lost after this call is not connected again, unless
+ * connections_address_set is called for it. */
 void connections_stop(struct connections *c);
 bool connections_stopping(const struct connections *c);
 

@@ -1,7 +1,7 @@
 /* replay_prompt: makes the JSON body of a completion or chat request whose prompt has an exact
  * number of tokens. The same options and request give the same bytes, independent of earlier calls.
- * One thread at a time uses it. It sends nothing and has no tokenizer: server.c finds out how many
- * tokens a word is for the server. */
+ * `cleave replay` and `cleave bench` call it, each on its main thread. It sends nothing and has no
+ * tokenizer: server.c finds out how many tokens a word is for the server. */
 #ifndef TOOLS_REPLAY_PROMPT_H
 #define TOOLS_REPLAY_PROMPT_H
 
@@ -28,24 +28,25 @@ struct replay_prompt_options {
     uint64_t seed;
 };
 
-/* The request of a row of the trace, with fitted lengths. */
+/* One request to send. In a replay: a row of the trace, with lengths that fit the context of the
+ * server. */
 struct replay_request {
     uint64_t id;      /* Id of the row (trace.h). */
     int64_t after_us; /* Due time, from the beginning of the replay. */
-    uint64_t line;    /* Line of the row; tokens outside blocks are drawn from it. */
+    uint64_t line;    /* Line of the row; with the seed it determines the tokens outside blocks. */
     uint32_t prompt_tokens;
     uint32_t output_tokens;
     /* Ids of the prompt's first blocks; a block with the same id has the same tokens in every
      * request. */
     const int64_t *blocks;
-    uint32_t block_count;  /* Tokens after the last block are drawn from the line. */
+    uint32_t block_count;  /* Tokens after the last block depend on the seed and on `line`. */
     uint32_t block_tokens; /* Tokens of each block; > 0 if there is a block. */
 };
 
 struct replay_prompt;
 
-/* Opens a maker of prompts; replay_prompt_close frees it. ST_INVALID: id_low > id_high, or the
- * model's name is not UTF-8. ST_NO_MEMORY. */
+/* Opens a maker of prompts; replay_prompt_close frees it. Fails if id_low > id_high, if the model's
+ * name is not UTF-8, or if there is no memory. */
 enum status replay_prompt_open(const struct replay_prompt_options *options,
                                struct replay_prompt **prompt_out);
 void replay_prompt_close(struct replay_prompt *prompt); /* NULL is fine. */
