@@ -1,5 +1,5 @@
-/* date: dates as text, in the form of RFC 3339, such as 2027-01-31T18:00:00Z. Any thread may call
- * the functions. They know no time zones but UTC, and no leap seconds. */
+/* date: dates as text, in the form of RFC 3339, such as 2027-01-31T18:00:00Z. server/ and events/
+ * call the functions, on any thread. They know no time zones but UTC, and no leap seconds. */
 #ifndef COMMON_DATE_H
 #define COMMON_DATE_H
 

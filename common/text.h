@@ -1,9 +1,9 @@
-/* text: a growing byte buffer with JSON escaping, and a check of UTF-8. It holds, for example,
- * response bodies, the page /metrics and lines of the event log. An owner that clears and reuses a
- * buffer allocates nothing once the buffer is large enough. After a failed allocation the text is
- * broken: further appends do nothing, so callers check `broken` once, at the end. Not thread-safe:
- * one thread at a time uses a text; the owner may hand it from one thread to another. It parses no
- * JSON and does no I/O. */
+/* text: a growing byte buffer with JSON escaping, and a check of UTF-8. Any folder may use it, for
+ * example for response bodies, the page /metrics and lines of the event log. An owner that clears
+ * and reuses a buffer allocates nothing once the buffer is large enough. After a failed allocation
+ * the text is broken: further appends do nothing, so callers check `broken` once, at the end. Not
+ * thread-safe: one thread at a time uses a text; the owner may hand it from one thread to another.
+ * It parses no JSON and does no I/O. */
 #ifndef COMMON_TEXT_H
 #define COMMON_TEXT_H
 

@@ -1,8 +1,8 @@
 /* compute: the kernels of one device behind a table of functions, struct compute_ops. It separates
  * its callers, the forward pass (model/forward/) and the engine (machine/executor/), from the
- * backends cpu/, wait/ and cuda/. `cleave profile`, `cleave check` and `cleave doctor` call it too.
- * It does not know requests, owners of blocks, or files: it is given pointers, shapes and block
- * ids.
+ * backends cpu/, wait/ and cuda/. `cleave profile`, `cleave check`, `cleave doctor` and benchmarks
+ * call it too. It does not know requests, owners of blocks, or files: it is given pointers, shapes
+ * and block ids.
  *
  * Threads: at most one thread at a time calls a `struct compute`. In a machine that is first the
  * event loop thread, which opens the device, loads the weights and prepares the device (steps.h),

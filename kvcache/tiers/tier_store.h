@@ -23,10 +23,9 @@
 #include "kvcache/tiers/tier_backend.h"
 
 /* Makes a backend by the keys kv/tiers/store/…; ops->open connects. servers: the text of
- * kv/tiers/store/servers, or a part of it. A call ends after kv/tiers/store/deadline_ms, or at
- * its own deadline if that is earlier. Returns ST_INVALID if an address is wrong, ST_IO,
- * ST_NOT_FOUND or ST_INVALID if the file of password or CAs cannot be used, ST_NO_MEMORY, and
- * ST_UNSUPPORTED if cleave was built without hiredis. */
+ * kv/tiers/store/servers, or a part of it. A call ends after kv/tiers/store/deadline_ms, or at its
+ * own deadline if that is earlier. Fails, for example, if an address is wrong, if the file of
+ * password or CAs cannot be used, or if cleave was built without hiredis. */
 enum status tier_store_make(const struct config *config, const char *servers,
                             struct tier_backend **out, struct error *error);
 

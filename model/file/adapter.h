@@ -23,13 +23,11 @@ enum adapter_matrix {
 
 struct adapter;
 
-/* Opens the adapter's folder. Returns ST_UNSUPPORTED, with the key or tensor, if the adapter needs
- * something that is not supported, ST_NOT_FOUND or ST_IO for a file that cannot be opened or read,
- * ST_INVALID for a malformed file, ST_NO_MEMORY. The caller closes *out with adapter_close. */
+/* Opens the adapter's folder. On failure *error has the reason. The caller closes *out with
+ * adapter_close. */
 enum status adapter_open(const char *path, struct adapter **out, struct error *error);
 /* Opens an adapter whose two files are in memory (fuzzing, tests). Requires that the files stay
- * unchanged until adapter_close. Returns ST_UNSUPPORTED, ST_INVALID and ST_NO_MEMORY as
- * adapter_open does. */
+ * unchanged until adapter_close. */
 enum status adapter_open_memory(struct mapped_text config, struct mapped_text weights,
                                 struct adapter **out, struct error *error);
 void adapter_close(struct adapter *a); /* NULL is fine. */

@@ -30,9 +30,8 @@ enum folder_file {
     FOLDER_FILE_COUNT
 };
 
-/* Opens the folder at `path`. The caller closes *out with folder_close. Returns ST_NOT_FOUND,
- * ST_IO, ST_INVALID for a missing or malformed file, ST_UNSUPPORTED, ST_TOO_LARGE or ST_NO_MEMORY;
- * the error names the file. */
+/* Opens the folder at `path`. The caller closes *out with folder_close. On failure *error has the
+ * file and the reason. */
 enum status folder_open(const char *path, struct folder **out, struct error *error);
 
 /* A file in memory. */
@@ -42,8 +41,7 @@ struct folder_part {
     size_t bytes;
 };
 /* Opens a folder whose files are in memory (fuzzing, tests). Requires that `parts` and the data
- * stay unchanged until folder_close. `name` is the folder's name. Returns the errors of
- * folder_open, except ST_NOT_FOUND and ST_IO. */
+ * stay unchanged until folder_close. `name` is the folder's name. */
 enum status folder_open_memory(const char *name, const struct folder_part *parts, size_t count,
                                struct folder **out, struct error *error);
 void folder_close(struct folder *f); /* NULL is fine */

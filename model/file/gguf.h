@@ -17,8 +17,7 @@
 struct gguf;
 
 /* Maps the file at `path` and, if it is the first of several files of a model, the other files. The
- * caller closes *out with gguf_close. Returns ST_NOT_FOUND, ST_IO, ST_INVALID for a malformed file,
- * ST_UNSUPPORTED or ST_NO_MEMORY; the error names the file. */
+ * caller closes *out with gguf_close. On failure *error has the file and the reason. */
 enum status gguf_open(const char *path, struct gguf **out, struct error *error);
 /* Opens a GGUF file in memory (fuzzing, tests), which errors call `name`. Requires that `data` is
  * aligned to 16 bytes and stays unchanged until gguf_close. */

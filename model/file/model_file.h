@@ -18,17 +18,15 @@ struct gguf;
 struct model_file;
 struct vocabulary;
 
-/* Opens the GGUF file or folder at `path`. The caller closes *out with model_file_close. Returns
- * ST_NOT_FOUND, ST_IO, ST_INVALID for malformed files, ST_UNSUPPORTED, ST_TOO_LARGE or
- * ST_NO_MEMORY. */
+/* Opens the GGUF file or folder at `path`. The caller closes *out with model_file_close. On failure
+ * *error has the file and the reason. */
 enum status model_file_open(const char *path, struct model_file **out, struct error *error);
 /* Opens a GGUF file in memory, which errors call `name`. Requires that `data` is aligned to 16
  * bytes and stays unchanged until model_file_close. */
 enum status model_file_open_memory(const void *data, size_t bytes, const char *name,
                                    struct model_file **out, struct error *error);
 /* Opens a folder whose files are in memory (folder.h). Requires that `parts` and the files' data
- * stay unchanged until model_file_close. Both functions return the errors of model_file_open,
- * except ST_NOT_FOUND and ST_IO. */
+ * stay unchanged until model_file_close. */
 enum status model_file_open_parts(const char *name, const struct folder_part *parts, size_t count,
                                   struct model_file **out, struct error *error);
 void model_file_close(struct model_file *file); /* NULL is fine */

@@ -31,16 +31,15 @@ struct packed_settings {
 };
 
 /* Checks the tensors of all packed matrices of the folder, and adds one tensor for each matrix.
- * Returns ST_INVALID or ST_UNSUPPORTED if a tensor is wrong, and the error names the tensor; or
- * ST_NO_MEMORY. */
+ * Fails, for example, if a tensor is wrong or not supported; *error then names the tensor. */
 enum status packed_tensors_add(const struct packed_settings *settings, struct folder *folder,
                                struct error *error);
 
 /* Converts rows [first_row, first_row + row_count) of a tensor that packed_tensors_add added. In a
  * tensor with the matrices of all experts, row r of expert e has the number e × rows + r. *out
- * receives the rows in the tensor's GGUF type; the caller frees it. Returns ST_NO_MEMORY, or
- * ST_INVALID for a scale that is NaN or above 65504 (F16's greatest number), and for a zero point
- * that is not the middle although the settings say so. */
+ * receives the rows in the tensor's GGUF type; the caller frees it. Fails, for example, for a scale
+ * that is NaN or above 65504 (F16's greatest number), and for a zero point that is not the middle
+ * although the settings say so. */
 enum status packed_read(const struct packed_settings *settings, const struct folder *folder,
                         const struct mapped_tensor *tensor, uint32_t first_row, uint32_t row_count,
                         void **out, struct error *error);

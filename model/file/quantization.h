@@ -27,17 +27,17 @@ struct quantization {
 };
 
 /* Reads quantization_config of config.json, and adds the tensors of packed weights to the folder.
- * Without the key, out->scales is QUANTIZATION_NONE, and out->packed.format PACKED_NONE. Returns
- * ST_UNSUPPORTED or ST_INVALID, with the key or tensor, or ST_NO_MEMORY. */
+ * Without the key, out->scales is QUANTIZATION_NONE, and out->packed.format PACKED_NONE. On failure
+ * *error has the key or tensor and the reason. */
 enum status quantization_read(struct folder *f, struct quantization *out, struct error *error);
 /* If `name` is the name of a tensor of scales ("a.weight_scale") or of another part of quantised
  * weights, writes the name of the weights' tensor ("a.weight") to out[0..capacity) and returns
  * true. */
 bool quantization_weights_name(struct mapped_text name, char *out, size_t capacity);
 /* Reads the scales of weight matrix `t` as fp32. On success the caller frees *values_out after the
- * last use of *out. If `t` is not E4M3, *values_out is NULL and *out is unchanged. Returns
- * ST_INVALID if the scales are missing, have a wrong shape, are negative or not finite, or if a
- * weight is NaN; ST_UNSUPPORTED for a type that is not supported; ST_NO_MEMORY. */
+ * last use of *out. If `t` is not E4M3, *values_out is NULL and *out is unchanged. Fails, for
+ * example, if the scales are missing, have a wrong shape, are negative or not finite, or if a
+ * weight is NaN. */
 enum status quantization_scales_read(const struct quantization *q, const struct folder *f,
                                      const struct mapped_tensor *t, struct compute_scales *out,
                                      float **values_out, struct error *error);

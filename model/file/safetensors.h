@@ -19,8 +19,8 @@ struct safetensors {
 };
 
 /* Reads the header of the file data[0..bytes), which must stay mapped until safetensors_done.
- * Errors call the file `name`. Returns ST_INVALID for a malformed file, ST_UNSUPPORTED for a type
- * of elements that is not supported, ST_NO_MEMORY. *out is written only on success. */
+ * Errors call the file `name`. On failure *error has the reason. *out is written only on
+ * success. */
 enum status safetensors_read(const char *name, const void *data, size_t bytes,
                              struct safetensors *out, struct error *error);
 void safetensors_done(struct safetensors *s); /* A zeroed struct is fine. */

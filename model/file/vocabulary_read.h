@@ -9,14 +9,13 @@
 #include "model/file/gguf.h"
 #include "model/file/vocabulary.h"
 
-/* Reads the keys tokenizer.ggml.* of a GGUF file. Returns ST_INVALID or ST_UNSUPPORTED, with the
- * key, or ST_NO_MEMORY. On success the caller frees *out with vocabulary_done. */
+/* Reads the keys tokenizer.ggml.* of a GGUF file. On failure *error has the reason. On success the
+ * caller frees *out with vocabulary_done. */
 enum status vocabulary_read_gguf(const struct gguf *g, struct vocabulary *out, struct error *error);
 
 /* Reads tokenizer.json and the tokenizer's other files. The vocabulary gets one token for each row
- * of `embedding`. Rows without a token in tokenizer.json become unused tokens. Returns
- * ST_UNSUPPORTED, with the part, if a part of tokenizer.json is not supported, ST_INVALID for
- * malformed files, ST_NO_MEMORY. On success the caller frees *out with vocabulary_done. */
+ * of `embedding`. Rows without a token in tokenizer.json become unused tokens. On failure *error
+ * has the reason. On success the caller frees *out with vocabulary_done. */
 enum status vocabulary_read_json(const struct folder *f, const struct mapped_tensor *embedding,
                                  struct vocabulary *out, struct error *error);
 

@@ -11,9 +11,9 @@
 struct forward;
 struct forward_lane;
 
-/* Loads the part of each adapter that belongs to the stage's layers and to the rank's slice.
- * Returns ST_UNSUPPORTED if the device or the model's family has no adapters, or an adapter
- * changes what they cannot change; ST_INVALID for wrong shapes; ST_NO_MEMORY. */
+/* Loads the part of each adapter that belongs to the stage's layers and to the rank's slice. Fails,
+ * for example, if the device or the model's family has no adapters, if an adapter changes what they
+ * cannot change, or if a shape is wrong. */
 enum status adapters_load(const struct loader *l);
 void adapters_unload(struct model *m);
 

@@ -1,7 +1,7 @@
 /* sampler: chooses one token from one row of logits. The random draw depends only on seed and
- * position, so a request gets the same tokens on any machine. machine/executor/engine.c calls it
- * for rows that the device does not sample by itself. Any thread; no state. It does not decide when
- * an answer ends (machine/answer.c does). */
+ * position, so a request gets the same tokens on any machine. machine/executor/engine.c and
+ * bench-engine call it, the engine for rows that the device does not sample by itself. Any thread;
+ * no state. It does not decide when an answer ends (machine/answer.c does). */
 #ifndef MODEL_FORWARD_SAMPLER_H
 #define MODEL_FORWARD_SAMPLER_H
 

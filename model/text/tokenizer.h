@@ -20,9 +20,8 @@ struct tokenizer;
 
 #define TOKENIZER_NO_TOKEN UINT32_MAX /* No such token. */
 
-/* Opens the tokenizer of a model. *out does not use `file` after the call. Returns the errors of
- * model_file_vocabulary, ST_UNSUPPORTED for a pre-tokenizer that is not supported, ST_INVALID for a
- * wrong vocabulary, ST_TOO_LARGE, ST_NO_MEMORY. */
+/* Opens the tokenizer of a model. *out does not use `file` after the call. On failure *error has
+ * the reason. */
 enum status tokenizer_open(struct model_file *file, struct tokenizer **out, struct error *error);
 void tokenizer_close(struct tokenizer *t); /* NULL is fine */
 
