@@ -145,7 +145,9 @@ static void catch_up_add(struct making *making, struct token_request *request)
     const struct token_draft_model *model = &pool->options.draft_model;
     const uint32_t computed = draft_seats_computed(pool->draft_seats, request->draft_seat);
     const uint32_t all = tokens_of(request);
-    uint32_t rows = (all < model->context_tokens ? all : model->context_tokens) - computed;
+    /* The latest token of an answer is left to the step that draws the token after it. */
+    const uint32_t known = all - (request->state == TOKEN_DECODING ? 1 : 0);
+    uint32_t rows = (known < model->context_tokens ? known : model->context_tokens) - computed;
     if (request->state == TOKEN_DECODING &&
         (request->draft_wanted == 0 || all - computed <= BEHIND_TOKENS))
         return;

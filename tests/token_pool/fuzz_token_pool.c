@@ -597,7 +597,7 @@ static void event(uint8_t what, uint8_t a)
         try_write(a, what);
         break;
     case 17:
-        draft_begin(a % 16);
+        draft_begin(a % 64);
         break;
     case 18:
         draft_end();
@@ -652,7 +652,7 @@ static void open_all(void)
                         .context_tokens = CONTEXT - 10,
                         .block_count = DRAFT_BLOCKS,
                         .block_tokens = BLOCK_TOKENS,
-                        .rows_max = 40,
+                        .rows_max = 80,
                         .step_rows = 8},
         .calls = {.send = on_send, .send_tokens = on_send_tokens, .local_writes = on_local_writes},
     };
