@@ -30,8 +30,8 @@ static inline bool digest_is_none(const struct digest *d)
     return digest_equal(d, &none);
 }
 
-/* Writes the digest in hexadecimal, or as many of its bytes as fit in `capacity` bytes with a NUL.
- * Requires an odd capacity. Returns `out`. */
+/* Writes the first (capacity - 1) / 2 bytes of the digest, or all if these are more, as hexadecimal
+ * digits, then a NUL. Requires an odd capacity. Returns `out`. */
 static inline char *digest_write(const struct digest *d, char *out, size_t capacity)
 {
     static const char digits[] = "0123456789abcdef";
@@ -45,7 +45,7 @@ static inline char *digest_write(const struct digest *d, char *out, size_t capac
 }
 
 /* Returns the value of a hexadecimal digit of either case; -1 = another character. */
-static inline int digest_digit(char c)
+static inline int hex_digit_value(char c)
 {
     static const char digits[] = "0123456789abcdef";
     const char *at = c != 0 ? strchr(digits, c >= 'A' && c <= 'F' ? c - 'A' + 'a' : c) : NULL;
@@ -53,11 +53,11 @@ static inline int digest_digit(char c)
 }
 
 /* Adds a piece of data to *d: the new digest is SHA-256(old digest, SHA-256(data)). */
-static inline void digest_add(struct digest *d, const void *data, size_t bytes)
+static inline void digest_add(struct digest *d, const void *data, size_t size)
 {
     uint8_t pair[2 * SECRET_HASH_BYTES];
     memcpy(pair, d->bytes, SECRET_HASH_BYTES);
-    secret_hash(data, bytes, pair + SECRET_HASH_BYTES);
+    secret_hash(data, size, pair + SECRET_HASH_BYTES);
     secret_hash(pair, sizeof(pair), d->bytes);
 }
 

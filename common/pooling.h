@@ -1,13 +1,14 @@
 /* pooling: how the vectors of a prompt's tokens become one vector, its embedding. model/forward/
  * adds the vectors up as fixed-point numbers, so that the sum depends neither on how a prompt is
  * cut into batches nor on the order of the additions; the gateway
- * (server/http/completion_embeddings.c) scales the sum to length 1. Messages and the request tables
- * carry enum pooling. Constants only: no code, no threads. */
+ * (server/http/completion_embeddings.c) scales the sum to length 1. model/file/ reads a model's
+ * pooling; messages and the request tables carry it. Constants only: no code, no threads. */
 #ifndef COMMON_POOLING_H
 #define COMMON_POOLING_H
 
 enum pooling {
-    POOLING_NONE, /* No embedding is wanted. */
+    /* Of a request: no embedding is wanted. Of a model: its files name no pooling that cleave has. */
+    POOLING_NONE,
     POOLING_LAST, /* The vector of the last token. */
     POOLING_MEAN, /* The mean of all tokens' vectors: the sum of the vectors, scaled. */
 };

@@ -91,9 +91,9 @@ static void line_write(const struct ledger_entry *entry, struct text *out)
     text_addf(out, "{\"number\":%llu", (unsigned long long)entry->number);
     time_add(out, "began", entry->began_unix_ms);
     time_add(out, "ended", entry->ended_unix_ms);
-    member_add(out, "request", entry->request, sizeof(entry->request));
-    member_add(out, "answer", entry->answer, sizeof(entry->answer));
-    member_add(out, "key", entry->key, sizeof(entry->key));
+    member_add(out, "request", entry->request_id, sizeof(entry->request_id));
+    member_add(out, "answer", entry->answer_id, sizeof(entry->answer_id));
+    member_add(out, "key", entry->key_name, sizeof(entry->key_name));
     member_add(out, "model", entry->model, sizeof(entry->model));
     text_addf(out, ",\"status\":%u", entry->status);
     member_add(out, "finish", entry->finish, sizeof(entry->finish));
@@ -225,9 +225,9 @@ static enum status torn_mark(struct ledger *l, struct error *error)
 {
     char mark[48];
     bool torn;
-    int bytes =
-        snprintf(mark, sizeof(mark), "\n{\"torn\":%llu}\n", (unsigned long long)l->counts.torn);
-    if (l->counts.torn == 0 || append(l->fd, mark, (size_t)bytes, &torn))
+    int bytes = snprintf(mark, sizeof(mark), "\n{\"torn\":%llu}\n",
+                         (unsigned long long)l->counts.torn_bytes);
+    if (l->counts.torn_bytes == 0 || append(l->fd, mark, (size_t)bytes, &torn))
         return ST_OK;
     return error_set(error, ST_IO, "%s: %s", l->path, strerror(errno));
 }
@@ -301,7 +301,7 @@ static void entries_take(struct ledger *l, uint64_t last)
     }
     compared = l->entries;
     qsort(l->ended, l->ended_count, sizeof(l->ended[0]), by_number);
-    l->counts.found = l->ended_count;
+    l->counts.left_by_earlier = l->ended_count;
 }
 
 static void ledger_free(struct ledger *l)
@@ -347,7 +347,7 @@ enum status ledger_open(const char *path, struct ledger **out, struct error *err
     if (status == ST_OK)
         status = lines_file_open(path, &l->fd, error);
     if (status == ST_OK) {
-        tail_read(l->fd, &l->counts.torn, &last);
+        tail_read(l->fd, &l->counts.torn_bytes, &last);
         status = torn_mark(l, error);
     }
     if (status == ST_OK) {
@@ -401,8 +401,8 @@ void ledger_close(struct ledger *l)
 
 /* ---- on the loop ---- */
 
-struct ledger_entry *ledger_begin(struct ledger *l, const char *request, const char *answer,
-                                  const char *key, const char *model)
+struct ledger_entry *ledger_begin(struct ledger *l, const char *request_id, const char *answer_id,
+                                  const char *key_name, const char *model)
 {
     pthread_mutex_lock(&l->mutex);
     bool full = l->free_count == 0;
@@ -413,9 +413,9 @@ struct ledger_entry *ledger_begin(struct ledger *l, const char *request, const c
         return NULL;
     struct ledger_entry *entry = &l->entries[slot];
     *entry = (struct ledger_entry){.number = l->head->next_number++, .began_unix_ms = unix_ms()};
-    snprintf(entry->request, sizeof(entry->request), "%s", request);
-    snprintf(entry->answer, sizeof(entry->answer), "%s", answer);
-    snprintf(entry->key, sizeof(entry->key), "%s", key);
+    snprintf(entry->request_id, sizeof(entry->request_id), "%s", request_id);
+    snprintf(entry->answer_id, sizeof(entry->answer_id), "%s", answer_id);
+    snprintf(entry->key_name, sizeof(entry->key_name), "%s", key_name);
     snprintf(entry->model, sizeof(entry->model), "%s", model);
     atomic_signal_fence(memory_order_seq_cst); /* A kill leaves what was stored before. */
     entry->state = ENTRY_OPEN;

@@ -17,8 +17,9 @@
  * The gateway's event loop thread makes every call: server/serve*.c opens and closes the ledger,
  * server/http/ begins and ends answers. A thread of the ledger writes the lines. While the file
  * cannot be written (a full disk), lines wait and are tried again each second. An answer that
- * begins while all LEDGER_SLOTS are in use has no line and counts as lost. The ledger never delays
- * the loop, rotates nothing, and does not force data to the disk (no fsync). */
+ * begins while all LEDGER_SLOTS are in use has no line and counts as lost. ledger_begin,
+ * ledger_end and ledger_drop never wait for the disk; ledger_reopen waits for the line that is being
+ * written. The ledger rotates nothing, and does not force data to the disk (no fsync). */
 #ifndef EVENTS_LEDGER_H
 #define EVENTS_LEDGER_H
 
@@ -27,7 +28,7 @@
 
 #include <stdint.h>
 
-#define LEDGER_SLOTS        LIMIT_CLUSTER_REQUESTS /* Most answers without a line. */
+#define LEDGER_SLOTS        LIMIT_CLUSTER_REQUESTS /* Most answers that have no line yet. */
 #define LEDGER_ID_BYTES     160                    /* Ids of requests and answers with their NUL. */
 #define LEDGER_FINISH_BYTES 16
 
@@ -44,21 +45,22 @@ struct ledger_entry {
     uint64_t prompt_tokens;
     uint64_t cached_tokens;
     uint64_t answer_tokens;
-    char request[LEDGER_ID_BYTES];
-    char answer[LEDGER_ID_BYTES];
-    char key[LIMIT_KEY_NAME_BYTES];
+    char request_id[LEDGER_ID_BYTES];
+    char answer_id[LEDGER_ID_BYTES];
+    char key_name[LIMIT_KEY_NAME_BYTES];
     char model[64];
     char finish[LEDGER_FINISH_BYTES];
     char padding[8];
 };
 
 struct ledger_counts {
-    uint64_t written;  /* Lines written. */
-    uint64_t lost;     /* Answers that will never have a line. */
-    uint32_t waiting;  /* Ended answers whose lines are not written. */
-    uint32_t found;    /* Answers without a line of an earlier process, which ledger_open found. */
-    uint64_t torn;     /* Bytes of an incomplete last line that ledger_open found; 0 = none. */
-    char failure[128]; /* Why the last line could not be written; empty = it was written. */
+    uint64_t written; /* Lines written. */
+    uint64_t lost;    /* Answers that began while no slot was free. */
+    uint32_t waiting; /* Ended answers whose lines are not written. */
+    /* Answers of an earlier process that had no line yet when ledger_open ran. */
+    uint32_t left_by_earlier;
+    uint64_t torn_bytes; /* Bytes of an incomplete last line that ledger_open found; 0 = none. */
+    char failure[128];   /* Why the last line could not be written; empty = it was written. */
 };
 
 /* Opens or makes both files (mode 0600) and starts the thread, which first writes the lines of an
@@ -75,8 +77,8 @@ void ledger_close(struct ledger *ledger);
 enum status ledger_reopen(struct ledger *ledger, struct error *error);
 
 /* Begins an answer. Texts are copied. Returns NULL, and counts a lost answer, if no slot is free. */
-struct ledger_entry *ledger_begin(struct ledger *ledger, const char *request, const char *answer,
-                                  const char *key, const char *model);
+struct ledger_entry *ledger_begin(struct ledger *ledger, const char *request_id,
+                                  const char *answer_id, const char *key_name, const char *model);
 /* Ends an answer. The entry must not be used after the call. entry = NULL is fine. `status` is the
  * HTTP status. */
 void ledger_end(struct ledger *ledger, struct ledger_entry *entry, unsigned status,
@@ -85,13 +87,13 @@ void ledger_end(struct ledger *ledger, struct ledger_entry *entry, unsigned stat
  * fine. */
 void ledger_drop(struct ledger *ledger, struct ledger_entry *entry);
 
-/* Calls `answer` for each answer with an API key in the file that began at from_s (seconds since
- * 1970) or later, the latest line first, and stops at the line of an answer that ended before
+/* Reads the file from its end. Calls on_answer for each line that has an API key and whose answer
+ * began at from_s (seconds since 1970) or later. Stops at the first line whose answer ended before
  * from_s. tokens = tokens of prompt and answer. Returns ST_NOT_FOUND if there is no such file, or
  * ST_IO. */
 enum status ledger_read_since(const char *path, int64_t from_s,
-                              void (*answer)(void *self, const char *key, int64_t began_s,
-                                             uint64_t tokens),
+                              void (*on_answer)(void *self, const char *key_name, int64_t began_s,
+                                                uint64_t tokens),
                               void *self, struct error *error);
 
 struct ledger_counts ledger_counts(struct ledger *ledger);

@@ -46,7 +46,7 @@ static int64_t member_date(const char *line, const char *name)
 
 struct reading {
     int64_t from_s;
-    void (*answer)(void *self, const char *key, int64_t began_s, uint64_t tokens);
+    void (*on_answer)(void *self, const char *key_name, int64_t began_s, uint64_t tokens);
     void *self;
 };
 
@@ -59,9 +59,9 @@ static bool line_take(const struct reading *r, const char *line)
     if (ended_s >= 0 && ended_s < r->from_s)
         return false;
     if (began_s >= r->from_s && member_text(line, ",\"key\":\"", key, sizeof(key)))
-        r->answer(r->self, key, began_s,
-                  member_number(line, ",\"prompt_tokens\":") +
-                      member_number(line, ",\"answer_tokens\":"));
+        r->on_answer(r->self, key, began_s,
+                     member_number(line, ",\"prompt_tokens\":") +
+                         member_number(line, ",\"answer_tokens\":"));
     return true;
 }
 
@@ -108,11 +108,11 @@ static bool file_read(const struct reading *r, int fd, off_t size)
 }
 
 enum status ledger_read_since(const char *path, int64_t from_s,
-                              void (*answer)(void *self, const char *key, int64_t began_s,
-                                             uint64_t tokens),
+                              void (*on_answer)(void *self, const char *key_name, int64_t began_s,
+                                                uint64_t tokens),
                               void *self, struct error *error)
 {
-    const struct reading r = {from_s, answer, self};
+    const struct reading r = {from_s, on_answer, self};
     struct stat info;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)

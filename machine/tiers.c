@@ -218,7 +218,7 @@ static void stores_yield(const struct machine_tiers *t)
 static uint32_t tier_least_tokens(const struct machine_tiers *t, uint32_t tier)
 {
     const struct machine *m = t->machine;
-    const double row_us = m->options.config->scheduler.compare_time ? m->pace.row_us : 0;
+    const double row_us = m->options.config->scheduler.compare_time ? m->pace.prompt_token_us : 0;
     return sched_tier_loads_least(&t->loads_measured[tier], row_us, m->now_us);
 }
 

@@ -28,21 +28,21 @@ static void size_add(struct sched_pace *pace, uint32_t tokens, uint64_t us)
     while (i + 1 < SCHED_PACE_SIZES && tokens >> (i + 1) > 0)
         i++;
     mean_add(&pace->sizes[i].tokens, tokens);
-    mean_add(&pace->sizes[i].us, (double)us);
+    mean_add(&pace->sizes[i].batch_us, (double)us);
 }
 
 void sched_pace_batch_add(struct sched_pace *pace, uint32_t decodes, uint32_t prompt_tokens,
-                          uint64_t us)
+                          uint64_t batch_us)
 {
     double step_us = decodes > 0 ? pace->step_us : 0;
-    if (us == 0)
+    if (batch_us == 0)
         return;
     if (prompt_tokens > 0 && decodes == 0)
-        size_add(pace, prompt_tokens, us);
+        size_add(pace, prompt_tokens, batch_us);
     if (prompt_tokens == 0)
-        mean_add(&pace->step_us, (double)us);
-    else if (prompt_tokens >= LIMIT_CHUNK_TOKENS_MIN && (double)us > step_us)
-        mean_add(&pace->row_us, ((double)us - step_us) / prompt_tokens);
+        mean_add(&pace->step_us, (double)batch_us);
+    else if (prompt_tokens >= LIMIT_CHUNK_TOKENS_MIN && (double)batch_us > step_us)
+        mean_add(&pace->prompt_token_us, ((double)batch_us - step_us) / prompt_tokens);
 }
 
 void sched_pace_open_add(struct sched_pace *pace, uint64_t tokens, int64_t now_us)
@@ -74,10 +74,11 @@ uint32_t sched_pace_mixed_tokens(const struct sched_pace *pace,
                                  const struct sched_pace_targets *targets, uint32_t tokens_max)
 {
     uint32_t whole = tokens_max / LIMIT_CHUNK_TOKENS_MIN * LIMIT_CHUNK_TOKENS_MIN;
-    if (pace->row_us <= 0)
+    if (pace->prompt_token_us <= 0)
         return whole;
-    int64_t share = sched_pace_share_us(targets, pace->open_tokens * pace->row_us, pace->step_us);
-    double tokens = (double)share / pace->row_us;
+    int64_t share =
+        sched_pace_share_us(targets, pace->open_tokens * pace->prompt_token_us, pace->step_us);
+    double tokens = (double)share / pace->prompt_token_us;
     if (tokens >= whole)
         return whole;
     uint32_t chunks = (uint32_t)(tokens / LIMIT_CHUNK_TOKENS_MIN + 0.5);
@@ -90,24 +91,26 @@ uint32_t sched_pace_fill_tokens(const struct sched_pace *pace, uint32_t tokens_i
     double best = 0;
     int known = 0;
     for (int i = 0; i < SCHED_PACE_SIZES; i++) {
-        if (pace->sizes[i].us <= 0)
+        if (pace->sizes[i].batch_us <= 0)
             continue;
         known++;
-        best = fmax(best, pace->sizes[i].tokens / pace->sizes[i].us);
+        best = fmax(best, pace->sizes[i].tokens / pace->sizes[i].batch_us);
     }
     double tokens = tokens_if_unknown;
     for (int i = SCHED_PACE_SIZES - 1; i >= 0 && known > 1; i--)
-        if (pace->sizes[i].us > 0 && pace->sizes[i].tokens / pace->sizes[i].us >= FAST_PART * best)
+        if (pace->sizes[i].batch_us > 0 &&
+            pace->sizes[i].tokens / pace->sizes[i].batch_us >= FAST_PART * best)
             tokens = pace->sizes[i].tokens;
     return tokens < tokens_max ? (uint32_t)ceil(tokens) : tokens_max;
 }
 
 uint32_t sched_pace_turn_us(const struct sched_pace *pace, const struct sched_pace_targets *targets,
-                            bool prompts, double steps_us)
+                            bool prompts, double other_steps_us)
 {
-    int64_t least = (int64_t)(pace->row_us * LIMIT_CHUNK_TOKENS_MIN);
+    int64_t least = (int64_t)(pace->prompt_token_us * LIMIT_CHUNK_TOKENS_MIN);
     if (!prompts)
         return (uint32_t)targets->tbt_us;
-    int64_t share = sched_pace_share_us(targets, pace->open_tokens * pace->row_us, steps_us);
+    int64_t share =
+        sched_pace_share_us(targets, pace->open_tokens * pace->prompt_token_us, other_steps_us);
     return (uint32_t)(share > least ? share : least);
 }

@@ -1,8 +1,8 @@
 /* pace: decides how much computing time prompts get between the steps of running answers, on one
  * machine or on several machines that take turns on the same cores. A machine has one struct
- * sched_pace on its event loop thread; the simulator has one for each machine. The cluster
- * scheduler and headroom.h use the targets. Pure: no clock and no I/O. It chooses no requests
- * (scheduler/machine/machine.h does) and measures nothing itself.
+ * sched_pace on its event loop thread; the simulator has one for each simulated machine. The cluster
+ * scheduler uses the targets; the gateway's headroom.h also calls sched_pace_share_us. Pure: no clock
+ * and no I/O. It chooses no requests (scheduler/machine/machine.h does) and measures nothing itself.
  *
  * In each *step* (a batch without prompts), every running answer gets one token. Between two steps,
  * prompts get a *share* of t microseconds. Open prompts are prompts that are not computed, or are
@@ -15,28 +15,28 @@
  * for every s. So a short queue delays the answers little, and a long queue does not wait for the
  * answers. P is a mean over the last second in which prompts were open, because a few long shares
  * would increase the TBT, and short shares between them would not make prompts faster. It is a
- * geometric mean, so that a burst is soon forgotten. The share is at most TBT - s, because longer
- * shares hardly make prompts faster, or s if that is more; and at least s / 2. */
+ * geometric mean, so that a burst is soon forgotten. The share is limited to the range from s / 2
+ * to TBT - s (or to s, if that is more), because longer shares hardly make prompts faster. */
 #ifndef SCHEDULER_PACE_H
 #define SCHEDULER_PACE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Sizes of batches with prompts only. Size i has 2^i to 2^(i+1) - 1 tokens; the last size also has
- * all larger batches. */
+/* Batches with prompts only are put into classes by their size: class i has batches of 2^i to
+ * 2^(i+1) - 1 tokens; the last class also has all larger batches. */
 #define SCHED_PACE_SIZES 13
 
 /* Compute times of a machine, from its latest batches. All zeros = nothing is known. */
 struct sched_pace {
-    double row_us;  /* One prompt token, in batches of the latest sizes; 0 = not known. */
-    double step_us; /* A batch without prompts; 0 = not known. */
+    double prompt_token_us; /* One prompt token, in batches of the latest sizes; 0 = not known. */
+    double step_us;         /* A batch without prompts; 0 = not known. */
     /* Geometric mean of the tokens of the open prompts, while there were any; 0 = not known. */
     double open_tokens;
     int64_t open_at_us; /* Time of the latest sched_pace_open_add. */
     struct {
-        double tokens; /* Mean; 0 = there was no batch of this size. */
-        double us;
+        double tokens;   /* Mean; 0 = there was no batch of this class. */
+        double batch_us; /* Mean time of a batch. */
     } sizes[SCHED_PACE_SIZES];
 };
 
@@ -46,21 +46,21 @@ struct sched_pace_targets {
 };
 
 /* Returns the share of prompts in microseconds, > 0. prompts_us = compute time of all open prompts;
- * steps_us = time of the steps between two shares, of all machines that take turns. */
+ * steps_us = time of the steps between two shares. */
 int64_t sched_pace_share_us(const struct sched_pace_targets *targets, double prompts_us,
                             double steps_us);
 
-/* Records a batch that was computed in `us` microseconds. */
+/* Records a batch that was computed in batch_us. */
 void sched_pace_batch_add(struct sched_pace *pace, uint32_t decodes, uint32_t prompt_tokens,
-                          uint64_t us);
+                          uint64_t batch_us);
 
 /* Records the tokens of the open prompts when a batch begins. */
 void sched_pace_open_add(struct sched_pace *pace, uint64_t tokens, int64_t now_us);
 
 /* Returns the most prompt tokens for a batch that also decodes: as many as the share of this
- * machine's open prompts allows, at most `tokens_max`, but at least LIMIT_CHUNK_TOKENS_MIN. While
- * the time of a prompt token is not known, the result is `tokens_max`. The result is a multiple of
- * LIMIT_CHUNK_TOKENS_MIN. */
+ * machine's open prompts allows, rounded to a multiple of LIMIT_CHUNK_TOKENS_MIN, at least one such
+ * multiple, and at most tokens_max. While the time of a prompt token is not known, the result is
+ * tokens_max, rounded down. Requires tokens_max >= LIMIT_CHUNK_TOKENS_MIN. */
 uint32_t sched_pace_mixed_tokens(const struct sched_pace *pace,
                                  const struct sched_pace_targets *targets, uint32_t tokens_max);
 
@@ -73,9 +73,9 @@ uint32_t sched_pace_fill_tokens(const struct sched_pace *pace, uint32_t tokens_i
 /* Returns the microseconds of the turn that a batch gets on cores that machines share. A batch with
  * prompts (prompts = true) gets the share of this machine's open prompts, but at least the time of
  * LIMIT_CHUNK_TOKENS_MIN prompt tokens. Any other batch gets the TBT target, because all answers of
- * the batch wait for its end. steps_us = sum of the other machines' steps
+ * the batch wait for its end. other_steps_us = sum of the other machines' steps
  * (turns_other_steps_us). */
 uint32_t sched_pace_turn_us(const struct sched_pace *pace, const struct sched_pace_targets *targets,
-                            bool prompts, double steps_us);
+                            bool prompts, double other_steps_us);
 
 #endif

@@ -87,12 +87,12 @@ enum status serve_ledger_open(struct serve *s, struct error *error)
         return status;
     struct ledger_counts counts = ledger_counts(s->ledger);
     serve_keys_restore(s, path);
-    if (counts.torn > 0)
+    if (counts.torn_bytes > 0)
         log_warn("log/ledger_file: its last line was torn (%llu bytes), and is marked",
-                 (unsigned long long)counts.torn);
-    if (counts.found > 0)
+                 (unsigned long long)counts.torn_bytes);
+    if (counts.left_by_earlier > 0)
         log_warn("log/ledger_file: %u answers of a process that was killed get their lines now",
-                 counts.found);
+                 counts.left_by_earlier);
     return ST_OK;
 }
 

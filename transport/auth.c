@@ -41,12 +41,12 @@ void auth_side_init(struct auth_side *side, const struct transport_identity *ide
 }
 
 void auth_proof(const struct secret_key *key, const struct auth_exchange *exchange,
-                enum auth_direction by, uint8_t out[SECRET_HASH_BYTES])
+                enum auth_direction direction, uint8_t out[SECRET_HASH_BYTES])
 {
     struct wire_transcript transcript = {
         .label = "cleave cluster key",
         .version = AUTH_VERSION,
-        .direction = by,
+        .direction = direction,
         .roles = {exchange->connecting.role, exchange->accepting.role},
     };
     memcpy(transcript.names[0], exchange->connecting.name, LIMIT_NAME_BYTES);

@@ -5,8 +5,9 @@
  *   connecting ← accepting   AUTH_REPLY   my identity, a nonce, my proof
  *   connecting → accepting   AUTH_PROOF   my proof; then the hand-shake (handshake.h)
  *
- * A proof is an HMAC-SHA-256 with the cluster key that the TLS hand-shake used, or later with a new
- * key that replaces it (AUTH_RENEWED_…). It covers the direction, both nonces and both identities
+ * TLS has authenticated both sides with one of the cluster's keys (tls.h). A proof is an HMAC-SHA-256
+ * with the same key. When a new key replaces it, both sides prove the new one over the same
+ * connection (AUTH_RENEWED_…). A proof covers the direction, both nonces and both identities
  * (name and role). A proof is valid for one connection and one side only: a replayed or reflected
  * proof is refused. The frames travel inside TLS (tls.h), and a proof also covers a value that only
  * the two ends of this TLS session know (tls_channel_binding). So a proof is useless on any other
@@ -52,9 +53,9 @@ enum auth_direction {
 /* Fills `side` with our identity and a fresh nonce. */
 void auth_side_init(struct auth_side *side, const struct transport_identity *identity);
 
-/* Computes the proof of the side `by`. Requires both sides of `exchange`. */
+/* Computes the proof that `direction` names. Requires both sides of `exchange`. */
 void auth_proof(const struct secret_key *key, const struct auth_exchange *exchange,
-                enum auth_direction by, uint8_t out[SECRET_HASH_BYTES]);
+                enum auth_direction direction, uint8_t out[SECRET_HASH_BYTES]);
 
 /* The payloads of the three frames. Encoders return the size. Decoders return ST_INVALID with a
  * text that names the fault, or ST_MISMATCH if the version differs from ours. */

@@ -146,8 +146,9 @@ static enum status worker_open(struct fabric *fabric, const struct fabric_option
 {
     struct fabric_selection selection;
     fabric_selection_make(options, &selection);
-    fabric->rdma = selection.transports_named || strstr(selection.tls, ",rc") != NULL;
-    if (selection.none)
+    fabric->beyond_shared_memory =
+        selection.transports_named || strstr(selection.tls, ",rc") != NULL;
+    if (selection.ucx_off)
         return ST_OK;
     if (selection.rdma && options->device == NULL && !memory_lockable(options->region_bytes, error))
         return ST_NO_MEMORY;
@@ -182,8 +183,9 @@ static enum status address_open(struct fabric *fabric, struct error *error)
         ucp_worker_get_address(fabric->worker, &worker, &fabric->address.worker_bytes);
     if (status != UCS_OK)
         return ucx_error(error, "address", status);
-    if (fabric->memory != NULL)
-        status = ucp_rkey_pack(fabric->context, fabric->memory, &rkey, &fabric->address.rkey_bytes);
+    if (fabric->registration != NULL)
+        status = ucp_rkey_pack(fabric->context, fabric->registration, &rkey,
+                               &fabric->address.rkey_bytes);
     if (status != UCS_OK) {
         ucp_worker_release_address(fabric->worker, worker);
         return ucx_error(error, "memory key", status);

@@ -92,7 +92,7 @@ static void inbox_stage(struct fabric_inbox *inbox, const struct fabric_piece *p
     /* The inbox's peer goes down, perhaps because the device makes no more copies. */
     if (inbox->failed != ST_OK)
         return;
-    if (bytes > FABRIC_PIECE) {
+    if (bytes > FABRIC_PIECE_BYTES_MAX) {
         fabric_inbox_fail(inbox, ST_INVALID, "a write larger than a piece");
         return;
     }

@@ -24,8 +24,7 @@
 #define FABRIC_AM_WRITE 1u
 #define FABRIC_AM_PROBE 2u
 #define FABRIC_OPS_SLAB 256u
-#define FABRIC_PIECE    FABRIC_PIECE_BYTES_MAX
-/* Flushes of one peer that may wait; a peer with more is broken. */
+/* Epochs of a peer that an inbox keeps. A link fails if half as many of its flushes wait. */
 #define FABRIC_EPOCHS_MAX 65536u
 /* Longest wait for copies that were begun, which usually take less than a millisecond. */
 #define FABRIC_SETTLE_US 200000
@@ -68,11 +67,12 @@ struct fabric_slab {
 
 /* ---- copies of a device: to and from pinned memory, and to other devices ---- */
 
-/* A piece of pinned memory. `users` counts the copies and sends that use the slot. */
+/* A piece of pinned memory. `users` counts whoever fills the slot, and the copies and
+ * sends that use it. */
 struct fabric_slot {
     struct fabric_slot *next; /* Next in the free list. */
     struct fabric *fabric;
-    uint8_t *memory;   /* FABRIC_PIECE bytes */
+    uint8_t *memory;   /* FABRIC_PIECE_BYTES_MAX bytes */
     size_t used_bytes; /* Bytes of `memory` that are taken, from its start. */
     uint32_t users;
 };
@@ -107,8 +107,8 @@ struct fabric_copies {
 struct fabric_import {
     struct fabric_import *next;
     uint8_t *memory;
-    uint64_t last; /* Number of the last copy to this region. */
-    int fd;        /* See fabric_link_close; -1 = none. */
+    uint64_t last_copy_number; /* Last copy to this region. */
+    int fd;                    /* See fabric_link_close; -1 = none. */
 };
 
 struct fabric_chunk;
@@ -128,7 +128,7 @@ struct fabric_staging {
 struct fabric_selection {
     /* The caller has named the transports: opening fails if they do not work. */
     bool transports_named;
-    bool none;         /* UCX is not opened. */
+    bool ucx_off;      /* UCX is not opened. */
     bool rdma;         /* RDMA devices may write the region. */
     bool soft_roce;    /* One of this host's RDMA devices is soft-RoCE. */
     char tls[192];     /* UCX_TLS */
@@ -138,7 +138,7 @@ struct fabric_selection {
 struct fabric {
     ucp_context_h context; /* NULL = UCX is not open; then `worker` is NULL, too. */
     ucp_worker_h worker;
-    ucp_mem_h memory; /* UCX's registration of the region; NULL = not registered. */
+    ucp_mem_h registration; /* Of the region, with UCX; NULL = not registered. */
     void *region;
     uint64_t region_bytes;
     bool encrypted;        /* Data connections are encrypted. */
@@ -150,11 +150,12 @@ struct fabric {
     struct fabric_address address;
     int fd;                         /* -1 = UCX is not open. */
     bool host_known;                /* address.host is set. */
-    bool rdma;                      /* UCX may have transports other than shared memory. */
+    bool beyond_shared_memory;      /* UCX may have transports other than shared memory. */
     bool messages_only;             /* CLEAVE_KV_WRITE=am: write by messages only. */
     bool ucx_only;                  /* CLEAVE_KV_WRITE is set: no copies device to device. */
     struct fabric_staging *staging; /* NULL = the region is host memory. */
-    char staged_why[128]; /* Why a device's region is not registered with UCX; empty = it is. */
+    /* Why a device's region is not registered with UCX, or not shared; empty = neither failed. */
+    char staged_why[128];
     struct device_handle handle; /* Handle of the region; bytes 0 = it is not shared. */
     /* Open links; closed links that UCX has not closed yet; and those that UCX had not closed when
      * the fabric closed. */
@@ -183,8 +184,8 @@ struct staged_write {
     uint64_t number; /* Number of the flush. */
 };
 
-/* A write to send, which may wait for a data connection or for the window; or a flush of puts that
- * waits for such writes. */
+/* An entry of a link's queue: a write that waits for a data connection or for room in window_bytes,
+ * or a flush of puts that waits behind such writes. */
 struct data_write {
     struct transport_request request;
     const uint8_t *memory;
@@ -220,14 +221,15 @@ struct fabric_link {
     /* Writes go through pinned memory, or from device to device if `import` is set. */
     bool staged;
     struct fabric_import *import; /* The peer's region, opened by our device; NULL = not opened. */
-    char path[64];
-    char note[160];
+    char way_text[64];            /* How writes travel, for people, e.g. "ucx put over rc". */
+    char indirect_reason[160]; /* Why our device refused to open the region; empty = it did not. */
     struct fabric_op *ops;
-    struct data_queue queue;    /* Writes that wait for a data connection, or for the window. */
-    uint64_t under_way_bytes;   /* Bytes that UCX has taken and not finished. */
-    uint32_t epoch_writes;      /* Messages since the last flush. */
-    struct link_flush *flushes; /* Ring: flush n is at n % capacity. n is also the flush's epoch. */
-    uint64_t first, count, capacity;
+    struct data_queue queue;  /* Writes that wait for a data connection, or for the window. */
+    uint64_t under_way_bytes; /* Bytes that UCX has taken and not finished. */
+    uint32_t epoch_writes;    /* Messages since the last flush. */
+    /* Ring: flush n is at n % flush_capacity. n is also the flush's epoch. */
+    struct link_flush *flushes;
+    uint64_t flush_first, flush_count, flush_capacity;
     struct staged_write *staged_writes; /* Ring: entry n is at n % waiting_capacity. */
     uint64_t waiting_first, waiting_count, waiting_capacity;
     struct fabric_slot *slot; /* Slot that the next pieces are copied into; NULL = none. */
@@ -241,12 +243,14 @@ struct fabric_link {
     int fd; /* See fabric_link_close; -1 = none. */
 };
 
-/* fabric_region.c: allocates the region. Requires that the UCX context is open. */
+/* fabric_region.c: allocates the region, in a device's memory if the options say so. Registers the
+ * region with UCX if UCX is open and can do so. */
 enum status fabric_region_open(struct fabric *fabric, const struct fabric_options *options,
                                struct error *error);
-void fabric_region_unmap(struct fabric *fabric); /* Requires that the context is open. */
-/* Frees a device's region and the pinned memory. Call it after the worker is destroyed, because the
- * worker may send from pinned memory. */
+/* Ends UCX's registration of the region, if there is one. */
+void fabric_region_unmap(struct fabric *fabric);
+/* Frees a device's region and the pinned memory. The worker may send from pinned memory, so call
+ * this after the worker is destroyed, or left without progress (worker_leave in fabric.c). */
 void fabric_region_free(struct fabric *fabric);
 
 /* Takes a free op and puts it into the list *owner. Returns NULL if there is no memory. */
@@ -272,7 +276,7 @@ void fabric_inbox_fail(struct fabric_inbox *inbox, enum status why, const char *
 void fabric_link_send(struct fabric_link *link, const struct data_write *write);
 /* Begins UCX's flush of the puts, for flush `number` of the link. */
 void fabric_link_flush_put(struct fabric_link *link, uint64_t number);
-/* Records that UCX has reported an error on the link. */
+/* Records the error of a link; the link then sends nothing more. */
 void fabric_link_fail(struct fabric_link *link, ucs_status_t status);
 
 /* fabric_select.c: chooses the transports and devices of UCX. */
@@ -287,18 +291,24 @@ void fabric_link_data_add(struct fabric_link *link, const struct data_write *wri
 /* Takes the oldest write out of the queue. Returns false if the queue is empty. The caller releases
  * the slot. */
 bool fabric_link_data_take(struct fabric_link *link, struct data_write *out);
-void fabric_link_data_close(struct fabric_link *link); /* The link closes. */
+/* Drops the queued writes and frees the queue, because the link closes. */
+void fabric_link_data_close(struct fabric_link *link);
 
 /* fabric_link_staged.c */
 /* Queues a write or a flush behind the earlier writes that wait for the device. */
 void fabric_link_stage(struct fabric_link *link, const struct staged_write *write);
-bool fabric_link_pump(struct fabric_link *link); /* Begins copies until the slots are full. */
-/* Sends the data of a copy of this link that the device has finished. */
+/* Begins the copies and flushes that wait, until the link's limit of bytes under way is reached.
+ * Returns true if it began any. */
+bool fabric_link_pump(struct fabric_link *link);
+/* Handles a copy of this link that the device has finished: sends its data, unless the copy went
+ * from device to device. */
 void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy);
-void fabric_link_unstage(struct fabric_link *link); /* The link closes. */
+/* Drops the staged writes, and removes the link from its copies, because the link closes. */
+void fabric_link_unstage(struct fabric_link *link);
 bool fabric_link_failing(const struct fabric_link *link);
-/* Return the write or flush that has waited longest (NULL = none), and remove it. */
+/* Returns the write or flush that has waited longest; NULL = none, or the link has failed. */
 struct staged_write *fabric_link_staged_first(struct fabric_link *link);
+/* Removes that write or flush. */
 void fabric_link_staged_remove(struct fabric_link *link);
 
 /* fabric_link_peer.c */
@@ -306,7 +316,7 @@ void fabric_link_staged_remove(struct fabric_link *link);
  * fabric->staged_why. */
 void fabric_share(struct fabric *fabric);
 /* Opens the peer's region by our device and returns true. Returns false if that is not possible,
- * with the reason in link->note if the device refused. */
+ * with the reason in link->indirect_reason if the device refused. */
 bool fabric_link_import(struct fabric_link *link, const struct fabric_address *peer);
 bool fabric_link_peer_pump(struct fabric_link *link);
 void fabric_link_peer_copied(struct fabric_link *link, const struct fabric_copy *copy);
@@ -323,7 +333,8 @@ enum status fabric_staging_open(struct fabric *fabric, const struct fabric_optio
 /* Requires that no send and no copy is under way. */
 void fabric_staging_close(struct fabric *fabric);
 /* Returns memory for `bytes` in *slot, or in a new slot that replaces *slot. Returns NULL if there
- * is no memory. Requires bytes <= FABRIC_PIECE. */
+ * is no memory. Requires bytes <=
+ * FABRIC_PIECE_BYTES_MAX. */
 uint8_t *fabric_slot_memory(struct fabric *fabric, struct fabric_slot **slot, size_t bytes);
 void fabric_slot_drop(struct fabric_slot *slot); /* Removes one user of the slot. NULL is fine. */
 /* Queues a copy between the device address `device` and copy->memory. The copy is a user of
@@ -337,11 +348,11 @@ enum status fabric_staging_copy_runs(struct fabric *fabric, const struct device_
                                      struct error *error);
 /* Handles finished copies and begins copies that wait. Returns true if it did any work. */
 bool fabric_staging_progress(struct fabric *fabric);
-/* Makes progress with copies until `*left` is 0 or FABRIC_SETTLE_US have passed. Each finished copy
- * decreases `*left`. */
-void fabric_staging_settle(struct fabric *fabric, const size_t *left);
-/* Asks the device to wake us when its copies are done. Returns false if received data must land
- * before UCX may deliver more. */
+/* Makes progress with copies until *copies_left is 0 or FABRIC_SETTLE_US have passed. Each finished
+ * copy decreases *copies_left: by its bytes for a link, by 1 for an inbox. */
+void fabric_staging_settle(struct fabric *fabric, const size_t *copies_left);
+/* Asks the device to wake us when its copies are done. Returns false if fabric_staging_full: UCX
+ * must then not be armed. */
 bool fabric_staging_arm(struct fabric *fabric);
 /* Fails links and inboxes with copies that take longer than copy_us. */
 void fabric_staging_tick(struct fabric *fabric);

@@ -67,8 +67,8 @@ static void link_choose(struct fabric_link *link, enum fabric_memory remote)
         fabric->staging != NULL && !(link->direct && own == FABRIC_MEMORY_CUDA && (rdma || ipc));
     const char *over = link->direct && ipc ? "cuda_ipc" : lane;
     const char *device = link->staged ? ", staged" : fabric->staging != NULL ? ", direct" : "";
-    snprintf(link->path, sizeof(link->path), "ucx %s over %s%s", link->direct ? "put" : "am", over,
-             device);
+    snprintf(link->way_text, sizeof(link->way_text), "ucx %s over %s%s",
+             link->direct ? "put" : "am", over, device);
 }
 
 static void on_ep_error(void *arg, ucp_ep_h ep, ucs_status_t status)
@@ -85,7 +85,7 @@ static void link_data(struct fabric_link *link)
     link->by_data = true;
     link->direct = false;
     link->staged = link->fabric->staging != NULL;
-    snprintf(link->path, sizeof(link->path), "messages over %s%s",
+    snprintf(link->way_text, sizeof(link->way_text), "messages over %s%s",
              link->fabric->encrypted ? "tls" : "tcp", link->staged ? ", staged" : "");
 }
 
@@ -127,8 +127,8 @@ enum status fabric_link_open(struct fabric *fabric, const struct fabric_address 
     link->remote_region = peer->region;
     link->token = token;
     link->fd = -1;
-    link->capacity = 64;
-    link->flushes = calloc(link->capacity, sizeof(*link->flushes));
+    link->flush_capacity = 64;
+    link->flushes = calloc(link->flush_capacity, sizeof(*link->flushes));
     if (link->flushes == NULL) {
         free(link);
         return error_set(error, ST_NO_MEMORY, "ucx: out of memory");
@@ -236,27 +236,27 @@ bool fabric_writes_directly(const struct fabric *fabric, const struct fabric_add
     bool ucx = own->rkey_bytes > 0 && peer->worker_bytes > 0;
     bool device = own->handle_bytes > 0 && peer->handle_bytes > 0;
     *same_host_out = same_host;
-    return (ucx && (same_host || fabric->rdma)) || (device && same_host);
+    return (ucx && (same_host || fabric->beyond_shared_memory)) || (device && same_host);
 }
 
 bool fabric_link_idle(const struct fabric_link *link)
 {
-    return link->count == 0 && link->epoch_writes == 0;
+    return link->flush_count == 0 && link->epoch_writes == 0;
 }
 
 void fabric_link_epochs_continue(struct fabric_link *link, const struct fabric_link *before)
 {
-    link->first = before->first;
+    link->flush_first = before->flush_first;
 }
 
 const char *fabric_link_path(const struct fabric_link *link)
 {
-    return link->path;
+    return link->way_text;
 }
 
 const char *fabric_link_indirect_reason(const struct fabric_link *link)
 {
-    return link->note;
+    return link->indirect_reason;
 }
 
 enum status fabric_link_failed(const struct fabric_link *link, struct error *error)
@@ -276,8 +276,8 @@ void fabric_link_fail(struct fabric_link *link, ucs_status_t status)
 
 static void flush_done(struct fabric_link *link, uint64_t number)
 {
-    if (number - link->first < link->count)
-        link->flushes[number % link->capacity].done = true;
+    if (number - link->flush_first < link->flush_count)
+        link->flushes[number % link->flush_capacity].done = true;
 }
 
 /* UCX has finished an op without an error. */
@@ -347,7 +347,7 @@ static void param_memory(ucp_request_param_t *param, const struct fabric_op *op)
     if (op->slot != NULL)
         return;
     param->op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
-    param->memh = fabric->memory;
+    param->memh = fabric->registration;
     if (fabric->address.memory == FABRIC_MEMORY_CUDA) {
         param->op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
         param->memory_type = UCS_MEMORY_TYPE_CUDA;
@@ -483,9 +483,10 @@ void fabric_link_write(struct fabric_link *link, const void *local, size_t bytes
                        uint64_t remote_offset, const struct transport_request *request)
 {
     const struct fabric *fabric = link->fabric;
-    uint32_t epoch = (uint32_t)(link->first + link->count);
+    uint32_t epoch = (uint32_t)(link->flush_first + link->flush_count);
     if (!link->direct)
-        link->epoch_writes += (uint32_t)((bytes + FABRIC_PIECE - 1) / FABRIC_PIECE);
+        link->epoch_writes +=
+            (uint32_t)((bytes + FABRIC_PIECE_BYTES_MAX - 1) / FABRIC_PIECE_BYTES_MAX);
     if (link->failure != UCS_OK)
         return;
     if (link->staged) {
@@ -498,7 +499,9 @@ void fabric_link_write(struct fabric_link *link, const void *local, size_t bytes
         return;
     }
     /* A write over data connections is not cut here. */
-    size_t most = link->by_data ? bytes : link->direct ? fabric->window_bytes : FABRIC_PIECE;
+    size_t most = link->by_data  ? bytes
+                  : link->direct ? fabric->window_bytes
+                                 : FABRIC_PIECE_BYTES_MAX;
     struct data_write write = {
         .request = *request, .memory = local, .offset = remote_offset, .epoch = epoch};
     while (bytes > 0 && link->failure == UCS_OK) {
@@ -512,27 +515,27 @@ void fabric_link_write(struct fabric_link *link, const void *local, size_t bytes
 
 static bool flush_append(struct fabric_link *link, uint64_t cookie)
 {
-    if (link->count == link->capacity) {
-        uint64_t capacity = link->capacity * 2;
+    if (link->flush_count == link->flush_capacity) {
+        uint64_t capacity = link->flush_capacity * 2;
         struct link_flush *flushes = calloc(capacity, sizeof(*flushes));
         if (flushes == NULL)
             return false;
-        for (uint64_t n = link->first; n < link->first + link->count; n++)
-            flushes[n % capacity] = link->flushes[n % link->capacity];
+        for (uint64_t n = link->flush_first; n < link->flush_first + link->flush_count; n++)
+            flushes[n % capacity] = link->flushes[n % link->flush_capacity];
         free(link->flushes);
         link->flushes = flushes;
-        link->capacity = capacity;
+        link->flush_capacity = capacity;
     }
-    link->flushes[(link->first + link->count) % link->capacity] =
+    link->flushes[(link->flush_first + link->flush_count) % link->flush_capacity] =
         (struct link_flush){.cookie = cookie};
-    link->count++;
+    link->flush_count++;
     return true;
 }
 
 bool fabric_link_flush(struct fabric_link *link, uint64_t cookie, struct fabric_mark *mark_out)
 {
-    uint64_t number = link->first + link->count;
-    if (link->count >= FABRIC_EPOCHS_MAX / 2 || !flush_append(link, cookie)) {
+    uint64_t number = link->flush_first + link->flush_count;
+    if (link->flush_count >= FABRIC_EPOCHS_MAX / 2 || !flush_append(link, cookie)) {
         fabric_link_fail(link, UCS_ERR_NO_MEMORY);
         return false;
     }
@@ -559,22 +562,22 @@ void fabric_link_flush_put(struct fabric_link *link, uint64_t number)
 
 enum status fabric_link_confirm(struct fabric_link *link, uint32_t epoch)
 {
-    uint32_t place = epoch - (uint32_t)link->first;
-    if (link->direct || place >= link->count)
+    uint32_t place = epoch - (uint32_t)link->flush_first;
+    if (link->direct || place >= link->flush_count)
         return ST_INVALID;
-    flush_done(link, link->first + place);
+    flush_done(link, link->flush_first + place);
     return ST_OK;
 }
 
 bool fabric_link_flushed(struct fabric_link *link, bool unfinished_too, uint64_t *cookie_out)
 {
-    if (link->count == 0)
+    if (link->flush_count == 0)
         return false;
-    const struct link_flush *flush = &link->flushes[link->first % link->capacity];
+    const struct link_flush *flush = &link->flushes[link->flush_first % link->flush_capacity];
     if (!flush->done && !unfinished_too)
         return false;
     *cookie_out = flush->cookie;
-    link->first++;
-    link->count--;
+    link->flush_first++;
+    link->flush_count--;
     return true;
 }

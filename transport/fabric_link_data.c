@@ -41,7 +41,7 @@ bool fabric_link_piece_next(const struct fabric_link *link, struct fabric_piece 
         .offset = write->offset,
         .epoch = write->epoch,
         .memory = write->memory,
-        .bytes = write->bytes < FABRIC_PIECE ? write->bytes : FABRIC_PIECE,
+        .bytes = write->bytes < FABRIC_PIECE_BYTES_MAX ? write->bytes : FABRIC_PIECE_BYTES_MAX,
     };
     return true;
 }

@@ -107,7 +107,8 @@ bool fabric_link_import(struct fabric_link *link, const struct fabric_address *p
         status = device->ops->open_peer(device->self, &handle, peer->region_bytes, &memory, &error);
     if (status != ST_OK) {
         free(import);
-        snprintf(link->note, sizeof(link->note), "%s cannot open its memory: %.80s", device->name,
+        snprintf(link->indirect_reason, sizeof(link->indirect_reason),
+                 "%s cannot open its memory: %.80s", device->name,
                  status == ST_NO_MEMORY ? "out of memory" : error.text);
         return false;
     }
@@ -115,7 +116,8 @@ bool fabric_link_import(struct fabric_link *link, const struct fabric_address *p
     import->fd = -1;
     link->import = import;
     link->direct = link->staged = true;
-    snprintf(link->path, sizeof(link->path), "%s ipc", device->cuda ? "cuda" : device->name);
+    snprintf(link->way_text, sizeof(link->way_text), "%s ipc",
+             device->cuda ? "cuda" : device->name);
     return true;
 }
 
@@ -137,7 +139,7 @@ static bool batch_begin(struct fabric_link *link)
         copy.bytes += write->bytes;
         fabric_link_staged_remove(link);
     }
-    if (fabric_staging_copy_runs(link->fabric, runs, count, copy, &link->import->last,
+    if (fabric_staging_copy_runs(link->fabric, runs, count, copy, &link->import->last_copy_number,
                                  &link->device_failure) != ST_OK)
         return false;
     link->copying_bytes += copy.bytes;
@@ -150,8 +152,8 @@ bool fabric_link_peer_pump(struct fabric_link *link)
     bool did = false;
     while ((write = fabric_link_staged_first(link)) != NULL) {
         if (write->is_flush) {
-            struct link_flush *flush = &link->flushes[write->number % link->capacity];
-            flush->after_copy = link->import->last;
+            struct link_flush *flush = &link->flushes[write->number % link->flush_capacity];
+            flush->after_copy = link->import->last_copy_number;
             flush->done = link->copying_bytes == 0;
             fabric_link_staged_remove(link);
         } else if (link->copying_bytes >= UNDER_WAY_BYTES_MAX) {
@@ -166,8 +168,8 @@ bool fabric_link_peer_pump(struct fabric_link *link)
 
 void fabric_link_peer_copied(struct fabric_link *link, const struct fabric_copy *copy)
 {
-    for (uint64_t n = link->first; n < link->first + link->count; n++) {
-        struct link_flush *flush = &link->flushes[n % link->capacity];
+    for (uint64_t n = link->flush_first; n < link->flush_first + link->flush_count; n++) {
+        struct link_flush *flush = &link->flushes[n % link->flush_capacity];
         if (flush->done)
             continue;
         if (flush->after_copy == 0 || flush->after_copy > copy->number)
@@ -205,7 +207,7 @@ void fabric_imports_reap(struct fabric *fabric, bool all)
     struct fabric_import **at = &staging->closing;
     while (*at != NULL) {
         struct fabric_import *import = *at;
-        if (!all && copies->count > 0 && copies->first <= import->last) {
+        if (!all && copies->count > 0 && copies->first <= import->last_copy_number) {
             at = &import->next;
             continue;
         }

@@ -7,7 +7,7 @@
 
 /* Most bytes of one link that are being copied or sent. Eight pieces keep the device and the
  * network busy, and limit what a peer that does not read can occupy. */
-#define UNDER_WAY_BYTES_MAX (8 * FABRIC_PIECE)
+#define UNDER_WAY_BYTES_MAX (8 * FABRIC_PIECE_BYTES_MAX)
 
 void fabric_link_stage(struct fabric_link *link, const struct staged_write *write)
 {
@@ -53,7 +53,7 @@ void fabric_link_staged_remove(struct fabric_link *link)
 static bool piece_begin(struct fabric_link *link, struct staged_write *write)
 {
     struct fabric_copy copy = {
-        .bytes = write->bytes < FABRIC_PIECE ? write->bytes : FABRIC_PIECE,
+        .bytes = write->bytes < FABRIC_PIECE_BYTES_MAX ? write->bytes : FABRIC_PIECE_BYTES_MAX,
         .offset = write->offset,
         .request = write->request,
         .epoch = write->epoch,

@@ -75,7 +75,7 @@ static enum status device_region_open(struct fabric *fabric, const struct fabric
                  "UCX %s does not support CUDA memory", ucp_get_version_string());
     else if (fabric->messages_only)
         snprintf(fabric->staged_why, sizeof(fabric->staged_why), "CLEAVE_KV_WRITE is am");
-    else if ((ucs = ucp_mem_map(fabric->context, &params, &fabric->memory)) != UCS_OK)
+    else if ((ucs = ucp_mem_map(fabric->context, &params, &fabric->registration)) != UCS_OK)
         snprintf(fabric->staged_why, sizeof(fabric->staged_why), "UCX does not register it: %s",
                  ucs_status_string(ucs));
     else
@@ -85,8 +85,8 @@ static enum status device_region_open(struct fabric *fabric, const struct fabric
 
 void fabric_region_unmap(struct fabric *fabric)
 {
-    if (fabric->memory != NULL)
-        ucp_mem_unmap(fabric->context, fabric->memory);
+    if (fabric->registration != NULL)
+        ucp_mem_unmap(fabric->context, fabric->registration);
 }
 
 void fabric_region_free(struct fabric *fabric)
@@ -130,18 +130,18 @@ enum status fabric_region_open(struct fabric *fabric, const struct fabric_option
         .length = bytes,
         .flags = UCP_MEM_MAP_ALLOCATE,
     };
-    ucs_status_t status = ucp_mem_map(fabric->context, &params, &fabric->memory);
+    ucs_status_t status = ucp_mem_map(fabric->context, &params, &fabric->registration);
     if (status != UCS_OK && params.address != NULL) {
         params.address = NULL;
-        status = ucp_mem_map(fabric->context, &params, &fabric->memory);
+        status = ucp_mem_map(fabric->context, &params, &fabric->registration);
     }
     if (status != UCS_OK)
         return error_set(error, ST_NO_MEMORY, "ucx: a KV region of %llu bytes: %s",
                          (unsigned long long)bytes, ucs_status_string(status));
     ucp_mem_attr_t attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
-    status = ucp_mem_query(fabric->memory, &attr);
+    status = ucp_mem_query(fabric->registration, &attr);
     if (status != UCS_OK) {
-        ucp_mem_unmap(fabric->context, fabric->memory);
+        ucp_mem_unmap(fabric->context, fabric->registration);
         return error_set(error, ST_IO, "ucx: memory: %s", ucs_status_string(status));
     }
     fabric->region = attr.address;

@@ -130,5 +130,5 @@ void fabric_selection_make(const struct fabric_options *options, struct fabric_s
     out->rdma = named ? !options->one_host && rdma_named(out->tls) : rdma;
     /* Named transports may use all devices. */
     out->soft_roce = (rdma || (named && !options->one_host)) && soft_roce_find();
-    out->none = strcmp(out->tls, "none") == 0;
+    out->ucx_off = strcmp(out->tls, "none") == 0;
 }

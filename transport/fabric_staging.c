@@ -17,7 +17,7 @@
 
 #define CHUNK_SLOTS 8
 /* Received bytes that may wait for the device; more wait in the network. */
-#define LANDING_BYTES_MAX (32 * FABRIC_PIECE)
+#define LANDING_BYTES_MAX (32 * FABRIC_PIECE_BYTES_MAX)
 
 struct fabric_chunk {
     struct fabric_chunk *next;
@@ -71,7 +71,7 @@ static bool chunk_take(struct fabric *fabric)
     struct error ignored;
     if (chunk == NULL)
         return false;
-    if (device->ops->host_take(device->self, CHUNK_SLOTS * FABRIC_PIECE, &chunk->memory,
+    if (device->ops->host_take(device->self, CHUNK_SLOTS * FABRIC_PIECE_BYTES_MAX, &chunk->memory,
                                &ignored) != ST_OK) {
         free(chunk);
         return false;
@@ -80,7 +80,7 @@ static bool chunk_take(struct fabric *fabric)
     staging->chunks = chunk;
     for (size_t i = 0; i < CHUNK_SLOTS; i++) {
         chunk->slots[i].fabric = fabric;
-        chunk->slots[i].memory = (uint8_t *)chunk->memory + i * FABRIC_PIECE;
+        chunk->slots[i].memory = (uint8_t *)chunk->memory + i * FABRIC_PIECE_BYTES_MAX;
         slot_give(&chunk->slots[i]);
     }
     return true;
@@ -89,11 +89,11 @@ static bool chunk_take(struct fabric *fabric)
 uint8_t *fabric_slot_memory(struct fabric *fabric, struct fabric_slot **slot, size_t bytes)
 {
     struct fabric_staging *staging = fabric->staging;
-    assert(bytes <= FABRIC_PIECE);
+    assert(bytes <= FABRIC_PIECE_BYTES_MAX);
     /* Its only user is the caller, so it can be filled again. */
     if (*slot != NULL && (*slot)->users == 1)
         (*slot)->used_bytes = 0;
-    if (*slot == NULL || (*slot)->used_bytes + bytes > FABRIC_PIECE) {
+    if (*slot == NULL || (*slot)->used_bytes + bytes > FABRIC_PIECE_BYTES_MAX) {
         fabric_slot_drop(*slot);
         *slot = NULL;
         if (staging->free_slots == NULL && !chunk_take(fabric))

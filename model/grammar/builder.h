@@ -98,8 +98,9 @@ struct literal {
     const char *bytes;
     size_t count;
 };
-/* One of the literals; sorts the array. Common beginnings share nodes. ST_TOO_LARGE: two different
- * literals agree in more than 1024 bytes. */
+/* One of the literals. Common beginnings share nodes. Sorts the array and drops duplicates, so the
+ * array must not be used afterwards. Fails the builder with ST_TOO_LARGE if two different literals
+ * have the same first 1025 bytes. */
 struct fragment fragment_literals(struct builder *b, struct literal *literals, size_t count);
 
 /* ---- sets of characters ---- */
@@ -107,7 +108,7 @@ struct fragment fragment_literals(struct builder *b, struct literal *literals, s
 #define CHARSET_RANGES_MAX 512
 #define CHARACTER_MAX      0x10FFFF /* Greatest code point. */
 
-/* Ranges of code points. charset_add (of a full set), charset_invert and fragment_characters
+/* Ranges of code points, in any order; they may overlap. charset_invert and fragment_characters
  * normalise the set: its ranges are then in ascending order, with gaps between them. */
 struct charset {
     uint32_t count;
@@ -116,8 +117,11 @@ struct charset {
     } ranges[CHARSET_RANGES_MAX];
 };
 
-/* Add a range; replace the set by its complement. Return false if the set is full. */
+/* Adds a range. Returns false, without adding it, if the set would need more than
+ * CHARSET_RANGES_MAX ranges; a full set is normalised first to make room. */
 bool charset_add(struct charset *set, uint32_t low, uint32_t high);
+/* Replaces the set by its complement. Returns false, and keeps the characters, if the complement
+ * needs more than CHARSET_RANGES_MAX ranges. */
 bool charset_invert(struct charset *set);
 
 /* How a character is written. */

@@ -139,8 +139,8 @@ static bool sha256_read(const struct key_file_entry *at, const json_t *value, ui
     const char *text = json_string_value(value);
     bool good = text != NULL && strlen(text) == 2 * SECRET_HASH_BYTES;
     for (size_t i = 0; good && i < SECRET_HASH_BYTES; i++) {
-        int high = digest_digit(text[2 * i]);
-        int low = digest_digit(text[2 * i + 1]);
+        int high = hex_digit_value(text[2 * i]);
+        int low = hex_digit_value(text[2 * i + 1]);
         good = high >= 0 && low >= 0;
         hash_out[i] = (uint8_t)(high * 16 + low);
     }

@@ -45,7 +45,8 @@ static json_t *lines_read(void)
     CHECK(file != NULL);
     while (fgets(line, sizeof(line), file) != NULL) {
         json_t *object = json_loads(line, 0, NULL);
-        json_array_append_new(list, object != NULL ? object : json_stringn(line, strcspn(line, "\n")));
+        json_array_append_new(list,
+                              object != NULL ? object : json_stringn(line, strcspn(line, "\n")));
     }
     fclose(file);
     return list;
@@ -93,17 +94,19 @@ static void test_lines(void)
     line = json_array_get(lines, 1);
     CHECK(number_of(line, "number") == 1 && number_of(line, "status") == 200 &&
           number_of(line, "prompt_tokens") == 12 && number_of(line, "cached_tokens") == 8 &&
-          number_of(line, "answer_tokens") == 4 && strcmp(text_of(line, "request"), "id \"1\"") == 0 &&
+          number_of(line, "answer_tokens") == 4 &&
+          strcmp(text_of(line, "request"), "id \"1\"") == 0 &&
           strcmp(text_of(line, "answer"), "chatcmpl-1") == 0 &&
-          strcmp(text_of(line, "key"), "team-a") == 0 && strcmp(text_of(line, "finish"), "stop") == 0 &&
-          strlen(text_of(line, "began")) == 24 && strlen(text_of(line, "ended")) == 24);
+          strcmp(text_of(line, "key"), "team-a") == 0 &&
+          strcmp(text_of(line, "finish"), "stop") == 0 && strlen(text_of(line, "began")) == 24 &&
+          strlen(text_of(line, "ended")) == 24);
     json_decref(lines);
     struct stat info;
     CHECK(stat(path, &info) == 0 && (info.st_mode & 077) == 0);
     CHECK(stat(open_path, &info) == 0 && (info.st_mode & 077) == 0);
     /* Nothing is left, and numbers go on. */
     ledger = ledger_at();
-    CHECK(ledger_counts(ledger).found == 0 && ledger_counts(ledger).torn == 0);
+    CHECK(ledger_counts(ledger).left_by_earlier == 0 && ledger_counts(ledger).torn_bytes == 0);
     first = ledger_begin(ledger, "4", "", "", "");
     CHECK(first->number == 4);
     ledger_end(ledger, first, 200, "stop");
@@ -140,7 +143,7 @@ static void test_torn(void)
     int fd = open(path, O_WRONLY | O_APPEND);
     CHECK(fd >= 0 && write(fd, "{\"number\":2,\"beg", 16) == 16 && close(fd) == 0);
     ledger = ledger_at();
-    CHECK(ledger_counts(ledger).torn == 16);
+    CHECK(ledger_counts(ledger).torn_bytes == 16);
     ledger_end(ledger, ledger_begin(ledger, "3", "", "", ""), 200, "stop");
     ledger_close(ledger);
     json_t *lines = lines_read();
@@ -181,7 +184,7 @@ static void test_full_disk(void)
     ledger_close(ledger);
     CHECK(unlink(path) == 0);
     ledger = ledger_at();
-    CHECK(ledger_counts(ledger).found == 5);
+    CHECK(ledger_counts(ledger).left_by_earlier == 5);
     wait_written(ledger, 5);
     ledger_close(ledger);
     files_remove();
@@ -270,9 +273,9 @@ static void test_kills(uint64_t seed)
         CHECK(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child);
         CHECKF(WIFSIGNALED(status), "the child failed: %d", status);
         struct ledger *ledger = ledger_at();
-        found += ledger_counts(ledger).found;
-        wait_written(ledger, ledger_counts(ledger).found);
-        CHECK(ledger_counts(ledger).torn == 0);
+        found += ledger_counts(ledger).left_by_earlier;
+        wait_written(ledger, ledger_counts(ledger).left_by_earlier);
+        CHECK(ledger_counts(ledger).torn_bytes == 0);
         ledger_close(ledger);
         if (round % 8 == 7 || round + 1 == ROUNDS) /* Each reads all lines. */
             check_round(truth);

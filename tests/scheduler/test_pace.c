@@ -93,20 +93,20 @@ static void test_measurements(void)
     /* A batch with 8 answers takes a step more than its prompts. */
     for (int i = 0; i < 50; i++)
         sched_pace_batch_add(&pace, 8, 32, 4000 + 32 * 300);
-    CHECK(fabs(pace.row_us - 300) < 1 && fabs(pace.step_us - 4000) < 1);
+    CHECK(fabs(pace.prompt_token_us - 300) < 1 && fabs(pace.step_us - 4000) < 1);
     /* Chunks too small to measure, batches of no time, and batches shorter than a step say nothing
      * of prompts. */
     struct sched_pace before = pace;
     sched_pace_batch_add(&pace, 8, 8, 100000);
     sched_pace_batch_add(&pace, 8, 32, 0);
     sched_pace_batch_add(&pace, 8, 32, 3000);
-    CHECK(pace.row_us == before.row_us && pace.step_us == before.step_us);
+    CHECK(pace.prompt_token_us == before.prompt_token_us && pace.step_us == before.step_us);
     /* A machine that was stopped for a minute is soon known again. */
     sched_pace_batch_add(&pace, 0, 256, 60000000);
-    CHECK(pace.row_us < 1000);
+    CHECK(pace.prompt_token_us < 1000);
     for (int i = 0; i < 20; i++)
         sched_pace_batch_add(&pace, 0, 256, 256 * 300);
-    CHECK(fabs(pace.row_us - 300) < 3);
+    CHECK(fabs(pace.prompt_token_us - 300) < 3);
 }
 
 static void test_open(void)
@@ -143,7 +143,7 @@ static void test_bounds(void)
               tokens % LIMIT_CHUNK_TOKENS_MIN == 0);
         double steps_us = draw(100000);
         double turn_us = sched_pace_turn_us(&pace, &targets, true, steps_us);
-        double chunk_us = pace.row_us * LIMIT_CHUNK_TOKENS_MIN;
+        double chunk_us = pace.prompt_token_us * LIMIT_CHUNK_TOKENS_MIN;
         CHECK(turn_us >= steps_us / 2 - 1 && turn_us >= chunk_us - 1);
         double most_us = fmax(fmax(steps_us, (double)targets.tbt_us - steps_us), chunk_us);
         CHECK(turn_us <= most_us + 1);

@@ -55,8 +55,8 @@ enum status fetch_url_name(const char *url, char out[FETCH_NAME_BYTES], struct e
     while (begin > 0 && url[begin - 1] != '/')
         begin--;
     for (size_t i = begin; i < end && length < FETCH_NAME_BYTES - 1; i++) {
-        int high = url[i] == '%' && i + 2 < end ? digest_digit(url[i + 1]) : -1;
-        int low = high >= 0 ? digest_digit(url[i + 2]) : -1;
+        int high = url[i] == '%' && i + 2 < end ? hex_digit_value(url[i + 1]) : -1;
+        int low = high >= 0 ? hex_digit_value(url[i + 2]) : -1;
         out[length++] = low >= 0 ? (char)(high * 16 + low) : url[i];
         i += low >= 0 ? 2 : 0;
         if (out[length - 1] == 0)

@@ -277,7 +277,7 @@ static void rank_run(void *self, struct profile_ranks *ranks)
     struct profile_step *step = NULL;
     struct profile_order order;
     struct error error;
-    for (profile_ranks_take(ranks, &order);; profile_ranks_take(ranks, &order)) {
+    for (profile_ranks_order_take(ranks, &order);; profile_ranks_order_take(ranks, &order)) {
         const struct profile_step_options options = {.file = o->file,
                                                      .device = o->device,
                                                      .threads = o->threads / o->ranks,

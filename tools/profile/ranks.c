@@ -24,14 +24,15 @@ struct profile_ranks_board {
     _Atomic uint64_t bytes[LIMIT_LAYERS + 2];
 };
 
-static void child_run(const struct profile_ranks *ranks, uint32_t rank, int orders, pid_t parent,
-                      void (*run)(void *self, struct profile_ranks *ranks), void *self)
+static void child_run(const struct profile_ranks *ranks, uint32_t rank, int order_socket,
+                      pid_t parent, void (*run)(void *self, struct profile_ranks *ranks),
+                      void *self)
 {
     struct profile_ranks own = {
-        .rank = rank, .count = ranks->count, .board = ranks->board, .orders = orders};
+        .rank = rank, .count = ranks->count, .board = ranks->board, .order_socket = order_socket};
     parent_end_signal_set(SIGKILL, parent);
     for (uint32_t i = 1; i < rank; i++)
-        close(ranks->sockets[i]);
+        close(ranks->order_sockets[i]);
     run(self, &own);
     _exit(1);
 }
@@ -59,7 +60,7 @@ enum status profile_ranks_start(uint32_t count,
             child_run(out, rank, ends[0], parent, run, self);
         }
         close(ends[0]);
-        out->sockets[rank] = ends[1];
+        out->order_sockets[rank] = ends[1];
         out->pids[rank] = pid > 0 ? pid : 0;
         if (pid < 0)
             return error_set(error, ST_IO, "--ranks: %s", strerror(errno));
@@ -74,8 +75,8 @@ void profile_ranks_stop(struct profile_ranks *ranks)
             kill(ranks->pids[rank], SIGKILL);
             waitpid(ranks->pids[rank], NULL, 0);
         }
-        if (ranks->sockets[rank] > 0)
-            close(ranks->sockets[rank]);
+        if (ranks->order_sockets[rank] > 0)
+            close(ranks->order_sockets[rank]);
     }
     if (ranks->board != NULL)
         munmap(ranks->board, sizeof(*ranks->board));
@@ -102,7 +103,7 @@ enum status profile_ranks_order(struct profile_ranks *ranks, const struct profil
         return ST_OK;
     atomic_store(&ranks->board->taken, 0);
     for (uint32_t rank = 1; rank < ranks->count; rank++)
-        if (send(ranks->sockets[rank], order, sizeof(*order), MSG_NOSIGNAL) !=
+        if (send(ranks->order_sockets[rank], order, sizeof(*order), MSG_NOSIGNAL) !=
             (ssize_t)sizeof(*order))
             return error_set(error, ST_UNREACHABLE, "rank %u of %u has ended: %s", rank,
                              ranks->count, strerror(errno));
@@ -115,29 +116,30 @@ enum status profile_ranks_order(struct profile_ranks *ranks, const struct profil
     return status;
 }
 
-void profile_ranks_take(struct profile_ranks *ranks, struct profile_order *order)
+void profile_ranks_order_take(struct profile_ranks *ranks, struct profile_order *order)
 {
-    if (read(ranks->orders, order, sizeof(*order)) != (ssize_t)sizeof(*order))
+    if (read(ranks->order_socket, order, sizeof(*order)) != (ssize_t)sizeof(*order))
         _exit(0);
     atomic_fetch_add(&ranks->board->taken, 1);
 }
 
-void profile_ranks_weights_add(struct profile_ranks *ranks, const uint64_t *bytes, uint32_t count)
+void profile_ranks_weights_add(struct profile_ranks *ranks, const uint64_t *bytes,
+                               uint32_t size_count)
 {
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < size_count; i++)
         atomic_fetch_add(&ranks->board->bytes[i], bytes[i]);
     atomic_fetch_add(&ranks->board->loaded, 1);
 }
 
-enum status profile_ranks_weights_sum(struct profile_ranks *ranks, uint64_t *bytes, uint32_t count,
-                                      struct error *error)
+enum status profile_ranks_weights_sum(struct profile_ranks *ranks, uint64_t *bytes,
+                                      uint32_t size_count, struct error *error)
 {
     enum status status = ST_OK;
     while (atomic_load(&ranks->board->loaded) + 1 < ranks->count && status == ST_OK) {
         status = ranks_check(ranks, error);
         usleep(WAIT_US);
     }
-    for (uint32_t i = 0; i < count && status == ST_OK; i++)
+    for (uint32_t i = 0; i < size_count && status == ST_OK; i++)
         bytes[i] += atomic_load(&ranks->board->bytes[i]);
     return status;
 }

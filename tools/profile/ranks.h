@@ -1,8 +1,8 @@
 /* profile_ranks: the processes of a device whose ranks compute each layer together. Rank 0 is the
  * measuring process; this part starts one process for each other rank, gives them rank 0's orders,
- * and lets all ranks begin a batch at the same time, as the head of a machine does. device.c starts
- * and stops them on the main thread of `cleave profile`; step.c calls the rest on the main thread of
- * each rank. It measures nothing and opens no device. */
+ * and lets all ranks begin a batch at the same time, as the head of a machine does. Other files of
+ * tools/profile/ make every call, each on the main thread of its rank's process. It measures nothing
+ * and opens no device. */
 #ifndef TOOLS_PROFILE_RANKS_H
 #define TOOLS_PROFILE_RANKS_H
 
@@ -27,11 +27,12 @@ struct profile_order {
 struct profile_ranks_board; /* Memory that all ranks share. */
 
 struct profile_ranks {
-    uint32_t rank, count; /* This process's rank; number of ranks, at most 1 = no other process. */
+    uint32_t rank;  /* This process's rank. */
+    uint32_t count; /* Number of ranks; 0 or 1 = there is no other process. */
     struct profile_ranks_board *board;
-    pid_t pids[LIMIT_RANKS];  /* Rank 0: the other ranks' processes; 0 = none. */
-    int sockets[LIMIT_RANKS]; /* Rank 0: for the orders, one for each other rank; 0 = none. */
-    int orders;               /* The other ranks: the socket of rank 0's orders. */
+    pid_t pids[LIMIT_RANKS];        /* Rank 0: the other ranks' processes; 0 = none. */
+    int order_sockets[LIMIT_RANKS]; /* Rank 0: one for each other rank; 0 = none. */
+    int order_socket;               /* The other ranks: the socket of rank 0's orders. */
 };
 
 /* Starts the processes of ranks 1 to count - 1. Each calls run(self, ranks), which must not return.
@@ -48,14 +49,16 @@ void profile_ranks_stop(struct profile_ranks *ranks);
 enum status profile_ranks_order(struct profile_ranks *ranks, const struct profile_order *order,
                                 struct error *error);
 /* The other ranks: waits for the next order; ends the process if rank 0 gives no more. */
-void profile_ranks_take(struct profile_ranks *ranks, struct profile_order *order);
+void profile_ranks_order_take(struct profile_ranks *ranks, struct profile_order *order);
 
-/* The other ranks: adds the sizes of their weights, each an array of `count` numbers, to the sums. */
-void profile_ranks_weights_add(struct profile_ranks *ranks, const uint64_t *bytes, uint32_t count);
+/* Called by the other ranks: adds bytes[0] to bytes[size_count - 1], the sizes of this rank's
+ * weights, to the sums in the shared memory. Requires size_count <= LIMIT_LAYERS + 2. */
+void profile_ranks_weights_add(struct profile_ranks *ranks, const uint64_t *bytes,
+                               uint32_t size_count);
 /* Rank 0: waits until all other ranks have added their sizes, and adds the sums to `bytes`. Returns
- * ST_UNREACHABLE if a rank has ended. */
-enum status profile_ranks_weights_sum(struct profile_ranks *ranks, uint64_t *bytes, uint32_t count,
-                                      struct error *error);
+ * ST_UNREACHABLE if a rank has ended. Requires at least two ranks. */
+enum status profile_ranks_weights_sum(struct profile_ranks *ranks, uint64_t *bytes,
+                                      uint32_t size_count, struct error *error);
 /* Rank 0 publishes the id of the group; the other ranks wait for it. */
 void profile_ranks_id_set(struct profile_ranks *ranks, const uint8_t id[COMPUTE_GROUP_ID_BYTES]);
 void profile_ranks_id_get(struct profile_ranks *ranks, uint8_t id_out[COMPUTE_GROUP_ID_BYTES]);

@@ -4,8 +4,8 @@
  * server cannot hide its delay.
  *
  * main.c calls it on the main thread, which does everything: it reads the trace row by row
- * (tools/trace/trace.h), finds out what the server accepts (server.h), makes a prompt of exactly
- * the wanted length (prompt.h), sends and reads (client.h, sse.h), collects the results (report.h)
+ * (tools/trace/trace.h), finds out what the server accepts (server.h), makes a prompt of the
+ * wanted length (prompt.h), sends and reads (client.h, sse.h), collects the results (report.h)
  * and compares them (comparison.h). It does not start a server and never sends a request again. */
 #ifndef TOOLS_REPLAY_REPLAY_H
 #define TOOLS_REPLAY_REPLAY_H

@@ -1,8 +1,9 @@
 /* hardware: a kind of machine, as described by a file in deploy/hardware/: cost, power, memory,
  * link, and where its times come from. The times come from the rows of a table of measurements
  * (cost_table.h), from a device of a profile, or from several devices of a profile, over which the
- * layers are split (machine_split.h). `cleave simulate` and `cleave plan` read a file once on the
- * main thread; after that the struct is constant. This part reads no times. */
+ * layers are split (machine_split.h). `cleave simulate` and `cleave plan` call hardware_find and
+ * hardware_read on the main thread, at the start; after that the struct is constant. This part reads
+ * no times and no lists of devices. */
 #ifndef TOOLS_SIMULATE_HARDWARE_H
 #define TOOLS_SIMULATE_HARDWARE_H
 
@@ -22,11 +23,11 @@ struct hardware {
     double link_bytes_per_s;  /* Rate at which KV is sent and received; 0 = the profile's rate. */
     /* Value of the table's column "hardware"; empty = the times come from a profile. */
     char table_hardware[32];
-    /* Tensor parallelism of the table's times, or ranks of the machine with "device" (0 counts as
-     * 1). */
+    /* Ranks. With a table: those that its times are for, > 0. With "device": those of the machine;
+     * 0 counts as 1. */
     uint32_t tensor_parallel;
     char device[32];  /* Kind of the profile's device; empty = a table, or several devices. */
-    uint32_t threads; /* Threads of the profile's device. */
+    uint32_t threads; /* Threads of the profile's device; 0 = not given. */
     char host[LIMIT_ADDRESS_BYTES]; /* Host of the profile's device; empty = any. */
     /* The machine has several devices; partition_cluster_of_machine reads them. */
     bool has_devices;
@@ -35,9 +36,10 @@ struct hardware {
     uint64_t workspace_bytes;
 };
 
-/* Finds a hardware file at `path`, else below share/cleave of the installed program: "h100",
- * "h100.json" and "deploy/hardware/h100.json" all mean share/cleave/hardware/h100.json. Writes the
- * file's path to `out`; writes `path` itself if there is no such file, so that hardware_read
+/* Finds a hardware file at `path`. If there is none and `path` is relative, only its last part
+ * counts, with or without ".json", and is looked up in share/cleave/hardware of the installed
+ * program: "h100" and "deploy/hardware/h100.json" both mean share/cleave/hardware/h100.json. Writes
+ * the file's path to `out`; writes `path` itself if there is no such file, so that hardware_read
  * reports it. */
 void hardware_find(const char *path, char out[LIMIT_PATH_BYTES]);
 /* Reads the file. Returns ST_INVALID if the file is missing or wrong; the error names file, key and

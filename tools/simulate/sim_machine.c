@@ -119,7 +119,7 @@ const struct sched_rates *sim_machine_rates(const struct sim_machine *m)
 
 double sim_machine_row_us(const struct sim_machine *m)
 {
-    return m->pace.row_us;
+    return m->pace.prompt_token_us;
 }
 
 uint32_t sim_machine_in_flight(const struct sim_machine *m)

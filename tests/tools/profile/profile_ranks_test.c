@@ -31,7 +31,7 @@ static void rank_run(void *self, struct profile_ranks *ranks)
     profile_ranks_weights_add(ranks, bytes, 2);
     profile_ranks_id_get(ranks, seen->ids[ranks->rank]);
     for (;;) {
-        profile_ranks_take(ranks, &order);
+        profile_ranks_order_take(ranks, &order);
         if (order.rows == END_ROWS && order.context == ranks->rank)
             _exit(3);
         /* The order of orders counts. */
