@@ -24,8 +24,8 @@ enum status batch_record_create(int *fd_out, struct error *error);
  * once. Returns their number; 0 also if the record cannot be read. */
 uint32_t batch_record_read(int fd, uint64_t *ids_out);
 
-/* Opens the record for writing; the caller may close `fd` afterwards. Returns ST_INVALID if `fd` is
- * not a descriptor of batch_record_create, ST_IO, ST_NO_MEMORY. */
+/* Opens the record for writing; the caller may close `fd` afterwards. Returns an error if `fd` is
+ * not a descriptor of batch_record_create. */
 enum status batch_record_open(int fd, struct batch_record **out, struct error *error);
 void batch_record_close(struct batch_record *record); /* NULL is fine. */
 /* Adds a request to the batch in this batch slot (< LIMIT_BATCHES_IN_FLIGHT), which is about to

@@ -1,10 +1,10 @@
 /* child: starts `cleave machine` processes: the local machines of `cleave serve` and the local
- * stage processes of a machine. The parent calls it on its event loop thread. It keeps no state.
- * The child gets its config in a memory file and the cluster's keys in a pipe, in which new keys
- * can follow. On another pipe the child reports the address at which it listens ("ready ADDRESS"),
- * or why it cannot start ("failed REASON"). This part does not watch, restart or stop the process:
- * the caller does, with the pidfd. It does not end the child when the parent dies: the child does
- * (common/parent.h). */
+ * stage processes of a machine. The parent calls it on its event loop thread; the child calls the
+ * two functions that say so on its main thread. It keeps no state. The child gets its config in a
+ * memory file and the cluster's keys in a pipe, in which new keys can follow. On another pipe the
+ * child reports the address at which it listens ("ready ADDRESS"), or why it cannot start ("failed
+ * REASON"). This part does not watch, restart or stop the process: the caller does, with the pidfd.
+ * It does not end the child when the parent dies: the child does (common/parent.h). */
 #ifndef HOST_CHILD_H
 #define HOST_CHILD_H
 

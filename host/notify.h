@@ -1,7 +1,8 @@
 /* notify: tells the service manager that started this process (systemd, Type=notify) when the
  * process is ready, what it does, and that it is alive. The messages are texts in datagrams on the
  * Unix socket that NOTIFY_SOCKET names (sd_notify(3)). Without that variable the functions do
- * nothing. The main thread of a gateway or a machine makes every call. */
+ * nothing. The main thread of a gateway or a machine makes every call: server/serve*.c,
+ * machine/main.c and machine/process.c. */
 #ifndef HOST_NOTIFY_H
 #define HOST_NOTIFY_H
 

@@ -33,9 +33,8 @@ struct turns; /* One process that has joined. */
 enum status turns_create(int *fd_out, struct error *error);
 
 /* Joins the turns. `threads` is the number of threads that compute in a turn; 0 = one for each
- * core. `fd` is the descriptor of turns_create; the caller may close it afterwards. Returns
- * ST_NO_RESOURCE if 64 processes have joined already, ST_INVALID if `fd` is not a descriptor of
- * turns_create, ST_IO, ST_NO_MEMORY. */
+ * core. `fd` is the descriptor of turns_create; the caller may close it afterwards. Returns an
+ * error if 64 processes have joined already, or if `fd` is not a descriptor of turns_create. */
 enum status turns_open(int fd, uint32_t threads, struct turns **out, struct error *error);
 /* Ends the process's turn, if it has one, and leaves. NULL is fine. */
 void turns_close(struct turns *turns);

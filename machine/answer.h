@@ -1,6 +1,7 @@
 /* answer: converts a request's sampling rules (common/sampling.h) into the sampler's input, and a
- * sampled token into the fields of a message. Prompts and decodes use it, on the machine's event
- * loop thread. It keeps no state. It does not sample (the engine does), and it sends nothing. */
+ * sampled token into the fields of a message. machine/ calls it for prompts and decodes, on the
+ * machine's event loop thread. It keeps no state. It does not sample (the engine does), and it
+ * sends nothing. */
 #ifndef MACHINE_ANSWER_H
 #define MACHINE_ANSWER_H
 

@@ -1,8 +1,8 @@
 /* machine_keys: the cluster keys of a process of `cleave machine`. They are read from the file
  * cluster/key_file, again after SIGHUP; or they arrive through a pipe from the process that started
- * this process (host/child.h). The process opens the keys when it starts, asks for new keys on the
- * event loop thread, and passes them to the machine or the stage process. It does not prove or
- * check keys (transport/ does). */
+ * this process (host/child.h). main.c opens the keys when the process starts, on the main thread.
+ * process.c asks for new keys on the event loop thread (the same thread), and passes them to the
+ * machine or the stage process. It does not prove or check keys (transport/ does). */
 #ifndef MACHINE_KEYS_H
 #define MACHINE_KEYS_H
 

@@ -1,8 +1,8 @@
 /* watch: reports to a gateway the machines that are registered in etcd: first all of them, then
- * each change. While etcd does not answer, no machine is reported as gone. Every call is made on
- * the gateway's event loop thread. Watch repeats failed calls without limit, and ignores entries
- * beyond the first 4096. It never blocks, never logs, writes nothing to etcd (see registration.h),
- * and does not connect to the machines. */
+ * each change. While etcd does not answer, no machine is reported as gone. The gateway
+ * (server/serve*.c) makes every call, on its event loop thread. Watch repeats failed calls without
+ * limit, and ignores entries beyond the first 4096. It never blocks, never logs, writes nothing to
+ * etcd (see registration.h), and does not connect to the machines. */
 #ifndef MEMBERSHIP_WATCH_H
 #define MEMBERSHIP_WATCH_H
 

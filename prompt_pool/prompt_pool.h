@@ -5,8 +5,8 @@
  *
  * The pool owns its requests and the blocks that it takes for them. It does not decide what a batch
  * contains (sched_machine does) and does not compute (the executor does): it describes each chunk
- * to its caller, machine/, which passes back the results. The machine's event loop thread makes
- * every call. The pool never logs and never waits. */
+ * to its caller, machine/, which passes back the results. machine/ makes every call on the
+ * machine's event loop thread. The pool never logs and never waits. */
 #ifndef PROMPT_POOL_PROMPT_POOL_H
 #define PROMPT_POOL_PROMPT_POOL_H
 

@@ -14,9 +14,9 @@
  * The pool owns its requests and their blocks. If a request ends while a prompt machine may still
  * write into its blocks, the blocks are quarantined until that machine sends KV_ABORTED or
  * KV_READY. If that machine's connections end first, the quarantine lasts until one second after
- * the last of their writes can have arrived (transport_writes_await), however long that takes. The
- * machine's event loop thread makes every call. The pool never logs, never waits, and does not
- * compute. */
+ * the last of their writes can have arrived (transport_writes_await), however long that takes.
+ * machine/ makes every call on the machine's event loop thread. The pool never logs, never waits,
+ * and does not compute. */
 #ifndef TOKEN_POOL_TOKEN_POOL_H
 #define TOKEN_POOL_TOKEN_POOL_H
 

@@ -1,8 +1,8 @@
 /* device: the part of a process that computes: the backend, the weights of the process's layers,
  * and the engine with its thread. It owns all of them. A machine without stages has one device for
- * all layers; each stage process has one for its layers. Every call is made on the event loop
- * thread of the process. It starts no jobs (the callers start them with engine.h), and it does not
- * own the KV region (the caller does). */
+ * all layers; each stage process has one for its layers. Its owners, local.c and stage*.c, make
+ * every call on the event loop thread of their process. It starts no jobs (the callers start them
+ * with engine.h), and it does not own the KV region (the caller does). */
 #ifndef MACHINE_EXECUTOR_DEVICE_H
 #define MACHINE_EXECUTOR_DEVICE_H
 

@@ -1,8 +1,8 @@
 /* refusals: logs connections that were refused, without flooding the log. A refused peer tries
  * again every few seconds, perhaps for days. So a line is not written if one of the latest
  * REFUSALS_KEPT different lines is the same except for port numbers, and was written less than ten
- * minutes ago. Each machine and each stage process has one struct, and calls it on its event loop
- * thread. It refuses no peers itself. */
+ * minutes ago. Each machine (machine/peers.c) and each stage process (stage_peers.c) has one
+ * struct, and calls it on its event loop thread. It refuses no peers itself. */
 #ifndef MACHINE_EXECUTOR_REFUSALS_H
 #define MACHINE_EXECUTOR_REFUSALS_H
 

@@ -1,11 +1,11 @@
 /* stage_contexts: the input of the sampler on the last stage of a pipeline. For each request it
  * keeps an array of 32-bit words: the request's token rules, then its tokens (struct
- * sample_context). The head sends each word once (message CONTEXT). Every call is made on the stage
- * process's event loop thread. The engine's thread reads the words of the requests in its batch;
- * they do not change until the batch is done. There are at most LIMIT_MACHINE_REQUESTS contexts. A
- * context has at most 2 × LIMIT_CONTEXT_WORDS words, because stage_message.c limits the known and
- * the new words of a message separately. This part checks counts of words; stage_message.c has
- * checked the table numbers. This part does not sample. */
+ * sample_context). The head sends each word once (message CONTEXT). The files of the stage process
+ * (stage_*.c) make every call on its event loop thread. The engine's thread reads the words of the
+ * requests in its batch; they do not change until the batch is done. There are at most
+ * LIMIT_MACHINE_REQUESTS contexts. A context has at most 2 × LIMIT_CONTEXT_WORDS words, because
+ * stage_message.c limits the known and the new words of a message separately. This part checks
+ * counts of words; stage_message.c has checked the table numbers. This part does not sample. */
 #ifndef MACHINE_EXECUTOR_STAGE_CONTEXTS_H
 #define MACHINE_EXECUTOR_STAGE_CONTEXTS_H
 

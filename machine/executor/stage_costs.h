@@ -1,9 +1,10 @@
 /* stage_costs: how long each layer of the model takes on the devices of a machine's stages. The
  * costs come from the profile that the config names (cleave profile), or, without a profile, from
  * the sizes of the weights. The costs of a machine with ranks follow from the sizes of the weights
- * even with a profile, and a stage of two ranks counts as twice as fast. It is called while a
- * process starts; it keeps no state. It reads the profile's file, measures nothing, and does not
- * divide the layers over stages (stage_plan.h does). */
+ * even with a profile, and a stage of two ranks counts as twice as fast. stage_plan.c calls it
+ * while a machine's process or a stage process starts, on the main thread; it keeps no state. It
+ * reads the profile's file, measures nothing, and does not divide the layers over stages
+ * (stage_plan.h does). */
 #ifndef MACHINE_EXECUTOR_STAGE_COSTS_H
 #define MACHINE_EXECUTOR_STAGE_COSTS_H
 

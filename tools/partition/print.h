@@ -1,5 +1,6 @@
 /* partition_print: writes a plan of the partitioner as a text picture, as JSON, or as the stages of
- * a config. The functions have no state: any thread. They solve nothing and write no files. */
+ * a config. `cleave partition`, `plan` and the simulator's machine_split call the functions on
+ * their main thread; the functions have no state. They solve nothing and write no files. */
 #ifndef TOOLS_PARTITION_PRINT_H
 #define TOOLS_PARTITION_PRINT_H
 

@@ -28,9 +28,8 @@ struct plan_memo {
 };
 
 /* Opens the memo. path: the journal file, which is created or continued; NULL = none. inputs_hash:
- * hash of all inputs that influence a result. A last line without its end is removed. Returns
- * ST_MISMATCH if the journal belongs to other inputs, ST_INVALID if the file is no journal, ST_IO,
- * or ST_NO_MEMORY. Errors name file and line. */
+ * hash of all inputs that influence a result. A last line without its end is removed. Returns an
+ * error, which names the file, if the journal belongs to other inputs or the file is no journal. */
 enum status plan_memo_open(struct plan_memo *memo, const char *path, uint64_t inputs_hash,
                            struct error *error);
 /* Closes the memo. path: the journal's name in errors. Returns ST_IO if a result could not be

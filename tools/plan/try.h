@@ -1,9 +1,9 @@
 /* plan_try: simulates one mix of machines at one rate, and says whether the SLO is met and what the
  * latencies are. With times from a table it simulates like the Splitwise paper's simulator
  * (splitwise.h), with times from a profile like a gateway and its machines (profile.h). The threads
- * of a search call it, and the main thread for the results. The inputs are constant and every call
- * has its own memory, so any number of threads may call at the same time. It does not choose what
- * to try and remembers no result (memo.h does). */
+ * of a search call it, and the main thread does for the output of a plan. The inputs are constant
+ * and every call has its own memory, so any number of threads may call at the same time. It does
+ * not choose what to try and remembers no result (memo.h does). */
 #ifndef TOOLS_PLAN_TRY_H
 #define TOOLS_PLAN_TRY_H
 

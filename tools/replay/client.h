@@ -1,7 +1,7 @@
 /* replay_client: sends completion requests over HTTP/1.1 with libcurl, reads the event streams, and
- * records times. One thread makes every call, with hundreds of streams at a time. The caller
- * decides when to send. Each request ends in exactly one call of on_result, unless the client is
- * closed before. It does not retry and computes no statistics.
+ * records times. `cleave replay` and bench-streams call it, each on its main thread, with hundreds
+ * of streams at a time. The caller decides when to send. Each request ends in exactly one call of
+ * on_result, unless the client is closed before. It does not retry and computes no statistics.
  *
  * A request fails if there is no connection, a status other than HTTP 200, an event that is not a
  * JSON object or contains an error, no token, or a stream that ends without `data: [DONE]`; or if

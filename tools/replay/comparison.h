@@ -4,8 +4,7 @@
  * for each request. The --json of either is a summary: percentiles of all its requests. Requests
  * are joined with rows by their ids; a request without a row is only counted. With a summary no
  * request is joined, and the percentiles of both runs are compared. replay.c opens the file and
- * report.c adds the measured times, on the main thread of `cleave replay`. The part measures
- * nothing. */
+ * report.c adds the measured times, on the main thread. The part measures nothing. */
 #ifndef TOOLS_REPLAY_COMPARISON_H
 #define TOOLS_REPLAY_COMPARISON_H
 

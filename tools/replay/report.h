@@ -1,8 +1,8 @@
 /* replay_report: collects the results of a replay. As each request ends, it writes a row of JSON
  * and of CSV, so only the latencies, the first failure of each kind and the times of `prediction`
  * and `uncontended` are kept. At the end it writes percentiles, rates and failures by kind, as text
- * and as JSON. One thread makes every call. It sends nothing and reads no clock: the client
- * (client.h) has recorded the times.
+ * and as JSON. `cleave replay` and bench-streams call it, each on its main thread. It sends nothing
+ * and reads no clock: the client (client.h) has recorded the times.
  *
  * TTFT: from a request's due time to its first token event. TBT: each gap between two token events
  * of a request. E2E: from the due time to the end of the stream. Late: from the due time to

@@ -1,7 +1,8 @@
 /* replay_samples: values of one kind (milliseconds or slowdowns) and their percentiles. Up to a
  * million values are kept; after that they are counted in buckets (quantiles.h, 0.2 % wide), so
- * memory is limited. The owner has one struct per kind of value and makes every call on one thread.
- * A struct of zeros is empty. This part does not interpret the values. */
+ * memory is limited. The reports and comparisons of replays (report.h, comparison.h) have one
+ * struct per kind of value; one thread makes every call. A struct of zeros is empty. This part does
+ * not interpret the values. */
 #ifndef TOOLS_REPLAY_SAMPLES_H
 #define TOOLS_REPLAY_SAMPLES_H
 

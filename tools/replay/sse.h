@@ -1,8 +1,8 @@
 /* replay_sse: splits a byte stream into server-sent events (WHATWG HTML, section 9.2.6) and passes
  * on the data of each event. Bytes can arrive in pieces of any size. Lines end with LF, CRLF or CR.
  * Comments and fields other than `data` are ignored; several data lines of an event are joined by
- * LF. One thread at a time uses a struct. This part does not read sockets and does not interpret
- * the data. */
+ * LF. client.c has one struct per answer, on its caller's thread. This part does not read sockets
+ * and does not interpret the data. */
 #ifndef TOOLS_REPLAY_SSE_H
 #define TOOLS_REPLAY_SSE_H
 

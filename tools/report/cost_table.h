@@ -3,8 +3,9 @@
  * the medians of the prompt and token times over the number of tokens in a batch; the time between
  * and beyond the points is interpolated linearly. The length of the context has no influence.
  * Formula: README of the reference results, "Time"; the results agree with the reference except for
- * the last bit. A curve is read once on one thread; after that it is constant, and any thread may
- * use it. It does not read the times of a profile: profile/profile.h does. */
+ * the last bit. `cleave simulate` and `cleave plan` read a curve once on the main thread; after
+ * that it is constant, and any thread may use it. It does not read the times of a profile:
+ * profile/profile.h does. */
 #ifndef TOOLS_REPORT_COST_TABLE_H
 #define TOOLS_REPORT_COST_TABLE_H
 

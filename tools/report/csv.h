@@ -1,7 +1,7 @@
 /* csv: reads a CSV file row by row, so a file may be larger than memory. Columns are found by their
  * names in the first line. Quoting is not supported: a field ends at a comma. Columns after the
- * first CSV_COLUMNS_MAX are ignored. One thread at a time uses a struct. It does not read traces:
- * tools/trace/ has its own reader. */
+ * first CSV_COLUMNS_MAX are ignored. The commands of tools/ read their tables of numbers with it;
+ * one thread at a time uses a struct. It does not read traces: tools/trace/ has its own reader. */
 #ifndef TOOLS_REPORT_CSV_H
 #define TOOLS_REPORT_CSV_H
 
@@ -27,8 +27,8 @@ struct csv {
     char *fields[CSV_COLUMNS_MAX];
 };
 
-/* Opens the file and reads its header. "-" is standard input. ST_IO: the file cannot be read.
- * ST_INVALID: it is empty. ST_NO_MEMORY. */
+/* Opens the file and reads its header. "-" is standard input. Returns an error if the file cannot
+ * be read or is empty. */
 enum status csv_open(struct csv *csv, const char *path, struct error *error);
 void csv_close(struct csv *csv);
 

@@ -1,8 +1,9 @@
 /* slo: the nine limits of the Splitwise paper (table VI): how many times slower requests may be
  * than on an idle machine, at P50, P90 and P99 of TTFT, TBT and E2E. The paper's idle machine is a
  * DGX-A100; the caller gives its curve. Formulas: README of the reference results. Each simulation
- * has its own struct, used by one thread at a time; `cleave replay` compares its slowdowns with
- * slo_limits. Limits in milliseconds are not here (tools/replay/report.h). */
+ * of `cleave simulate` and `cleave plan` has its own struct, used by one thread at a time; `cleave
+ * replay` compares its slowdowns with slo_limits. Limits in milliseconds are not here
+ * (tools/replay/report.h). */
 #ifndef TOOLS_REPORT_SLO_H
 #define TOOLS_REPORT_SLO_H
 

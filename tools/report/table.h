@@ -1,7 +1,8 @@
 /* table: a table with aligned columns, as Markdown for a page, or plain for a terminal. It is
- * filled cell by cell and row by row, beginning with the heads, and printed at the end. One thread
- * at a time uses a table. A table has a fixed size: text that does not fit is cut, cells that do
- * not fit are dropped. */
+ * filled cell by cell and row by row, beginning with the heads, and printed at the end. Commands
+ * that print tables (tools/, bench/) call it; one thread at a time uses a table. A table has a
+ * fixed size: text that does not fit is cut, cells that do not fit are dropped. It does not
+ * interpret the texts. */
 #ifndef TOOLS_REPORT_TABLE_H
 #define TOOLS_REPORT_TABLE_H
 

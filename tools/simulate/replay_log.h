@@ -34,9 +34,8 @@ struct replay_log_calls { /* What replay_log reports while it reads. */
     void *self;
 };
 
-/* Reads `file` to its end. Returns ST_INVALID if a line is not a line of an event log or names an
- * impossible machine or request (the error names the line and what is wrong), ST_IO if the file
- * cannot be read, or ST_NO_MEMORY. `name` is the file's name in errors. */
+/* Reads `file` to its end. Returns an error, which names the line, if a line is not a line of an
+ * event log or names an impossible machine or request. `name` is the file's name in errors. */
 enum status replay_log(FILE *file, const char *name, const struct replay_log_calls *calls,
                        struct replay_log_totals *out, struct error *error);
 

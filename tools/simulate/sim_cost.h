@@ -1,8 +1,9 @@
 /* sim_cost: how long a machine takes for a batch. The times come from a table (cost_table.h: they
  * depend on the number of tokens, not on the context), or from a profile (profile/profile.h: they
  * depend on tokens and context, stage by stage). sim_host.c fills the struct before a simulation;
- * the simulated machines (sim_machine*.c) then only read it, so any thread may call the functions.
- * They know no queues, blocks or shared cores. */
+ * after that it is constant: the simulated machines and the transfers of KV (sim_machine*.c,
+ * sim_run*.c) read it, on the thread of their simulation. They know no queues, blocks or shared
+ * cores. */
 #ifndef TOOLS_SIMULATE_SIM_COST_H
 #define TOOLS_SIMULATE_SIM_COST_H
 

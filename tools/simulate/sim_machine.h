@@ -71,9 +71,9 @@ struct sim_machine_options {
     uint32_t prefix_step; /* Spans from one reported prefix to the next; 0 = none are reported. */
 };
 
-/* Opens a machine in its home pool. Returns ST_NO_MEMORY; ST_INVALID if it has no blocks, if its
- * stages make no valid paths (scheduler/paths.h) or the options of its scheduler are not valid;
- * ST_TOO_LARGE if its stages have too many replicas or paths. */
+/* Opens a machine in its home pool. Returns ST_NO_MEMORY, or another error if it has no blocks, if
+ * its stages make no valid paths (scheduler/paths.h), or if the options of its scheduler are not
+ * valid. */
 enum status sim_machine_open(const struct sim_machine_options *options, struct sim_machine **out);
 void sim_machine_close(struct sim_machine *m); /* NULL is fine. */
 

@@ -12,8 +12,8 @@
 void trace_show_text(const struct trace_stats *stats, const struct trace_stats_options *options,
                      FILE *out);
 
-/* Draws to `path`, .svg or .png. ST_UNSUPPORTED: another ending, or gnuplot is not installed.
- * ST_IO: gnuplot cannot be started or has failed. ST_NO_MEMORY. */
+/* Draws to `path`, .svg or .png. Returns an error if the path has another ending, or if gnuplot is
+ * not installed or fails. */
 enum status trace_show_picture(const struct trace_stats *stats, const char *title, const char *path,
                                struct error *error);
 
