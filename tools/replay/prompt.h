@@ -1,6 +1,6 @@
 /* replay_prompt: makes the JSON body of a completion or chat request whose prompt has an exact
  * number of tokens. The same options and request give the same bytes, independent of earlier calls.
- * `cleave replay` and `cleave bench` call it, each on its main thread. It sends nothing and has no
+ * `cleave replay` and bench-streams call it, each on its main thread. It sends nothing and has no
  * tokenizer: server.c finds out how many tokens a word is for the server. */
 #ifndef TOOLS_REPLAY_PROMPT_H
 #define TOOLS_REPLAY_PROMPT_H
