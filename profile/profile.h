@@ -125,7 +125,7 @@ struct profile {
         bool tied;                   /* The embedding is also the vocabulary matrix. */
         uint64_t kv_bytes_per_token; /* For one layer. */
         bool kv_copied; /* Each rank of a machine has the KV of all heads (latent attention). */
-        struct layer_groups groups;  /* Which layers have a window. */
+        struct layer_groups groups; /* Which layers have a window. */
         struct profile_experts experts;
         uint64_t boundary_bytes_per_token; /* Activations that one stage sends to the next. */
     } model;

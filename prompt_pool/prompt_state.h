@@ -88,9 +88,9 @@ struct prompt_request {
     /* This machine's blocks. tables.cached_spans = spans that were found in a prefix cache: this
      * pool's, or the token pool's if `local`. */
     struct kv_tables tables;
-    bool owns_blocks;               /* False: the token pool of this machine owns them. */
-    uint32_t *rules;                /* Words of common/token_rules.h. */
-    uint32_t span_count;            /* Number of spans that the prompt fills. */
+    bool owns_blocks;    /* False: the token pool of this machine owns them. */
+    uint32_t *rules;     /* Words of common/token_rules.h. */
+    uint32_t span_count; /* Number of spans that the prompt fills. */
     /* First span of the prompt whose KV layers with a window push. */
     uint32_t window_first;
     uint64_t prefix_salt;           /* Salt of the request's chains in the prefix cache. */

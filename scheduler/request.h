@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 enum request_state {
-    REQUEST_QUEUED,       /* Nothing is reserved yet. */
-    REQUEST_RESERVED,     /* The token machine has reserved blocks for the context. */
-    REQUEST_PREFILLING,   /* The prompt was sent to its prompt machine. */
+    REQUEST_QUEUED,     /* Nothing is reserved yet. */
+    REQUEST_RESERVED,   /* The token machine has reserved blocks for the context. */
+    REQUEST_PREFILLING, /* The prompt was sent to its prompt machine. */
     /* The first token has come; neither the second one nor the report that the KV has moved has. */
     REQUEST_TRANSFERRING,
     /* The second token has come, or the report that the KV has moved. */

@@ -213,7 +213,7 @@ struct sched_cluster {
     enum pool repurpose_to;   /* Pool that should get a machine; POOL_COUNT = none. */
 
     struct cluster_prefixes *prefixes; /* NULL = prefixes are not remembered. */
-    bool tiers_worked; /* A tier of some machine has worked. */
+    bool tiers_worked;                 /* A tier of some machine has worked. */
     /* Prefixes that the tiers of each kind have stored (stored.c); NULL = not remembered. */
     struct cluster_prefixes *stored[TIER_KIND_COUNT];
     /* Hashes of each request's prefixes, [request_count][SCHED_PREFIX_MAX]; NULL = prefixes are not

@@ -125,10 +125,10 @@ static bool event_draw(struct sched_event *event)
 static void log_event(const struct sched_event *event)
 {
     static const char *const names[] = {
-        "arrived", "computed",  "prefilled",  "ended", "overdue", "machine up", "machine down",
-        "link up", "link down", "link speed", "host",  "drain",   "undrain",    "home",
-        "rates",   "tiers",     "queue",      "idle",  "load",    "cached",     "evicted",
-        "tick"};
+        "arrived",      "computed", "prefilled", "ended",      "overdue", "machine up",
+        "machine down", "link up",  "link down", "link speed", "host",    "drain",
+        "undrain",      "home",     "rates",     "tiers",      "queue",   "idle",
+        "load",         "cached",   "evicted",   "tick"};
     _Static_assert(sizeof(names) / sizeof(names[0]) == SCHED_TICK + 1, "a name for each kind");
     LOG("%d us: %s request %u (%u + %u%s, key %u weight %u priority %d) machine %u peer %u pool %s "
         "kv %u (%u mixed) busy %d rate "

@@ -137,8 +137,8 @@ struct run_request {
     struct run_held held;
     struct event_decision decision; /* What its route does with that KV. */
     uint32_t *contents; /* A number for each full span (struct sim_pool); NULL without prefixes. */
-    bool loads;        /* The machine loads KV from a tier; the event of the slot ends that. */
-    uint32_t load_end; /* Number of first spans that the machine will then have. */
+    bool loads;         /* The machine loads KV from a tier; the event of the slot ends that. */
+    uint32_t load_end;  /* Number of first spans that the machine will then have. */
     struct run_copy copy;
 };
 
@@ -196,7 +196,7 @@ struct run {
     uint32_t change_room;
     struct run_tiers *tiers; /* NULL = no machine has tiers. */
     uint32_t next_kill;      /* First entry of options.kills that is not done. */
-    uint32_t slots_used; /* All slots from this one on have never been used. */
+    uint32_t slots_used;     /* All slots from this one on have never been used. */
     uint32_t free_count;
     uint32_t free_slots[LIMIT_CLUSTER_REQUESTS];
     struct run_request requests[LIMIT_CLUSTER_REQUESTS];
