@@ -149,7 +149,7 @@ struct block_iq2_xxs {
 struct block_iq1_s {
     uint16_t scale;
     uint8_t points[32];
-    uint16_t points_high[8];
+    uint16_t points_high[8]; /* Bits 12–14: a scale; bit 15: the sign of the shift. */
 };
 
 struct block_iq1_m {
