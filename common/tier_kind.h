@@ -4,6 +4,9 @@
 #define COMMON_TIER_KIND_H
 
 #include "common/counters.h"
+#include "common/pool.h"
+
+#include <stdbool.h>
 
 #define TIER_KIND_ENTRY(KIND, kind) TIER_KIND_##KIND,
 /* In the order in which a machine asks its tiers for KV. */
@@ -17,6 +20,14 @@ static inline const char *tier_kind_name(enum tier_kind kind)
     static const char *const names[] = {TIER_KINDS(TIER_KIND_NAME)};
 #undef TIER_KIND_NAME
     return names[kind];
+}
+
+/* Returns true if a machine whose home pool is `home` stores KV in its tier of this kind. All machines
+ * read the shared store. Memory and file are read by their machine only, so a machine that computes
+ * no prompts stores nothing there. */
+static inline bool tier_kind_stores(enum tier_kind kind, enum pool home)
+{
+    return kind == TIER_KIND_STORE || home != POOL_TOKEN;
 }
 
 #endif

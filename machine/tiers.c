@@ -41,7 +41,7 @@ struct store {
     uint32_t open; /* Jobs that have not ended. */
     struct kv_prefix_reader reader;
     struct kv_tables tables;
-    uint32_t blocks; /* That the chain has. */
+    uint32_t blocks; /* KV blocks of the chain. */
     uint32_t ids_and_tokens[];
 };
 
@@ -116,12 +116,11 @@ static void store_ended(void *self, struct tier_job *job)
     store_free(store);
 }
 
-/* Returns true if this machine stores KV in the tier. KV in memory and in a file is read by this
- * machine only, so a machine that computes no prompts stores nothing there. */
+/* Returns true if this machine stores KV in the tier. */
 static bool tier_stores(const struct machine_tiers *t, uint32_t tier)
 {
     return tiers_works(t->tiers, tier) &&
-           (tiers_ops(t->tiers, tier)->shared || t->machine->home_pool != POOL_TOKEN);
+           tier_kind_stores(tiers_ops(t->tiers, tier)->kind, t->machine->home_pool);
 }
 
 /* Makes a reader of the chain in the prefix cache. Returns NULL if the chain is not there, or if too

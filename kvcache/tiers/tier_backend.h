@@ -35,7 +35,6 @@ struct tier_backend;
  * The text of the error names the place and says what is wrong. */
 struct tier_backend_ops {
     enum tier_kind kind;
-    bool shared; /* Other machines read the records that this machine has stored. */
 
     /* Makes the store ready, before every other function except `close`. `identity` is a digest of
      * what decides the content of KV, such as the model; record_bytes is the size of all records. A

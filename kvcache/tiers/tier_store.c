@@ -457,7 +457,6 @@ static void store_close(struct tier_backend *backend)
 
 static const struct tier_backend_ops store_ops = {
     .kind = TIER_KIND_STORE,
-    .shared = true,
     .open = store_open,
     .has = store_has,
     .get = store_get,

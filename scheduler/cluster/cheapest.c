@@ -37,7 +37,6 @@
 
 #include <stddef.h>
 
-#define US_PER_S    1000000
 #define HOLDERS_MAX 16
 
 struct holder {

@@ -10,8 +10,6 @@
 #include <assert.h>
 #include <string.h>
 
-#define US_PER_S 1000000
-
 static uint64_t bound_of(const struct seek *s, uint32_t i, enum measure measure)
 {
     const struct sched_cluster_options *options = &s->sc->options;

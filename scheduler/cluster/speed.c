@@ -4,8 +4,6 @@
  * the faster is chosen, and queues are as long as the machines are fast. */
 #include "scheduler/cluster/state.h"
 
-#define US_PER_S 1000000
-
 /* The fastest machine is at most this many percent faster than the slowest: they are equal. */
 #define EQUAL_PERCENT 25
 

@@ -21,6 +21,7 @@
  * place is kept for them. */
 #define PROMISES_MAX   4096
 #define MACHINE_WORDS  (SCHED_MACHINES_MAX / 64)
+#define US_PER_S       1000000
 #define DEMAND_BUCKETS 8 /* Parts of the window over which demand is measured. */
 
 /* Where a request is: nowhere (the slot is free), in the queue `waiting`, on its machines, or in
@@ -109,8 +110,8 @@ struct cluster_machine {
     /* When the transfers that were begun from and to the machine are expected to end. */
     int64_t sends_until_us;
     int64_t receives_until_us;
-    struct sched_tier
-        tiers[TIER_KIND_COUNT]; /* Of SCHED_MACHINE_TIERS; times are the latest known. */
+    /* `tiers` of the latest SCHED_MACHINE_TIERS; load times are the latest known ones. */
+    struct sched_tier tiers[TIER_KIND_COUNT];
     struct sched_others others; /* `others` of the latest SCHED_MACHINE_LOAD. */
     struct machine_set links;   /* Machines that this machine can write KV to. */
 };

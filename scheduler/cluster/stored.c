@@ -12,7 +12,6 @@
 /* Prefixes that tiers store, for each prefix that memory holds. */
 #define STORED_MULTIPLE 4
 #define STORE_HOLDER    0
-#define US_PER_S        1000000
 
 /* The load time of a tier that was not measured: short, so that a load is tried and measured. */
 static const struct sched_tier first = {.load_fixed_us = 1000, .load_token_ns = 1000};
@@ -63,10 +62,9 @@ void cluster_tiers_down(struct sched_cluster *sc, uint32_t machine)
         tiers[kind].works = false;
 }
 
-/* A machine that computes no prompts uses no tier of its own (machine/tiers.c). */
 static bool uses(const struct cluster_machine *machine, enum tier_kind kind)
 {
-    return machine->tiers[kind].works && (kind == TIER_KIND_STORE || machine->home != POOL_TOKEN);
+    return machine->tiers[kind].works && tier_kind_stores(kind, machine->home);
 }
 
 void cluster_stored_add(struct sched_cluster *sc, uint32_t machine, const uint64_t *hashes,

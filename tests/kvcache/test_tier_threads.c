@@ -148,9 +148,8 @@ static void memory_close(struct tier_backend *b)
     (void)b;
 }
 
-static const struct tier_backend_ops memory_ops = {TIER_KIND_MEMORY, true,        memory_open,
-                                                   memory_has,       memory_get,  memory_put,
-                                                   memory_drop,      memory_close};
+static const struct tier_backend_ops memory_ops = {
+    TIER_KIND_MEMORY, memory_open, memory_has, memory_get, memory_put, memory_drop, memory_close};
 
 static void set(struct memory *s, enum status fault, bool blocks, bool flips)
 {

@@ -146,7 +146,7 @@ void run_tiers_store(struct run *r, const struct run_request *q, uint32_t machin
     }
     for (int kind = 0; kind < TIER_KIND_COUNT; kind++) {
         struct sim_tier *tier = tier_of(r, machine, kind);
-        if (tier != NULL && (kind == TIER_KIND_STORE || r->hosts[machine].home != POOL_TOKEN))
+        if (tier != NULL && tier_kind_stores((enum tier_kind)kind, r->hosts[machine].home))
             chain_put(tier, q->contents, spans, names);
     }
     free(names);
