@@ -17,7 +17,7 @@ static const struct {
 static void bytes_format(uint64_t bytes, char *out, size_t size)
 {
     for (size_t i = 0; bytes > 0 && i < sizeof(units) / sizeof(units[0]); i++) {
-        if (bytes > 0 && bytes % (1ull << units[i].shift) == 0) {
+        if (bytes % (1ull << units[i].shift) == 0) {
             snprintf(out, size, "%" PRIu64 "%s", bytes >> units[i].shift, units[i].unit);
             return;
         }

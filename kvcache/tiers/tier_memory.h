@@ -1,6 +1,6 @@
 /* tier_memory: a backend (tier_backend.h) that stores records in the memory of the host, beside a
- * machine's KV memory. It is of use where KV memory is small or cannot be made larger, such as that
- * of a GPU. The records end with the machine's process. When all places are taken, the next record
+ * machine's KV memory. It helps where KV memory is small or cannot be made larger, for example on a
+ * GPU. The records end with the machine's process. When all places are taken, the next record
  * takes the place that tier_index.h says.
  *
  * Records and index together use at most the given bytes. Memory is taken from the kernel when a

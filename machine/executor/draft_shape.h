@@ -13,7 +13,7 @@
 /* All zeros = the machine has no draft model. */
 struct draft_shape {
     struct model_hyper hyper;
-    uint32_t context_tokens; /* Longest context of which it generates drafts. */
+    uint32_t context_tokens; /* Longest context for which it drafts tokens. */
     uint64_t block_bytes;    /* Bytes of a KV block of all layers. */
 };
 

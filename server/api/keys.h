@@ -80,9 +80,8 @@ enum status api_key_set_diff(const struct api_keys *keys, const struct api_key_s
 
 /* Replaces the keys in use; set NULL = no keys are configured. A key with the name of an earlier
  * key continues its counters. A secret that is no longer in the file is revoked: the caller ends
- * the requests in flight that have shown it (api_keys_revoked). If removed keys still hold so many
- * indices that a new key finds none, the new key cannot be used until the next call. Frees the
- * set. */
+ * the requests in flight that have shown it (api_keys_revoked). If no index is free because removed
+ * keys still hold indices, a new key cannot be used until the next call. Frees the set. */
 void api_keys_apply(struct api_keys *keys, struct api_key_set *set);
 
 /* Sets this gateway's part of each key's limits: `gateways` gateways divide a limit evenly. If the

@@ -235,6 +235,20 @@ static void check_refusals(void)
     check_bad("\"to\": \"b\"", "\"to\": 7", "links[1].to = 7|a text");
 }
 
+/* Writes the profile to `text`, and returns the number of bytes. */
+static int write_again(const struct profile *p, char *text, size_t size)
+{
+    char *written;
+    size_t bytes;
+    struct error error;
+    FILE *file = open_memstream(&written, &bytes);
+    CHECK(file != NULL && profile_write(p, file, &error) == ST_OK && fclose(file) == 0);
+    CHECK(bytes < size);
+    memcpy(text, written, bytes + 1);
+    free(written);
+    return (int)bytes;
+}
+
 #define GROUPS "\"tied\": true, \"layer_groups\": "
 
 /* Layers with a window are counted, and their groups are read and written. */
@@ -247,20 +261,12 @@ static void check_windows(void)
                  "%.*s" GROUPS "{\"count\": 2, \"windowed\": [1], \"window_tokens\": 32}%s",
                  (int)(at - profile_example), profile_example, at + strlen("\"tied\": true"));
     for (int i = 0; i < 2; i++) {
-        char *again;
-        size_t again_bytes;
-        struct error error;
         struct profile *p = parse(text, (size_t)bytes);
         CHECK(p->model.groups.count == 2 && p->model.groups.windowed == 2 &&
               p->model.groups.window_tokens == 32);
         CHECK(profile_windowed_layers(p) == 1); /* Of the layers 0, 1 and 2. */
         CHECK(profile_kv_block_token_bytes(p) == 2 * 132);
-        FILE *file = open_memstream(&again, &again_bytes);
-        CHECK(file != NULL && profile_write(p, file, &error) == ST_OK && fclose(file) == 0);
-        CHECK(again_bytes < sizeof(text));
-        memcpy(text, again, again_bytes + 1);
-        bytes = (int)again_bytes;
-        free(again);
+        bytes = write_again(p, text, sizeof(text));
         profile_close(p);
     }
     check_bad("\"tied\": true", GROUPS "7", "model.layer_groups = 7|an object");
@@ -288,9 +294,6 @@ static void check_experts(void)
     int bytes = snprintf(text, sizeof(text), "%.*s" EXPERTS "%s%s", (int)(at - profile_example),
                          profile_example, measured, at + strlen("\"tied\": true"));
     for (int i = 0; i < 2; i++) { /* The second time as profile_write has written it. */
-        char *again;
-        size_t again_bytes;
-        struct error error;
         struct profile *p = parse(text, (size_t)bytes);
         CHECK(p->model.experts.count == 8 && p->model.experts.used == 2 &&
               p->model.experts.bytes == 150 && p->model.experts.row_count == 2);
@@ -307,12 +310,7 @@ static void check_experts(void)
         /* Layer 2 has 1500 bytes, of which 1200 are experts; layer 0 is too small for experts. */
         CHECK(near(profile_layer_read_bytes(p, 2, 2), 300 + 3 * 150));
         CHECK(near(profile_layer_read_bytes(p, 0, 2), 1000));
-        FILE *file = open_memstream(&again, &again_bytes);
-        CHECK(file != NULL && profile_write(p, file, &error) == ST_OK && fclose(file) == 0);
-        CHECK(again_bytes < sizeof(text));
-        memcpy(text, again, again_bytes + 1);
-        bytes = (int)again_bytes;
-        free(again);
+        bytes = write_again(p, text, sizeof(text));
         p->model.experts.row_count = 0;
         CHECK(near(profile_experts_chosen(p, 2), profile_experts_expected(p, 2)));
         profile_close(p);
@@ -338,9 +336,6 @@ static void check_ranks(void)
     int bytes = snprintf(text, sizeof(text), "%.*s" RANKS "2%s", (int)(at - profile_example),
                          profile_example, at + strlen("\"threads\": 2"));
     for (int i = 0; i < 2; i++) {
-        char *again;
-        size_t again_bytes;
-        struct error error;
         struct profile *p = parse(text, (size_t)bytes);
         const struct profile_device *d = &p->devices[0];
         const struct profile_device single = {.kind = "cpu", .host = "a", .threads = 1, .ranks = 1};
@@ -353,12 +348,7 @@ static void check_ranks(void)
         CHECK(profile_device_find_ranks(p, &single, 3) == NULL);
         CHECK(p->model.kv_copied == (i > 0));
         p->model.kv_copied = true;
-        FILE *file = open_memstream(&again, &again_bytes);
-        CHECK(file != NULL && profile_write(p, file, &error) == ST_OK && fclose(file) == 0);
-        CHECK(again_bytes < sizeof(text));
-        memcpy(text, again, again_bytes + 1);
-        bytes = (int)again_bytes;
-        free(again);
+        bytes = write_again(p, text, sizeof(text));
         profile_close(p);
     }
     check_bad("\"threads\": 2", RANKS "0", "devices[0].ranks = 0|1 to 16");
