@@ -125,15 +125,13 @@ uint32_t seek_least_loaded(const struct seek *s, enum measure measure, enum pool
                              fits, s);
 }
 
-/* Returns the better of the best machines of two pools; that of `a` if they are equal. */
-static uint32_t find_of_two(const struct seek *s, enum measure measure, enum pool a, enum pool b,
-                            bool (*fits)(const void *, uint32_t))
+/* Returns the machine with less work by `measure`, `a` if both have as much; either may be
+ * SCHED_NO_MACHINE. */
+static uint32_t less_loaded(const struct seek *s, enum measure measure, uint32_t a, uint32_t b)
 {
-    uint32_t first = seek_least_loaded(s, measure, a, fits);
-    uint32_t second = seek_least_loaded(s, measure, b, fits);
-    if (first == SCHED_NO_MACHINE || second == SCHED_NO_MACHINE)
-        return first == SCHED_NO_MACHINE ? second : first;
-    return less_work(s, measure, second, first) ? second : first;
+    if (a == SCHED_NO_MACHINE || b == SCHED_NO_MACHINE)
+        return a == SCHED_NO_MACHINE ? b : a;
+    return less_work(s, measure, b, a) ? b : a;
 }
 
 /* True if the machine holds a prompt without a token phase. */
@@ -256,14 +254,14 @@ static uint32_t prompt_of_home(const struct seek *s)
 
 static uint32_t prompt_of_pools(const struct seek *s)
 {
-    uint32_t found = prompt_of_home(s);
-    if (found == SCHED_NO_MACHINE || seek_prompt_over_threshold(s, found))
-        found = seek_least_loaded(s, MEASURE_PENDING, POOL_MIXED, prompt_fits);
-    if (found != SCHED_NO_MACHINE && !seek_prompt_over_threshold(s, found))
-        return found;
-    if (s->flexible && s->thresholds)
-        return SCHED_NO_MACHINE;
-    return find_of_two(s, MEASURE_PENDING, POOL_PROMPT, POOL_MIXED, prompt_fits);
+    uint32_t own = prompt_of_home(s);
+    if (own != SCHED_NO_MACHINE && !seek_prompt_over_threshold(s, own))
+        return own;
+    uint32_t mixed = seek_least_loaded(s, MEASURE_PENDING, POOL_MIXED, prompt_fits);
+    if (mixed != SCHED_NO_MACHINE && !seek_prompt_over_threshold(s, mixed))
+        return mixed;
+    return s->flexible && s->thresholds ? SCHED_NO_MACHINE
+                                        : less_loaded(s, MEASURE_PENDING, own, mixed);
 }
 
 /* A mixed prompt machine keeps the request, unless another mixed machine has stay_tokens less
@@ -290,9 +288,7 @@ static uint32_t token_of_pools(const struct seek *s)
         return mixed;
     if (s->flexible && s->thresholds)
         return SCHED_NO_MACHINE;
-    if (own == SCHED_NO_MACHINE || mixed == SCHED_NO_MACHINE)
-        return own == SCHED_NO_MACHINE ? mixed : own;
-    return less_work(s, MEASURE_MEMORY, mixed, own) ? mixed : own;
+    return less_loaded(s, MEASURE_MEMORY, own, mixed);
 }
 
 /* ---- machines that keep the TTFT limit ---- */
