@@ -249,7 +249,7 @@ static uint32_t prompt_of_home(const struct seek *s)
         sc->options.homing != SCHED_HOMING_DONE || !has_prompts(s, found))
         return found;
     uint32_t lent = seek_least_loaded(s, MEASURE_PENDING, POOL_MIXED, lent_home_fits);
-    return lent != SCHED_NO_MACHINE && less_work(s, MEASURE_PENDING, lent, found) ? lent : found;
+    return less_loaded(s, MEASURE_PENDING, found, lent);
 }
 
 static uint32_t prompt_of_pools(const struct seek *s)
