@@ -207,17 +207,19 @@ def samples(data, count=400, size=24):
 
 
 def tapped(config, device, there):
-    """Returns what the device carries while two streams of the same prompt and a longer one run, and the prompt's
-    tokens."""
+    """Returns what the device carries while a request of a long prompt and two streams of another prompt run, and the
+    other prompt's tokens. One request after the other: a prompt that waits for another one may be lent to the token
+    machine, so that its KV is sent in one run and not in the next one."""
     addresses = {"p0": "10.77.0.2:7400", "t0": "10.77.0.1:7400"}  # So that prompts cross the network, too.
     with hosts(config, addresses, {"p0": there, "t0": None}) as cluster:
         ids = cluster.post("/tokenize", {"prompt": PROMPT})["tokens"]
         with Tap(device) as tap:
-            other = threading.Thread(daemon=True, target=lambda: cluster.post(
-                "/v1/completions", {"prompt": "Ships and trains. " * 150, "max_tokens": 40, "ignore_eos": True}))
-            other.start()
-            got = answer(cluster, "layerwise") + answer(cluster, "one-piece")
-            other.join()
+            cluster.post("/v1/completions",
+                         {"prompt": "Ships and trains. " * 150, "max_tokens": 40, "ignore_eos": True})
+            got = ""
+            for transfer in ("layerwise", "one-piece"):
+                cluster.wait_all_free()
+                got += answer(cluster, transfer)
             cluster.wait_all_free()
     assert tap.dropped == 0, f"{tap.dropped} packets were not read"
     return tap.data, struct.pack(f"<{len(ids)}I", *ids), got
