@@ -4,6 +4,7 @@
   ./dev fuzz                       lists the targets
   ./dev fuzz all 60                runs every target for 60 seconds
   ./dev fuzz gguf request 600      runs two targets for 600 seconds each
+  ./dev fuzz all 3600 --settled 600   ends a target earlier if it found no new edge for 600 seconds
   ./dev fuzz --merge gguf          adds the finds of one target to its corpus in the tree
 
 SECONDS is the time for each target (default 60). Prints one line for each target: executions, edges (places in the code
@@ -17,6 +18,7 @@ import collections
 import glob
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -27,6 +29,7 @@ TREE = "tests/data/fuzz"
 CORPUS_BYTES_MAX = 64 << 10  # Of one target in the tree.
 CORPUS_FILES_MAX = 128
 INPUT_BYTES_MAX = 16 << 10  # Of one file that --merge adds.
+INTERRUPTED = 72  # libFuzzer's exit status after SIGINT.
 KEPT = "regression-"  # Files with this prefix are not changed by --merge.
 SANITIZERS = {
     "ASAN_OPTIONS": "abort_on_error=0:detect_leaks=1:allocator_may_return_null=1:malloc_context_size=12",
@@ -103,28 +106,46 @@ class Run:
         if files_of(os.path.join(TREE, name)):
             command.append(os.path.join(TREE, name))
         self.begin = time.monotonic()
+        self.edges, self.grown, self.settled = 0, self.begin, False
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment())
+
+    def read_log(self):
+        """Returns the text of the log, and the highest number of edges in it."""
+        with open(self.log, encoding="utf-8", errors="replace") as log:
+            text = log.read()
+        return text, max((int(number) for number in re.findall(r"\bcov: (\d+)", text)), default=0)
+
+    def end_if_settled(self, seconds):
+        """Ends the process if the number of edges has not grown for this time. The time in which libFuzzer reads the
+        corpus does not count, because no edges are printed until then."""
+        edges, now = self.read_log()[1], time.monotonic()
+        if edges != self.edges or edges == 0:
+            self.edges, self.grown = edges, now
+        elif now - self.grown >= seconds and not self.settled:
+            self.settled = True
+            self.process.send_signal(signal.SIGINT)
+
+    def failed(self):
+        return self.process.returncode not in ((0, INTERRUPTED) if self.settled else (0,))
 
     def result(self):
         """Waits for the end. Returns executions, edges, seconds and the files of new crashes."""
         self.process.wait()
-        with open(self.log, encoding="utf-8", errors="replace") as log:
-            text = log.read()
+        text, edges = self.read_log()
         executed = re.search(r"stat::number_of_executed_units:\s*(\d+)", text)
-        edges = [int(number) for number in re.findall(r"\bcov: (\d+)", text)]
         crashes = [path for path in files_of(self.crashes) if path not in self.crashes_before]
-        return int(executed[1]) if executed else 0, max(edges, default=0), time.monotonic() - self.begin, crashes
+        return int(executed[1]) if executed else 0, edges, time.monotonic() - self.begin, crashes
 
 
 def report(runs):
     """Prints the line of a target. Returns True if it crashed."""
     results = [run.result() for run in runs]
     crashes = sorted({path for result in results for path in result[3]})
-    died = [run.log for run in runs if run.process.returncode != 0]
+    died = [run.log for run in runs if run.failed()]
     name, source = runs[0].name, runs[0].source
     print(f"{name}: {sum(result[0] for result in results)} executions in {max(result[2] for result in results):.0f} s, "
-          f"{max(result[1] for result in results)} edges, "
+          f"{max(result[1] for result in results)} edges{', settled' if any(run.settled for run in runs) else ''}, "
           f"{len(files_of(runs[0].corpus)) - runs[0].before} new files in {runs[0].corpus}, {len(crashes)} crashes", flush=True)
     for path in crashes:
         print(f"  {path}: replay with {program_of(source)} {path}", flush=True)
@@ -133,19 +154,27 @@ def report(runs):
     return bool(died)
 
 
-def fuzz(names, targets, seconds, jobs):
-    """Runs up to `jobs` processes at a time: one for each target, or all of them for one target."""
+def fuzz(names, targets, seconds, settled, jobs):
+    """Runs up to `jobs` processes at a time: one for each target, or all of them for one target. A target whose edges
+    have not grown for `settled` seconds ends early; 0 = never."""
     failed, waiting, running = False, collections.deque(names), []
     seeds = {name: seeds_of(name, targets[name]) for name in names}
     if len(names) == 1:
-        return report([Run(names[0], targets[names[0]], seconds, seeds[names[0]], i) for i in range(jobs)])
+        runs = [Run(names[0], targets[names[0]], seconds, seeds[names[0]], i) for i in range(jobs)]
+        while settled and any(run.process.poll() is None for run in runs):
+            time.sleep(1)
+            for run in runs:
+                run.end_if_settled(settled)
+        return report(runs)
     while waiting or running:
         while waiting and len(running) < jobs:
             name = waiting.popleft()
             running.append(Run(name, targets[name], seconds, seeds[name], 0))
         ended = [run for run in running if run.process.poll() is not None]
         if not ended:
-            time.sleep(0.2)
+            time.sleep(1 if settled else 0.2)
+            for run in running if settled else ():
+                run.end_if_settled(settled)
         for run in ended:
             running.remove(run)
             failed = report([run]) or failed
@@ -215,6 +244,7 @@ def options(arguments):
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--list", action="store_true", help="list the targets")
     parser.add_argument("--merge", action="store_true", help="add finds to the corpus of the tree; with SECONDS, run first")
+    parser.add_argument("--settled", type=int, default=0, metavar="S", help="end a target after S seconds without new edges")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes at a time (default 1)")
     return parser.parse_args(arguments)
 
@@ -231,12 +261,12 @@ def main(arguments):
     for name in names:
         if name not in targets:
             sys.exit(f"dev: no fuzz target {name}; ./dev fuzz --list shows all targets")
-    if len(numbers) > 1 or given.jobs < 1:
-        sys.exit("dev: fuzz: want at most one number of seconds, and at least one job")
+    if len(numbers) > 1 or given.jobs < 1 or given.settled < 0:
+        sys.exit("dev: fuzz: want at most one number of seconds, --settled of at least 0, and at least one job")
     build([targets[name] for name in names])
     failed = False
     if numbers or not given.merge:
-        failed = fuzz(names, targets, numbers[0] if numbers else 60, given.jobs)
+        failed = fuzz(names, targets, numbers[0] if numbers else 60, given.settled, given.jobs)
     if given.merge:
         for name in names:
             merge(name, targets[name])
