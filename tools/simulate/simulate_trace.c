@@ -303,6 +303,9 @@ static void results_print(const void *self, FILE *out)
                 s->splitwise.unended);
     if (!s->compat)
         machines_print(s, out);
+    if (config_has_tiers(s->config) && s->options->tiers.count == 0)
+        fprintf(out, "the tiers of the config (kv/tiers) were not simulated: give each as --tier, "
+                     "with its measured times\n");
     costs_print(s->hosts, out, "%u machines: %.2f per hour, power %.1f\n");
     if (sim_trace_skipped(&s->trace) > 0)
         fprintf(out, "%llu rows left out, the first: %s\n",

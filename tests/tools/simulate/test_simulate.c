@@ -528,6 +528,24 @@ static void full_output(void)
     clearerr(stdout);
 }
 
+/* Tiers of the config are not simulated without --tier, which has the times of loads; a line says so. */
+static void tiers_of_the_config(void)
+{
+    static char text[1 << 16];
+    char config[420], out[32] = "out";
+    trace_draw(10);
+    scratch_write("config.json", "{\"kv\": {\"tiers\": {\"memory\": {\"size\": \"1GiB\"}}}}");
+    snprintf(config, sizeof(config), "%s", scratch_path("config.json"));
+    for (int given = 0; given < 2; given++) {
+        const char *const arguments[] = {config, given ? "--tier=memory:1:5:20" : NULL, NULL};
+        CHECK(command_into(scratch_path(out), arguments) == 0);
+        CHECK(file_read(out, text, sizeof(text)) > 0);
+        CHECK((strstr(text, "the tiers of the config (kv/tiers) were not simulated") == NULL) ==
+              given);
+    }
+    CHECK(remove(scratch_path(out)) == 0 && remove(config) == 0);
+}
+
 /* Without --policy, the config's policy decides. */
 static void policy_of_the_config(void)
 {
@@ -741,6 +759,7 @@ int main(void)
     transfers_in_vain();
     random_clusters();
     same_seed_same_bytes();
+    tiers_of_the_config();
     full_output();
     policy_of_the_config();
     pictures();
