@@ -367,7 +367,7 @@ const struct config_key config_keys[] = {
      .help =
          "true: machines whose measured rates differ by more than a quarter are compared by "
          "the time that their work takes, and stored KV is loaded if that is faster than computing "
-         "it. false: by tokens, and always."},
+         "it. false: by tokens, and always. For loads, a running machine keeps the old value."},
     {"scheduler/placement", CONFIG_CHOICE, FIELD(scheduler.placement), .maximum = 7,
      .choices = "auto split", .default_text = "auto", .reload = CONFIG_RELOAD_YES,
      .help = "Whether a request's prompt and answer are computed on two machines (scheduling.md). "
