@@ -1,8 +1,9 @@
 /* counters: the counters and gauges of machines, gateway and API keys in /metrics, one line each.
  * docs/contributing/add-a-counter.md says how to add a line. Each list is a macro that applies the
- * macro X to every line. The headers that include this one declare the fields that hold the values;
- * server/metrics/ renders the families of /metrics; the gateway writes the values of /admin/state.
- * The histograms of /metrics are in server/metrics/. Macros only: no functions, no threads.
+ * macro X to every line. transport/message.h, server/metrics/metrics.h and server/api/keys.h
+ * declare the fields that hold the values; server/metrics/ renders the families of /metrics; the
+ * gateway writes the values of /admin/state. The histograms of /metrics are in server/metrics/.
+ * Macros only: no functions, no threads.
  *
  * Columns; each list says which of them it has:
  *   name    The field. For the gateway: METRICS_ followed by this name.
@@ -20,9 +21,9 @@
 #define COMMON_COUNTERS_H
 
 /* The state of a machine: struct message_stats. New lines are added at the end of this list,
- * because older versions know the fields before them (transport/protocol.h). To a machine's
- * counters, /metrics adds the counts of earlier processes of the machine. X(bits, name, kind,
- * group, factor, family, help) */
+ * because older versions know the fields before them (transport/protocol.h). A machine's counters
+ * begin at 0 when its process starts; /metrics shows the sum over all processes that the machine
+ * has had. X(bits, name, kind, group, factor, family, help) */
 #define MACHINE_COUNTERS(X)                                                                        \
     X(32, prompts_waiting, STATE, LOAD, 1, "cleave_prompts_waiting",                               \
       "Prompts that wait for a batch.")                                                            \
@@ -50,7 +51,8 @@
     X(64, preemptions, COUNTER, WORK, 1, "cleave_preemptions_total",                               \
       "Answers whose KV memory was taken for others (preemptions).")                               \
     X(64, window_freed_blocks, COUNTER, WORK, 1, "cleave_kv_window_freed_blocks_total",            \
-      "KV blocks of layers with a window that later tokens use: no token reads the earlier ones.") \
+      "KV blocks of layers with a window that were given to later tokens, because no token reads " \
+      "their KV any more.")                                                                        \
     X(64, prompt_batches, COUNTER, WORK, 1, "cleave_prompt_batches_total",                         \
       "Batches with prompt tokens.")                                                               \
     X(64, token_batches, COUNTER, WORK, 1, "cleave_token_batches_total",                           \
@@ -98,22 +100,23 @@
     DRAFT_POSITION(X, 2)                                                                           \
     DRAFT_POSITION(X, 3)                                                                           \
     DRAFT_POSITION(X, 4)                                                                           \
-    DRAFT_POSITION(X, 5) DRAFT_POSITION(X, 6) DRAFT_POSITION(X, 7) DRAFT_POSITION(X, 8)            \
-        DRAFT_POSITION(X, 9) DRAFT_POSITION(X, 10) DRAFT_POSITION(X, 11) DRAFT_POSITION(X, 12)     \
-            DRAFT_POSITION(X, 13) DRAFT_POSITION(X, 14) DRAFT_POSITION(X, 15)                      \
-                TIER_FIELDS(X, tier_file) TIER_FIELDS(X, tier_store) TIER_FIELDS(X, tier_memory)
+    DRAFT_POSITION(X, 5)                                                                           \
+    DRAFT_POSITION(X, 6) DRAFT_POSITION(X, 7) DRAFT_POSITION(X, 8) DRAFT_POSITION(X, 9)            \
+        DRAFT_POSITION(X, 10) DRAFT_POSITION(X, 11) DRAFT_POSITION(X, 12) DRAFT_POSITION(X, 13)    \
+            DRAFT_POSITION(X, 14) DRAFT_POSITION(X, 15) TIER_FIELDS(X, tier_file)                  \
+                TIER_FIELDS(X, tier_store) TIER_FIELDS(X, tier_memory)
 
 /* Drafted tokens at one position of their step that were right. */
 #define DRAFT_POSITION(X, position)                                                                \
     X(64, draft_accepted_##position, COUNTER, HIDDEN, 1, "",                                       \
       "cleave_spec_decode_num_accepted_tokens_per_pos_total{position=" #position "}")
 
-/* The kinds of tiers, stores for KV below a machine's KV memory, in the order in which a machine asks
- * them (common/tier_kind.h). X(KIND, kind) */
+/* The kinds of tiers, stores for KV below a machine's KV memory, in the order in which a machine
+ * asks them. common/tier_kind.h makes an enum of them. X(KIND, kind) */
 #define TIER_KINDS(X) X(MEMORY, memory) X(FILE, file) X(STORE, store)
 
-/* The lines of MACHINE_COUNTERS for one tier. Each name is TIER_NAME, with the names of TIER_COUNTERS
- * in their order. */
+/* The lines of MACHINE_COUNTERS for one tier, such as tier_file. The first line is tier_file_state;
+ * the others are tier_file_ and a name of TIER_COUNTERS, in their order. */
 #define TIER_FIELDS(X, tier)                                                                       \
     X(64, tier##_state, GAUGE, HIDDEN, 1, "", "See enum message_tier_state.")                      \
     X(64, tier##_hit_tokens, COUNTER, HIDDEN, 1, "", "See TIER_COUNTERS.")                         \

@@ -66,6 +66,8 @@ void date_text(int64_t unix_s, char out[DATE_BYTES])
     time_t seconds = (time_t)unix_s;
     struct tm utc;
     out[0] = 0;
-    if (gmtime_r(&seconds, &utc) != NULL)
-        strftime(out, DATE_BYTES, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    if (gmtime_r(&seconds, &utc) == NULL || utc.tm_year < 1000 - 1900 || utc.tm_year > 9999 - 1900)
+        return;
+    if (strftime(out, DATE_BYTES, "%Y-%m-%dT%H:%M:%SZ", &utc) == 0)
+        out[0] = 0;
 }

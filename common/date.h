@@ -1,5 +1,6 @@
 /* date: dates as text, in the form of RFC 3339, such as 2027-01-31T18:00:00Z. server/ and events/
- * call the functions, on any thread. They know no time zones but UTC, and no leap seconds. */
+ * call the functions, on any thread. date_text writes UTC; date_parse takes offsets from UTC, but
+ * no names of time zones. Neither knows leap seconds. */
 #ifndef COMMON_DATE_H
 #define COMMON_DATE_H
 
@@ -12,7 +13,8 @@
  * offset such as +02:00) as seconds since 1970, without the fraction. Returns false for another
  * text and for a date that does not exist. */
 bool date_parse(const char *text, int64_t *out);
-/* Writes the date of these seconds since 1970, in UTC; "" if there is no such date. */
+/* Writes the date of these seconds since 1970, in UTC; "" if its year is not 1000 to
+ * 9999. */
 void date_text(int64_t unix_s, char out[DATE_BYTES]);
 
 #endif

@@ -5,12 +5,13 @@
  * feed-forward, the shared experts.
  *
  * model/forward/ makes every call, on the one thread that uses the `struct compute`: in a machine,
- * that is the event loop thread while it loads the model, later the engine thread. (Models with
- * experts do not run in lanes.) A CPU has finished `run` and `row_gate` when they return; a GPU
- * only queues them, and compute_ops.check returns its errors.
+ * that is the event loop thread while it loads the model, then the engine thread, and when the
+ * engine thread has ended, the event loop thread again, which closes. (Models with experts do not
+ * run in lanes.) A CPU has finished `run` and `row_gate` when they return; a GPU only queues them,
+ * and compute_ops.check returns its errors.
  *
  * On CPUs and GPUs a row's result does not depend on the other rows: the results of its experts are
- * added in the order of the experts' numbers. Only the weights of chosen experts are read. */
+ * added in the order of the experts' numbers. Only the matrices of chosen experts are read. */
 #ifndef COMPUTE_EXPERTS_H
 #define COMPUTE_EXPERTS_H
 

@@ -1,12 +1,14 @@
-/* token_drafts: drafts of a draft model, a small model on the token machine. Its tokens are drawn
- * with the seed, the position and the rules of the answer's token, so that both are often equal. This part says
- * which tokens the draft model computes next and keeps what it has generated; machine/draft.c has
- * the model and computes. Every call is made on the machine's event loop thread.
+/* token_drafts: drafts of a draft model, a small model on the token machine. The draft model draws
+ * each token with the seed and the position of the answer's token, and with its rules where both
+ * models have one vocabulary, so that both tokens are often equal. This part says which tokens the
+ * draft model computes next and keeps what it has generated. machine/draft.c has the model,
+ * computes, and makes every call, on the machine's event loop thread.
  *
  * The draft model has KV of its own (draft_seats.h) and computes it on this machine from the
- * request's tokens: while the request awaits its KV, and between steps, a part at a time. An answer
- * has such drafts as soon as the draft model has caught up with it. If the draft model's KV memory
- * is full, a request goes on without. */
+ * request's tokens: while the request awaits its KV, and between steps, a part at a time. Once the
+ * draft model has caught up with an answer, scheduler/drafts.h decides for each step how many
+ * tokens the draft model drafts; 0 = none. If the draft model's KV memory is full, or a token is
+ * not in its vocabulary, the request goes on without these drafts. */
 #ifndef TOKEN_POOL_TOKEN_DRAFTS_H
 #define TOKEN_POOL_TOKEN_DRAFTS_H
 
@@ -30,8 +32,9 @@ struct token_draft_item {
     uint32_t answer_index; /* Index of that token in the answer. */
 };
 
-/* What the draft model computes in one job. The blocks are valid until token_pool_drafts_done, all
- * other pointers until the next call of the pool: a request may end while the job runs. */
+/* What the draft model computes in one job. The blocks are valid until token_pool_drafts_done. All
+ * other pointers are valid only until the next call of the pool, because a request may end while
+ * the job runs: the caller copies what it needs later. */
 struct token_draft_job {
     uint32_t row_count;
     uint32_t item_count;

@@ -2,7 +2,8 @@
  * (transport_peer_user). It holds the kind of the peer, and the object that represents the peer.
  * The event functions of the process choose the handler by the kind; the handler finds its object.
  * Only the event loop thread that owns the transport sets and reads it. The gateway does not use
- * it: it stores another struct as `user`. It owns neither the peer nor the object. */
+ * struct peer_user: its `user` is a struct fleet_machine. A peer_user owns neither the peer nor the
+ * object. */
 #ifndef TRANSPORT_PEER_USER_H
 #define TRANSPORT_PEER_USER_H
 

@@ -3,12 +3,14 @@
  *
  * Each connection has a TCP socket, on which control messages travel in order. The hand-shake
  * travels on this socket too, and the end of the socket shows at once that a process has died. KV
- * travels over UCX (shared memory, InfiniBand), from device to device if both devices are in one
- * host, or else over further TCP sockets. With a cluster key, TCP sockets carry TLS.
+ * travels from device to device if both regions are in devices of one host; else over UCX (shared
+ * memory, InfiniBand); else, if UCX does not reach the peer, over further TCP sockets (data
+ * connections). With a cluster key, TCP sockets carry TLS.
  * docs/transport.md explains why a connection has two channels. A transport without a region, such
  * as the gateway's, does not open UCX.
  *
- * Machines, stage processes, the gateway, `cleave profile` and benchmarks have transports. One
+ * Machines, stage processes, the gateway, `cleave profile`, `cleave doctor` and benchmarks have
+ * transports. One
  * thread, usually an event loop, owns a transport and makes every call. Callbacks run only inside
  * transport_progress. The transport does not interpret messages (message.h does) and makes no
  * decision about requests: a write of KV is an offset and a size in a region. */
@@ -47,8 +49,8 @@ enum transport_rope_list {
 struct transport_identity {
     char name[LIMIT_NAME_BYTES];
     enum transport_role role;
-    /* Hash of the model file's metadata and tensor table; 0 = a gateway that serves two versions
-     * and compares the hash itself. */
+    /* Hash of the model file's metadata and tensor table; 0 = a gateway that serves two versions of
+     * its model (a model update) and compares the hashes itself. */
     uint64_t metadata_hash;
     struct digest model_hash; /* Hash of metadata and weights; zero for a gateway. */
     uint32_t layer_count;
@@ -83,17 +85,19 @@ struct transport_events {
     void (*peer_up)(void *self, struct transport_peer *peer);
     /* The connection has ended, or could not be opened. `why` is the reason: ST_UNREACHABLE,
      * ST_MISMATCH, ST_TIMED_OUT or another error; `text` names the peer's address or name.
-     * Unfinished flushes are reported before this event. No other event for this peer follows, and
-     * the pointer is invalid after return. */
+     * Unfinished flushes are reported before this event. No other event for this peer follows,
+     * except writes_ended, and the pointer is invalid after return. */
     void (*peer_down)(void *self, struct transport_peer *peer, enum status why, const char *text);
     /* A message has arrived. `data` is aligned to 8 bytes and valid during the call. */
     void (*message)(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes);
-    /* ST_OK: every write to `peer` before transport_flush(…, cookie) is in the peer's memory. Any
-     * other status: it is unknown which of these writes are, and peer_down follows. */
+    /* ST_OK: every write to `peer` before transport_flush(…, cookie) is in the peer's memory, or
+     * the peer has dropped it (write_wanted). Any other status: it is unknown which of these writes
+     * are, and peer_down follows. */
     void (*flushed)(void *self, struct transport_peer *peer, uint64_t cookie, enum status status);
     /* Returns false for a write into our region that must be dropped; the flush of a dropped write
-     * succeeds. Called for writes that travel as messages or over data connections. NULL = every
-     * write inside the region is accepted. */
+     * succeeds. Called for writes that arrive as active messages of UCX or over data connections,
+     * not for those that the peer makes in our memory itself (shared memory, RDMA, a device). NULL
+     * = every write inside the region is accepted. */
     bool (*write_wanted)(void *self, const struct transport_peer *peer,
                          const struct transport_request *request, uint64_t offset, uint64_t bytes);
     /* No write over the connection with this number can land any more. Called only if
@@ -124,7 +128,8 @@ struct transport_options {
      * hosts RDMA hardware. "none" = UCX is not opened. A peer that UCX does not reach is written
      * over data connections. */
     const char *ucx_tls;
-    const char *ucx_devices; /* UCX_NET_DEVICES; NULL = the active RDMA devices of this host. */
+    /* UCX_NET_DEVICES. NULL = the active RDMA devices of this host, or with ucx_tls all devices. */
+    const char *ucx_devices;
     /* All peers are on this host, so UCX uses no network device except loopback. */
     bool one_host;
     /* Number of data connections to a peer whose KV does not travel over UCX; 0 = 2. */
@@ -203,6 +208,7 @@ struct transport_ops {
 /* The implementation over UCX and TCP (ucx.c). */
 extern const struct transport_ops transport_ucx;
 
+/* Most data connections to one peer. */
 #define TRANSPORT_DATA_CONNECTIONS_MAX 16u
 
 /* Returns true if UCX with these transports (transport_options.ucx_tls) may open a port without
@@ -227,16 +233,19 @@ enum status transport_listen(struct transport *t, const char *address,
  * "host:port" or memory is short: no callback follows. */
 enum status transport_connect(struct transport *t, const char *address, void *user,
                               struct transport_peer **out, struct error *error);
-/* Ends a connection. No callback follows on this side; the other side gets peer_down. */
+/* Ends a connection. No event follows on this side, except writes_ended if transport_writes_await
+ * has returned true; the other side gets peer_down. */
 void transport_disconnect(struct transport *t, struct transport_peer *peer);
 
-/* Sets the metadata_hash of our identity for connections that begin after this call. */
+/* Sets the metadata_hash of our identity. Hand-shakes that are not finished use it; connections
+ * that are up stay. */
 void transport_metadata_hash_set(struct transport *t, uint64_t metadata_hash);
 
 /* Replaces the cluster's keys. Connections stay up: if the key that was proved last on a connection
- * is not the first key, both sides prove the first key to each other. If that key was removed, the
- * connection goes down unless the peer proves another key within connect_ms. Requires that the
- * transport was opened with keys. On an error nothing has changed. */
+ * is not the first key, both sides prove the first key to each other. If the key that was proved
+ * last is no longer among the keys, the connection goes down unless the peer proves one of the keys
+ * within connect_ms. Requires that the transport was opened with keys. On an error nothing has
+ * changed. */
 enum status transport_keys_set(struct transport *t, const struct secret_keys *keys,
                                struct error *error);
 
@@ -248,8 +257,8 @@ const struct transport_region_info *transport_peer_region(const struct transport
 uint32_t transport_peer_version(const struct transport_peer *peer);
 /* Returns true if the highest versions of both sides are equal. */
 bool transport_peer_versions_equal(const struct transport_peer *peer);
-/* Returns how writes travel, for logs and /metrics, such as "ucx put over posix", "ucx am over tcp"
- * or "cuda ipc". */
+/* Returns how writes travel, for logs and /metrics, such as "ucx put over sysv", "messages over
+ * tls" or "cuda ipc". */
 const char *transport_peer_path(const struct transport_peer *peer);
 /* Returns why writes do not travel in a better way, such as that UCX did not reach the peer. Empty
  * = no reason. */
@@ -292,7 +301,7 @@ void transport_flush(struct transport *t, struct transport_peer *peer, uint64_t 
 void *transport_region(struct transport *t);
 /* Stores the kind of memory of our region and the copies made so far. */
 void transport_memory(struct transport *t, struct transport_memory *out);
-/* Returns "host", "direct", "staged" or "ipc". */
+/* Returns "host", "direct", "staged" or, for TRANSPORT_WAY_PEER, "ipc". */
 const char *transport_memory_way_name(enum transport_memory_way way);
 
 /* Returns a descriptor that is readable when transport_progress has work to do. Add it to an epoll,
@@ -300,7 +309,9 @@ const char *transport_memory_way_name(enum transport_memory_way way);
 int transport_fd(struct transport *t);
 /* Does all work that is possible without waiting, calls the events, and arms the descriptor. Call
  * it when the descriptor is readable, and after calls that send or write. Returns after about 5 ms
- * at the latest; if work is left, the descriptor is readable. Must not be called from an event. */
+ * at the latest; if work is left, the descriptor is readable. With a device, the end of a
+ * connection may take up to 200 ms, for copies that have begun. Must not be called from an event.
+ */
 void transport_progress(struct transport *t);
 
 #endif

@@ -9,13 +9,14 @@
  *   s[t] = fma chain over d of q'[d] K[d][t]; with a cap, cap * tanh(s[t] / cap)
  *   m    = max over the row's own positions, and the sink
  *   p[t] = exp(s[t] - m), 0 where masked
- *   z    = sum of p, lane t % 16; then exp(sink - m) is added
+ *   z    = sum of p: p[t] is added in lane t % 16, then the lanes are added up; then exp(sink - m)
+ *          is added
  *   o[d] = fma chain over t of p[t] V[t][d], times 1 / z
  *
- * In q'·K a vector has the scores of 16 tokens (the cache has K with a column per token), in p·V a
- * vector has 16 dimensions of o. So each lane computes one output, as one sequential chain. A query
- * is one head of one row. A tile is a few queries times a few vectors: all queries of a tile use
- * each loaded vector of K or V. */
+ * In q'·K a vector has the scores of 16 tokens, or of 8 if a block's size is no multiple of 16 (the
+ * cache has K with a column per token), in p·V a vector has 16 dimensions of o. So each lane
+ * computes one output, as one sequential chain. A query is one head of one row. A tile is a few
+ * queries times a few vectors: all queries of a tile use each loaded vector of K or V. */
 #ifndef COMPUTE_CPU_ATTENTION_H
 #define COMPUTE_CPU_ATTENTION_H
 
@@ -89,9 +90,9 @@ INLINE void qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t vectors
             for (uint32_t c = 0; c < vectors; c++)
                 v_prefetch_l2(ahead[c] + d * step);
         for (uint32_t r = 0; r < rows; r++) {
-            vec one = v_set(q[d * QK_ROWS + r]);
+            vec query = v_set(q[d * QK_ROWS + r]);
             for (uint32_t c = 0; c < vectors; c++)
-                s[r][c] = v_fma(one, k[c], s[r][c]);
+                s[r][c] = v_fma(query, k[c], s[r][c]);
         }
     }
     for (uint32_t r = 0; r < rows; r++)
@@ -153,8 +154,8 @@ INLINE void qk_columns(const struct kernels_cache *cache, enum compute_kv_dtype 
     }
 }
 
-/* Computes the scores of all queries for tokens from `first` to tokens - 1, and for the tokens
- * before `first` in the same vector and block. decode: prefetches. */
+/* Computes the scores of all queries for tokens [first, tokens), and for the other tokens of the
+ * first and of the last vector, which lie in the same blocks. decode: prefetches. */
 INLINE void qk_all(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t first,
                    uint32_t tokens, bool decode, const struct scores *scores)
 {
@@ -184,7 +185,7 @@ static float softmax_row(float *row, uint32_t first, uint32_t tokens, uint32_t p
 {
     const uint32_t begin = first / VECTOR_LANES * VECTOR_LANES;
     uint32_t whole = tokens / VECTOR_LANES * VECTOR_LANES, t;
-    vec most = v_set(-INFINITY), sum = v_zero();
+    vec lane_max = v_set(-INFINITY), sum = v_zero();
     for (t = begin; cap != 0 && t < tokens; t += VECTOR_LANES)
         v_store(row + t, v_mul(v_tanh(v_div(v_load(row + t), v_set(cap))), v_set(cap)));
     for (t = tokens; t < padded; t++)
@@ -192,9 +193,9 @@ static float softmax_row(float *row, uint32_t first, uint32_t tokens, uint32_t p
     for (t = begin; t < first; t++)
         row[t] = -INFINITY;
     for (t = begin; t < tokens; t += VECTOR_LANES)
-        most = v_max(most, v_load(row + t));
-    const float greatest = v_fold_max(most);
-    vec max = v_set(sink > greatest ? sink : greatest);
+        lane_max = v_max(lane_max, v_load(row + t));
+    const float row_max = v_fold_max(lane_max);
+    vec max = v_set(sink > row_max ? sink : row_max);
     for (t = 0; t < begin; t += VECTOR_LANES)
         v_store(row + t, v_zero());
     if (first > begin) {
@@ -224,7 +225,7 @@ static float softmax_row(float *row, uint32_t first, uint32_t tokens, uint32_t p
     return 1.0f / (v_fold_add(sum) + of_sink[0]);
 }
 
-/* Tokens [first, end) that a tile reads, and the token of the first weight. */
+/* Tokens [first, end) whose V a tile reads. origin: the token that p[0] belongs to. */
 struct pv_range {
     uint32_t first, end, origin;
 };
@@ -423,7 +424,8 @@ static void attention_run(const struct kernels_cache *cache, uint32_t first_posi
         attention_fixed(cache, first_position, rows, heads, parameters, q, q_stride, scratch, out);
 }
 
-/* Not inlined: the registers of other caches' stores are not spilled for it. */
+/* Not inlined, so that attention_store need not save registers for it when the cache is not latent.
+ */
 static __attribute__((noinline)) void store_latent(const struct compute_kv *kv, uint8_t *block,
                                                    uint32_t token, const float *x)
 {

@@ -1,7 +1,7 @@
 /* attention_softmax: the softmax of a segment of an integer cache: turns scores into rounded
- * weights. Only attention_fixed.h includes this header, after struct fixed_job; its opening comment
- * defines the results. The functions run on worker threads and keep no state. They read no KV
- * except the scales. */
+ * weights. Only attention_fixed.h includes this header, after struct fixed_job. The opening comment
+ * of attention_fixed.h defines the results, and m, z, qs and ws. The functions run on worker
+ * threads and keep no state. They read no KV except the scales. */
 #ifndef COMPUTE_CPU_ATTENTION_SOFTMAX_H
 #define COMPUTE_CPU_ATTENTION_SOFTMAX_H
 
@@ -20,11 +20,12 @@ INLINE void fixed_exp2(vec *x, uint32_t count)
     ROWS_EACH(i, count) x[i] = v_scale_exponent(p[i], rounded[i]);
 }
 
-/* Turns ROWS_EXP_VECTORS vectors of scores into weights. The row sees all their tokens. */
-INLINE void fixed_weigh(const float *row, const float *v_scale, vec slope, vec most, vec *sum,
+/* Turns ROWS_EXP_VECTORS vectors of scores, of tokens that the query sees, into weights w, which
+ * include the scales of V. Adds the weights without these scales to *sum. */
+INLINE void fixed_weigh(const float *row, const float *v_scale, vec slope, vec origin, vec *sum,
                         vec *w)
 {
-    ROWS_EACH(i, ROWS_EXP_VECTORS) w[i] = v_fma(v_load(row + i * VECTOR_LANES), slope, most);
+    ROWS_EACH(i, ROWS_EXP_VECTORS) w[i] = v_fma(v_load(row + i * VECTOR_LANES), slope, origin);
     fixed_exp2(w, ROWS_EXP_VECTORS);
     ROWS_EACH(i, ROWS_EXP_VECTORS) *sum = v_add(*sum, w[i]);
     ROWS_EACH(i, ROWS_EXP_VECTORS) w[i] = v_mul(w[i], v_load(v_scale + i * VECTOR_LANES));
@@ -32,12 +33,12 @@ INLINE void fixed_weigh(const float *row, const float *v_scale, vec slope, vec m
 
 /* Turns one group of scores into weights. Tokens before `hidden` and from `seen` on get weight 0.
  * Only the first `stored` tokens have scores. */
-INLINE void fixed_weigh_edge(const float *row, const float *v_scale, vec slope, vec most, vec *sum,
-                             uint32_t hidden, uint32_t seen, uint32_t stored, vec *w)
+INLINE void fixed_weigh_edge(const float *row, const float *v_scale, vec slope, vec origin,
+                             vec *sum, uint32_t hidden, uint32_t seen, uint32_t stored, vec *w)
 {
     ROWS_EACH(i, FIXED_MEMBERS)
     w[i] =
-        i * VECTOR_LANES < stored ? v_fma(v_load(row + i * VECTOR_LANES), slope, most) : v_zero();
+        i * VECTOR_LANES < stored ? v_fma(v_load(row + i * VECTOR_LANES), slope, origin) : v_zero();
     fixed_exp2(w, FIXED_MEMBERS);
     ROWS_EACH(i, FIXED_MEMBERS)
     {
@@ -76,8 +77,9 @@ struct fixed_view {
     uint32_t begin, end;
 };
 
-/* Computes m of a query. The scores of tokens that the query does not see become -infinity.
- * Separate from fixed_softmax, so that queries do not wait for each other. */
+/* Stores m, the greatest score that a query sees, in job->score_max. The scores after the view, and
+ * those before the view in its first vector, become -infinity. The caller does this for all queries
+ * before fixed_softmax, so that the CPU can compute on several queries at the same time. */
 static void fixed_most(const struct fixed_job *job, uint32_t query, struct fixed_view view)
 {
     const uint32_t tokens = view.end;
@@ -110,7 +112,8 @@ static bool fixed_view_nan(const struct fixed_job *job, struct fixed_view view)
 }
 
 /* Turns the query's scores of the view into integer weights, in place, with 0 for all other tokens
- * up to `padded`. q_scale: qs, or 1 after a cap. Each step is done for several vectors, so that no
+ * up to `padded`. q_scale: job->q_scale[query], or 1 if the scores were capped. Also stores z and
+ * ws, and multiplies m by q_scale. Each step is done for several vectors, so that no
  * step waits for the one before it. */
 static void fixed_softmax(const struct fixed_job *job, uint32_t query, struct fixed_view view,
                           float q_scale)
@@ -152,7 +155,7 @@ static void fixed_softmax(const struct fixed_job *job, uint32_t query, struct fi
     job->sum[query] = fixed_view_nan(job, view) ? NAN : v_fold_add(sum);
 }
 
-/* Caps the scores of a query: x becomes cap * tanh(x / cap). */
+/* Caps the scores of a query: x becomes cap * tanh(x * qs / cap). */
 static void fixed_cap(const struct fixed_job *job, uint32_t query, struct fixed_view view,
                       float cap)
 {

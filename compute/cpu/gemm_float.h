@@ -1,10 +1,11 @@
 /* gemm_float: products of W in F32, F16 and BF16 with a tile of rows. Each isa_<isa>.c includes
  * this header once, after its vector header, and puts gemm_float and round_bf16 into its
- * kernels_floats (kernels.h); isa_avx512_bf16.c uses only gemm_f32 and gemm_f16, beside a product
- * of its own for BF16. matmul.c and latent.c call the products, activations.c the rounding, on
- * worker threads. No state. An output is one chain of fma over the columns in order, so a product
- * may be split between any two columns: the sum so far is kept in `out`. Scales of F8_E4M3, bias
- * and adding to y are left to matmul.c. */
+ * kernels_floats (kernels.h). The table of isa_avx512_bf16.c has gemm_f32, gemm_f16 and a product
+ * of its own for BF16, which is compared with gemm_float when the device is opened. matmul.c and
+ * latent.c call the products, activations.c the rounding, on worker threads. No state. An output is
+ * one chain of fma over the columns in order, so a product may be split between columns (in BF16
+ * between pairs): the sum so far is kept in `out`. F8_E4M3 weights are in the form of BF16 here;
+ * their scales, the bias and adding to y are left to matmul.c. */
 #ifndef COMPUTE_CPU_GEMM_FLOAT_H
 #define COMPUTE_CPU_GEMM_FLOAT_H
 

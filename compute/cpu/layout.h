@@ -10,10 +10,11 @@
 /* What the forms differ in. */
 struct layout_form {
     uint8_t low_bits;  /* Bits of a quant that are stored together: 2, 4 or 8. */
-    uint8_t high_bits; /* Bits above them: 0, 1 or 2. A panel has one vector for each high bit. */
+    uint8_t high_bits; /* Bits above them: 0, 1 or 2. Each is one vector of a panel in a block. */
     int16_t offset;    /* The number that is subtracted from a quant: 0 or a power of two. */
     bool codes;        /* Quants are indices of kernels_product.codes. */
-    /* Two levels of scales: a scale is a byte times a unit that 256 columns share. */
+    /* Two levels of scales: a scale is a byte (FORM_TWO_SUPER: a nibble) times a unit that 256
+     * columns share. */
     bool super;
     bool halves; /* The first and the last 16 columns have their own scales. */
     bool min;    /* The form has minima. */
@@ -42,8 +43,7 @@ static inline bool layout_is_bytes(enum kernels_form form)
     return layout_forms[form].low_bits == 8;
 }
 
-/* Returns true if the low bits of a quant are two (not a nibble or a byte). Vectors of high bits
- * may follow. */
+/* Returns true if a quant has two low bits. FORM_THREE_SUPER has a high bit besides. */
 static inline bool layout_two_bits(enum kernels_form form)
 {
     return layout_forms[form].low_bits == 2;
@@ -110,8 +110,8 @@ static inline size_t layout_vector_offset(uint32_t panel, uint32_t g)
     return (size_t)g * LAYOUT_VECTOR_STRIDE + (size_t)panel * 64;
 }
 
-/* Returns how many values a row has in each block beside its quants: 1 (the scale); 2 (the scale
- * and the minimum); or 2 bytes of a SUPER form (kernels.h). */
+/* Returns how many values a row has in each block beside its quants: 1 (the scale) or 2 (the scale
+ * and the minimum). A SUPER form has 2, of one byte each; kernels.h says which. */
 static inline uint32_t layout_scales_per_row(enum kernels_form form)
 {
     return layout_has_min(form) || layout_two_level(form) ? 2 : 1;

@@ -46,19 +46,19 @@ double page_sum(const char *page, const char *name)
 static void bucket_add(struct page_histogram *h, double bound, double below)
 {
     uint32_t i = 0;
-    while (i < h->count && h->bounds[i] < bound)
+    while (i < h->bound_count && h->bounds[i] < bound)
         i++;
-    if (i < h->count && h->bounds[i] == bound) {
+    if (i < h->bound_count && h->bounds[i] == bound) {
         h->below[i] += below;
         return;
     }
-    if (h->count == PAGE_BOUNDS_MAX)
+    if (h->bound_count == PAGE_BOUNDS_MAX)
         return;
-    memmove(h->bounds + i + 1, h->bounds + i, (h->count - i) * sizeof(h->bounds[0]));
-    memmove(h->below + i + 1, h->below + i, (h->count - i) * sizeof(h->below[0]));
+    memmove(h->bounds + i + 1, h->bounds + i, (h->bound_count - i) * sizeof(h->bounds[0]));
+    memmove(h->below + i + 1, h->below + i, (h->bound_count - i) * sizeof(h->below[0]));
     h->bounds[i] = bound;
     h->below[i] = below;
-    h->count++;
+    h->bound_count++;
 }
 
 void page_histogram_read(const char *page, const char *name, struct page_histogram *out)
@@ -66,7 +66,7 @@ void page_histogram_read(const char *page, const char *name, struct page_histogr
     char family[128];
     const char *at = page, *labels;
     double value;
-    *out = (struct page_histogram){.count = 0};
+    *out = (struct page_histogram){.bound_count = 0};
     snprintf(family, sizeof(family), "%s_bucket", name);
     while (sample_next(&at, family, &labels, &value)) {
         const char *bound = labels != NULL ? strstr(labels, "le=\"") : NULL;
@@ -81,9 +81,9 @@ void page_histogram_read(const char *page, const char *name, struct page_histogr
 
 void page_histogram_since(struct page_histogram *now, const struct page_histogram *before)
 {
-    if (now->count != before->count || now->total < before->total)
+    if (now->bound_count != before->bound_count || now->total < before->total)
         return;
-    for (uint32_t i = 0; i < now->count; i++)
+    for (uint32_t i = 0; i < now->bound_count; i++)
         now->below[i] -= before->below[i];
     now->total -= before->total;
     now->sum -= before->sum;
@@ -92,16 +92,16 @@ void page_histogram_since(struct page_histogram *now, const struct page_histogra
 double page_quantile(const struct page_histogram *h, double q)
 {
     const double wanted = q * h->total;
-    if (h->total <= 0 || h->count == 0)
+    if (h->total <= 0 || h->bound_count == 0)
         return -1;
-    for (uint32_t i = 0; i < h->count; i++) {
+    for (uint32_t i = 0; i < h->bound_count; i++) {
         if (h->below[i] < wanted)
             continue;
         const double low = i > 0 ? h->bounds[i - 1] : 0, before = i > 0 ? h->below[i - 1] : 0;
         const double inside = h->below[i] - before;
         return inside > 0 ? low + (h->bounds[i] - low) * (wanted - before) / inside : h->bounds[i];
     }
-    return h->bounds[h->count - 1];
+    return h->bounds[h->bound_count - 1];
 }
 
 double page_share(const struct page_histogram *h, double limit)
@@ -109,7 +109,7 @@ double page_share(const struct page_histogram *h, double limit)
     if (h->total <= 0)
         return -1;
     double low = 0, before = 0;
-    for (uint32_t i = 0; i < h->count; i++) {
+    for (uint32_t i = 0; i < h->bound_count; i++) {
         if (h->bounds[i] >= limit) {
             const double part = (limit - low) / (h->bounds[i] - low);
             return (before + (h->below[i] - before) * part) / h->total;

@@ -26,7 +26,7 @@ static void on_progress(void *self, uint32_t done, uint32_t of)
 
 /* Never returns. The process is killed, or ends with the measuring process. */
 static void child_run(const struct model_file *file, const char *device, uint32_t threads,
-                      const _Atomic bool *steps, int ready)
+                      const _Atomic bool *decode, int ready)
 {
     const struct profile_step_options options = {
         .file = file,
@@ -49,7 +49,7 @@ static void child_run(const struct model_file *file, const char *device, uint32_
         _exit(1);
     close(ready); /* The pipe ends when all processes have reported or died. */
     for (;;) {
-        if (atomic_load(steps))
+        if (atomic_load(decode))
             profile_step_token(step, STEP_SEQUENCES, STEP_CONTEXT, &times);
         else
             profile_step_prompt(step, PROMPT_TOKENS, PROMPT_CONTEXT, &times);
@@ -65,10 +65,10 @@ enum status profile_busy_start(const struct model_file *file, const char *device
     if (count == 0)
         return ST_OK;
     void *shared =
-        mmap(NULL, sizeof(*out->steps), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        mmap(NULL, sizeof(*out->decode), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
         return error_set(error, ST_NO_MEMORY, "--beside: %s", strerror(errno));
-    out->steps = shared;
+    out->decode = shared;
     if (pipe(pipes) != 0)
         return error_set(error, ST_IO, "--beside: %s", strerror(errno));
     for (uint32_t i = 0; i < count && i < PROFILE_BUSY_MAX; i++) {
@@ -77,7 +77,7 @@ enum status profile_busy_start(const struct model_file *file, const char *device
         if (pid == 0) {
             parent_end_signal_set(SIGKILL, parent);
             close(pipes[0]);
-            child_run(file, device, threads, out->steps, pipes[1]);
+            child_run(file, device, threads, out->decode, pipes[1]);
         }
         if (pid > 0)
             out->pids[out->count++] = pid;
@@ -103,10 +103,10 @@ void profile_busy_pause(const struct profile_busy *busy)
     processes_signal(busy, SIGSTOP);
 }
 
-void profile_busy_resume(const struct profile_busy *busy, bool prompts)
+void profile_busy_resume(const struct profile_busy *busy, bool decode)
 {
-    if (busy->steps != NULL)
-        atomic_store(busy->steps, !prompts);
+    if (busy->decode != NULL)
+        atomic_store(busy->decode, decode);
     processes_signal(busy, SIGCONT);
 }
 
@@ -116,7 +116,7 @@ void profile_busy_stop(struct profile_busy *busy)
         kill(busy->pids[i], SIGKILL);
         waitpid(busy->pids[i], NULL, 0);
     }
-    if (busy->steps != NULL)
-        munmap((void *)busy->steps, sizeof(*busy->steps));
+    if (busy->decode != NULL)
+        munmap((void *)busy->decode, sizeof(*busy->decode));
     *busy = (struct profile_busy){.count = 0};
 }

@@ -1,7 +1,8 @@
-/* profile_busy: keeps other devices of the measured kind busy while a device is measured, because
- * the devices of a host share its memory and caches. Each busy device is a process of its own that
- * computes prompts or decode steps (step.h) until it is killed. device.c calls it on the main
- * thread of `cleave profile`. It measures nothing. */
+/* profile_busy: keeps other devices busy while a device is measured, because the devices of a host
+ * share its memory and caches. Each is a process of its own that opens the measured device's name
+ * (on a GPU it would share the measured GPU, so options.c refuses that) and computes prompts or
+ * decode steps (step.h) until it is killed. device.c calls it on the main thread of `cleave
+ * profile`. It measures nothing. */
 #ifndef TOOLS_PROFILE_BUSY_H
 #define TOOLS_PROFILE_BUSY_H
 
@@ -19,7 +20,7 @@ struct profile_busy {
     pid_t pids[PROFILE_BUSY_MAX];
     /* Points to memory that the processes share: true = they compute decode steps, false = prompts.
      * NULL = no process was started. */
-    _Atomic bool *steps;
+    _Atomic bool *decode;
 };
 
 /* Starts `count` processes (at most PROFILE_BUSY_MAX; 0 = does nothing) and returns when all of
@@ -30,9 +31,9 @@ enum status profile_busy_start(const struct model_file *file, const char *device
                                uint32_t count, struct profile_busy *out, struct error *error);
 /* Suspends the processes until profile_busy_resume. */
 void profile_busy_pause(const struct profile_busy *busy);
-/* Lets the processes compute prompts (true) or decode steps (false). All processes compute the same
+/* Lets the processes compute decode steps (true) or prompts (false). All processes compute the same
  * phase, as the stages of a machine do. */
-void profile_busy_resume(const struct profile_busy *busy, bool prompts);
+void profile_busy_resume(const struct profile_busy *busy, bool decode);
 /* Kills the processes and waits for their end. Does nothing if none was started. */
 void profile_busy_stop(struct profile_busy *busy);
 

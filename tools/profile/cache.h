@@ -13,7 +13,8 @@ enum status profile_cache_take(const struct compute_ops *ops, struct compute *c,
                                void **out, struct error *error);
 /* Frees memory of profile_cache_take. NULL is fine. */
 void profile_cache_free(const struct compute_ops *ops, struct compute *c, void *base);
-/* Copies block `source_block` to all other blocks, in every layer. ST_NO_MEMORY. */
+/* Copies block `source_block` to all other blocks, in every layer. Returns ST_NO_MEMORY if the
+ * cache is in a device and the host has no memory for a copy of a layer. */
 enum status profile_cache_fill(const struct compute_ops *ops, struct compute *c,
                                const struct model_kv *kv, uint32_t layer_count,
                                uint32_t block_count, uint32_t source_block, struct error *error);

@@ -95,7 +95,7 @@ static void visit_all(struct measuring *m, uint32_t point)
     visit(m, &m->plans[0].points[point]);
     if (m->plan_count == 1)
         return;
-    profile_busy_resume(&m->beside, m->plans[1].points[point].prompt);
+    profile_busy_resume(&m->beside, !m->plans[1].points[point].prompt);
     visit(m, &m->plans[1].points[point]);
     profile_busy_pause(&m->beside);
 }

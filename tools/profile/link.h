@@ -13,11 +13,12 @@
 struct profile_link_options {
     const char *host;    /* Name of this host in the profile. */
     const char *ucx_tls; /* transport_options.ucx_tls for the link to another host. */
-    /* Keys of the link; both ends need a common key. NULL = none. */
+    /* Keys of the link: both ends have a key in common, or both have NULL. */
     const struct secret_keys *keys;
-    /* GPU from whose memory and into whose memory KV is written; NULL = the host's memory. */
+    /* GPU whose memory is the region of this end and of a child process; NULL = the host's memory.
+     * `cleave profile --serve-link` gives NULL. */
     const char *device;
-    bool quick;     /* A smaller region and fewer samples. */
+    bool quick;     /* A smaller region. */
     double seconds; /* Time that one call uses for its measurements. */
     profile_progress_call progress;
     void *self; /* First argument of `progress`. */
@@ -28,8 +29,7 @@ struct profile_link_options {
 enum status profile_links_measure(struct profile *p, const struct profile_link_options *options,
                                   struct error *error);
 
-/* Adds to p->links the link to the host where profile_link_serve listens on `address`. Both ends
- * need a common key (options->keys). */
+/* Adds to p->links the link to the host where profile_link_serve listens on `address`. */
 enum status profile_link_measure(struct profile *p, const struct profile_link_options *options,
                                  const char *address, struct error *error);
 

@@ -73,6 +73,11 @@ static enum status check(void *out, struct error *error)
         return error_set(error, ST_USAGE, "--host = \"%.60s\": want a name of 1 to 31 bytes", name);
     if (options->no_devices && options->add == NULL)
         return error_set(error, ST_USAGE, "--no-devices: want --add with a profile that has some");
+    if (options->busy_devices > 0 && device_name_gpu(options->device, NULL))
+        return error_set(error, ST_USAGE,
+                         "--beside %llu: GPUs cannot be measured with --beside, whose processes "
+                         "would share the measured GPU",
+                         (unsigned long long)options->busy_devices);
     for (uint32_t i = 0; i < options->ranks.count; i++) {
         const unsigned long long ranks = options->ranks.numbers[i];
         if (ranks > 1 && (options->busy_devices > 0 || device_name_gpu(options->device, NULL)))

@@ -41,7 +41,7 @@ static void check_start(const struct model_file *file, uint32_t count, uint32_t 
     CHECKF(missing == 0 || strstr(error.text, wanted) != NULL, "%s", error.text);
     CHECK(beside.count == count);
     profile_busy_pause(&beside);
-    profile_busy_resume(&beside, false);
+    profile_busy_resume(&beside, true);
     profile_busy_stop(&beside);
     CHECK(waitpid(-1, NULL, 0) < 0 && errno == ECHILD);
 }

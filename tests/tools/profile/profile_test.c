@@ -303,6 +303,8 @@ static void check_ranks(void)
     check_refused(beside, 2, "--ranks 2: ranks cannot be measured with --beside");
     const char *const gpu[] = {"--ranks", "2", "--device", "cuda:0", NULL};
     check_refused(gpu, 2, "--ranks 2: ranks cannot be measured on GPUs");
+    const char *const busy_gpu[] = {"--beside", "1", "--device", "cuda:0", NULL};
+    check_refused(busy_gpu, 2, "--beside 1: GPUs cannot be measured with --beside");
 }
 
 /* On a GPU, the profile has the GPU's memory and an f16 cache, and `cleave partition` accepts

@@ -20,9 +20,9 @@ struct reference_result {
     double tbt_difference_s;  /* Largest difference of TBT. */
     double e2e_difference_s;  /* Largest difference of E2E. */
     double wall_s; /* Wall-clock time of the simulation, without reading the reference's results. */
-    /* slo_met and reference_slo_met can be compared: the case says whether the reference met the
-     * paper's SLO, and perf_model.csv has the times of the idle machine by which the SLO is
-     * defined. */
+    /* True if slo_met and reference_slo_met can be compared. This requires that the case says
+     * whether the reference met the paper's SLO, and that perf_model.csv has the times of the idle
+     * machine by which the SLO is defined. */
     bool slo_known;
     bool slo_met;           /* This simulation meets the SLO. */
     bool reference_slo_met; /* The reference met the SLO. */
@@ -34,8 +34,9 @@ struct reference_result {
 
 typedef void (*reference_case_call)(void *self, const struct reference_result *result);
 
-/* Runs all cases, and calls `each` after each case; the result is valid during the call. Errors
- * name the file and what is wrong in it. Differences are no error. */
+/* Runs the cases in order, and calls `each` after each case; the result is valid during the call.
+ * Differences are no error. The first error ends the run; its text names the file and what is wrong
+ * in it, except for ST_NO_MEMORY. */
 enum status reference_run(const char *directory, reference_case_call each, void *self,
                           struct error *error);
 
