@@ -51,7 +51,7 @@ WAYS = {"wide/llama": "Llama", "wide/qwen3": "Qwen3", "wide/qwen3_moe": "Qwen3-M
         "wide/gemma3": "Gemma 3", "wide/phi3": "Phi-3", "wide/granite": "Granite", "wide/olmo3": "OLMo 3",
         "wide/cohere2": "Command R7B (`cohere2`)", "wide/glm4": "GLM-4", "wide/stablelm": "StableLM",
         "wide/smollm3": "SmolLM3", "deepseek3": "DeepSeek-V3", "wide/gpt_oss": "gpt-oss"}
-COLUMNS = ["split", "2 stages", "2 ranks, split or not", "2 ranks or one process", "resumed"]
+COLUMNS = ["split", "2 stages, split", "2 ranks, split", "2 ranks, one machine", "resumed"]
 DIFFERENT = 0.2
 PAGE = os.path.join(TESTS, "..", "docs", "models.md")
 # Small batches and little KV: the emulator changes the protection of all device memory around each kernel.
