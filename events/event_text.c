@@ -104,6 +104,8 @@ static const struct field event_fields[] = {
     ROW(sched_event, kv.kept_spans[0], false),
     ROW(sched_event, kv.kept_spans[1], false),
     ROW(sched_event, cores, false),
+    ROW(sched_event, core_count, false),
+    ROW(sched_event, threads, false),
     ROW(sched_event, others.prompt_tokens, false),
     ROW(sched_event, others.kv_tokens, false),
     ROW(sched_event, others.prompts, false),

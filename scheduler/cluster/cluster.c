@@ -135,6 +135,9 @@ static void on_machine_up(struct sched_cluster *sc, const struct sched_event *ev
     machine->was_up = true;
     machine->kv_tokens = event->kv_tokens;
     machine->cores = event->cores;
+    machine->core_count = event->core_count > 0 ? event->core_count : 1;
+    machine->threads = event->threads > 0 ? event->threads : machine->core_count;
+    sc->cores_shared |= event->cores > 0;
     machine->mixed_kv_tokens =
         event->mixed_kv_tokens > 0 ? event->mixed_kv_tokens : event->kv_tokens;
     machine->kv = kv_checked(&event->kv, event->kv_tokens);

@@ -25,6 +25,9 @@
  *    moves to the mixed pool. If there is no token machine, the machine of the prompt pool with the
  *    least scheduled memory moves. A moved machine is *lent*. With SCHED_HOMING_DONE it returns to
  *    its home pool when its work of the other phase is done and another machine can do that phase.
+ *    A machine is not lent for a prompt if its cores compute prompts already (cores.c) and rules 1
+ *    and 2 have machines that can serve the request; nor does rule 4 give it the prompt. If no other
+ *    machine can be lent for it, rule 1 takes the best machine above its threshold.
  * 4. If a machine is still missing, the machine with the fewest pending tokens of all pools does
  *    both phases.
  *
@@ -202,7 +205,8 @@ enum sched_event_kind {
     /* `request`, which is routed and computes nothing yet, has waited for queue_us_max: it is
      * refused, as requests in the queue are. Ignored if it is not routed. */
     SCHED_OVERDUE,
-    /* `machine` is up: pool (its home pool), kv_tokens, mixed_kv_tokens, kv, cores. */
+    /* `machine` is up: pool (its home pool), kv_tokens, mixed_kv_tokens, kv, cores, core_count,
+     * threads. */
     SCHED_MACHINE_UP,
     SCHED_MACHINE_DOWN, /* `machine` is down, with its links in both directions. */
     SCHED_LINK_UP,      /* `machine` can write KV to `peer`. */
@@ -297,6 +301,9 @@ struct sched_event {
     struct sched_kv kv;
     /* SCHED_MACHINE_UP: machines with the same number share cores; 0 = own cores. */
     uint32_t cores;
+    uint32_t core_count; /* SCHED_MACHINE_UP: how many cores they share; 0 = 1. */
+    /* SCHED_MACHINE_UP: on how many of these cores the machine computes; 0 = all. */
+    uint32_t threads;
     struct sched_prefix prefix;
     struct sched_others others;
 };

@@ -10,7 +10,8 @@
  * repurpose_gain_percent_min while the other phase's load stays below that. The reverse change
  * would need the same gain, which the same demand never allows, so homes do not swing. A change
  * also needs HOLD evaluations in a row that agree and repurpose_interval_us_min since the previous
- * change, and it leaves a machine for each phase. */
+ * change, and it leaves a machine for each phase. Machines that would add no cores to the other phase
+ * (cores.c) stay. */
 #include "scheduler/cluster/state.h"
 
 #define HOLD             3
@@ -107,15 +108,16 @@ static enum pool pool_wanting(const struct sched_cluster *sc)
     return after * 100 <= load * (100 - sc->options.repurpose_gain_percent_min) ? to : POOL_COUNT;
 }
 
-/* Returns the machine with the least work among those with home pool `from` that can become mixed.
- */
+/* Returns the machine with the least work among those with home pool `from` that can become mixed
+ * and add cores to the other pool. */
 static uint32_t least_busy(const struct sched_cluster *sc, enum pool from)
 {
+    enum pool to = from == POOL_PROMPT ? POOL_TOKEN : POOL_PROMPT;
     enum measure measure = from == POOL_PROMPT ? MEASURE_PENDING : MEASURE_MEMORY;
     uint32_t best = SCHED_NO_MACHINE;
     for (uint32_t i = 0; i < sc->options.machine_count; i++)
         if (set_has(&sc->routable, i) && sc->machines[i].home == from &&
-            sc->machines[i].large_requests == 0 &&
+            sc->machines[i].large_requests == 0 && cluster_adds_cores(sc, i, to) &&
             (best == SCHED_NO_MACHINE || cluster_rank_before(sc->ranks[measure], i, best)))
             best = i;
     return best;

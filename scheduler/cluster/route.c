@@ -260,8 +260,8 @@ static uint32_t prompt_of_pools(const struct seek *s)
     uint32_t mixed = seek_least_loaded(s, MEASURE_PENDING, POOL_MIXED, prompt_fits);
     if (mixed != SCHED_NO_MACHINE && !seek_prompt_over_threshold(s, mixed))
         return mixed;
-    return s->flexible && s->thresholds ? SCHED_NO_MACHINE
-                                        : less_loaded(s, MEASURE_PENDING, own, mixed);
+    bool diverts = s->flexible && s->thresholds && !s->prompts_need_cores;
+    return diverts ? SCHED_NO_MACHINE : less_loaded(s, MEASURE_PENDING, own, mixed);
 }
 
 /* A mixed prompt machine keeps the request, unless another mixed machine has stay_tokens less
@@ -321,10 +321,31 @@ bool seek_keeps_pool(const struct seek *s, uint32_t i)
     return s->sc->machines[i].large_requests > 0 && !s->assume_idle;
 }
 
+/* True if prompts are computed sooner when the machine computes some of them. */
+static bool helps_prompts(const struct sched_cluster *sc, uint32_t i)
+{
+    return pool_serves_phase(sc->machines[i].pool, POOL_PROMPT) ||
+           cluster_adds_cores(sc, i, POOL_PROMPT);
+}
+
+static bool all_help_prompts(const struct sched_cluster *sc)
+{
+    for (uint32_t i = 0; i < sc->options.machine_count && sc->cores_shared; i++)
+        if (set_has(&sc->routable, i) && !helps_prompts(sc, i))
+            return false;
+    return true;
+}
+
+static bool takes_prompts(const struct seek *s, uint32_t i)
+{
+    return !s->prompts_need_cores || helps_prompts(s->sc, i);
+}
+
 static bool lent_prompt_fits(const void *self, uint32_t i)
 {
     const struct seek *s = self;
-    if (seek_keeps_pool(s, i) || !seek_has_room(s, i, MEASURE_PENDING, s->request->prompt_tokens) ||
+    if (!takes_prompts(s, i) || seek_keeps_pool(s, i) ||
+        !seek_has_room(s, i, MEASURE_PENDING, s->request->prompt_tokens) ||
         seek_token_over_threshold(s, i, false))
         return false;
     if (s->request->output_tokens == 0)
@@ -361,7 +382,7 @@ static void lend(const struct seek *s, struct route *out)
 static bool fits_beside_lent(const void *self, uint32_t i)
 {
     const struct seek *s = self;
-    return s->lent_plus_1 != i + 1 && seek_both_fit(s, i);
+    return s->lent_plus_1 != i + 1 && takes_prompts(s, i) && seek_both_fit(s, i);
 }
 
 /* Rule 4. A machine that rule 3 has moved and that stays moved (lent_stay) ranks last in the mixed
@@ -400,6 +421,9 @@ static bool complete(const struct seek *s, const struct route *route)
 
 /* ---- all rules ---- */
 
+static const struct route no_route = {.prompt_machine = SCHED_NO_MACHINE,
+                                      .token_machine = SCHED_NO_MACHINE};
+
 static void pools_route(struct seek *s, struct route *out)
 {
     s->prompt_machine = s->token_candidate = SCHED_NO_MACHINE;
@@ -415,18 +439,43 @@ static void pools_route(struct seek *s, struct route *out)
     out->token_machine = token_of_pools(s);
 }
 
+/* True if rules 1 and 2 find machines for the request when these have done their work. */
+static bool pools_can_serve(const struct seek *s)
+{
+    struct seek idle = *s;
+    struct route route = no_route;
+    idle.flexible = idle.thresholds = false;
+    idle.assume_idle = true;
+    idle.tokens_below = UINT64_MAX;
+    pools_route(&idle, &route);
+    return complete(&idle, &route);
+}
+
+/* Rules 3 and 4, when rules 1 and 2 have found no pair of machines below the thresholds. */
+static void flexible_route(struct seek *s, struct route *out)
+{
+    s->prompts_need_cores =
+        out->prompt_machine == SCHED_NO_MACHINE && !all_help_prompts(s->sc) && pools_can_serve(s);
+    lend(s, out);
+    if (out->prompt_machine == SCHED_NO_MACHINE && s->prompts_need_cores) {
+        *out = no_route;
+        pools_route(s, out); /* The prompt machine is now the best above its threshold. */
+        lend(s, out);
+    }
+    if (!complete(s, out))
+        one_for_both(s, out);
+}
+
 static bool route_found(struct seek *s, struct route *out)
 {
-    *out = (struct route){.prompt_machine = SCHED_NO_MACHINE, .token_machine = SCHED_NO_MACHINE};
+    *out = no_route;
     if (s->sc->options.unsplit) {
         one_for_both(s, out);
         return complete(s, out);
     }
     pools_route(s, out);
     if (!complete(s, out) && s->flexible)
-        lend(s, out);
-    if (!complete(s, out) && s->flexible)
-        one_for_both(s, out);
+        flexible_route(s, out);
     if (complete(s, out) && !s->assume_idle) {
         cluster_cheapest(s, out);
         cluster_together(s, out);

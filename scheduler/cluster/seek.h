@@ -28,6 +28,9 @@ struct seek {
     uint32_t lent_plus_1;
     /* Every machine counts as mixed, because it would move to the mixed pool (rule 3). */
     bool counts_as_mixed;
+    /* Rules 3 and 4 give prompts only to machines that add cores (cores.c), and rule 1 may take a
+     * machine above its threshold. */
+    bool prompts_need_cores;
 };
 
 /* Returns true if the machine's KV memory has room for `tokens` tokens when empty, and its load by
@@ -57,7 +60,8 @@ bool seek_keeps_pool(const struct seek *s, uint32_t machine);
 void cluster_cheapest(const struct seek *s, struct route *out);
 
 /* Requires that *out is a route with all machines that the request needs. Replaces it by a route
- * with one machine for both phases where that is better (option one_machine_routes). */
+ * with one machine for both phases where that is better (option one_machine_routes), or by a route
+ * without machines if the request should wait for that machine. */
 void cluster_together(const struct seek *s, struct route *out);
 
 #endif

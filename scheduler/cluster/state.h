@@ -94,6 +94,8 @@ struct cluster_machine {
     uint64_t mixed_kv_tokens;
     struct sched_kv kv;             /* capacity_tokens > 0 if kv_tokens > 0. */
     uint32_t cores;                 /* Machines with the same number share cores; 0 = own cores. */
+    uint32_t threads;               /* Cores on which the machine computes, ≥ 1. */
+    uint32_t core_count;            /* Cores that it shares, ≥ 1. */
     uint64_t prompt_tokens_pending; /* See struct sched_machine_view. */
     uint64_t memory_tokens;         /* KV memory scheduled on the machine, in tokens. */
     uint32_t prompts;               /* Prompts routed to the machine, until SCHED_PREFILLED. */
@@ -197,6 +199,7 @@ struct sched_cluster {
     /* Tokens of the largest prompt without an answer: [0] on machines of the prompt and mixed pool,
      * [1] on any machine; UINT64_MAX = no machine is known. */
     uint64_t prompt_only_tokens_most[2];
+    bool cores_shared;   /* A machine that shares cores was up at some time. */
     bool pair_can_serve; /* The result of sched_cluster_paired. */
     /* `pair_can_serve` was true at some time: cover_after_us no longer counts. */
     bool pair_could_serve;
@@ -350,6 +353,15 @@ uint64_t cluster_work_us(const struct sched_cluster *sc, uint32_t machine, enum 
  * part that overlaps with computing. A machine without a measured rate counts as one that pushes
  * 1,000,000 tokens a second. */
 uint64_t cluster_push_us(const struct sched_cluster *sc, uint32_t machine, uint64_t tokens);
+
+/* ---- cores.c ---- */
+
+/* Returns true if both machines take turns on the same cores. */
+bool cluster_same_cores(const struct sched_cluster *sc, uint32_t a, uint32_t b);
+/* Returns true if work of this phase (POOL_PROMPT or POOL_TOKEN) gets more cores when the machine
+ * does it, too: the machine has its own cores, or the other machines that do work of the phase have
+ * fewer threads on its cores than there are cores. */
+bool cluster_adds_cores(const struct sched_cluster *sc, uint32_t machine, enum pool phase);
 
 /* ---- links.c ---- */
 

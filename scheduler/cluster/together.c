@@ -2,7 +2,9 @@
  *
  * Two machines that share the cores of a computer do no more work per second than one, and one
  * machine reads the weights once for a batch of prompts and answers. So there one machine does
- * both.
+ * both. If it has too many prompts, and no machine has other cores, the request waits: if the other
+ * machine computed the prompt, its turns would come between the steps of the running answers, beside
+ * the share of the machine's own prompts.
  *
  * Between machines with cores of their own, the expected times decide. A machine with P seconds of
  * open prompts and a decode step of s seconds delivers the last first token after P, and with
@@ -31,7 +33,6 @@
  * that are spread over prompt machines for a small gain make all later prompts there wait. */
 #define SPLIT_FAVOUR 0.8
 
-#define US_PER_S  1e6
 #define NS_PER_US 1e3
 
 /* A machine's times as parts of their targets. */
@@ -126,12 +127,12 @@ static void machine_try(const struct seek *s, uint32_t i, double *least, struct 
     *out = (struct route){.prompt_machine = i, .token_machine = token};
 }
 
-static bool same_cores(const struct sched_cluster *sc, const struct route *route)
+static bool all_share_cores(const struct sched_cluster *sc, uint32_t machine)
 {
-    if (route->token_machine == SCHED_NO_MACHINE)
-        return false;
-    uint32_t cores = sc->machines[route->token_machine].cores;
-    return cores > 0 && cores == sc->machines[route->prompt_machine].cores;
+    for (uint32_t i = 0; i < sc->options.machine_count; i++)
+        if (set_has(&sc->routable, i) && !cluster_same_cores(sc, i, machine))
+            return false;
+    return true;
 }
 
 static bool measured(const struct sched_cluster *sc, uint32_t prompt)
@@ -149,10 +150,14 @@ void cluster_together(const struct seek *s, struct route *out)
         base.prompt_moves || base.token_moves || base.lent_plus_1 > 0 || base.prefix_tokens > 0 ||
         base.load_tokens > 0 || !set_has(&sc->routable, base.prompt_machine))
         return;
-    if (same_cores(sc, &base)) {
+    if (base.token_machine != SCHED_NO_MACHINE &&
+        cluster_same_cores(sc, base.prompt_machine, base.token_machine)) {
         if (seek_both_fit(s, base.token_machine))
             *out = (struct route){.prompt_machine = base.token_machine,
                                   .token_machine = base.token_machine};
+        else if (all_share_cores(sc, base.token_machine))
+            *out = (struct route){.prompt_machine = SCHED_NO_MACHINE,
+                                  .token_machine = SCHED_NO_MACHINE};
         return;
     }
     if (!measured(sc, base.prompt_machine))

@@ -94,6 +94,7 @@ static void on_up(void *self, struct fleet_machine *m, const struct transport_id
     struct gateway *g = self;
     const struct sched_memory_options memory = memory_of(g, m->version, identity, region);
     m->kv_tokens = sched_memory_tokens_most(&memory, region->block_count);
+    const uint32_t cores = gateway_machine_cores(g, m);
     m->links = (struct machine_bits){{0}};
     stats_set(g, m, &(struct message_stats){0});
     char after[64] = "";
@@ -115,7 +116,9 @@ static void on_up(void *self, struct fleet_machine *m, const struct transport_id
         .pool = m->home,
         .kv_tokens = m->kv_tokens,
         .kv = sched_memory_kv(&memory),
-        .cores = gateway_machine_cores(g, m),
+        .cores = cores,
+        .core_count = cores > 0 ? cores_usable() : 0,
+        .threads = cores > 0 ? gateway_machine_threads(m) : 0,
         /* The largest request of which a mixed machine does one phase. */
         .mixed_kv_tokens = sched_memory_tokens_most(&memory, sched_memory_prompt_share(&memory))};
     gateway_schedule(g, m->version, &event);

@@ -401,6 +401,8 @@ static void on_machine(struct model *m, const struct sched_event *event)
         machine->kv_tokens = event->kv_tokens;
         machine->kv = event->kv;
         machine->cores = event->cores;
+        machine->core_count = event->core_count == 0 ? 1 : event->core_count;
+        machine->threads = event->threads == 0 ? machine->core_count : event->threads;
         machine->mixed_kv_tokens =
             event->mixed_kv_tokens > 0 ? event->mixed_kv_tokens : event->kv_tokens;
         set_home(m, i, event->pool);

@@ -46,6 +46,8 @@ struct model_machine {
     uint64_t mixed_kv_tokens;
     struct sched_kv kv;
     uint32_t cores;
+    uint32_t core_count;
+    uint32_t threads;
     uint32_t prompt_rate;
     uint32_t output_rate;
     uint32_t push_rate;

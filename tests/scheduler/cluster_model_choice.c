@@ -238,7 +238,7 @@ static uint32_t rule_1(const struct model_search *l)
         return own;
     if (mixed != NONE && !prompt_over(l, mixed))
         return mixed;
-    return l->flexible && l->thresholds ? NONE : less_of(l, own, mixed, PENDING);
+    return l->flexible && l->thresholds && !l->above ? NONE : less_of(l, own, mixed, PENDING);
 }
 
 /* If `prompt` would miss the deadline, returns the machine that computes the prompt first. */
@@ -270,11 +270,24 @@ static uint32_t rule_2(const struct model_search *l, uint32_t prompt)
     return l->flexible && l->thresholds ? NONE : less_of(l, own, mixed, MEMORY);
 }
 
+/* The machine computes prompts by its pool, or cores of the machine compute none. */
+static bool brings_cores(const struct model *m, uint32_t p)
+{
+    uint32_t threads = 0;
+    for (uint32_t i = 0; i < MODEL_MACHINES; i++)
+        if (i != p && model_is_open(m, i) && m->machines[i].cores == m->machines[p].cores &&
+            model_serves(m->machines[i].pool, POOL_PROMPT))
+            threads += m->machines[i].threads;
+    return model_serves(m->machines[p].pool, POOL_PROMPT) || m->machines[p].cores == 0 ||
+           threads < m->machines[p].core_count;
+}
+
 static uint32_t rule_3_prompt(const struct model_search *l, uint32_t token)
 {
     uint32_t best = NONE;
     for (uint32_t p = 0; p < MODEL_MACHINES; p++)
-        if (l->m->machines[p].pool == POOL_TOKEN && (l->assume_idle || !model_has_large(l->m, p)) &&
+        if (l->m->machines[p].pool == POOL_TOKEN && (!l->need_cores || brings_cores(l->m, p)) &&
+            (l->assume_idle || !model_has_large(l->m, p)) &&
             model_takes(l, p, PENDING, l->r->prompt_tokens) && !memory_over(l, p, false, true) &&
             (l->r->output_tokens > 0 || l->r->prompt_tokens <= l->m->machines[p].mixed_kv_tokens) &&
             (token == NONE || reaches(l, p, token, true)) &&
@@ -299,6 +312,7 @@ static uint32_t rule_4(const struct model_search *l, uint32_t lent)
         uint32_t in_pool = NONE;
         for (uint32_t i = 0; i < MODEL_MACHINES; i++)
             if (i != lent && l->m->machines[i].pool == order[k] && model_takes_both(l, i) &&
+                (!l->need_cores || brings_cores(l->m, i)) &&
                 (in_pool == NONE || model_before(l, i, in_pool, PENDING)))
                 in_pool = i;
         best = less_of(l, best, in_pool, PENDING);
@@ -308,15 +322,33 @@ static uint32_t rule_4(const struct model_search *l, uint32_t lent)
     return best;
 }
 
-bool model_choose(const struct model_search *l, struct model_route *c)
+/* Rules 1 and 2. Returns false if a machine is missing. */
+static bool pools(const struct model_search *l, struct model_route *c)
+{
+    *c = (struct model_route){.prompt_machine = NONE, .token_machine = NONE, .lent_machine = NONE};
+    c->prompt_machine = in_time(l, rule_1(l));
+    if (l->r->output_tokens > 0)
+        c->token_machine = rule_2(l, c->prompt_machine);
+    return c->prompt_machine != NONE && (l->r->output_tokens == 0 || c->token_machine != NONE);
+}
+
+static bool need_cores(const struct model_search *l)
+{
+    struct model_search idle = {.m = l->m, .r = l->r, .assume_idle = true};
+    struct model_route route;
+    bool all = true;
+    for (uint32_t i = 0; i < MODEL_MACHINES; i++)
+        all &= !model_is_open(l->m, i) || brings_cores(l->m, i);
+    return !all && pools(&idle, &route);
+}
+
+static bool all_rules(const struct model_search *l, struct model_route *c)
 {
     bool decodes = l->r->output_tokens > 0;
     uint32_t lent = NONE;
     *c = (struct model_route){.prompt_machine = NONE, .token_machine = NONE, .lent_machine = NONE};
     if (!l->m->options.unsplit) {
-        c->prompt_machine = in_time(l, rule_1(l));
-        if (decodes)
-            c->token_machine = rule_2(l, c->prompt_machine);
+        pools(l, c);
         if (l->flexible && c->prompt_machine == NONE) {
             c->prompt_machine = rule_3_prompt(l, c->token_machine);
             c->prompt_moves = c->prompt_machine != NONE;
@@ -328,7 +360,7 @@ bool model_choose(const struct model_search *l, struct model_route *c)
         if (c->prompt_machine != NONE && (!decodes || c->token_machine != NONE)) {
             if (!l->assume_idle && !c->prompt_moves && !c->token_moves)
                 model_choose_together(l, c);
-            return true;
+            return c->prompt_machine != NONE;
         }
         if (l->m->options.lent_stay)
             lent = c->prompt_moves ? c->prompt_machine : c->token_moves ? c->token_machine : NONE;
@@ -342,6 +374,16 @@ bool model_choose(const struct model_search *l, struct model_route *c)
     else if (!l->assume_idle && !l->m->options.unsplit && lent == NONE && c->prompt_machine != NONE)
         model_choose_together(l, c);
     return c->prompt_machine != NONE;
+}
+
+bool model_choose(const struct model_search *l, struct model_route *c)
+{
+    struct model_search search = *l;
+    if (l->m->options.unsplit || pools(l, c) || !l->flexible || c->prompt_machine != NONE)
+        return all_rules(l, c);
+    search.need_cores = need_cores(l);
+    search.above = search.need_cores && rule_3_prompt(&search, c->token_machine) == NONE;
+    return all_rules(&search, c);
 }
 
 static bool ever_possible(const struct model *m, const struct model_request *r)

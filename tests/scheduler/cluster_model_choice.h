@@ -17,6 +17,10 @@ struct model_search {
     bool assume_idle; /* Machines count as if they had no requests. */
     bool flexible;    /* Machines of the other phase's pool may be lent. */
     bool thresholds;  /* Machines beyond the thresholds of the options are not taken. */
+    /* Rules 3 and 4 take no machine whose cores all compute prompts. above: rule 1 takes machines
+     * above their thresholds. */
+    bool need_cores;
+    bool above;
 };
 
 struct model_route {

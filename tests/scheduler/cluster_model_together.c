@@ -129,8 +129,13 @@ void model_choose_together(const struct model_search *l, struct model_route *c)
         return;
     uint32_t cores = m->machines[split.prompt_machine].cores;
     if (decodes && cores > 0 && cores == m->machines[split.token_machine].cores) {
+        bool others = false;
+        for (uint32_t i = 0; i < MODEL_MACHINES; i++)
+            others |= model_is_open(m, i) && m->machines[i].cores != cores;
         if (model_takes_both(l, split.token_machine))
             c->prompt_machine = split.token_machine;
+        else if (!others)
+            c->prompt_machine = c->token_machine = NONE; /* The request waits. */
         return;
     }
     if (m->machines[split.prompt_machine].prompt_rate == 0 || !any_step(m))

@@ -83,6 +83,8 @@ static bool event_draw(struct sched_event *event)
                                   .kv_tokens = 100 + draw(400)};
     event->mixed_kv_tokens = draw(2) == 0 ? 0 : event->kv_tokens / 2;
     event->cores = draw(3);
+    event->core_count = draw(4);
+    event->threads = draw(3);
     if (draw(3) == 0)
         kv_draw(event);
     switch (draw(12)) {

@@ -221,7 +221,9 @@ static enum status machine_up(struct run *r, uint32_t i)
                                  .kv_tokens = sim_machine_kv_tokens(host->machine),
                                  .kv = sim_machine_kv(host->machine),
                                  .mixed_kv_tokens = sim_machine_mixed_kv_tokens(host->machine),
-                                 .cores = takes_turns ? 1 : 0});
+                                 .cores = takes_turns ? 1 : 0,
+                                 .core_count = takes_turns ? r->cores.cores : 0,
+                                 .threads = takes_turns ? r->cores.machines[i].threads : 0});
     run_event_apply(
         r, &(struct sched_event){.kind = SCHED_MACHINE_HOST, .machine = i, .host = host_of(r, i)});
     run_tiers_up(r, i);
