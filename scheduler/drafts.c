@@ -22,21 +22,23 @@
 /* Before its first step, a draft model is assumed to take this part of the time of a step. */
 #define MODEL_PART 0.25
 
-/* The classes: fewer than 5 equal tokens, fewer than 9, more; forced; agreed; of a draft model. */
-#define CLASS_LONG   2
-#define CLASS_FORCED 3
-#define CLASS_AGREED 4
-#define CLASS_MODEL  5
+/* The classes: fewer than 3 equal tokens, fewer than 5, fewer than 9, more; forced; agreed; of a
+ * draft model. */
+#define CLASS_LONG   3
+#define CLASS_FORCED 4
+#define CLASS_AGREED 5
+#define CLASS_MODEL  6
 
-static const float prior[SCHED_DRAFT_CLASSES] = {0.3f, 0.5f, 0.7f, 0.8f, 0.9f, 0.6f};
+static const float prior[SCHED_DRAFT_CLASSES] = {0.3f, 0.3f, 0.5f, 0.7f, 0.8f, 0.9f, 0.6f};
 
 static uint32_t class_of(uint32_t matched)
 {
     if (matched == SCHED_DRAFT_MODEL)
         return CLASS_MODEL;
     return matched == SCHED_DRAFT_FORCED ? CLASS_FORCED
-           : matched < 5                 ? 0
-           : matched < 9                 ? 1
+           : matched < 3                 ? 0
+           : matched < 5                 ? 1
+           : matched < 9                 ? 2
                                          : CLASS_LONG;
 }
 

@@ -23,7 +23,7 @@
 /* Classes of drafted tokens: by the draft's `matched`, the number of tokens before the draft that
  * are equal to those before its source, SCHED_DRAFT_FORCED or SCHED_DRAFT_MODEL; and
  * tokens on which all sources agree (sched_draft_trust.agreed). */
-#define SCHED_DRAFT_CLASSES 6
+#define SCHED_DRAFT_CLASSES 7
 /* `matched` of a draft that a constraint dictates. Its text is right, but the model may divide the
  * text into other tokens. */
 #define SCHED_DRAFT_FORCED UINT32_MAX

@@ -1,7 +1,6 @@
 /* draft: the index is a hash table with chains through an array, as in LZ77 compressors. */
 #include "token_pool/draft.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,35 +13,52 @@ void draft_index_open(struct draft_index *index, uint32_t capacity)
     uint32_t heads = HEADS_MIN;
     while (heads < capacity && heads < UINT32_MAX / 4)
         heads *= 2;
-    *index = (struct draft_index){.mask = heads - 1};
-    index->heads = calloc((size_t)heads + capacity, sizeof(uint32_t));
-    if (index->heads != NULL)
-        index->earlier = index->heads + heads;
+    const size_t words = (size_t)heads + capacity;
+    *index = (struct draft_index){.mask = heads - 1, .memory = calloc(2 * words, sizeof(uint32_t))};
+    if (index->memory == NULL)
+        return;
+    index->good = (struct draft_places){DRAFT_MATCH_GOOD, index->memory, index->memory + heads};
+    uint32_t *second = index->memory + words;
+    index->any = (struct draft_places){1, second, second + heads};
 }
 
 void draft_index_close(struct draft_index *index)
 {
-    free(index->heads);
+    free(index->memory);
     *index = (struct draft_index){0};
 }
 
-/* Returns the head of the DRAFT_MATCH_MIN tokens that end with tokens[last]. */
-static uint32_t *head_of(const struct draft_index *index, const uint32_t *tokens, uint32_t last)
+bool draft_index_is_open(const struct draft_index *index)
+{
+    return index->memory != NULL;
+}
+
+/* Returns the head of the run that ends with tokens[last]. */
+static uint32_t *head_of(const struct draft_index *index, const struct draft_places *places,
+                         const uint32_t *tokens, uint32_t last)
 {
     uint32_t hash = 0;
-    for (uint32_t i = 0; i < DRAFT_MATCH_MIN; i++)
+    for (uint32_t i = 0; i < places->tokens; i++)
         hash = (hash ^ tokens[last - i]) * 0x9e3779b1u;
-    return &index->heads[(hash >> 7 ^ hash >> 19) & index->mask];
+    return &places->heads[(hash >> 7 ^ hash >> 19) & index->mask];
+}
+
+/* Adds the run that ends with tokens[last], if the context has so many tokens. */
+static void place_add(const struct draft_index *index, const struct draft_places *places,
+                      const uint32_t *tokens, uint32_t last)
+{
+    if (last + 1 < places->tokens)
+        return;
+    uint32_t *head = head_of(index, places, tokens, last);
+    places->earlier[last] = *head;
+    *head = last + 1;
 }
 
 void draft_index_add(struct draft_index *index, const uint32_t *tokens, uint32_t count)
 {
-    for (; index->heads != NULL && index->count < count; index->count++) {
-        if (index->count + 1 < DRAFT_MATCH_MIN)
-            continue;
-        uint32_t *head = head_of(index, tokens, index->count);
-        index->earlier[index->count] = *head;
-        *head = index->count + 1;
+    for (; draft_index_is_open(index) && index->count < count; index->count++) {
+        place_add(index, &index->good, tokens, index->count);
+        place_add(index, &index->any, tokens, index->count);
     }
 }
 
@@ -65,32 +81,54 @@ static uint32_t token_after(const uint32_t *tokens, uint32_t place, uint32_t las
     return from <= last ? tokens[from] : out[from - last - 1];
 }
 
-uint32_t draft_find(const struct draft_index *index, const uint32_t *tokens, uint32_t most,
-                    uint32_t *out, uint32_t *agreed_out)
+/* The places that a look-up has found, and the first of those with the most equal tokens. */
+struct found {
+    uint32_t places[PLACES_MAX];
+    uint32_t count;
+    uint32_t source;
+    uint32_t longest; /* Equal tokens of `source`; 0 = no place was found. */
+};
+
+static struct found places_find(const struct draft_index *index, const struct draft_places *places,
+                                const uint32_t *tokens, draft_allows allows, void *self)
 {
-    uint32_t longest = 0, source = 0, last = index->count - 1, places[PLACES_MAX], count = 0;
-    if (index->heads == NULL || index->count < DRAFT_MATCH_MIN || most == 0)
-        return 0;
-    uint32_t next = index->earlier[last];
-    for (uint32_t i = 0; i < PLACES_MAX && next > 0 && longest < DRAFT_MATCH_MAX; i++) {
-        uint32_t place = next - 1, equal = equal_tokens(tokens, place, last);
-        if (equal >= DRAFT_MATCH_MIN)
-            places[count++] = place;
-        if (equal > longest) {
-            longest = equal;
-            source = place;
+    const uint32_t last = index->count - 1;
+    struct found found = {.count = 0};
+    if (index->count < places->tokens)
+        return found;
+    uint32_t next = places->earlier[last];
+    for (uint32_t i = 0; i < PLACES_MAX && next > 0 && found.longest < DRAFT_MATCH_MAX; i++) {
+        const uint32_t place = next - 1, equal = equal_tokens(tokens, place, last);
+        next = places->earlier[place];
+        if (equal < places->tokens || (allows != NULL && !allows(self, tokens[place + 1])))
+            continue;
+        found.places[found.count++] = place;
+        if (equal > found.longest) {
+            found.longest = equal;
+            found.source = place;
         }
-        next = index->earlier[place];
     }
-    if (longest < DRAFT_MATCH_MIN)
+    return found;
+}
+
+uint32_t draft_find(const struct draft_index *index, const uint32_t *tokens, uint32_t most,
+                    draft_allows allows, void *self, uint32_t *out, uint32_t *agreed_out)
+{
+    if (!draft_index_is_open(index) || index->count == 0 || most == 0)
+        return 0;
+    const uint32_t last = index->count - 1;
+    struct found found = places_find(index, &index->good, tokens, allows, self);
+    if (found.count == 0)
+        found = places_find(index, &index->any, tokens, allows, self);
+    if (found.count == 0)
         return 0;
     for (uint32_t i = 0; i < most; i++)
-        out[i] = token_after(tokens, source, last, out, i);
-    uint32_t agreed = count > 1 ? most : 0;
-    for (uint32_t k = 0; k < count; k++)
+        out[i] = token_after(tokens, found.source, last, out, i);
+    uint32_t agreed = found.count > 1 ? most : 0;
+    for (uint32_t k = 0; k < found.count; k++)
         for (uint32_t i = 0; i < agreed; i++)
-            if (token_after(tokens, places[k], last, out, i) != out[i])
+            if (token_after(tokens, found.places[k], last, out, i) != out[i])
                 agreed = i;
     *agreed_out = agreed;
-    return longest;
+    return found.longest;
 }

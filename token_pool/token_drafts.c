@@ -31,7 +31,7 @@ void token_request_seat_take(struct token_pool *pool, struct token_request *requ
 {
     const uint32_t tokens = request->prompt_tokens + request->output_limit;
     const uint32_t most = pool->options.draft_model.context_tokens;
-    if (pool->draft_seats == NULL || request->draft_index.heads == NULL ||
+    if (pool->draft_seats == NULL || !draft_index_is_open(&request->draft_index) ||
         draft_seats_blocks_free(pool->draft_seats) == 0)
         return;
     request->draft_seat = draft_seats_take(pool->draft_seats, tokens < most ? tokens : most,

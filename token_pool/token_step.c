@@ -53,13 +53,24 @@ uint32_t token_request_draft_allowed(struct token_request *request, uint32_t cou
     return allowed;
 }
 
+/* Returns true if the constraint allows the token after the answer. */
+static bool constraint_allows(void *self, uint32_t token)
+{
+    struct grammar_answer *answer = self;
+    const bool allowed = grammar_answer_draft_add(answer, token);
+    grammar_answer_draft_drop(answer);
+    return allowed;
+}
+
 /* Drafts at most *count tokens, and sets *count to their number. Returns the draft's `matched`
  * (scheduler/drafts.h), 0 = no draft. */
 static uint32_t draft_make(struct token_request *request, uint32_t *count)
 {
     uint32_t forced[LIMIT_DRAFT_TOKENS], forced_count = 0;
-    uint32_t matched = draft_find(&request->draft_index, request->tokens, *count,
-                                  token_request_drafts(request), &request->draft_trust.agreed);
+    uint32_t matched =
+        draft_find(&request->draft_index, request->tokens, *count,
+                   request->answer != NULL ? constraint_allows : NULL, request->answer,
+                   token_request_drafts(request), &request->draft_trust.agreed);
     if (request->answer != NULL)
         forced_count = grammar_answer_forced(request->answer, *count, forced);
     *count = matched > 0 ? token_request_draft_allowed(request, *count) : 0;
@@ -86,7 +97,7 @@ void token_request_draft(struct token_pool *pool, struct token_request *request)
     uint32_t found;
     request->draft_count = 0;
     token_request_drafted_drop(pool, request);
-    if (request->draft_index.heads == NULL || request->output_limit == request->generated)
+    if (!draft_index_is_open(&request->draft_index) || request->output_limit == request->generated)
         return;
     draft_index_add(&request->draft_index, request->tokens, known);
     found = draft_make(request, &most);

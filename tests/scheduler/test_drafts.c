@@ -36,8 +36,8 @@ static void learn(struct sched_drafts *drafts, double (*us)(double))
 static struct sched_draft_trust trust_of(double right)
 {
     struct sched_draft_trust trust = {0};
-    trust.classes[2].accepted = (float)(1e6 * right);
-    trust.classes[2].rejected = (float)(1e6 * (1 - right));
+    trust.classes[3].accepted = (float)(1e6 * right);
+    trust.classes[3].rejected = (float)(1e6 * (1 - right));
     return trust;
 }
 
@@ -107,6 +107,14 @@ static void check_lengths(void)
     CHECK(sched_drafts_length(&drafts, &trust, 1, 3, 8) == 0);
     CHECK(sched_drafts_length(&drafts, &trust, 1, 20, 8) > 0);
     CHECK(sched_drafts_length(&drafts, &trust, 1, SCHED_DRAFT_FORCED, 8) > 0);
+    trust = (struct sched_draft_trust){0};
+    for (uint32_t i = 0; i < 20; i++)
+        sched_draft_trust_add(&trust, 2, 4, 0);
+    CHECK(sched_drafts_length(&drafts, &trust, 1, 1, 8) == 0);
+    for (uint32_t i = 0; i < 20; i++)
+        sched_draft_trust_add(&trust, 3, 8, 8);
+    CHECK(sched_drafts_length(&drafts, &trust, 1, 3, 8) == 8);
+    CHECK(sched_drafts_length(&drafts, &trust, 1, 2, 8) == 0);
     for (uint32_t i = 0; i < 20; i++)
         sched_draft_trust_add(&trust, SCHED_DRAFT_FORCED, 4, 0);
     CHECK(sched_drafts_length(&drafts, &trust, 1, SCHED_DRAFT_FORCED, 8) == 0);
@@ -171,8 +179,8 @@ static void check_model_length(double right, uint32_t answers, double (*model_us
 {
     struct sched_drafts drafts, model;
     struct sched_draft_trust trust = {0};
-    trust.classes[5].accepted = (float)(1e6 * right);
-    trust.classes[5].rejected = (float)(1e6 * (1 - right));
+    trust.classes[6].accepted = (float)(1e6 * right);
+    trust.classes[6].rejected = (float)(1e6 * (1 - right));
     learn(&drafts, mixed);
     learn(&model, model_us);
     drafts.model = model.steps;
@@ -204,10 +212,10 @@ static void check_model(void)
     learn(&drafts, flat);
     learn(&model, quarter_of_mixed);
     drafts.model = model.steps;
-    trust.classes[5].accepted = trust.classes[2].accepted = 1e6f;
+    trust.classes[6].accepted = trust.classes[3].accepted = 1e6f;
     CHECK(sched_drafts_model_length(&drafts, &trust, 1, 8, 20, 8) == 0);
-    trust.classes[2].accepted = 0;
-    trust.classes[2].rejected = 1e6f;
+    trust.classes[3].accepted = 0;
+    trust.classes[3].rejected = 1e6f;
     CHECK(sched_drafts_model_length(&drafts, &trust, 1, 8, 20, 8) > 0);
     CHECK(sched_drafts_model_length(&drafts, &trust, 1, 0, 20, 8) == 0);
 

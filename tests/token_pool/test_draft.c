@@ -1,7 +1,8 @@
 /* Goal: a draft is what followed the latest of the places that share most tokens with the end of
- * the context. Method: random contexts of few different tokens. The short ones are compared with a
- * search of all places; in the long ones, each draft must have a source that shares as many tokens
- * as reported. Then a period, a context without repeats, and an index without memory. */
+ * the context, places with DRAFT_MATCH_GOOD equal tokens first; and no draft begins with a token
+ * that is not allowed. Method: random contexts of few different tokens. The short ones are compared
+ * with a search of all places; in the long ones, each draft must have a source that shares as many
+ * tokens as reported. Then a period, a context without repeats, and an index without memory. */
 #include "common/random.h"
 #include "tests/check.h"
 #include "token_pool/draft.h"
@@ -38,33 +39,63 @@ static bool draft_is_from(const uint32_t *tokens, uint32_t source, uint32_t last
     return true;
 }
 
-static void check_draft(const struct draft_index *index, const uint32_t *tokens, uint32_t count)
+/* Every token is allowed except `self`. */
+static bool is_allowed(void *self, uint32_t token)
 {
-    uint32_t draft[DRAFT_TOKENS], longest = 0, best = 0, last = count - 1, agreed = 0, places = 0;
-    uint32_t common = DRAFT_TOKENS; /* First tokens of the draft that follow every place. */
-    bool found = false;
-    uint32_t matched = draft_find(index, tokens, DRAFT_TOKENS, draft, &agreed);
+    return token != *(const uint32_t *)self;
+}
+
+/* What a search of all places finds. */
+struct expected {
+    uint32_t longest; /* 0 = no place. */
+    uint32_t best;    /* The latest place that shares most tokens. */
+    uint32_t places;
+    uint32_t common; /* First tokens of the draft that follow every place. */
+    bool found;      /* A place shares `matched` tokens, and the draft is from there. */
+};
+
+/* Searches the places that share at least `least` tokens with the end of the context. */
+static struct expected search(const uint32_t *tokens, uint32_t last, uint32_t least,
+                              uint32_t forbidden, uint32_t matched, const uint32_t *draft)
+{
+    struct expected expected = {.common = DRAFT_TOKENS};
     for (uint32_t place = 0; place < last; place++) {
         uint32_t equal = shared(tokens, place, last), same = 0;
+        if (equal < least || tokens[place + 1] == forbidden)
+            continue;
         while (matched > 0 && same < DRAFT_TOKENS &&
                draft[same] == follower(tokens, place, last, same))
             same++;
-        places += equal >= DRAFT_MATCH_MIN ? 1 : 0;
-        common = equal >= DRAFT_MATCH_MIN && same < common ? same : common;
-        if (equal >= DRAFT_MATCH_MIN && equal >= longest) {
-            longest = equal;
-            best = place;
+        expected.places++;
+        expected.common = same < expected.common ? same : expected.common;
+        if (equal >= expected.longest) {
+            expected.longest = equal;
+            expected.best = place;
         }
-        found |= matched > 0 && equal == matched && draft_is_from(tokens, place, last, draft);
+        expected.found |= equal == matched && draft_is_from(tokens, place, last, draft);
     }
-    CHECK((matched == 0) == (longest == 0));
-    CHECK(matched == 0 || found);
-    CHECK(matched <= longest);
+    return expected;
+}
+
+static void check_draft(const struct draft_index *index, const uint32_t *tokens, uint32_t count,
+                        uint32_t forbidden)
+{
+    uint32_t draft[DRAFT_TOKENS], last = count - 1, agreed = 0;
+    uint32_t matched =
+        draft_find(index, tokens, DRAFT_TOKENS, is_allowed, &forbidden, draft, &agreed);
+    struct expected expected = search(tokens, last, DRAFT_MATCH_GOOD, forbidden, matched, draft);
+    /* In a long context, good places that were not compared may be the only ones that are allowed. */
+    if (expected.places == 0 || (matched > 0 && matched < DRAFT_MATCH_GOOD && count > SHORT))
+        expected = search(tokens, last, 1, forbidden, matched, draft);
+    CHECK(matched == 0 || draft[0] != forbidden);
+    CHECK(matched == 0 || expected.found);
+    CHECK(matched <= expected.longest);
     /* In a long context, places that were not compared may disagree. */
-    if (matched > 0 && (count <= SHORT || places == 1))
-        CHECK(agreed == (places == 1 ? 0 : common));
+    if (matched > 0 && (count <= SHORT || expected.places == 1))
+        CHECK(agreed == (expected.places == 1 ? 0 : expected.common));
     if (count <= SHORT)
-        CHECK(matched == longest && (matched == 0 || draft_is_from(tokens, best, last, draft)));
+        CHECK(matched == expected.longest &&
+              (matched == 0 || draft_is_from(tokens, expected.best, last, draft)));
 }
 
 static void check_random(void)
@@ -81,7 +112,8 @@ static void check_random(void)
             if (random_at(10, draws) % 3 == 0)
                 continue;
             draft_index_add(&index, tokens, known);
-            check_draft(&index, tokens, known);
+            check_draft(&index, tokens, known, UINT32_MAX);
+            check_draft(&index, tokens, known, 1000);
         }
         draft_index_close(&index);
     }
@@ -93,11 +125,11 @@ static void check_by_hand(void)
     struct draft_index index;
     draft_index_open(&index, 64);
     draft_index_add(&index, tokens, 2);
-    CHECK(draft_find(&index, tokens, 4, draft, &agreed) == 0);
+    CHECK(draft_find(&index, tokens, 4, NULL, NULL, draft, &agreed) == 0);
     draft_index_add(&index, tokens, 6);
-    CHECK(draft_find(&index, tokens, 0, draft, &agreed) == 0);
+    CHECK(draft_find(&index, tokens, 0, NULL, NULL, draft, &agreed) == 0);
     /* The draft may be stored behind the context, and it goes on with itself. */
-    CHECK(draft_find(&index, tokens, 4, tokens + 6, &agreed) == 3);
+    CHECK(draft_find(&index, tokens, 4, NULL, NULL, tokens + 6, &agreed) == 3);
     const uint32_t want[4] = {7, 8, 9, 7};
     CHECK(memcmp(tokens + 6, want, sizeof(want)) == 0);
     CHECK(agreed == 0); /* There is one place. */
@@ -108,19 +140,31 @@ static void check_by_hand(void)
     memcpy(tokens, twice, sizeof(twice));
     draft_index_open(&index, 64);
     draft_index_add(&index, tokens, 13);
-    CHECK(draft_find(&index, tokens, 4, draft, &agreed) == 3);
+    CHECK(draft_find(&index, tokens, 4, NULL, NULL, draft, &agreed) == 3);
     CHECK(draft[0] == 4 && draft[1] == 6 && agreed == 1);
+    draft_index_close(&index);
+
+    /* One equal token is a place, too, if no place has more; the latest one that is allowed. */
+    const uint32_t single[] = {1, 5, 6, 1, 7, 8, 9, 1};
+    uint32_t forbidden = 7;
+    memcpy(tokens, single, sizeof(single));
+    draft_index_open(&index, 64);
+    draft_index_add(&index, tokens, 8);
+    CHECK(draft_find(&index, tokens, 2, NULL, NULL, draft, &agreed) == 1);
+    CHECK(draft[0] == 7 && draft[1] == 8 && agreed == 0);
+    CHECK(draft_find(&index, tokens, 2, is_allowed, &forbidden, draft, &agreed) == 1);
+    CHECK(draft[0] == 5 && draft[1] == 6 && agreed == 0);
     draft_index_close(&index);
 
     for (uint32_t i = 0; i < 64; i++)
         tokens[i] = i;
     draft_index_open(&index, 64);
     draft_index_add(&index, tokens, 64);
-    CHECK(draft_find(&index, tokens, 4, draft, &agreed) == 0);
+    CHECK(draft_find(&index, tokens, 4, NULL, NULL, draft, &agreed) == 0);
     draft_index_close(&index);
 
     draft_index_add(&index, tokens, 64); /* closed */
-    CHECK(draft_find(&index, tokens, 4, draft, &agreed) == 0);
+    CHECK(draft_find(&index, tokens, 4, NULL, NULL, draft, &agreed) == 0);
 }
 
 int main(void)
