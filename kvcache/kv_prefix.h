@@ -1,6 +1,6 @@
 /* kv_prefix: the prefix cache of one machine. It keeps full blocks of prompts and answers, also
  * after their request has ended, so that a request that begins with the same tokens can read these
- * blocks. prompt_pool/, token_pool/ and machine/tiers.c look tokens up and add blocks; machine/
+ * blocks. prompt_pool/, token_pool/ and machine/tier_*.c look tokens up and add blocks; machine/
  * opens the cache and listens to its changes. The machine's event loop thread makes every call, and
  * the simulator's thread for a simulated machine. The cache stores block ids and tokens and never
  * touches the memory of the blocks. It sends nothing (machine/prefixes.c reports prefixes to

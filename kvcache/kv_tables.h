@@ -5,7 +5,7 @@
  * in a group with a window, each of the first `keep` of these names a block, and each later entry i
  * names the block of entry i - keep.
  *
- * The request tables, the prefix cache and machine/tiers.c call the functions on the machine's
+ * The request tables, the prefix cache and machine/tier_*.c call the functions on the machine's
  * event loop thread; the simulator calls them too. They allocate no memory: the caller owns the
  * ids. They do not decide how many blocks a request gets (scheduler/memory.h). */
 #ifndef KVCACHE_KV_TABLES_H

@@ -53,7 +53,8 @@ static enum status open_executor(struct machine *m, struct error *error)
                   .target_flushed = machine_target_flushed,
                   .target_changed = machine_target_link,
                   .writer_changed = machine_target_writer,
-                  .kv_await_known = machine_target_awaited},
+                  .kv_await_known = machine_target_awaited,
+                  .kv_copied = machine_tiers_copied},
         .self = m,
     };
     return m->shape.plan.process_count > 0 ? executor_pipeline_open(&options, &m->executor, error)

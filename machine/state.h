@@ -1,7 +1,7 @@
 /* machine_state: the structs and functions that the files of a machine share. machine.c: event
  * loop and stop. open.c: opening and closing. peers.c: connections and messages. gateways.c:
  * several gateways. prefixes.c: reports of the prefix cache. held.c: requests whose constraint or
- * stored KV is awaited. tiers.c: stored KV. targets.c: KV to other machines. batch.c: from the
+ * stored KV is awaited. tiers.c, tier_*.c: stored KV. targets.c: KV to other machines. batch.c: from the
  * scheduler through the executor to the request tables. draft.c: the draft model. member.c reads `stopping` and the clock.
  * Everything runs on the machine's event loop thread, without locks. Callers outside machine/ use
  * machine.h. */
@@ -43,7 +43,7 @@ struct machine_gateway {
 struct machine_prefixes; /* See prefixes.c. */
 struct machine_tiers;    /* See tiers.c. */
 struct machine_draft;    /* See draft.c. */
-struct machine_load;     /* See tiers.c. */
+struct machine_load;     /* See tier_loads.c. */
 
 /* What happens with the token that a sample gives. */
 enum machine_sample_use {
@@ -187,7 +187,7 @@ void machine_held_cancel(struct machine *m, const struct message_request *reques
                          const struct transport_peer *gateway);
 void machine_held_close(struct machine *m);
 
-/* tiers.c: KV in stores below the machine's memory. Opens nothing if the config names no store, or
+/* tiers.c, tier_loads.c: KV in stores below the machine's memory. Opens nothing if the config names no store, or
  * if this machine cannot use one (the log says why). */
 enum status machine_tiers_open(struct machine *m, struct error *error);
 /* Ends all loading and storing. Requires that machine_held_close was called, and that the prefix
@@ -203,6 +203,8 @@ bool machine_load_ended(const struct machine_load *load);
 void machine_load_leave(struct machine_load *load); /* NULL is fine. */
 /* Returns true if loads have ended: machine_load_ended may now return true for them. */
 bool machine_tiers_turn(struct machine *m);
+/* A copy between the staging memory and the stage processes has ended (executor_calls.kv_copied). */
+void machine_tiers_copied(void *self, uint32_t slot, enum status status);
 /* Returns when machine_tiers_turn must be called at the latest; INT64_MAX = no limit. */
 int64_t machine_tiers_due_us(const struct machine *m);
 /* Returns 1 if loads hold blocks, which become available when the loads have ended; else 0. */

@@ -195,6 +195,13 @@ static const struct message_array copy_arrays[] = {
     ARRAY(stage_copy, targets, block_count, NULL),
 };
 
+static const struct message_rule fetch_rules[] = {
+    RANGE(stage_fetch, span_count, 1, LIMIT_CONTEXT_TOKENS),
+    RANGE(stage_fetch, block_count, 1, LIMIT_CONTEXT_TOKENS),
+    PADDING(stage_fetch, padding),
+};
+static const struct message_array fetch_arrays[] = {ARRAY(stage_fetch, blocks, block_count, NULL)};
+
 static const struct message_rule flush_rules[] = {
     RANGE(stage_flush, target, 0, LIMIT_MACHINES - 1),
     RANGE(stage_flush, path, 0, LIMIT_STAGE_PATHS - 1),
@@ -246,6 +253,9 @@ static const struct message_layout layouts[STAGE_KIND_END - STAGE_OPEN] = {
         STAGE_OPEN] = {"TARGET_LINK", SIZE(stage_target_link), RULES(target_link_rules)},
     [STAGE_COPY -
         STAGE_OPEN] = {"COPY", UP_TO(stage_copy, sources), RULES(copy_rules), ARRAYS(copy_arrays)},
+    [STAGE_FETCH - STAGE_OPEN] = {"FETCH", UP_TO(stage_fetch, blocks), RULES(fetch_rules),
+                                  ARRAYS(fetch_arrays)},
+    [STAGE_FETCHED - STAGE_OPEN] = {"FETCHED", SIZE(stage_fetched)},
     [STAGE_FLUSH - STAGE_OPEN] = {"FLUSH", SIZE(stage_flush), RULES(flush_rules)},
     [STAGE_FLUSHED - STAGE_OPEN] = {"FLUSHED", SIZE(stage_flushed), RULES(flushed_rules)},
     [STAGE_WRITER - STAGE_OPEN] = {"WRITER", SIZE(stage_writer), RULES(writer_rules)},

@@ -3,8 +3,8 @@
  * Structs and arrays are sent as in message.h; tables in stage_message.c hold the range of every
  * field.
  *
- *   head  → stage   OPEN, GROUP, CONTEXT, JOB, TARGET, COPY, FLUSH, AWAIT
- *   stage → head    GROUP, STATE, POOLED, DONE, TARGET_LINK, FLUSHED, WRITER, LOAD, AWAITED
+ *   head  → stage   OPEN, GROUP, CONTEXT, JOB, TARGET, COPY, FLUSH, AWAIT, FETCH
+ *   stage → head    GROUP, STATE, POOLED, DONE, TARGET_LINK, FLUSHED, WRITER, LOAD, AWAITED, FETCHED
  *   stage → stage   ACTIVATIONS
  *
  * The head sends a batch's JOB to all stages of a path at the same time. A stage writes its
@@ -50,8 +50,10 @@ enum stage_message_kind {
     STAGE_AWAITED, /* Answer to AWAIT: writes of the request into its blocks are accepted now. */
     /* To the last stage, before the JOB: token rules and tokens of a request, for the sampler. */
     STAGE_CONTEXT,
-    STAGE_POOLED, /* Sums of vectors of a job's rows, for embeddings; sent before DONE. */
-    STAGE_COPY,   /* Write KV of these blocks to a target, in all layers; FLUSH follows. */
+    STAGE_POOLED,  /* Sums of vectors of a job's rows, for embeddings; sent before DONE. */
+    STAGE_COPY,    /* Write KV of these blocks to a target, in all layers; FLUSH follows. */
+    STAGE_FETCH,   /* Write KV of these blocks into the head's staging memory. */
+    STAGE_FETCHED, /* Answer to FETCH: the KV is in the head's memory. */
     STAGE_KIND_END
 };
 
@@ -269,6 +271,22 @@ struct stage_copy {
     const uint32_t *targets;
 };
 
+/* KV that the head's tiers store: the process writes its layers and KV heads of these blocks into a
+ * slot of the head's staging memory (machine/executor/staging.h). The head sends the next FETCH for a
+ * slot after FETCHED. */
+struct stage_fetch {
+    uint32_t slot;
+    uint32_t span_count;
+    uint32_t block_count; /* span_count for each layer group. */
+    uint32_t padding;
+    const uint32_t *blocks; /* Group after group. */
+};
+
+struct stage_fetched {
+    uint32_t slot;
+    int32_t status; /* enum status. */
+};
+
 struct stage_flush {
     uint64_t cookie;
     uint32_t target;
@@ -328,6 +346,8 @@ struct stage_message {
         struct stage_target target;
         struct stage_target_link target_link;
         struct stage_copy copy;
+        struct stage_fetch fetch;
+        struct stage_fetched fetched;
         struct stage_flush flush;
         struct stage_flushed flushed;
         struct stage_writer writer;

@@ -62,7 +62,8 @@ struct transport_identity {
 };
 
 /* A peer's KV region, from its hand-shake. bytes 0 = no region: gateways, and heads of machines
- * with stages, whose stage processes have the blocks. */
+ * with stages, whose stage processes have the blocks. A head with tiers has a region for its stage
+ * processes only (machine/executor/staging.h). */
 struct transport_region_info {
     uint64_t bytes;
     uint32_t block_count;

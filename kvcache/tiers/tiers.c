@@ -42,7 +42,7 @@ struct tier {
     pthread_mutex_t mutex; /* Guards the members below. */
     pthread_cond_t changed;
     struct queue urgent; /* TIER_FIND and TIER_LOAD. */
-    struct queue stores;
+    struct queue stores; /* TIER_STORE and TIER_PROBE. */
     struct queue ended;
     uint32_t job_count; /* Jobs from tiers_submit to `ended`. */
     enum state state;
@@ -213,8 +213,8 @@ static bool span_load(struct tier *t, struct tier_job *job, uint32_t span)
     if (status == ST_INVALID)
         damaged_drop(t, job, span);
     if (status == ST_OK)
-        tier_record_empty(t->record, &options->arena, options->region, job->blocks + span,
-                          job->stride);
+        tier_record_empty(t->record, &options->arena, options->region,
+                          job->blocks + (span - job->blocks_first), job->stride);
     return status == ST_OK;
 }
 
@@ -238,7 +238,8 @@ static bool store_step(struct tier *t, struct tier_job *job)
     }
     const uint32_t span = job->at++;
     const struct digest *name = &job->names[span];
-    tier_record_fill(t->record, &options->arena, options->region, job->blocks + span, job->stride);
+    tier_record_fill(t->record, &options->arena, options->region,
+                     job->blocks + (span - job->blocks_first), job->stride);
     enum status status =
         tier_record_seal(key_of(t), name, t->record, t->tiers->record_bytes, &error);
     if (status == ST_OK)
@@ -275,6 +276,8 @@ static bool job_step(struct tier *t, struct tier_job *job)
         names_make(t, job);
         if (job->kind == TIER_FIND)
             job->count = spans_find(t, job, job->first, job->deadline_us);
+        else if (job->kind == TIER_PROBE)
+            job->count = spans_find(t, job, job->first, clock_now_us(&clock_system) + STORE_US);
         else
             load_run(t, job);
     }
@@ -424,7 +427,8 @@ static void tier_stop(struct tier *t)
     while ((job = queue_take(&t->ended)) != NULL || (job = queue_take(&t->urgent)) != NULL)
         job_end(job);
     while ((job = queue_take(&t->stores)) != NULL) {
-        job->dropped += job->end - (job->begun ? job->at : job->first);
+        if (job->kind == TIER_STORE)
+            job->dropped += job->end - (job->begun ? job->at : job->first);
         job_end(job);
     }
     free(t->record);
@@ -489,13 +493,13 @@ bool tiers_submit(struct tiers *tiers, struct tier_job *job)
     job->begun = false;
     job->us = 0;
     atomic_init(&job->cancelled, false);
+    const bool stores = job->kind == TIER_STORE || job->kind == TIER_PROBE;
     pthread_mutex_lock(&t->mutex);
-    const bool serves =
-        t->state == TIER_WORKS || (t->state == TIER_OPENING && job->kind != TIER_STORE);
+    const bool serves = t->state == TIER_WORKS || (t->state == TIER_OPENING && !stores);
     const bool taken = serves && t->job_count < TIER_JOBS_MAX;
     if (taken) {
         t->job_count++;
-        queue_add(job->kind == TIER_STORE ? &t->stores : &t->urgent, job);
+        queue_add(stores ? &t->stores : &t->urgent, job);
         pthread_cond_signal(&t->changed);
     }
     pthread_mutex_unlock(&t->mutex);

@@ -1,12 +1,13 @@
 /* tiers: the stores for KV of one machine, each with a thread of its own, so that the machine's
  * event loop never waits for a disk or a network. The event loop submits jobs: find out how many
  * spans of a chain are stored (TIER_FIND), load spans into blocks (TIER_LOAD), store spans
- * (TIER_STORE). A thread does all other jobs before it stores the next span.
+ * (TIER_STORE). A thread does all other jobs before it stores the next span. TIER_PROBE finds out what
+ * TIER_FIND does, for a caller that then stores the other spans: it waits as a TIER_STORE does.
  *
  * The threads read and write KV memory of the blocks that a job names. Until the job has ended, the
  * caller must neither write these blocks nor let other code write them; the blocks of a TIER_LOAD
- * must not be read either. The caller decides which spans are stored and loaded (machine/tiers.c
- * does), and logs what `note` says. machine/tiers.c makes every call on the machine's event loop
+ * must not be read either. The caller decides which spans are stored and loaded (machine/tier_*.c
+ * do), and logs what `note` says. machine/ makes every call on the machine's event loop
  * thread. Only memory of the host can be used. */
 #ifndef KVCACHE_TIERS_TIERS_H
 #define KVCACHE_TIERS_TIERS_H
@@ -19,7 +20,7 @@
 #define TIER_JOBS_MAX 256     /* Jobs of a tier that have not ended. */
 #define TIER_RETRY_US 2000000 /* Time after which the thread tries an unreachable tier again. */
 
-enum tier_job_kind { TIER_FIND, TIER_LOAD, TIER_STORE };
+enum tier_job_kind { TIER_FIND, TIER_LOAD, TIER_STORE, TIER_PROBE };
 
 /* A job. The caller owns the memory, and does not touch it from tiers_submit until `ended`. */
 struct tier_job {
@@ -27,18 +28,22 @@ struct tier_job {
     uint32_t tier;
     uint64_t salt;
     const uint32_t *tokens; /* The tokens of the spans [0, end). */
-    /* The block of span i in layer group g is blocks[g * stride + i]; not used by TIER_FIND. */
+    /* The block of span i in layer group g is blocks[g * stride + i - blocks_first]; not used by
+     * TIER_FIND and TIER_PROBE. */
     const kv_block_id *blocks;
+    uint32_t blocks_first;
     uint32_t stride;
     uint32_t first; /* The job concerns the spans [first, end). */
     uint32_t end;
-    int64_t deadline_us; /* Time of clock_system at which the job ends; not used by TIER_STORE. */
+    /* Time of clock_system at which the job ends; not used by TIER_STORE and TIER_PROBE. */
+    int64_t deadline_us;
     void (*ended)(void *self, struct tier_job *job);
     void *self;            /* First argument of `ended`. */
     atomic_bool cancelled; /* See tiers_job_cancel. */
 
     /* Results, valid in `ended`. */
-    uint32_t count;   /* Spans from `first` on that are stored (TIER_FIND) or were loaded. */
+    /* Spans from `first` on that are stored (TIER_FIND, TIER_PROBE) or were loaded. */
+    uint32_t count;
     uint32_t written; /* TIER_STORE: spans that were written. */
     uint32_t dropped; /* TIER_STORE: spans that are not stored. */
     uint32_t damaged; /* Records that were damaged. */
@@ -55,7 +60,7 @@ struct tiers_options {
     struct digest identity; /* tier_identity_make */
     bool encrypted;         /* `key` is used. */
     uint8_t key[TIER_KEY_BYTES];
-    struct kv_arena arena;                          /* Of a machine without stages. */
+    struct kv_arena arena;                          /* All layers, with all KV heads. */
     uint8_t *region;                                /* KV memory with this layout. */
     uint32_t count;                                 /* Tiers. */
     struct tier_backend *backends[TIER_KIND_COUNT]; /* tiers_close closes them. */

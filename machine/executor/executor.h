@@ -30,6 +30,15 @@ struct executor_batch {
     const struct prompt_push *pushes;
 };
 
+/* A copy of KV between blocks of the machine and a slot of the staging memory (staging.h). */
+struct executor_copy {
+    uint32_t slot;
+    uint32_t span_count; /* STAGING_SPANS_MAX at most. */
+    /* The block of span i in layer group g is blocks[g * stride + i]. Read during the call. */
+    const kv_block_id *blocks;
+    uint32_t stride;
+};
+
 struct executor_ops {
     /* Ends all use of the KV memory by this process. The batches in flight have no results. */
     void (*stop)(struct executor *e);
@@ -94,6 +103,12 @@ struct executor_ops {
      * processes need these reports to check each write into their memory. NULL = the caller checks
      * writes itself. */
     void (*kv_await)(struct executor *e, uint32_t path, const struct stage_await *await);
+    /* kv_fetch begins to copy KV of all layers and heads from the processes that hold it into a slot of
+     * the staging memory, kv_deliver from the slot to the processes. executor_calls.kv_copied reports
+     * the end; until then the slot and the blocks must not be used otherwise. Require is_ready, and
+     * that no copy of the slot is under way. NULL = an executor without staging memory. */
+    void (*kv_fetch)(struct executor *e, const struct executor_copy *copy);
+    void (*kv_deliver)(struct executor *e, const struct executor_copy *copy);
     /* Gives new cluster keys to the stage processes that the executor has started; NULL = an
      * executor without stage processes. */
     void (*keys_set)(struct executor *e, const struct secret_keys *keys);
@@ -124,6 +139,8 @@ struct executor {
     bool fell_back;
     /* `start` queues messages, which the transport must send before other work. */
     bool queues_messages;
+    /* Layout of the staging memory, which is the region of the transport; block_count 0 = none. */
+    struct kv_arena staging;
 };
 
 /* Functions that the executor needs from its machine. */
@@ -149,6 +166,9 @@ struct executor_calls {
     /* All processes of the path know the request that executor_ops.kv_await named, so they accept
      * writes of its KV. cookie: stage_await.cookie. */
     void (*kv_await_known)(void *self, uint64_t cookie);
+    /* The copy of this slot (executor_ops.kv_fetch, kv_deliver) has ended. Any status but ST_OK: it is
+     * unknown which bytes were copied. */
+    void (*kv_copied)(void *self, uint32_t slot, enum status status);
 };
 
 struct executor_options {

@@ -379,6 +379,7 @@ static int64_t pipeline_progress(struct executor *e, int64_t now_us)
     }
     pipeline_groups_send(p);
     pipeline_kv_report(p);
+    pipeline_copies_report(p);
     return next_us;
 }
 
@@ -496,6 +497,9 @@ static void pipeline_peer_message(struct executor *e, struct transport_peer *pee
     case STAGE_AWAITED:
         pipeline_awaited_take(p, &message.awaited);
         return;
+    case STAGE_FETCHED:
+        pipeline_fetched_take(p, process, &message.fetched);
+        return;
     case STAGE_LOAD:
         process->load = message.load;
         return;
@@ -503,15 +507,6 @@ static void pipeline_peer_message(struct executor *e, struct transport_peer *pee
         pipeline_fail(p, "stage %s: %s is no message of a stage", process->name,
                       stage_message_name(message.kind));
     }
-}
-
-static void pipeline_peer_flushed(struct executor *e, struct transport_peer *peer, uint64_t cookie,
-                                  enum status status)
-{
-    (void)e; /* the head writes no KV */
-    (void)peer;
-    (void)cookie;
-    (void)status;
 }
 
 static const struct executor_ops pipeline_ops = {
@@ -532,6 +527,8 @@ static const struct executor_ops pipeline_ops = {
     .target_copy = pipeline_target_copy,
     .target_flush = pipeline_target_flush,
     .kv_await = pipeline_await,
+    .kv_fetch = pipeline_kv_fetch,
+    .kv_deliver = pipeline_kv_deliver,
     .keys_set = pipeline_keys_set,
     .log_level_send = pipeline_log_level_send,
     .peer_up = pipeline_peer_up,
@@ -547,8 +544,10 @@ enum status executor_pipeline_open(const struct executor_options *options, struc
     struct pipeline *p = calloc(1, sizeof(*p));
     if (p == NULL)
         return error_set(error, ST_NO_MEMORY, "pipeline: out of memory");
-    p->executor =
-        (struct executor){.ops = &pipeline_ops, .pushes_kv = true, .queues_messages = true};
+    p->executor = (struct executor){.ops = &pipeline_ops,
+                                    .pushes_kv = true,
+                                    .queues_messages = true,
+                                    .staging = staging_arena(options->config, options->shape)};
     p->options = *options;
     p->plan = &options->shape->plan;
     if (options->cluster_keys != NULL)
@@ -558,8 +557,9 @@ enum status executor_pipeline_open(const struct executor_options *options, struc
              p->plan->stage_count, p->plan->process_count);
     p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     *out = &p->executor;
-    /* no region: the stage processes have the KV */
-    status = options->calls.transport_open(options->self, 0, NULL, &p->transport, error);
+    /* without tiers no region: the stage processes have the KV */
+    status = options->calls.transport_open(options->self, kv_arena_bytes(&p->executor.staging),
+                                           NULL, &p->transport, error);
     if (status != ST_OK)
         return status;
     status = pipeline_jobs_open(p);

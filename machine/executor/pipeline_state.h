@@ -8,13 +8,15 @@
  * and the gateways resume the requests on other machines.
  *
  * pipeline.c: stage processes from start to end. pipeline_group.c: groups of ranks. pipeline_job.c:
- * batches. pipeline_kv.c: KV on its way to other machines. Everything runs on the head's event loop
+ * batches. pipeline_kv.c: KV on its way to other machines. pipeline_staging.c: KV on its way to and
+ * from tiers. Everything runs on the head's event loop
  * thread. No other file includes this header. */
 #ifndef MACHINE_EXECUTOR_PIPELINE_STATE_H
 #define MACHINE_EXECUTOR_PIPELINE_STATE_H
 
 #include "host/child.h"
 #include "machine/executor/executor.h"
+#include "machine/executor/staging.h"
 #include "transport/peer_user.h"
 #include "transport/stage_message.h"
 
@@ -78,6 +80,13 @@ struct pipeline_await {
     uint32_t unanswered; /* Stage processes that have not answered. */
 };
 
+/* A copy between a slot of the staging memory and the stage processes. */
+struct pipeline_copy {
+    bool begun;          /* It has not been reported (executor_calls.kv_copied). */
+    uint32_t unanswered; /* Stage processes that have not finished it. */
+    enum status status;  /* ST_OK, or the latest error. */
+};
+
 /* A token machine that the stage processes connect to, as the head sees it. */
 struct pipeline_target {
     uint32_t serial; /* Number of the latest set or drop. */
@@ -102,6 +111,8 @@ struct pipeline {
 
     struct stage_process processes[LIMIT_STAGE_PROCESSES];
     struct message_stage stages[LIMIT_STAGE_PROCESSES]; /* As sent to machines that write KV. */
+
+    struct pipeline_copy copies[STAGING_SLOTS]; /* By slot. */
 
     uint64_t path_processes[LIMIT_STAGE_PATHS]; /* Bit i: stage process i is on the path. */
     /* Bit i: stage process i reports DONE for the path. */
@@ -181,5 +192,14 @@ void pipeline_flushed_take(struct pipeline *p, const struct stage_flushed *flush
 void pipeline_await(struct executor *e, uint32_t path, const struct stage_await *await);
 void pipeline_awaited_take(struct pipeline *p, const struct stage_awaited *awaited);
 void pipeline_kv_report(struct pipeline *p); /* Reports the flights that have landed. */
+
+/* pipeline_staging.c */
+void pipeline_kv_fetch(struct executor *e, const struct executor_copy *copy);
+void pipeline_kv_deliver(struct executor *e, const struct executor_copy *copy);
+void pipeline_fetched_take(struct pipeline *p, const struct stage_process *process,
+                           const struct stage_fetched *fetched);
+void pipeline_peer_flushed(struct executor *e, struct transport_peer *peer, uint64_t cookie,
+                           enum status status);
+void pipeline_copies_report(struct pipeline *p); /* Reports the copies that have ended. */
 
 #endif

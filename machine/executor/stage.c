@@ -107,6 +107,7 @@ static enum status open_all(struct stage *s, struct model_file **file, struct er
                          s->options.process_index);
     s->process = &s->shape.plan.processes[s->options.process_index];
     s->arena = machine_shape_arena(&s->shape, s->process);
+    s->staging = staging_arena(s->options.config, &s->shape);
     status = open_device(s, *file, error);
     if (status != ST_OK)
         return status;

@@ -433,6 +433,48 @@ enum status stage_copy_take(struct stage *s, const struct stage_copy *copy, stru
     return ST_OK;
 }
 
+/* True if this process and the head agree on the staging memory, and this process has the blocks. */
+static bool fetch_is_good(const struct stage *s, const struct stage_fetch *fetch)
+{
+    const uint64_t wanted = (uint64_t)layer_groups_count(&s->arena.groups) * fetch->span_count;
+    if (!s->opened || s->staging.block_count == 0 || fetch->slot >= STAGING_SLOTS ||
+        transport_peer_region(s->head)->bytes < kv_arena_bytes(&s->staging) ||
+        fetch->span_count > staging_slot_spans(&s->staging) || fetch->block_count != wanted)
+        return false;
+    for (uint32_t i = 0; i < fetch->block_count; i++)
+        if (fetch->blocks[i] >= s->arena.block_count)
+            return false;
+    return true;
+}
+
+enum status stage_fetch_take(struct stage *s, const struct stage_fetch *fetch, struct error *error)
+{
+    kv_block_id ids[LAYER_GROUPS_MAX * STAGING_SPANS_MAX];
+    if (!fetch_is_good(s, fetch))
+        return error_set(error, ST_INVALID, "FETCH: %u spans in %u blocks, for slot %u",
+                         fetch->span_count, fetch->block_count, fetch->slot);
+    staging_slot_blocks(&s->staging, fetch->slot, ids);
+    const struct staging_side own = {
+        .arena = &s->arena, .blocks = fetch->blocks, .stride = fetch->span_count};
+    const struct staging_side heads = {
+        .arena = &s->staging, .blocks = ids, .stride = STAGING_SPANS_MAX};
+    const enum status status =
+        staging_write(s->transport, s->head, &own, &heads, fetch->span_count);
+    s->sends_queued = true;
+    if (status < 0)
+        stage_fetched(s, fetch->slot, status);
+    else
+        transport_flush(s->transport, s->head, fetch->slot);
+    return ST_OK;
+}
+
+void stage_fetched(struct stage *s, uint32_t slot, enum status status)
+{
+    const struct stage_message message = {.kind = STAGE_FETCHED,
+                                          .fetched = {.slot = slot, .status = status}};
+    stage_send(s, s->head, &message);
+}
+
 static void push_layers(struct stage *s, const struct stage_slot *slot,
                         const struct stage_push *push, const uint32_t *targets, uint32_t first,
                         uint32_t end)

@@ -74,6 +74,7 @@ static void head_down(struct stage *s, struct transport_peer *peer, const char *
     if (peer != s->head)
         return; /* the head has connected again since */
     log_warn("machine %s is gone: %s", s->config_entry->name, text);
+    stage_head_writes_await(s, peer);
     s->head = NULL;
     s->opened = false;
     s->ready_sent = false;
@@ -187,7 +188,7 @@ static void on_open(struct stage *s, const struct stage_open *open)
 void stage_ready_report(struct stage *s)
 {
     char text[256];
-    if (!s->opened || s->ready_sent || s->running != NULL ||
+    if (!s->opened || s->ready_sent || s->running != NULL || s->heads_lingering > 0 ||
         (stage_is_rank(s) && s->group_state != GROUP_JOINED))
         return;
     for (uint32_t i = 0; i < s->next_count; i++)
@@ -271,6 +272,9 @@ static void head_message(struct stage *s, struct transport_peer *peer, const uin
             break;
         case STAGE_COPY:
             status = stage_copy_take(s, &message.copy, &error);
+            break;
+        case STAGE_FETCH:
+            status = stage_fetch_take(s, &message.fetch, &error);
             break;
         case STAGE_FLUSH:
             stage_flush_take(s, &message.flush);
@@ -360,6 +364,8 @@ static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie,
     s->event_count++;
     if (peer_kind_of(peer) == PEER_STAGE)
         stage_activations_sent(s, peer, cookie, status);
+    else if (peer_kind_of(peer) == PEER_HEAD)
+        stage_fetched(s, (uint32_t)cookie, status);
     else
         kv_targets_flushed(s->targets, peer, cookie, status);
 }

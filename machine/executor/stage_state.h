@@ -10,6 +10,7 @@
 #include "machine/executor/refusals.h"
 #include "machine/executor/stage.h"
 #include "machine/executor/stage_contexts.h"
+#include "machine/executor/staging.h"
 #include "transport/doomed.h"
 #include "transport/peer_user.h"
 #include "transport/stage_message.h"
@@ -81,9 +82,10 @@ struct stage {
     const struct stage_plan_process *process;
     char name[LIMIT_NAME_BYTES];
     struct machine_shape shape;
-    struct kv_arena arena; /* Arena of this process's layers and heads. */
-    uint32_t slot_count;   /* Number of batch slots. */
-    uint64_t slot_bytes;   /* Bytes of a batch slot's activations in the region. */
+    struct kv_arena arena;   /* Arena of this process's layers and heads. */
+    struct kv_arena staging; /* Layout of the head's staging memory (staging.h). */
+    uint32_t slot_count;     /* Number of batch slots. */
+    uint64_t slot_bytes;     /* Bytes of a batch slot's activations in the region. */
     struct transport *transport;
     struct device device;
     struct kv_targets *targets;
@@ -92,6 +94,8 @@ struct stage {
     struct transport_peer *head; /* NULL = none. */
     bool opened;     /* The head has sent OPEN, which agrees with this process's config. */
     bool ready_sent; /* The head knows that this process is ready. */
+    /* Connections of earlier heads that have ended, and over which writes may still land. */
+    uint32_t heads_lingering;
     enum stage_group_state group_state;
     uint32_t next_count; /* Entries of `next_processes` in use. */
     struct stage_next next_processes[LIMIT_STAGE_PROCESSES];
@@ -168,6 +172,10 @@ enum status stage_await_take(struct stage *s, const struct stage_await *await, s
 bool stage_write_wanted(const struct stage *s, const struct transport_peer *peer,
                         const struct transport_request *request, uint64_t offset, uint64_t bytes);
 
+/* Call it when the head's connection has ended: its writes into KV that it has loaded may still land.
+ * Until they have ended, this process is not ready for another head. */
+void stage_head_writes_await(struct stage *s, struct transport_peer *head);
+
 /* stage_group.c */
 bool stage_is_rank(const struct stage *s); /* Returns true if the stage has several ranks. */
 /* Call it when the head has sent OPEN: rank 0 makes the group. */
@@ -191,6 +199,10 @@ enum status stage_activations_take(struct stage *s, const struct stage_activatio
 /* Handles COPY. Returns ST_INVALID if the message is wrong. */
 enum status stage_copy_take(struct stage *s, const struct stage_copy *copy, struct error *error);
 void stage_flush_take(struct stage *s, const struct stage_flush *flush);
+/* Handles FETCH. Returns ST_INVALID if the message is wrong. */
+enum status stage_fetch_take(struct stage *s, const struct stage_fetch *fetch, struct error *error);
+/* Call it when the flush of the fetched KV of a slot has ended: sends FETCHED. */
+void stage_fetched(struct stage *s, uint32_t slot, enum status status);
 /* Handles the progress of the engine's job: pushes computed layers, and finishes the batch. */
 void stage_jobs_progress(struct stage *s, struct engine_progress progress);
 void stage_jobs_start(struct stage *s); /* Starts the next batch if the engine is idle. */

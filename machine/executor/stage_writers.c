@@ -85,10 +85,18 @@ void stage_writer_down(struct stage *s, struct transport_peer *peer, const char 
 void stage_writes_ended(struct stage *s, uint64_t number)
 {
     struct stage_writer_link *link = link_find(s, number);
-    if (link == NULL)
+    if (link == NULL) { /* A head's. */
+        s->heads_lingering -= s->heads_lingering > 0 ? 1 : 0;
         return;
+    }
     event_send(s, link, STAGE_WRITER_ENDED, "");
     *link = s->writers[--s->writer_count];
+}
+
+void stage_head_writes_await(struct stage *s, struct transport_peer *head)
+{
+    if (transport_writes_await(s->transport, head))
+        s->heads_lingering++;
 }
 
 void stage_writers_drop(struct stage *s)
@@ -167,6 +175,8 @@ bool stage_write_wanted(const struct stage *s, const struct transport_peer *peer
     bool wanted;
     if (peer_kind_of(peer) == PEER_STAGE_PREVIOUS)
         wanted = request->id == 0 && offset >= kv_bytes;
+    else if (peer == s->head)
+        wanted = request->id == 0 && kv_arena_blocks(&s->arena, offset, bytes, &first, &count);
     else
         wanted = kv_arena_blocks(&s->arena, offset, bytes, &first, &count) &&
                  kv_wanted(s, peer, request, first, count);

@@ -328,6 +328,46 @@ static void test_damage(void)
     tiers_close(tiers);
 }
 
+/* Jobs whose blocks are those of some spans only, as in a slot of the staging memory. A probe finds what
+ * TIER_FIND finds. */
+static void test_pieces(void)
+{
+    static struct work w;
+    all_open(1);
+    await_works(0, true);
+    for (uint32_t first = 0; first < SPANS; first += 3) {
+        const uint32_t end = first + 3 < SPANS ? first + 3 : SPANS;
+        CHECK(begin(&w, TIER_PROBE, 0, 13, 0, 0));
+        while (!w.ended)
+            loop();
+        CHECK(w.job.count == first);
+        kv_write(13, w.blocks);
+        w.ended = false;
+        w.job.kind = TIER_STORE;
+        w.job.blocks = w.blocks + first;
+        w.job.blocks_first = w.job.first = first;
+        w.job.end = end;
+        CHECK(tiers_submit(tiers, &w.job));
+        while (!w.ended)
+            loop();
+        CHECK(w.job.written == end - first);
+    }
+    CHECK(begin(&w, TIER_PROBE, 0, 13, 0, 16));
+    while (!w.ended)
+        loop();
+    CHECK(w.job.count == SPANS);
+    w.ended = false;
+    w.job.kind = TIER_LOAD;
+    w.job.blocks = w.blocks + 2;
+    w.job.blocks_first = w.job.first = 2;
+    CHECK(tiers_submit(tiers, &w.job));
+    while (!w.ended)
+        loop();
+    CHECK(w.job.count == SPANS - 2 && kv_is_right(13, w.blocks, 2, SPANS));
+    CHECK(!kv_is_right(13, w.blocks, 0, 2));
+    tiers_close(tiers);
+}
+
 /* A tier that does not answer blocks its own jobs only. Loads go before stores. */
 static void test_slow(void)
 {
@@ -394,7 +434,8 @@ static void test_opening(void)
         memories[0].open_fails = fails == 1;
         memories[0].blocks = true;
         all_open(1);
-        CHECK(begin(&works, TIER_LOAD, 0, 1, 0, 8) && !begin(&store, TIER_STORE, 0, 2, 0, 16));
+        CHECK(begin(&works, TIER_LOAD, 0, 1, 0, 8) && !begin(&store, TIER_STORE, 0, 2, 0, 16) &&
+              !begin(&store, TIER_PROBE, 0, 2, 0, 16));
         CHECK(!tiers_works(tiers, 0));
         set(&memories[0], ST_OK, false, false);
         while (!works.ended)
@@ -487,6 +528,7 @@ int main(void)
     }
     test_plain();
     test_damage();
+    test_pieces();
     test_slow();
     test_opening();
     test_failures();

@@ -1,0 +1,42 @@
+/* staging: memory in the head of a machine with stages, through which KV travels between the stage
+ * processes and the tiers (kvcache/tiers/). Tiers store whole blocks, with all layers and all KV
+ * heads, and each stage process has only some of them: so the processes write their parts into the
+ * head's blocks before a tier stores these, and the head writes the parts of a loaded block to the
+ * processes. Writes are one-sided (transport.h).
+ *
+ * The memory is divided into slots. Its owner (machine/tier_staging.c) decides what a slot is used for.
+ * The head and the stage processes compute the same layout from config and model. The functions own
+ * nothing and keep no state; the event loop thread of each process calls them. */
+#ifndef MACHINE_EXECUTOR_STAGING_H
+#define MACHINE_EXECUTOR_STAGING_H
+
+#include "machine/executor/shape.h"
+
+#define STAGING_SLOTS     4
+#define STAGING_SPANS_MAX 64 /* Of a slot. */
+
+/* Returns the layout of the staging memory; block_count 0 = the machine has none, because it has no
+ * stages, no tiers, replicas of stages, or layers with an attention window. */
+struct kv_arena staging_arena(const struct config *config, const struct machine_shape *shape);
+/* Returns the number of spans for which a slot has blocks. Requires that there is staging memory. */
+uint32_t staging_slot_spans(const struct kv_arena *staging);
+/* Stores the ids of a slot's blocks: the block of its span i in layer group g is
+ * ids_out[g * STAGING_SPANS_MAX + i]. */
+void staging_slot_blocks(const struct kv_arena *staging, uint32_t slot,
+                         kv_block_id ids_out[LAYER_GROUPS_MAX * STAGING_SPANS_MAX]);
+
+/* Blocks of one arena. */
+struct staging_side {
+    const struct kv_arena *arena;
+    const kv_block_id *blocks; /* The block of span i in layer group g: blocks[g * stride + i]. */
+    uint32_t stride;
+};
+
+/* Begins to write the KV of `span_count` <= STAGING_SPANS_MAX spans from our region to a peer's: those
+ * layers and KV heads that both arenas have. A flush must follow. Returns an error of transport_write;
+ * then some of it may have been written. */
+enum status staging_write(struct transport *transport, struct transport_peer *peer,
+                          const struct staging_side *own, const struct staging_side *peers,
+                          uint32_t span_count);
+
+#endif
