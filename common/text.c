@@ -148,7 +148,8 @@ static void json_escaped_add(struct text *text, const char *data, size_t bytes)
         at += length;
         plain = at;
     }
-    text_add(text, data + plain, at - plain);
+    if (at > plain)
+        text_add(text, data + plain, at - plain);
 }
 
 void text_add_json_string(struct text *text, const char *data, size_t bytes)
