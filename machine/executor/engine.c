@@ -4,6 +4,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "host/child.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -305,7 +306,7 @@ static void check_device(const struct engine *engine)
     if (ops->check(engine->options.compute, &error) == ST_OK)
         return;
     log_error("the device has failed, this process ends: %s", error.text);
-    _exit(EXIT_FAILURE);
+    _exit(CHILD_EXIT_CRASHED); /* The gateway looks for the request that caused it. */
 }
 
 static uint32_t sample_rows_of(const struct engine *engine, const struct engine_job *job,

@@ -11,7 +11,7 @@
  * meanwhile.
  *
  * CLEAVE_GATE_CRASH_TOKEN: the process aborts when a batch has this token, as a bug that one
- * request meets would make it.
+ * request meets would make it. CLEAVE_GATE_FAIL_TOKEN: the device fails at this token instead.
  *
  * CLEAVE_GATE_PACE_US: every batch takes at least this many microseconds, so that an answer of N
  * tokens lasts a known least time on a computer of any speed. */
@@ -20,6 +20,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,8 @@ static char gate_path[4096]; /* "" = no gates. */
 static char held_path[4200];
 static uint32_t pace_us;
 static uint32_t crash_token = UINT32_MAX; /* UINT32_MAX = none. */
+static uint32_t fail_token = UINT32_MAX;  /* UINT32_MAX = none. */
+static atomic_bool has_failed;            /* A batch has had fail_token. */
 static _Thread_local uint32_t layer;      /* The next layer of the running batch. */
 
 static void pause_us(uint32_t us)
@@ -140,7 +143,21 @@ static void gate_embed(struct compute *c, const struct compute_matrix *m, const 
     for (uint32_t i = 0; i < count; i++)
         if (ids[i] == crash_token)
             abort();
+        else if (ids[i] == fail_token)
+            atomic_store(&has_failed, true);
     compute_cpu.embed(c, m, ids, count, y);
+}
+
+static enum status gate_check(struct compute *c, struct error *error)
+{
+    return atomic_load(&has_failed) ? error_set(error, ST_IO, "it met token %u", fail_token)
+                                    : compute_cpu.check(c, error);
+}
+
+static uint32_t token_read(const char *variable)
+{
+    const char *text = getenv(variable);
+    return text != NULL ? (uint32_t)strtoul(text, NULL, 10) : UINT32_MAX;
 }
 
 /* Returns "t0" for `cleave machine [CONFIG] t0 --OPTION …`, "t0:1" with `--stage 1`. */
@@ -178,9 +195,10 @@ __attribute__((constructor)) static void gate_open(void)
         snprintf(held_path, sizeof(held_path), "%s.held", gate_path);
     }
     pace_us = pace != NULL ? (uint32_t)strtoul(pace, NULL, 10) : 0;
-    if (getenv("CLEAVE_GATE_CRASH_TOKEN") != NULL)
-        crash_token = (uint32_t)strtoul(getenv("CLEAVE_GATE_CRASH_TOKEN"), NULL, 10);
+    crash_token = token_read("CLEAVE_GATE_CRASH_TOKEN");
+    fail_token = token_read("CLEAVE_GATE_FAIL_TOKEN");
     gate_ops = compute_cpu;
+    gate_ops.check = gate_check;
     gate_ops.embed = gate_embed;
     gate_ops.steps = &gate_steps;
     gate_ops.layer_begin = gate_layer_begin;
