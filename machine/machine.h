@@ -1,15 +1,17 @@
 /* machine: one machine of a cluster. It owns the model, the engine thread (or the stage processes),
  * the connections, the KV memory with its bookkeeping, the machine's scheduler, and the two request
- * tables (prompt_pool, token_pool). It connects them: requests go from messages to a request table,
- * batches go from the scheduler through the engine back to the request tables. A machine computes
- * prompts and decodes in any pool; its pool (message ROLE) changes how much memory it keeps for
- * prompts.
+ * tables (prompt_pool, token_pool). It connects these parts: requests go from messages to a request
+ * table, batches go from the scheduler through the engine back to the request tables. A machine
+ * computes prompts and decodes in any pool; its current pool (message ROLE) changes how much memory
+ * it keeps for prompts.
  *
- * It knows token ids only, no text and no HTTP. It does not choose machines: the gateway does.
+ * A machine gets and sends token ids, no text and no HTTP. It does not choose machines: the gateway
+ * does.
  *
- * One event loop thread makes every call: that of process.c, or of a test. One iteration of the
- * loop (machine_turn) does what can be done without waiting. Transport, compute and clock can be
- * replaced, so a test can run several machines in one thread. */
+ * machine/process.c (or a test) makes every call, on one thread, which becomes the event loop
+ * thread. One iteration of the loop (machine_turn) does what can be done without waiting.
+ * Transport, compute and clock can be replaced, so a test can run several machines in one thread.
+ */
 #ifndef MACHINE_MACHINE_H
 #define MACHINE_MACHINE_H
 
@@ -43,28 +45,30 @@ struct machine_options {
     const char *log_level; /* --log-level of the stage processes. Not owned; NULL = the default. */
 };
 
-/* Reads the model, allocates all memory, and starts the engine or the stage processes. An error
- * says in one line what is wrong. */
+/* Reads the model, allocates the KV memory and the tables, and starts the engine or the stage
+ * processes. The text of an error says in one line what is wrong. */
 enum status machine_open(const struct machine_options *options, struct machine **out,
                          struct error *error);
-/* NULL is fine. Asserts that every KV block has been returned. */
+/* Ends all work without results, and frees everything. NULL is fine. Asserts that every KV block
+ * has been returned. */
 void machine_close(struct machine *m);
 
-/* Listens for gateways and for machines that write KV. bound_out receives the address. */
+/* Listens for gateways and for machines that write KV. bound_out receives the address in use. */
 enum status machine_listen(struct machine *m, const char *address,
                            char bound_out[LIMIT_ADDRESS_BYTES], struct error *error);
 
 /* Descriptor that becomes readable when machine_turn has something to do. */
 int machine_fd(const struct machine *m);
-/* Runs one iteration. Returns the milliseconds after which the caller calls it again even if the
- * descriptor is not readable; -1 = no limit. */
+/* Runs one iteration. Returns the milliseconds after which the caller runs the next iteration even
+ * if the descriptor is not readable; 0 = at once, -1 = no limit. */
 int machine_turn(struct machine *m);
 
 /* For a machine with stages: machine_ready returns true when all stage processes are ready; until
  * then the caller keeps calling machine_turn. machine_failure returns an error when the machine
- * cannot continue, for example because a stage process is gone. For a machine without stages,
- * machine_ready always returns true; if its device fails, the process ends without
- * machine_failure. */
+ * cannot continue, for example because a stage process is gone; executor_ops.failure
+ * (executor/executor.h) says what each status means. For a machine without stages, machine_ready
+ * always returns true, and machine_failure always ST_OK: if its device fails, the process ends at
+ * once. */
 bool machine_ready(const struct machine *m);
 enum status machine_failure(const struct machine *m, struct error *error);
 
@@ -79,7 +83,8 @@ void machine_log_level_send(struct machine *m, int level);
 
 /* Asks the connected gateways, and those that connect later, to hand the machine's answers over and
  * to send no more requests (LEAVING). When no gateway has a request here and no prompt is left, or
- * after server/drain_ms, the machine stops as by machine_stop. */
+ * after server/drain_ms, the machine stops as by machine_stop. No effect if the machine is leaving
+ * or stopping already. */
 void machine_leave(struct machine *m);
 /* Refuses new requests and cancels the present ones. machine_stopped returns true when no batch is
  * in flight and no KV of a prompt is still being sent; the machine waits at most 1 s for this KV. A
@@ -87,15 +92,15 @@ void machine_leave(struct machine *m);
 void machine_stop(struct machine *m);
 bool machine_stopped(const struct machine *m);
 
-/* Checks the bookkeeping of the block pool and of the prefix cache. Returns false, with the
- * contradiction in *error, if it is wrong. */
+/* Checks the bookkeeping of the block pool and of the prefix cache. If the bookkeeping contradicts
+ * itself, returns false and stores the contradiction in *error. */
 bool machine_kv_check(const struct machine *m, struct error *error);
 /* Return the hashes that the machine registers in etcd (member.h). */
 uint64_t machine_metadata_hash(const struct machine *m);
 const struct digest *machine_model_hash(const struct machine *m);
 
-/* The subcommand `cleave machine`; `cleave machine --help` lists its options. Returns the exit
- * status. */
+/* The subcommand `cleave machine`, which the program's main.c calls; `cleave machine --help` lists
+ * its options. Returns the exit status. */
 int machine_main(int argc, char **argv);
 
 #endif

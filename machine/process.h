@@ -1,12 +1,12 @@
 /* machine_process: runs a process of `cleave machine` after its command line has been read. The
- * process is a machine, or a stage process of a machine. machine/main.c calls it on the main
- * thread, which becomes the event loop thread. It opens the machine or the stage, listens,
- * registers a machine in etcd (member.h), and reports the address to the parent process (the ready
- * line). Then it runs the event loop until a signal, a SHUTDOWN message, the end of the head of a
- * stage process that the head has started, or an error ends it; the first SIGTERM makes a machine
- * hand its answers over before it ends. SIGHUP makes it read the cluster keys again, SIGUSR2
- * changes the log level. It parses no options, and starts no stage processes (the head's executor
- * does). */
+ * process is a machine, or a stage process of a machine. machine/main.c makes every call, on the
+ * main thread, which becomes the event loop thread. The process opens the machine or the stage,
+ * listens, registers a machine in etcd (member.h), and reports the address to the parent process
+ * (the ready line). Then it runs the event loop until the machine or the stage has stopped or
+ * fails. The first SIGTERM or SIGINT that does not come from the parent process makes a machine
+ * hand its answers over before it ends. SIGHUP makes the process read the cluster keys again,
+ * SIGUSR2 changes the log level. This part parses no options, and starts no stage processes (the
+ * head's executor does). */
 #ifndef MACHINE_PROCESS_H
 #define MACHINE_PROCESS_H
 
@@ -24,30 +24,35 @@ struct machine_process {
     int stage;                         /* Index of the stage process; -1 = the machine itself. */
     char address[LIMIT_ADDRESS_BYTES]; /* Address to listen on. */
     struct machine_keys *keys;         /* Not owned. */
-    /* Descriptor for the ready line; not owned. -1 = none (no parent process waits for it), or the
-     * line is written. */
+    /* Descriptor for the ready line, which is closed and set to -1 when the line is written; -1
+     * from the start = no parent process waits for the line. The pointer is not owned. */
     int *ready_fd;
     int turns_fd;        /* Shared memory of the turns; -1 = none. */
     struct turns *turns; /* Opened by machine_process_turns_open; NULL = none. */
     int batches_fd;      /* Record of the running batches; -1 = none. */
-    /* Exit status that says why the machine has ended (host/child.h): the device failed, or a stage
-     * process crashed or was killed. Set by machine_process_run_machine; 0 = none of these. */
+    /* Exit status that says why the machine has ended (host/child.h): a stage process crashed or
+     * was killed. Set by machine_process_run_machine; 0 = neither. */
     int exit_status;
     struct notify notify; /* The service manager. */
     int signal_fd;        /* signalfd: SIGHUP, SIGUSR2, and the signals that end the process. */
     /* --log-level, also for stage processes that the machine starts; NULL = as the config says. */
     const char *log_level;
-    pid_t parent; /* The gateway or machine that has started this process; 0 = none. */
-    bool serves;  /* The machine listens. */
-    bool leaves;  /* A signal has asked the machine to end (machine_leave). */
+    /* The process that has started this one and waits for the ready line: a gateway, or the head of
+     * a stage process; 0 = none. */
+    pid_t parent;
+    bool serves; /* The machine listens. */
+    bool leaves; /* A signal has asked the machine to end (machine_leave). */
 };
 
 /* Sets level and format of the log, as the config and the command line say. */
 void machine_process_log_configure(const struct machine_process *process);
-/* Opens process->turns if this process takes turns on the cores. The caller closes them. */
+/* Opens process->turns if this process takes turns on the cores: it has the shared memory, the
+ * config allows turns, and the process computes and is no rank. The caller closes process->turns.
+ */
 enum status machine_process_turns_open(struct machine_process *process, struct error *error);
-/* Run the machine or the stage process, and return when the process must end; main.c prints the
- * error. A rank that has a group (stage_in_group) does not return: the process exits. */
+/* Run the machine or the stage process, and return when the process must end, with ST_OK or an
+ * error, which main.c prints. A rank that has a group (stage_in_group) does not return: the process
+ * exits. */
 enum status machine_process_run_machine(struct machine_process *process, struct error *error);
 enum status machine_process_run_stage(struct machine_process *process, struct error *error);
 

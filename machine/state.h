@@ -1,10 +1,10 @@
-/* machine_state: the structs and functions that the files of a machine share. machine.c: event
- * loop and stop. open.c: opening and closing. peers.c: connections and messages. gateways.c:
- * several gateways. prefixes.c: reports of the prefix cache. held.c: requests whose constraint or
- * stored KV is awaited. tiers.c, tier_*.c: stored KV. targets.c: KV to other machines. batch.c: from the
- * scheduler through the executor to the request tables. draft.c: the draft model. member.c reads `stopping` and the clock.
- * Everything runs on the machine's event loop thread, without locks. Callers outside machine/ use
- * machine.h. */
+/* machine_state: the structs and functions that the files of a machine share. machine.c: event loop
+ * and stop. open.c: opening and closing. peers.c: connections and messages. gateways.c: several
+ * gateways. prefixes.c: reports of the prefix cache. held.c: requests whose constraint or stored KV
+ * is awaited. tiers.c, tier_*.c: stored KV. targets.c: KV to other machines. batch.c: from the
+ * scheduler through the executor to the request tables. draft.c: the draft model. member.c reads
+ * `stopping` and the clock. Everything runs on the machine's event loop thread, without locks.
+ * process.c and callers outside machine/ use machine.h; tests also include this header. */
 #ifndef MACHINE_STATE_H
 #define MACHINE_STATE_H
 
@@ -58,14 +58,14 @@ struct machine_batch {
     struct engine_job job;              /* The job for the executor; uses the arrays below. */
     int64_t started_us;                 /* When the batch was started. */
     uint64_t fill_us;                   /* Time to make the job, with the masks of constraints. */
-    bool has_prompts;                   /* The batch contains prompts. */
+    bool has_prompts;                   /* The batch contains prompt chunks. */
     uint32_t *token_ids;                /* [rows_max] */
     struct compute_sequence *sequences; /* [sequences_max] */
     /* [sequences_max]; sample i belongs to item sample_items[i]. */
     struct engine_sample *samples;
     uint32_t *sample_items;
     enum machine_sample_use *sample_uses; /* [sequences_max]: of sample i. */
-    size_t mask_bytes;                    /* Bytes of the masks of all samples. */
+    size_t mask_bytes;                    /* Bytes of all masks together. */
     struct engine_score *scores; /* [sequences_max]; score i belongs to item score_items[i]. */
     uint32_t *score_items;
     struct sampled *score_results;    /* [rows_max] */
@@ -145,7 +145,9 @@ void machine_batch_close(struct machine *m);
 /* Ends all batches in flight without results. Requires that the executor has stopped. */
 void machine_batch_abandon(struct machine *m);
 
-/* prefixes.c: reports of the prefix cache to gateways. Open requires an empty prefix cache. */
+/* prefixes.c: reports of the prefix cache to gateways. machine_prefixes_open requires an empty
+ * prefix cache. machine_prefixes_report sends the changes since its previous call, and all prefixes
+ * to a gateway that does not know them; no effect if `prefixes` is NULL. */
 enum status machine_prefixes_open(struct machine *m);
 void machine_prefixes_close(struct machine *m);
 void machine_prefixes_report(struct machine *m);
@@ -153,19 +155,21 @@ void machine_prefixes_report(struct machine *m);
 /* gateways.c */
 /* Returns the connected gateway with this name; NULL = none. */
 struct transport_peer *machine_gateway_named(struct machine *m, const char *name);
-/* Adds a gateway that has connected. Returns false if there are MACHINE_GATEWAYS_MAX already. */
+/* Adds a gateway that has connected; sends it LEAVING if the machine leaves. Returns false if there
+ * are MACHINE_GATEWAYS_MAX already. */
 bool machine_gateway_add(struct machine *m, struct transport_peer *peer);
+/* Removes a gateway whose connection has ended. No effect if it was not added. */
 void machine_gateway_remove(struct machine *m, struct transport_peer *peer);
 /* The next three functions require that the gateway was added. machine_gateway_index returns its
  * index in `gateways`; machine_gateway_role handles its message ROLE. */
 uint32_t machine_gateway_index(struct machine *m, const struct transport_peer *peer);
 void machine_gateway_role(struct machine *m, const struct transport_peer *peer,
                           const struct message_role *role);
-/* Handles SHUTDOWN of a gateway: the machine stops, but while it leaves, only when all gateways
- * have sent SHUTDOWN. */
+/* Handles SHUTDOWN of a gateway: stops the machine; while the machine leaves, only records that the
+ * gateway has no request here any more (machine_leave_turn). */
 void machine_gateway_shutdown(struct machine *m, const struct transport_peer *peer);
-/* Stops a machine that leaves, if no gateway has requests here and no prompt is left, or if
- * leave_by_us has come. */
+/* Stops a machine that leaves, if all connected gateways have sent SHUTDOWN and no prompt is left,
+ * or if leave_by_us has come. */
 void machine_leave_turn(struct machine *m);
 /* Adds prompt tokens and answers to the demand of the gateway and of the machine. */
 void machine_gateway_demand_add(struct machine *m, const struct transport_peer *peer,
@@ -175,12 +179,13 @@ void machine_gateway_demand_add(struct machine *m, const struct transport_peer *
 void machine_gateways_report(struct machine *m, const struct message_stats *stats);
 
 /* held.c: requests whose constraint is not compiled yet, or whose KV is being loaded. */
-/* Holds back a RESERVE or PREFILL of a gateway until it can be handled, or refuses it if too many
- * are held. `data` is the encoded message. Returns false if the caller must handle the message
- * now. */
+/* Holds back a RESERVE or PREFILL of a gateway until its constraint is compiled and its stored KV
+ * is loaded. `data` is the encoded message. If there is no memory for it (64 MiB for all held
+ * messages), a request with a constraint that is not compiled is refused, and another request goes
+ * on without stored KV. Returns false if the caller must handle the message now. */
 bool machine_held_take(struct machine *m, struct transport_peer *gateway,
                        const struct message *message, const uint8_t *data, size_t bytes);
-/* Handles the messages that can be handled now. */
+/* Handles the held messages that can be handled now. */
 void machine_held_turn(struct machine *m);
 /* Forgets the held messages of a request; NULL = of all requests of the gateway. */
 void machine_held_cancel(struct machine *m, const struct message_request *request,
@@ -194,14 +199,16 @@ enum status machine_tiers_open(struct machine *m, struct error *error);
  * cache is still open. */
 void machine_tiers_close(struct machine *m);
 int machine_tiers_fd(const struct machine *m); /* -1 = none. */
-/* Begins to load KV of the tokens into the prefix cache, if a tier may have KV that the cache does
- * not have. The caller then calls machine_load_leave once. NULL = nothing is loaded. */
+/* Begins to load KV of the tokens (`salt`: salt of their chain in the prefix cache) into the prefix
+ * cache, if a tier may have KV that the cache does not have. The caller then calls
+ * machine_load_leave once. Returns NULL if nothing is loaded. */
 struct machine_load *machine_load_begin(struct machine *m, uint64_t salt, const uint32_t *tokens,
                                         uint32_t token_count);
 /* Returns true if the request need not wait any longer. NULL is fine. */
 bool machine_load_ended(const struct machine_load *load);
 void machine_load_leave(struct machine_load *load); /* NULL is fine. */
-/* Returns true if loads have ended: machine_load_ended may now return true for them. */
+/* Takes the tiers' results. Returns true if machine_load_ended may now return true for loads for
+ * which it returned false before. */
 bool machine_tiers_turn(struct machine *m);
 /* A copy between the staging memory and the stage processes has ended (executor_calls.kv_copied). */
 void machine_tiers_copied(void *self, uint32_t slot, enum status status);
@@ -209,33 +216,34 @@ void machine_tiers_copied(void *self, uint32_t slot, enum status status);
 int64_t machine_tiers_due_us(const struct machine *m);
 /* Returns 1 if loads hold blocks, which become available when the loads have ended; else 0. */
 uint32_t machine_tiers_holder_count(const struct machine *m);
-/* Sets the states of the tiers in `stats`. */
+/* Sets the state and the figures of each tier in `stats`. */
 void machine_tiers_stats_add(const struct machine *m, struct message_stats *stats);
 
 /* draft.c */
-/* Loads the draft model, if the machine has one. Requires that the executor is open. The caller calls
- * machine_draft_close also after an error. */
+/* Loads the draft model, if the machine has one. Requires that the executor is open. The caller
+ * calls machine_draft_close also after an error. */
 enum status machine_draft_open(struct machine *m, struct error *error);
-/* Waits for the job that runs; no other job begins. */
+/* Waits for the job that runs, and ends the draft model's engine. */
 void machine_draft_stop(struct machine *m);
-/* Requires machine_draft_stop, and that the token pool is closed. */
+/* Frees the draft model, if there is one. Requires that the token pool is closed. */
 void machine_draft_close(struct machine *m);
 /* Returns the sizes for the token pool; all zeros = there is no draft model. */
 struct token_draft_model machine_draft_sizes(const struct machine *m);
 int machine_draft_fd(const struct machine *m); /* -1 = none. */
-/* Returns true if the draft model computes something before the machine's next batch. Requires that
- * no batch is in flight. */
+/* Starts the draft model's next job, if it has one. Returns true while a job runs: the caller then
+ * starts no batch. Requires that no batch is in flight. */
 bool machine_draft_turn(struct machine *m);
-/* A batch of the machine has begun, or there is none to begin: the next turn catches up again. */
+/* Call it when the machine's batches have been started, or when there was none to start: the draft
+ * model may then catch up with further tokens (token_drafts.h). */
 void machine_draft_step_began(struct machine *m);
-/* Takes the tokens that the draft model has generated. */
+/* If the draft model's job is done, hands the tokens that it has generated to the token pool. */
 void machine_draft_progress(struct machine *m);
 
 /* peers.c */
 /* Handles a decoded message of a gateway. */
 void machine_gateway_message(struct machine *m, struct transport_peer *peer,
                              const struct message *message);
-/* Sends FAILED: this machine does not take the request. */
+/* Sends FAILED with the status and the text "machine NAME `text`". */
 void machine_request_refuse(struct machine *m, struct transport_peer *gateway,
                             const struct message_request *request, enum status status,
                             const char *text);
@@ -243,6 +251,7 @@ void machine_request_refuse(struct machine *m, struct transport_peer *gateway,
 struct transport_events machine_transport_events(void);
 struct prompt_pool_calls machine_prompt_calls(void);
 struct token_pool_calls machine_token_calls(const struct machine *m);
+/* Encodes and queues a message. If the peer's queue is full, the peer is put into `doomed`. */
 void machine_send(void *self, struct transport_peer *peer, const struct message *message);
 /* Disconnects the peers in `doomed`. Must not be called from a callback of the transport. */
 void machine_peers_drop(struct machine *m);
@@ -257,7 +266,7 @@ void machine_target_prepare(void *self, uint32_t target, const struct message_pe
 void machine_target_drop(void *self, uint32_t target);
 void machine_target_link(void *self, uint32_t target, bool up, const char *text);
 void machine_target_flushed(void *self, uint64_t cookie, enum status status);
-/* A machine that writes KV has connected to stage process `stage`, or its connection has ended. */
+/* executor_calls.writer_changed. */
 void machine_target_writer(void *self, uint32_t stage, const struct stage_writer *writer);
 /* executor_calls.kv_await_known. */
 void machine_target_awaited(void *self, uint64_t cookie);
@@ -268,17 +277,19 @@ enum status machine_target_copy(void *self, uint32_t own_path, const struct kv_p
                                 uint64_t cookie);
 void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path,
                           uint64_t cookie, bool requested);
-/* Sends a machine that writes KV the addresses of this machine's layers (STAGES). */
+/* Sends STAGES to a machine that writes KV: which processes of this machine have which layers. */
 void machine_layout_send(struct machine *m, struct transport_peer *writer);
 
 /* batch.c. Starts the batches that the executor can take. */
 void machine_batch_start(struct machine *m);
-/* Ends batches early that have only prompts which were stopped since the previous call. */
+/* If a prompt in a batch was stopped since the previous call: ends the oldest batch of each path
+ * early, if all its items are stopped prompts and the executor can do so. */
 void machine_batch_abandon_unwanted(struct machine *m);
 bool machine_batch_in_flight(const struct machine *m);
-/* Returns the length of the turn of a batch on cores that machines share. */
+/* Returns the length of the turn of a batch on cores that machines share, in microseconds. prompts:
+ * the batch contains prompt chunks. */
 uint32_t machine_turn_us(const struct machine *m, bool prompts);
-/* The executor calls these two: a batch is finished; layers of the running batch are computed. */
+/* executor_calls.batch_done and executor_calls.layers_computed. */
 void machine_batch_done(void *self, uint32_t slot);
 void machine_batch_layers(void *self, uint32_t layers);
 

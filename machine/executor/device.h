@@ -1,8 +1,9 @@
 /* device: the part of a process that computes: the backend, the weights of the process's layers,
  * and the engine with its thread. It owns all of them. A machine without stages has one device for
- * all layers; each stage process has one for its layers. Its owners, local.c and stage*.c, make
- * every call on the event loop thread of their process. It starts no jobs (the callers start them
- * with engine.h), and it does not own the KV region (the caller does). */
+ * all layers (local.c), and a second one for its draft model (machine/draft.c); each stage process
+ * has one for its layers (stage.c). These owners make every call on the event loop thread of their
+ * process. This part starts no jobs (the owners start them with engine.h), and does not own the KV
+ * region (the owner does). */
 #ifndef MACHINE_EXECUTOR_DEVICE_H
 #define MACHINE_EXECUTOR_DEVICE_H
 
@@ -15,12 +16,12 @@ struct device {
     struct model *model;
     struct engine *engine;
     struct prefault *prefault; /* Prefaults the KV region; NULL = none. */
-    bool fell_back;            /* It is the CPU, because the GPU of the config cannot be used. */
+    bool fell_back;            /* The CPU computes, because the GPU of the config cannot be used. */
 };
 
 struct device_options {
     const char *process_name; /* The process, for log lines and errors: "machine t0". */
-    /* Config entry of the machine that this device belongs to. */
+    /* Config entry of the machine that this device belongs to; read during the call. */
     const struct config_machine *machine;
     const char *name;                  /* Name of the device in the config, such as "cpu". */
     const struct compute_ops *ops;     /* Backend; NULL = selected by `name`. */
@@ -33,9 +34,9 @@ struct device_options {
     /* Ranks that share these layers; 0 = this device has the whole layers. */
     uint32_t ranks;
     const struct model_file *file; /* Read during the call. */
-    /* Creates the KV region of these layers and returns it in *kv_out: device memory from `memory`,
-     * or host memory if `memory` is NULL. For a CPU it is called before the backend starts threads;
-     * for a GPU after the backend is open. */
+    /* Creates the KV region of these layers and stores its address in *kv_out: device memory from
+     * `memory`, or host memory if `memory` is NULL. For a CPU the function is called before the
+     * backend starts threads; for a GPU after the backend is open. */
     enum status (*kv_region_create)(void *self, const struct device_memory *memory, void **kv_out,
                                     struct error *error);
     void *self;          /* First argument of kv_region_create. */
@@ -43,15 +44,16 @@ struct device_options {
     struct turns *turns; /* Turns on the host's cores, for a CPU; NULL = none. */
 };
 
-/* Opens the backend, the model and the engine. Requires that all of *out is 0. The caller calls
- * device_close also after an error. */
+/* Opens the backend, the KV region, the model and the engine. Requires that all of *out is 0. The
+ * caller calls device_close also after an error. */
 enum status device_open(const struct device_options *options, struct device *out,
                         struct error *error);
 /* Stops all use of the KV region, so that the caller may close it: waits for the job that runs,
  * then closes the engine. */
 void device_stop(struct device *device);
-/* Calls device_stop and frees everything. All zeros are fine. */
+/* Calls device_stop, frees everything, and sets *device to zeros. All zeros are fine. */
 void device_close(struct device *device);
-const char *device_describe(const struct device *device); /* Describes the device, for logs. */
+/* Returns a text for logs, such as "cpu, 4 threads"; valid until device_close. */
+const char *device_describe(const struct device *device);
 
 #endif

@@ -1,7 +1,8 @@
-/* draft_shape: the sizes of a token machine's draft model (scheduler/draft_model), which follow from
- * config and model files before memory is allocated; and the check that its vocabulary is the
- * model's. shape.c calls it while the process starts, machine/draft.c uses the sizes. It allocates no
- * memory for KV or weights, and keeps no state. */
+/* draft_shape: the sizes of a machine's draft model (config key scheduler/draft_model), which
+ * follow from the config and the model files before memory is allocated. It also checks that the
+ * draft model has the vocabulary of the machine's model. shape.c and machine/draft.c call it on the
+ * event loop thread while the machine starts. It allocates no memory for KV or weights, and keeps
+ * no state. */
 #ifndef MACHINE_EXECUTOR_DRAFT_SHAPE_H
 #define MACHINE_EXECUTOR_DRAFT_SHAPE_H
 
@@ -13,28 +14,32 @@
 /* All zeros = the machine has no draft model. */
 struct draft_shape {
     struct model_hyper hyper;
-    uint32_t context_tokens; /* Longest context for which it drafts tokens. */
-    uint64_t block_bytes;    /* Bytes of a KV block of all layers. */
+    uint32_t context_tokens; /* Longest context for which the draft model drafts tokens. */
+    uint64_t block_bytes;    /* Bytes of a KV block, all layers together. */
 };
 
-/* Returns true if the machine has a draft model: the config names one, the machine decodes, and its
- * own process computes. (A machine with stages computes in other processes.) */
+/* Returns true if the machine has a draft model: the config names one and allows drafts
+ * (scheduler/speculative_tokens above 0), the machine is not in the prompt pool, and its own
+ * process computes. stage_processes: number of the machine's stage processes; 0 = its own process
+ * computes. */
 bool draft_shape_wanted(const struct config *config, const struct config_machine *entry,
                         uint32_t stage_processes);
 
-/* Reads the draft model's files. `target` is the machine's model, whose longest context has
- * context_tokens tokens. Returns ST_INVALID if the vocabularies differ, or an error of the files; the
- * error names the key. */
+/* Reads the draft model's files. `target` is the machine's model; context_tokens is the longest
+ * context of the machine; dtype is the type of its KV. Returns ST_INVALID if the vocabularies
+ * differ (except for at most 1,024 padding tokens at their ends), ST_UNSUPPORTED if the draft model
+ * cannot have KV of this type, or an error of the files. The text names the key. */
 enum status draft_shape_read(const struct config *config, struct model_file *target,
                              uint32_t context_tokens, enum compute_kv_dtype dtype,
                              struct draft_shape *out, struct error *error);
 
-/* Returns the draft model's arena with this number of blocks. Every layer has a row of its own, and
- * all layers use one block table, also in a model with attention windows. */
+/* Returns the layout of the draft model's KV memory with this number of blocks. All layers use one
+ * block table, also in a model with attention windows. */
 struct kv_arena draft_shape_arena(const struct draft_shape *shape, uint32_t block_tokens,
                                   uint32_t block_count);
 
-/* Opens the draft model's files. */
+/* Opens the draft model's files; the caller closes *out (model_file_close). The text of an error
+ * names the key. */
 enum status draft_file_open(const struct config *config, struct model_file **out,
                             struct error *error);
 

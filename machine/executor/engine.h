@@ -1,9 +1,10 @@
 /* engine: owns the thread that computes a batch: forward pass, vocabulary projection, sampling. One
  * other thread makes every call, and gives the engine one job at a time: the event loop thread of a
- * machine or of a stage process, or a thread of `cleave profile`. The engine knows no requests:
- * rows, block tables and sampling rules go in, tokens come out. From engine_start until engine_poll
- * reports the end of the job, the engine uses the job and the memory that the job points to;
- * nothing is copied. If the device fails, the engine ends the process. */
+ * machine (local.c, machine/draft.c) or of a stage process (stage*.c), or a thread of `cleave
+ * profile` (tools/profile/step.c). The engine knows no requests: rows, block tables and sampling
+ * rules go in, tokens come out. From engine_start until engine_poll reports the end of the job, the
+ * engine uses the job and the memory that the job points to; nothing is copied. If the device
+ * fails, the engine ends the process with the exit status CHILD_EXIT_CRASHED (host/child.h). */
 #ifndef MACHINE_EXECUTOR_ENGINE_H
 #define MACHINE_EXECUTOR_ENGINE_H
 
@@ -19,7 +20,7 @@
 /* A row from which a token is sampled. */
 struct engine_sample {
     uint32_t row;
-    /* `forced_token` is COMPUTE_SAMPLE_DRAW; the engine sets the edits. */
+    /* The caller sets `forced_token` to COMPUTE_SAMPLE_DRAW, and leaves the edits at 0. */
     struct compute_sample choice;
     struct sample_context context; /* Valid until the job is done. */
     /* Bit id % 32 of word id / 32 is 1 if token `id` may be drawn; NULL = any token may. */
@@ -33,15 +34,15 @@ struct engine_score {
     uint32_t first_row;
     uint32_t row_count;
     const uint32_t *next_ids; /* The next token of row first_row + i is next_ids[i]. */
-    int32_t logprobs;         /* Alternatives to report, as in struct sampling. */
+    int32_t logprobs;         /* Alternatives to report for each row, as in struct sampling. */
     struct sampled *results;  /* [row_count] */
 };
 
-/* Rows whose final vectors are added up (forward_pool). */
+/* Rows whose final vectors are added to *sum (forward_pool). */
 struct engine_pooled {
     uint32_t first_row;
     uint32_t row_count;
-    int64_t *sum; /* [hidden] */
+    int64_t *sum; /* [hidden]; the caller sets the sum to 0 before the first rows. */
 };
 
 /* One batch to compute. */
@@ -56,7 +57,8 @@ struct engine_job {
     struct engine_score *scores; /* In ascending order of rows. */
     uint32_t pooled_count;
     struct engine_pooled *pooled;
-    bool report_layers; /* true: wake the loop after each layer, not only at the end. */
+    /* true: engine_fd becomes readable after each layer, not only at the end. */
+    bool report_layers;
     /* Microseconds after which the engine yields the cores at the end of a layer, if other machines
      * wait for them (options.turns). */
     uint32_t turn_us;
@@ -79,7 +81,8 @@ struct engine_options {
 
 struct engine;
 
-/* Allocates all memory and starts the thread. An error says what failed. */
+/* Allocates the memory of the forward pass and of the samplers, and starts the thread. The text of
+ * an error says what failed. */
 enum status engine_open(const struct engine_options *options, struct engine **out,
                         struct error *error);
 void engine_close(struct engine *engine); /* NULL is fine. Waits for the job that runs. */
@@ -88,18 +91,21 @@ void engine_close(struct engine *engine); /* NULL is fine. Waits for the job tha
 void engine_start(struct engine *engine, struct engine_job *job);
 
 /* Ends the job before its next layer, because its results are no longer wanted; engine_poll reports
- * the end. No effect if the job has ended, or if the device records steps or has joined a group. */
+ * the end. No effect if the job has ended, or if the device has joined a group, or if the backend
+ * computes a whole step at once (compute_ops.steps). */
 void engine_abandon(struct engine *engine);
 
 /* Starts to join the group of ranks with this id (compute_group_ops.join) on the engine thread;
- * copies `id`. Requires that the engine has no job. When engine_poll reports `done`,
- * engine_group_joined returns the result. */
+ * `id` is copied. Requires that the engine has no job, and that the backend has groups. When
+ * engine_poll has reported `done`, engine_group_joined returns the result: ST_OK, or the error of
+ * compute_group_ops.join with its text. */
 void engine_group_join(struct engine *engine, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
                        uint32_t ranks, uint32_t timeout_ms);
 enum status engine_group_joined(const struct engine *engine, struct error *error);
 
 struct engine_progress {
-    /* K and V of the model's layers before this one are stored; 0 = of no layer, or not known. */
+    /* K and V of the model's layers before layer `stored_layers` are stored; 0 = of no layer, or
+     * not known. Counted from the model's first layer, also in a stage. */
     uint32_t stored_layers;
     bool done; /* The job, or the joining of the group, has ended. */
 };

@@ -3,9 +3,11 @@
  * process; pipeline*.c drive stage processes. The callers use the table of operations and do not
  * know which executor they have.
  *
- * The files of machine/ make every call on the machine's event loop thread. An executor does not
- * decide what a batch contains (scheduler/machine/ does) or which blocks are free (kv_pool does).
- * It knows no requests: block tables, sampling rules and cookies go in, tokens come out. */
+ * The files of machine/ make every call on the machine's event loop thread; the executor calls
+ * struct executor_calls back on the same thread. An executor does not decide what a batch contains
+ * (scheduler/machine/ does) or which blocks are free (kvcache/kv_pool.h does). It keeps no
+ * requests: block tables, sampling rules and cookies (numbers that stand for requests) go in,
+ * tokens come out. */
 #ifndef MACHINE_EXECUTOR_EXECUTOR_H
 #define MACHINE_EXECUTOR_EXECUTOR_H
 
@@ -51,25 +53,27 @@ struct executor_ops {
 
     /* Returns a descriptor; the caller calls `progress` when it is readable. */
     int (*fd)(const struct executor *e);
-    /* Makes the calls of executor_calls for everything that has happened. Returns the time of the
-     * next call; INT64_MAX = when fd is readable. */
+    /* Handles what has happened since the previous call, and reports it through executor_calls.
+     * (Stage processes also report by messages; peer_message makes those calls.) Returns the time
+     * of the next call; INT64_MAX = when fd is readable. */
     int64_t (*progress)(struct executor *e, int64_t now_us);
-    /* Returns true when the device, or all stage processes, are ready to compute. */
+    /* Returns true when the device, or all stage processes, are ready to compute. Returns false
+     * after a failure. */
     bool (*is_ready)(const struct executor *e);
-    /* Returns ST_OK, or an error with the reason why the machine cannot continue. ST_CANCELLED: a
-     * stage process was killed from outside; ST_UNREACHABLE: it cannot be reached. In both cases no
-     * batch can be the cause. */
+    /* Returns ST_OK, or an error with the reason why the machine cannot continue. ST_IO: a stage
+     * process crashed, perhaps because of a request in a batch. ST_CANCELLED: a stage process was
+     * killed from outside. ST_UNREACHABLE: all other reasons. */
     enum status (*failure)(const struct executor *e, struct error *error);
-    /* Returns a text for the log: "cpu, 4 threads". */
+    /* Returns a text for the log, such as "cpu, 4 threads"; valid until `close`. */
     const char *(*describe)(const struct executor *e);
 
     /* Returns true if `start` may be called now. */
     bool (*can_start)(const struct executor *e);
     /* Begins to compute a batch; executor_calls.batch_done reports its end. Requires can_start. */
     void (*start)(struct executor *e, const struct executor_batch *batch);
-    /* No result of the batch in this batch slot is wanted: ends it early, if that is possible.
-     * executor_calls.batch_done follows; engine_job.abandoned says whether the batch was not
-     * finished. NULL = batches always run to their end. */
+    /* Ends the batch in this batch slot early, if that is possible, because its results are not
+     * wanted. executor_calls.batch_done follows; engine_job.abandoned says whether the batch has
+     * ended early. NULL = batches always run to their end. */
     void (*abandon)(struct executor *e, uint32_t slot);
 
     /* Stores the load of each stage process. Returns the number of stage processes; 0 = none. */
@@ -79,16 +83,18 @@ struct executor_ops {
      * Requires is_ready. *out is valid until `close`. */
     void (*layout)(const struct executor *e, struct message_stages *out);
 
-    /* As kv_targets_set and kv_targets_drop, in every process that holds KV.
-     * executor_calls.target_changed reports whether the target can be written to. */
+    /* As kv_targets_set and kv_targets_drop, in every process that holds KV. `peer` is the head's
+     * connection to the machine. After target_set, executor_calls.target_changed reports whether
+     * the target can be written to. */
     void (*target_set)(struct executor *e, uint32_t target, const struct message_peer *machine,
                        struct transport_peer *peer, const struct message_stages *stages);
     void (*target_drop)(struct executor *e, uint32_t target);
-    /* As kv_targets_push. Not called for an executor with pushes_kv. */
+    /* As kv_targets_push. NULL for an executor with pushes_kv. */
     enum status (*target_push)(struct executor *e, struct kv_push *push, uint32_t layer_end);
-    /* Writes KV that no batch computes, in all layers; push->layer is not used. For an executor
-     * with pushes_kv; other executors have target_push instead. own_path, cookie: as for
-     * target_flush, which must follow. */
+    /* Has the stage processes write KV that no batch computes, in all layers; push->layer is not
+     * used. NULL for an executor without pushes_kv, which has target_push instead. own_path,
+     * cookie: as for target_flush, which must follow. Returns ST_TOO_LARGE if the blocks do not fit
+     * one message, or ST_NO_MEMORY. */
     enum status (*target_copy)(struct executor *e, uint32_t own_path, const struct kv_push *push,
                                uint64_t cookie);
     /* Requests a flush: executor_calls.target_flushed reports when the KV that was written for
@@ -117,8 +123,8 @@ struct executor_ops {
     void (*log_level_send)(struct executor *e, int level);
 
     /* Handle events of the transport. peer_up and peer_down: for the peers that the executor has
-     * connected to. peer_message: for peers of kind PEER_STAGE; NULL = the executor has none.
-     * peer_flushed: for all peers. */
+     * connected to. peer_message: for peers of kind PEER_STAGE; NULL = the executor has no such
+     * peers. peer_flushed: for all peers. */
     void (*peer_up)(struct executor *e, struct transport_peer *peer);
     void (*peer_down)(struct executor *e, struct transport_peer *peer, const char *text,
                       int64_t now_us);
@@ -137,7 +143,7 @@ struct executor {
     bool pushes_kv;
     /* The machine's device is the CPU, because the GPU of its config cannot be used. */
     bool fell_back;
-    /* `start` queues messages, which the transport must send before other work. */
+    /* `start` only queues messages: the caller lets the transport send them before other work. */
     bool queues_messages;
     /* Layout of the staging memory, which is the region of the transport; block_count 0 = none. */
     struct kv_arena staging;
@@ -150,18 +156,20 @@ struct executor_calls {
     enum status (*transport_open)(void *self, uint64_t region_bytes,
                                   const struct device_memory *device, struct transport **out,
                                   struct error *error);
-    /* The batch in that batch slot is finished, and its job has the results. */
+    /* The batch in that batch slot has ended, and its job has the results (none if
+     * engine_job.abandoned is set). */
     void (*batch_done)(void *self, uint32_t slot);
-    /* The first `layers` layers of the running batch are computed (engine_job.report_layers).
-     * Never called by an executor with pushes_kv. */
+    /* K and V of the running batch are stored in the first `layers` layers
+     * (engine_job.report_layers). Never called by an executor with pushes_kv. */
     void (*layers_computed)(void *self, uint32_t layers);
     /* The flush that target_flush has requested for this cookie has ended. */
     void (*target_flushed)(void *self, uint64_t cookie, enum status status);
     /* up = true: the KV of all layers can now be written to the target. up = false: the KV cannot
      * be written, or can no longer be written; `text` says why. */
     void (*target_changed)(void *self, uint32_t target, bool up, const char *text);
-    /* A process that writes KV, named `name`, has connected to this machine's stage process
-     * `stage`, or its connection has ended. */
+    /* A process that writes KV has connected to this machine's stage process `stage`, or its
+     * connection or its writes have ended (writer->event). Only an executor with stage processes
+     * calls this function. */
     void (*writer_changed)(void *self, uint32_t stage, const struct stage_writer *writer);
     /* All processes of the path know the request that executor_ops.kv_await named, so they accept
      * writes of its KV. cookie: stage_await.cookie. */
@@ -177,7 +185,7 @@ struct executor_options {
     const struct machine_shape *shape;         /* Not owned; must outlive the executor. */
     const struct model_file *file;             /* Read during the call. */
     const struct compute_ops *compute;         /* Backend; NULL = as the entry's device says. */
-    struct turns *turns;                       /* Not owned; NULL = none. */
+    struct turns *turns; /* Turns on the host's cores. Not owned; NULL = none. */
     /* For stage processes that the executor starts: */
     const struct secret_keys *cluster_keys; /* Read during the call; NULL = none. */
     int turns_fd;                           /* Descriptor of the turns' shared memory; -1 = none. */
@@ -187,7 +195,8 @@ struct executor_options {
 };
 
 /* executor_local_open opens an executor in the machine's process. executor_pipeline_open opens one
- * that starts the stage processes of this host and connects to all stage processes of the machine.
+ * that starts the stage processes without an address in the config, and connects to all stage
+ * processes of the machine.
  * *out is set also after an error, unless there was no memory for it; the caller then stops,
  * disconnects and closes the executor. */
 enum status executor_local_open(const struct executor_options *options, struct executor **out,

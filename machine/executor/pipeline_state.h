@@ -70,7 +70,7 @@ struct pipeline_flight {
     uint32_t flushed; /* Number of stage processes that have reported FLUSHED. */
     /* Number of stage processes that will report; 0 = pipeline_target_flush was not called yet. */
     uint32_t reports_wanted;
-    enum status status; /* ST_OK, or the latest error of a FLUSHED. */
+    enum status status; /* ST_OK, or the error of the latest FLUSHED that had one. */
 };
 
 /* A request whose stage processes have been sent AWAIT; indexed by its cookie modulo
@@ -90,7 +90,8 @@ struct pipeline_copy {
 /* A token machine that the stage processes connect to, as the head sees it. */
 struct pipeline_target {
     uint32_t serial; /* Number of the latest set or drop. */
-    /* Stage processes that are not connected yet; UINT32_MAX = dropped, or one has failed. */
+    /* Stage processes that are not connected to the target yet; UINT32_MAX = the target was
+     * dropped, or a stage process cannot reach it. */
     uint32_t unconnected;
 };
 
@@ -110,7 +111,8 @@ struct pipeline {
     struct message_buffer send_buffer;
 
     struct stage_process processes[LIMIT_STAGE_PROCESSES];
-    struct message_stage stages[LIMIT_STAGE_PROCESSES]; /* As sent to machines that write KV. */
+    /* As sent to machines that write KV; set when all stage processes are ready. */
+    struct message_stage stages[LIMIT_STAGE_PROCESSES];
 
     struct pipeline_copy copies[STAGING_SLOTS]; /* By slot. */
 
@@ -120,19 +122,20 @@ struct pipeline {
     uint64_t serial;                                        /* Serial of the latest job. */
     struct pipeline_batch batches[LIMIT_BATCHES_IN_FLIGHT]; /* By batch slot. */
     struct pipeline_table *tables;                          /* [LIMIT_MACHINE_REQUESTS] */
-    struct stage_sequence *sequences;                       /* [sequences_max] */
-    struct stage_sample *samples;                           /* [sequences_max] */
-    struct stage_score *scores;                             /* [sequences_max] */
-    struct stage_rows *pooled;                              /* [sequences_max] */
-    struct stage_push *pushes;                              /* [sequences_max] */
-    uint32_t *blocks;                                       /* [block_capacity] */
+    /* The arrays of the JOB that is being encoded, down to `masks`: */
+    struct stage_sequence *sequences; /* [sequences_max] */
+    struct stage_sample *samples;     /* [sequences_max] */
+    struct stage_score *scores;       /* [sequences_max] */
+    struct stage_rows *pooled;        /* [sequences_max] */
+    struct stage_push *pushes;        /* [sequences_max] */
+    uint32_t *blocks;                 /* [block_capacity] */
     uint32_t block_capacity;
-    uint32_t *target_blocks; /* [target_capacity] */
+    uint32_t *target_blocks; /* [target_capacity]: of the pushes. */
     uint32_t target_capacity;
     uint32_t *score_ids; /* [rows_max] */
-    uint32_t *words;     /* [word_capacity]: the words of a CONTEXT. */
+    uint32_t *words;     /* [word_capacity]: the words of the CONTEXT that is being encoded. */
     uint32_t word_capacity;
-    uint32_t *masks; /* [mask_capacity] */
+    uint32_t *masks; /* [mask_capacity]: the words of the samples' masks. */
     uint32_t mask_capacity;
 
     struct pipeline_await *awaiting; /* [LIMIT_MACHINE_REQUESTS] */
@@ -147,8 +150,9 @@ static inline struct pipeline *pipeline_of(struct executor *e)
     return (struct pipeline *)(void *)e;
 }
 
-/* pipeline.c: records that the machine cannot continue, and why. The first reason stays. Waits a
- * moment for the end of a child process that has caused it. */
+/* pipeline.c: records that the machine cannot continue, and why. The first reason stays. Waits up
+ * to about 0.3 s for the end of stage processes that this process has started, because an end may
+ * be the cause. */
 void pipeline_fail(struct pipeline *p, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Encodes and queues a message for a stage process; nothing is sent to one without a connection. If

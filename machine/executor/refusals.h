@@ -2,7 +2,7 @@
  * again every few seconds, perhaps for days. So a line is not written if one of the latest
  * REFUSALS_KEPT different lines is the same except for port numbers, and was written less than ten
  * minutes ago. Each machine (machine/peers.c) and each stage process (stage_peers.c) has one
- * struct, and calls it on its event loop thread. It refuses no peers itself. */
+ * struct, and calls refusals_log on its event loop thread. This part refuses no peers itself. */
 #ifndef MACHINE_EXECUTOR_REFUSALS_H
 #define MACHINE_EXECUTOR_REFUSALS_H
 

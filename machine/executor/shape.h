@@ -1,8 +1,8 @@
 /* machine_shape: the sizes that follow from config and model file, before memory for KV and weights
  * is allocated: context, KV blocks, batch sizes, stages. A machine's own process and each of its
  * stage processes compute the same sizes. The shape is made while the process starts; after that it
- * is read-only. The files of machine/ and its executors make every call on the event loop thread of
- * their process. This part allocates no KV memory and keeps no state.
+ * is read-only. The files of machine/ and machine/executor/ make every call, on the event loop
+ * thread of their process. This part allocates no KV memory and keeps no state.
  *
  * machine_copy_counts and machine_peer_note_log do not concern sizes. They are here because a
  * machine's own process and its stage processes both call them. */
@@ -18,21 +18,21 @@
 
 struct machine_shape {
     struct model_hyper hyper; /* Hyper-parameters of the model. */
-    uint64_t metadata_hash;   /* Hash of the model file's metadata, without weights. */
+    uint64_t metadata_hash;   /* model_file_metadata_hash: without the weights' values. */
     struct digest model_hash; /* Hash of metadata and weights. */
     uint32_t adapter_count;   /* Low-rank adapters of the model. */
     uint32_t context_tokens;  /* Most tokens of a request's context. */
     enum compute_kv_dtype kv_dtype;
     bool kv_scheme_unused; /* The model asks for a quantised KV-cache (model_file_has_kv_scheme). */
     struct kv_arena arena; /* Arena of all layers and heads. */
-    struct draft_shape draft; /* Its blocks have the number of arena.block_count. */
+    struct draft_shape draft; /* Its KV memory also has arena.block_count blocks. */
     uint32_t sequences_max;   /* Most sequences of a batch. */
     uint32_t rows_max;        /* Most rows of a batch. */
     struct stage_plan plan;
 };
 
-/* Opens the model file and computes the shape. The caller closes *file_out if it is not NULL, also
- * after an error. The error names the mistake in one line. */
+/* Opens the model file with its adapters, and computes the shape. The caller closes *file_out if it
+ * is not NULL, also after an error. The text of an error names the mistake in one line. */
 enum status machine_shape_read(const struct config *config,
                                const struct config_machine *machine_config,
                                struct model_file **file_out, struct machine_shape *out,
@@ -54,8 +54,9 @@ machine_shape_transport_options(const struct config *config,
 enum status machine_shape_memory_check(const struct config_machine *machine_config,
                                        struct error *error);
 
-/* Returns the counters of copies that involve the process's region, if this is device memory: to
- * host memory, from host memory, and to peers' device memory. */
+/* Returns the kind of memory that the process's region is in, and the counters of copies from the
+ * region to host memory, from host memory into the region, and from the region to peers' device
+ * memory. All counters are 0 if the region is in host memory. */
 struct message_copies machine_copy_counts(struct transport *transport);
 
 /* Logs the transport's note on why writes to a connected peer travel in a slower way

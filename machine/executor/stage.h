@@ -1,13 +1,13 @@
 /* stage: a stage process: it computes some layers of a machine, or a slice of them (a rank). It
  * owns their weights, their KV cache and an engine. It receives batches from the machine's head
- * (pipeline*.c) and activations from the stage before. It passes its activations to the stage
- * after, or the sampled tokens to the head, and writes the KV of its layers to token machines. It
- * does not decide what a batch contains or which blocks it uses: the head does.
+ * (pipeline*.c) and activations from the stage before. It passes its activations to the next stage,
+ * or the sampled tokens to the head, and writes the KV of its layers to token machines. It does not
+ * decide what a batch contains or which blocks the batch uses: the head does.
  *
  * The process listens, and works for the head that connects to it. When that connection ends, the
  * stage forgets everything except its weights and waits for the next head. Two kinds of stage stop
- * instead: a child process of the head, and a rank that is in a group. One event loop thread makes
- * every call: that of machine/process.c, or of a test. */
+ * instead: a child process of the head, and a rank that is in a group. machine/process.c (or a
+ * test) makes every call, on one thread, which becomes the event loop thread. */
 #ifndef MACHINE_EXECUTOR_STAGE_H
 #define MACHINE_EXECUTOR_STAGE_H
 
@@ -29,15 +29,16 @@ struct stage_options {
     const struct clock *clock;
     const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
     struct turns *turns;                    /* Turns on the host's cores. Not owned; NULL = none. */
-    bool is_child; /* A child process of the head: it stops when the head is gone. */
+    bool is_child; /* The head has started this process: the stage stops when the head is gone. */
 };
 
-/* Loads the weights and allocates all memory. An error says in one line what is wrong. */
+/* Loads the weights, and allocates the KV memory and the memory of batches. The text of an error
+ * says in one line what is wrong. */
 enum status stage_open(const struct stage_options *options, struct stage **out,
                        struct error *error);
 void stage_close(struct stage *s); /* NULL is fine. Waits for the batch that is computed. */
 /* Listens for the head, for the stage before, and for machines that write KV. bound_out receives
- * the address. */
+ * the address in use. */
 enum status stage_listen(struct stage *s, const char *address, char bound_out[LIMIT_ADDRESS_BYTES],
                          struct error *error);
 
@@ -50,8 +51,9 @@ void stage_stop(struct stage *s);
 /* Returns true if the process must end: after stage_stop, when the head of a child or of a rank in
  * a group is gone, or when the stage had no memory to record a machine that writes KV. */
 bool stage_stopped(const struct stage *s);
-/* Returns true for a rank whose group was made. Closing its device or waiting for its engine may
- * then never end, because other ranks may be gone: the process must end without stage_close. */
+/* Returns true for a rank that has made its group or begun to join it, also if that has failed.
+ * Closing its device or waiting for its engine may then never end, because other ranks may be gone:
+ * the process must end without stage_close. */
 bool stage_in_group(const struct stage *s);
 
 #endif

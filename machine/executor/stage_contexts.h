@@ -1,11 +1,12 @@
 /* stage_contexts: the input of the sampler on the last stage of a pipeline. For each request it
  * keeps an array of 32-bit words: the request's token rules, then its tokens (struct
- * sample_context). The head sends each word once (message CONTEXT). The files of the stage process
- * (stage_*.c) make every call on its event loop thread. The engine's thread reads the words of the
- * requests in its batch; they do not change until the batch is done. There are at most
- * LIMIT_MACHINE_REQUESTS contexts. A context has at most 2 × LIMIT_CONTEXT_WORDS words, because
- * stage_message.c limits the known and the new words of a message separately. This part checks
- * counts of words; stage_message.c has checked the table numbers. This part does not sample. */
+ * sample_context). The head sends only words that are new, or that were drafted tokens (message
+ * CONTEXT). The files of the stage process (stage_*.c) make every call on its event loop thread.
+ * The engine's thread reads the words of the requests in its batch, which do not change until the
+ * batch is done. There are at most LIMIT_MACHINE_REQUESTS contexts. A context has at most 2 ×
+ * LIMIT_CONTEXT_WORDS words, because stage_message.c limits the known and the new words of a
+ * message separately. This part checks counts of words; stage_message.c has checked `table`, the
+ * number that stands for a request. This part does not sample. */
 #ifndef MACHINE_EXECUTOR_STAGE_CONTEXTS_H
 #define MACHINE_EXECUTOR_STAGE_CONTEXTS_H
 
@@ -13,13 +14,14 @@
 
 struct stage_contexts;
 
-/* Stores the words of a CONTEXT message. The first message opens *contexts (NULL before). Returns
- * ST_INVALID if the message's known words are not here, ST_NO_MEMORY. */
+/* Stores the new words of a CONTEXT message after its known words, and forgets all later words of
+ * the request. The first message opens *contexts (NULL before). Returns ST_INVALID if the known
+ * words are not here, or ST_NO_MEMORY. */
 enum status stage_contexts_add(struct stage_contexts **contexts,
                                const struct stage_context *message, struct error *error);
 /* Writes to *out pointers to the words of a sample's request. For a sample without words, *out is
- * empty, and the entry of the sample's table is freed. `contexts` may be NULL. Returns ST_INVALID
- * if words are missing, or if counts or rules are wrong. */
+ * empty, and the request's words are freed. `contexts` may be NULL. Returns ST_INVALID if words are
+ * missing, or if counts or rules are wrong. */
 enum status stage_contexts_words(struct stage_contexts *contexts, const struct stage_sample *sample,
                                  struct sample_context *out, struct error *error);
 void stage_contexts_close(struct stage_contexts *contexts); /* NULL is fine. */

@@ -2,8 +2,8 @@
  * the config says, or evenly by the layers' costs (stage_costs.h). The head and each stage process
  * compute the plan from config and model while the process starts (shape.c); a stage process
  * compares its part with the head's (message OPEN). After that the plan is read-only. The files of
- * machine/ call the other functions on the event loop thread of their process. It starts no
- * processes and makes no connections. */
+ * machine/ and machine/executor/ make every call, on the event loop thread of their process. This
+ * part starts no processes and makes no connections. */
 #ifndef MACHINE_EXECUTOR_STAGE_PLAN_H
 #define MACHINE_EXECUTOR_STAGE_PLAN_H
 
@@ -15,8 +15,8 @@
 /* One stage process. The ranks of a stage are neighbours in the plan. */
 struct stage_plan_process {
     struct config_stage config;
-    uint32_t stage; /* Index of the stage. */
-    uint32_t replica;
+    uint32_t stage;           /* Index of the stage. */
+    uint32_t replica;         /* Index of the replica in the stage. */
     struct model_shard shard; /* Its rank, and the slice of the layers that the rank computes. */
     uint32_t first_layer;
     uint32_t last_layer; /* The layer after the last one that the process computes. */
@@ -27,27 +27,27 @@ struct stage_plan {
     /* Number of stage processes; 0 = no stages, the machine's own process computes. */
     uint32_t process_count;
     uint32_t stage_count;        /* 0 = no stages. */
-    uint32_t batches_in_flight;  /* Most batches in flight on each path. */
+    uint32_t batches_in_flight;  /* Most batches in flight on each path; 1 without stages. */
     uint32_t micro_batch_tokens; /* Best size by the profile; 0 = unknown (stage_costs.h). */
     struct stage_plan_process processes[LIMIT_STAGE_PROCESSES];
     struct sched_paths paths; /* Without stages: one path. */
 };
 
-/* Makes the plan. An error means that the config does not fit the model, or that its profile cannot
- * be used; the text names the key or the file. */
+/* Makes the plan. metadata_hash: of the model file. An error means that the config does not fit the
+ * model, or that the config's profile cannot be used; the text names the key or the file. */
 enum status stage_plan_make(const struct config *config, const struct config_machine *entry,
                             const struct model_hyper *hyper, uint64_t metadata_hash,
                             struct stage_plan *out, struct error *error);
 
-/* Returns a set in which bit i is set if stage process i is on the path. */
+/* Returns the stage processes on the path: bit i = stage process i. */
 uint64_t stage_plan_processes(const struct stage_plan *plan, uint32_t path);
 /* Returns true if stage process `from` sends its activations to stage process `to`, on the paths
- * that go through both. Every rank has complete activations, so rank j of a stage gets them from
- * rank j mod T of the stage before, which has T ranks. */
+ * that go through both. Every rank has complete activations. So if a stage has T ranks, rank j of
+ * the next stage gets its activations from rank j mod T. */
 bool stage_plan_sends(const struct stage_plan *plan, uint32_t from, uint32_t to);
-/* Returns a set in which bit i is set if stage process i is on the path and sends its activations
- * to no process of the path. Such a process must report DONE, because no later stage's work proves
- * that it is done. The process that samples is one of these processes. */
+/* Returns the stage processes on the path that send their activations to no process of the path:
+ * bit i = stage process i. These processes report DONE, because no later stage's work proves that
+ * they are done. The process that samples is one of them. */
 uint64_t stage_plan_done_senders(const struct stage_plan *plan, uint32_t path);
 /* Returns true for rank 0 of a replica of the last stage, which samples the tokens of its
  * batches. */

@@ -15,8 +15,8 @@
 #include "transport/peer_user.h"
 #include "transport/stage_message.h"
 
-/* WAITING: the job has arrived and waits for its activations or for the engine. RUNNING: the engine
- * computes the job. */
+/* SLOT_WAITING: the job has arrived, and waits for its activations or for the engine. SLOT_RUNNING:
+ * the engine computes the job. */
 enum slot_state { SLOT_EMPTY, SLOT_WAITING, SLOT_RUNNING };
 
 /* A batch in flight. Its activations are in this process's region, at the index of its batch
@@ -41,10 +41,10 @@ struct stage_slot {
 /* State of the group in which a rank computes. */
 enum stage_group_state {
     GROUP_NONE,    /* No group yet, or the stage has one rank. */
-    GROUP_MADE,    /* Rank 0 has made the group and sent it to the head. */
+    GROUP_MADE,    /* This is rank 0: it has made the group and sent the group to the head. */
     GROUP_JOINING, /* The engine joins the group, and waits for the other ranks. */
     GROUP_JOINED,
-    GROUP_FAILED, /* The rank could not join, and has reported it to the head. */
+    GROUP_FAILED, /* The group could not be made or joined; the head got a report. */
 };
 
 /* A process of the next stage that gets this process's activations. */
@@ -58,7 +58,7 @@ struct stage_next {
 /* A request whose KV this process pushes; indexed by its cookie modulo LIMIT_MACHINE_REQUESTS. */
 struct stage_request {
     uint64_t cookie;
-    enum status status; /* Status of its writes. */
+    enum status status; /* Of its latest write; < 0 = no more writes are made. */
     bool flushing;      /* A flush is pending. */
 };
 
@@ -103,7 +103,8 @@ struct stage {
     uint32_t writer_count, writer_capacity;
     struct stage_writer_link *writers;
     struct stage_awaiting *awaiting; /* [LIMIT_MACHINE_REQUESTS], by AWAIT's table. */
-    /* [block_count]: 1 + the table of the request that awaits KV in the block; 0 = none. */
+    /* [block_count]: 1 + the index in `awaiting` of the request that awaits KV in the block; 0 =
+     * none. */
     uint16_t *block_tables;
     struct doomed doomed; /* Peers to disconnect at the end of the iteration. */
     struct refusals refusals;
@@ -134,19 +135,20 @@ struct stage {
 };
 
 /* In the functions below, names that end in _take handle the message of a peer after which they are
- * named. A status of ST_INVALID means that the message is wrong: the caller disconnects the
+ * named. They return ST_INVALID if the message is wrong. After any error the caller disconnects the
  * peer. */
 
 /* stage_peers.c */
 struct transport_events stage_transport_events(void); /* Returns the functions for the transport. */
-/* Encodes and queues a message; sends nothing if `peer` is NULL. A peer whose queue is full is
- * disconnected. */
+/* Encodes and queues a message; sends nothing if `peer` is NULL. If the message cannot be queued
+ * (the queue is full, the message too large, memory short), the peer is put into `doomed`. */
 void stage_send(struct stage *s, struct transport_peer *peer, const struct stage_message *message);
 /* Disconnects the peers in `doomed`. Must not be called from a callback of the transport. */
 void stage_peers_drop(struct stage *s);
 /* Sends TARGET_LINK to the head; a callback of kv_targets. */
 void stage_target_link(void *self, uint32_t target, bool up, const char *text);
-/* Reports to the head, once for each head, that this process and its connections are ready. */
+/* Reports to the head, once for each head, that this process and its connections are ready. No
+ * effect until they are. */
 void stage_ready_report(struct stage *s);
 /* Sends STATE to the head. */
 void stage_state_send(struct stage *s, bool ready, const char *text);
@@ -165,10 +167,10 @@ void stage_writers_drop(struct stage *s);
 /* Call it when a head has opened this process: reports the writers, and which of them are gone
  * although their writes have not ended. */
 void stage_writers_report(struct stage *s);
-/* Handles AWAIT. Returns ST_INVALID if the message is wrong. */
+/* Handles AWAIT: records or forgets a request that awaits KV, and sends AWAITED. */
 enum status stage_await_take(struct stage *s, const struct stage_await *await, struct error *error);
-/* Returns true if a request awaits this write, or if it is activations of the stage before
- * (transport_events.write_wanted). */
+/* Returns true if a request awaits KV from this peer in all blocks of the write, or if the stage
+ * before writes activations (transport_events.write_wanted). */
 bool stage_write_wanted(const struct stage *s, const struct transport_peer *peer,
                         const struct transport_request *request, uint64_t offset, uint64_t bytes);
 
@@ -178,9 +180,9 @@ void stage_head_writes_await(struct stage *s, struct transport_peer *head);
 
 /* stage_group.c */
 bool stage_is_rank(const struct stage *s); /* Returns true if the stage has several ranks. */
-/* Call it when the head has sent OPEN: rank 0 makes the group. */
+/* Call it when the head has sent OPEN: rank 0 of several makes the group. */
 void stage_group_make(struct stage *s);
-/* Handles GROUP: begins to join the group. */
+/* Handles GROUP: begins to join the group. An error is reported to the head. */
 void stage_group_take(struct stage *s, const struct stage_group *group);
 /* Call it when the engine has joined, or has failed to join. */
 void stage_group_progress(struct stage *s);
@@ -192,11 +194,11 @@ void stage_group_head_gone(struct stage *s);
 enum status stage_jobs_open(struct stage *s);
 void stage_jobs_close(struct stage *s);
 /* Handles the message JOB in `data`, which is copied. Returns ST_INVALID if the message is wrong,
- * ST_NO_MEMORY. */
+ * or ST_NO_MEMORY. */
 enum status stage_job_take(struct stage *s, const uint8_t *data, size_t bytes, struct error *error);
 enum status stage_activations_take(struct stage *s, const struct stage_activations *activations,
                                    struct error *error);
-/* Handles COPY. Returns ST_INVALID if the message is wrong. */
+/* Handles COPY: writes KV of this process's layers. A failed write is reported with the flush. */
 enum status stage_copy_take(struct stage *s, const struct stage_copy *copy, struct error *error);
 void stage_flush_take(struct stage *s, const struct stage_flush *flush);
 /* Handles FETCH. Returns ST_INVALID if the message is wrong. */
