@@ -3,8 +3,9 @@
  * each link (LINK). A link is up when two conditions hold: the token machine is connected and has
  * sent STAGES; and every process of this machine that writes KV is connected to the token machine's
  * processes (`target_prepare`). prompt_links also measures the speed of each link (push_meter.h).
- * machine/ opens and changes the links, and prompt_pool.c looks them up, both on the machine's
- * event loop thread. prompt_links writes no KV, and does not choose the machines of a request. */
+ * machine/ opens and changes the links; the prompt pool looks them up and reports what it writes;
+ * all on the machine's event loop thread. prompt_links writes no KV, and does not choose the
+ * machines of a request. */
 #ifndef PROMPT_POOL_PROMPT_LINKS_H
 #define PROMPT_POOL_PROMPT_LINKS_H
 
@@ -22,8 +23,9 @@ struct prompt_links_options {
     /* Called when the state of a link or its text has changed, and when a gateway asks for a link
      * that is up. The function sends the message LINK to all gateways. */
     void (*link_changed)(void *self, const struct message_link *link);
-    /* Called when the measured speed of a link differs from the speed that was reported last. The
-     * function sends the message LINK to all gateways. */
+    /* Called for the first measured speed of a link, and later when the speed differs by 10 % from
+     * the speed that was reported last, at most once a second. The function sends the message LINK
+     * to all gateways. */
     void (*link_measured)(void *self, const struct message_link *link);
     /* Called when a connection has ended. No write to `peer` is in flight any longer. `peer` is
      * valid during the call; `text` says why the connection has ended. */
@@ -58,32 +60,32 @@ enum status prompt_links_peer_set(struct prompt_links *links, uint32_t gateway,
  * the gateway may connect again. */
 void prompt_links_gateway_gone(struct prompt_links *links, uint32_t gateway);
 
-/* Returns the peer of the link to the machine `name`, and stores the machine's number, if the link
- * is up. Else returns NULL and stores the reason in *text_out, which is valid until the link
- * changes. */
+/* If the link to the machine `name` is up, returns the link's peer, and stores the number of the
+ * target in *target_out. Else returns NULL and stores the reason in *text_out, which is valid until
+ * the link changes. */
 struct transport_peer *prompt_links_find(const struct prompt_links *links, const char *name,
                                          uint32_t *target_out, const char **text_out);
 /* Returns true if the target has sent STAGES, and its stages have the path. Requires that `path` is
  * below LIMIT_STAGE_PATHS. */
 bool prompt_links_has_path(const struct prompt_links *links, uint32_t target, uint32_t path);
 
-/* Measure the link to the target: bytes are written to it now; a flush of everything written so far
- * begins; the flush with this cookie has ended. */
+/* Measure the link to the target. Call them when bytes are written to the target, when a flush of
+ * everything written so far begins, and when the flush with this cookie has ended. */
 void prompt_links_written(struct prompt_links *links, uint32_t target, uint64_t bytes,
                           int64_t now_us);
 void prompt_links_flush_begun(struct prompt_links *links, uint32_t target, uint64_t cookie);
 void prompt_links_flushed(struct prompt_links *links, uint32_t target, uint64_t cookie,
                           int64_t now_us);
 
-/* Reports the result of `target_prepare`. After up = true, a call with up = false reports that a
- * connection of `target_prepare` has ended; the link then goes down and is tried again after a
- * pause. */
+/* Reports the result of `target_prepare`. up = false also reports, after up = true, that a
+ * connection of `target_prepare` has ended. With up = false the link goes down, and is tried again
+ * after a pause. No effect if the link's connection has ended in the meantime. */
 void prompt_links_target_prepared(struct prompt_links *links, uint32_t target, bool up,
                                   const char *text, int64_t now_us);
 
 /* Through these functions the caller passes on the message STAGES and the transport's events of
  * peers of kind PEER_LINK (transport/peer_user.h). A second STAGES on a connection ends the
- * connection. */
+ * connection, and so does a peer that is another machine than the link's. */
 void prompt_links_stages_take(struct prompt_links *links, struct transport_peer *peer,
                               const struct message_stages *stages, int64_t now_us);
 void prompt_links_peer_up(struct prompt_links *links, struct transport_peer *peer, int64_t now_us);

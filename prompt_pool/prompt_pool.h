@@ -1,7 +1,8 @@
 /* prompt_pool: the prompt phase of requests on one machine. The message PREFILL admits a request.
  * The prompt is computed in chunks, and its KV is written into the token machine's blocks: layer by
  * layer while the prompt is computed, or in one piece at the end. The first token is sent to the
- * gateway. When the KV has arrived, KV_READY is sent to the token machine.
+ * gateway. When the KV has arrived, KV_READY is sent to the token machine. A PREFILL that is a copy
+ * (copied_generation) computes nothing: KV that this machine has is written to another machine.
  *
  * The pool owns its requests and the blocks that it takes for them. It does not decide what a batch
  * contains (sched_machine does) and does not compute (the executor does): it describes each chunk
@@ -31,7 +32,7 @@ struct prompt_local {
      * have their KV. These spans hold fewer tokens than the prompt, so at least one token is
      * computed. tables.ids = NULL: no blocks are reserved. */
     struct kv_tables tables;
-    uint32_t span_count; /* Spans that have blocks. */
+    uint32_t span_count; /* Spans of the prompt; all have blocks. */
 };
 
 /* Functions that the pool needs from its machine. */
@@ -54,7 +55,7 @@ struct prompt_pool_calls {
      * (token_pool_windows_find). */
     bool (*windows_find)(void *self, const struct message_request *request, uint32_t first,
                          uint32_t end, struct kv_tables *out);
-    /* Writes KV to another machine, as kv_targets_push does. Not called with
+    /* Writes KV to another machine, as kv_targets_push does. Never called with
      * options.stages_push. */
     enum status (*push)(void *self, struct kv_push *push, uint32_t layer_end);
     /* Has the stages write KV that no chunk computes, in all layers. Called only with
@@ -189,7 +190,8 @@ struct prompt_chunk {
     uint32_t pooled_first;
     uint32_t pooled_count;
     int64_t *pooled_sum;
-    bool layerwise; /* Call prompt_pool_layers_done while the batch runs. */
+    /* Without options.stages_push: call prompt_pool_layers_done while the batch runs. */
+    bool layerwise;
 };
 
 /* Prepares one prompt item of a batch that is about to run. At its first chunk, a prompt takes its
@@ -211,9 +213,9 @@ void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_i
 /* Takes the place of prompt_pool_chunk_done if the batch has ended early (executor_ops.abandon):
  * the KV of the chunk is not complete. Requires that the request is stopped. */
 void prompt_pool_chunk_abandoned(struct prompt_pool *pool, const struct sched_batch_item *item);
-/* Handles the prompts whose last chunk is done: sends their first tokens, pushes the KV that is not
- * pushed yet, and flushes. Separate from prompt_pool_chunk_done, so that the next batch can start
- * before this work. */
+/* Handles the prompts whose last chunk is done: sends their first tokens and embeddings, pushes the
+ * KV that is not pushed yet, and flushes. Separate from prompt_pool_chunk_done, so that the next
+ * batch can start before this work. */
 void prompt_pool_results_send(struct prompt_pool *pool, int64_t now_us);
 
 /* Returns true if a request was stopped while a batch computed it, since the previous call. */

@@ -1,9 +1,10 @@
 /* prompt_state: the prompt pool's table of requests, and the functions that the .c files of
- * prompt_pool/ share (except prompt_links.c, which knows no requests).
+ * prompt_pool/ share (except prompt_links.c and push_meter.c, which know no requests).
  *
  * A request ends in one of two ways:
  * - Delivered: its first token is sent and its KV is flushed. Then KV_READY is sent to the token
- *   machine (KV_ABORTED if the first token ended the answer), and PREFILLED to the gateway.
+ *   machine (KV_ABORTED if the first token ended the answer), and PREFILLED to the gateway. Without
+ *   a token machine, nothing is flushed and only PREFILLED is sent.
  * - Stopped, because it was cancelled or has failed: no further write is issued, the writes that
  *   were issued are flushed, and then KV_ABORTED is sent to the token machine. A request whose
  *   token machine's connection has ended sends neither KV_READY nor KV_ABORTED.
@@ -122,8 +123,8 @@ struct prompt_request {
     uint64_t pushed_bytes;
 };
 
-/* Number of withdrawn requests that are remembered. A token machine withdraws at most this many at
- * a time (TOKEN_UNCONFIRMED_MAX). */
+/* Number of withdrawn requests that are remembered; one more replaces the oldest. As many as a
+ * token machine remembers (TOKEN_UNCONFIRMED_MAX). */
 #define PROMPT_WITHDRAWN_MAX 1024
 
 struct prompt_pool {
@@ -240,8 +241,9 @@ bool prompt_copy_is_intact(const struct prompt_pool *pool, const struct prompt_r
  * enum layer_kind to kinds[LAYER_KIND_COUNT]; NULL = does not add them. */
 uint64_t prompt_push_bytes(const struct kv_arena *arena, uint32_t first_layer, uint32_t end_layer,
                            uint32_t full_spans, uint32_t window_spans, uint64_t *kinds);
-/* Writes the KV that the running chunk has to push, in the layers [push_first_layer, layer_end). No
- * effect if the machine's stages push it. Stores the result in write_status. */
+/* Writes the KV that the running chunk, or the copy, has to push, in the layers [push_first_layer,
+ * layer_end). No effect if the machine's stages push the chunk's KV, or if the request is stopped
+ * or has no token machine. Stores the result in write_status. */
 void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request,
                         uint32_t layer_end, int64_t now_us);
 /* Stores in *out what the machine's stages push for the chunk that begins, and counts these bytes

@@ -48,12 +48,12 @@ struct push_meter {
     struct push_meter_flush flushes[PUSH_METER_FLUSHES];
 };
 
-/* Records that `bytes` bytes are written now. */
+/* Records that `bytes` bytes are written now; no effect if `bytes` is 0. */
 void push_meter_write(struct push_meter *meter, uint64_t bytes, int64_t now_us);
 /* Records that a flush of all writes so far begins. */
 void push_meter_flush(struct push_meter *meter, uint64_t cookie);
 /* Records that the flush with this cookie and all earlier flushes have ended. Returns true if
- * meter->speed has a new point. Does nothing if the cookie is not known. */
+ * meter->speed has a new point. If the cookie is not known, does nothing and returns false. */
 bool push_meter_flushed(struct push_meter *meter, uint64_t cookie, int64_t now_us);
 /* Forgets all writes and flushes, because the connection has ended. */
 void push_meter_disconnected(struct push_meter *meter);

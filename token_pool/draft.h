@@ -1,27 +1,29 @@
 /* draft: drafts the next tokens of an answer from its own context, for speculative decoding
- * (prompt look-up). The draft is what followed the latest of the places in the context that end with
- * the most tokens of the context's end. An index of all places makes a look-up independent of the
- * length of the context. token_pool has one index per request, on the machine's event loop thread.
- * This part does not know whether drafts are right or worth a check (scheduler/drafts.h does). */
+ * (prompt look-up). A *place* is a position in the context at which the last tokens of the context
+ * have occurred before. The draft is what followed the place with the most equal tokens (of equal
+ * places, the latest). An index of all positions makes a look-up independent of the length of the
+ * context; a look-up compares at most the 16 latest places. token_pool/ has one index for each
+ * request that may have drafts, and makes every call on the machine's event loop thread. This part
+ * does not know whether drafts are right or worth a check (scheduler/drafts.h does). */
 #ifndef TOKEN_POOL_DRAFT_H
 #define TOKEN_POOL_DRAFT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Places that end with at least this many equal tokens are looked for first. If there are none,
- * places with fewer equal tokens are. */
+/* A look-up first looks for places with at least this many equal tokens. Only if there are none, it
+ * looks for places with fewer equal tokens. */
 #define DRAFT_MATCH_GOOD 3
 /* More equal tokens than this number are not counted. */
 #define DRAFT_MATCH_MAX 32
 
-/* The places of all runs of `tokens` tokens. */
+/* The positions of all runs of `tokens` tokens. */
 struct draft_places {
     uint32_t tokens;
     /* For each hash of such a run: 1 + the position of the last token of the latest run with this
      * hash; 0 = none. */
     uint32_t *heads;
-    /* [capacity] For each position: the head's value before it. */
+    /* [capacity] For each position: the value that its head had before. */
     uint32_t *earlier;
 };
 
@@ -29,7 +31,7 @@ struct draft_places {
 struct draft_index {
     uint32_t count;           /* Tokens of the context that are in the index. */
     uint32_t mask;            /* Number of heads, minus 1. */
-    uint32_t *memory;         /* Of the tables; NULL = closed. */
+    uint32_t *memory;         /* Memory of both tables; NULL = closed. */
     struct draft_places good; /* Runs of DRAFT_MATCH_GOOD tokens. */
     struct draft_places any;  /* Runs of one token. */
 };
@@ -47,12 +49,12 @@ void draft_index_add(struct draft_index *index, const uint32_t *tokens, uint32_t
 /* Returns true if the token may follow the context. */
 typedef bool (*draft_allows)(void *self, uint32_t token);
 
-/* Stores a draft of the `most` tokens that follow the context, which is the first index->count of
- * `tokens`, in `out`; out may be tokens + index->count. Places whose next token is not allowed are
- * left out (allows NULL = every token is allowed). Returns how many tokens before the draft are
- * equal to those before its source, from 1 to DRAFT_MATCH_MAX; 0 = there is no draft, and nothing
- * is stored. *agreed_out: how many first tokens of the draft also follow each other place that was
- * found; 0 = there is no other place. */
+/* Drafts the `most` tokens after the context, which is the first index->count of `tokens`, and
+ * stores them in `out`; out may be tokens + index->count. Places whose next token is not allowed
+ * are left out (allows NULL = every token is allowed). Returns the number of equal tokens of the
+ * draft's place, from 1 to DRAFT_MATCH_MAX; 0 = there is no draft, and nothing is stored.
+ * *agreed_out: how many first tokens of the draft also follow each other place that was found; 0 =
+ * there is no other place. */
 uint32_t draft_find(const struct draft_index *index, const uint32_t *tokens, uint32_t most,
                     draft_allows allows, void *self, uint32_t *out, uint32_t *agreed_out);
 

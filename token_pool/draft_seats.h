@@ -1,8 +1,8 @@
 /* draft_seats: which tokens of each request a draft model has computed, and the blocks of the draft
- * model's own KV memory in which their K and V are. A request with a draft model has a seat.
- * token_pool/token_drafts.c owns the seats and decides what the draft model computes, on the
- * machine's event loop thread; the draft model computes one job at a time. The books know neither
- * the tokens nor the memory. */
+ * model's own KV memory that have their K and V. A request for which the draft model may draft has
+ * a *seat*. The token pool owns the seats; token_pool/token_drafts.c decides what the draft model
+ * computes, one job at a time. token_pool/ makes every call on the machine's event loop thread.
+ * This part knows neither the tokens nor the memory. */
 #ifndef TOKEN_POOL_DRAFT_SEATS_H
 #define TOKEN_POOL_DRAFT_SEATS_H
 
@@ -23,7 +23,8 @@ enum status draft_seats_open(const struct draft_seats_options *options, struct d
 void draft_seats_close(struct draft_seats *seats); /* NULL is fine. Frees all seats. */
 
 /* Takes a seat for a context of at most `tokens` tokens, none of which is computed. `user` is any
- * number of the caller. Returns DRAFT_SEAT_NONE if no seat is free, or if memory is short. */
+ * number of the caller. Returns DRAFT_SEAT_NONE if no seat is free, if memory is short, or if
+ * `tokens` is 0. */
 draft_seat draft_seats_take(struct draft_seats *seats, uint32_t tokens, uint32_t user);
 /* Frees the seat and its blocks. The job that runs may still use them: later jobs overwrite what it
  * writes. DRAFT_SEAT_NONE is fine. */
@@ -38,13 +39,13 @@ uint32_t draft_seats_computed(const struct draft_seats *seats, draft_seat seat);
 /* The tokens of the context from `tokens` on have changed: only those before are computed. */
 void draft_seats_cut(struct draft_seats *seats, draft_seat seat, uint32_t tokens);
 
-/* The next job computes the seat's tokens up to `end`: takes blocks for them, and stores the seat's
+/* Adds the seat's tokens up to `end` to the next job: takes blocks for them, and stores the seat's
  * block table, which is valid until the job is done. Requires that draft_seats_computed < end ≤ the
- * `tokens` of draft_seats_take, and that the job has the seat once. Returns false, and changes
+ * `tokens` of draft_seats_take, and that the job has the seat only once. Returns false, and changes
  * nothing, if too few blocks are free. */
 bool draft_seats_begin(struct draft_seats *seats, draft_seat seat, uint32_t end,
                        const kv_block_id **blocks_out);
-/* The job is done: its tokens are computed. */
+/* Call it when the job is done: records that its tokens are computed. */
 void draft_seats_job_done(struct draft_seats *seats);
 
 /* Returns the number of free blocks. */

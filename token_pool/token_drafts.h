@@ -47,7 +47,8 @@ struct token_draft_job {
  * step. Requires that no step and no job runs. */
 bool token_pool_drafts_next(struct token_pool *pool, uint32_t catch_up_rows,
                             struct token_draft_job *out);
-/* The job is done. ids[i] is the token that was drawn for item i, if it is wanted. */
+/* Call it when the job is done. ids[i] is the token that was drawn for item i, if its token was
+ * wanted. */
 void token_pool_drafts_done(struct token_pool *pool, const struct token_draft_job *job,
                             const uint32_t *ids);
 

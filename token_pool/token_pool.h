@@ -1,6 +1,6 @@
 /* token_pool: the token phase of requests on one machine. The message RESERVE reserves a request's
  * blocks. The message KV_READY says that the prompt's KV is in these blocks. After that, each
- * decode step generates one token, until the answer ends.
+ * decode step generates one token (with drafted tokens, perhaps more), until the answer ends.
  *
  * Blocks for the prompt and the first growth_tokens of the answer are reserved before the prompt
  * runs; the answer takes more blocks as it grows. When memory is full, new requests wait in order,
@@ -83,8 +83,8 @@ struct token_pool_options {
     uint32_t vocab;                     /* Size of the vocabulary. */
     uint32_t adapter_count;             /* Low-rank adapters of the model. */
     struct grammar_cache *grammars;     /* For constrained answers; NULL = these requests fail. */
-    struct sched_drafts
-        *drafts; /* Times of this machine's steps. Read by token_pool_decode_done. */
+    /* Times of this machine's steps, by which the pool decides about drafts; not owned. */
+    struct sched_drafts *drafts;
     struct token_draft_model draft_model;
     struct sched_paths *paths; /* The paths through this machine's stages; NULL = one path. */
     struct token_pool_calls calls;
@@ -134,8 +134,9 @@ void token_pool_publish(struct token_pool *pool, const struct message_request *r
  * function returns false, so a reader must call it again when it has read the blocks. */
 bool token_pool_windows_find(const struct token_pool *pool, const struct message_request *request,
                              uint32_t first, uint32_t end, struct kv_tables *out);
-/* Handle KV_READY and KV_ABORTED of a prompt machine. This machine's own prompt pool calls the
- * functions instead of sending these messages. */
+/* Handle KV_READY and KV_ABORTED of a prompt machine. If the numbers of KV_READY contradict the
+ * RESERVE, the gateway gets FAILED. This machine's own prompt pool sends no such messages: machine/
+ * calls the functions for it. */
 void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready,
                          int64_t now_us);
 void token_pool_kv_aborted(struct token_pool *pool, const struct message_request *request,
@@ -221,8 +222,8 @@ void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t n
 /* Takes the result of a decode step of `count` rows: of the input token, and of the first count - 1
  * drafted tokens. Call it after sched_machine_batch_done. tokens[i] was drawn from row i and has
  * id, finish and log-probabilities; the pool sets the other fields of the tokens that it takes. It
- * takes tokens up to the first one that differs from its draft, and returns how many it has
- * taken. */
+ * takes tokens up to the first one that differs from its draft or ends the answer, and returns how
+ * many it has taken. */
 uint32_t token_pool_decode_done(struct token_pool *pool, sched_slot slot,
                                 struct message_token *tokens, uint32_t count, int64_t now_us);
 /* Sends the tokens of the decode step, one message to each gateway. It is not part of

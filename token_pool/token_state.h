@@ -71,13 +71,16 @@ struct token_request {
     struct sched_draft_trust draft_trust;
     draft_seat draft_seat; /* DRAFT_SEAT_NONE = the request has no drafts of the draft model. */
     bool draft_decided;    /* draft_wanted is decided for the next step. */
-    uint32_t draft_wanted; /* Tokens that the draft model generates for the next step, */
-    uint32_t draft_made; /* and has generated so far; they are in `tokens`, after the known ones. */
+    uint32_t draft_wanted; /* Tokens that the draft model shall generate for the next step. */
+    /* Tokens that the draft model has generated for the next step; they are in `tokens`, after the
+     * known ones. */
+    uint32_t draft_made;
     uint32_t generated;  /* Known tokens of the answer. The first one arrives with KV_READY. */
     uint32_t last_token; /* The last of these tokens, which the next decode step reads. */
     int64_t reserved_us; /* When the request got its first blocks. */
-    /* TOKEN_QUARANTINED: links_begun when the quarantine began, or the latest link that was made
-     * for a head that was connected then. Over later links no process writes into the blocks. */
+    /* TOKEN_QUARANTINED: links_begun when the quarantine began. If the prompt machine's head was
+     * connected then, later links of the machine's processes raise the number. Over links after
+     * this one, no process writes into the blocks. */
     uint64_t quarantined_at_link;
     int64_t decoding_us; /* When the prompt's KV was complete. */
     int64_t began_us;    /* Start of the first decode step; -1 = not yet. */
@@ -217,7 +220,8 @@ void token_request_drafted_drop(struct token_pool *pool, struct token_request *r
 bool token_copy_grant(struct token_pool *pool, struct token_request *request, int64_t now_us);
 
 /* Tells the stage processes (calls.await_changed) that the request awaits no KV after this call. No
- * effect in other states than TOKEN_RESERVED. Call it before the request leaves TOKEN_RESERVED. */
+ * effect in other states than TOKEN_RESERVED, and without stage processes. Call it before the
+ * request leaves TOKEN_RESERVED. */
 void token_await_end(struct token_pool *pool, const struct token_request *request);
 
 /* ---- token_blocks.c ---- */
