@@ -1,8 +1,9 @@
 /* fleet: the table of all machines of the cluster, one record per machine. A machine keeps its
  * index until it is removed. The schedulers, the metrics and the event log identify a machine by
- * this index. The table only stores and finds records. server/gateway/ connects to the machines,
- * launcher.c runs the processes of local machines, and server/serve_machines.c adds and removes
- * machines. The gateway's event loop thread makes every call. */
+ * this index. The table only stores and finds records. Of the parts that use it, server/gateway/
+ * connects to the machines and removes them, launcher.c runs the processes of local machines,
+ * server/serve*.c open the table and add machines, and server/metrics/ only reads. All run on the
+ * gateway's event loop thread. */
 #ifndef SERVER_FLEET_FLEET_H
 #define SERVER_FLEET_FLEET_H
 
@@ -138,7 +139,7 @@ struct fleet {
     uint32_t count; /* Number of records up to the last one that was ever in use. */
     /* Machines in each phase; the entry of FLEET_FREE is not used. */
     uint32_t phase_counts[FLEET_PHASE_COUNT];
-    uint32_t ending_count;  /* Machines that want to end (fleet_wants_end_set). */
+    uint32_t ending_count;  /* Machines with connection.wants_end set (fleet_wants_end_set). */
     uint32_t expired_count; /* Machines in FLEET_MEMBER_EXPIRED. */
     struct fleet_machine machines[LIMIT_MACHINES];
 };
@@ -163,7 +164,8 @@ void fleet_remove(struct fleet *f, struct fleet_machine *machine);
 /* Changes the phase of a machine. Requires a change that the drawing above has, or the present
  * phase. */
 void fleet_phase_set(struct fleet *f, struct fleet_machine *machine, enum fleet_phase phase);
-/* Records that the machine wants to end, or that the connection that said so has ended. */
+/* Records that the machine wants to end (it has sent LEAVING), or that the connection over which it
+ * has sent LEAVING has ended. */
 void fleet_wants_end_set(struct fleet *f, struct fleet_machine *machine, bool wants_end);
 /* Records what etcd says about the machine. */
 void fleet_member_set(struct fleet *f, struct fleet_machine *machine, enum fleet_member member);

@@ -7,9 +7,9 @@
  * fit or a port in use. It is not started again, so that its own error message stays the last line
  * on the screen. A machine that was ready once is started again each time it ends, because the
  * cause (lack of memory, a kill by an operator) may be temporary. A machine that was killed from
- * outside, or ended with status 0, is started at once if it had run for 0.2 s. Every other machine
- * is started after a pause. The pauses double from 0.2 s up to 5 s, and begin again at 0.2 s after
- * a run of 10 s. */
+ * outside (not by the kernel for lack of memory), or ended with status 0, is started at once if it
+ * had run for 0.2 s. Every other machine is started after a pause. The pauses double from 0.2 s up
+ * to 5 s, and begin again at 0.2 s after a run of 10 s. */
 #ifndef SERVER_FLEET_LAUNCHER_H
 #define SERVER_FLEET_LAUNCHER_H
 
@@ -30,8 +30,9 @@ struct launcher;
 struct launcher_events {
     /* The machine listens at this address. */
     void (*ready)(void *self, struct fleet_machine *machine, const char *address);
-    /* The machine's process crashed (child_crashed), or the kernel killed the process because
-     * memory was short. The process was computing the requests with these ids; id_count 0 = none.
+    /* The machine's process crashed (child_crashed, host/child.h), or the kernel killed the process
+     * because memory was short. The process was computing the requests with these ids; id_count 0 =
+     * none.
      * crash_text: for the log, such as "signal 11, Segmentation fault". `ended` or `given_up` is
      * called next. */
     void (*crashed)(void *self, struct fleet_machine *machine, const char *crash_text,

@@ -1,7 +1,7 @@
 /* gateway_blame: decides which requests are the likely cause of lost machines. It counts the losses
  * of each request (struct request_blame) and decides when the request must not be tried again.
- * Every call is made on the gateway's event loop thread. It knows no machines and changes no states
- * of requests: requests.c does.
+ * requests.c and table.c make every call, on the gateway's event loop thread. This part knows no
+ * machines and changes no states of requests: requests.c does.
  *
  * A local machine that *crashes* (child_crashed, host/child.h) leaves the ids of the requests in
  * its running batches (host/batch_record.h). Each of these requests becomes a *suspect*. Only one
@@ -10,7 +10,7 @@
  * client has got BLAME_CLEAR_TOKENS further tokens. A request fails after scheduler/crashes_max
  * crashes without being cleared.
  *
- * A local machine that was killed from outside, by an operator or a test, counts against no
+ * Every other end of a local machine, such as a kill by an operator or a test, counts against no
  * request. A loss that may have another cause (a machine on another host ended, a link broke, a
  * machine reported an error) has a weight (enum blame_cause). A request fails when the sum of the
  * weights since its latest token is at least BLAME_MAX, and the first of these losses is at least
@@ -27,9 +27,9 @@
 #define BLAME_US_MIN       60000000 /* A machine's restart takes up to 5 s. */
 
 enum blame_cause {
-    BLAME_NONE,   /* Weight 0: the request cannot be the cause. */
-    BLAME_LINK,   /* Weight 1: a link broke, or a machine fell silent. */
-    BLAME_DEATH,  /* Weight 8: a machine on another host ended. */
+    BLAME_NONE,  /* Weight 0: the request cannot be the cause. */
+    BLAME_LINK,  /* Weight 1: a link broke, or a machine fell silent. */
+    BLAME_DEATH, /* Weight 8: a machine on another host ended that may have computed the request. */
     BLAME_FAILED, /* Weight 8: a machine reported an error for this request. */
 };
 

@@ -1,16 +1,18 @@
 /* gateway_checkpoints: copies the KV of running answers to other machines while the answers grow
- * (kv/checkpoint), so that the death of a token machine costs a few tokens. requests.c ends copies,
- * the router starts them; all on the gateway's event loop thread.
+ * (config key kv/checkpoint), so that the death of a token machine costs a few tokens. The router
+ * (internal.h) starts copies, requests.c ends them; both on the gateway's event loop thread. This
+ * part chooses no machines (the scheduler does), and keeps no KV.
  *
  *   gateway ── RESERVE (copy) ──► second machine ── RESERVED ──► gateway
  *           ── PREFILL (copied_generation) ──► token machine ── KV, KV_READY ──► second machine
  *                                                            ── PREFILLED ──► gateway
  *
- * Each copy covers all full blocks of prompt and answer; blocks that the second machine has are not
- * sent again. scheduler/checkpoint.h says when a copy is due; checkpoint_due.h finds the answers
- * whose copies are due. On the second machine the blocks are part of the prefix cache: a request
- * that needs memory may take them. In messages a copy has a generation of its own, with the bit
- * CHECKPOINT_GENERATION.
+ * A copy covers all full blocks of prompt and answer, or a first part of them if the second machine
+ * lacks many blocks; the next copies then add further parts. Blocks that the second machine has are
+ * not sent again. scheduler/checkpoint.h says when a copy is due; checkpoint_due.h finds the
+ * answers whose copies are due. On the second machine the blocks are part of the prefix cache: a
+ * request that needs memory may take them. In messages a copy has a generation of its own, with the
+ * bit CHECKPOINT_GENERATION.
  *
  * A *pull* is a copy for a resumed request, before the request is sent to its machines
  * (GATEWAY_REQUEST_PULLING): a machine that has kept KV of its prompt sends the KV to the request's
@@ -28,14 +30,15 @@ struct gateway;
 
 /* Starts the copies and pulls that are due. Returns the time of the next call; INT64_MAX = none. */
 int64_t gateway_checkpoint_turn(struct gateway *g, int64_t now_us);
-/* Handles a machine's message about a copy or a pull. Returns false for other messages. */
+/* Handles a machine's message about a copy or a pull. Returns false if the message is about
+ * neither. */
 bool gateway_checkpoint_message(struct gateway *g, struct fleet_machine *m,
                                 const struct message *message);
 /* Call it when a machine's connection has ended: pulls from this machine and copies to it end. */
 void gateway_copies_machine_down(struct gateway *g, const struct fleet_machine *m);
-/* Cancels the request's copy, if one is under way, and forgets the request's checkpoint and when
- * its next copy is due. Call it before the request leaves GATEWAY_REQUEST_PREFILLED. No effect on a
- * request without copies. */
+/* Cancels the request's copy or pull, if one is under way, and forgets the request's checkpoint and
+ * when its next copy is due. requests.c calls it when the request ends or loses its machines. No
+ * effect on a request without copies. */
 void request_checkpoint_end(struct connections *connections, struct gateway_request *r);
 
 #endif

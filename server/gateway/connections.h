@@ -26,7 +26,8 @@ struct connections_events {
     /* A connection that was up has ended. silent: the machine sent nothing for too long, so it may
      * still run. */
     void (*down)(void *self, struct fleet_machine *m, bool silent);
-    /* Handles a message. Returns false if a gateway does not expect this kind of message. */
+    /* Handles a message. Returns false if a gateway does not expect this kind of message: the
+     * connection is then dropped. */
     bool (*message)(void *self, struct fleet_machine *m, struct message *message);
 };
 
@@ -43,7 +44,8 @@ struct connections_options {
     void *self; /* First argument of the events. */
 };
 
-/* Opens the gateway's transport; no machine is connected yet. An error says what failed. */
+/* Opens the gateway's transport; no machine is connected yet. The text of an error says what
+ * failed. */
 enum status connections_open(const struct connections_options *options, struct connections **out,
                              struct error *error);
 void connections_close(struct connections *c); /* NULL is fine. */

@@ -36,10 +36,11 @@ static inline enum history_end history_end_of(enum gateway_end end)
 enum status history_open(uint32_t count, struct history **out);
 void history_close(struct history *h); /* NULL is fine. */
 
-/* The next three functions do nothing if `h` is NULL, or if the request was already replaced. */
+/* The next three functions do nothing if `h` is NULL. The second and the third do nothing if the
+ * request was already replaced. */
 
-/* Adds a request that was submitted; it may end at once. Returns its number, for
- * r->history_number. */
+/* Adds a request that was submitted; it may have ended already. Returns its number, for
+ * r->history_number; 0 if `h` is NULL. */
 uint64_t history_begin(struct history *h, const struct gateway_request *r,
                        const struct gateway_submit *submit, int64_t now_us);
 /* Adds an event of the request. Of more than 24 events, the first 12 and the latest 12 are kept. */

@@ -1,6 +1,7 @@
 /* gateway_internal: the structs and functions that the files of the router share. The gateway has
  * three parts. Each part calls only the parts to its right in this drawing, and reports to the left
- * through function pointers given at open:
+ * through function pointers given at open (except that requests.c calls request_checkpoint_end of
+ * checkpoints.h):
  *
  *   router (struct gateway) ─► requests (requests.h) ─► connections (connections.h)
  *
@@ -8,13 +9,12 @@
  * calls only files in the rows below it:
  *
  *   gateway.c (opening, iteration), state.c (the state as JSON)
- *   operate.c (changes by an operator)
+ *   handover.c (drains), headroom.c (how much more traffic the SLO allows)
  *   machines.c (machines that come up, go down and report)
- *   versions.c (models), others.c (other gateways), handover.c (drains), checkpoints.c (copies of
- *   running answers)
+ *   operate.c (changes by an operator)
+ *   versions.c (models), others.c (other gateways), checkpoints.c (copies of running answers)
  *   schedule.c (the schedulers)
  *   health.c (what can be served)
- *   headroom.c (how much more traffic the SLO allows)
  *   peers.c (the machines' pools and links), events.c (the event log)
  *
  * Only these files and tests include it. Everything runs on the gateway's event loop thread. It
@@ -123,7 +123,7 @@ void gateway_versions_close(struct gateway *g);
  * m->connection.down_reason says why. */
 struct gateway_version *gateway_version_of(struct gateway *g, struct fleet_machine *m,
                                            const struct transport_identity *identity);
-/* Changes the machine's version. Requires that it is not up. */
+/* Changes the machine's version. Requires that the machine is not up. */
 void gateway_machine_version_change(struct gateway *g, struct fleet_machine *m,
                                     struct gateway_version *version);
 
@@ -181,7 +181,7 @@ void gateway_ends_grant(struct gateway *g);
 
 /* ---- headroom.c ---- */
 
-/* Continues the search, if a part of it is due. Returns the time of the next part. */
+/* Continues the search, if a part of the search is due. Returns the time of the next part. */
 int64_t gateway_headroom_turn(struct gateway *g, int64_t now_us);
 /* Writes the factors as a JSON object; null = unknown. */
 void gateway_headroom_write(const struct gateway *g, struct text *out);

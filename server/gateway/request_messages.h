@@ -23,7 +23,8 @@ bool request_wants_whole_prompt(const struct gateway_request *r);
  * token machine. now_us: time of the gateway's clock. */
 struct message request_prefill_message(const struct gateway_request *r,
                                        const struct message_reserved *reserved, int64_t now_us);
-/* Returns MESSAGE_RESERVE. prefix: the token machine may have a prefix of the prompt. */
+/* Returns MESSAGE_RESERVE. prefix: the token machine looks the prompt up in its prefix cache,
+ * unless the whole prompt must be computed. */
 struct message request_reserve_message(const struct gateway_request *r, bool prefix,
                                        int64_t now_us);
 

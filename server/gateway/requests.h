@@ -66,12 +66,11 @@ bool requests_pending(const struct requests *q);
  * request to the scheduler. */
 struct gateway_request *requests_arrived_take(struct requests *q);
 /* Sends RESERVE to the token machine; or PREFILL to the prompt machine if token_machine is NULL (no
- * token machine is needed). prefix: RESERVE contains the prompt, because the token machine may have
- * a prefix of it. */
+ * token machine is needed). prefix: see request_reserve_message. */
 void requests_route(struct requests *q, struct gateway_request *r,
                     struct fleet_machine *prompt_machine, struct fleet_machine *token_machine,
                     bool prefix);
-/* As requests_route, but nothing is sent to the two machines yet: the request is in
+/* As requests_route, but sends nothing to the two machines yet: the request is in
  * GATEWAY_REQUEST_PULLING until requests_pull_end. source: the machine that has the KV of the
  * prompt's first `tokens` tokens. */
 void requests_pull_begin(struct requests *q, struct gateway_request *r,
@@ -97,16 +96,16 @@ void requests_lose(struct requests *q, struct gateway_request *r, const struct f
 /* Call it when a machine's connection has ended and its requests are lost (requests_lose): requests
  * that waited for this knowledge (GATEWAY_REQUEST_DOUBTED) arrive. */
 void requests_machine_down(struct requests *q, const struct fleet_machine *m);
-/* Handles a crash (blame.h) of a machine, which says that it computed these requests. Ids of
- * requests that were not sent to the machine in their present or previous generation are ignored.
- * Requires that the machine's connection has ended. crash_text: for the log and the clients.
- * crashes_max: see blame_crash_add. */
+/* Handles a crash (blame.h) of a machine that has recorded the ids of the requests which it
+ * computed. Ids of requests that were not sent to the machine in their present or previous
+ * generation are ignored. Requires that the machine's connection has ended. crash_text: for the log
+ * and the clients. crashes_max: see blame_crash_add. */
 void requests_crash_handle(struct requests *q, const struct fleet_machine *m, const uint64_t *ids,
                            uint32_t id_count, uint32_t crashes_max, const char *crash_text);
 /* Moves the request to another token machine; its present token machine computes the rest of the
  * prompt from the KV that it has. */
 void requests_hand_over(struct requests *q, struct gateway_request *r);
-/* Handles a machine's message about requests. Returns false for other kinds of messages. */
+/* Handles a machine's message about requests. Returns false for a message of another kind. */
 bool requests_message_handle(struct requests *q, struct fleet_machine *m, struct message *message);
 /* Ends the version's open requests with GATEWAY_FAILED and this text. */
 void requests_version_stop(struct requests *q, uint32_t version_index, const char *text);

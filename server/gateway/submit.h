@@ -35,7 +35,7 @@ enum gateway_end {
 enum gateway_event_kind {
     GATEWAY_EVENT_QUEUED,      /* No machines were free when the request arrived: it waits. */
     GATEWAY_EVENT_ROUTED,      /* The scheduler has chosen the request's machines. */
-    GATEWAY_EVENT_PREFILLING,  /* The token machine has reserved blocks; the prompt was sent. */
+    GATEWAY_EVENT_PREFILLING,  /* The prompt was sent; a token machine has reserved its blocks. */
     GATEWAY_EVENT_FIRST_TOKEN, /* The first token of this generation has arrived. */
     GATEWAY_EVENT_TRANSFERRED, /* The prompt's KV is on the token machine. */
     GATEWAY_EVENT_RESUMING,    /* The request lost its machines or memory; it is scheduled again. */

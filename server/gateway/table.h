@@ -42,8 +42,8 @@ struct gateway_held {
     struct fleet_machine *machine; /* NULL = none. */
     /* transport_peer_number of the connection over which the machine reported the KV. */
     uint64_t connection;
-    /* Tokens whose KV the machine keeps in its prefix cache; 0 = not known, but the machine may
-     * drain and then keeps all. */
+    /* Tokens whose KV the machine keeps in its prefix cache; 0 = not known, because the machine has
+     * preempted the request, or the gateway has handed the request over. */
     uint32_t tokens;
     bool checkpoint; /* The KV comes from a checkpoint (gateway_checkpoint). */
 };
@@ -174,7 +174,7 @@ void request_table_init(struct request_table *table, uint32_t id_tag);
  * Returns ST_NO_MEMORY on failure. */
 enum status request_table_add(struct request_table *table, const struct gateway_submit *submit,
                               struct gateway_request **out);
-/* Frees the slot, with the request's tokens. */
+/* Frees the slot, and the memory that the request has for tokens and rules. */
 void request_table_free(struct request_table *table, struct gateway_request *r);
 /* Returns the open request with this id; NULL = none. */
 struct gateway_request *request_table_find(struct request_table *table, uint64_t id);
