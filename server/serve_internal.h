@@ -180,8 +180,8 @@ void serve_keys_expiry_log(struct serve *s);
 /* Passes the time and this gateway's share of the limits to the API keys. Once a minute it also
  * logs keys as serve_keys_expiry_log does. */
 void serve_keys_turn(struct serve *s, int64_t now_us);
-/* Counts the answers of the present day that earlier processes have written into the ledger. Waits
- * up to a second for answers that a kill has cut. */
+/* Counts the answers of the present day that earlier processes have written into the ledger, if a
+ * key has a limit of a day. Waits up to a second for answers that a kill has cut. */
 void serve_keys_restore(struct serve *s, const char *ledger_path);
 
 /* --- serve_model.c --- */
@@ -293,8 +293,8 @@ void serve_dump_end(struct serve *s); /* Frees what is left. */
 /* Handles signals. SIGTERM and SIGINT: the first lets requests finish, the second stops now, the
  * third kills the machines. SIGHUP calls serve_reload, SIGUSR1 serve_dump_begin. */
 void serve_signals_turn(struct serve *s);
-/* Continues the drain or the stop, and lowers *timeout_ms to the time until its next step. Returns
- * true when all machines have ended. */
+/* Continues the drain or the stop, and lowers *timeout_ms to the time until the next step. Returns
+ * true when the stop has begun and all machines that this process has started have ended. */
 bool serve_stop_turn(struct serve *s, int *timeout_ms);
 
 #endif

@@ -14,8 +14,9 @@
 /* Replaces *constraint, if necessary, by a constraint that also describes calls and reasoning;
  * constraint->text is then freed and replaced. *format: on entry, the model's format; on return,
  * the format of this answer. The two differ for a model that has no format of its own for tool
- * calls: demanded calls are then written as JSON. tools: the list of the request; NULL = none.
- * tool_fields: the fields of the request about tools.
+ * calls: demanded calls are then written as JSON. answer_begin: where the answer begins
+ * (answer_begin_find). tools: the list of the request; NULL = none. tool_fields: the fields of the
+ * request about tools.
  *
  * Returns true, with *constraint unchanged, for a JSON schema that is not valid JSON: compiling the
  * constraint reports the mistake. Returns false with a 400 for fields that exclude each other and

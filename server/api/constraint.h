@@ -17,10 +17,10 @@ struct api_constraint {
     const char *field; /* Name of the body's field that has the constraint, for errors. */
 };
 
-/* Stores the body's constraint, if there is one. *out must be all zeros. Returns false with a 400
- * for a wrong value, for two constraints in one body, and for a constraint of more than
- * LIMIT_CONSTRAINT_BYTES. Returns false with a 503 if there is no memory. The caller frees
- * out->text, also after a failure. */
+/* Stores the body's constraint, if there is one; an empty text, list or schema is no constraint.
+ * *out must be all zeros. Returns false with a 400 for a wrong value, for two constraints in one
+ * body, and for a constraint of more than LIMIT_CONSTRAINT_BYTES. Returns false with a 503 if there
+ * is no memory. The caller frees out->text, also after a failure. */
 bool api_constraint_parse(json_t *body, struct api_constraint *out, struct api_error *error);
 
 #endif

@@ -1,7 +1,8 @@
 /* api_encode: converts the texts of requests to tokens. The config's key
  * server/control_tokens_in_text decides whether control tokens that are spelled out in a text, such
  * as <|im_start|>, are recognised or are ordinary text. server/http/completion_input.c and
- * tokenize.c call it on the text threads. It keeps no state, and any thread may call it. It does
+ * tokenize.c encode on the text threads; server/http/completion.c calls api_context_refuse on the
+ * gateway's event loop thread. The functions keep no state, and any thread may call them. They do
  * not detokenise. */
 #ifndef SERVER_API_ENCODE_H
 #define SERVER_API_ENCODE_H
@@ -49,7 +50,7 @@ bool api_encode_prompt(const struct api_encode *encoder, const char *text, size_
 /* Encodes a chat in the model's template, whose own markers are always control tokens. The prompt
  * begins with one BOS if the template writes one, or if the model's prompts begin with BOS.
  * *begin_out: whether the answer begins before, in or after its reasoning. The caller frees
- * *ids_out, also after a failure. */
+ * *ids_out, also after a failure. On failure returns false, with the HTTP error in *error. */
 bool api_encode_chat(const struct api_encode *encoder, const struct chat_request *request,
                      uint32_t **ids_out, size_t *count_out, enum answer_begin *begin_out,
                      struct api_error *error);

@@ -1,7 +1,7 @@
 /* api_error: the struct of an HTTP error of the API, which is sent as {"error": {"message", "type",
- * "param", "code"}}. The parsers of requests, the check of API keys and the endpoints under /admin
- * fill it; server/http/ writes it into responses. The functions keep no state, and any thread may
- * call them. They send and log nothing. */
+ * "param", "code"}}. The parsers of requests, the check of API keys, completions and the endpoints
+ * under /admin fill it; server/http/ writes it into responses. The functions keep no state, and any
+ * thread may call them. They send and log nothing. */
 #ifndef SERVER_API_ERROR_H
 #define SERVER_API_ERROR_H
 

@@ -17,7 +17,8 @@ json_t *api_field_get(json_t *object, const char *field);
 
 /* Each of these functions stores the field's value in *value; if the field is absent or null,
  * *value keeps the default that the caller has set. They return false, with *error filled, if the
- * value is wrong. least_open: `least` itself is not allowed. */
+ * value is wrong. api_field_integer accepts 16.0 as 16. least_open: `least` itself is not allowed.
+ * The object owns the text of api_field_string. */
 bool api_field_bool(json_t *object, const char *field, bool *value, struct api_error *error);
 bool api_field_integer(json_t *object, const char *field, int64_t least, int64_t most,
                        int64_t *value, struct api_error *error);

@@ -8,6 +8,7 @@
 #include "common/text.h"
 #include "server/api/forms.h"
 
+/* Size of a `place`: the text that names a value in errors, such as "input[3].content". */
 #define FORM_PLACE_BYTES 96
 
 /* The state of converting one body. */
@@ -39,7 +40,7 @@ bool form_field_copy(struct form *form, const char *name, const char *chat_name)
 json_t *form_message_add(struct form *form, const char *role);
 /* Returns the last message if its role is `role`, else NULL. */
 json_t *form_message_last(const struct form *form, const char *role);
-/* Sets the content of a message: a text, or a list of parts with texts. */
+/* Adds a content (a text, or a list of parts with texts) to the content of a message. */
 bool form_content_set(struct form *form, json_t *message, json_t *content, const char *place);
 /* Appends a piece of an assistant's reasoning. */
 void form_reasoning_add(struct text *reasoning, const json_t *piece);
@@ -51,7 +52,7 @@ bool form_reasoning_end(struct form *form, json_t *message, struct text *reasoni
 bool form_text_add(struct form *form, json_t *message, json_t *text);
 /* Adds a call to a message of an assistant. `arguments`: a text or an object. */
 bool form_call_add(struct form *form, json_t *message, json_t *id, json_t *name, json_t *arguments);
-/* Adds a result of a call as a message. */
+/* Adds a result of a call as a message. content NULL = an empty text. */
 bool form_result_add(struct form *form, json_t *id, json_t *content, const char *place);
 /* Converts the body's `tools`. type: the value of a tool's field "type" for functions of the
  * client; type_optional: the field may be missing. schema: the field with the schema of the

@@ -100,7 +100,7 @@ struct api_key_shown {
 
 /* Finds the key of a request by its header "Authorization: Bearer KEY" or, without this header, by
  * "x-api-key: KEY", which clients of Anthropic's API send. NULL = the request does not have the
- * header. Returns false if no key in use matches. */
+ * header. Returns false if no key in use matches. Also finds keys that have expired. */
 bool api_keys_find(const struct api_keys *keys, const char *authorization, const char *x_api_key,
                    struct api_key_shown *out);
 
@@ -131,8 +131,10 @@ enum api_key_expiry {
     API_KEY_EXPIRED,
 };
 enum api_key_expiry api_key_expiry_of(const struct api_key_rules *rules, int64_t now_s);
+/* Returns true if the key has expired. Requires an index below API_KEY_INDICES. */
 bool api_keys_expired(const struct api_keys *keys, uint32_t key_index);
-/* Calls `report` for each key in use whose enum api_key_expiry has grown since the call before. */
+/* Calls `report` for each key in use whose enum api_key_expiry has grown since the previous call,
+ * or since its `expires` has changed. */
 void api_keys_expiry_report(struct api_keys *keys,
                             void (*report)(void *self, const struct api_key_rules *rules,
                                            enum api_key_expiry expiry),
@@ -148,17 +150,17 @@ const struct api_key_counts *api_keys_counts(const struct api_keys *keys, uint32
 
 /* Begins to read a text for the key: the body of a completion, /tokenize or /detokenize. The text
  * counts as an answer in flight, and is refused like an answer, but costs no tokens. Returns false,
- * with a 429 in *error, if it is refused; only the refusal is counted then. The key is held until
- * api_keys_text_end. */
+ * with a 429 in *error, if the text is refused; only the refusal is counted then. The key is held
+ * until api_keys_text_end. Always succeeds for API_KEY_NONE. */
 bool api_keys_text_begin(struct api_keys *keys, uint32_t key_index, int64_t now_us,
                          struct api_error *error);
 void api_keys_text_end(struct api_keys *keys, uint32_t key_index);
 
 /* Begins `answers` answers to prompts of prompt_tokens tokens in all, within this gateway's share
  * of the limits. Returns false with a 429 in *error, or with a 400 if `answers` is above the key's
- * limit; only the refusal is counted then. Tokens are charged when they are generated, so an answer
- * may exceed the budget; later answers are refused until the budget is positive again. Always
- * succeeds for API_KEY_NONE. */
+ * limit; only the refusal is counted then. Charges the prompt's tokens. The answers' tokens are
+ * charged when they are generated, so an answer may exceed the budget; later answers are refused
+ * until at least one token of the budget is left again. Always succeeds for API_KEY_NONE. */
 bool api_keys_answers_begin(struct api_keys *keys, uint32_t key_index, uint32_t answers,
                             uint64_t prompt_tokens, int64_t now_us, struct api_error *error);
 /* Charges generated tokens. */
@@ -169,10 +171,11 @@ void api_keys_answer_end(struct api_keys *keys, uint32_t key_index);
 struct api_key_unused {
     uint64_t answers_max; /* Most answers in flight; 0 = no limit, and answers_left is 0. */
     uint64_t answers_left;
-    uint64_t requests_max; /* Requests a minute; 0 = no limit, and the next two fields are 0. */
+    /* Requests a minute; 0 = no limit, or this gateway has no share: the next two fields are 0. */
+    uint64_t requests_max;
     uint64_t requests_left;
     uint64_t requests_full_us; /* Time until requests_max requests are left, if none comes. */
-    uint64_t tokens_max;       /* Tokens a minute; 0 = no limit, and the next two fields are 0. */
+    uint64_t tokens_max;       /* Tokens a minute; 0 as for requests_max. */
     uint64_t tokens_left;
     uint64_t tokens_full_us; /* Time until tokens_max tokens are left, if none is used. */
 };
@@ -180,7 +183,8 @@ struct api_key_unused {
 bool api_keys_unused(struct api_keys *keys, uint32_t key_index, int64_t now_us,
                      struct api_key_unused *out);
 
-/* Gives back to the key what it was charged for an answer that will not be computed. */
+/* Gives back to the key the prompt's tokens and the request that it was charged for an answer that
+ * will not be computed. The caller also calls api_keys_answer_end. */
 void api_keys_answer_return(struct api_keys *keys, uint32_t key_index, uint64_t prompt_tokens);
 
 #endif

@@ -10,7 +10,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#define KEY_BYTES_MAX 512
+#define KEY_BYTES_MAX 512 /* Longest secret. */
 
 /* The SHA-256 of a key's secrets. */
 struct key_secrets {
@@ -43,8 +43,9 @@ void key_rules_init(struct api_key_rules *rules);
 bool key_field_read(const struct key_file_entry *at, const char *name, const json_t *value,
                     struct api_key_rules *rules, struct key_secrets *secrets);
 
-/* A hash table from a hash to numbers, which the caller compares. It is only added to. Secrets are
- * found by their SHA-256, so the time of a search says nothing about a secret. */
+/* A hash table: for a hash it gives candidates (numbers), which the caller compares with what it
+ * looks for. Entries are added, never removed. Secrets are found by their SHA-256, so the time of a
+ * search says nothing about a secret. */
 #define KEY_INDEX_SLOTS 131072 /* A power of two, more than twice the secrets of all places. */
 #define KEY_INDEX_NONE  UINT32_MAX
 _Static_assert(KEY_INDEX_SLOTS >= 2 * API_KEY_SECRETS * API_KEY_INDICES, "half of it stays empty");
@@ -83,6 +84,7 @@ static inline uint32_t key_index_next(const struct key_index *index, uint32_t at
     return at;
 }
 
+/* Returns the hash by which a secret with this SHA-256 is in a key_index. */
 static inline uint64_t key_secret_hash(const uint8_t *hash)
 {
     uint64_t first;

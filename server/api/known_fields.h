@@ -1,8 +1,9 @@
 /* api_known_fields: the tables of all request fields that cleave or its peers (OpenAI, vLLM,
  * llama-server) know, and the check that refuses a request for something that cleave does not do.
- * request.c and tokenize.c check bodies on the text threads. The check parses no values of fields
- * that cleave uses. docs/api.md (tests/server/api/test_known_fields.c) and /openapi.json
- * (openapi.h) are made from the tables. The functions keep no state, and any thread may call them.
+ * request.c and tokenize.c check bodies, and forms.c looks fields up, on the text threads. The
+ * check parses no values of fields that cleave uses. docs/api.md
+ * (tests/server/api/test_known_fields.c) and /openapi.json (openapi.h) are made from the tables.
+ * The functions keep no state, and any thread may call them.
  *
  * /v1/responses and /v1/messages each have a table with the fields that they do not share with
  * chats. A field that is not in this table means the same as in a chat. /v1/embeddings uses only

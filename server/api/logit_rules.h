@@ -1,9 +1,9 @@
 /* api_logit_rules: parses the fields logit_bias, allowed_token_ids and bad_words of a request, and
  * converts them to the uint32_t words of common/token_rules.h. request.c and
  * server/http/completion_input.c call it on the text threads. The functions keep no state, and any
- * thread may call them. The numbers of rules are limited by
- * LIMIT_LOGIT_BIASES, LIMIT_ALLOWED_TOKENS, LIMIT_BAD_WORDS (texts of at most LIMIT_STOP_BYTES
- * bytes) and LIMIT_FORBIDDEN_WORDS. It applies no rules (model/forward/logit_edits.h does). */
+ * thread may call them. The numbers of rules are limited by LIMIT_LOGIT_BIASES,
+ * LIMIT_ALLOWED_TOKENS, LIMIT_BAD_WORDS (texts of at most LIMIT_STOP_BYTES bytes) and
+ * LIMIT_FORBIDDEN_WORDS. This part applies no rules (model/forward/logit_edits.h does). */
 #ifndef SERVER_API_LOGIT_RULES_H
 #define SERVER_API_LOGIT_RULES_H
 
@@ -23,8 +23,8 @@ struct api_logit_rules {
     uint32_t bad_word_count;
 };
 
-/* Parses the fields of a body. Returns false, with *error filled, on failure. The caller frees *out
- * with api_logit_rules_done in both cases. */
+/* Parses the fields of a body. *out must be all zeros. Returns false, with *error filled, on
+ * failure. The caller frees *out with api_logit_rules_done in both cases. */
 bool api_logit_rules_parse(json_t *root, struct api_logit_rules *out, struct api_error *error);
 /* Makes the words for a model. As in vLLM, leading spaces of a bad word are cut, and the word with
  * one space before it is forbidden too if it has as many tokens and another first token. Sorts

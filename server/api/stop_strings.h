@@ -26,9 +26,9 @@ struct stop_matcher {
 };
 
 /* Adds piece[0..bytes). `out`, which has room for held_bytes + bytes bytes, receives the text that
- * may be shown. Returns true when a stop string is complete: `out` then has *out_bytes bytes of
- * text before the stop string, followed by the stop string; the rest of the piece is dropped. The
- * stop string that is completed first counts; if several end at the same byte, the longest. */
+ * may be shown: *out_bytes bytes. Returns true when a stop string is complete: `out` then also has
+ * the stop string after these bytes; the rest of the piece is dropped. The stop string that is
+ * completed first counts; if several end at the same byte, the longest. */
 bool stop_matcher_feed(struct stop_matcher *m, const struct stop_strings *stops, const char *piece,
                        size_t bytes, char *out, size_t *out_bytes);
 

@@ -5,13 +5,13 @@
  *                   ▲           ▲  └────────┘             │
  *                   └─ headers of the next request ◄──────┘
  *
- * In every state except working, a client has a time limit. When all places are taken, a new
- * connection replaces the connection that has waited longest without a request: an idle one, or one
- * that has been arriving for at least HTTP_CLIENT_YOUNG_US. If there is no such connection, the new
- * connection is accepted without a place, up to a limit, so that its request can be answered with
- * 503 instead of a closed connection. Some places are kept for short requests such as /health. The
- * clients of one address that have shown no API key also have a limit; an IPv6 address stands for
- * its network of 64 bits.
+ * In every state except working, a client has a time limit (receiving and answering: a least rate
+ * of bytes). When all places are taken, a new connection replaces the connection that has waited
+ * longest without a request: an idle one, or one that has been arriving for at least
+ * HTTP_CLIENT_YOUNG_US. If there is no such connection, the new connection is accepted without a
+ * place, up to a limit, so that its request can be answered with 503 instead of a closed
+ * connection. Some places are kept for short requests such as /health. The clients of one address
+ * that have shown no API key also have a limit; an IPv6 address stands for its network of 64 bits.
  *
  * The part owns the table of clients. It reads and writes no sockets and knows no HTTP.
  * server/http/ makes every call on the gateway's event loop thread, passes the time and the
@@ -67,8 +67,9 @@ void http_clients_close(struct http_clients *clients);
 void http_clients_limits_set(struct http_clients *clients, uint32_t per_address_max,
                              int64_t arriving_us, uint64_t bytes_per_second_min);
 
-/* Makes room for a new connection from this address; closes another connection if necessary.
- * Returns false if there is no room: the new connection must not be accepted. */
+/* Makes room for a new connection from this address; closes another connection if necessary (one of
+ * the same address, if the address is at its limit). Returns false if there is no room: the new
+ * connection must not be accepted. */
 bool http_clients_admit(struct http_clients *clients, const struct sockaddr *address,
                         int64_t now_us);
 /* Adds an accepted connection in the state ARRIVING. Returns NULL if there is no memory. The limit
@@ -91,8 +92,8 @@ enum http_client_state http_client_state(const struct http_client *client);
 void http_client_bytes_add(struct http_client *client, uint64_t bytes, int64_t now_us);
 /* Records that the client has shown an API key: it no longer counts for its address. */
 void http_client_key_shown(struct http_client *client);
-/* Begins a request that may take long. Returns false if all places except the kept places have such
- * requests. The request ends when the client is IDLE again, or is closed. */
+/* Begins a request that may take long. Returns false if all places except the kept places have
+ * requests that may take long. The request ends when the client is IDLE again, or is closed. */
 bool http_client_work_begin(struct http_client *client);
 
 /* Closes the clients that have exceeded a time limit, and waiting clients while there are more

@@ -1,7 +1,8 @@
 /* completion_internal: struct completion and its choices, and the functions that completion*.c and
  * form*.c (answers of /v1/responses and /v1/messages) share. Only these files include this header;
- * callers use completion.h. All functions declared here run on the gateway's event loop thread.
- * They write the output and send nothing. */
+ * callers use completion.h. All functions declared here run on the gateway's event loop thread; a
+ * text thread makes struct completion_input (completion_input.c). The functions write the output
+ * and send nothing. */
 #ifndef SERVER_HTTP_COMPLETION_INTERNAL_H
 #define SERVER_HTTP_COMPLETION_INTERNAL_H
 

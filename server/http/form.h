@@ -1,4 +1,4 @@
-/* form: the answers of /v1/responses and /v1/messages. Such an answer is a list of items
+/* form: the answers of /v1/responses and /v1/messages. An answer of these APIs is a list of items
  * (reasoning, text and tool calls) in the order in which the model wrote them. form.c finds where
  * items begin and end; form_responses.c and form_messages.c each write the JSON and the events of
  * one API. Only these three files include this header; completion*.c call form.c through
@@ -51,7 +51,7 @@ extern const struct form_writer form_responses_writer, form_messages_writer;
 
 /* Appends `"NAME":"TEXT"` with a comma before it. */
 void form_member_add(struct text *out, const char *name, const char *text, size_t bytes);
-/* Draws a new id for an item. */
+/* Draws a new id for an item: `prefix`, then 24 hexadecimal digits. */
 void form_id_draw(struct completion *c, const char *prefix, char *out, size_t bytes);
 
 #endif

@@ -1,8 +1,8 @@
 /* http_internal: struct http, struct exchange (one HTTP request with its response), and the
- * functions that the files of server/http/ share that handle HTTP. completion*.c and form*.c, which
- * make the text of answers, do not include this header. Only other files of server/http/ and tests
- * do. All functions run on the gateway's event loop thread; text_work.c has the job that runs on
- * the text threads. These files send nothing to machines (server/gateway/ does). */
+ * functions that are shared by the files of server/http/ that handle HTTP. Only these files and
+ * tests include it; completion*.c and form*.c, which make the text of answers, do not. All
+ * functions run on the gateway's event loop thread; text_work.c has the job that runs on the text
+ * threads. These files send nothing to machines (server/gateway/ does). */
 #ifndef SERVER_HTTP_INTERNAL_H
 #define SERVER_HTTP_INTERNAL_H
 

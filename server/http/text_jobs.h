@@ -4,10 +4,10 @@
  * does.
  *
  * A tenant is an API key; all requests without a key are one tenant. Of the jobs that a thread may
- * take, it takes the oldest job of the tenant whose last job began longest ago. So a tenant with
- * many jobs delays another tenant only by the jobs that are running. With two threads or more, one
- * thread takes only small jobs, and the others have a higher nice value, so that large jobs do not
- * delay small jobs. The caller owns the memory of jobs. */
+ * take, the thread takes the oldest job of the tenant whose last job began longest ago. So a tenant
+ * with many jobs delays another tenant only by the jobs that are running. With two threads or more,
+ * one thread takes only small jobs, and the others have a higher nice value, so that large jobs do
+ * not delay small jobs. The caller owns the memory of jobs. */
 #ifndef SERVER_HTTP_TEXT_JOBS_H
 #define SERVER_HTTP_TEXT_JOBS_H
 

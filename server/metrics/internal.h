@@ -1,7 +1,8 @@
-/* metrics_internal: the structs and functions that metrics.c (input), render.c (the page), and
- * versions.c, kv.c, stages.c, others.c, slo.c and process.c (parts of the page), and problems.c
- * share. Only these files include it; callers use metrics.h. Everything runs on the gateway's event
- * loop thread. Only process.c measures something: its own process, for each page. */
+/* metrics_internal: the structs and functions that the files of server/metrics/ share. metrics.c:
+ * input. render.c: the page. versions.c, kv.c, stages.c, others.c, slo.c, process.c: parts of the
+ * page. problems.c: the present problems. Only these files include it; callers use metrics.h.
+ * Everything runs on the gateway's event loop thread. Only process.c measures something: its own
+ * process, for each page and every 10 s for problems.c. */
 #ifndef SERVER_METRICS_INTERNAL_H
 #define SERVER_METRICS_INTERNAL_H
 

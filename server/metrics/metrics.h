@@ -1,8 +1,9 @@
 /* metrics: all figures of /metrics, and their text in Prometheus' exposition format 0.0.4. It only
  * stores numbers: server/gateway/ and server/http/ report events when they happen, and machines
- * report their figures with STATS. It keeps no history, and measures only the memory, time and
- * files of its own process. server/gateway/, server/http/ and server/serve*.c make every call, all
- * on the gateway's event loop thread, so there are no locks.
+ * report their figures with STATS. It keeps no history, except what the search for problems needs
+ * (problems.c), and measures only the memory, time and files of its own process. server/gateway/,
+ * server/http/ and server/serve*.c make every call, all on the gateway's event loop thread, so
+ * there are no locks.
  *
  * All times of a request come from the gateway: from struct request_life, and from times that
  * machines measure and report. server/http/ reports only status codes. A request here is one
