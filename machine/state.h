@@ -48,8 +48,9 @@ struct machine_load;     /* See tier_loads.c. */
 /* What happens with the token that a sample gives. */
 enum machine_sample_use {
     MACHINE_SAMPLE_USED,
-    MACHINE_SAMPLE_ENDS,   /* The answer ends: its constraint cannot be followed. */
-    MACHINE_SAMPLE_UNUSED, /* Nothing: the constraint does not allow the drafted tokens before it. */
+    MACHINE_SAMPLE_ENDS, /* The answer ends: its constraint cannot be followed. */
+    /* Nothing: the constraint does not allow the drafted tokens before the sample. */
+    MACHINE_SAMPLE_UNUSED,
 };
 
 /* A batch in flight: the executor's input, and the item that each result belongs to. */
@@ -192,8 +193,8 @@ void machine_held_cancel(struct machine *m, const struct message_request *reques
                          const struct transport_peer *gateway);
 void machine_held_close(struct machine *m);
 
-/* tiers.c, tier_loads.c: KV in stores below the machine's memory. Opens nothing if the config names no store, or
- * if this machine cannot use one (the log says why). */
+/* tiers.c, tier_loads.c: KV in stores below the machine's memory. machine_tiers_open opens nothing
+ * if the config names no store, or if this machine cannot use one (the log says why). */
 enum status machine_tiers_open(struct machine *m, struct error *error);
 /* Ends all loading and storing. Requires that machine_held_close was called, and that the prefix
  * cache is still open. */
@@ -210,7 +211,7 @@ void machine_load_leave(struct machine_load *load); /* NULL is fine. */
 /* Takes the tiers' results. Returns true if machine_load_ended may now return true for loads for
  * which it returned false before. */
 bool machine_tiers_turn(struct machine *m);
-/* A copy between the staging memory and the stage processes has ended (executor_calls.kv_copied). */
+/* executor_calls.kv_copied. */
 void machine_tiers_copied(void *self, uint32_t slot, enum status status);
 /* Returns when machine_tiers_turn must be called at the latest; INT64_MAX = no limit. */
 int64_t machine_tiers_due_us(const struct machine *m);

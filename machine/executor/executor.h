@@ -35,7 +35,7 @@ struct executor_batch {
 /* A copy of KV between blocks of the machine and a slot of the staging memory (staging.h). */
 struct executor_copy {
     uint32_t slot;
-    uint32_t span_count; /* STAGING_SPANS_MAX at most. */
+    uint32_t span_count; /* At most STAGING_SPANS_MAX. */
     /* The block of span i in layer group g is blocks[g * stride + i]. Read during the call. */
     const kv_block_id *blocks;
     uint32_t stride;
@@ -109,10 +109,11 @@ struct executor_ops {
      * processes need these reports to check each write into their memory. NULL = the caller checks
      * writes itself. */
     void (*kv_await)(struct executor *e, uint32_t path, const struct stage_await *await);
-    /* kv_fetch begins to copy KV of all layers and heads from the processes that hold it into a slot of
-     * the staging memory, kv_deliver from the slot to the processes. executor_calls.kv_copied reports
-     * the end; until then the slot and the blocks must not be used otherwise. Require is_ready, and
-     * that no copy of the slot is under way. NULL = an executor without staging memory. */
+    /* kv_fetch begins to copy KV of all layers and heads from the stage processes into a slot of
+     * the staging memory (staging.h), kv_deliver from the slot to the stage processes.
+     * executor_calls.kv_copied reports the end; until then the slot and the blocks must not be used
+     * otherwise. Both require is_ready, and that no copy of the slot is under way. NULL = an
+     * executor without stage processes. */
     void (*kv_fetch)(struct executor *e, const struct executor_copy *copy);
     void (*kv_deliver)(struct executor *e, const struct executor_copy *copy);
     /* Gives new cluster keys to the stage processes that the executor has started; NULL = an
@@ -174,8 +175,8 @@ struct executor_calls {
     /* All processes of the path know the request that executor_ops.kv_await named, so they accept
      * writes of its KV. cookie: stage_await.cookie. */
     void (*kv_await_known)(void *self, uint64_t cookie);
-    /* The copy of this slot (executor_ops.kv_fetch, kv_deliver) has ended. Any status but ST_OK: it is
-     * unknown which bytes were copied. */
+    /* The copy of this slot (executor_ops.kv_fetch, kv_deliver) has ended. With any status except
+     * ST_OK it is unknown which bytes were copied. */
     void (*kv_copied)(void *self, uint32_t slot, enum status status);
 };
 

@@ -94,7 +94,7 @@ struct stage {
     struct transport_peer *head; /* NULL = none. */
     bool opened;     /* The head has sent OPEN, which agrees with this process's config. */
     bool ready_sent; /* The head knows that this process is ready. */
-    /* Connections of earlier heads that have ended, and over which writes may still land. */
+    /* Connections of earlier heads that have ended, but over which writes may still arrive. */
     uint32_t heads_lingering;
     enum stage_group_state group_state;
     uint32_t next_count; /* Entries of `next_processes` in use. */
@@ -167,15 +167,17 @@ void stage_writers_drop(struct stage *s);
 /* Call it when a head has opened this process: reports the writers, and which of them are gone
  * although their writes have not ended. */
 void stage_writers_report(struct stage *s);
-/* Handles AWAIT: records or forgets a request that awaits KV, and sends AWAITED. */
+/* Handles AWAIT: records a request that awaits KV and answers AWAITED, or (await->ends) forgets the
+ * request. */
 enum status stage_await_take(struct stage *s, const struct stage_await *await, struct error *error);
-/* Returns true if a request awaits KV from this peer in all blocks of the write, or if the stage
- * before writes activations (transport_events.write_wanted). */
+/* Returns true if a request awaits KV from this peer in all blocks of the write, if the stage
+ * before writes activations, or if the head writes KV (transport_events.write_wanted). */
 bool stage_write_wanted(const struct stage *s, const struct transport_peer *peer,
                         const struct transport_request *request, uint64_t offset, uint64_t bytes);
 
-/* Call it when the head's connection has ended: its writes into KV that it has loaded may still land.
- * Until they have ended, this process is not ready for another head. */
+/* Call it when the head's connection has ended: the head's writes of loaded KV
+ * (executor_ops.kv_deliver) may still arrive. Until these writes have ended, this process is not
+ * ready for another head. */
 void stage_head_writes_await(struct stage *s, struct transport_peer *head);
 
 /* stage_group.c */
@@ -201,7 +203,8 @@ enum status stage_activations_take(struct stage *s, const struct stage_activatio
 /* Handles COPY: writes KV of this process's layers. A failed write is reported with the flush. */
 enum status stage_copy_take(struct stage *s, const struct stage_copy *copy, struct error *error);
 void stage_flush_take(struct stage *s, const struct stage_flush *flush);
-/* Handles FETCH. Returns ST_INVALID if the message is wrong. */
+/* Handles FETCH: begins to write this process's part of some blocks into the head's staging memory.
+ */
 enum status stage_fetch_take(struct stage *s, const struct stage_fetch *fetch, struct error *error);
 /* Call it when the flush of the fetched KV of a slot has ended: sends FETCHED. */
 void stage_fetched(struct stage *s, uint32_t slot, enum status status);

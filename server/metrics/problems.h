@@ -2,9 +2,9 @@
  * deploy/prometheus/cleave-alarms.yaml that a gateway can see itself, under the same names.
  * problems.c decides from the figures of /metrics which of them there are now, once a second, so
  * that `cleave status` and the page of GET / show one list without a Prometheus. A problem is in
- * the list as soon as its condition holds; an alarm waits longer. CleaveGatewayDown is not here,
- * because a gateway cannot report its own end. Only problems.c includes this header, on the
- * gateway's event loop thread. */
+ * the list as soon as its condition has held for hold_s; an alarm waits longer. CleaveGatewayDown
+ * is not here, because a gateway cannot report its own end. Only problems.c includes this header,
+ * on the gateway's event loop thread. */
 #ifndef SERVER_METRICS_PROBLEMS_H
 #define SERVER_METRICS_PROBLEMS_H
 
