@@ -149,6 +149,8 @@ def main():
     if len(sys.argv) == 3 and sys.argv[1] == "--peers":
         peers(sys.argv[2])
         return
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        raise SystemExit(__doc__)
     binary = os.path.join(ROOT, "build", "bench", "bench-grammar")
     with tempfile.NamedTemporaryFile(suffix=".json") as dump:
         subprocess.run([binary, "--dump", dump.name], check=True)

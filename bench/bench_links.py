@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """bench_links: measures the bandwidth of a network link between prompt machine and token machine, and its costs.
 
 Two network namespaces joined by a veth pair stand for two computers. tc limits the sending rate of the one with the

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """bench_predict: compares `cleave simulate` with real clusters of one computer, also with machines that die.
 
 For each form: a cluster serves --seconds of Poisson arrivals (`cleave replay`), and the simulation of the same requests

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """bench_recovery: the pause of a stream when its token machine dies, by what other machines have of its KV, and over the
 bandwidth of the links between the machines.
 
@@ -144,7 +145,7 @@ def inside(given, spaces):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--contexts", default="1024,4096,8000")
     parser.add_argument("--rates", default="0,1000,100", help="with 0, a link that is not limited (%(default)s)")

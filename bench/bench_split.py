@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """bench_split: split phases against mixed machines at equal resources, on this computer's cores, in turn.
 
 Every round starts each form, measures 8 streams (256 + 64 tokens, always open) and then one stream, and stops it. The

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """bench_surface: where splitting the phases pays: a map over lengths, speeds and links, with two machines.
 
 For each cell `cleave simulate` finds the goodput of three clusters of the same two machines: `split` (a prompt and a

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """results: makes pictures and tables after the figures of the Splitwise paper, in docs/results/.
 
 usage: results.py --profile FILE [--only NAME,…] [--folder DIR] [--build FOLDER]

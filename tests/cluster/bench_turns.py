@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Measures the time to the first token of a conversation's second turn, and how much of its prompt was neither computed
 nor sent. Run it by hand: `python3 tests/cluster/bench_turns.py [ROUNDS] [BINARY…]`. Each binary (default:
 CLEAVE_BINARY) serves with each policy, one prompt machine and one token machine of one thread. In each round they run
