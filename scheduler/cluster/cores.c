@@ -19,3 +19,21 @@ bool cluster_adds_cores(const struct sched_cluster *sc, uint32_t machine, enum p
             threads += sc->machines[i].threads;
     return threads < sc->machines[machine].core_count;
 }
+
+uint64_t cluster_cores_pending(const struct sched_cluster *sc, uint32_t machine)
+{
+    uint64_t tokens = sc->ranks[MEASURE_PENDING][machine].tokens;
+    for (uint32_t i = 0; i < sc->options.machine_count && sc->machines[machine].cores > 0; i++)
+        if (i != machine && cluster_same_cores(sc, i, machine))
+            tokens += sc->ranks[MEASURE_PENDING][i].tokens;
+    return tokens;
+}
+
+uint32_t cluster_cores_rate(const struct sched_cluster *sc, uint32_t machine)
+{
+    uint32_t rate = sc->machines[machine].prompt_tokens_per_s;
+    for (uint32_t i = 0; i < sc->options.machine_count && rate == 0; i++)
+        if (cluster_same_cores(sc, i, machine))
+            rate = sc->machines[i].prompt_tokens_per_s;
+    return rate;
+}

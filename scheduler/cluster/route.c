@@ -551,14 +551,15 @@ int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct clust
     int64_t best_us = INT64_MAX;
     int64_t idle_us = INT64_MAX;
     for (uint32_t i = 0; i < sc->options.machine_count; i++) {
-        const struct cluster_machine *machine = &sc->machines[i];
-        if (!set_has(&sc->routable, i) || (!any && !pool_serves_phase(machine->pool, POOL_PROMPT)))
+        if (!set_has(&sc->routable, i) ||
+            (!any && !pool_serves_phase(sc->machines[i].pool, POOL_PROMPT)))
             continue;
-        uint64_t rate = machine->prompt_tokens_per_s;
+        uint64_t rate = cluster_cores_rate(sc, i);
         if (rate == 0)
             return 0;
         rates += rate;
-        int64_t at_us = computed_us(sc, request, i);
+        uint64_t tokens = cluster_cores_pending(sc, i) + request->prompt_tokens;
+        int64_t at_us = (int64_t)(tokens * US_PER_S / rate);
         int64_t alone_us = (int64_t)((uint64_t)request->prompt_tokens * US_PER_S / rate);
         best_us = at_us < best_us ? at_us : best_us;
         idle_us = alone_us < idle_us ? alone_us : idle_us;

@@ -362,6 +362,11 @@ bool cluster_same_cores(const struct sched_cluster *sc, uint32_t a, uint32_t b);
  * does it, too: the machine has its own cores, or the other machines that do work of the phase have
  * fewer threads on its cores than there are cores. */
 bool cluster_adds_cores(const struct sched_cluster *sc, uint32_t machine, enum pool phase);
+/* Returns the pending tokens of the machine and of all machines that share its cores. */
+uint64_t cluster_cores_pending(const struct sched_cluster *sc, uint32_t machine);
+/* Returns the machine's measured prompt tokens per second. If they are not known, returns those of a
+ * machine that shares its cores; 0 = not known either. */
+uint32_t cluster_cores_rate(const struct sched_cluster *sc, uint32_t machine);
 
 /* ---- links.c ---- */
 

@@ -312,12 +312,17 @@ static int64_t earliest_us(const struct model *m, const struct model_request *r,
         const struct model_machine *machine = &m->machines[i];
         if (!model_is_open(m, i) || !(any || model_serves(machine->pool, POOL_PROMPT)))
             continue;
-        if (machine->prompt_rate == 0)
+        uint64_t tokens = r->prompt_tokens, rate = machine->prompt_rate;
+        for (uint32_t k = 0; k < MODEL_MACHINES; k++) {
+            bool shares = machine->cores > 0 && m->machines[k].cores == machine->cores;
+            tokens += !alone && (k == i || shares) ? model_rank(m, k, PENDING) : 0;
+            rate = rate == 0 && shares ? m->machines[k].prompt_rate : rate;
+        }
+        if (rate == 0)
             return 0;
-        uint64_t tokens = r->prompt_tokens + (alone ? 0 : model_rank(m, i, PENDING));
-        int64_t us = (int64_t)(tokens * 1000000 / machine->prompt_rate);
+        int64_t us = (int64_t)(tokens * 1000000 / rate);
         best = us < best ? us : best;
-        rates += machine->prompt_rate;
+        rates += rate;
     }
     for (uint32_t i = queue_model_next(&m->queue, NULL); &m->requests[i] != r;
          i = queue_model_next(&m->queue, &m->queue.slots[i]))

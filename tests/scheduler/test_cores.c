@@ -1,6 +1,7 @@
 /* Goal: a machine is not lent for prompts, and does not change its home pool, if its cores do the
  * work of the other pool already; a machine that adds cores, or that alone can serve, is lent as
- * ever. Where one machine does both phases, no other one computes on its cores. Method: small scenes in virtual time: a prompt machine over its threshold, and machines
+ * ever. Where one machine does both phases, no other one computes on its cores, and the deadline
+ * counts its queue. Method: small scenes in virtual time: a prompt machine over its threshold, and machines
  * that share its cores or not. */
 #include "scheduler/cluster/cluster.h"
 #include "tests/check.h"
@@ -220,6 +221,29 @@ static void test_one_machine_alone(void)
     sched_cluster_close(sc);
 }
 
+/* The deadline counts the prompts of all machines on the same cores, and the rate of the one that has
+ * computed some: here the token machine, which computes all of them. */
+static void test_deadline(void)
+{
+    struct sched_cluster_options options = adaptive;
+    options.one_machine_routes = true;
+    options.one_machine_targets.ttft_us = SECOND / 2;
+    options.one_machine_targets.tbt_us = SECOND / 20;
+    options.ttft_us_max = SECOND / 10; /* 1,000 tokens. */
+    scene_open(&options);
+    machine_up(0, POOL_PROMPT, 1, 2);
+    machine_up(1, POOL_TOKEN, 1, 2);
+    tell((struct sched_event){.kind = SCHED_MACHINE_RATES, .machine = 0});
+    arrive(0, 600);
+    CHECK(route.machine == 1 && route.token_machine == 1);
+    arrive(1, 600);
+    CHECK(actions.count == 1 && actions.items[0].kind == SCHED_REFUSE &&
+          actions.items[0].refusal == SCHED_REFUSED_LATE);
+    arrive(2, 300);
+    CHECK(route.machine == 1 && route.token_machine == 1);
+    sched_cluster_close(sc);
+}
+
 int main(void)
 {
     test_not_lent();
@@ -230,5 +254,6 @@ int main(void)
     test_lent_for_memory();
     test_repurpose();
     test_one_machine_alone();
+    test_deadline();
     return 0;
 }
