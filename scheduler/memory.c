@@ -257,22 +257,51 @@ void sched_memory_remove(struct sched_memory *memory, sched_slot slot)
 
 /* ---- decisions ---- */
 
+/* Adds a span to an answer. */
+static void span_add(struct sched_memory *memory, sched_slot slot, uint32_t blocks)
+{
+    struct entry *entry = entry_used(memory, slot);
+    assert(grows(entry));
+    holder_count(memory, entry, -1);
+    spans_set(memory, entry, entry->blocks.spans + 1);
+    entry->blocks.growth_blocks = blocks;
+    holder_count(memory, entry, 1);
+    sched_machine_decode_grow(memory->sched, slot, memory->options.block_tokens);
+}
+
+/* Returns the blocks that one more span of an answer needs. */
+static uint32_t span_blocks(const struct sched_memory *memory, sched_slot slot)
+{
+    const struct entry *entry = entry_used(memory, slot);
+    return blocks_with(memory, entry, entry->blocks.spans + 1) - entry->blocks.count;
+}
+
+/* Adds a span to an answer that would check more drafted tokens with it, unless the answers that
+ * grow would then lack blocks for their next spans. */
+static enum sched_memory_growth draft_grow(struct sched_memory *memory, uint32_t blocks_free,
+                                           sched_slot *slot_out)
+{
+    const uint64_t reserve =
+        (uint64_t)memory->counts.growing * layer_groups_count(&memory->options.groups);
+    if (!sched_machine_draft_short_find(memory->sched, slot_out))
+        return SCHED_GROWTH_DONE;
+    const uint32_t wanted = span_blocks(memory, *slot_out);
+    if (blocks_free < wanted + reserve)
+        return SCHED_GROWTH_DONE;
+    span_add(memory, *slot_out, wanted);
+    return SCHED_GROWTH_SPAN;
+}
+
 enum sched_memory_growth sched_memory_grow(struct sched_memory *memory, uint32_t blocks_free,
                                            sched_slot *slot_out)
 {
     if (!sched_machine_short_find(memory->sched, slot_out))
-        return SCHED_GROWTH_DONE;
-    struct entry *entry = entry_used(memory, *slot_out);
-    uint32_t wanted = blocks_with(memory, entry, entry->blocks.spans + 1) - entry->blocks.count;
+        return draft_grow(memory, blocks_free, slot_out);
+    const uint32_t wanted = span_blocks(memory, *slot_out);
     if (blocks_free < wanted) /* A victim in a batch is waited for: the batch will end. */
         return sched_machine_victim_find(memory->sched, slot_out) ? SCHED_GROWTH_PREEMPT
                                                                   : SCHED_GROWTH_DONE;
-    assert(grows(entry));
-    holder_count(memory, entry, -1);
-    spans_set(memory, entry, entry->blocks.spans + 1);
-    entry->blocks.growth_blocks = wanted;
-    holder_count(memory, entry, 1);
-    sched_machine_decode_grow(memory->sched, *slot_out, memory->options.block_tokens);
+    span_add(memory, *slot_out, wanted);
     return SCHED_GROWTH_SPAN;
 }
 

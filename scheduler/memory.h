@@ -184,8 +184,8 @@ enum sched_memory_growth {
     SCHED_GROWTH_PREEMPT, /* The caller must free the request's blocks and remove the request. */
 };
 
-/* Returns what must happen next so that every answer has room for its next token, and stores the
- * request. blocks_free = blocks that can be taken. */
+/* Returns what must happen next so that every answer has room for its next token, and, if many
+ * blocks are free, for its draft. Stores the request. blocks_free = blocks that can be taken. */
 enum sched_memory_growth sched_memory_grow(struct sched_memory *memory, uint32_t blocks_free,
                                            sched_slot *slot_out);
 

@@ -275,6 +275,7 @@ static void decode_advance(struct sched_machine *sm, struct sched_path *path,
     sm->decode_tokens_pending--;
     if (entry->tokens > 0) {
         path->decodes_short += entry->room == 0 ? 1 : 0;
+        path->drafts_short |= sched_draft_lacks_room(entry);
         return;
     }
     sched_list_remove(sm, &path->decodes, item->slot);
@@ -284,7 +285,9 @@ static void decode_advance(struct sched_machine *sm, struct sched_path *path,
 void sched_machine_draft_set(struct sched_machine *sm, sched_slot slot, uint32_t tokens)
 {
     assert(slot < sm->options.slot_count);
-    sm->slots[slot].draft = tokens;
+    struct slot *entry = &sm->slots[slot];
+    entry->draft = tokens;
+    sm->paths[entry->path].drafts_short |= sched_draft_lacks_room(entry);
 }
 
 void sched_machine_decode_advance(struct sched_machine *sm, sched_slot slot, uint32_t tokens)
@@ -298,6 +301,7 @@ void sched_machine_decode_advance(struct sched_machine *sm, sched_slot slot, uin
     entry->room -= tokens;
     sm->decode_tokens_pending -= tokens;
     sm->paths[entry->path].decodes_short += entry->room == 0 ? 1 : 0;
+    sm->paths[entry->path].drafts_short |= sched_draft_lacks_room(entry);
 }
 
 bool sched_machine_batch_oldest(const struct sched_machine *sm, uint32_t path, uint32_t *index_out)

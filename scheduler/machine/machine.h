@@ -169,6 +169,9 @@ void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot,
  * happens before waiting requests get memory. scheduler/machine/memory.c proves that it ends. */
 bool sched_machine_short_find(const struct sched_machine *sm, sched_slot *slot_out);
 void sched_machine_decode_grow(struct sched_machine *sm, sched_slot slot, uint32_t tokens);
+/* Finds a decode in no batch whose step would check more drafted tokens if its blocks held them. It
+ * can do without: the caller takes blocks for it only if many are free. */
+bool sched_machine_draft_short_find(struct sched_machine *sm, sched_slot *slot_out);
 /* Finds the least urgent decode that is not pinned; among equals, the youngest. Returns false if
  * that decode is in a batch, or if all decodes are pinned. */
 bool sched_machine_victim_find(const struct sched_machine *sm, sched_slot *slot_out);

@@ -169,6 +169,37 @@ bool sched_machine_short_find(const struct sched_machine *sm, sched_slot *slot_o
     return true;
 }
 
+/* Finds the path's first decode that lacks room for its draft and is in no batch. *any_out: there is
+ * one, perhaps in a batch. */
+static sched_slot draft_short(const struct sched_machine *sm, const struct sched_path *path,
+                              bool *any_out)
+{
+    *any_out = false;
+    for (sched_slot slot = path->decodes.first; slot != SLOT_NONE; slot = sm->slots[slot].next) {
+        if (!sched_draft_lacks_room(&sm->slots[slot]))
+            continue;
+        *any_out = true;
+        if (sm->slots[slot].in_flight == 0)
+            return slot;
+    }
+    return SLOT_NONE;
+}
+
+bool sched_machine_draft_short_find(struct sched_machine *sm, sched_slot *slot_out)
+{
+    for (uint32_t i = 0; i < sm->options.path_count; i++) {
+        struct sched_path *path = &sm->paths[i];
+        if (!path->drafts_short)
+            continue;
+        const sched_slot slot = draft_short(sm, path, &path->drafts_short);
+        if (slot == SLOT_NONE)
+            continue;
+        *slot_out = slot;
+        return true;
+    }
+    return false;
+}
+
 void sched_machine_decode_grow(struct sched_machine *sm, sched_slot slot, uint32_t tokens)
 {
     struct slot *entry = &sm->slots[slot];

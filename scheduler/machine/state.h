@@ -46,6 +46,12 @@ struct slot {
     uint64_t request_number; /* Prompt or reservation: sched_rank.request_number. */
 };
 
+/* Returns true if the decode could check more drafted tokens if its blocks held more tokens. */
+static inline bool sched_draft_lacks_room(const struct slot *entry)
+{
+    return entry->draft > 0 && entry->draft >= entry->room && entry->room < entry->tokens;
+}
+
 /* A list linked through the slots. */
 struct slot_list {
     uint32_t first;
@@ -63,6 +69,7 @@ struct sched_path {
     /* The previous batch had a prompt (places_for_decodes in batch.c). */
     bool prompt_in_last_batch;
     uint32_t decodes_short;     /* Decodes with room = 0. */
+    bool drafts_short;          /* A decode may lack room for its draft (sched_draft_lacks_room). */
     uint32_t decodes_in_flight; /* Decodes that are in a batch in flight. */
     /* The path's part of `batches` is a ring. Index of its oldest batch in flight. */
     uint32_t batch_oldest;

@@ -3,7 +3,7 @@
  * batches, cancelled requests, changes of the pool) with little memory. A model without any
  * bookkeeping computes each decision anew from the list of requests: how many blocks a request gets
  * first, which reservation is next and whether it is granted, which answer is preempted, which
- * reservation is given up. At the end no request arrives, and all of them must end. */
+ * reservation is given up, and whether an answer gets blocks for its draft. At the end no request arrives, and all of them must end. */
 #include "common/random.h"
 #include "scheduler/memory.h"
 #include "tests/check.h"
@@ -37,6 +37,7 @@ struct request {
     /* Blocks that were taken for the request. Blocks of a prefix cache are not counted. */
     uint32_t taken;
     uint32_t generated;
+    uint32_t draft; /* Drafted tokens. */
     bool in_batch;
     bool stopped; /* Cancelled while in a batch. */
     uint64_t order;
@@ -62,6 +63,7 @@ static bool mixed;
 static uint32_t kv_rare; /* How much rarer the arrival of KV is than other events. */
 static uint32_t locals;  /* Of 4 requests, how many have their prompts on this machine. */
 static uint64_t orders, granted_count, preempted_count, given_up_count, share_count, victim_waits;
+static uint64_t drafts_grown;
 static struct sched_batch flying[FLIGHT_MAX];
 static uint32_t flying_count;
 
@@ -76,8 +78,9 @@ static uint32_t blocks_of(uint32_t spans, bool local)
 {
     uint32_t blocks = 0;
     for (uint32_t group = 0; group < options.groups.count; group++) {
-        uint32_t most = 0, tokens = options.groups.window_tokens - 1;
-        tokens += local ? options.chunk_tokens : 1;
+        uint32_t most = 0, tokens = 1 + options.draft_tokens;
+        tokens = local && options.chunk_tokens > tokens ? options.chunk_tokens : tokens;
+        tokens += options.groups.window_tokens - 1;
         for (uint32_t first = 0; first < BLOCK_TOKENS; first++)
             if ((first + tokens - 1) / BLOCK_TOKENS + 1 > most)
                 most = (first + tokens - 1) / BLOCK_TOKENS + 1;
@@ -211,6 +214,36 @@ static bool any_short(void)
     return any;
 }
 
+/* The answer is in no batch, and its step would check more drafted tokens if it had more blocks. */
+static bool lacks_draft_room(const struct request *r)
+{
+    if (r->state != DECODING || r->in_batch || is_short(r))
+        return false;
+    const uint32_t room = r->spans * BLOCK_TOKENS + 1 - r->given.prompt_tokens - r->generated;
+    return r->draft > 0 && r->draft >= room && room < r->given.answer_tokens - r->generated;
+}
+
+/* The answer may get blocks for its draft: all answers that grow keep blocks for one span each. */
+static bool draft_may_grow(const struct request *r)
+{
+    const uint32_t more = blocks_of(r->spans + 1, r->given.local) - blocks_now(r);
+    return more + counts().growing * options.groups.count <= blocks_free();
+}
+
+/* Returns true if every answer that lacks room for its draft may get it, and there is one. */
+static bool all_drafts_may_grow(void)
+{
+    bool any = false;
+    for (const struct request *r = requests; r < requests + REQUESTS; r++) {
+        if (!lacks_draft_room(r))
+            continue;
+        any = true;
+        if (!draft_may_grow(r))
+            return false;
+    }
+    return any;
+}
+
 /* Returns the least urgent answer; of equal ones, the youngest. */
 static struct request *victim(void)
 {
@@ -325,6 +358,7 @@ static void kv_arrives(struct request *r)
 {
     r->state = DECODING;
     r->generated = 1;
+    r->draft = 0;
     sched_memory_decode(memory, slot_of(r), r->given.answer_tokens - 1);
 }
 
@@ -359,14 +393,17 @@ static void grow(void)
         enum sched_memory_growth growth = sched_memory_grow(memory, unused, &slot);
         if (growth == SCHED_GROWTH_DONE) {
             CHECK(!wanted || (unused < options.groups.count && last != NULL && last->in_batch));
+            CHECK(wanted || !all_drafts_may_grow());
             victim_waits += wanted;
             return;
         }
         struct request *r = &requests[slot - options.first_slot];
-        CHECK(wanted);
+        CHECK(wanted || growth == SCHED_GROWTH_SPAN);
         if (growth == SCHED_GROWTH_SPAN) {
             uint32_t before = blocks_now(r);
-            CHECK(is_short(r) && r->spans < spans_whole(r));
+            CHECK(wanted ? is_short(r) : lacks_draft_room(r) && draft_may_grow(r));
+            CHECK(r->spans < spans_whole(r));
+            drafts_grown += !wanted;
             r->spans++;
             uint32_t grown = blocks_now(r) - before;
             r->taken += grown;
@@ -440,12 +477,19 @@ static void batches_begin(void)
     }
 }
 
-static void decode_done(struct request *r)
+/* The step had `drafted` drafted tokens. */
+static void decode_done(struct request *r, uint32_t drafted)
 {
+    const uint32_t right = draw(drafted + 1);
     r->in_batch = false;
-    r->generated++;
-    if (r->stopped || r->generated == r->given.answer_tokens)
+    r->generated += 1 + right;
+    if (r->stopped || r->generated == r->given.answer_tokens) {
         leave(r);
+        return;
+    }
+    sched_machine_decode_advance(sched, slot_of(r), right);
+    r->draft = draw(2) * draw(options.draft_tokens + 1);
+    sched_machine_draft_set(sched, slot_of(r), r->draft);
 }
 
 static void batch_end(void)
@@ -459,7 +503,7 @@ static void batch_end(void)
         if (item->is_prompt)
             prompts[item->slot].ended |= item->is_last_chunk;
         else
-            decode_done(&requests[item->slot - options.first_slot]);
+            decode_done(&requests[item->slot - options.first_slot], item->token_count - 1);
     }
 }
 
@@ -563,6 +607,7 @@ static void run(uint64_t number)
     options = (struct sched_memory_options){.block_count = 20 + draw(30),
                                             .block_tokens = BLOCK_TOKENS,
                                             .context_tokens = 100 + draw(CONTEXT),
+                                            .draft_tokens = draw(2) * (1 + draw(16)),
                                             .first_slot = REQUESTS,
                                             .slot_count = REQUESTS,
                                             .growth_tokens = 1 + draw(40),
@@ -613,9 +658,10 @@ int main(void)
     for (uint64_t number = 0; number < RUNS; number++)
         run(number);
     printf("%" PRIu64 " granted, %" PRIu64 " times none because of the prompts' share, %" PRIu64
-           " preempted, %" PRIu64 " times a victim was in a batch, %" PRIu64 " given up\n",
-           granted_count, share_count, preempted_count, victim_waits, given_up_count);
+           " preempted, %" PRIu64 " times a victim was in a batch, %" PRIu64 " given up, %" PRIu64
+           " times blocks for a draft\n",
+           granted_count, share_count, preempted_count, victim_waits, given_up_count, drafts_grown);
     CHECK(granted_count > 1000 && share_count > 100 && preempted_count > 100 && victim_waits > 10 &&
-          given_up_count > 0);
+          given_up_count > 0 && drafts_grown > 100);
     return 0;
 }
