@@ -126,10 +126,10 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Runs `sequences` of `rows` rows each at context `depth`. Prints the tokens per second of the
- * median run. */
+/* Runs `sequences` of `rows` rows each at context `depth`, with logits of the last row of each, or
+ * of all rows. Prints the tokens per second of the median run. */
 static void step(const char *name, uint32_t sequences, uint32_t rows, uint32_t depth, int repeats,
-                 bool chunk_logits)
+                 bool all_logits)
 {
     struct compute_sequence list[64];
     uint32_t ids[64 * CONTEXT / 16 * 2], last[64], id = 0, per = (depth + rows + 15) / 16;
@@ -140,6 +140,9 @@ static void step(const char *name, uint32_t sequences, uint32_t rows, uint32_t d
             ids[id] = id;
         last[s] = (s + 1) * rows - 1;
     }
+    for (uint32_t row = 0; all_logits && row < rows; row++)
+        last[row] = row;
+    const uint32_t logits = all_logits ? rows : sequences;
     struct compute_batch batch = {
         .row_count = sequences * rows, .sequence_count = sequences, .sequences = list};
     double times[200];
@@ -153,15 +156,14 @@ static void step(const char *name, uint32_t sequences, uint32_t rows, uint32_t d
         for (int l = 0; l < LAYERS; l++)
             layer_run(l, &batch);
         double vocab = now_ms();
-        OPS->norm(model.c, model.x, last, sequences, WIDTH, model.weight, 1e-5f, model.narrow);
+        OPS->norm(model.c, model.x, last, logits, WIDTH, model.weight, 1e-5f, model.narrow);
         const struct compute_matrix *head[] = {model.vocab};
-        OPS->matmul(model.c, head, NULL, 1, model.narrow, sequences, &model.logits);
+        OPS->matmul(model.c, head, NULL, 1, model.narrow, logits, &model.logits);
         times[i] = now_ms() - begin;
         part_ms[5] = now_ms() - vocab;
         for (int k = 0; k < PARTS; k++)
             part_best[k] = part_ms[k] < part_best[k] ? part_ms[k] : part_best[k];
     }
-    (void)chunk_logits;
     qsort(times, repeats, sizeof(double), by_value);
     double median = times[repeats / 2];
     printf("%-22s %8.3f ms %8.0f tokens/s (best %.0f)  best: matmul %.2f norm %.2f rope %.2f "
@@ -188,5 +190,11 @@ int main(int argc, char **argv)
     step("batch 8 depth 1024", 8, 1, 1024, repeats * 2, false);
     step("batch 32 depth 0", 32, 1, 0, repeats * 2, false);
     step("batch 32 depth 1024", 32, 1, 1024, repeats, false);
+    /* Drafted tokens: rows of one sequence. */
+    for (uint32_t rows = 1; rows <= 9; rows++) {
+        char name[32];
+        snprintf(name, sizeof(name), "1 + %u drafted", rows - 1);
+        step(name, 1, rows, 512, repeats * 4, true);
+    }
     return 0;
 }
