@@ -155,7 +155,7 @@ static void keys_add(const struct serve *s, struct text *out)
 {
     const char *before = "";
     text_adds(out, ",\"keys\":[");
-    for (uint32_t key = 0; key < API_KEY_INDICES; key++) {
+    for (uint32_t key = 0; key < api_keys_index_count(s->keys); key++) {
         const struct api_key_rules *rules = api_keys_rules(s->keys, key);
         if (rules == NULL)
             continue;

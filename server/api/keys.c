@@ -51,6 +51,9 @@ struct api_keys {
     uint32_t gateways; /* See api_keys_share_set. */
     uint32_t rank;
     uint32_t secret_count; /* Secrets that were ever placed. */
+    /* Places that were ever used; these are the first ones. The memory of the others stays
+     * untouched, so that it costs nothing. */
+    uint32_t place_count;
     struct day day;
     struct key_index names;   /* Of all entries that have a name. */
     struct key_index secrets; /* Of present entries: place × API_KEY_SECRETS + secret. */
@@ -66,8 +69,6 @@ enum status api_keys_open(struct api_keys **out)
         return ST_NO_MEMORY;
     keys->gateways = 1;
     keys->day.before = -1;
-    key_index_clear(&keys->names);
-    key_index_clear(&keys->secrets);
     *out = keys;
     return ST_OK;
 }
@@ -162,7 +163,7 @@ enum status api_key_set_diff(const struct api_keys *keys, const struct api_key_s
         if (!secrets_equal(&e->secrets, &next->secrets) || !rules_equal(&e->rules, &next->rules))
             change(self, next->rules.name, "changed");
     }
-    for (uint32_t i = 0; i < PLACES; i++)
+    for (uint32_t i = 0; i < keys->place_count; i++)
         if (keys->entries[i].present && !kept[i])
             change(self, keys->entries[i].rules.name, "removed");
     free(kept);
@@ -173,7 +174,7 @@ static void indices_make(struct api_keys *keys)
 {
     key_index_clear(&keys->names);
     key_index_clear(&keys->secrets);
-    for (uint32_t i = 0; i < PLACES; i++) {
+    for (uint32_t i = 0; i < keys->place_count; i++) {
         const struct entry *e = &keys->entries[i];
         if (e->rules.name[0] != 0)
             key_index_add(&keys->names, e->rules.name_hash, i);
@@ -186,7 +187,7 @@ static void indices_make(struct api_keys *keys)
 /* Known names keep their indices; they are placed first, so that no new key takes one of them. */
 void api_keys_apply(struct api_keys *keys, struct api_key_set *set)
 {
-    for (uint32_t i = 0; i < PLACES; i++)
+    for (uint32_t i = 0; i < keys->place_count; i++)
         keys->entries[i].present = false;
     keys->wanted = set != NULL;
     for (uint32_t i = 0; set != NULL && i < set->count; i++) {
@@ -203,6 +204,7 @@ void api_keys_apply(struct api_keys *keys, struct api_key_set *set)
         if (at == PLACES) /* the key does not fit: its clients get 401 until the next reload */
             break;
         keys->entries[at] = (struct entry){0};
+        keys->place_count = at < keys->place_count ? keys->place_count : at + 1;
         entry_set(keys, &keys->entries[at], &set->keys[i]);
     }
     indices_make(keys);
@@ -251,6 +253,11 @@ const struct api_key_rules *api_keys_rules(const struct api_keys *keys, uint32_t
                : NULL;
 }
 
+uint32_t api_keys_index_count(const struct api_keys *keys)
+{
+    return keys != NULL ? keys->place_count : 0;
+}
+
 bool api_keys_present(const struct api_keys *keys, uint32_t key_index)
 {
     return key_index < PLACES && keys->entries[key_index].present;
@@ -283,7 +290,7 @@ void api_keys_expiry_report(struct api_keys *keys,
                                            enum api_key_expiry expiry),
                             void *self)
 {
-    for (uint32_t i = 0; i < PLACES; i++) {
+    for (uint32_t i = 0; i < keys->place_count; i++) {
         struct entry *e = &keys->entries[i];
         enum api_key_expiry expiry = api_key_expiry_of(&e->rules, keys->day.now_s);
         if (!e->present || expiry <= e->warned)
@@ -302,7 +309,7 @@ static double share_now(const struct api_keys *keys)
 
 static void day_begin(struct api_keys *keys, int64_t number, int64_t begun_s)
 {
-    for (uint32_t i = 0; i < PLACES; i++)
+    for (uint32_t i = 0; i < keys->place_count; i++)
         keys->entries[i].counts.day_requests = keys->entries[i].counts.day_tokens = 0;
     keys->day = (struct day){.number = number, .now_s = begun_s, .begun_s = begun_s, .before = -1};
 }
@@ -332,7 +339,7 @@ void api_keys_time_set(struct api_keys *keys, int64_t unix_s)
 
 bool api_keys_have_quotas(const struct api_keys *keys)
 {
-    for (uint32_t i = 0; i < PLACES; i++)
+    for (uint32_t i = 0; i < keys->place_count; i++)
         if (keys->entries[i].present && (keys->entries[i].rules.tokens_per_day > 0 ||
                                          keys->entries[i].rules.requests_per_day > 0))
             return true;

@@ -93,13 +93,11 @@ static enum status read_entries(const char *path, json_t *root, struct api_key_s
     if (json_array_size(list) == 0 || json_array_size(list) > LIMIT_API_KEYS)
         return error_set(error, ST_INVALID, "%s: /keys has %zu entries: want 1 to %d", path,
                          json_array_size(list), LIMIT_API_KEYS);
-    struct reading *r = malloc(sizeof(*r));
+    struct reading *r = calloc(1, sizeof(*r));
     if (r == NULL)
         return error_set(error, ST_NO_MEMORY, "%s: out of memory", path);
     bool good = true;
     r->set = set;
-    key_index_clear(&r->names);
-    key_index_clear(&r->secrets);
     for (size_t i = 0; good && i < json_array_size(list); i++) {
         struct key_file_entry at = {path, i, error};
         good = read_entry(&at, json_array_get(list, i), r);

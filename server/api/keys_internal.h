@@ -50,21 +50,25 @@ bool key_field_read(const struct key_file_entry *at, const char *name, const jso
 #define KEY_INDEX_NONE  UINT32_MAX
 _Static_assert(KEY_INDEX_SLOTS >= 2 * API_KEY_SECRETS * API_KEY_INDICES, "half of it stays empty");
 
+/* An index of zeros is empty, so the memory of an empty index stays untouched. */
 struct key_index {
-    uint32_t slots[KEY_INDEX_SLOTS];
+    uint32_t count;
+    uint32_t slots[KEY_INDEX_SLOTS]; /* Number + 1; 0 = empty, which is read as KEY_INDEX_NONE. */
 };
 
 static inline void key_index_clear(struct key_index *index)
 {
-    memset(index->slots, 0xff, sizeof(index->slots));
+    if (index->count > 0)
+        memset(index, 0, sizeof(*index));
 }
 
 static inline void key_index_add(struct key_index *index, uint64_t hash, uint32_t number)
 {
     uint32_t at = (uint32_t)hash % KEY_INDEX_SLOTS;
-    while (index->slots[at] != KEY_INDEX_NONE)
+    while (index->slots[at] != 0)
         at = (at + 1) % KEY_INDEX_SLOTS;
-    index->slots[at] = number;
+    index->slots[at] = number + 1;
+    index->count++;
 }
 
 /* Return the position of the first or next candidate, with its number; KEY_INDEX_NONE = none. */
@@ -72,7 +76,7 @@ static inline uint32_t key_index_first(const struct key_index *index, uint64_t h
                                        uint32_t *number_out)
 {
     uint32_t at = (uint32_t)hash % KEY_INDEX_SLOTS;
-    *number_out = index->slots[at];
+    *number_out = index->slots[at] - 1;
     return at;
 }
 
@@ -80,7 +84,7 @@ static inline uint32_t key_index_next(const struct key_index *index, uint32_t at
                                       uint32_t *number_out)
 {
     at = (at + 1) % KEY_INDEX_SLOTS;
-    *number_out = index->slots[at];
+    *number_out = index->slots[at] - 1;
     return at;
 }
 

@@ -119,7 +119,7 @@ static void machine_turn(const struct metrics *m, uint32_t i, int64_t now_us, do
 
 static void keys_turn(const struct metrics *m, double s)
 {
-    for (uint32_t key = 0; m->keys != NULL && key < API_KEY_INDICES; key++) {
+    for (uint32_t key = 0; key < api_keys_index_count(m->keys); key++) {
         struct key_past *past = &m->problems->keys[key];
         if (api_keys_rules(m->keys, key) == NULL) {
             *past = (struct key_past){.tokens = {0, 0}};
@@ -325,7 +325,7 @@ static bool check_hot_tenant(const struct metrics *m, char *what)
     const struct metrics_problems *p = m->problems;
     double all = 0;
     uint32_t busy = 0, hottest = 0;
-    for (uint32_t key = 0; key < API_KEY_INDICES; key++) {
+    for (uint32_t key = 0; key < api_keys_index_count(m->keys); key++) {
         all += p->keys[key].tokens.sum;
         busy += p->keys[key].requests.sum > 0.01;
         hottest = p->keys[key].tokens.sum > p->keys[hottest].tokens.sum ? key : hottest;
@@ -374,7 +374,7 @@ static bool check_reload_failed(const struct metrics *m, char *what)
 static bool check_key_expires(const struct metrics *m, char *what)
 {
     const struct api_key_rules *first = NULL;
-    for (uint32_t key = 0; m->keys != NULL && key < API_KEY_INDICES; key++) {
+    for (uint32_t key = 0; key < api_keys_index_count(m->keys); key++) {
         const struct api_key_rules *rules = api_keys_rules(m->keys, key);
         if (rules != NULL && rules->expires > 0 && api_keys_present(m->keys, key) &&
             (first == NULL || rules->expires < first->expires))

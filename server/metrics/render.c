@@ -281,7 +281,7 @@ static void keys_render(struct text *out, const struct metrics *m)
     for (size_t f = 0; f < families; f++) {
         const struct metrics_row *row = &key_rows[f];
         bool begun = false;
-        for (uint32_t key = 0; key < API_KEY_INDICES; key++) {
+        for (uint32_t key = 0; key < api_keys_index_count(m->keys); key++) {
             const struct api_key_rules *rules = api_keys_rules(m->keys, key);
             if (rules == NULL)
                 continue;
@@ -301,7 +301,7 @@ static void keys_expiry_render(struct text *out, const struct metrics *m)
 {
     static const char family[] = "cleave_key_expiry_timestamp_seconds";
     bool begun = false;
-    for (uint32_t key = 0; m->keys != NULL && key < API_KEY_INDICES; key++) {
+    for (uint32_t key = 0; key < api_keys_index_count(m->keys); key++) {
         const struct api_key_rules *rules = api_keys_rules(m->keys, key);
         if (rules == NULL || rules->expires == 0 || !api_keys_present(m->keys, key))
             continue;

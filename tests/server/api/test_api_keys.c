@@ -6,6 +6,7 @@
 #include "server/api/keys.h"
 #include "tests/check.h"
 
+#include <malloc.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -102,7 +103,8 @@ static void check_finding(struct api_keys *keys)
     apply(keys, text);
     uint32_t a = find(keys, "Bearer " SECRET_A);
     uint32_t b = find(keys, "bearer  " SECRET_B);
-    CHECK(api_keys_configured(keys) && a != b && a < API_KEY_INDICES && b < API_KEY_INDICES);
+    CHECK(api_keys_configured(keys) && a != b && a < 2 && b < 2);
+    CHECK(api_keys_index_count(keys) == 2 && api_keys_index_count(NULL) == 0);
     CHECK(find_plain(keys, NULL, SECRET_A) == a && find_plain(keys, NULL, " " SECRET_B) == b);
     CHECK(find_plain(keys, NULL, "Bearer " SECRET_A) == API_KEY_NONE);
     CHECK(find_plain(keys, "Bearer " SECRET_B, SECRET_A) == b); /* Authorization decides. */
@@ -617,11 +619,35 @@ static void check_many(void)
     api_keys_close(keys);
 }
 
+static long resident_bytes(void)
+{
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    CHECK(file != NULL && fscanf(file, "%*d %ld", &pages) == 1 && fclose(file) == 0);
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
+/* The table has room for 20,000 keys (10 MiB), of which a server without keys touches nothing. */
+static void check_empty(void)
+{
+    struct api_keys *keys;
+    mallopt(M_PERTURB, 0); /* The tests' environment makes malloc fill memory. */
+    long before = resident_bytes();
+    CHECK(api_keys_open(&keys) == ST_OK);
+    api_keys_apply(keys, NULL);
+    api_keys_time_set(keys, 1000000);
+    CHECK(api_keys_index_count(keys) == 0 && !api_keys_have_quotas(keys));
+    long more = resident_bytes() - before;
+    CHECKF(more < 3 << 20, "an empty table takes %ld bytes", more);
+    api_keys_close(keys);
+}
+
 int main(void)
 {
     struct api_keys *keys;
     int fd = mkstemp(path);
     CHECK(fd >= 0 && close(fd) == 0);
+    check_empty();
     check_files();
     CHECK(api_keys_open(&keys) == ST_OK);
     check_finding(keys);
