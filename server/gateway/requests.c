@@ -439,12 +439,11 @@ static void request_finish(struct requests *q, struct gateway_request *r)
     request_end(q, r, GATEWAY_DONE, 0, "");
 }
 
-/* Delivers the next token. Returns false when the request is over; `r` may then belong to another
- * request. */
+/* Delivers the next token, which arrived at `now`. Returns false when the request is over; `r` may
+ * then belong to another request. */
 static bool token_deliver(struct requests *q, struct gateway_request *r,
-                          const struct message_token *token)
+                          const struct message_token *token, int64_t now)
 {
-    int64_t now = now_us(q);
     uint64_t id = r->id;
     struct message_token copy = *token;
     if (token->finish == FINISH_CONSTRAINT) {
@@ -503,7 +502,7 @@ static void token_keep(struct requests *q, struct gateway_request *r,
 }
 
 static void token_take(struct requests *q, struct gateway_request *r,
-                       const struct message_token *token)
+                       const struct message_token *token, int64_t now)
 {
     uint32_t next = r->delivered - r->delivered_before;
     if (token->index < next || request_tokens_left(r) == 0)
@@ -518,11 +517,11 @@ static void token_take(struct requests *q, struct gateway_request *r,
         request_resume(q, r, BLAME_FAILED, "a token is missing");
         return;
     }
-    if (!token_deliver(q, r, token) || token->index > 0)
+    if (!token_deliver(q, r, token, now) || token->index > 0)
         return;
     uint32_t count = r->early_count;
     for (uint32_t i = 0; i < count; i++)
-        if (!token_deliver(q, r, &r->early_tokens[i]))
+        if (!token_deliver(q, r, &r->early_tokens[i], now))
             return; /* r->early_tokens has been freed */
     r->early_count = 0;
 }
@@ -561,6 +560,7 @@ static void tokens_take(struct requests *q, const struct fleet_machine *machine,
                         struct message_tokens *tokens)
 {
     struct message_token token;
+    int64_t now = now_us(q); /* One reading of the clock for all tokens. */
     while (message_tokens_next(tokens, &token)) {
         struct gateway_request *r = request_named(q, machine, token.request, token.generation);
         if (r == NULL || !request_prompt_is_sent(r))
@@ -568,7 +568,7 @@ static void tokens_take(struct requests *q, const struct fleet_machine *machine,
         if (token.scored)
             score_take(q, r, &token);
         else
-            token_take(q, r, &token);
+            token_take(q, r, &token, now);
     }
 }
 /* ---- the end of many requests ---- */

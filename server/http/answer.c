@@ -91,7 +91,7 @@ void http_unread_drop(struct exchange *x)
 static void piece_taken(struct exchange *x, size_t next_bytes)
 {
     if (x->client != NULL)
-        http_client_bytes_add(x->client, x->piece_bytes, clock_now_us(x->http->options.clock));
+        http_client_bytes_add(x->client, x->piece_bytes, x->http->now_us);
     x->piece_bytes = next_bytes;
 }
 

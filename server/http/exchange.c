@@ -44,7 +44,7 @@ void http_exchange_unwatch(struct exchange *x)
 void http_exchange_enter(struct exchange *x, enum http_client_state state)
 {
     if (x->client != NULL)
-        http_client_state_set(x->client, state, clock_now_us(x->http->options.clock));
+        http_client_state_set(x->client, state, x->http->now_us);
 }
 
 void http_exchange_suspend(struct exchange *x)
@@ -261,7 +261,7 @@ static void body_add(struct exchange *x, const char *data, size_t bytes)
     struct http *h = x->http;
     struct api_error error = {0};
     if (x->client != NULL)
-        http_client_bytes_add(x->client, bytes, clock_now_us(h->options.clock));
+        http_client_bytes_add(x->client, bytes, h->now_us);
     if (x->refusal != NULL || x->client_gone)
         return;
     if (bytes > x->body_bytes_max - x->body.bytes)

@@ -38,8 +38,7 @@ static enum MHD_Result on_accept(void *self, const struct sockaddr *address, soc
 {
     (void)bytes;
     struct http *h = self;
-    return http_clients_admit(h->clients, address, clock_now_us(h->options.clock)) ? MHD_YES
-                                                                                   : MHD_NO;
+    return http_clients_admit(h->clients, address, h->now_us) ? MHD_YES : MHD_NO;
 }
 
 static void on_connection(void *self, struct MHD_Connection *connection, void **context,
@@ -58,8 +57,7 @@ static void on_connection(void *self, struct MHD_Connection *connection, void **
     const struct sockaddr *address = info != NULL ? info->client_addr : NULL;
     info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     if (address != NULL && info != NULL)
-        *context =
-            http_client_add(h->clients, address, info->connect_fd, clock_now_us(h->options.clock));
+        *context = http_client_add(h->clients, address, info->connect_fd, h->now_us);
 }
 
 /* Closes a client's connection: shuts its socket down, which wakes libmicrohttpd, and frees the
@@ -108,7 +106,7 @@ static int clients_turn(struct http *h)
     http_clients_limits_set(h->clients, config->http.connections_per_address_max,
                             config->http.headers_ms * 1000ll, config->http.bytes_per_second_min);
     http_answers_check(h);
-    int64_t wait_us = http_clients_turn(h->clients, clock_now_us(h->options.clock));
+    int64_t wait_us = http_clients_turn(h->clients, h->now_us);
     return wait_us < 0 ? -1 : wait_us / 1000 < 60000 ? (int)(wait_us / 1000) + 1 : 60000;
 }
 
@@ -206,6 +204,7 @@ enum status http_open(const struct http_options *options, struct http **out, str
     if (h == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
     h->options = *options;
+    h->now_us = clock_now_us(options->clock);
     h->completions = (struct completion_server){
         .gateway = options->gateway,
         .model = served_model_ref(options->model),
@@ -356,6 +355,7 @@ int http_turn(struct http *h)
 {
     struct epoll_event events[64];
     int count = epoll_wait(h->epoll, events, 64, 0);
+    h->now_us = clock_now_us(h->options.clock);
     for (int i = 0; i < count; i++)
         if (events[i].data.ptr != NULL)
             http_exchange_gone(events[i].data.ptr);

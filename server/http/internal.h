@@ -25,6 +25,9 @@ struct http {
     struct http_options options;
     struct MHD_Daemon *daemon;
     struct MHD_Daemon *admin_daemon; /* Serves http/admin_socket; NULL = none. */
+    /* When the latest http_turn began. Every step of a stream takes this time, because a token
+     * would otherwise read the clock five times. */
+    int64_t now_us;
     /* Holds the daemons' own epoll descriptors, text_jobs_fd, and the sockets of waiting
      * requests. */
     int epoll;

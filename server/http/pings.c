@@ -3,15 +3,13 @@
  * call checks only the first stream. */
 #include "server/http/internal.h"
 
-#include "common/clock.h"
-
 static void link_last(struct http *h, struct exchange *x)
 {
     x->older = h->newest_stream;
     x->newer = NULL;
     *(h->newest_stream != NULL ? &h->newest_stream->newer : &h->oldest_stream) = x;
     h->newest_stream = x;
-    x->last_event_us = clock_now_us(h->options.clock);
+    x->last_event_us = h->now_us;
 }
 
 static void unlink_stream(struct http *h, struct exchange *x)
@@ -44,7 +42,7 @@ void http_stream_end(struct exchange *x)
 int http_pings_write(struct http *h)
 {
     const int64_t ping_us = h->options.config->http.ping_ms * 1000ll;
-    const int64_t now_us = clock_now_us(h->options.clock);
+    const int64_t now_us = h->now_us;
     if (ping_us == 0)
         return -1;
     for (; h->oldest_stream != NULL && h->oldest_stream->last_event_us + ping_us <= now_us;) {

@@ -27,6 +27,7 @@ struct text_jobs {
     uint64_t served[TENANTS]; /* Number of the job of the tenant that began last; 0 = none. */
     uint64_t begun;           /* Jobs begun. */
     bool stopping;
+    bool fd_ready; /* `fd` is readable. */
     int fd;
     uint32_t thread_count;
     pthread_t threads[];
@@ -75,7 +76,9 @@ static void jobs_run(struct text_jobs *jobs, bool small_only)
         pthread_mutex_lock(&jobs->lock);
         job->next = jobs->done;
         jobs->done = job;
-        (void)eventfd_write(jobs->fd, 1);
+        if (!jobs->fd_ready)
+            (void)eventfd_write(jobs->fd, 1);
+        jobs->fd_ready = true;
     }
     pthread_mutex_unlock(&jobs->lock);
 }
@@ -206,8 +209,9 @@ struct text_job *text_jobs_done(struct text_jobs *jobs)
     struct text_job *job = jobs->done;
     if (job != NULL)
         jobs->done = job->next;
-    else
+    else if (jobs->fd_ready)
         (void)eventfd_read(jobs->fd, &ignored);
+    jobs->fd_ready = jobs->fd_ready && job != NULL;
     pthread_mutex_unlock(&jobs->lock);
     return job;
 }
