@@ -45,6 +45,17 @@ void text_adds(struct text *text, const char *string)
     text_add(text, string, strlen(string));
 }
 
+void text_addu(struct text *text, uint64_t number)
+{
+    char digits[20];
+    size_t at = sizeof(digits);
+    do {
+        digits[--at] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number > 0);
+    text_add(text, digits + at, sizeof(digits) - at);
+}
+
 void text_addf(struct text *text, const char *format, ...)
 {
     va_list args;

@@ -27,9 +27,11 @@ static inline void text_clear(struct text *text)
     text->bytes = 0;
 }
 
-/* Append bytes, a NUL-terminated string, and text that is formatted as by printf. */
+/* Append bytes, a NUL-terminated string, a decimal number, and text that is formatted as by
+ * printf. */
 void text_add(struct text *text, const char *data, size_t bytes);
 void text_adds(struct text *text, const char *string);
+void text_addu(struct text *text, uint64_t number);
 void text_addf(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Appends a natural logarithm as a JSON number. Infinities and NaN become -9999, because JSON has
  * no such numbers. */

@@ -270,7 +270,7 @@ static void on_token(void *self, const struct message_token *token)
     if (c->ledger_entry != NULL)
         c->ledger_entry->answer_tokens++;
     api_keys_tokens_charge(c->server->keys, c->api_key_index, 1);
-    text_addf(&choice->ids, choice->ids.bytes > 0 ? ",%u" : "%u", token->id);
+    choice_add_id(choice, token->id);
     if (c->request.sampling.logprobs >= 0)
         choice_add_logprob(choice, token->id, token);
     choice->logprob_sum += (double)token->logprob;
@@ -717,13 +717,7 @@ void completion_close(struct completion *c)
                             choice->release_due ? GATEWAY_STOPPED : GATEWAY_CLIENT_GONE);
         choice_settle(choice);
         choice_parts_done(choice);
-        text_done(&choice->text);
-        text_done(&choice->ids);
-        text_done(&choice->logprob_tokens);
-        text_done(&choice->logprob_values);
-        text_done(&choice->logprob_tops);
-        text_done(&choice->logprob_offsets);
-        text_done(&choice->prompt_logprobs);
+        choice_texts_done(choice);
         free(choice->vector);
     }
     for (uint32_t i = 0; c->prompts != NULL && i < c->prompt_count; i++)
@@ -733,6 +727,7 @@ void completion_close(struct completion *c)
     free(c->choices);
     completion_form_close(c);
     text_done(&c->output);
+    text_done(&c->event_head);
     text_done(&c->token_text);
     api_request_done(&c->request);
     served_model_unref(c->model);

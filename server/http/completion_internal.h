@@ -74,7 +74,8 @@ struct choice {
     struct choice_call *calls; /* All calls of the answer. */
     uint32_t call_count, call_capacity;
     uint32_t reasoning_tokens; /* Tokens of the reasoning, with its markers. */
-    struct text ids;           /* Ids of the tokens that were not written yet: "1,2,3". */
+    /* With return_token_ids: ids of the tokens that were not written yet, "1,2,3". */
+    struct text ids;
     /* For completions, the next four texts are JSON lists without brackets; for chats,
      * logprob_tokens has the JSON objects, and the other three are empty. */
     struct text logprob_tokens;
@@ -125,6 +126,7 @@ struct completion {
     bool finished;
     struct api_error error; /* status 0 = none. */
     struct text output;
+    struct text event_head; /* With streaming: how each event begins; empty before the first one. */
     struct text token_text; /* Text of one token. */
     size_t handed_bytes;    /* Bytes of `output` that were handed to HTTP. */
     uint64_t removed_bytes; /* Bytes that were handed to HTTP and removed from `output`. */
@@ -200,6 +202,8 @@ struct completion_usage {
 };
 struct completion_usage completion_usage(const struct completion *c);
 
+/* Adds the id of a token of the answer, if the request wants ids. */
+void choice_add_id(struct choice *choice, uint32_t id);
 /* Adds a token's log-probability entry to the choice. entry NULL = the first prompt token, which
  * has none. */
 void choice_add_logprob(struct choice *choice, uint32_t id, const struct message_token *entry);
@@ -217,5 +221,7 @@ void completion_write_stream_end(struct completion *c);
 void completion_choices_select(struct completion *c);
 /* Writes the whole body of an answer that is not streamed. */
 void completion_write_body(struct completion *c);
+/* Frees the texts that were collected for events or the body. */
+void choice_texts_done(struct choice *choice);
 
 #endif

@@ -120,7 +120,9 @@ bool choice_needs_token(const struct choice *choice, uint32_t id)
 
 static void field_begin(struct text *out, bool *first, const char *name)
 {
-    text_addf(out, "%s\"%s\":", *first ? "" : ",", name);
+    text_adds(out, *first ? "\"" : ",\"");
+    text_adds(out, name);
+    text_adds(out, "\":");
     *first = false;
 }
 

@@ -105,6 +105,14 @@ static void add_prompt_entry(struct text *out, const struct completion *c, uint3
     text_adds(out, "}");
 }
 
+void choice_add_id(struct choice *choice, uint32_t id)
+{
+    if (!choice->completion->request.return_token_ids)
+        return;
+    add_separator(&choice->ids);
+    text_addu(&choice->ids, id);
+}
+
 void choice_add_logprob(struct choice *choice, uint32_t id, const struct message_token *entry)
 {
     const struct completion *c = choice->completion;
@@ -198,7 +206,8 @@ static void write_finish_and_ids(struct text *out, const struct choice *choice)
 {
     static const char *const names[] = {"null", "\"stop\"", "\"length\""};
     bool calls = choice->finish == CHOICE_STOP && choice->call_count > 0;
-    text_addf(out, ",\"finish_reason\":%s", calls ? "\"tool_calls\"" : names[choice->finish]);
+    text_adds(out, ",\"finish_reason\":");
+    text_adds(out, calls ? "\"tool_calls\"" : names[choice->finish]);
     if (choice->finish != CHOICE_RUNNING)
         write_stop_reason(out, choice);
     if (!choice->completion->request.return_token_ids)
@@ -256,6 +265,19 @@ static void write_usage(struct text *out, const struct completion *c)
     text_adds(out, "}");
 }
 
+/* Writes the begin of an event, up to the choice's index. It is equal in all events. */
+static void event_begin(struct text *out, struct completion *c)
+{
+    struct text *head = &c->event_head;
+    if (head->bytes == 0) {
+        text_adds(head, "data: ");
+        write_head(head, c, stream_object(c));
+        text_adds(head, ",\"choices\":[{\"index\":");
+    }
+    text_add(out, head->data, head->bytes);
+    out->broken |= head->broken;
+}
+
 void completion_write_event(struct completion *c, struct choice *choice)
 {
     struct text *out = &c->output;
@@ -263,9 +285,9 @@ void completion_write_event(struct completion *c, struct choice *choice)
         completion_form_step(c);
         return;
     }
-    text_adds(out, "data: ");
-    write_head(out, c, stream_object(c));
-    text_addf(out, ",\"choices\":[{\"index\":%u,", choice->index);
+    event_begin(out, c);
+    text_addu(out, choice->index);
+    text_adds(out, ",");
     if (is_chat(c)) {
         text_adds(out, choice->first_event_written ? "\"delta\":{"
                                                    : "\"delta\":{\"role\":\"assistant\",");
@@ -392,4 +414,15 @@ void completion_write_body(struct completion *c)
         write_prompt_logprobs(out, &c->choices[0]);
     write_usage(out, c);
     text_adds(out, "}\n");
+}
+
+void choice_texts_done(struct choice *choice)
+{
+    text_done(&choice->text);
+    text_done(&choice->ids);
+    text_done(&choice->logprob_tokens);
+    text_done(&choice->logprob_values);
+    text_done(&choice->logprob_tops);
+    text_done(&choice->logprob_offsets);
+    text_done(&choice->prompt_logprobs);
 }

@@ -1,11 +1,21 @@
 /* fuzz_text: any bytes become a JSON string that a JSON parser reads, with every valid character
- * unchanged; the check of UTF-8 agrees with the parser's own. */
+ * unchanged; the check of UTF-8 agrees with the parser's own. Numbers are written as by printf. */
 #include "common/text.h"
 #include "tests/check.h"
 #include "tests/fuzz.h"
 #include "tests/fuzz_input.h"
 
 #include <jansson.h>
+
+static void number_check(uint64_t number)
+{
+    struct text text = {0};
+    char want[32];
+    int bytes = snprintf(want, sizeof(want), "%llu", (unsigned long long)number);
+    text_addu(&text, number);
+    CHECK(text.bytes == (size_t)bytes && memcmp(text.data, want, text.bytes) == 0);
+    text_done(&text);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -27,6 +37,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     json_decref(plain);
     json_decref(json);
     text_done(&text);
+    uint64_t number = UINT64_MAX;
+    number_check(number);
+    memcpy(&number, copy, size < sizeof(number) ? size : sizeof(number));
+    number_check(number);
+    number_check(number >> (number % 64));
+    number_check(0);
     free(copy);
     return 0;
 }
