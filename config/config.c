@@ -127,10 +127,7 @@ enum status config_model_path(const struct config *config, char out[LIMIT_PATH_B
 enum status config_draft_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                                     struct error *error)
 {
-    enum status status = model_find(config, config->scheduler.draft_model, out, error);
-    if (status != ST_OK)
-        error_prefix(error, "scheduler/draft_model");
-    return status;
+    return model_find(config, config->scheduler.draft_model, out, error);
 }
 
 enum status config_file_path(const struct config *config, const char *file,

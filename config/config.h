@@ -251,15 +251,27 @@ struct config_host_share {
  * config. */
 void config_machine_share(const struct config_machine *machine, struct config_host_share *out);
 
+/* Returns true if the machine has a draft model: the config names one, the machine decodes, and its
+ * own process computes. (A machine with stages computes in other processes.) Requires that
+ * config_check has accepted the config. */
+bool config_machine_drafts(const struct config *config, const struct config_machine *machine);
+
+/* Sizes of models' files. */
+struct config_model_bytes {
+    uint64_t model; /* 0 = unknown. */
+    uint64_t draft; /* The draft model; 0 = none. */
+};
+
 /* Memory of this host that machines take. */
 struct config_host_memory {
     uint64_t weights_bytes; /* Weights, and what each process takes besides weights and KV. */
     uint64_t kv_bytes;
 };
 
-/* Adds the memory that a machine takes on this host, with a model whose files have model_bytes
- * bytes. Requires that config_check has accepted the config. */
-void config_machine_memory_add(const struct config_machine *machine, uint64_t model_bytes,
+/* Adds the memory that a machine takes on this host, with models of these sizes. The KV of the draft
+ * model is a part of the machine's KV memory. Requires that config_check has accepted the config. */
+void config_machine_memory_add(const struct config *config, const struct config_machine *machine,
+                               const struct config_model_bytes *files,
                                struct config_host_memory *sum);
 
 /* Returns kv.dtype; "auto" becomes "f16" if all machines use GPUs only, else "i16". Requires that

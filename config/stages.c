@@ -352,12 +352,22 @@ void config_machine_share(const struct config_machine *machine, struct config_ho
     }
 }
 
-void config_machine_memory_add(const struct config_machine *machine, uint64_t model_bytes,
+bool config_machine_drafts(const struct config *config, const struct config_machine *machine)
+{
+    struct config_stages stages;
+    config_stages(machine, &stages);
+    return config->scheduler.draft_model[0] != 0 && config->scheduler.speculative_tokens > 0 &&
+           machine->pool != POOL_PROMPT && stages.count == 0;
+}
+
+void config_machine_memory_add(const struct config *config, const struct config_machine *machine,
+                               const struct config_model_bytes *files,
                                struct config_host_memory *sum)
 {
     struct config_host_share share;
     config_machine_share(machine, &share);
-    sum->weights_bytes += (uint64_t)(share.copies * (double)model_bytes + 0.5);
+    sum->weights_bytes += (uint64_t)(share.copies * (double)files->model + 0.5);
+    sum->weights_bytes += config_machine_drafts(config, machine) ? files->draft : 0;
     sum->weights_bytes += share.processes * PROCESS_BYTES;
     sum->kv_bytes += (uint64_t)(share.copies * (double)machine->kv_memory_bytes + 0.5);
 }

@@ -71,7 +71,7 @@ static enum status draft_device_open(struct machine *m, struct machine_draft *d,
                                      struct error *error)
 {
     struct model_file *file;
-    enum status status = draft_file_open(m->options.config, &file, error);
+    enum status status = draft_shape_file_open(m->options.config, NULL, &file, error);
     if (status != ST_OK)
         return status;
     const struct device_options options = {
@@ -123,7 +123,7 @@ enum status machine_draft_open(struct machine *m, struct error *error)
 {
     const struct config *config = m->options.config;
     const uint32_t processes = m->shape.plan.process_count;
-    if (!draft_shape_wanted(config, m->config_entry, processes)) {
+    if (!config_machine_drafts(config, m->config_entry)) {
         if (config->scheduler.draft_model[0] != 0 && config->scheduler.speculative_tokens == 0)
             log_warn("machine %s does not use scheduler/draft_model: scheduler/speculative_tokens, "
                      "the most tokens of a draft, is 0",

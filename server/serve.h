@@ -52,13 +52,15 @@ void check_say(const struct check_report *report, enum check_level level, const 
                const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /* Checks what a gateway with this config needs: API keys, certificate, cluster keys, the socket of
- * the administrator, the files of logs, the HTTP address, the limit of open files, and the model;
- * `deep`: also the model's tokenizer and chat template. Reports every result, and changes no file.
- * *model_bytes_out: size of the model's files; 0 = they cannot be read. */
+ * the administrator, the files of logs, the HTTP address, the limit of open files, the model, and
+ * the draft model if a local machine has one; `deep`: also the model's tokenizer and chat template.
+ * Reports every result, and changes no file. *bytes_out: sizes of the models' files. */
 void serve_check(const struct config *config, bool deep, const struct check_report *report,
-                 uint64_t *model_bytes_out);
-/* Checks the model and the cluster keys only: the files that machines read, too. */
-void serve_check_machine_files(const struct config *config, bool deep,
-                               const struct check_report *report, uint64_t *model_bytes_out);
+                 struct config_model_bytes *bytes_out);
+/* Checks only the models and the cluster keys: the files that machines read, too. machine_index: the
+ * machine that this host runs; -1 = this host runs all local machines. */
+void serve_check_machine_files(const struct config *config, int machine_index, bool deep,
+                               const struct check_report *report,
+                               struct config_model_bytes *bytes_out);
 
 #endif

@@ -225,8 +225,24 @@ static void files_check(const struct config *config, const struct check_report *
             (unsigned long long)limit.rlim_max);
 }
 
-static void model_check(const struct config *config, bool deep, const struct check_report *report,
-                        uint64_t *model_bytes_out)
+static void draft_check(const struct config *config, int machine_index, struct model_file *file,
+                        struct serve_version *version, const struct check_report *report)
+{
+    static const char key[] = "scheduler/draft_model";
+    struct error error;
+    if (config->scheduler.draft_model[0] != 0 && config->scheduler.speculative_tokens == 0)
+        check_say(report, CHECK_WARNING, key,
+                  "it is not used, because scheduler/speculative_tokens is 0");
+    if (serve_version_draft_check(config, machine_index, file, version, &error) != ST_OK)
+        check_say(report, CHECK_ERROR, key, "%s", error.text);
+    else if (version->file_bytes.draft > 0)
+        check_say(report, CHECK_GOOD, key, "%s: %llu MiB, the vocabulary of the model",
+                  config->scheduler.draft_model,
+                  (unsigned long long)(version->file_bytes.draft >> 20));
+}
+
+static void model_check(const struct config *config, int machine_index, bool deep,
+                        const struct check_report *report, struct config_model_bytes *bytes_out)
 {
     struct serve_version version = {.number = 0};
     struct model_file *file = NULL;
@@ -235,10 +251,11 @@ static void model_check(const struct config *config, bool deep, const struct che
     if (status == ST_OK && deep)
         status = serve_version_text_read(&version, file, &error);
     if (status == ST_OK) {
-        *model_bytes_out = version.file_bytes;
         check_say(report, CHECK_GOOD, "model", "%s: %llu MiB, context %u%s", version.config.model,
-                  (unsigned long long)(version.file_bytes >> 20), version.context_tokens,
+                  (unsigned long long)(version.file_bytes.model >> 20), version.context_tokens,
                   deep ? "; tokenizer and chat template are read" : "");
+        draft_check(config, machine_index, file, &version, report);
+        *bytes_out = version.file_bytes;
     } else {
         check_say(report, CHECK_ERROR, "model", "%s", error.text);
     }
@@ -246,18 +263,19 @@ static void model_check(const struct config *config, bool deep, const struct che
     model_file_close(file);
 }
 
-void serve_check_machine_files(const struct config *config, bool deep,
-                               const struct check_report *report, uint64_t *model_bytes_out)
+void serve_check_machine_files(const struct config *config, int machine_index, bool deep,
+                               const struct check_report *report,
+                               struct config_model_bytes *bytes_out)
 {
-    *model_bytes_out = 0;
-    model_check(config, deep, report, model_bytes_out);
+    *bytes_out = (struct config_model_bytes){0};
+    model_check(config, machine_index, deep, report, bytes_out);
     cluster_keys_check(config, report);
 }
 
 void serve_check(const struct config *config, bool deep, const struct check_report *report,
-                 uint64_t *model_bytes_out)
+                 struct config_model_bytes *bytes_out)
 {
-    serve_check_machine_files(config, deep, report, model_bytes_out);
+    serve_check_machine_files(config, -1, deep, report, bytes_out);
     listen_check(config, report);
     keys_check(config, report);
     tiers_check(config, report);

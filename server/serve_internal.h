@@ -46,7 +46,7 @@ struct serve_version {
     struct serve_model_config from_file;  /* The values as the config has them. */
     char name[64];                        /* Name in /v1/models. */
     char template_path[LIMIT_PATH_BYTES]; /* Path of chat_template_file; empty = none. */
-    uint64_t file_bytes;                  /* Bytes of the model's files. */
+    struct config_model_bytes file_bytes; /* Of the model, and of its draft model. */
     uint64_t metadata_hash;
     uint32_t context_tokens; /* The model's context, or the config's limit if that is less. */
     struct layer_groups groups;
@@ -197,6 +197,12 @@ enum status serve_model_path(const struct config *config, char out[LIMIT_PATH_BY
 enum status serve_version_open(const struct config *config, uint32_t number,
                                struct serve_version *out, struct model_file **file_out,
                                struct error *error);
+/* Checks that the draft model's files can be opened and have the tokens of the model `file`, and adds
+ * their size to the version, if a machine of this host has a draft model. machine_index: see
+ * serve_check_machine_files. Errors do not name the key. */
+enum status serve_version_draft_check(const struct config *config, int machine_index,
+                                      struct model_file *file, struct serve_version *version,
+                                      struct error *error);
 /* Reads the tokenizer and the chat template of the version's model. */
 enum status serve_version_text_read(struct serve_version *version, struct model_file *file,
                                     struct error *error);

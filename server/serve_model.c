@@ -2,6 +2,7 @@
  * that belong to a model. */
 #include "server/serve_internal.h"
 
+#include "model/file/draft_file.h"
 #include "model/file/hyper_groups.h"
 
 #include <errno.h>
@@ -97,7 +98,7 @@ enum status serve_version_open(const struct config *config, uint32_t number,
         return status;
     }
     uint32_t wanted = config->scheduler.context_tokens_max;
-    version.file_bytes = model_file_bytes(file);
+    version.file_bytes.model = model_file_bytes(file);
     version.metadata_hash = model_file_metadata_hash(file);
     version.context_tokens =
         wanted > 0 && wanted < hyper.context_tokens ? wanted : hyper.context_tokens;
@@ -105,6 +106,34 @@ enum status serve_version_open(const struct config *config, uint32_t number,
     name_set(config, path, version.name);
     *out = version;
     *file_out = file;
+    return ST_OK;
+}
+
+static bool drafts_here(const struct config *config, int machine_index)
+{
+    for (uint32_t i = 0; i < config->machine_count; i++)
+        if ((machine_index >= 0 ? (int)i == machine_index : config->machines[i].local) &&
+            config_machine_drafts(config, &config->machines[i]))
+            return true;
+    return false;
+}
+
+enum status serve_version_draft_check(const struct config *config, int machine_index,
+                                      struct model_file *file, struct serve_version *version,
+                                      struct error *error)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct model_file *draft;
+    if (!drafts_here(config, machine_index))
+        return ST_OK;
+    enum status status = config_draft_model_path(config, path, error);
+    if (status != ST_OK)
+        return status;
+    status = draft_file_open(path, file, &draft, error);
+    if (status != ST_OK)
+        return status;
+    version->file_bytes.draft = model_file_bytes(draft);
+    model_file_close(draft);
     return ST_OK;
 }
 

@@ -89,7 +89,7 @@ static enum status memory_check(const struct config *next, const struct serve_ve
     uint64_t available;
     for (uint32_t i = 0; i < next->machine_count; i++)
         if (next->machines[i].local)
-            config_machine_memory_add(&next->machines[i], version->file_bytes, &memory);
+            config_machine_memory_add(next, &next->machines[i], &version->file_bytes, &memory);
     const uint64_t weights = memory.weights_bytes, kv = memory.kv_bytes;
     if (!next->server.update_memory_check || memory_available("", &available) != ST_OK ||
         weights + kv <= available)
@@ -138,6 +138,11 @@ static enum status plan_new(struct serve *s, struct config *next, struct serve_v
     enum status status = serve_version_open(next, s->version_last + 1, version, &file, error);
     if (status == ST_OK)
         status = serve_version_text_read(version, file, error);
+    if (status == ST_OK) {
+        status = serve_version_draft_check(next, -1, file, version, error);
+        if (status != ST_OK)
+            error_prefix(error, "scheduler/draft_model");
+    }
     model_file_close(file);
     if (status == ST_OK)
         status = names_set(next, version->number, error);

@@ -18,13 +18,6 @@ struct draft_shape {
     uint64_t block_bytes;    /* Bytes of a KV block, all layers together. */
 };
 
-/* Returns true if the machine has a draft model: the config names one and allows drafts
- * (scheduler/speculative_tokens above 0), the machine is not in the prompt pool, and its own
- * process computes. stage_processes: number of the machine's stage processes; 0 = its own process
- * computes. */
-bool draft_shape_wanted(const struct config *config, const struct config_machine *entry,
-                        uint32_t stage_processes);
-
 /* Reads the draft model's files. `target` is the machine's model; context_tokens is the longest
  * context of the machine; dtype is the type of its KV. Returns ST_INVALID if the vocabularies
  * differ (except for at most 1,024 padding tokens at their ends), ST_UNSUPPORTED if the draft model
@@ -38,9 +31,8 @@ enum status draft_shape_read(const struct config *config, struct model_file *tar
 struct kv_arena draft_shape_arena(const struct draft_shape *shape, uint32_t block_tokens,
                                   uint32_t block_count);
 
-/* Opens the draft model's files; the caller closes *out (model_file_close). The text of an error
- * names the key. */
-enum status draft_file_open(const struct config *config, struct model_file **out,
-                            struct error *error);
+/* Opens the draft model's files. target: see draft_file_open. Errors name the key. */
+enum status draft_shape_file_open(const struct config *config, struct model_file *target,
+                                  struct model_file **out, struct error *error);
 
 #endif

@@ -134,7 +134,7 @@ enum status machine_shape_read(const struct config *config,
     if (status == ST_OK)
         status = stage_plan_make(config, machine_config, &out->hyper, out->metadata_hash,
                                  &out->plan, error);
-    if (status == ST_OK && draft_shape_wanted(config, machine_config, out->plan.process_count))
+    if (status == ST_OK && config_machine_drafts(config, machine_config))
         status = draft_shape_read(config, *file_out, out->context_tokens, out->kv_dtype,
                                   &out->draft, error);
     if (status == ST_OK)

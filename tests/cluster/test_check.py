@@ -4,11 +4,13 @@ configs as a gateway and as a machine see them, also with peers that answer (--d
 
 import json
 import os
+import re
 import socket
 import subprocess
 import tempfile
 
 from cluster import BINARY, MODEL, need_model
+from tiny_model import renamed_token
 
 PLANTED = {
     "modell": "x.gguf",
@@ -107,9 +109,44 @@ def check_good(folder):
     assert done.returncode == 2 and "has no such machine" in done.stderr, done
 
 
+def weights_of(report):
+    text = next(r["text"] for r in report["results"] if r["key"] == "kv/memory")
+    return int(re.search(r"weights (\d+)", text).group(1))
+
+
+def check_draft(folder):
+    """The draft model's file is opened, its vocabulary compared and its memory counted, if a machine here has one."""
+    def config_of(draft, drafts):
+        return write(folder, "draft.json", {"model": MODEL, "http": {"listen": "127.0.0.1:0"}, "kv": {"memory": "16MiB"},
+                                            "scheduler": {"speculative_tokens": drafts, "draft_model": draft},
+                                            "pools": {"prompt": ["p0"], "token": ["t0"]}})
+
+    def results(draft, drafts, *arguments, status=0):
+        report = json.loads(run(config_of(draft, drafts), "--json", *arguments, status=status))
+        return weights_of(report), [(r["result"], r["text"]) for r in report["results"]
+                                    if r["key"] == "scheduler/draft_model"]
+
+    without, none = results("", 4)
+    assert none == [], none
+    weights, found = results(MODEL, 4)
+    megabytes = os.path.getsize(MODEL) >> 20
+    assert megabytes <= weights - without <= megabytes + 1, (weights, without, megabytes)
+    assert len(found) == 1 and found[0][0] == "ok" and "the vocabulary of the model" in found[0][1], found
+    assert results(MODEL, 4, "--machine", "p0")[1] == []  # It computes prompts only.
+    assert [result for result, _ in results(MODEL, 4, "--machine", "t0")[1]] == ["ok"]
+    assert [result for result, _ in results(MODEL, 0)[1]] == ["warning"]
+    other = renamed_token(os.path.join(folder, "other.gguf"), MODEL)
+    for draft, why in ((other, "its token 300 is "), ("missing.gguf", "no model file")):
+        weights, found = results(draft, 4, status=1)
+        assert weights == without and len(found) == 1 and found[0][0] == "error" and why in found[0][1], (weights, found)
+        done = subprocess.run([BINARY, "serve", config_of(draft, 4), "--check"], capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and "scheduler/draft_model: " + why in done.stderr, done
+
+
 need_model()
 with tempfile.TemporaryDirectory(prefix="cleave-test-") as scratch:
     check_planted(scratch)
     check_broken(scratch)
     check_good(scratch)
+    check_draft(scratch)
 print("ok")

@@ -12,11 +12,10 @@ import concurrent.futures
 import json
 import os
 import signal
-import struct
 import tempfile
 
 from cluster import DEFAULT_MODEL, MODEL, Cluster, need_model, wait_until
-from tiny_model import write
+from tiny_model import renamed_token, write
 
 ANSWER = 40
 PROSE = "Once upon a time, in a small village by the sea, there lived"
@@ -131,19 +130,6 @@ def staged(want):
         assert figures_of(cluster) == (0, 0)
         assert "machine m0 does not use scheduler/draft_model: machines with stages" in cluster.logged()
     print("stages: the same answers, without the draft model", flush=True)
-
-
-def renamed_token(path, source):
-    """Writes `source` with another text of token 300, of the same length."""
-    with open(source, "rb") as file:
-        data = bytearray(file.read())
-    at = data.index(b"tokenizer.ggml.tokens") + len(b"tokenizer.ggml.tokens") + 4 + 4 + 8
-    for _ in range(300):
-        at += 8 + struct.unpack_from("<Q", data, at)[0]
-    data[at + 8] = data[at + 8] ^ 1
-    with open(path, "wb") as file:
-        file.write(data)
-    return path
 
 
 def refused(folder):

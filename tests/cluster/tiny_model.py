@@ -174,5 +174,18 @@ def tiny_model(source):
     return path
 
 
+def renamed_token(path, source):
+    """Writes `source` with another text of token 300, of the same length."""
+    with open(source, "rb") as file:
+        data = bytearray(file.read())
+    at = data.index(b"tokenizer.ggml.tokens") + len(b"tokenizer.ggml.tokens") + 4 + 4 + 8
+    for _ in range(300):
+        at += 8 + struct.unpack_from("<Q", data, at)[0]
+    data[at + 8] = data[at + 8] ^ 1
+    with open(path, "wb") as file:
+        file.write(data)
+    return path
+
+
 if __name__ == "__main__":
     print(tiny_model(sys.argv[1]))

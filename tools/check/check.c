@@ -111,9 +111,10 @@ static enum status all_check(const struct check_options *options, struct config 
         if (machines.machine_index < 0)
             return error_set(error, ST_USAGE, "--machine = \"%.60s\": %s has no such machine",
                              options->machine, options->config);
-        serve_check_machine_files(config, options->deep, &report, &machines.model_bytes);
+        serve_check_machine_files(config, machines.machine_index, options->deep, &report,
+                                  &machines.files);
     } else {
-        serve_check(config, options->deep, &report, &machines.model_bytes);
+        serve_check(config, options->deep, &report, &machines.files);
     }
     check_machines(&machines, &report);
     return ST_OK;

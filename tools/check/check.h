@@ -19,8 +19,8 @@ struct check_machines_options {
     /* Index of the machine that this host runs; -1 = this host runs the machines that the gateway
      * starts (config_machine.local). */
     int machine_index;
-    bool deep;            /* Also open devices, and connect to other machines and to etcd. */
-    uint64_t model_bytes; /* Size of the model's files; 0 = unknown: memory is not checked. */
+    bool deep; /* Also open devices, and connect to other machines and to etcd. */
+    struct config_model_bytes files; /* If the model's size is unknown, memory is not checked. */
 };
 
 /* Checks devices, threads, memory and addresses of the machines that this host runs, and whether

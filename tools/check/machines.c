@@ -85,12 +85,12 @@ static void memory_check(const struct check_machines_options *options,
         const struct config_machine *machine = &options->config->machines[i];
         if (!is_here(options, i) || device_name_gpu(machine->device, NULL))
             continue;
-        config_machine_memory_add(machine, options->model_bytes, &need);
+        config_machine_memory_add(options->config, machine, &options->files, &need);
         /* A token machine stores nothing there (machine/tiers.c). */
         tiers_bytes += machine->pool != POOL_TOKEN ? options->config->kv.tiers.memory.bytes : 0;
         count++;
     }
-    if (count == 0 || options->model_bytes == 0 || memory_available("", &available) != ST_OK)
+    if (count == 0 || options->files.model == 0 || memory_available("", &available) != ST_OK)
         return;
     const uint64_t bytes = need.weights_bytes + need.kv_bytes + tiers_bytes;
     check_say(
