@@ -210,6 +210,13 @@ void event_log_close(struct event_log *log)
     log_free(log);
 }
 
+bool event_log_same_file(const struct event_log *first, const struct event_log *second)
+{
+    struct stat one, other;
+    return fstat(first->fd, &one) == 0 && fstat(second->fd, &other) == 0 &&
+           one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
 static bool append(struct event_log *log, const char *line, size_t bytes)
 {
     if (log->bytes + bytes + 1 > BUFFER_BYTES)

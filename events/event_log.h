@@ -9,6 +9,7 @@
 
 #include "common/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,6 +32,9 @@ void event_log_close(struct event_log *log);
 /* Appends one line, without its line feed; the line is copied. If N lines before it were dropped,
  * the file gets a line {"dropped":N} first. */
 void event_log_add(struct event_log *log, const char *line, size_t bytes);
+
+/* Returns true if both logs write to the same file. */
+bool event_log_same_file(const struct event_log *first, const struct event_log *second);
 
 /* Returns the counts since event_log_open. */
 struct event_log_counts event_log_counts(struct event_log *log);

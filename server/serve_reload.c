@@ -201,14 +201,17 @@ static void cluster_keys_change(struct reload *r)
 }
 
 /* Opens the event log and the access log again even if their names are the same, because they may
- * have been moved (logrotate). The old logs first write what they still hold. */
+ * have been moved (logrotate). The old logs first write what they still hold. An event log whose
+ * file was not moved goes on, so that it can still be replayed from the gateway's start. */
 static void events_change(struct reload *r)
 {
     struct serve *s = r->s;
-    event_log_close(s->events);
-    gateway_events_set(s->gateway, r->events, false);
-    s->events = r->events;
-    r->events = NULL;
+    if (s->events == NULL || r->events == NULL || !event_log_same_file(s->events, r->events)) {
+        event_log_close(s->events);
+        gateway_events_set(s->gateway, r->events, false);
+        s->events = r->events;
+        r->events = NULL;
+    }
     serve_access_use(s, r->access);
     r->access = NULL;
 }

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 
-from cluster import Cluster, Failure, Stream, need_model, wait_until
+from cluster import BINARY, Cluster, Failure, Stream, need_model, wait_until
 
 ANSWER = 40  # In tokens.
 LONG = {"prompt": "Once upon a time", "temperature": 0, "ignore_eos": True, "max_tokens": ANSWER}
@@ -40,6 +40,7 @@ def check_seeing():
         cluster.release()
         stream.expect(want)
         path = os.path.join(cluster.folder.name, "events.jsonl")
+        check_log_goes_on(cluster, path)
         os.rename(path, path + ".1")
         admin(cluster, "POST", "/admin/reload")
         undisturbed(cluster, 5)
@@ -49,9 +50,9 @@ def check_seeing():
         assert lines[0]["events"] == 1 and lines[0]["whole"] is True, lines[0]
         assert {"machine": 0, "name": "prompt-0"} in lines
         kinds = [line.get("event") for line in lines]
-        assert kinds.count("arrived") == 2 and kinds.count("ended") == 2 and "link_up" in kinds, kinds
+        assert kinds.count("arrived") == 3 and kinds.count("ended") == 3 and "link_up" in kinds, kinds
         routes = [action for line in lines for action in line.get("actions", []) if action["do"] == "route"]
-        assert len(routes) == 2 and all(route["peer"] == 1 for route in routes), routes
+        assert len(routes) == 3 and all(route["peer"] == 1 for route in routes), routes
         assert json.loads(open(path).readline())["whole"] is False
         for name in ("time_to_first_token_seconds", "time_per_output_token_seconds", "inter_token_latency_seconds",
                      "e2e_request_latency_seconds", "request_prompt_tokens", "request_generation_tokens"):
@@ -69,6 +70,16 @@ def check_seeing():
                    cluster=cluster)
         wait_until(lambda: "log/events_file loses lines" in cluster.logged(), "the log says so", cluster=cluster)
         assert cluster.logged().count("log/events_file loses lines: No space left") == 1, cluster.logged()
+
+
+def check_log_goes_on(cluster, path):
+    """After a reload that finds the event log where it was, the replay of the log has all events."""
+    admin(cluster, "POST", "/admin/reload")
+    undisturbed(cluster, 5)
+    wait_until(lambda: open(path).read().count('"event":"ended"') == 3, "the log has all answers", cluster=cluster)
+    done = subprocess.run([BINARY, "simulate", "--replay-log", path], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and ", 1 starts of the gateway" in done.stdout, (done.stdout, done.stderr)
+    assert "left out" not in done.stdout and "\n0 decided differently" in done.stdout, done.stdout
 
 
 def check_own_figures(cluster):

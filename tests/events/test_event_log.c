@@ -66,6 +66,22 @@ static void test_lines(void)
     CHECK(stat(path, &info) == 0 && (info.st_mode & 077) == 0);
 }
 
+/* A log that is opened again has another file only if the first file was moved. */
+static void test_moved(void)
+{
+    char moved[sizeof(path) + 2];
+    snprintf(moved, sizeof(moved), "%s.1", path);
+    struct event_log *first = log_open_at(path), *again = log_open_at(path);
+    CHECK(event_log_same_file(first, again));
+    event_log_close(again);
+    CHECK(rename(path, moved) == 0);
+    again = log_open_at(path);
+    CHECK(!event_log_same_file(first, again));
+    event_log_close(again);
+    event_log_close(first);
+    CHECK(unlink(moved) == 0);
+}
+
 static void test_full_disk(void)
 {
     struct event_log *log = log_open_at("/dev/full");
@@ -190,6 +206,7 @@ int main(void)
     CHECK(fd >= 0 && close(fd) == 0);
     test_text();
     test_lines();
+    test_moved();
     test_full_disk();
     test_slow_reader();
     return 0;
