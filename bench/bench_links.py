@@ -6,7 +6,7 @@ prompt machine. For each rate and each transport:
   writes   GB/s and processor time of a stream of KV writes between two processes, beside one plain TCP connection.
   prompts  Prompts of several sizes, one at a time, layer by layer and in one piece in turn. The machines' own figures
            say how long KV was sent after the first token: the exposed transfer. The prompt length at which both modes
-           are equal is printed beside kv/layerwise_threshold_tokens.
+           are equal is printed beside the length from which on the machine itself chooses layer by layer.
 Needs root, iproute2 with tc, and for --plot gnuplot; without, it says so and does nothing (status 77).
 """
 
@@ -26,12 +26,11 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 os.environ.setdefault("CLEAVE_BINARY", os.path.join(ROOT, "build", "cleave"))
 from bench_cluster import cluster  # noqa: E402 (reads CLEAVE_BINARY)
 from bench_table import number, table  # noqa: E402
-from namespaces import Namespaces, net, sh, within  # noqa: E402
+from namespaces import Namespaces, limit, net, sh, within  # noqa: E402
 
 A, B = "prompts", "tokens"
 KEY = "a cluster key of more than 32 bytes\n"
 WAYS = ("one-piece", "layerwise")
-THRESHOLD = 16  # kv/layerwise_threshold_tokens, unless the config says otherwise.
 FIGURES = {"prompt": "cleave_request_prompt_seconds", "exposed": "cleave_request_exposed_transfer_seconds",
            "transfer": "cleave_request_transfer_seconds"}
 SOME_BYTES = 1 << 20
@@ -59,15 +58,6 @@ def options():
 
 
 # --- the link ---
-
-def limit(device, mbit):
-    """The bucket holds half a millisecond, and at least one large segment; the queue holds 100 ms."""
-    if mbit == 0:
-        sh("tc", "qdisc", "del", "dev", device, "root", check=False)
-        return
-    burst = max(70000, mbit * 125000 // 2000)
-    sh("tc", "qdisc", "replace", "dev", device, "root", "tbf", "rate", f"{mbit}mbit", "burst", str(burst), "latency", "100ms")
-
 
 def plain_mbit(space, seconds=1.0):
     """Measures the bandwidth of a TCP connection from here to there, in its second half."""
@@ -181,7 +171,13 @@ def crossing(sizes, found, cost):
     return f"{2 ** (log2(sizes[last]) + share * (log2(sizes[last + 1]) - log2(sizes[last]))):.0f}"
 
 
-def section(mbit, name, carried, sizes, found):
+def threshold(one):
+    """Returns the tokens from which on p0 sends layer by layer, by the gateway's figures."""
+    links = json.loads(one.request("GET", "/admin/state")[2])["links"]
+    return next(link.get("layerwise_tokens") for link in links if link["from"] == "p0" and link["up"])
+
+
+def section(mbit, name, carried, sizes, found, chosen):
     rows = []
     for size in sizes:
         piece, layers = found[size, "one-piece"], found[size, "layerwise"]
@@ -194,15 +190,13 @@ def section(mbit, name, carried, sizes, found):
     return (f"{limited}, prompts, {name} (a plain TCP connection carries {number(carried)} Mbit/s):\n\n{table(heads, rows)}\n\n"
             f"Layer by layer exposes less from {crossing(sizes, found, lambda f: f['exposed'])} tokens on, and decoding begins "
             f"sooner from {crossing(sizes, found, lambda f: f['prompt'] + f['exposed'])} on; "
-            f"kv/layerwise_threshold_tokens is {THRESHOLD}.")
+            f"the machine sends prompts of {chosen} tokens or more layer by layer.")
 
 
 def draw(path, sizes, results):
     terminal = 'svg size 900,560 background rgb "white"' if path.endswith(".svg") else "pngcairo size 900,560"
     lines = [f"set terminal {terminal}", f"set output '{path}'", "set logscale x 2", "set logscale y 10", "set xlabel 'prompt tokens'",
-             "set ylabel 'exposed transfer, ms'", "set key left top", "set grid",
-             f"set arrow from {THRESHOLD}, graph 0 to {THRESHOLD}, graph 1 nohead dashtype 3",
-             f"set label ' threshold' at {THRESHOLD}, graph 0.03"]
+             "set ylabel 'exposed transfer, ms'", "set key left top", "set grid"]
     plots = []
     for index, (mbit, _, found) in enumerate(results):
         for way in WAYS:
@@ -250,7 +244,7 @@ def prompts(name, given, space, device):
                 carried = plain_mbit(space)
                 found = measure(one, figures, sizes, given.rounds)
                 results.append((mbit, carried, found))
-                print(section(mbit, name, carried, sizes, found) + "\n", flush=True)
+                print(section(mbit, name, carried, sizes, found, threshold(one)) + "\n", flush=True)
         finally:
             one.stop()
             for machine in machines:

@@ -59,12 +59,12 @@ struct config_kv {
     uint64_t memory_bytes; /* Default for machines without their own kv_memory. */
     char dtype[8];         /* "auto", "i16", "f16", "f32" or "i8". */
     /* With transfer "auto", the KV of prompts of at least this length is sent layer by layer. */
-    uint32_t layerwise_threshold_tokens;
-    char transfer[16];      /* "auto", "layerwise" or "one-piece". */
-    bool prefix_cache;      /* Machines keep the KV of earlier prefixes. */
-    char checkpoint[8];     /* "off", "idle" or "always": copies of running answers. */
-    uint32_t checkpoint_ms; /* Least time between two copies of an answer. */
-    bool prefault;          /* KV memory is allocated in the background after the start. */
+    uint32_t layerwise_threshold_tokens; /* Or CONFIG_AUTO. */
+    char transfer[16];                   /* "auto", "layerwise" or "one-piece". */
+    bool prefix_cache;                   /* Machines keep the KV of earlier prefixes. */
+    char checkpoint[8];                  /* "off", "idle" or "always": copies of running answers. */
+    uint32_t checkpoint_ms;              /* Least time between two copies of an answer. */
+    bool prefault; /* KV memory is allocated in the background after the start. */
     struct {
         uint32_t wait_ms;
         char key_file[LIMIT_PATH_BYTES]; /* Empty = stored KV is not encrypted. */

@@ -419,12 +419,12 @@ const struct config_key config_keys[] = {
      .help = "Number format of KV, equal on all machines (numbers.md). i16: as exact as f16 and "
              "fastest on CPUs. i8: half the memory, less accurate. auto: f16 if all machines of "
              "the file use GPUs, else i16."},
-    /* For shorter prompts than the default, one piece costs less than a notification per layer
-     * (docs/transport.md, "A weak link"). */
     {"kv/layerwise_threshold_tokens", CONFIG_WHOLE, FIELD(kv.layerwise_threshold_tokens), 0,
-     LIMIT_CONTEXT_TOKENS, .default_text = "16", .reload = CONFIG_RELOAD_MACHINES,
+     LIMIT_CONTEXT_TOKENS, .accepts_auto = true, .default_text = "auto",
+     .reload = CONFIG_RELOAD_MACHINES,
      .help = "With `kv/transfer` auto, prompts of this many tokens or more send their KV layer by "
-             "layer, shorter ones in one piece."},
+             "layer, shorter ones in one piece. auto: from the measured speeds of link and machine "
+             "(transport.md)."},
     {"kv/transfer", CONFIG_CHOICE, FIELD(kv.transfer), .maximum = 15,
      .choices = "auto layerwise one-piece", .default_text = "auto",
      .reload = CONFIG_RELOAD_MACHINES,

@@ -232,8 +232,8 @@ uint32_t machine_turn_us(const struct machine *m, bool prompts)
                               (double)turns_other_steps_us(m->options.turns));
 }
 
-/* Notes the open prompts, and limits the prompts of batches that also decode. A machine with stages
- * has micro-batches instead. */
+/* Notes the open prompts, and limits the prompts of batches that also decode (a machine with stages
+ * has micro-batches instead). The pool gets the measured time of a prompt's token. */
 static void pace_prompts(struct machine *m)
 {
     struct sched_machine_load load;
@@ -241,6 +241,7 @@ static void pace_prompts(struct machine *m)
     sched_pace_open_add(&m->pace, load.prompt_tokens_open, m->now_us);
     m->pace_limits =
         sched_pace_limits_apply(m->options.config, &m->pace, m->batch_count > 1, m->sched);
+    prompt_pool_token_us_set(m->prompt_pool, m->pace.prompt_token_us);
 }
 
 /* Converts the scheduler's items to the engine's input. */

@@ -23,9 +23,17 @@ void machine_link_report(void *self, const struct message_link *link)
 
 void machine_link_measured(void *self, const struct message_link *link)
 {
-    log_debug("link to %s: %llu bytes/s after %u us, mean error %u %%", link->name,
-              (unsigned long long)link->bytes_per_s, link->latency_us, link->error_percent);
-    link_send(self, link);
+    struct machine *m = self;
+    const char *why;
+    uint32_t target;
+    if (prompt_links_find(m->links, link->name, &target, &why) != NULL) {
+        const struct sched_layerwise speeds = prompt_pool_layerwise(m->prompt_pool, target);
+        log_debug("link to %s: %llu bytes/s after %u us, mean error %u %%; layer by layer pays for "
+                  "prompts of %u tokens or more",
+                  link->name, (unsigned long long)link->bytes_per_s, link->latency_us,
+                  link->error_percent, sched_layerwise_tokens(&speeds));
+    }
+    link_send(m, link);
 }
 
 void machine_link_lost(void *self, struct transport_peer *peer, const char *text)

@@ -63,6 +63,8 @@ static void chunk_start(struct prompt_pool *pool, struct prompt_request *request
     prompt_request_state_set(request, PROMPT_COMPUTING);
     request->began_us = now_us;
     prompt_prefix_stats_add(pool, request);
+    if (request->decides_later)
+        prompt_push_decide(pool, request);
     /* The blocks belong to the token pool, which marks them as live when the KV is complete. */
     if (request->local)
         return;

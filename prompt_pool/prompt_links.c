@@ -273,6 +273,11 @@ void prompt_links_flushed(struct prompt_links *links, uint32_t target, uint64_t 
     links->options.link_measured(links->options.self, &link->state);
 }
 
+struct link_estimate prompt_links_speed(const struct prompt_links *links, uint32_t target)
+{
+    return link_speed_estimate(&links->links[target].meter.speed);
+}
+
 void prompt_links_peer_up(struct prompt_links *links, struct transport_peer *peer, int64_t now_us)
 {
     struct link *link = peer_object_of(peer);

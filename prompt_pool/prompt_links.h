@@ -10,6 +10,7 @@
 #define PROMPT_POOL_PROMPT_LINKS_H
 
 #include "common/status.h"
+#include "scheduler/link_speed.h"
 #include "transport/message.h"
 #include "transport/transport.h"
 
@@ -76,6 +77,9 @@ void prompt_links_written(struct prompt_links *links, uint32_t target, uint64_t 
 void prompt_links_flush_begun(struct prompt_links *links, uint32_t target, uint64_t cookie);
 void prompt_links_flushed(struct prompt_links *links, uint32_t target, uint64_t cookie,
                           int64_t now_us);
+
+/* Returns the measured speed of the link to the target. */
+struct link_estimate prompt_links_speed(const struct prompt_links *links, uint32_t target);
 
 /* Reports the result of `target_prepare`. up = false also reports, after up = true, that a
  * connection of `target_prepare` has ended. With up = false the link goes down, and is tried again

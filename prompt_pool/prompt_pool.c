@@ -216,13 +216,16 @@ static enum status prefill_check(const struct prompt_pool *pool,
     return ST_OK;
 }
 
-static bool choose_layerwise(const struct prompt_pool *pool, const struct message_prefill *prefill)
+/* Returns TRANSFER_AUTO if measured speeds decide when the first chunk begins. */
+static uint8_t transfer_mode_of(const struct prompt_pool *pool,
+                                const struct message_prefill *prefill)
 {
     uint8_t mode = prefill->transfer_mode != TRANSFER_AUTO ? prefill->transfer_mode
                                                            : pool->options.transfer_mode;
-    if (mode == TRANSFER_AUTO)
-        return prefill->prompt_count >= pool->options.layerwise_threshold_tokens;
-    return mode == TRANSFER_LAYERWISE;
+    uint32_t least = pool->options.layerwise_threshold_tokens;
+    if (mode != TRANSFER_AUTO || least == UINT32_MAX)
+        return mode;
+    return prefill->prompt_count >= least ? TRANSFER_LAYERWISE : TRANSFER_ONE_PIECE;
 }
 
 static enum status request_init(struct prompt_pool *pool, struct prompt_request *request,
@@ -270,7 +273,10 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         .wants_scores = prefill->score_prompt,
         .pooling = prefill->pooling,
         .embedding = embedding,
-        .layerwise = destination->target != NULL && choose_layerwise(pool, prefill),
+        .layerwise =
+            destination->target != NULL && transfer_mode_of(pool, prefill) == TRANSFER_LAYERWISE,
+        .decides_later =
+            destination->target != NULL && transfer_mode_of(pool, prefill) == TRANSFER_AUTO,
         .prompt = memory,
         .prompt_count = prefill->prompt_count,
         .targets = {.ids = memory + prefill->prompt_count, .stride = sizes->spans},
@@ -528,6 +534,11 @@ void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *re
     if (request->gateway != NULL)
         pool->options.calls.send(pool->options.self, request->gateway, &message);
     request_forget(pool, request);
+}
+
+void prompt_pool_token_us_set(struct prompt_pool *pool, double token_us)
+{
+    pool->token_us = token_us;
 }
 
 void prompt_pool_load_add(const struct prompt_pool *pool, const struct transport_peer *gateway,

@@ -17,6 +17,7 @@
 #include "kvcache/kv_transfer.h"
 #include "model/grammar/answers.h"
 #include "prompt_pool/prompt_links.h"
+#include "scheduler/layerwise.h"
 #include "scheduler/machine/machine.h"
 #include "scheduler/paths.h"
 #include "transport/message.h"
@@ -88,7 +89,8 @@ struct prompt_pool_options {
     uint32_t context_tokens; /* Most tokens of a request's context. */
     uint8_t transfer_mode;   /* enum message_transfer_mode: for requests with TRANSFER_AUTO. */
     /* Used if both the request and `transfer_mode` say TRANSFER_AUTO: prompts of at least this
-     * length are sent layer-wise. */
+     * length are sent layer-wise. UINT32_MAX = as the measured speeds say (scheduler/layerwise.h).
+     */
     uint32_t layerwise_threshold_tokens;
     struct grammar_cache *grammars; /* For constrained answers; NULL = these requests fail. */
     struct sched_paths *paths;      /* The paths through this machine's stages; NULL = one path. */
@@ -193,6 +195,11 @@ struct prompt_chunk {
     /* Without options.stages_push: call prompt_pool_layers_done while the batch runs. */
     bool layerwise;
 };
+
+/* Sets the machine's time for a token of a prompt (struct sched_pace); 0 = not known. */
+void prompt_pool_token_us_set(struct prompt_pool *pool, double token_us);
+/* Returns the speeds by which prompts for the target are sent layer by layer. */
+struct sched_layerwise prompt_pool_layerwise(const struct prompt_pool *pool, uint32_t target);
 
 /* Prepares one prompt item of a batch that is about to run. At its first chunk, a prompt takes its
  * blocks, except if it uses the token pool's blocks. */

@@ -35,6 +35,32 @@ static uint64_t pushed_count(struct prompt_pool *pool, const struct prompt_reque
     return bytes;
 }
 
+static double token_bytes(const struct kv_arena *arena)
+{
+    return (double)arena->block_bytes * arena->layer_count / arena->block_tokens;
+}
+
+struct sched_layerwise prompt_pool_layerwise(const struct prompt_pool *pool, uint32_t target)
+{
+    const struct kv_arena *arena = &pool->options.arena;
+    const double rate = (double)prompt_links_speed(pool->options.links, target).bytes_per_s;
+    return (struct sched_layerwise){.send_token_us = rate > 0 ? token_bytes(arena) * 1e6 / rate : 0,
+                                    .prompt_token_us = pool->token_us,
+                                    .layer_count = arena->layer_count};
+}
+
+void prompt_push_decide(const struct prompt_pool *pool, struct prompt_request *request)
+{
+    const struct kv_arena *arena = &pool->options.arena;
+    const struct sched_layerwise speeds = prompt_pool_layerwise(pool, request->target_index);
+    const uint64_t bytes = prompt_push_bytes(arena, 0, arena->layer_count,
+                                             request->span_count - request->target_held_spans,
+                                             request->span_count - request->window_first, NULL);
+    request->layerwise = sched_layerwise_pays(&speeds, (double)bytes / token_bytes(arena),
+                                              request->prompt_count - request->tables.cached_spans *
+                                                                          arena->block_tokens);
+}
+
 /* Returns the first span that some layer pushes. */
 static uint32_t first_pushed(const struct prompt_pool *pool, const struct prompt_request *request)
 {

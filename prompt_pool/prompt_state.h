@@ -67,6 +67,7 @@ struct prompt_request {
     /* The copy reads window blocks of the request `copied`, which may overwrite them. */
     bool reads_windows;
     bool layerwise;      /* Each layer is pushed as soon as it is computed. */
+    bool decides_later;  /* Measured speeds decide about `layerwise` when the first chunk begins. */
     bool answer_ended;   /* The first token ended the answer, so nothing is decoded. */
     bool writes_pending; /* A write or a flush was issued, and no flush has reported its end. */
     bool stages_flush;   /* The last push was passed to the stages, which flush after it. */
@@ -141,6 +142,7 @@ struct prompt_pool {
     uint32_t computed_count; /* Prompts whose last chunk is done, until prompt_pool_results_send. */
     sched_slot computed[LIMIT_BATCH_SEQUENCES]; /* SCHED_NO_SLOT = the request was stopped. */
     struct message_stats stats;
+    double token_us;       /* See prompt_pool_token_us_set. */
     bool stopped_in_batch; /* See prompt_pool_stops_take. */
     /* Number of requests so far that were withdrawn before their PREFILL arrived. Request n of them
      * is withdrawn[n % PROMPT_WITHDRAWN_MAX]. */
@@ -235,6 +237,9 @@ enum status prompt_copy_begin(struct prompt_pool *pool, struct prompt_request *r
 bool prompt_copy_is_intact(const struct prompt_pool *pool, const struct prompt_request *request);
 
 /* ---- prompt_push.c ---- */
+
+/* Sets `layerwise` by the measured speeds. Requires that the cached spans are known. */
+void prompt_push_decide(const struct prompt_pool *pool, struct prompt_request *request);
 
 /* Returns the bytes of the layers [first_layer, end_layer) in full_spans spans of each layer
  * without a window, and in window_spans spans of each layer with a window. Adds the bytes of each

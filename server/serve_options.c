@@ -185,7 +185,11 @@ void serve_options_print(const struct config *config, const char *model_path)
     }
     printf("kv      %s, blocks of %u tokens, transfer %s", config->kv.dtype,
            config->kv.block_tokens, config->kv.transfer);
-    if (strcmp(config->kv.transfer, "auto") == 0)
-        printf(" (layer by layer from %u tokens)", config->kv.layerwise_threshold_tokens);
+    if (strcmp(config->kv.transfer, "auto") == 0) {
+        if (config->kv.layerwise_threshold_tokens == CONFIG_AUTO)
+            printf(" (layer by layer from the measured number of tokens)");
+        else
+            printf(" (layer by layer from %u tokens)", config->kv.layerwise_threshold_tokens);
+    }
     printf("\n");
 }

@@ -1,4 +1,5 @@
 /* gateway_state: the state of the cluster, as the gateway sees it, as JSON for an operator. */
+#include "scheduler/layerwise.h"
 #include "scheduler/options.h"
 #include "server/gateway/internal.h"
 #include "transport/message_tier.h"
@@ -147,14 +148,34 @@ static void machine_add(struct text *out, const struct gateway *g, const struct 
     text_adds(out, "}");
 }
 
+/* The prompt length from which on the machine sends KV layer by layer, by the gateway's figures. */
+static void layerwise_add(struct text *out, const struct gateway *g, const struct fleet_machine *m,
+                          const struct sched_link_speed *link)
+{
+    const struct config *config = g->options.config;
+    const uint32_t rate =
+        sched_rates_prompt_tokens_per_s(&m->rates, config->scheduler.prompt_batch_tokens / 2);
+    const struct sched_layerwise speeds = {
+        .send_token_us = 1e6 / link->tokens_per_s,
+        .prompt_token_us = rate > 0 ? 1e6 / rate : 0,
+        .layer_count = transport_peer_identity(m->connection.peer)->layer_count};
+    uint32_t tokens = config->kv.layerwise_threshold_tokens;
+    if (strcmp(config->kv.transfer, "auto") == 0)
+        text_addf(out, ",\"layerwise_tokens\":%u",
+                  tokens == CONFIG_AUTO ? sched_layerwise_tokens(&speeds) : tokens);
+}
+
 /* The speed by which the gateway estimates how long KV travels, if it was measured. */
-static void link_speed_add(struct text *out, const struct fleet_machine *m, uint32_t to)
+static void link_speed_add(struct text *out, const struct gateway *g, const struct fleet_machine *m,
+                           uint32_t to)
 {
     struct sched_link_speed speed;
     sched_cluster_link_view(m->version->scheduler, m->index, to, &speed);
-    if (speed.tokens_per_s > 0)
+    if (speed.tokens_per_s > 0 && m->connection.peer != NULL) {
         text_addf(out, ",\"latency_us\":%u,\"kv_tokens_per_s\":%u,\"error_percent\":%u",
                   speed.latency_us, speed.tokens_per_s, speed.error_percent);
+        layerwise_add(out, g, m, &speed);
+    }
     text_adds(out, "}");
 }
 
@@ -169,7 +190,7 @@ static void links_add(struct text *out, const struct gateway *g)
                 continue;
             text_addf(out, "%s{\"from\":\"%s\",\"to\":\"%s\",\"up\":true", before, m->config.name,
                       fleet_name(g->fleet, to));
-            link_speed_add(out, m, to);
+            link_speed_add(out, g, m, to);
             before = ",";
         }
         if (m->link_reason[0] == 0)

@@ -34,6 +34,18 @@ def ip(space, *words):
     sh(*net(space, "ip", *words))
 
 
+def limit(device, mbit, space=None):
+    """Limits the rate at which this device of a namespace sends (None: of the caller's; 0 Mbit/s: no limit). The bucket
+    holds half a millisecond, and at least one large segment; the queue holds 100 ms."""
+    words = net(space) if space else []
+    if mbit == 0:
+        sh(*words, "tc", "qdisc", "del", "dev", device, "root", check=False)
+        return
+    burst = max(70000, mbit * 125000 // 2000)
+    sh(*words, "tc", "qdisc", "replace", "dev", device, "root", "tbf", "rate", f"{mbit}mbit", "burst", str(burst),
+       "latency", "100ms")
+
+
 class Namespaces:
     """`names` are namespaces; `cables` [(name, its device, its address, name, device, address), …] join them.
     self[name] is a namespace for the functions of this file: the id of its holding process, as text."""

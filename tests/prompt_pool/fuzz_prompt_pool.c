@@ -24,7 +24,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct message_stats stats = {0};
     input = (struct fuzz_input){data, size};
     draws = 0;
-    prompt_bed_open(fuzz_below(&input, 2) != 0, draw);
+    bool staged = fuzz_below(&input, 2) != 0;
+    prompt_bed_open(staged, fuzz_below(&input, 2) != 0, draw);
     for (int i = 0; i < STEPS_MAX && input.size > 0; i++) {
         prompt_bed_step();
         prompt_bed_check();

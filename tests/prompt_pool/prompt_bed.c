@@ -10,15 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LAYERS       4
-#define HEADS        2
-#define BLOCK_BYTES  64
-#define BLOCK_TOKENS 16
-#define BLOCKS       40  /* Blocks of the prompt machine. */
-#define TARGETS      400 /* Blocks of the token machine. */
-#define REQUESTS     24  /* Most requests at a time. */
-#define PLACES       4   /* Processes of the token machine with stages. */
-#define PATHS        2
+#define LAYERS           4
+#define HEADS            2
+#define BLOCK_BYTES      64
+#define BLOCK_TOKENS     16
+#define BLOCKS           40  /* Blocks of the prompt machine. */
+#define TARGETS          400 /* Blocks of the token machine. */
+#define REQUESTS         24  /* Most requests at a time. */
+#define PLACES           4   /* Processes of the token machine with stages. */
+#define PATHS            2
+#define LAYERWISE_TOKENS 100 /* Unless measured speeds decide. */
 
 static prompt_bed_draw draw;
 
@@ -44,7 +45,7 @@ struct bed {
     struct sched_machine *sched;
     struct transport *transport; /* Transport of the prompt machine. */
     struct transport *target;
-    bool staged;
+    bool staged, measured;
     struct transport *places[PLACES];
     struct prompt_links *links;
     struct kv_targets *kv_targets;
@@ -398,7 +399,7 @@ static void open_machines(bool staged)
                                                      pool_flushed, NULL, NULL, NULL});
 }
 
-void prompt_bed_open(bool staged, prompt_bed_draw choose)
+void prompt_bed_open(bool staged, bool measured, prompt_bed_draw choose)
 {
     memset(&bed, 0, sizeof(bed));
     draw = choose;
@@ -439,10 +440,11 @@ void prompt_bed_open(bool staged, prompt_bed_draw choose)
         .slot_count = 64,
         .vocab = 1000,
         .context_tokens = 512,
-        .layerwise_threshold_tokens = 100,
+        .layerwise_threshold_tokens = measured ? UINT32_MAX : LAYERWISE_TOKENS,
         .calls = {.send = on_send, .send_tokens = on_tokens, .push = on_push, .flush = on_flush},
     };
     CHECK(prompt_pool_open(&options, &bed.pool) == ST_OK);
+    bed.measured = measured;
     const struct message_peer peer = {.name = "t0", .address = "t0"};
     CHECK(prompt_links_peer_set(bed.links, 0, &peer, 0) == ST_OK);
     for (int i = 0; i < 8; i++)
@@ -488,7 +490,8 @@ static void submit(uint32_t index)
     if (plain->moved)
         memcpy(plain->prefill.token_machine, "t0", 3);
     plain->layerwise = plain->prefill.transfer_mode == TRANSFER_LAYERWISE ||
-                       (plain->prefill.transfer_mode == TRANSFER_AUTO && count >= 100);
+                       (plain->prefill.transfer_mode == TRANSFER_AUTO && !bed.measured &&
+                        count >= LAYERWISE_TOKENS);
     prompt_pool_prefill(bed.pool, (struct transport_peer *)&gateway_mark, &plain->prefill,
                         bed.now_us);
 }
@@ -561,6 +564,22 @@ static void break_link(void)
         transport_loopback_drop(bed.transport, peer);
 }
 
+/* Follows the decision of scheduler/layerwise.h about a prompt whose first chunk begins. */
+static void layerwise_expect(const struct prompt_chunk *chunk)
+{
+    struct plain *plain = &bed.plain[chunk->request % REQUESTS];
+    const struct message_prefill *prefill = &plain->prefill;
+    if (!bed.measured || !plain->moved || prefill->transfer_mode != TRANSFER_AUTO)
+        return;
+    const struct sched_layerwise speeds = prompt_pool_layerwise(bed.pool, 0);
+    uint32_t spans = (prefill->prompt_count + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+    plain->layerwise =
+        sched_layerwise_pays(&speeds, (spans - prefill->held_span_count) * BLOCK_TOKENS,
+                             prefill->prompt_count - chunk->first_token);
+    CHECK(chunk->layerwise == plain->layerwise);
+    bed.counts.decided_count[plain->layerwise] += speeds.send_token_us > 0;
+}
+
 static void run_batch(void)
 {
     static struct sched_batch batch;
@@ -570,8 +589,12 @@ static void run_batch(void)
     prompt_pool_prefixes_leave(bed.pool);
     if (!any)
         return;
-    for (uint32_t i = 0; i < batch.item_count; i++)
+    prompt_pool_token_us_set(bed.pool, draw(4) * 0.2);
+    for (uint32_t i = 0; i < batch.item_count; i++) {
         prompt_pool_chunk_begin(bed.pool, &batch.items[i], bed.now_us, &chunks[i]);
+        if (batch.items[i].is_first_chunk)
+            layerwise_expect(&chunks[i]);
+    }
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         for (uint32_t i = 0; i < batch.item_count; i++)
             compute_layer(&batch.items[i], &chunks[i], layer);

@@ -24,13 +24,15 @@ typedef uint32_t (*prompt_bed_draw)(uint32_t below);
 
 struct prompt_bed_counts {
     uint32_t ready_count, aborted_count, failed_count, layerwise_count;
-    uint32_t progress_count; /* PROGRESS messages to the token machine. */
+    uint32_t decided_count[2]; /* By a measured link: in one piece, layer by layer. */
+    uint32_t progress_count;   /* PROGRESS messages to the token machine. */
     uint64_t cached_tokens;
     uint64_t held_bytes; /* KV bytes that were not pushed, because the token machine had them. */
     uint64_t states_seen[PROMPT_STATE_COUNT];
 };
 
-void prompt_bed_open(bool staged, prompt_bed_draw choose);
+/* measured = true: measured speeds decide which prompts are sent layer by layer; false: their length. */
+void prompt_bed_open(bool staged, bool measured, prompt_bed_draw choose);
 void prompt_bed_step(void);  /* One event. */
 void prompt_bed_check(void); /* Checks the block pool and the prefix cache as a whole. */
 /* Ends every request, checks that nothing is left, and closes the bed. */

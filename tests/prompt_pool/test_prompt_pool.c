@@ -17,11 +17,11 @@ static uint32_t draw(uint32_t below)
     return (uint32_t)(random_at(seed, ++draws) % below);
 }
 
-static void run(bool staged)
+static void run(bool staged, bool measured)
 {
     struct prompt_bed_counts counts;
     struct message_stats stats = {0};
-    prompt_bed_open(staged, draw);
+    prompt_bed_open(staged, measured, draw);
     for (uint32_t step = 0; step < STEPS; step++) {
         prompt_bed_step();
         if (step % 500 == 0)
@@ -30,22 +30,25 @@ static void run(bool staged)
     prompt_bed_finish(&counts, &stats);
     for (uint32_t i = 0; i < PROMPT_STATE_COUNT; i++)
         CHECKF(counts.states_seen[i] > 0, "no request was in state %u", i);
-    printf("%s: %u delivered (%u layer-wise), %u aborted, %u failed; %" PRIu64 " of %" PRIu64
+    printf("%s%s: %u delivered (%u layer-wise), %u aborted, %u failed; %" PRIu64 " of %" PRIu64
            " tokens cached\n",
-           staged ? "stages" : "whole", counts.ready_count, counts.layerwise_count,
-           counts.aborted_count, counts.failed_count, stats.prefix_hit_tokens,
-           stats.prefix_query_tokens);
+           staged ? "stages" : "whole", measured ? ", measured" : "", counts.ready_count,
+           counts.layerwise_count, counts.aborted_count, counts.failed_count,
+           stats.prefix_hit_tokens, stats.prefix_query_tokens);
     CHECK(counts.ready_count > 500 && counts.layerwise_count > 100 && counts.aborted_count > 100 &&
           counts.failed_count > 20 && counts.progress_count > 100);
     CHECK(counts.cached_tokens > 10000 && stats.prefix_hit_tokens >= counts.cached_tokens);
     CHECK(stats.prefix_hit_tokens < stats.prefix_query_tokens);
+    CHECKF(!measured || (counts.decided_count[0] > 100 && counts.decided_count[1] > 100),
+           "%u in one piece, %u layer by layer", counts.decided_count[0], counts.decided_count[1]);
     CHECK(counts.held_bytes > 128000 && stats.transfer_held_bytes >= counts.held_bytes);
 }
 
 int main(void)
 {
     seed = test_seed();
-    run(false);
-    run(true);
+    run(false, false);
+    run(true, false);
+    run(false, true);
     return 0;
 }

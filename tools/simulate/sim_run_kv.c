@@ -2,6 +2,7 @@
  * it in their prefix caches when a request loses one of its machines. The rules are those of the
  * gateway (server/gateway/request_held.h) and of the machines (PROGRESS in
  * prompt_pool/prompt_push.c and token_pool/token_blocks.c). */
+#include "scheduler/layerwise.h"
 #include "tools/simulate/sim_run_state.h"
 
 #include <string.h>
@@ -52,12 +53,23 @@ double run_kv_copy_s(struct run *r, uint32_t from, uint32_t to, uint64_t bytes)
 
 /* ---- chunks ---- */
 
+/* Decides as the prompt machine does (transfer_mode_of in prompt_pool.c, prompt_push_decide). */
 static bool layerwise(const struct run *r, const struct run_request *q)
 {
     const struct config_kv *kv = &r->options.config->kv;
+    const struct sim_cost *cost = &r->options.hosts->hosts[q->prompt_machine].cost;
     if (strcmp(kv->transfer, "auto") != 0)
         return strcmp(kv->transfer, "layerwise") == 0;
-    return q->prompt >= kv->layerwise_threshold_tokens;
+    if (kv->layerwise_threshold_tokens != CONFIG_AUTO)
+        return q->prompt >= kv->layerwise_threshold_tokens;
+    const struct sim_link link =
+        sim_hosts_link(r->options.hosts, q->prompt_machine, q->token_machine);
+    const double token_bytes = (double)cost->kv_layer_bytes * cost->layer_count;
+    const struct sched_layerwise speeds = {
+        .send_token_us = link.bytes_per_s > 0 ? token_bytes * 1e6 / link.bytes_per_s : 0,
+        .prompt_token_us = sim_machine_row_us(r->hosts[q->prompt_machine].machine),
+        .layer_count = cost->layer_count};
+    return sched_layerwise_pays(&speeds, q->prompt - q->sent_tokens, q->prompt - q->cached_tokens);
 }
 
 /* Returns when the KV of the prompt's tokens [first, end) is on the token machine; in layers with a
@@ -81,7 +93,7 @@ static double push_s(struct run *r, const struct run_request *q, const struct si
         (double)sim_cost_kv_bytes(&host->cost, first, end, window_first) / link.bytes_per_s;
     double ready_s = chunk->end_s;
     double last_s = all_s;
-    if (layerwise(r, q)) {
+    if (q->layerwise) {
         ready_s = chunk->begin_s + (chunk->end_s - chunk->begin_s) / layers;
         last_s = all_s / layers;
     }
@@ -96,8 +108,7 @@ static bool progress_reported(const struct run *r, const struct run_request *q)
 {
     const struct sim_cost *cost = &r->options.hosts->hosts[q->prompt_machine].cost;
     const bool ranks = cost->devices[0] != NULL && cost->devices[0]->ranks > 1;
-    return r->options.config->kv.prefix_cache && layerwise(r, q) && cost->stage_count == 1 &&
-           !ranks;
+    return r->options.config->kv.prefix_cache && q->layerwise && cost->stage_count == 1 && !ranks;
 }
 
 static void arrivals_past(const struct run *r, struct run_request *q)
@@ -122,9 +133,12 @@ static void arrival_add(const struct run *r, struct run_request *q, double at_s,
 double run_kv_chunk(struct run *r, struct run_request *q, const struct sim_chunk *chunk)
 {
     uint32_t end = chunk->first_token + chunk->tokens;
+    bool first = q->computed_tokens == q->cached_tokens;
     q->computed_tokens = end;
     if (q->token_machine == SCHED_NO_MACHINE || q->token_machine == q->prompt_machine)
         return r->now_s;
+    if (first)
+        q->layerwise = layerwise(r, q);
     double at_s = push_s(r, q, chunk, q->sent_tokens, end);
     q->sent_tokens = end > q->sent_tokens ? end : q->sent_tokens;
     if (!chunk->ends)

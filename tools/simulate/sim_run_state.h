@@ -130,6 +130,7 @@ struct run_request {
     uint32_t computed_tokens; /* This attempt: tokens whose KV the prompt machine has. */
     /* This attempt: tokens whose KV is on the token machine or on its way there. */
     uint32_t sent_tokens;
+    bool layerwise;          /* This attempt: KV is sent layer by layer. */
     uint32_t arrived_tokens; /* This attempt: tokens that the token machine has (PROGRESS). */
     uint32_t arrival_count;
     struct run_arrival arrivals[RUN_ARRIVALS_MAX]; /* The next changes of arrived_tokens. */

@@ -2,6 +2,7 @@
  * measured links make that faster, and the request is served whatever fails on the way; each
  * decision is shown with its estimate and its outcome. Method: fake machines; one that has a part of
  * the KV, and one that dies at each step. */
+#include "scheduler/layerwise.h"
 #include "tests/check.h"
 #include "tests/server/gateway/fake_steps.h"
 
@@ -127,6 +128,25 @@ static void test_pull_source_dies(bool sent)
     fake_cluster_close(c);
 }
 
+/* The prompt length from which on KV is sent layer by layer is shown. p1 computes 1000 tokens a
+ * second. */
+static void layerwise_check(struct fake_cluster *c)
+{
+    char want[64];
+    snprintf(c->config.kv.transfer, sizeof(c->config.kv.transfer), "auto");
+    c->config.kv.layerwise_threshold_tokens = CONFIG_AUTO;
+    fake_link_speed(fake_machine(c, "p1"), "t0", 5000, 1000000);
+    fake_flush(c);
+    const struct sched_layerwise speeds = {
+        .send_token_us = 1, .prompt_token_us = 1000, .layer_count = 1};
+    snprintf(want, sizeof(want), "\"layerwise_tokens\":%u}", sched_layerwise_tokens(&speeds));
+    CHECKF(shown(c, false, want), "%s", want);
+    c->config.kv.layerwise_threshold_tokens = 77;
+    CHECK(shown(c, false, "\"layerwise_tokens\":77}"));
+    snprintf(c->config.kv.transfer, sizeof(c->config.kv.transfer), "one-piece");
+    CHECK(!shown(c, false, "layerwise_tokens"));
+}
+
 /* A link's speed is shown, and decides: over a link of 1000 tokens a second, which a machine has
  * measured, the token machine computes the rest itself. */
 static void test_link_speed(void)
@@ -135,6 +155,7 @@ static void test_link_speed(void)
     struct fake_machine *t = fake_machine(c, "t0");
     struct fake_client client = {0};
     CHECK(!shown(c, false, "kv_tokens_per_s"));
+    layerwise_check(c);
     fake_link_speed(t, "p1", 5000, 1000);
     fake_flush(c);
     CHECK(shown(c, false,

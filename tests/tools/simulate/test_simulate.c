@@ -11,6 +11,7 @@
 #include "tools/simulate/splitwise/splitwise.h"
 
 #include "common/random.h"
+#include "scheduler/layerwise.h"
 #include "tests/check.h"
 #include "tests/profile/profile_example.h"
 #include "tests/tools/simulate/paper.h"
@@ -133,6 +134,25 @@ static void one_request(void)
     snprintf(c->config.kv.transfer, sizeof(c->config.kv.transfer), "one-piece");
     cluster_run(c);
     CHECK(rows_read(rows) == 1 && near(rows[0].transfer_s, kv_s));
+    free(c);
+}
+
+/* Without a threshold, measured speeds decide: the KV of 30 tokens is sent in less time than layers
+ * cost. */
+static void layerwise_is_measured(void)
+{
+    const char *machines[] = {"1:prompt:@h100", "1:token:@h100"};
+    struct cluster *c = cluster_new(machines, 2);
+    struct row rows[ROWS_MAX];
+    const double token_s = 4014080.0 / (200.0 * (1 << 30));
+    scratch_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,30,3\n20,1000,3\n");
+    c->config.scheduler.prompt_batch_tokens = 2048;
+    CHECK(c->config.kv.layerwise_threshold_tokens == CONFIG_AUTO);
+    CHECK(30 * token_s < 70e-6 * SCHED_LAYER_US && 1000 * token_s > 70e-6 * SCHED_LAYER_US);
+    cluster_run(c);
+    CHECK(rows_read(rows) == 2);
+    CHECKF(near(rows[0].transfer_s, 30 * token_s), "%g s", rows[0].transfer_s);
+    CHECKF(near(rows[1].transfer_s, 1000 * token_s / 70), "%g s", rows[1].transfer_s);
     free(c);
 }
 
@@ -752,6 +772,7 @@ int main(void)
     paper_open();
     seed = test_seed();
     one_request();
+    layerwise_is_measured();
     links_contend();
     cores_are_shared();
     profile_and_stages();
