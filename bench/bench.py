@@ -3,7 +3,8 @@
 
 Parts: engine (bench-engine), server (a whole cluster under bench-streams), llama (llama.cpp's llama-bench, if it is
 installed), gateway (bench-gateway: the gateway's cost of a streamed token), yardstick (cleave's matmul compared with
-oneDNN's, if that was built), tokenizer, grammar (constrained output), transport (KV over TCP, encrypted or not).
+oneDNN's, if that was built), tokenizer, grammar (constrained output), transport (KV over TCP, encrypted or not), surface
+(split against mixed machines that only wait; as root), pipeline (stages; only by its name).
 Without a name all of them run.
 
 Compared programs run in turn: each round is one pass of the engine, one of llama.cpp and one cluster. Each is a new
@@ -14,7 +15,6 @@ import argparse
 import json
 import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -26,10 +26,11 @@ import bench_llama
 import bench_pipeline
 import bench_server
 import bench_transport
+from bench_load import processor_seconds
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "bench")
-PARTS = ("engine", "llama", "server", "gateway", "yardstick", "tokenizer", "grammar", "transport", "pipeline")
+PARTS = ("engine", "llama", "server", "gateway", "yardstick", "tokenizer", "grammar", "transport", "surface", "pipeline")
 PROGRAM_S_MAX = 600  # Most seconds for one pass of a program.
 
 
@@ -72,15 +73,6 @@ def machine_line():
             caches.append(f"L{level} {size}")
     return (f"{field('model name')} (family {field('cpu family')}, model {field('model')}), "
             f"{len(os.sched_getaffinity(0))} cores; {', '.join(caches) or 'caches unknown'}")
-
-
-def processor_seconds():
-    """Returns (CPU seconds of all processes, of this process and the children that it has waited for) since their
-    start."""
-    ticks = [int(word) for word in read("/proc/stat").splitlines()[0].split()[1:]]
-    idle = ticks[3] + ticks[4]
-    own = [sum(resource.getrusage(of)[:2]) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return (sum(ticks[:8]) - idle) / os.sysconf("SC_CLK_TCK"), sum(own)
 
 
 class Neighbours:
@@ -187,6 +179,15 @@ class Bench:
             self.neighbours.look()
         return ways.report()
 
+    def surface(self):
+        say("surface")
+        done = subprocess.run([sys.executable, os.path.join(ROOT, "bench", "bench_surface_served.py")],
+                              stdout=subprocess.PIPE, text=True, timeout=PROGRAM_S_MAX)
+        self.neighbours.look()
+        if done.returncode not in (0, 77):
+            fail("bench_surface_served.py failed")
+        return done.stdout.rstrip()
+
     def pipeline(self):
         for text in bench_pipeline.Pipeline(BUILD).report():
             self.neighbours.look()
@@ -215,6 +216,8 @@ class Bench:
             yield "## Constrained output\n\n```\n" + run([f"{BUILD}/bench-grammar"]).rstrip() + "\n```"
         if self.wants("transport"):
             yield f"## KV over TCP\n\n{self.transport()}"
+        if self.wants("surface"):
+            yield f"## Split against mixed machines\n\n{self.surface()}"
         if self.wants("pipeline"):
             yield "## Stages\n\n" + "\n\n".join(self.pipeline())
         busy = self.neighbours.seen

@@ -58,21 +58,20 @@ def device(profile, times, threads):
 
 
 class Cell:
-    """Two machines, and requests of some lengths."""
+    """Two machines, with the two devices of a profile, and requests of some lengths. The limits are multiples of the
+    times of `slowest`, the machine 1 or 2. link: bytes/s; 0 = not limited."""
 
-    def __init__(self, options, prompt, answer, slower, tbt_times, link=0, base=1):
-        self.options, self.prompt, self.answer, self.slower = options, prompt, answer, slower
-        self.tbt_times, self.link, self.base = tbt_times, link, base
+    def __init__(self, options, lengths, profile, slowest, tbt_times, link=0, kv_bytes=1 << 30, scheduler=None):
+        self.options, self.tbt_times, self.link, self.scheduler = options, tbt_times, link, scheduler or {}
+        self.prompt, self.answer = lengths
         self.folder = tempfile.TemporaryDirectory(prefix="bench-surface-")
-        profile = json.load(open(options.profile))
-        self.write("profile.json", {**profile, "links": [],
-                                    "devices": [device(profile, base, 1), device(profile, base * slower, 2)]})
-        for threads in (1, 2):
+        self.write("profile.json", profile)
+        for i, one in enumerate(profile["devices"], 1):
             link_key = {"link_bytes_per_s": link} if link else {}
-            self.write(f"machine-{threads}.json", {"name": f"m{threads}", "device": "cpu", "threads": threads,
-                                                   "kv_memory_bytes": 1 << 30, **link_key})
+            self.write(f"machine-{i}.json", {"name": f"m{i}", "device": one["kind"], "threads": one["threads"],
+                                             "kv_memory_bytes": kv_bytes, **link_key})
         self.ttft_s = self.tbt_s = 1e3
-        rows = self.simulate("mixed", 0.05, seconds=600, machine=2 if slower > 1 else 1)
+        rows = self.simulate("mixed", 0.05, seconds=600, machine=slowest)
         self.ttft_s = TTFT_TIMES * median(float(row["ttft_s"]) for row in rows)
         self.tbt_s = tbt_times * median(float(row["tbt_s"]) for row in rows if row["tbt_s"])
 
@@ -91,7 +90,7 @@ class Cell:
                 f"output=lognormal:{self.answer}:0.4")
 
     def config(self, form):
-        return {"scheduler": FORMS[form], "kv": {"memory": "512MiB", "prefix_cache": False},
+        return {"scheduler": {**FORMS[form], **self.scheduler}, "kv": {"memory": "512MiB", "prefix_cache": False},
                 "slo": {"ttft_ms": max(1, round(self.ttft_s * 1e3)), "tbt_ms": max(1, round(self.tbt_s * 1e3))}}
 
     def simulate(self, form, rate, seconds=None, machine=None):
@@ -114,8 +113,8 @@ class Cell:
         """Returns the share of good requests, without the first fifth, in which rates are measured for the first time."""
         rows = sorted(rows, key=lambda row: float(row["arrival_s"]))
         rows = rows[len(rows) // 5:]
-        good = sum(float(row["ttft_s"]) <= self.ttft_s and (not row["tbt_s"] or float(row["tbt_s"]) <= self.tbt_s)
-                   for row in rows)
+        good = sum(row["outcome"] == "done" and float(row["ttft_s"]) <= self.ttft_s and
+                   (not row["tbt_s"] or float(row["tbt_s"]) <= self.tbt_s) for row in rows)
         return good / len(rows) if rows else 0
 
     def enough(self, rate):
@@ -140,16 +139,28 @@ class Cell:
         return low, best
 
 
+def cell_of(options, prompt, answer, slower, tbt_times, link=0, base=1):
+    """Returns the cell of two devices of the profile's computer: one with `base` times its times, and one with `slower`
+    times as much."""
+    profile = json.load(open(options.profile))
+    profile = {**profile, "links": [], "devices": [device(profile, base, 1), device(profile, base * slower, 2)]}
+    cell = Cell(options, (prompt, answer), profile, 2 if slower > 1 else 1, tbt_times, link)
+    cell.slower = slower
+    return cell
+
+
+def split_part(rows):
+    return sum(row["prompt_machine"] != row["token_machine"] for row in rows) / max(1, len(rows))
+
+
 def measure(job):
     """Returns the goodput of each form, and the part of requests that `auto` splits."""
-    cell = Cell(*job)
+    cell = cell_of(*job)
     found = {form: cell.goodput(form) for form in FORMS}
     cell.close()
-    rows = found["auto"][1]
-    split = sum(row["prompt_machine"] != row["token_machine"] for row in rows) / max(1, len(rows))
     return {"prompt": cell.prompt, "answer": cell.answer, "slower": cell.slower, "tbt_times": cell.tbt_times,
             "link_bytes_per_s": cell.link, "ttft_ms": cell.ttft_s * 1e3, "tbt_ms": cell.tbt_s * 1e3,
-            "split_part": split, **{form: rate for form, (rate, _) in found.items()}}
+            "split_part": split_part(found["auto"][1]), **{form: rate for form, (rate, _) in found.items()}}
 
 
 def of_best(cell):
@@ -259,7 +270,7 @@ def serve(cell, form, rate, seconds, seed):
 
 
 def serve_all(options):
-    cells = [Cell(options, *served, 0, 1 / SERVE_CORES) for served in SERVED]
+    cells = [cell_of(options, *served, 0, 1 / SERVE_CORES) for served in SERVED]
     shares = [{form: [] for form in FORMS} for _ in cells]
     rates, predicted = [], []
     for cell in cells:

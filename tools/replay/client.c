@@ -92,6 +92,8 @@ static void token_arrived(struct exchange *exchange, bool only_finish)
         if (only_finish) /* The event has the finish reason but no token. */
             return;
         int64_t gap = now - result->last_token_us;
+        if (result->token_events == 1)
+            result->second_token_us = now;
         if (gap > result->gap_us_max)
             result->gap_us_max = gap;
         exchange->client->options.on_gap(exchange->client->options.self, gap);

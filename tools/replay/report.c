@@ -79,6 +79,9 @@ static void row_write(struct replay_report *report, const struct replay_result *
         (int)result->completion_tokens, "token_events", (int)result->token_events);
     if (result->first_token_us > 0) {
         json_object_set_new(row, "ttft_ms", json_real(ms(result->first_token_us - result->due_us)));
+        if (result->second_token_us > 0)
+            json_object_set_new(row, "second_ms",
+                                json_real(ms(result->second_token_us - result->first_token_us)));
         json_object_set_new(row, "tbt_mean_ms", json_real(mean_gap_ms(result)));
         json_object_set_new(row, "tbt_max_ms", json_real(ms(result->gap_us_max)));
     }

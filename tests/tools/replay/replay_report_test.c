@@ -16,6 +16,7 @@ static struct replay_result result_of(uint64_t line, int64_t ttft_us, uint32_t e
         .due_us = 1000000,
         .sent_us = 1000100,
         .first_token_us = 1000000 + ttft_us,
+        .second_token_us = events > 1 ? 1000000 + ttft_us + gap_us : 0,
         .last_token_us = 1000000 + ttft_us + gap_us * (events - 1),
         .end_us = 1000000 + ttft_us + gap_us * events,
         .wanted_prompt_tokens = 10,
@@ -105,6 +106,7 @@ static void json_check(FILE *file)
     json_t *row = json_array_get(json_object_get(root, "requests"), 98);
     CHECK(strcmp(json_string_value(json_object_get(row, "status")), "wrong counts") == 0);
     CHECK(json_integer_value(json_object_get(row, "line")) == 100);
+    CHECK(near(json_real_value(json_object_get(row, "second_ms")), 10));
     row = json_array_get(json_object_get(root, "requests"), 100);
     CHECK(strcmp(json_string_value(json_object_get(row, "message")), "queue \"full\"") == 0);
     json_t *summary = json_object_get(root, "summary");
