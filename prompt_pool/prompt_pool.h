@@ -79,7 +79,7 @@ struct prompt_pool_options {
     struct kv_prefix *prefix;
     struct kv_arena arena; /* Layout of this machine's region. */
     uint32_t blocks_max;   /* Most blocks of one prompt. */
-    uint32_t kept_spans;   /* layer_groups_keep of a prompt on this machine. */
+    uint32_t kept_spans;   /* Spans that layers with a window keep (layer_groups_keep). */
     struct prompt_links *links;
     sched_slot first_slot;   /* The pool uses the slots [first_slot, first_slot + slot_count). */
     uint32_t slot_count;     /* Most requests in the pool. */

@@ -112,8 +112,8 @@ struct executor_ops {
     /* kv_fetch begins to copy KV of all layers and heads from the stage processes into a slot of
      * the staging memory (staging.h), kv_deliver from the slot to the stage processes.
      * executor_calls.kv_copied reports the end; until then the slot and the blocks must not be used
-     * otherwise. Both require is_ready, and that no copy of the slot is under way. NULL = an
-     * executor without stage processes. */
+     * otherwise. Both require staging memory (executor.staging), is_ready, and that no copy of the
+     * slot is under way. NULL = an executor without stage processes. */
     void (*kv_fetch)(struct executor *e, const struct executor_copy *copy);
     void (*kv_deliver)(struct executor *e, const struct executor_copy *copy);
     /* Gives new cluster keys to the stage processes that the executor has started; NULL = an

@@ -115,7 +115,8 @@ json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error);
 bool api_chat_parse(json_t *root, struct chat_request *out, struct api_tools *tools,
                     struct api_error *error);
 void api_chat_done(struct chat_request *chat);
-/* Parses a list of token ids into a malloc'ed array. field: the list's name in errors. */
+/* Parses a list of token ids into a malloc'ed array. field: the list's name in errors. On failure
+ * returns false, with *error filled, and stores nothing. */
 bool api_ids_parse(json_t *list, const char *field, uint32_t **ids_out, uint32_t *count_out,
                    struct api_error *error);
 

@@ -143,9 +143,9 @@ struct gateway_share gateway_share(struct gateway *g);
 /* Sets the log for the schedulers' events and actions (not owned; NULL = none). from_start: the
  * gateway was just opened, so the log will have all events. */
 void gateway_events_set(struct gateway *g, struct event_log *log, bool from_start);
-/* Appends members of a JSON object, without the braces: the gateway's name, the time now by the
- * clock of the events and in Unix time, and the latest requests (`requests`). */
 struct history_query; /* See server/gateway/history.h. */
+/* Appends members of a JSON object, without the braces: the gateway's name, the present time (by
+ * the clock of the events, and as Unix time), and the latest requests (`requests`). */
 void gateway_requests_write(const struct gateway *g, const struct history_query *query,
                             struct text *out);
 /* Appends the members `machines` and `events`: the latest events and actions of the schedulers, as
@@ -160,10 +160,10 @@ void gateway_requests_list(const struct gateway *g, const struct history_query *
  * links, requests. */
 void gateway_state_write(const struct gateway *g, struct text *out);
 
-/* Returns a descriptor for the event loop (level-triggered). Call gateway_turn when it is readable;
- * in each iteration in which gateway_submit or gateway_release, which only queue messages, were
- * called; and after the number of milliseconds that gateway_turn returned (-1 = only when
- * readable). */
+/* Returns a descriptor for the event loop (level-triggered). Call gateway_turn when the descriptor
+ * is readable, and after the number of milliseconds that gateway_turn returned (-1 = no limit).
+ * Also call gateway_turn in each iteration in which gateway_submit or gateway_release was called,
+ * because these two only queue messages. */
 int gateway_fd(struct gateway *g);
 int gateway_turn(struct gateway *g);
 /* Returns true if work waits for the next gateway_turn: the caller must not sleep before it. */

@@ -2,8 +2,9 @@
  * gateway_event), machines, tokens and end. It needs no log file, and its memory is fixed: a new
  * request replaces the oldest request of the history, even if the oldest request is still open.
  * requests.c and request_events.c report what happens; state.c writes the requests as JSON for
- * operators, and headroom.c replays the answers. Everything runs on the gateway's event loop
- * thread. The history has no text of prompts and answers, decides nothing, and sends nothing. */
+ * operators (server/serve*.c say which ones), and headroom.c replays the answers. Everything runs
+ * on the gateway's event loop thread. The history has no text of prompts and answers, decides
+ * nothing, and sends nothing. */
 #ifndef SERVER_GATEWAY_HISTORY_H
 #define SERVER_GATEWAY_HISTORY_H
 

@@ -107,8 +107,9 @@ void metrics_slo_set(struct metrics *m, uint32_t ttft_ms, uint32_t tbt_ms);
  * between tokens (0 = it has one token). failed: the answer ended with an error, so it is within no
  * limit, and the times are not read. */
 void metrics_slo_answer_add(struct metrics *m, bool failed, int64_t ttft_us, int64_t tbt_us);
-/* Sets by which factors the traffic can grow until a limit breaks, in the order of enum
- * metrics_slo, then until one of them does; NULL = they are not known, and not on the page. */
+/* Sets the factors by which the traffic can grow: factors[i] until limit i of enum metrics_slo
+ * breaks, factors[METRICS_SLO_COUNT] until any limit breaks. NULL = the factors are not known, and
+ * not on the page. */
 void metrics_headroom_set(struct metrics *m, const double *factors);
 /* Counts an iteration of the event loop that took `us` microseconds without its sleep. */
 void metrics_iteration_add(struct metrics *m, int64_t us);
