@@ -104,10 +104,10 @@ static uint32_t core_count(void)
     return count < WORKERS_THREADS_MAX ? count : WORKERS_THREADS_MAX;
 }
 
-/* Whether software prefetching pays. Weights that are prefetched 8 KB ahead go through the L1 cache
- * together with the group in use. With 48 KiB (Zen 5) that speeds up reading memory by up to a
- * factor of two; with 32 KiB (Zen 4) it loses a quarter against the hardware prefetcher, which
- * reaches plain reading speed on one sequential stream. */
+/* Whether software prefetching through the L1 cache pays. Weights that are prefetched 8 KB ahead go
+ * through that cache together with the group in use. With 48 KiB (Zen 5) that speeds up reading
+ * memory by up to a factor of two; with 32 KiB (Zen 4) it loses a quarter against the hardware
+ * prefetcher, which reaches plain reading speed on one sequential stream. */
 static bool prefetch_pays(void)
 {
 #ifdef _SC_LEVEL1_DCACHE_SIZE

@@ -68,7 +68,7 @@ struct compute {
     struct workers *workers;
     struct unpack_choice unpack;
     bool exact;    /* compute_options.exact. */
-    bool prefetch; /* The kernels prefetch weights by instructions. */
+    bool prefetch; /* kernels_product.prefetch of all products. */
     struct arena weights;
     const struct compute_matrix *last_product; /* First matrix of the last product; NULL = none. */
     struct cpu_weights_ahead ahead[WORKERS_THREADS_MAX]; /* Per thread. */

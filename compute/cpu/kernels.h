@@ -132,8 +132,12 @@ struct kernels_product {
     /* The kernel unpacks each group before it multiplies the group with all rows. Ignored by tables
      * whose kernels.unpacks is false. */
     bool unpack;
-    /* The kernel prefetches the weights that follow, also beyond the last group. */
+    /* The first tile prefetches the weights that follow, also beyond the last group, through the L1
+     * cache. */
     bool prefetch;
+    /* With few tiles, each tile instead prefetches its share of the next group into the L2 cache.
+     * Ignored by tables other than AVX-512's. */
+    bool prefetch_shares;
     /* The weights that the thread reads next do not follow at ahead_end: an address from ahead_end
      * on is prefetched at this address + ahead_jump (modulo 2^64). */
     uintptr_t ahead_end;

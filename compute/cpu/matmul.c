@@ -1,7 +1,7 @@
 /* matmul: divides y = W · x among the workers and over the caches. A work item is a run of groups
  * of W (32 rows each) times a chunk of rows of x that stays in the L2 cache. Within an item, each
- * group is multiplied with the chunk's tiles one after the other; only the first tile prefetches
- * weights, where that pays (cpu.c). */
+ * group is multiplied with the chunk's tiles one after the other. The first tile prefetches weights,
+ * where that pays (cpu.c); with AVX-512, each of a few tiles prefetches its share. */
 #include "compute/cpu/cpu.h"
 #include "compute/cpu/product.h"
 #include "compute/types.h"
@@ -127,6 +127,7 @@ static void groups_run(const struct matmul *job, uint32_t k, uint32_t first, uin
         .groups = groups,
         .blocks = m->cols / 32,
         .prefetch = job->prefetch,
+        .prefetch_shares = true,
         .ahead_end = ahead->end,
         .ahead_jump = ahead->next - ahead->end,
         .rows = last_row - first_row,
@@ -150,6 +151,7 @@ void cpu_matmul_part(const struct compute *c, const struct cpu_part *part)
         .groups = part->groups,
         .blocks = m->cols / 32,
         .prefetch = c->prefetch,
+        .prefetch_shares = true,
         .ahead_end = (uintptr_t)m->data + (part->first + part->groups) * m->group_bytes,
         .outputs = left < part->groups * GROUP_ROWS ? left : part->groups * GROUP_ROWS,
         .bias = part->bias != NULL ? part->bias + output : NULL,
@@ -162,7 +164,7 @@ void cpu_matmul_part(const struct compute *c, const struct cpu_part *part)
         p.rows = part->row_count - row < chunk_rows ? part->row_count - row : chunk_rows;
         p.y = part->y + row * part->y_stride;
         product_multiply(&job, m, &p, part->first, row);
-        p.prefetch = false; /* The weights are in the cache. */
+        p.prefetch = p.prefetch_shares = false; /* The weights are in the cache. */
     }
 }
 
