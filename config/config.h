@@ -251,9 +251,9 @@ struct config_host_share {
  * config. */
 void config_machine_share(const struct config_machine *machine, struct config_host_share *out);
 
-/* Returns true if the machine has a draft model: the config names one, the machine decodes, and its
- * own process computes. (A machine with stages computes in other processes.) Requires that
- * config_check has accepted the config. */
+/* Returns true if the machine has a draft model: the config names one and allows drafts
+ * (scheduler/speculative_tokens above 0), the machine is not in the prompt pool, and its own process
+ * computes (it has no stages). Requires that config_check has accepted the config. */
 bool config_machine_drafts(const struct config *config, const struct config_machine *machine);
 
 /* Sizes of models' files. */

@@ -1,8 +1,7 @@
 /* draft_shape: the sizes of a machine's draft model (config key scheduler/draft_model), which
- * follow from the config and the model files before memory is allocated. It also checks that the
- * draft model has the vocabulary of the machine's model. shape.c and machine/draft.c call it on the
- * event loop thread while the machine starts. It allocates no memory for KV or weights, and keeps
- * no state. */
+ * follow from the config and the model files before memory is allocated. shape.c and
+ * machine/draft.c call it on the event loop thread while the machine starts. It allocates no memory
+ * for KV or weights, and keeps no state. */
 #ifndef MACHINE_EXECUTOR_DRAFT_SHAPE_H
 #define MACHINE_EXECUTOR_DRAFT_SHAPE_H
 
@@ -31,7 +30,8 @@ enum status draft_shape_read(const struct config *config, struct model_file *tar
 struct kv_arena draft_shape_arena(const struct draft_shape *shape, uint32_t block_tokens,
                                   uint32_t block_count);
 
-/* Opens the draft model's files. target: see draft_file_open. Errors name the key. */
+/* Opens the draft model's files; the caller closes *out (model_file_close). target: see
+ * draft_file_open. The text of an error names the key. */
 enum status draft_shape_file_open(const struct config *config, struct model_file *target,
                                   struct model_file **out, struct error *error);
 

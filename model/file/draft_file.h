@@ -5,10 +5,10 @@
 
 #include "model/file/model_file.h"
 
-/* Opens the files. Drafts are token ids, so both models must give each id to the same token; only at
- * the ends, which are padding, one vocabulary may have more tokens. target: the model for which tokens
- * are drafted; NULL = the vocabularies were compared before. Returns ST_INVALID if they differ, or an
- * error of the files. */
+/* Opens the files; the caller closes *out (model_file_close). Drafts are token ids, so both models
+ * must give each id to the same token. target: the model for which tokens are drafted; NULL = the
+ * vocabularies were compared before. Returns ST_INVALID if the vocabularies differ (except for at
+ * most 1,024 padding tokens at their ends), or an error of the files. */
 enum status draft_file_open(const char *path, struct model_file *target, struct model_file **out,
                             struct error *error);
 
