@@ -22,7 +22,8 @@ enum load_state {
     LOAD_ENDED,
 };
 
-/* A prompt's prefix that is being loaded. */
+/* A prompt's prefix that is being loaded. In layer groups with a window, only those spans are loaded
+ * that the tokens after the prefix read. */
 struct machine_load {
     struct machine_tiers *tiers;
     struct machine_load *next;
@@ -39,9 +40,11 @@ struct machine_load {
     struct kv_tables tables;
     struct kv_prefix_reader reader;
     uint32_t taken_end; /* The load has blocks of the spans [tables.cached_spans, taken_end). */
-    uint32_t at;        /* Spans of the prompt that are in the blocks. */
-    uint32_t slot;      /* STAGING_SLOTS = none. */
-    uint32_t damaged;   /* Records that were damaged. */
+    uint32_t taken_blocks;
+    uint32_t window_first; /* In layer groups with a window, the load has blocks from here on. */
+    uint32_t at;           /* Spans of the prompt that are in the blocks. */
+    uint32_t slot;         /* STAGING_SLOTS = none. */
+    uint32_t damaged;      /* Records that were damaged. */
     uint32_t ids_and_tokens[];
 };
 
@@ -87,6 +90,7 @@ static bool job_submit(struct machine_load *load, const struct tier_job *job)
     load->job.salt = load->salt;
     load->job.tokens = load->tokens;
     load->job.deadline_us = load->due_us;
+    load->job.window_first = load->window_first;
     load->job.self = load;
     load->state = LOAD_JOB;
     return tiers_submit(load->tiers->tiers, &load->job);
@@ -120,8 +124,17 @@ static void tier_ask_next(struct machine_load *load)
         load_end(load);
 }
 
-/* Returns how many of the spans have room in memory now. */
-static uint32_t spans_with_room(const struct machine_tiers *t, uint32_t spans)
+/* Returns from which span on window blocks are loaded if the load ends at the span `end`. */
+static uint32_t window_first(const struct machine *m, uint32_t first, uint32_t end)
+{
+    const uint32_t read = layer_groups_window_first(&m->arena.groups, m->arena.block_tokens,
+                                                    end * m->arena.block_tokens);
+    return read > first ? read : first;
+}
+
+/* Returns how many of the spans from `first` on have room in memory now. With windows, all or none: no
+ * token can be computed after another number of spans. */
+static uint32_t spans_with_room(const struct machine_tiers *t, uint32_t first, uint32_t spans)
 {
     const struct machine *m = t->machine;
     const uint32_t groups = layer_groups_count(&m->arena.groups);
@@ -131,6 +144,11 @@ static uint32_t spans_with_room(const struct machine_tiers *t, uint32_t spans)
                                             : 0;
     if (room > kv_pool_available(m->kv))
         room = kv_pool_available(m->kv);
+    if (m->arena.groups.windowed != 0)
+        return layer_groups_between(&m->arena.groups, first, first + spans,
+                                    window_first(m, first, first + spans)) <= room
+                   ? spans
+                   : 0;
     return spans < room / groups ? spans : room / groups;
 }
 
@@ -143,7 +161,9 @@ static void loaded_take(struct machine_load *load)
     struct machine *m = t->machine;
     const struct layer_groups *groups = &m->arena.groups;
     struct message_tier *counts = &t->counts[load->job.tier];
-    const uint32_t first = load->tables.cached_spans, end = load->at;
+    const bool windowed = groups->windowed != 0;
+    const uint32_t first = load->tables.cached_spans;
+    const uint32_t end = windowed && load->at < load->taken_end ? first : load->at;
     const int64_t us = clock_now_us(&clock_system) - load->begun_us;
     kv_tables_free(&load->tables, groups, m->kv, load->owner, end, load->taken_end);
     kv_tables_mark(&load->tables, groups, m->kv, load->owner, first, end, KV_LIVE);
@@ -152,18 +172,21 @@ static void loaded_take(struct machine_load *load)
                                             .tokens = load->tokens,
                                             .tables = &load->tables,
                                             .spans = end,
-                                            .window_valid_first = end,
+                                            .window_valid_first =
+                                                windowed ? load->window_first : end,
                                             .window_read_first = end};
     t->adds = true;
     kv_prefix_add(m->prefix, &blocks, &load->reader);
     t->adds = false;
     kv_prefix_own_blocks_free(m->prefix, load->owner, &load->tables, end);
-    t->load_blocks -= tiers_blocks(m, load->taken_end - first);
+    t->load_blocks -= load->taken_blocks;
     const uint32_t tokens = (end - first) * m->arena.block_tokens;
     sched_tier_loads_add(&t->loads_measured[load->job.tier], tokens, us, m->now_us);
     counts->hit_tokens += tokens;
     counts->miss_tokens += (uint64_t)(load->taken_end - end) * m->arena.block_tokens;
-    counts->loaded_bytes += (end - first) * tiers_span_bytes(m);
+    if (end > first)
+        counts->loaded_bytes +=
+            layer_groups_between(groups, first, end, load->window_first) * tiers_record_bytes(m);
     counts->load_us += (uint64_t)us;
     counts->damaged += load->damaged;
     m->stats_changed = true;
@@ -210,7 +233,8 @@ static void on_piece_loaded(void *self, struct tier_job *job)
         return;
     }
     load->state = LOAD_DELIVERY;
-    tier_slot_deliver(load->tiers, load->slot, &load->tables, load->at, load->at + job->count);
+    tier_slot_deliver(load->tiers, load->slot, &load->tables, load->window_first, load->at,
+                      load->at + job->count);
 }
 
 /* Begins with the piece at load->at. Waits for a slot if none is free. Ends the load if nothing is left,
@@ -282,7 +306,7 @@ static void on_found(void *self, struct tier_job *job)
     struct machine_tiers *t = load->tiers;
     struct machine *m = t->machine;
     const uint32_t first = job->first, absent = job->end - job->first - job->count;
-    const uint32_t spans = spans_with_room(t, job->count);
+    const uint32_t spans = spans_with_room(t, first, job->count);
     t->counts[job->tier].miss_tokens += (uint64_t)absent * m->arena.block_tokens;
     if (!load->is_wanted || t->closing || !load_is_worth(load, job->tier, spans)) {
         tier_ask_next(load);
@@ -291,10 +315,14 @@ static void on_found(void *self, struct tier_job *job)
     load->at = first;
     load->damaged = 0;
     load->taken_end = first + spans;
+    load->window_first = window_first(m, first, load->taken_end);
+    load->tables.window_cached_spans = load->window_first;
+    load->taken_blocks =
+        layer_groups_between(&m->arena.groups, first, load->taken_end, load->window_first);
     kv_tables_take(&load->tables, &m->arena.groups, m->kv, load->owner, first, load->taken_end);
     kv_tables_mark(&load->tables, &m->arena.groups, m->kv, load->owner, first, load->taken_end,
                    KV_FILLING);
-    t->load_blocks += tiers_blocks(m, spans);
+    t->load_blocks += load->taken_blocks;
     if (t->slot_spans > 0)
         piece_begin(load);
     else
@@ -321,7 +349,8 @@ struct machine_load *machine_load_begin(struct machine *m, uint64_t salt, const 
     load->spans_max = spans;
     load->slot = STAGING_SLOTS;
     load->owner = LOAD_OWNER_FIRST + t->load_number++;
-    load->tables = (struct kv_tables){.ids = load->ids_and_tokens, .stride = spans};
+    load->tables =
+        (struct kv_tables){.ids = load->ids_and_tokens, .stride = spans, .keep = UINT32_MAX};
     load->next = t->loads;
     t->loads = load;
     if (tier_ask(load, 0))

@@ -40,28 +40,31 @@ void tier_slot_give(struct machine_tiers *t, uint32_t slot)
 }
 
 static struct executor_copy copy_of(struct machine_tiers *t, uint32_t slot,
-                                    const struct kv_tables *tables, uint32_t first, uint32_t end)
+                                    const struct kv_tables *tables, uint32_t window_first,
+                                    uint32_t first, uint32_t end)
 {
+    const uint32_t from = window_first > first ? window_first - first : 0;
     t->machine->sends_queued = true;
     return (struct executor_copy){.slot = slot,
                                   .span_count = end - first,
+                                  .window_first = from < end - first ? from : end - first,
                                   .blocks = tables->ids + first,
                                   .stride = tables->stride};
 }
 
 void tier_slot_fetch(struct machine_tiers *t, uint32_t slot, const struct kv_tables *tables,
-                     uint32_t first, uint32_t end)
+                     uint32_t window_first, uint32_t first, uint32_t end)
 {
     struct executor *e = t->machine->executor;
-    const struct executor_copy copy = copy_of(t, slot, tables, first, end);
+    const struct executor_copy copy = copy_of(t, slot, tables, window_first, first, end);
     e->ops->kv_fetch(e, &copy);
 }
 
 void tier_slot_deliver(struct machine_tiers *t, uint32_t slot, const struct kv_tables *tables,
-                       uint32_t first, uint32_t end)
+                       uint32_t window_first, uint32_t first, uint32_t end)
 {
     struct executor *e = t->machine->executor;
-    const struct executor_copy copy = copy_of(t, slot, tables, first, end);
+    const struct executor_copy copy = copy_of(t, slot, tables, window_first, first, end);
     e->ops->kv_deliver(e, &copy);
 }
 

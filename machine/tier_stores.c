@@ -23,8 +23,9 @@ struct tier_store {
     struct kv_tables tables;
     uint64_t salt;
     const uint32_t *tokens;
-    uint32_t end;   /* Spans of the chain. */
-    bool cancelled; /* Ends when what is under way has ended. */
+    uint32_t end;    /* Spans of the chain. */
+    uint32_t blocks; /* Blocks that the store reads. */
+    bool cancelled;  /* Ends when what is under way has ended. */
 
     /* With staging memory: */
     bool takes[TIER_KIND_COUNT];     /* The tier stores the chain. */
@@ -44,7 +45,7 @@ static void store_free(struct tier_store *store)
 static void store_add(struct tier_store *store)
 {
     struct machine_tiers *t = store->tiers;
-    t->store_blocks += tiers_blocks(t->machine, store->end);
+    t->store_blocks += store->blocks;
     store->next = t->stores;
     t->stores = store;
 }
@@ -65,7 +66,7 @@ static void store_end(struct tier_store *store)
             dropped_count(store, i, store->end - store->first[i]);
     if (store->slot < STAGING_SLOTS)
         tier_slot_give(t, store->slot);
-    t->store_blocks -= tiers_blocks(t->machine, store->end);
+    t->store_blocks -= store->blocks;
     while (*at != store)
         at = &(*at)->next;
     *at = store->next;
@@ -75,7 +76,7 @@ static void store_end(struct tier_store *store)
 static void job_count(struct tier_store *store, const struct tier_job *job)
 {
     struct machine *m = store->tiers->machine;
-    store->tiers->counts[job->tier].stored_bytes += job->written * tiers_span_bytes(m);
+    store->tiers->counts[job->tier].stored_bytes += job->written * tiers_record_bytes(m);
     dropped_count(store, job->tier, job->dropped);
     m->stats_changed = true;
 }
@@ -87,6 +88,7 @@ static bool job_submit(struct tier_store *store, const struct tier_job *job)
     *own = *job;
     own->salt = store->salt;
     own->tokens = store->tokens;
+    own->window_first = store->reader.window_first;
     own->self = store;
     if (!tiers_submit(store->tiers->tiers, own))
         return false;
@@ -142,7 +144,8 @@ static void piece_begin(struct tier_store *store)
         return;
     store->piece_end = store->end - first > t->slot_spans ? first + t->slot_spans : store->end;
     store->fetches = true;
-    tier_slot_fetch(t, store->slot, &store->tables, first, store->piece_end);
+    tier_slot_fetch(t, store->slot, &store->tables, store->reader.window_first, first,
+                    store->piece_end);
 }
 
 static void on_probed(void *self, struct tier_job *job)
@@ -205,17 +208,14 @@ static bool tier_stores(const struct machine_tiers *t, uint32_t tier)
            tier_kind_stores(tiers_ops(t->tiers, tier)->kind, t->machine->home_pool);
 }
 
-/* Makes a reader of the chain in the prefix cache. Returns NULL if the chain is not there, or if too
- * many blocks are being stored. */
+/* Makes a reader of the chain in the prefix cache: in layers with a window, of those spans that the
+ * tokens after the chain read. store->end is 0 if the chain is not there. NULL = no memory. */
 static struct tier_store *store_make(struct machine_tiers *t, uint64_t salt, const uint32_t *tokens,
                                      uint32_t spans)
 {
     struct machine *m = t->machine;
     const uint32_t blocks = tiers_blocks(m, spans);
     const size_t count = (size_t)spans * m->arena.block_tokens;
-    if (t->stores != NULL &&
-        t->store_blocks + blocks > m->arena.block_count / TIERS_BLOCKS_PART_MAX)
-        return NULL;
     struct tier_store *store = calloc(1, sizeof(*store) + (blocks + count) * sizeof(uint32_t));
     if (store == NULL)
         return NULL;
@@ -227,14 +227,27 @@ static struct tier_store *store_make(struct machine_tiers *t, uint64_t salt, con
     store->tables = (struct kv_tables){.ids = store->ids_and_tokens, .stride = spans};
     store->end = kv_prefix_read_begin(m->prefix, salt, tokens, spans, KV_PREFIX_WHOLE_WINDOW,
                                       &store->tables, &store->reader);
-    if (store->end > 0)
-        return store;
-    store_free(store);
-    return NULL;
+    store->blocks =
+        layer_groups_between(&m->arena.groups, 0, store->end, store->reader.window_first);
+    return store;
+}
+
+/* Returns false if the chain is not there, or if too many blocks are being stored. */
+static bool store_fits(const struct tier_store *store)
+{
+    const struct machine_tiers *t = store->tiers;
+    const uint32_t most = t->machine->arena.block_count / TIERS_BLOCKS_PART_MAX;
+    return store->end > 0 && (t->stores == NULL || t->store_blocks + store->blocks <= most);
+}
+
+static bool store_submit(struct tier_store *store, uint32_t tier)
+{
+    return store->tiers->slot_spans > 0 ? probe_submit(store, tier) : whole_submit(store, tier);
 }
 
 /* The chain is offered to every tier, also the spans that a slower tier had: so faster tiers get them,
- * while they are in memory. What a tier has is not written again. */
+ * while they are in memory. What a tier has is not written again. With windows, a chain can be added
+ * before its window blocks are: it is stored when they have been added, too. */
 void tier_stores_added(void *self, uint64_t salt, const uint32_t *tokens, uint32_t spans)
 {
     struct machine_tiers *t = self;
@@ -244,9 +257,10 @@ void tier_stores_added(void *self, uint64_t salt, const uint32_t *tokens, uint32
     for (uint32_t i = 0; i < t->count; i++)
         wanted |= tier_stores(t, i);
     struct tier_store *store = wanted ? store_make(t, salt, tokens, spans) : NULL;
-    for (uint32_t i = 0; i < t->count; i++)
-        if (tier_stores(t, i) && (store == NULL || !(t->slot_spans > 0 ? probe_submit(store, i)
-                                                                       : whole_submit(store, i))))
+    const bool early = store != NULL && store->end == 0 && t->machine->arena.groups.windowed != 0;
+    const bool fits = store != NULL && store_fits(store);
+    for (uint32_t i = 0; i < t->count && !early; i++)
+        if (tier_stores(t, i) && !(fits && store_submit(store, i)))
             t->counts[i].dropped_tokens += (uint64_t)spans * t->machine->arena.block_tokens;
     if (store != NULL && store->open == 0)
         store_free(store);

@@ -76,8 +76,6 @@ static const char *obstacle(struct machine *m)
 {
     if (m->prefix == NULL)
         return "it has no prefix cache (kv/prefix_cache, or stages with replicas)";
-    if (m->arena.groups.windowed != 0)
-        return "its model has layers with an attention window";
     if (machine_copy_counts(m->transport).way != TRANSPORT_WAY_HOST)
         return "its KV is in the memory of a GPU: want stages";
     return NULL;

@@ -51,7 +51,7 @@ static inline uint32_t tiers_blocks(const struct machine *m, uint32_t spans)
     return spans * layer_groups_count(&m->arena.groups);
 }
 
-static inline uint64_t tiers_span_bytes(const struct machine *m)
+static inline uint64_t tiers_record_bytes(const struct machine *m)
 {
     return tier_record_bytes(&m->arena);
 }
@@ -91,8 +91,8 @@ void tier_slot_give(struct machine_tiers *t, uint32_t slot);
 /* Begin to copy KV of the spans [first, end) of the tables from the stage processes to the slot, or back.
  * tier_store_fetched or tier_load_delivered follows. */
 void tier_slot_fetch(struct machine_tiers *t, uint32_t slot, const struct kv_tables *tables,
-                     uint32_t first, uint32_t end);
+                     uint32_t window_first, uint32_t first, uint32_t end);
 void tier_slot_deliver(struct machine_tiers *t, uint32_t slot, const struct kv_tables *tables,
-                       uint32_t first, uint32_t end);
+                       uint32_t window_first, uint32_t first, uint32_t end);
 
 #endif

@@ -198,7 +198,6 @@ static const struct message_array copy_arrays[] = {
 static const struct message_rule fetch_rules[] = {
     RANGE(stage_fetch, span_count, 1, LIMIT_CONTEXT_TOKENS),
     RANGE(stage_fetch, block_count, 1, LIMIT_CONTEXT_TOKENS),
-    PADDING(stage_fetch, padding),
 };
 static const struct message_array fetch_arrays[] = {ARRAY(stage_fetch, blocks, block_count, NULL)};
 

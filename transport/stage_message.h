@@ -277,8 +277,8 @@ struct stage_copy {
 struct stage_fetch {
     uint32_t slot;
     uint32_t span_count;
-    uint32_t block_count; /* span_count for each layer group. */
-    uint32_t padding;
+    uint32_t window_first;  /* First span that is written in layers with a window. */
+    uint32_t block_count;   /* span_count for each layer group. */
     const uint32_t *blocks; /* Group after group. */
 };
 

@@ -29,28 +29,34 @@ struct header {
 };
 _Static_assert(sizeof(struct header) == TIER_RECORD_HEADER_BYTES, "no hidden padding");
 
-static const uint8_t *block_at(const struct kv_arena *arena, const uint8_t *region, uint32_t layer,
-                               const kv_block_id *blocks, uint32_t stride)
+/* Returns the layer of the group in a row; layer_count = the last row has no layer of the group. */
+static uint32_t layer_of(const struct kv_arena *arena, uint32_t row, uint32_t group)
 {
-    const uint32_t group = layer_groups_find(&arena->groups, layer);
-    return region + kv_arena_offset(arena, layer, blocks[(size_t)group * stride]);
+    const uint32_t layer = row * layer_groups_count(&arena->groups) + group;
+    return layer < arena->layer_count ? layer : arena->layer_count;
 }
 
 void tier_record_fill(void *record, const struct kv_arena *arena, const uint8_t *region,
-                      const kv_block_id *blocks, uint32_t stride)
+                      uint32_t group, kv_block_id block)
 {
     uint8_t *to = (uint8_t *)record + TIER_RECORD_HEADER_BYTES;
-    for (uint32_t layer = 0; layer < arena->layer_count; layer++, to += arena->block_bytes)
-        memcpy(to, block_at(arena, region, layer, blocks, stride), arena->block_bytes);
+    for (uint32_t row = 0; row < kv_arena_rows(arena); row++, to += arena->block_bytes) {
+        const uint32_t layer = layer_of(arena, row, group);
+        if (layer < arena->layer_count)
+            memcpy(to, region + kv_arena_offset(arena, layer, block), arena->block_bytes);
+        else
+            memset(to, 0, arena->block_bytes);
+    }
 }
 
 void tier_record_empty(const void *record, const struct kv_arena *arena, uint8_t *region,
-                       const kv_block_id *blocks, uint32_t stride)
+                       uint32_t group, kv_block_id block)
 {
     const uint8_t *from = (const uint8_t *)record + TIER_RECORD_HEADER_BYTES;
-    for (uint32_t layer = 0; layer < arena->layer_count; layer++, from += arena->block_bytes) {
-        const size_t at = (size_t)(block_at(arena, region, layer, blocks, stride) - region);
-        memcpy(region + at, from, arena->block_bytes);
+    for (uint32_t row = 0; row < kv_arena_rows(arena); row++, from += arena->block_bytes) {
+        const uint32_t layer = layer_of(arena, row, group);
+        if (layer < arena->layer_count)
+            memcpy(region + kv_arena_offset(arena, layer, block), from, arena->block_bytes);
     }
 }
 
@@ -81,6 +87,14 @@ void tier_names_make(const struct digest *identity, const uint8_t *key, uint64_t
         digest_add(&name, tokens + (size_t)i * block_tokens, block_tokens * sizeof(tokens[0]));
         names_out[i] = name;
     }
+}
+
+struct digest tier_name_of_group(const struct digest *name, uint32_t group)
+{
+    struct digest of_group = *name;
+    if (group > 0)
+        digest_add(&of_group, &group, sizeof(group));
+    return of_group;
 }
 
 /* Adds 32 bytes to the lanes. A changed word always changes its lane: the step is a bijection of the

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -164,43 +165,113 @@ static bool is_cancelled(const struct tier_job *job)
     return atomic_load_explicit(&job->cancelled, memory_order_relaxed);
 }
 
+static const struct layer_groups *groups_of(const struct tier *t)
+{
+    return &t->tiers->options.arena.groups;
+}
+
 static void names_make(const struct tier *t, struct tier_job *job)
 {
     const struct tiers_options *options = &t->tiers->options;
     tier_names_make(&options->identity, key_of(t), job->salt, job->tokens,
                     options->arena.block_tokens, job->end, job->names);
+    for (uint32_t group = 1; group < layer_groups_count(groups_of(t)); group++)
+        for (uint32_t span = 0; span < job->end; span++)
+            job->names[(size_t)group * job->end + span] =
+                tier_name_of_group(&job->names[span], group);
 }
 
-/* Returns how many spans from `from` on the backend has; 0 after an error. */
-static uint32_t spans_find(struct tier *t, const struct tier_job *job, uint32_t from,
-                           int64_t deadline_us)
+static const struct digest *name_of(const struct tier_job *job, uint32_t group, uint32_t span)
+{
+    return &job->names[(size_t)group * job->end + span];
+}
+
+/* Returns true if the job concerns the record of the span in the group. */
+static bool is_concerned(const struct tier *t, const struct tier_job *job, uint32_t group,
+                         uint32_t span)
+{
+    return span >= job->window_first || !layer_groups_windowed(groups_of(t), group);
+}
+
+/* Returns the end of the run of spans from `first` on, up to `end`, that the backend has in the group;
+ * `first` after an error. */
+static uint32_t run_find(struct tier *t, const struct tier_job *job, uint32_t group, uint32_t first,
+                         uint32_t end, int64_t deadline_us)
 {
     struct error error = {0};
     uint32_t count = 0;
-    const enum status status = t->backend->ops->has(t->backend, job->names + from, job->end - from,
-                                                    deadline_us, &count, &error);
+    if (first >= end)
+        return end;
+    const enum status status = t->backend->ops->has(t->backend, name_of(job, group, first),
+                                                    end - first, deadline_us, &count, &error);
     result_note(t, status, &error);
-    return status == ST_OK ? count : 0;
+    return first + (status == ST_OK ? count : 0);
+}
+
+/* Returns up to which span the backend has all records that the job concerns. */
+static uint32_t stored_find(struct tier *t, struct tier_job *job, int64_t deadline_us)
+{
+    uint32_t end = job->end;
+    for (uint32_t group = 0; group < layer_groups_count(groups_of(t)); group++) {
+        const bool whole = is_concerned(t, job, group, job->first);
+        const uint32_t first = whole ? job->first : job->window_first;
+        job->stored[group] = run_find(t, job, group, first, job->end, deadline_us);
+        if (job->stored[group] < end)
+            end = job->stored[group];
+    }
+    return end;
+}
+
+/* Returns the end of the longest prefix of the spans that can be loaded: the backend has them in all
+ * groups without a window, and in groups with a window those that the tokens after the end read. */
+static uint32_t loadable_find(struct tier *t, const struct tier_job *job)
+{
+    const struct layer_groups *groups = groups_of(t);
+    const uint32_t count = layer_groups_count(groups),
+                   tokens = t->tiers->options.arena.block_tokens;
+    uint32_t end = job->end, group;
+    for (group = 0; group < count; group++)
+        if (!layer_groups_windowed(groups, group))
+            end = run_find(t, job, group, job->first, end, job->deadline_us);
+    for (group = 0; group < count && end > job->first && t->state == TIER_WORKS;) {
+        const uint32_t read = layer_groups_window_first(groups, tokens, end * tokens);
+        const uint32_t first = read > job->first ? read : job->first;
+        uint32_t run = end;
+        if (layer_groups_windowed(groups, group))
+            run = run_find(t, job, group, first, end, job->deadline_us);
+        group = run < end ? 0 : group + 1; /* no end after the gap is possible */
+        end = run;
+    }
+    return group == count ? end : job->first;
 }
 
 /* Removes a damaged record and those of the spans after it: they are of no use without it, and may be
  * damaged, too. They will be stored again. */
-static void damaged_drop(struct tier *t, struct tier_job *job, uint32_t span)
+static void damaged_drop(struct tier *t, struct tier_job *job, uint32_t damaged)
 {
-    struct error error = {0};
-    enum status status = ST_OK;
     job->damaged++;
-    for (; span < job->end && status == ST_OK; span++)
-        status = t->backend->ops->drop(t->backend, &job->names[span], job->deadline_us, &error);
-    if (status != ST_OK)
-        result_note(t, status, &error);
+    for (uint32_t group = 0; group < layer_groups_count(groups_of(t)); group++) {
+        struct error error = {0};
+        enum status status = ST_OK;
+        for (uint32_t span = damaged; span < job->end && status == ST_OK; span++)
+            if (is_concerned(t, job, group, span))
+                status = t->backend->ops->drop(t->backend, name_of(job, group, span),
+                                               job->deadline_us, &error);
+        if (status != ST_OK)
+            result_note(t, status, &error);
+    }
 }
 
-/* Returns true if the span was loaded. */
-static bool span_load(struct tier *t, struct tier_job *job, uint32_t span)
+static kv_block_id block_of(const struct tier_job *job, uint32_t group, uint32_t span)
+{
+    return job->blocks[(size_t)group * job->stride + span - job->blocks_first];
+}
+
+/* Returns true if the record was loaded. */
+static bool record_load(struct tier *t, struct tier_job *job, uint32_t group, uint32_t span)
 {
     const struct tiers_options *options = &t->tiers->options;
-    const struct digest *name = &job->names[span];
+    const struct digest *name = name_of(job, group, span);
     struct error error = {0};
     enum status status =
         t->backend->ops->get(t->backend, name, t->record, job->deadline_us, &error);
@@ -213,9 +284,19 @@ static bool span_load(struct tier *t, struct tier_job *job, uint32_t span)
     if (status == ST_INVALID)
         damaged_drop(t, job, span);
     if (status == ST_OK)
-        tier_record_empty(t->record, &options->arena, options->region,
-                          job->blocks + (span - job->blocks_first), job->stride);
+        tier_record_empty(t->record, &options->arena, options->region, group,
+                          block_of(job, group, span));
     return status == ST_OK;
+}
+
+/* Returns true if the span was loaded. */
+static bool span_load(struct tier *t, struct tier_job *job, uint32_t span)
+{
+    bool loaded = true;
+    for (uint32_t group = 0; group < layer_groups_count(groups_of(t)) && loaded; group++)
+        if (is_concerned(t, job, group, span))
+            loaded = record_load(t, job, group, span);
+    return loaded;
 }
 
 static void load_run(struct tier *t, struct tier_job *job)
@@ -227,19 +308,13 @@ static void load_run(struct tier *t, struct tier_job *job)
     job->count = span - job->first;
 }
 
-/* Stores the next span. Returns true if the job has ended. */
-static bool store_step(struct tier *t, struct tier_job *job)
+static enum status record_store(struct tier *t, struct tier_job *job, uint32_t group, uint32_t span)
 {
     const struct tiers_options *options = &t->tiers->options;
+    const struct digest *name = name_of(job, group, span);
     struct error error = {0};
-    if (is_cancelled(job) || t->state != TIER_WORKS || job->at == job->end) {
-        job->dropped += job->end - job->at;
-        return true;
-    }
-    const uint32_t span = job->at++;
-    const struct digest *name = &job->names[span];
-    tier_record_fill(t->record, &options->arena, options->region,
-                     job->blocks + (span - job->blocks_first), job->stride);
+    tier_record_fill(t->record, &options->arena, options->region, group,
+                     block_of(job, group, span));
     enum status status =
         tier_record_seal(key_of(t), name, t->record, t->tiers->record_bytes, &error);
     if (status == ST_OK)
@@ -249,6 +324,21 @@ static bool store_step(struct tier *t, struct tier_job *job)
     if (status == ST_NO_RESOURCE)
         refusal_note(t, &error);
     job->written += status == ST_OK ? 1 : 0;
+    return status;
+}
+
+/* Stores the next span. Returns true if the job has ended. */
+static bool store_step(struct tier *t, struct tier_job *job)
+{
+    enum status status = ST_OK;
+    if (is_cancelled(job) || t->state != TIER_WORKS || job->at == job->end) {
+        job->dropped += job->end - job->at;
+        return true;
+    }
+    const uint32_t span = job->at++;
+    for (uint32_t group = 0; group < layer_groups_count(groups_of(t)) && status == ST_OK; group++)
+        if (is_concerned(t, job, group, span) && span >= job->stored[group])
+            status = record_store(t, job, group, span);
     job->dropped += status == ST_OK ? 0 : 1;
     return job->at == job->end;
 }
@@ -260,7 +350,7 @@ static void store_begin(struct tier *t, struct tier_job *job)
     job->begun = true;
     job->at = job->first;
     if (t->state == TIER_WORKS && !is_cancelled(job))
-        job->at += spans_find(t, job, job->first, clock_now_us(&clock_system) + STORE_US);
+        job->at = stored_find(t, job, clock_now_us(&clock_system) + STORE_US);
 }
 
 /* Does a part of the job. Returns true if the job has ended. */
@@ -275,9 +365,9 @@ static bool job_step(struct tier *t, struct tier_job *job)
     } else if (!is_cancelled(job) && t->state == TIER_WORKS) {
         names_make(t, job);
         if (job->kind == TIER_FIND)
-            job->count = spans_find(t, job, job->first, job->deadline_us);
+            job->count = loadable_find(t, job) - job->first;
         else if (job->kind == TIER_PROBE)
-            job->count = spans_find(t, job, job->first, clock_now_us(&clock_system) + STORE_US);
+            job->count = stored_find(t, job, clock_now_us(&clock_system) + STORE_US) - job->first;
         else
             load_run(t, job);
     }
@@ -486,11 +576,13 @@ bool tiers_submit(struct tiers *tiers, struct tier_job *job)
 {
     struct tier *t = &tiers->tiers[job->tier];
     assert(job->first < job->end && job->tier < tiers->options.count);
-    job->names = calloc(job->end, sizeof(job->names[0]));
+    job->names = calloc((size_t)layer_groups_count(&tiers->options.arena.groups) * job->end,
+                        sizeof(job->names[0]));
     if (job->names == NULL)
         return false;
     job->count = job->written = job->dropped = job->damaged = job->at = 0;
     job->begun = false;
+    memset(job->stored, 0, sizeof(job->stored));
     job->us = 0;
     atomic_init(&job->cancelled, false);
     const bool stores = job->kind == TIER_STORE || job->kind == TIER_PROBE;

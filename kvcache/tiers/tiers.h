@@ -35,6 +35,10 @@ struct tier_job {
     uint32_t stride;
     uint32_t first; /* The job concerns the spans [first, end). */
     uint32_t end;
+    /* In layer groups with a window, a job concerns the spans from window_first on only. Not used by
+     * TIER_FIND, which counts the spans up to an end at which all records are stored that the tokens
+     * after it read. */
+    uint32_t window_first;
     /* Time of clock_system at which the job ends; not used by TIER_STORE and TIER_PROBE. */
     int64_t deadline_us;
     void (*ended)(void *self, struct tier_job *job);
@@ -44,16 +48,18 @@ struct tier_job {
     /* Results, valid in `ended`. */
     /* Spans from `first` on that are stored (TIER_FIND, TIER_PROBE) or were loaded. */
     uint32_t count;
-    uint32_t written; /* TIER_STORE: spans that were written. */
+    uint32_t written; /* TIER_STORE: records that were written. */
     uint32_t dropped; /* TIER_STORE: spans that are not stored. */
     uint32_t damaged; /* Records that were damaged. */
     int64_t us;       /* Time of the job, without waiting for its turn. */
 
     /* Used by tiers.c. */
     struct tier_job *next;
-    struct digest *names; /* [end] */
+    struct digest *names; /* [groups][end] */
     bool begun;           /* TIER_STORE: the names are made, and `at` is the next span. */
     uint32_t at;
+    /* TIER_STORE: in each layer group, the records up to this span were stored before. */
+    uint32_t stored[LAYER_GROUPS_MAX];
 };
 
 struct tiers_options {

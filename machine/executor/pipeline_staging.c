@@ -32,6 +32,7 @@ void pipeline_kv_fetch(struct executor *e, const struct executor_copy *copy)
     const struct stage_message message = {.kind = STAGE_FETCH,
                                           .fetch = {.slot = copy->slot,
                                                     .span_count = copy->span_count,
+                                                    .window_first = copy->window_first,
                                                     .block_count = groups * copy->span_count,
                                                     .blocks = ids}};
     copy_begin(p, copy->slot);
@@ -59,7 +60,8 @@ void pipeline_kv_deliver(struct executor *e, const struct executor_copy *copy)
             .arena = &arena, .blocks = copy->blocks, .stride = copy->stride};
         enum status status = ST_UNREACHABLE;
         if (peer != NULL)
-            status = staging_write(p->transport, peer, &own, &theirs, copy->span_count);
+            status = staging_write(p->transport, peer, &own, &theirs, copy->window_first,
+                                   copy->span_count);
         if (status < 0) {
             entry->status = status;
             continue;

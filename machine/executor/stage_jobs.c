@@ -439,7 +439,8 @@ static bool fetch_is_good(const struct stage *s, const struct stage_fetch *fetch
     const uint64_t wanted = (uint64_t)layer_groups_count(&s->arena.groups) * fetch->span_count;
     if (!s->opened || s->staging.block_count == 0 || fetch->slot >= STAGING_SLOTS ||
         transport_peer_region(s->head)->bytes < kv_arena_bytes(&s->staging) ||
-        fetch->span_count > staging_slot_spans(&s->staging) || fetch->block_count != wanted)
+        fetch->span_count > staging_slot_spans(&s->staging) ||
+        fetch->window_first > fetch->span_count || fetch->block_count != wanted)
         return false;
     for (uint32_t i = 0; i < fetch->block_count; i++)
         if (fetch->blocks[i] >= s->arena.block_count)
@@ -459,7 +460,7 @@ enum status stage_fetch_take(struct stage *s, const struct stage_fetch *fetch, s
     const struct staging_side heads = {
         .arena = &s->staging, .blocks = ids, .stride = STAGING_SPANS_MAX};
     const enum status status =
-        staging_write(s->transport, s->head, &own, &heads, fetch->span_count);
+        staging_write(s->transport, s->head, &own, &heads, fetch->window_first, fetch->span_count);
     s->sends_queued = true;
     if (status < 0)
         stage_fetched(s, fetch->slot, status);

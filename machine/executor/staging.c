@@ -15,7 +15,7 @@ struct kv_arena staging_arena(const struct config *config, const struct machine_
     struct kv_arena arena = shape->arena;
     arena.block_count = 0;
     if (shape->plan.process_count > 0 && shape->plan.paths.path_count <= 1 &&
-        arena.groups.windowed == 0 && config_has_tiers(config))
+        config_has_tiers(config))
         arena.block_count = STAGING_SLOTS * slot_spans(&arena) * layer_groups_count(&arena.groups);
     arena.layer_stride_bytes = arena.block_count * arena.block_bytes;
     return arena;
@@ -47,7 +47,7 @@ static uint32_t layer_end(const struct kv_arena *arena)
 
 enum status staging_write(struct transport *transport, struct transport_peer *peer,
                           const struct staging_side *own, const struct staging_side *peers,
-                          uint32_t span_count)
+                          uint32_t window_first, uint32_t span_count)
 {
     struct kv_run runs[STAGING_SPANS_MAX];
     const uint8_t *base = transport_region(transport);
@@ -55,9 +55,10 @@ enum status staging_write(struct transport *transport, struct transport_peer *pe
     for (uint32_t layer = max_u32(own->arena->first_layer, peers->arena->first_layer);
          layer < layer_end(own->arena) && layer < layer_end(peers->arena); layer++) {
         const uint32_t group = layer_groups_find(&own->arena->groups, layer);
+        const uint32_t first = layer_groups_windowed(&own->arena->groups, group) ? window_first : 0;
         const uint32_t count = kv_transfer_plan(
             own->arena, own->blocks + (size_t)group * own->stride, peers->arena,
-            peers->blocks + (size_t)group * peers->stride, layer, 0, span_count, runs);
+            peers->blocks + (size_t)group * peers->stride, layer, first, span_count - first, runs);
         for (uint32_t i = 0; i < count && status >= 0; i++)
             status = transport_write(transport, peer, base + runs[i].source_offset, runs[i].bytes,
                                      runs[i].target_offset);

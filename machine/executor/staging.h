@@ -16,7 +16,7 @@
 #define STAGING_SPANS_MAX 64 /* Of a slot. */
 
 /* Returns the layout of the staging memory; block_count 0 = the machine has none, because it has no
- * stages, no tiers, replicas of stages, or layers with an attention window. */
+ * stages, no tiers, or replicas of stages. */
 struct kv_arena staging_arena(const struct config *config, const struct machine_shape *shape);
 /* Returns the number of spans for which a slot has blocks. Requires that there is staging memory. */
 uint32_t staging_slot_spans(const struct kv_arena *staging);
@@ -25,7 +25,7 @@ uint32_t staging_slot_spans(const struct kv_arena *staging);
 void staging_slot_blocks(const struct kv_arena *staging, uint32_t slot,
                          kv_block_id ids_out[LAYER_GROUPS_MAX * STAGING_SPANS_MAX]);
 
-/* Blocks of one arena. */
+/* Blocks in one arena. */
 struct staging_side {
     const struct kv_arena *arena;
     const kv_block_id *blocks; /* The block of span i in layer group g: blocks[g * stride + i]. */
@@ -33,10 +33,11 @@ struct staging_side {
 };
 
 /* Begins to write the KV of `span_count` <= STAGING_SPANS_MAX spans from our region to a peer's: those
- * layers and KV heads that both arenas have. A flush must follow. Returns an error of transport_write;
+ * layers and KV heads that both arenas have, in layer groups with a window only the spans from
+ * window_first on. A flush must follow. Returns an error of transport_write;
  * then some of it may have been written. */
 enum status staging_write(struct transport *transport, struct transport_peer *peer,
                           const struct staging_side *own, const struct staging_side *peers,
-                          uint32_t span_count);
+                          uint32_t window_first, uint32_t span_count);
 
 #endif

@@ -6,7 +6,7 @@ Method: a machine with a file and an empty store copies what the file has into t
 the stores of machines with different splits, which share one file, must have equal records.
 
 usage: test_tiers_stages.py splits FAKE-DEVICE-LIBRARY
-       test_tiers_stages.py answers|kills|lives
+       test_tiers_stages.py answers|kills|lives|windows
 """
 
 import json
@@ -16,8 +16,9 @@ import subprocess
 import sys
 import tempfile
 
-from cluster import BINARY, Cluster, free_ports, need_model, wait_until
+from cluster import BINARY, DEFAULT_MODEL, Cluster, free_ports, need_model, wait_until
 from test_stages import up
+from tiny_model import write
 from tier_cases import BLOCK, CONFIG, RECORD, Load, answer, cases, check_answers, tokens
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kvcache"))
@@ -164,6 +165,46 @@ def check_lives(folder, wanted):
                 process.wait()
 
 
+def check_windows(folder, model):
+    """A model of which most layers have a window of 40 tokens. What one process has stored, machines with stages and ranks
+    load, and their stores get the same records; ranks compute what they do not load, so their answers may differ. Each
+    prompt has records of all blocks in one layer group, and of its last three blocks in five groups with a window."""
+    bodies = [{**body, "max_tokens": 12} for body in BODIES]
+    more = {"model": model}
+    with Cluster({**CONFIG, **more, "kv": {"memory": "64MiB", "prefix_cache": False}}) as plain:
+        wanted = [answer(plain, body)[0] for body in bodies]
+        many = [{"prompt": tokens(80 + i, 390), "temperature": 0} for i in range(9)]
+        many_wanted = [answer(plain, body)[0] for body in many]
+    first = None
+    for name, hits in (("one process", 0), ("one process", BLOCKS), ("2 stages", BLOCKS), ("2 ranks", BLOCKS)):
+        server = Fake()
+        tiers = {"file": {"path": folder("windows"), "size": "64MiB"}, "store": {"servers": server.address, "deadline_ms": 60000}}
+        with Cluster(config(SPLITS[name], tiers=tiers, **more)) as cluster:
+            wait_works(cluster, ["p0", "t0"])
+            got = [answer(cluster, body) for body in bodies]
+            assert sum(cached for _, cached in got) == hits * BLOCK, (name, got)
+            if name != "2 ranks":
+                assert [choices for choices, _ in got] == wanted, (name, got, wanted)
+            wait_until(lambda: tier(cluster, "hits_tokens", "file") == hits * BLOCK, "the loads are reported", cluster=cluster)
+            wait_until(lambda: tier(cluster, "stored_bytes", "store", machine="p0") > 0, "the store has KV", cluster=cluster)
+            cluster.wait_all_free()
+            assert tier(cluster, "damaged", "file") + tier(cluster, "dropped_tokens", "store") == 0
+        server.stop()
+        first = first or server.values
+        equal = [key for key, value in first.items() if server.values.get(key) == value]
+        assert len(equal) >= (BLOCKS + 3 * 3 * 5 if name == "2 ranks" else len(first)), (name, len(equal), len(first))
+    small = config({"stages": 2}, memory="7MiB", tiers={"memory": {"size": "64MiB"}}, **more)
+    with Cluster(small) as cluster:  # KV that is evicted and loaded again and again.
+        wait_works(cluster, ["p0"])
+
+        def loaded():
+            for body, want in zip(many, many_wanted):
+                assert answer(cluster, body)[0] == want, body
+            return tier(cluster, "hits_tokens", "memory") > 2000
+        wait_until(loaded, "evicted KV is loaded", cluster=cluster)
+        cluster.wait_all_free()
+
+
 def main():
     need_model()
     which = sys.argv[1]
@@ -175,6 +216,8 @@ def main():
         if which == "splits":
             os.environ["CLEAVE_CUDA_PLUGIN"] = os.path.abspath(sys.argv[2])
             check_splits(folder)
+        elif which == "windows":
+            check_windows(folder, write(DEFAULT_MODEL, os.path.join(base, "windows.gguf"), 14, window=40, context=4096))
         else:
             with Cluster({**CONFIG, "kv": {"memory": "64MiB"}}) as plain:
                 wanted = [answer(plain, body)[0] for body in cases()]

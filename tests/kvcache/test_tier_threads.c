@@ -32,6 +32,7 @@ struct memory { /* A backend in memory. */
     uint32_t waiting; /* Calls that wait. */
     uint32_t count;
     uint32_t drops;
+    size_t record_bytes; /* RECORD at most. */
     struct digest names[RECORDS_MAX];
     uint8_t records[RECORDS_MAX][RECORD];
 };
@@ -77,7 +78,8 @@ static enum status memory_open(struct tier_backend *b, const struct digest *iden
                                size_t record_bytes, int64_t deadline_us, struct error *error)
 {
     struct memory *s = memory_of(b);
-    CHECK(record_bytes == RECORD && identity->bytes[0] == 9 && deadline_us > 0);
+    CHECK(record_bytes <= RECORD && identity->bytes[0] == 9 && deadline_us > 0);
+    s->record_bytes = record_bytes;
     enter(s);
     return leave(s, s->open_fails ? ST_UNREACHABLE : ST_OK, error);
 }
@@ -104,9 +106,9 @@ static enum status memory_get(struct tier_backend *b, const struct digest *name,
     if (status == ST_OK && i == s->count)
         status = ST_NOT_FOUND;
     if (status == ST_OK)
-        memcpy(record_out, s->records[i], RECORD);
+        memcpy(record_out, s->records[i], s->record_bytes);
     if (status == ST_OK && s->flips)
-        ((uint8_t *)record_out)[RECORD / 2] ^= 4;
+        ((uint8_t *)record_out)[s->record_bytes / 2] ^= 4;
     return leave(s, status, error);
 }
 
@@ -121,7 +123,7 @@ static enum status memory_put(struct tier_backend *b, const struct digest *name,
         status = ST_NO_RESOURCE;
     if (status == ST_OK) {
         s->names[i] = *name;
-        memcpy(s->records[i], record, RECORD);
+        memcpy(s->records[i], record, s->record_bytes);
         s->count += i == s->count ? 1 : 0;
     }
     return leave(s, status, error);
@@ -182,15 +184,16 @@ static void loop(void)
     tiers_progress(tiers);
 }
 
-static void all_open(uint32_t count)
+static void all_open_with(uint32_t count, const struct layer_groups *groups)
 {
-    static const struct kv_arena arena = {.layer_count = LAYERS,
-                                          .head_count = 1,
-                                          .head_total = 1,
-                                          .block_count = BLOCKS,
-                                          .block_tokens = BLOCK_TOKENS,
-                                          .block_bytes = BLOCK_BYTES,
-                                          .layer_stride_bytes = BLOCKS * BLOCK_BYTES};
+    const struct kv_arena arena = {.groups = *groups,
+                                   .layer_count = LAYERS,
+                                   .head_count = 1,
+                                   .head_total = 1,
+                                   .block_count = BLOCKS,
+                                   .block_tokens = BLOCK_TOKENS,
+                                   .block_bytes = BLOCK_BYTES,
+                                   .layer_stride_bytes = BLOCKS * BLOCK_BYTES};
     struct tiers_options options = {
         .identity = {{9}}, .arena = arena, .region = region, .count = count, .note = note};
     struct error error;
@@ -198,6 +201,12 @@ static void all_open(uint32_t count)
     for (uint32_t i = 0; i < count; i++)
         options.backends[i] = &memories[i].backend;
     CHECK(tiers_open(&options, &tiers, &error) == ST_OK);
+}
+
+static void all_open(uint32_t count)
+{
+    static const struct layer_groups one = {.count = 0};
+    all_open_with(count, &one);
 }
 
 /* Chains: the tokens of chain c, and the bytes of its KV. */
@@ -368,6 +377,72 @@ static void test_pieces(void)
     tiers_close(tiers);
 }
 
+static void run_to(struct work *w, enum tier_job_kind kind, uint32_t end, uint32_t window_first)
+{
+    static kv_block_id blocks[2 * SPANS]; /* Of group 0, then of group 1. */
+    for (uint32_t i = 0; i < 2 * SPANS; i++)
+        blocks[i] = 3 * i;
+    memcpy(w->tokens, tokens_of(14), sizeof(w->tokens));
+    w->ended = false;
+    w->job = (struct tier_job){.kind = kind,
+                               .tokens = w->tokens,
+                               .blocks = blocks,
+                               .stride = SPANS,
+                               .end = end,
+                               .window_first = window_first,
+                               .deadline_us = clock_now_us(&clock_system) + WAIT_MS * 1000ll,
+                               .ended = ended,
+                               .self = &w->ended};
+    CHECK(tiers_submit(tiers, &w->job));
+    while (!w->ended)
+        loop();
+}
+
+/* Layers 0 and 2 read all tokens, layer 1 reads a window of 40. Of a chain of 8 spans, the tokens after it
+ * read the window blocks of the spans 5, 6 and 7; of a chain of 3, those of all spans. */
+static void test_windows(void)
+{
+    static const struct layer_groups groups = {.count = 2, .windowed = 2, .window_tokens = 40};
+    static struct work w;
+    const size_t bytes = (size_t)2 * BLOCKS * BLOCK_BYTES;
+    uint8_t *stored = malloc(bytes);
+    CHECK(stored != NULL);
+    memories[0].count = 0;
+    all_open_with(1, &groups);
+    await_works(0, true);
+    for (size_t i = 0; i < bytes; i++)
+        region[i] = (uint8_t)random_at(seed + 15, i);
+    memcpy(stored, region, bytes);
+    run_to(&w, TIER_STORE, 8, 5);
+    CHECK(w.job.written == 8 + 3 && w.job.dropped == 0);
+    run_to(&w, TIER_PROBE, 8, 5);
+    CHECK(w.job.count == 8);
+    run_to(&w, TIER_PROBE, 8, 4);
+    CHECK(w.job.count == 4);
+    run_to(&w, TIER_FIND, 8, 0);
+    CHECK(w.job.count == 8);
+    run_to(&w, TIER_FIND, 7, 0);
+    CHECK(w.job.count == 0); /* no end before span 7 has its window blocks */
+    run_to(&w, TIER_STORE, 3, 0);
+    CHECK(w.job.written == 3);
+    run_to(&w, TIER_FIND, 7, 0);
+    CHECK(w.job.count == 3);
+    memset(region, 0, bytes);
+    run_to(&w, TIER_LOAD, 8, 5);
+    CHECK(w.job.count == 8);
+    for (uint32_t i = 0; i < 2 * SPANS; i++) {
+        const uint32_t group = i / SPANS, span = i % SPANS;
+        for (uint32_t layer = group; layer < LAYERS; layer += 2) {
+            const size_t at = ((size_t)layer / 2 * BLOCKS + 3 * i) * BLOCK_BYTES;
+            const bool same = memcmp(region + at, stored + at, BLOCK_BYTES) == 0;
+            CHECK(same == (group == 0 || span >= 5));
+        }
+    }
+    free(stored);
+    tiers_close(tiers);
+    memories[0].count = 0;
+}
+
 /* A tier that does not answer blocks its own jobs only. Loads go before stores. */
 static void test_slow(void)
 {
@@ -529,6 +604,7 @@ int main(void)
     test_plain();
     test_damage();
     test_pieces();
+    test_windows();
     test_slow();
     test_opening();
     test_failures();

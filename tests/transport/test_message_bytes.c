@@ -282,7 +282,7 @@ static const struct stage_message stage_messages[] = {
               .sources = numbers,
               .targets = numbers + 1}},
     {.kind = STAGE_FETCH,
-     .fetch = {.slot = 1, .span_count = 3, .block_count = 3, .blocks = numbers}},
+     .fetch = {.slot = 1, .span_count = 3, .window_first = 2, .block_count = 3, .blocks = numbers}},
     {.kind = STAGE_FETCHED, .fetched = {.slot = 1, .status = -2}},
     {.kind = STAGE_FLUSH, .flush = {.cookie = 0x1111111111111111, .target = 2, .path = 3}},
     {.kind = STAGE_FLUSHED, .flushed = {.cookie = 0x1111111111111111, .status = -2}},
