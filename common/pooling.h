@@ -7,7 +7,8 @@
 #define COMMON_POOLING_H
 
 enum pooling {
-    /* Of a request: no embedding is wanted. Of a model: its files name no pooling that cleave has. */
+    /* Of a request: no embedding is wanted. Of a model: its files name no pooling that cleave
+     * has. */
     POOLING_NONE,
     POOLING_LAST, /* The vector of the last token. */
     POOLING_MEAN, /* The mean of all tokens' vectors: the sum of the vectors, scaled. */

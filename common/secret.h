@@ -62,8 +62,8 @@ enum status secret_file_read(const char *path, size_t bytes_max, char **text_out
 enum status secret_word_read(const char *path, char *out, size_t capacity, struct error *error);
 
 /* Reads a password: the first line of a file, with the checks of secret_file_open. The whole file
- * may have at most 1,024 bytes. The caller calls secret_password_free on *out. Returns the errors of
- * secret_file_read, and ST_INVALID if the first line is empty. */
+ * may have at most 1,024 bytes. The caller calls secret_password_free on *out. Returns the errors
+ * of secret_file_read, and ST_INVALID if the first line is empty. */
 enum status secret_password_read(const char *path, char **out, struct error *error);
 /* Wipes and frees a password. NULL is fine. */
 void secret_password_free(char *password);

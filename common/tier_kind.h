@@ -1,5 +1,6 @@
-/* tier_kind: the kinds of tiers, stores for KV below a machine's KV memory (kvcache/tiers/). A machine
- * has at most one tier of each kind. Any folder may use it, on any thread. It opens no tier. */
+/* tier_kind: the kinds of tiers, stores for KV below a machine's KV memory (kvcache/tiers/). A
+ * machine has at most one tier of each kind. Any folder may use it, on any thread. It opens no
+ * tier. */
 #ifndef COMMON_TIER_KIND_H
 #define COMMON_TIER_KIND_H
 
@@ -22,9 +23,9 @@ static inline const char *tier_kind_name(enum tier_kind kind)
     return names[kind];
 }
 
-/* Returns true if a machine whose home pool is `home` stores KV in its tier of this kind. All machines
- * read the shared store. Memory and file are read by their machine only, so a machine that computes
- * no prompts stores nothing there. */
+/* Returns true if a machine whose home pool is `home` stores KV in its tier of this kind. All
+ * machines read the shared store. Memory and file are read by their machine only, so a machine that
+ * computes no prompts stores nothing there. */
 static inline bool tier_kind_stores(enum tier_kind kind, enum pool home)
 {
     return kind == TIER_KIND_STORE || home != POOL_TOKEN;

@@ -252,8 +252,8 @@ struct config_host_share {
 void config_machine_share(const struct config_machine *machine, struct config_host_share *out);
 
 /* Returns true if the machine has a draft model: the config names one and allows drafts
- * (scheduler/speculative_tokens above 0), the machine is not in the prompt pool, and its own process
- * computes (it has no stages). Requires that config_check has accepted the config. */
+ * (scheduler/speculative_tokens above 0), the machine is not in the prompt pool, and its own
+ * process computes (it has no stages). Requires that config_check has accepted the config. */
 bool config_machine_drafts(const struct config *config, const struct config_machine *machine);
 
 /* Sizes of models' files. */
@@ -268,8 +268,9 @@ struct config_host_memory {
     uint64_t kv_bytes;
 };
 
-/* Adds the memory that a machine takes on this host, with models of these sizes. The KV of the draft
- * model is a part of the machine's KV memory. Requires that config_check has accepted the config. */
+/* Adds the memory that a machine takes on this host, with models of these sizes. The KV of the
+ * draft model is a part of the machine's KV memory. Requires that config_check has accepted the
+ * config. */
 void config_machine_memory_add(const struct config *config, const struct config_machine *machine,
                                const struct config_model_bytes *files,
                                struct config_host_memory *sum);

@@ -1,5 +1,6 @@
-/* config_schema: the table of keys as a JSON Schema (draft 7), for editors that complete and check
- * config files. It describes single values: what depends on several keys, only the parser checks. */
+/* config_schema: the table of keys as a JSON Schema (draft 7), for editors that complete and
+ * check config files. It describes single values: what depends on several keys, only the parser
+ * checks. */
 #include "config/table.h"
 
 #include <assert.h>

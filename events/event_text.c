@@ -207,7 +207,8 @@ static void options_add(struct text *out, const struct sched_cluster_options *op
     text_adds(out, "}");
 }
 
-/* Writes the hashes of the prefix as signed numbers, because JSON readers know no larger integers. */
+/* Writes the hashes of the prefix as signed numbers, because JSON readers know no larger
+ * integers. */
 static void prefix_add(struct text *out, const struct sched_prefix *prefix)
 {
     if (prefix->count == 0)

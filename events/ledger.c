@@ -194,8 +194,8 @@ static enum status lines_file_open(const char *path, int *fd_out, struct error *
     return *fd_out >= 0 ? ST_OK : error_set(error, ST_IO, "%s: %s", path, strerror(errno));
 }
 
-/* Finds how the file ends: *torn_out = bytes of an incomplete last line, *number_out = the number of
- * the last complete line (0 = none). */
+/* Finds how the file ends: *torn_out = bytes of an incomplete last line, *number_out = the number
+ * of the last complete line (0 = none). */
 static void tail_read(int fd, uint64_t *torn_out, uint64_t *number_out)
 {
     char tail[TAIL_BYTES + 1];

@@ -17,9 +17,9 @@
  * The gateway's event loop thread makes every call: server/serve*.c opens and closes the ledger,
  * server/http/ begins and ends answers. A thread of the ledger writes the lines. While the file
  * cannot be written (a full disk), lines wait and are tried again each second. An answer that
- * begins while all LEDGER_SLOTS are in use has no line and counts as lost. ledger_begin,
- * ledger_end and ledger_drop never wait for the disk; ledger_reopen waits for the line that is being
- * written. The ledger rotates nothing, and does not force data to the disk (no fsync). */
+ * begins while all LEDGER_SLOTS are in use has no line and counts as lost. ledger_begin, ledger_end
+ * and ledger_drop never wait for the disk; ledger_reopen waits for the line that is being written.
+ * The ledger rotates nothing, and does not force data to the disk (no fsync). */
 #ifndef EVENTS_LEDGER_H
 #define EVENTS_LEDGER_H
 
@@ -76,7 +76,8 @@ void ledger_close(struct ledger *ledger);
  * open. */
 enum status ledger_reopen(struct ledger *ledger, struct error *error);
 
-/* Begins an answer. Texts are copied. Returns NULL, and counts a lost answer, if no slot is free. */
+/* Begins an answer. Texts are copied. Returns NULL, and counts a lost answer, if no slot is
+ * free. */
 struct ledger_entry *ledger_begin(struct ledger *ledger, const char *request_id,
                                   const char *answer_id, const char *key_name, const char *model);
 /* Ends an answer. The entry must not be used after the call. entry = NULL is fine. `status` is the

@@ -65,8 +65,8 @@ static bool line_take(const struct reading *r, const char *line)
     return true;
 }
 
-/* Takes the complete lines of data[0, bytes), the last first. first: data begins at the beginning of
- * the file. Stores the bytes of the incomplete line at the beginning. */
+/* Takes the complete lines of data[0, bytes), the last first. first: data begins at the beginning
+ * of the file. Stores the bytes of the incomplete line at the beginning. */
 static bool lines_take(const struct reading *r, char *data, size_t bytes, bool first,
                        size_t *left_out)
 {

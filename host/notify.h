@@ -14,8 +14,8 @@ struct notify {
     int64_t next_us;     /* When the next sign of life is due. */
 };
 
-/* Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID and removes them from the environment, so that
- * child processes do not use them. Call it before the sandbox is entered. */
+/* Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID and removes them from the environment, so
+ * that child processes do not use them. Call it before the sandbox is entered. */
 void notify_open(struct notify *n);
 void notify_close(struct notify *n);
 

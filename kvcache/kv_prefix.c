@@ -553,8 +553,8 @@ uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, ui
 }
 
 /* The caller of kv_prefix_add has become a reader of the window blocks of the spans [first, spans)
- * of the chain that ends at `end`. After this function, the caller reads only those from span `read`
- * on. The others are now in the order of eviction, the last span first. */
+ * of the chain that ends at `end`. After this function, the caller reads only those from span
+ * `read` on. The others are now in the order of eviction, the last span first. */
 static void windows_reader_set(struct kv_prefix *prefix, uint32_t end, uint32_t first,
                                uint32_t read, struct kv_prefix_reader *reader)
 {

@@ -1,8 +1,8 @@
 /* kv_targets: a target has one entry for each of its processes that holds some of our layers and
- * heads. Each of our heads of each of our layers must be in exactly one process of each path, unless
- * ranks have copies. This is checked before any connection is made, so that no KV is lost or written
- * twice. If a rank of ours has no copy to write, it still connects to one process of each stage, so
- * that it has a connection to flush. */
+ * heads. Each of our heads of each of our layers must be in exactly one process of each path,
+ * unless ranks have copies. This is checked before any connection is made, so that no KV is lost or
+ * written twice. If a rank of ours has no copy to write, it still connects to one process of each
+ * stage, so that it has a connection to flush. */
 #include "kvcache/kv_targets.h"
 
 #include "transport/peer_user.h"

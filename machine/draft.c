@@ -17,8 +17,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Rows for catching up, beside a step: at most as many as take the time of a step, but between these
- * numbers. */
+/* Rows for catching up, beside a step: at most as many as take the time of a step, but between
+ * these numbers. */
 #define CATCH_UP_ROWS_MIN 16
 #define CATCH_UP_ROWS_MAX 256
 /* Rows for catching up until their time is known, and while the machine has no step to compute. */

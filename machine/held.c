@@ -5,8 +5,8 @@
  * - for KV of their prompt that a tier has stored (tiers.c), so that the prefix cache has it when the
  *   message is handled.
  *
- * The RESERVE or PREFILL is handled when both have ended. Messages that the gateway or another machine
- * sends about the request meanwhile:
+ * The RESERVE or PREFILL is handled when both have ended. Messages that the gateway or another
+ * machine sends about the request meanwhile:
  *
  * - CANCEL of the gateway: the held message is forgotten.
  * - CANCEL of the token machine: prompt_pool_withdraw makes the held PREFILL fail.

@@ -72,8 +72,8 @@ static void keys_change(const struct runner *runner, const struct secret_keys *n
         log_error("cluster keys: nothing is changed: %s", error.text);
 }
 
-/* SIGUSR2: the gateway that started the machine sends the new level with the signal (sigqueue). From
- * `kill`, it changes between debug and the level of the start. */
+/* SIGUSR2: the gateway that started the machine sends the new level with the signal (sigqueue).
+ * From `kill`, it changes between debug and the level of the start. */
 static void level_change(const struct runner *runner, const struct signalfd_siginfo *info)
 {
     const struct machine_process *process = runner->process;

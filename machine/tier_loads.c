@@ -1,10 +1,10 @@
-/* tier_loads: KV on its way from tiers (struct machine_load). Before a prompt is queued (held.c), each
- * tier in turn is asked which spans it has after those in the prefix cache. If loading is faster than
- * computing (scheduler/tier_loads.h), the spans are loaded into blocks, which then enter the prefix
- * cache. There the prompt finds them. A prompt waits at most kv/tiers/wait_ms.
+/* tier_loads: KV on its way from tiers (struct machine_load). Before a prompt is queued (held.c),
+ * each tier in turn is asked which spans it has after those in the prefix cache. If loading is
+ * faster than computing (scheduler/tier_loads.h), the spans are loaded into blocks, which then
+ * enter the prefix cache. There the prompt finds them. A prompt waits at most kv/tiers/wait_ms.
  *
- * On a machine with stages, the spans go through slots of the staging memory, piece by piece: loaded by
- * the tier's thread, then delivered to the stage processes. */
+ * On a machine with stages, the spans go through slots of the staging memory, piece by piece:
+ * loaded by the tier's thread, then delivered to the stage processes. */
 #include "machine/tiers_state.h"
 
 #include <assert.h>
@@ -22,8 +22,8 @@ enum load_state {
     LOAD_ENDED,
 };
 
-/* A prompt's prefix that is being loaded. In layer groups with a window, only those spans are loaded
- * that the tokens after the prefix read. */
+/* A prompt's prefix that is being loaded. In layer groups with a window, only those spans are
+ * loaded that the tokens after the prefix read. */
 struct machine_load {
     struct machine_tiers *tiers;
     struct machine_load *next;
@@ -96,8 +96,8 @@ static bool job_submit(struct machine_load *load, const struct tier_job *job)
     return tiers_submit(load->tiers->tiers, &load->job);
 }
 
-/* Looks up which spans are in memory, and asks the first tier from `tier` on that works, or is being
- * opened, and whose loads can be worth it. Returns false if there is none. */
+/* Looks up which spans are in memory, and asks the first tier from `tier` on that works, or is
+ * being opened, and whose loads can be worth it. Returns false if there is none. */
 static bool tier_ask(struct machine_load *load, uint32_t tier)
 {
     struct machine_tiers *t = load->tiers;
@@ -132,8 +132,8 @@ static uint32_t window_first(const struct machine *m, uint32_t first, uint32_t e
     return read > first ? read : first;
 }
 
-/* Returns how many of the spans from `first` on have room in memory now. With windows, all or none: no
- * token can be computed after another number of spans. */
+/* Returns how many of the spans from `first` on have room in memory now. With windows, all or none:
+ * no token can be computed after another number of spans. */
 static uint32_t spans_with_room(const struct machine_tiers *t, uint32_t first, uint32_t spans)
 {
     const struct machine *m = t->machine;
@@ -237,8 +237,8 @@ static void on_piece_loaded(void *self, struct tier_job *job)
                       load->at + job->count);
 }
 
-/* Begins with the piece at load->at. Waits for a slot if none is free. Ends the load if nothing is left,
- * or if nobody waits for it. */
+/* Begins with the piece at load->at. Waits for a slot if none is free. Ends the load if nothing is
+ * left, or if nobody waits for it. */
 static void piece_begin(struct machine_load *load)
 {
     struct machine_tiers *t = load->tiers;

@@ -1,10 +1,10 @@
-/* tier_stores: KV on its way to tiers. When a chain enters the prefix cache, this part begins to read
- * it, so that it is not evicted, and each tier's thread stores those of its spans that the tier does not
- * have. When memory is short, storing ends early.
+/* tier_stores: KV on its way to tiers. When a chain enters the prefix cache, this part begins to
+ * read it, so that it is not evicted, and each tier's thread stores those of its spans that the
+ * tier does not have. When memory is short, storing ends early.
  *
- * On a machine with stages, each tier is first asked what it has of the chain (TIER_PROBE). Then the KV
- * that at least one tier lacks goes through the slot for stores, piece by piece: fetched from the stage
- * processes, then stored by all tiers that lack it. */
+ * On a machine with stages, each tier is first asked what it has of the chain (TIER_PROBE). Then
+ * the KV that at least one tier lacks goes through the slot for stores, piece by piece: fetched
+ * from the stage processes, then stored by all tiers that lack it. */
 #include "machine/tiers_state.h"
 
 #include <stdlib.h>
@@ -245,9 +245,9 @@ static bool store_submit(struct tier_store *store, uint32_t tier)
     return store->tiers->slot_spans > 0 ? probe_submit(store, tier) : whole_submit(store, tier);
 }
 
-/* The chain is offered to every tier, also the spans that a slower tier had: so faster tiers get them,
- * while they are in memory. What a tier has is not written again. With windows, a chain can be added
- * before its window blocks are: it is stored when they have been added, too. */
+/* The chain is offered to every tier, also the spans that a slower tier had: so faster tiers get
+ * them, while they are in memory. What a tier has is not written again. With windows, a chain can
+ * be added before its window blocks are: it is stored when they have been added, too. */
 void tier_stores_added(void *self, uint64_t salt, const uint32_t *tokens, uint32_t spans)
 {
     struct machine_tiers *t = self;
@@ -268,8 +268,8 @@ void tier_stores_added(void *self, uint64_t salt, const uint32_t *tokens, uint32
         store_add(store);
 }
 
-/* Returns the store that waits for the slot since the longest time; with `cancelled`, of those that were
- * cancelled. A store that waits has nothing under way. NULL = none. */
+/* Returns the store that waits for the slot since the longest time; with `cancelled`, of those that
+ * were cancelled. A store that waits has nothing under way. NULL = none. */
 static struct tier_store *store_waiting(const struct machine_tiers *t, bool cancelled)
 {
     struct tier_store *oldest = NULL;

@@ -1,8 +1,8 @@
-/* tiers_state: the structs and functions that the files about tiers share. tiers.c: opening, closing,
- * the event loop's turn. tier_stores.c: KV on its way to tiers. tier_loads.c: KV on its way from tiers.
- * tier_staging.c: the staging memory of a machine with stages. No other file includes this header;
- * state.h has the functions for the other files of machine/. Everything runs on the machine's event
- * loop thread. */
+/* tiers_state: the structs and functions that the files about tiers share. tiers.c: opening,
+ * closing, the event loop's turn. tier_stores.c: KV on its way to tiers. tier_loads.c: KV on its
+ * way from tiers. tier_staging.c: the staging memory of a machine with stages. No other file
+ * includes this header; state.h has the functions for the other files of machine/. Everything runs
+ * on the machine's event loop thread. */
 #ifndef MACHINE_TIERS_STATE_H
 #define MACHINE_TIERS_STATE_H
 
@@ -59,8 +59,8 @@ static inline uint64_t tiers_record_bytes(const struct machine *m)
 /* tier_stores.c */
 /* Begins to store a chain that has entered the prefix cache (kv_prefix_added_set). */
 void tier_stores_added(void *self, uint64_t salt, const uint32_t *tokens, uint32_t spans);
-/* Goes on with the stores that wait for a slot, and ends all storing early if requests wait and memory
- * is short. */
+/* Goes on with the stores that wait for a slot, and ends all storing early if requests wait and
+ * memory is short. */
 void tier_stores_turn(struct machine_tiers *t);
 /* The KV of the store's slot is in the staging memory. */
 void tier_store_fetched(struct tier_store *store, enum status status);
@@ -88,8 +88,8 @@ void tier_staging_open(struct machine_tiers *t);
 uint32_t tier_slot_take_store(struct machine_tiers *t, struct tier_store *store);
 uint32_t tier_slot_take_load(struct machine_tiers *t, struct machine_load *load);
 void tier_slot_give(struct machine_tiers *t, uint32_t slot);
-/* Begin to copy KV of the spans [first, end) of the tables from the stage processes to the slot, or back.
- * tier_store_fetched or tier_load_delivered follows. */
+/* Begin to copy KV of the spans [first, end) of the tables from the stage processes to the slot, or
+ * back. tier_store_fetched or tier_load_delivered follows. */
 void tier_slot_fetch(struct machine_tiers *t, uint32_t slot, const struct kv_tables *tables,
                      uint32_t window_first, uint32_t first, uint32_t end);
 void tier_slot_deliver(struct machine_tiers *t, uint32_t slot, const struct kv_tables *tables,

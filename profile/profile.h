@@ -151,7 +151,8 @@ enum status profile_write(const struct profile *p, FILE *file, struct error *err
  * if there are several; NULL = none. */
 const struct profile_device *profile_device_find(const struct profile *p, const char *kind,
                                                  uint32_t threads);
-/* As profile_device_find, of the devices with `ranks` ranks of one host; host empty = of any host. */
+/* As profile_device_find, of the devices with `ranks` ranks of one host; host empty = of any
+ * host. */
 const struct profile_device *profile_device_find_on(const struct profile *p, const char *kind,
                                                     uint32_t threads, uint32_t ranks,
                                                     const char *host);
@@ -198,8 +199,8 @@ double profile_stage_prompt_us(const struct profile *p, const struct profile_dev
 double profile_stage_token_us(const struct profile *p, const struct profile_device *d,
                               uint32_t first, uint32_t last, double batch, double context);
 
-/* Returns the bytes of KV memory of one token of a block: a block has a layer of each row of its layer
- * group (layer_groups_rows). */
+/* Returns the bytes of KV memory of one token of a block: a block has a layer of each row of its
+ * layer group (layer_groups_rows). */
 uint64_t profile_kv_block_token_bytes(const struct profile *p);
 /* Returns the number of the model's layers that have a window. */
 uint32_t profile_windowed_layers(const struct profile *p);
@@ -210,7 +211,8 @@ uint64_t profile_stage_weight_bytes(const struct profile *p, uint32_t first, uin
 
 /* Return the number of experts of a layer that `rows` rows of a batch choose together: as it was
  * measured, or expected if each row chooses its experts at random (uniform routing). The first
- * function takes the second one's result where nothing was measured. Require a model with experts. */
+ * function takes the second one's result where nothing was measured. Require a model with
+ * experts. */
 double profile_experts_chosen(const struct profile *p, double rows);
 double profile_experts_expected(const struct profile *p, double rows);
 /* Returns the bytes of a layer's weights that a batch of `rows` rows reads: of the experts, only

@@ -436,7 +436,8 @@ static bool metadata_hash(struct reader *r, const json_t *object, struct profile
     return good;
 }
 
-/* {"count": 6, "windowed": [0, 1, 2, 3, 4], "window_tokens": 512}; missing = no layer has a window. */
+/* {"count": 6, "windowed": [0, 1, 2, 3, 4], "window_tokens": 512}; missing = no layer has a
+ * window. */
 static bool layer_groups(struct reader *r, const json_t *object, struct profile *p)
 {
     struct layer_groups *out = &p->model.groups;

@@ -13,8 +13,8 @@
 #define RETRY_FIRST_US 100000
 #define RETRY_MAX_US   2000000
 
-/* A measured speed is reported when it differs from the reported one by this percentage, and at most
- * once in this time. */
+/* A measured speed is reported when it differs from the reported one by this percentage, and at
+ * most once in this time. */
 #define REPORT_PERCENT   10
 #define REPORT_PERIOD_US 1000000
 /* Differences of the latency up to this one are not reported. */

@@ -73,9 +73,10 @@ uint32_t sched_drafts_length(const struct sched_drafts *drafts,
                              const struct sched_draft_trust *trust, uint32_t answers,
                              uint32_t matched, uint32_t most);
 
-/* Returns how many tokens, ≤ most, a draft model should generate for an answer; 0 = the other draft,
- * of which a step would check up to other_most tokens, promises at least as many tokens per time.
- * other_matched is the other draft's `matched`; it has no effect if other_most = 0 (there is none). */
+/* Returns how many tokens, ≤ most, a draft model should generate for an answer; 0 = the other
+ * draft, of which a step would check up to other_most tokens, promises at least as many tokens per
+ * time. other_matched is the other draft's `matched`; it has no effect if other_most = 0 (there is
+ * none). */
 uint32_t sched_drafts_model_length(const struct sched_drafts *drafts,
                                    const struct sched_draft_trust *trust, uint32_t answers,
                                    uint32_t most, uint32_t other_matched, uint32_t other_most);

@@ -1,8 +1,9 @@
 /* pace: decides how much computing time prompts get between the steps of running answers, on one
  * machine or on several machines that take turns on the same cores. A machine has one struct
- * sched_pace on its event loop thread; the simulator has one for each simulated machine. The cluster
- * scheduler uses the targets; the gateway's headroom.h also calls sched_pace_share_us. Pure: no clock
- * and no I/O. It chooses no requests (scheduler/machine/machine.h does) and measures nothing itself.
+ * sched_pace on its event loop thread; the simulator has one for each simulated machine. The
+ * cluster scheduler uses the targets; the gateway's headroom.h also calls sched_pace_share_us.
+ * Pure: no clock and no I/O. It chooses no requests (scheduler/machine/machine.h does) and measures
+ * nothing itself.
  *
  * In each *step* (a batch without prompts), every running answer gets one token. Between two steps,
  * prompts get a *share* of t microseconds. Open prompts are prompts that are not computed, or are

@@ -57,8 +57,8 @@ void check_say(const struct check_report *report, enum check_level level, const 
  * Reports every result, and changes no file. *bytes_out: sizes of the models' files. */
 void serve_check(const struct config *config, bool deep, const struct check_report *report,
                  struct config_model_bytes *bytes_out);
-/* Checks only the models and the cluster keys: the files that machines read, too. machine_index: the
- * machine that this host runs; -1 = this host runs all local machines. */
+/* Checks only the models and the cluster keys: the files that machines read, too. machine_index:
+ * the machine that this host runs; -1 = this host runs all local machines. */
 void serve_check_machine_files(const struct config *config, int machine_index, bool deep,
                                const struct check_report *report,
                                struct config_model_bytes *bytes_out);

@@ -1,5 +1,5 @@
-/* serve_check: what `cleave check` finds out about a gateway before it starts. It uses the functions
- * of the start, but goes on after an error. */
+/* serve_check: what `cleave check` finds out about a gateway before it starts. It uses the
+ * functions of the start, but goes on after an error. */
 #include "server/serve_internal.h"
 
 #include "common/date.h"

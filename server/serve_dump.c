@@ -1,6 +1,6 @@
-/* serve_dump: SIGUSR1 writes the latest requests and decisions to the log: what the gateway remembers
- * without an event log. The lines are written over several iterations, because the log drops lines
- * that stderr does not take at once. */
+/* serve_dump: SIGUSR1 writes the latest requests and decisions to the log: what the gateway
+ * remembers without an event log. The lines are written over several iterations, because the log
+ * drops lines that stderr does not take at once. */
 #include "server/gateway/history.h"
 #include "server/serve_internal.h"
 

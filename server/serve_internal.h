@@ -197,8 +197,8 @@ enum status serve_model_path(const struct config *config, char out[LIMIT_PATH_BY
 enum status serve_version_open(const struct config *config, uint32_t number,
                                struct serve_version *out, struct model_file **file_out,
                                struct error *error);
-/* Checks that the draft model's files can be opened and have the tokens of the model `file`, and adds
- * their size to the version, if a machine of this host has a draft model. machine_index: see
+/* Checks that the draft model's files can be opened and have the tokens of the model `file`, and
+ * adds their size to the version, if a machine of this host has a draft model. machine_index: see
  * serve_check_machine_files. Errors do not name the key. */
 enum status serve_version_draft_check(const struct config *config, int machine_index,
                                       struct model_file *file, struct serve_version *version,

@@ -1,5 +1,5 @@
-/* serve_keys: what changes for API keys as time passes: the day of their quotas, which continues that
- * of an earlier process of this gateway, and their expiry. */
+/* serve_keys: what changes for API keys as time passes: the day of their quotas, which continues
+ * that of an earlier process of this gateway, and their expiry. */
 #include "server/serve_internal.h"
 
 #include "common/date.h"

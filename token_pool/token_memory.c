@@ -23,8 +23,8 @@ static uint32_t window_awaited(const struct token_pool *pool, const struct token
     return held > first ? held : first;
 }
 
-/* Returns what the prompt machine writes: the blocks that the prompt fills; in layers with a window,
- * only the blocks that later tokens read. The ids are valid until the next call. */
+/* Returns what the prompt machine writes: the blocks that the prompt fills; in layers with a
+ * window, only the blocks that later tokens read. The ids are valid until the next call. */
 static struct token_await await_of(const struct token_pool *pool,
                                    const struct token_request *request)
 {

@@ -12,8 +12,8 @@
 /* Longest time for which the lease of a reservation is renewed. A reservation that awaits its KV
  * for longer fails, because one side has forgotten it, and its blocks are quarantined. */
 #define LEASE_MAX_US 600000000
-/* Length of a quarantine after the connections of the prompt machine have ended: writes may still be
- * in the network. */
+/* Length of a quarantine after the connections of the prompt machine have ended: writes may still
+ * be in the network. */
 #define QUARANTINE_US  1000000
 #define LEASE_CHECK_US 500000 /* How often leases are checked while there are any. */
 

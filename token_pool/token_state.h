@@ -209,7 +209,8 @@ enum status token_drafts_open(struct token_pool *pool);
 void token_request_seat_take(struct token_pool *pool, struct token_request *request);
 /* Frees the request's seat, if it has one. */
 void token_request_seat_leave(struct token_pool *pool, struct token_request *request);
-/* Forgets what the draft model has generated for the request, because the answer has a new token. */
+/* Forgets what the draft model has generated for the request, because the answer has a new
+ * token. */
 void token_request_drafted_drop(struct token_pool *pool, struct token_request *request);
 
 /* ---- token_memory.c ---- */

@@ -5,9 +5,9 @@
  *   connecting ← accepting   AUTH_REPLY   my identity, a nonce, my proof
  *   connecting → accepting   AUTH_PROOF   my proof; then the hand-shake (handshake.h)
  *
- * TLS has authenticated both sides with one of the cluster's keys (tls.h). A proof is an HMAC-SHA-256
- * with the same key. When a new key replaces it, both sides prove the new one over the same
- * connection (AUTH_RENEWED_…). A proof covers the direction, both nonces and both identities
+ * TLS has authenticated both sides with one of the cluster's keys (tls.h). A proof is an
+ * HMAC-SHA-256 with the same key. When a new key replaces it, both sides prove the new one over the
+ * same connection (AUTH_RENEWED_…). A proof covers the direction, both nonces and both identities
  * (name and role). A proof is valid for one connection and one side only: a replayed or reflected
  * proof is refused. The frames travel inside TLS (tls.h), and a proof also covers a value that only
  * the two ends of this TLS session know (tls_channel_binding). So a proof is useless on any other

@@ -1,5 +1,5 @@
-/* message_tier: the fields of struct message_stats about one tier (kvcache/tiers/). Machine and gateway
- * use it, on any thread. It counts nothing. */
+/* message_tier: the fields of struct message_stats about one tier (kvcache/tiers/). Machine and
+ * gateway use it, on any thread. It counts nothing. */
 #ifndef TRANSPORT_MESSAGE_TIER_H
 #define TRANSPORT_MESSAGE_TIER_H
 

@@ -272,8 +272,8 @@ struct stage_copy {
 };
 
 /* KV that the head's tiers store: the process writes its layers and KV heads of these blocks into a
- * slot of the head's staging memory (machine/executor/staging.h). The head sends the next FETCH for a
- * slot after FETCHED. */
+ * slot of the head's staging memory (machine/executor/staging.h). The head sends the next FETCH for
+ * a slot after FETCHED. */
 struct stage_fetch {
     uint32_t slot;
     uint32_t span_count;

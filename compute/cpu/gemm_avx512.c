@@ -21,8 +21,8 @@
  * on Zen 4). Prefetching the next block in order helps it. */
 #define NEAR_BYTES 1024
 
-/* Both panels of a block, with a byte for each quant. In products of many rows, each group is unpacked
- * into such blocks once, and not once per tile. */
+/* Both panels of a block, with a byte for each quant. In products of many rows, each group is
+ * unpacked into such blocks once, and not once per tile. */
 struct unpacked {
     _Alignas(64) uint8_t quants[8][2][64]; /* [vector][panel]; of unpacked_form. */
     /* [half of the columns][panel]. Without scales of halves, the first is that of the block. */
@@ -385,8 +385,8 @@ INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels
     tile_write(plain, p, group, row, f);
 }
 
-/* Returns the form that a form's unpacked blocks are multiplied as: one with the same scales and minima.
- * Without minima, 128 is added to each quant. */
+/* Returns the form that a form's unpacked blocks are multiplied as: one with the same scales and
+ * minima. Without minima, 128 is added to each quant. */
 INLINE enum kernels_form unpacked_form(enum kernels_form form)
 {
     if (layout_has_min(form))

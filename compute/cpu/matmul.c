@@ -1,7 +1,7 @@
 /* matmul: divides y = W · x among the workers and over the caches. A work item is a run of groups
  * of W (32 rows each) times a chunk of rows of x that stays in the L2 cache. Within an item, each
- * group is multiplied with the chunk's tiles one after the other. The first tile prefetches weights,
- * where that pays (cpu.c); with AVX-512, each of a few tiles prefetches its share. */
+ * group is multiplied with the chunk's tiles one after the other. The first tile prefetches
+ * weights, where that pays (cpu.c); with AVX-512, each of a few tiles prefetches its share. */
 #include "compute/cpu/cpu.h"
 #include "compute/cpu/product.h"
 #include "compute/types.h"
@@ -9,8 +9,8 @@
 #include <assert.h>
 #include <string.h>
 
-/* With fewer rows, unpacking a group takes longer than it saves: with some forms from 12 rows on, with
- * all from 32 on (Sapphire Rapids). */
+/* With fewer rows, unpacking a group takes longer than it saves: with some forms from 12 rows on,
+ * with all from 32 on (Sapphire Rapids). */
 #define UNPACK_ROWS_MIN 32
 #define CHUNK_BYTES     (384u * 1024u) /* Bytes of activations: well inside a 1 MiB L2 cache. */
 /* Bytes of a group of a float form: inside the L2 cache as well. */

@@ -1,8 +1,8 @@
-/* unpack_choice: measures for which forms of weights a product of many rows is faster if each group is
- * first unpacked to bytes. That depends on the CPU: where dot products, multiplications and shifts
- * share two units (Intel's), unpacking for each tile of 6 rows takes a tenth to a third of the time;
- * where shifts have units of their own (Zen 5), it is nearly free. matrix.c asks when it opens a matrix.
- * The choice changes no bits of a result. */
+/* unpack_choice: measures for which forms of weights a product of many rows is faster if each group
+ * is first unpacked to bytes. That depends on the CPU: where dot products, multiplications and
+ * shifts share two units (Intel's), unpacking for each tile of 6 rows takes a tenth to a third of
+ * the time; where shifts have units of their own (Zen 5), it is nearly free. matrix.c asks when it
+ * opens a matrix. The choice changes no bits of a result. */
 #include "compute/cpu/cpu.h"
 #include "compute/cpu/layout.h"
 

@@ -1,22 +1,22 @@
-/* attention_latent: attention over a latent cache (struct compute_kv): every head of every row reads
- * the same vectors, and the values are the last part of the keys. One kernel for prompts and decode
- * steps. Plain reference: compute/cpu; tests/gpu/test_latent compares.
+/* attention_latent: attention over a latent cache (struct compute_kv): every head of every row
+ * reads the same vectors, and the values are the last part of the keys. One kernel for prompts and
+ * decode steps. Plain reference: compute/cpu; tests/gpu/test_latent compares.
  *
- * A thread block computes up to 64 heads of one row (16 where shared memory is small, or where there
- * are few heads) over a chunk of the row's context, 32 tokens at a time. The vectors of a tile are
- * copied by cp.async while the tile before is computed, then turned into f16, with a row of 32
- * tokens for each dimension: q · K reads these rows transposed, and p · V reads them as they are, so
- * a vector is read from memory once for both products. Products use tensor cores (mma.m16n8k16).
- * An F32 cache is computed by `plain`, in fp32.
+ * A thread block computes up to 64 heads of one row (16 where shared memory is small, or where
+ * there are few heads) over a chunk of the row's context, 32 tokens at a time. The vectors of a
+ * tile are copied by cp.async while the tile before is computed, then turned into f16, with a row
+ * of 32 tokens for each dimension: q · K reads these rows transposed, and p · V reads them as they
+ * are, so a vector is read from memory once for both products. Products use tensor cores
+ * (mma.m16n8k16). An F32 cache is computed by `plain`, in fp32.
  *
  * How a context is split depends only on its own length, and on whether the batch has more than
- * ATTENTION_LATENT_ROWS rows, which is enough work without splitting. The block that ends last joins
- * the chunks in their order; it is found by a counter, which it resets to 0.
+ * ATTENTION_LATENT_ROWS rows, which is enough work without splitting. The block that ends last
+ * joins the chunks in their order; it is found by a counter, which it resets to 0.
  *
- * Bound, for 128 heads, 512 + 64 values in f16: arithmetic, 2 * 128 * 1088 operations for 1152 bytes
- * of a token. With 64 heads a block, the vectors come from the L2 cache twice. Shared memory is 150
- * KiB, so a multiprocessor has one block of 8 warps, with 128 sums in the registers of each thread.
- * Nothing here was measured. */
+ * Bound, for 128 heads, 512 + 64 values in f16: arithmetic, 2 * 128 * 1088 operations for 1152
+ * bytes of a token. With 64 heads a block, the vectors come from the L2 cache twice. Shared memory
+ * is 150 KiB, so a multiprocessor has one block of 8 warps, with 128 sums in the registers of each
+ * thread. Nothing here was measured. */
 #include "compute/cuda/attention.cuh"
 
 #include <assert.h>
@@ -34,7 +34,8 @@ template <int DTYPE, int COUNT> struct latent_shape {
     static constexpr bool NARROW = DTYPE == COMPUTE_KV_I8;
     static constexpr int GROUPS = COUNT;
     static constexpr int HEADS = 16 * GROUPS;
-    /* Warps that share the values of a group of heads, and the 8 values each of them has at most. */
+    /* Warps that share the values of a group of heads, and the 8 values each of them has at
+     * most. */
     static constexpr int SHARERS = 8 / GROUPS;
     static constexpr int EIGHTS = LATENT_RANK / 8 / SHARERS;
     /* A tile as the cache has it: rows of tokens, in pieces of 16 bytes. A row is one dimension, or
@@ -163,8 +164,8 @@ static __device__ __forceinline__ uint32_t latent_high(uint32_t x, uint32_t y)
     return __byte_perm(x, y, 0x7632);
 }
 
-/* Turns one piece of the raw tile into f16. `valid`: tokens of the piece that are in the item. An f16
- * cache may hold NaN in the place of the others. */
+/* Turns one piece of the raw tile into f16. `valid`: tokens of the piece that are in the item. An
+ * f16 cache may hold NaN in the place of the others. */
 template <class S>
 static __device__ __forceinline__ void latent_convert(uint4 v, uint32_t dim, uint32_t piece,
                                                       uint32_t valid, uint8_t *tile)
@@ -232,7 +233,8 @@ static __device__ __forceinline__ void latent_scales(const struct attention *a,
     scales[1][threadIdx.x] = values;
 }
 
-/* Writes the queries, times the scale, as f16; zeros for heads and dimensions that are not there. */
+/* Writes the queries, times the scale, as f16; zeros for heads and dimensions that are not
+ * there. */
 template <class S>
 static __device__ void latent_queries(const struct attention *a, const struct latent_sizes &z,
                                       const struct latent_item *item, __half *q)
@@ -296,7 +298,8 @@ latent_scores(const struct attention *a, const struct latent_sizes &z,
         }
 }
 
-/* Turns scores into weights, adds them to the sums, and writes them (times the scale of V) as f16. */
+/* Turns scores into weights, adds them to the sums, and writes them (times the scale of V) as
+ * f16. */
 template <class S>
 static __device__ __forceinline__ void
 latent_weigh(const float (*scales)[LATENT_TILE], uint32_t half, const float (&s)[2][4],
@@ -358,8 +361,8 @@ static __device__ __forceinline__ size_t latent_head(const struct attention *a,
     return (size_t)item->row * a->head_count + item->head + head;
 }
 
-/* Joins the chunks' results, in their order, if this block is the last of the item's. weights: shared
- * memory, [heads][ATTENTION_LATENT_PARTS]. */
+/* Joins the chunks' results, in their order, if this block is the last of the item's. weights:
+ * shared memory, [heads][ATTENTION_LATENT_PARTS]. */
 static __device__ void latent_join(const struct attention *a, const struct latent_sizes &z,
                                    const struct latent_item *item, float *weights)
 {
@@ -400,8 +403,8 @@ static __device__ void latent_join(const struct attention *a, const struct laten
     }
 }
 
-/* Writes the warp's results, or, if the context is split, the chunk's to scratch memory. `total`: the
- * sums of weights of the thread's two heads; `first`: the warp's first value. */
+/* Writes the warp's results, or, if the context is split, the chunk's to scratch memory. `total`:
+ * the sums of weights of the thread's two heads; `first`: the warp's first value. */
 template <class S>
 static __device__ __forceinline__ void
 latent_write(const struct attention *a, const struct latent_sizes &z, const struct latent_item *item,
@@ -529,8 +532,8 @@ static __global__ void __launch_bounds__(LATENT_THREADS, 1)
         latent_join(&a, z, &item, (float *)memory);
 }
 
-/* A warp per head of a row, over a cache in fp32: simple rather than fast. Shared memory: the queries
- * of the block's warps. */
+/* A warp per head of a row, over a cache in fp32: simple rather than fast. Shared memory: the
+ * queries of the block's warps. */
 static __global__ void __launch_bounds__(LATENT_THREADS)
     latent_plain(const __grid_constant__ struct attention a,
                  const __grid_constant__ struct latent_sizes z)
@@ -598,8 +601,8 @@ static struct latent_sizes latent_sizes_of(const struct cuda_sequences *s,
                                            const struct compute_kv *kv)
 {
     struct latent_sizes z = {};
-    /* At least two chunks, as in the shortest context that a step is recorded for (graph.cu): scratch
-     * memory that grows drops recordings. */
+    /* At least two chunks, as in the shortest context that a step is recorded for (graph.cu):
+     * scratch memory that grows drops recordings. */
     const uint32_t tokens = s->tokens_longest > 2 * ATTENTION_LATENT_CHUNK
                                 ? s->tokens_longest
                                 : 2 * ATTENTION_LATENT_CHUNK;

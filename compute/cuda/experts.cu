@@ -7,9 +7,9 @@
  * 3. down: a warp per row and column of the result, which adds the row's experts in the order of
  *    their numbers. So the bits of a row do not depend on the batch.
  *
- * The products have the order of gemv_plain.cu. Reference: compute/cpu/experts.c. Bound: memory. The
- * weights of an expert are read once for each row that chose it: good for decode steps; prompts get
- * them from the L2 cache at best. No figure was measured on a device. */
+ * The products have the order of gemv_plain.cu. Reference: compute/cpu/experts.c. Bound: memory.
+ * The weights of an expert are read once for each row that chose it: good for decode steps; prompts
+ * get them from the L2 cache at best. No figure was measured on a device. */
 #include "compute/cuda/launch.cuh"
 #include "compute/cuda/weights.cuh"
 
@@ -19,8 +19,9 @@ constexpr uint32_t THREADS = 256;
 constexpr uint32_t WARPS = THREADS / 32;
 constexpr uint32_t ALL = 0xffffffffu;
 
-/* Returns the index of the greatest of values[0..count), of equal ones the lowest index. NaN counts
- * as -infinity: if nothing else is left, an index may come again. Every lane of the warp gets it. */
+/* Returns the index of the greatest of values[0..count), of equal ones the lowest index. NaN
+ * counts as -infinity: if nothing else is left, an index may come again. Every lane of the warp
+ * gets it. */
 __device__ uint32_t greatest(const float *values, uint32_t count, uint32_t lane)
 {
     float most = -INFINITY;

@@ -10,8 +10,8 @@
  * (exactly). For types with a minimum, the sum of the group's activations is needed anyway: one
  * more mma with ones computes it, and 128 times it is subtracted from the group's sum.
  *
- * Codes are looked up in four registers by byte permutations. Q2_K has minima, but its quants are so
- * small beside 128 that 128 is subtracted from each.
+ * Codes are looked up in four registers by byte permutations. Q2_K has minima, but its quants are
+ * so small beside 128 that 128 is subtracted from each.
  *
  * Issue: instructions of the main loop for a warp's stage (16 rows × 256 columns, Q8_0 128), as
  * nvcc 13 generates them for 9.0, and how many an H200's multiprocessor can issue while the stage

@@ -97,8 +97,8 @@ struct digest tier_name_of_group(const struct digest *name, uint32_t group)
     return of_group;
 }
 
-/* Adds 32 bytes to the lanes. A changed word always changes its lane: the step is a bijection of the
- * lane, and of the word. */
+/* Adds 32 bytes to the lanes. A changed word always changes its lane: the step is a bijection of
+ * the lane, and of the word. */
 static void lanes_add(uint64_t lanes[LANES], const uint8_t *from)
 {
     uint64_t words[LANES];

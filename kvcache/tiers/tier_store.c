@@ -13,8 +13,8 @@
 #define HAS_BATCH      256 /* Names that `has` asks for at once. */
 #define PAUSE_FIRST_US 1000000
 #define PAUSE_MAX_US   64000000
-/* A caller's deadline can be too short for any server. So a server is skipped only after this number
- * of calls in a row that ended because of the caller's deadline. */
+/* A caller's deadline can be too short for any server. So a server is skipped only after this
+ * number of calls in a row that ended because of the caller's deadline. */
 #define CUT_CALLS_MAX 3
 
 /* A time from which something that failed is tried again. */

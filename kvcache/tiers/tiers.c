@@ -114,8 +114,8 @@ static enum state state_of(const struct tier *t)
     return t->state;
 }
 
-/* Records the result of a call of the backend: makes a note if the tier works again, has just become
- * unreachable, is off, or has a damaged record. */
+/* Records the result of a call of the backend: makes a note if the tier works again, has just
+ * become unreachable, is off, or has a damaged record. */
 static void result_note(struct tier *t, enum status status, const struct error *error)
 {
     const struct error none = {0};
@@ -193,8 +193,8 @@ static bool is_concerned(const struct tier *t, const struct tier_job *job, uint3
     return span >= job->window_first || !layer_groups_windowed(groups_of(t), group);
 }
 
-/* Returns the end of the run of spans from `first` on, up to `end`, that the backend has in the group;
- * `first` after an error. */
+/* Returns the end of the run of spans from `first` on, up to `end`, that the backend has in the
+ * group; `first` after an error. */
 static uint32_t run_find(struct tier *t, const struct tier_job *job, uint32_t group, uint32_t first,
                          uint32_t end, int64_t deadline_us)
 {
@@ -222,8 +222,9 @@ static uint32_t stored_find(struct tier *t, struct tier_job *job, int64_t deadli
     return end;
 }
 
-/* Returns the end of the longest prefix of the spans that can be loaded: the backend has them in all
- * groups without a window, and in groups with a window those that the tokens after the end read. */
+/* Returns the end of the longest prefix of the spans that can be loaded: the backend has them in
+ * all groups without a window, and in groups with a window those that the tokens after the end
+ * read. */
 static uint32_t loadable_find(struct tier *t, const struct tier_job *job)
 {
     const struct layer_groups *groups = groups_of(t);
@@ -245,8 +246,8 @@ static uint32_t loadable_find(struct tier *t, const struct tier_job *job)
     return group == count ? end : job->first;
 }
 
-/* Removes a damaged record and those of the spans after it: they are of no use without it, and may be
- * damaged, too. They will be stored again. */
+/* Removes a damaged record and those of the spans after it: they are of no use without it, and may
+ * be damaged, too. They will be stored again. */
 static void damaged_drop(struct tier *t, struct tier_job *job, uint32_t damaged)
 {
     job->damaged++;

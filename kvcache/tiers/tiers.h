@@ -1,8 +1,9 @@
 /* tiers: the stores for KV of one machine, each with a thread of its own, so that the machine's
  * event loop never waits for a disk or a network. The event loop submits jobs: find out how many
  * spans of a chain are stored (TIER_FIND), load spans into blocks (TIER_LOAD), store spans
- * (TIER_STORE). A thread does all other jobs before it stores the next span. TIER_PROBE finds out what
- * TIER_FIND does, for a caller that then stores the other spans: it waits as a TIER_STORE does.
+ * (TIER_STORE). A thread does all other jobs before it stores the next span. TIER_PROBE finds out
+ * what TIER_FIND does, for a caller that then stores the other spans: it waits as a TIER_STORE
+ * does.
  *
  * The threads read and write KV memory of the blocks that a job names. Until the job has ended, the
  * caller must neither write these blocks nor let other code write them; the blocks of a TIER_LOAD
@@ -35,9 +36,9 @@ struct tier_job {
     uint32_t stride;
     uint32_t first; /* The job concerns the spans [first, end). */
     uint32_t end;
-    /* In layer groups with a window, a job concerns the spans from window_first on only. Not used by
-     * TIER_FIND, which counts the spans up to an end at which all records are stored that the tokens
-     * after it read. */
+    /* In layer groups with a window, a job concerns the spans from window_first on only. Not used
+     * by TIER_FIND, which counts the spans up to an end at which all records are stored that the
+     * tokens after it read. */
     uint32_t window_first;
     /* Time of clock_system at which the job ends; not used by TIER_STORE and TIER_PROBE. */
     int64_t deadline_us;

@@ -1,13 +1,14 @@
 /* pipeline_staging: KV of the stage processes on its way to and from the head's staging memory
- * (staging.h). All processes of the machine are on the only path: a machine with several paths has no
- * prefix cache, and so no tiers. */
+ * (staging.h). All processes of the machine are on the only path: a machine with several paths has
+ * no prefix cache, and so no tiers. */
 #include "machine/executor/pipeline_state.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns true if the process writes its KV when it is fetched: of equal copies, only one is fetched. */
+/* Returns true if the process writes its KV when it is fetched: of equal copies, only one is
+ * fetched. */
 static bool process_is_fetched(const struct pipeline *p, uint32_t process)
 {
     const struct kv_arena arena =

@@ -433,7 +433,8 @@ enum status stage_copy_take(struct stage *s, const struct stage_copy *copy, stru
     return ST_OK;
 }
 
-/* True if this process and the head agree on the staging memory, and this process has the blocks. */
+/* True if this process and the head agree on the staging memory, and this process has the
+ * blocks. */
 static bool fetch_is_good(const struct stage *s, const struct stage_fetch *fetch)
 {
     const uint64_t wanted = (uint64_t)layer_groups_count(&s->arena.groups) * fetch->span_count;

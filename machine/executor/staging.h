@@ -4,9 +4,9 @@
  * head's blocks before a tier stores these, and the head writes the parts of a loaded block to the
  * processes. Writes are one-sided (transport.h).
  *
- * The memory is divided into slots. Its owner (machine/tier_staging.c) decides what a slot is used for.
- * The head and the stage processes compute the same layout from config and model. The functions own
- * nothing and keep no state; the event loop thread of each process calls them. */
+ * The memory is divided into slots. Its owner (machine/tier_staging.c) decides what a slot is used
+ * for. The head and the stage processes compute the same layout from config and model. The
+ * functions own nothing and keep no state; the event loop thread of each process calls them. */
 #ifndef MACHINE_EXECUTOR_STAGING_H
 #define MACHINE_EXECUTOR_STAGING_H
 
@@ -18,7 +18,8 @@
 /* Returns the layout of the staging memory; block_count 0 = the machine has none, because it has no
  * stages, no tiers, or replicas of stages. */
 struct kv_arena staging_arena(const struct config *config, const struct machine_shape *shape);
-/* Returns the number of spans for which a slot has blocks. Requires that there is staging memory. */
+/* Returns the number of spans for which a slot has blocks. Requires that there is staging
+ * memory. */
 uint32_t staging_slot_spans(const struct kv_arena *staging);
 /* Stores the ids of a slot's blocks: the block of its span i in layer group g is
  * ids_out[g * STAGING_SPANS_MAX + i]. */
@@ -32,10 +33,10 @@ struct staging_side {
     uint32_t stride;
 };
 
-/* Begins to write the KV of `span_count` <= STAGING_SPANS_MAX spans from our region to a peer's: those
- * layers and KV heads that both arenas have, in layer groups with a window only the spans from
- * window_first on. A flush must follow. Returns an error of transport_write;
- * then some of it may have been written. */
+/* Begins to write the KV of `span_count` <= STAGING_SPANS_MAX spans from our region to a peer's:
+ * those layers and KV heads that both arenas have, in layer groups with a window only the spans
+ * from window_first on. A flush must follow. Returns an error of transport_write; then some of it
+ * may have been written. */
 enum status staging_write(struct transport *transport, struct transport_peer *peer,
                           const struct staging_side *own, const struct staging_side *peers,
                           uint32_t window_first, uint32_t span_count);

@@ -1,5 +1,5 @@
-/* draft_file: opens the files of a draft model, which drafts tokens for another model. Machines call it
- * when they start, and the gateway when it checks a config. It keeps no state. */
+/* draft_file: opens the files of a draft model, which drafts tokens for another model. Machines
+ * call it when they start, and the gateway when it checks a config. It keeps no state. */
 #ifndef MODEL_FILE_DRAFT_FILE_H
 #define MODEL_FILE_DRAFT_FILE_H
 

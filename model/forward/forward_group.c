@@ -1,9 +1,9 @@
 /* forward_group: the sums over ranks and the gathering that join the slices of a model (tensor
  * parallelism; shard.h). A layer has two sums of rows × hidden: after the attention's output
- * matrix, whose columns are the rank's heads, and after down. Families that normalise all heads of q
- * or k as one vector have a third sum, of two numbers a row. The rest of a layer needs no other
- * rank. The embedding's rows are divided too: a rank that does not have a token's row adds zeros.
- */
+ * matrix, whose columns are the rank's heads, and after down. Families that normalise all heads
+ * of q or k as one vector have a third sum, of two numbers a row. The rest of a layer needs no
+ * other rank. The embedding's rows are divided too: a rank that does not have a token's row adds
+ * zeros. */
 #include "model/forward/forward_state.h"
 
 #include <stdlib.h>

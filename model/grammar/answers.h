@@ -55,9 +55,9 @@ void grammar_answer_close(struct grammar_answer *answer); /* NULL is fine. */
  * there is no draft. */
 void grammar_answer_add(struct grammar_answer *answer, uint32_t token);
 
-/* Adds a drafted token, which may follow the answer and the drafted tokens before it. The next masks
- * are those after this token. Returns false, and adds nothing, if the constraint does not allow the
- * token, if memory is short, or after an error. At most LIMIT_DRAFT_TOKENS. */
+/* Adds a drafted token, which may follow the answer and the drafted tokens before it. The next
+ * masks are those after this token. Returns false, and adds nothing, if the constraint does not
+ * allow the token, if memory is short, or after an error. At most LIMIT_DRAFT_TOKENS. */
 bool grammar_answer_draft_add(struct grammar_answer *answer, uint32_t token);
 /* Forgets all drafted tokens. Call it before the next grammar_answer_add. */
 void grammar_answer_draft_drop(struct grammar_answer *answer);
@@ -67,11 +67,12 @@ uint32_t grammar_answer_forced(struct grammar_answer *answer, uint32_t most, uin
 
 /* Stores the mask of the tokens that may follow the answer and its drafted tokens, in the form of
  * grammar_run_mask. Tokens of `end_tokens` are in the mask exactly if the answer may end. The mask
- * is valid until the next mask with the same number of drafted tokens. With a draft, an error is not
- * remembered. This function and the two above wait for the compilation, if grammar_cache_prepare
- * has not returned true for the constraint. Returns the errors of grammar_open, grammar_run_token
- * and grammar_run_mask; ST_NO_RESOURCE if the cache had no room for the constraint when the answer
- * was opened; ST_UNSUPPORTED if no token is allowed, or if the answer has no cache. */
+ * is valid until the next mask with the same number of drafted tokens. With a draft, an error is
+ * not remembered. This function and the two above wait for the compilation, if
+ * grammar_cache_prepare has not returned true for the constraint. Returns the errors of
+ * grammar_open, grammar_run_token and grammar_run_mask; ST_NO_RESOURCE if the cache had no room for
+ * the constraint when the answer was opened; ST_UNSUPPORTED if no token is allowed, or if the
+ * answer has no cache. */
 enum status grammar_answer_mask(struct grammar_answer *answer, const uint32_t *end_tokens,
                                 uint32_t end_count, const uint32_t **mask_out, struct error *error);
 

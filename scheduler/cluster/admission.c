@@ -2,11 +2,11 @@
  * (queue_us_max), and when a refused client should come again.
  *
  * The wait is estimated in requests, not in tokens: prompts are counted that were computed while
- * requests waited in the queue, because the cluster then did as much as it could. This rate includes
- * everything that makes requests wait: prompts, cached prefixes, and KV memory that long answers
- * hold. Until the rate is known, no request is refused on arrival. An estimate can be wrong, so a
- * request is also refused when it has really waited for queue_us_max, and then also the requests at
- * the end of the queue that would wait as long.
+ * requests waited in the queue, because the cluster then did as much as it could. This rate
+ * includes everything that makes requests wait: prompts, cached prefixes, and KV memory that long
+ * answers hold. Until the rate is known, no request is refused on arrival. An estimate can be
+ * wrong, so a request is also refused when it has really waited for queue_us_max, and then also the
+ * requests at the end of the queue that would wait as long.
  *
  * Each refused request is told the time at which the queue will have room for it, behind the
  * requests that were refused before it. So refused clients come back at the rate at which the

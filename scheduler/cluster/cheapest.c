@@ -158,7 +158,8 @@ static uint64_t push_us(const struct choice *c, uint32_t prompt, uint32_t token,
            computed_us;
 }
 
-/* source: the machine that first sends the prompt machine what it holds; SCHED_NO_MACHINE = none. */
+/* source: the machine that first sends the prompt machine what it holds; SCHED_NO_MACHINE =
+ * none. */
 static struct estimate pair_estimate(const struct choice *c, uint32_t prompt, uint32_t token,
                                      uint32_t source)
 {

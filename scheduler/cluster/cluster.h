@@ -183,8 +183,8 @@ struct sched_link_speed {
     uint32_t error_percent;
 };
 
-/* A tier of a machine (kvcache/tiers/): KV of n tokens is loaded in load_fixed_us + n × load_token_ns
- * / 1000 microseconds. */
+/* A tier of a machine (kvcache/tiers/): KV of n tokens is loaded in load_fixed_us + n ×
+ * load_token_ns / 1000 microseconds. */
 struct sched_tier {
     bool works;
     uint32_t load_fixed_us; /* Both times 0 = not measured lately. */

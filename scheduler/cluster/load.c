@@ -38,8 +38,8 @@ static void ranks_update(struct sched_cluster *sc, uint32_t i)
 
 /* ---- loads ---- */
 
-/* Sets the KV memory that the request takes on its machines: on the prompt machine that of the prompt,
- * with room for the first token. A machine that does both phases has it only once. */
+/* Sets the KV memory that the request takes on its machines: on the prompt machine that of the
+ * prompt, with room for the first token. A machine that does both phases has it only once. */
 static void memory_set(const struct sched_cluster *sc, struct cluster_request *request)
 {
     const bool alone = request->prompt_machine == request->token_machine;

@@ -10,8 +10,8 @@
  * repurpose_gain_percent_min while the other phase's load stays below that. The reverse change
  * would need the same gain, which the same demand never allows, so homes do not swing. A change
  * also needs HOLD evaluations in a row that agree and repurpose_interval_us_min since the previous
- * change, and it leaves a machine for each phase. Machines that would add no cores to the other phase
- * (cores.c) stay. */
+ * change, and it leaves a machine for each phase. Machines that would add no cores to the other
+ * phase (cores.c) stay. */
 #include "scheduler/cluster/state.h"
 
 #define HOLD             3

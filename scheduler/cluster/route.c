@@ -207,8 +207,8 @@ bool seek_prompt_over_threshold(const struct seek *s, uint32_t i)
                 options->prompt_queue_threshold_us);
 }
 
-/* Returns how much of the machine's KV memory, in tokens, its requests and this one may fill: what the
- * machine keeps for answers that grow, and in the mixed pool for prompts that are decoded
+/* Returns how much of the machine's KV memory, in tokens, its requests and this one may fill: what
+ * the machine keeps for answers that grow, and in the mixed pool for prompts that are decoded
  * elsewhere, is left free (scheduler/memory.h). both = the machine does both phases of this
  * request. */
 static uint64_t memory_usable(const struct seek *s, uint32_t i, bool both)

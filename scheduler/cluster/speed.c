@@ -1,7 +1,7 @@
 /* cluster_speed: what the scheduler makes of the measured rates of the machines. Machines whose
- * rates differ little count as equal: their queues are compared in tokens, through the trees, and the
- * noise of measurements decides nothing. Between unequal machines, time decides: of two idle ones
- * the faster is chosen, and queues are as long as the machines are fast. */
+ * rates differ little count as equal: their queues are compared in tokens, through the trees, and
+ * the noise of measurements decides nothing. Between unequal machines, time decides: of two idle
+ * ones the faster is chosen, and queues are as long as the machines are fast. */
 #include "scheduler/cluster/state.h"
 
 /* The fastest machine is at most this many percent faster than the slowest: they are equal. */

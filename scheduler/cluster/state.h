@@ -364,8 +364,8 @@ bool cluster_same_cores(const struct sched_cluster *sc, uint32_t a, uint32_t b);
 bool cluster_adds_cores(const struct sched_cluster *sc, uint32_t machine, enum pool phase);
 /* Returns the pending tokens of the machine and of all machines that share its cores. */
 uint64_t cluster_cores_pending(const struct sched_cluster *sc, uint32_t machine);
-/* Returns the machine's measured prompt tokens per second. If they are not known, returns those of a
- * machine that shares its cores; 0 = not known either. */
+/* Returns the machine's measured prompt tokens per second. If they are not known, returns those of
+ * a machine that shares its cores; 0 = not known either. */
 uint32_t cluster_cores_rate(const struct sched_cluster *sc, uint32_t machine);
 
 /* ---- links.c ---- */
@@ -401,7 +401,8 @@ void cluster_stored_close(struct sched_cluster *sc);
 void cluster_tiers_set(struct sched_cluster *sc, uint32_t machine, const struct sched_tier *tiers);
 /* Records that the machine is down: its file and the shared store keep their KV. */
 void cluster_tiers_down(struct sched_cluster *sc, uint32_t machine);
-/* Records that the machine, which holds the KV of these prefixes in memory, stores it in its tiers. */
+/* Records that the machine, which holds the KV of these prefixes in memory, stores it in its
+ * tiers. */
 void cluster_stored_add(struct sched_cluster *sc, uint32_t machine, const uint64_t *hashes,
                         uint32_t count);
 /* Calls `take` with each machine whose own tiers have probably stored the prefix. Requires that
@@ -415,8 +416,9 @@ struct cluster_load {
     uint64_t us;
 };
 
-/* Estimates what the machine, which holds the first held_tokens tokens of the prompt, loads of the
- * tokens after them, by the rule of scheduler/tier_loads.h. Requires that prefixes are remembered. */
+/* Estimates what the machine, which holds the first held_tokens tokens of the prompt, loads of
+ * the tokens after them, by the rule of scheduler/tier_loads.h. Requires that prefixes are
+ * remembered. */
 struct cluster_load cluster_load_estimate(const struct sched_cluster *sc,
                                           const struct cluster_request *request, uint32_t machine,
                                           uint32_t held_tokens);

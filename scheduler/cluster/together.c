@@ -3,8 +3,8 @@
  * Two machines that share the cores of a computer do no more work per second than one, and one
  * machine reads the weights once for a batch of prompts and answers. So there one machine does
  * both. If it has too many prompts, and no machine has other cores, the request waits: if the other
- * machine computed the prompt, its turns would come between the steps of the running answers, beside
- * the share of the machine's own prompts.
+ * machine computed the prompt, its turns would come between the steps of the running answers,
+ * beside the share of the machine's own prompts.
  *
  * Between machines with cores of their own, the expected times decide. A machine with P seconds of
  * open prompts and a decode step of s seconds delivers the last first token after P, and with
@@ -144,8 +144,8 @@ void cluster_together(const struct seek *s, struct route *out)
 {
     const struct sched_cluster *sc = s->sc;
     const struct route base = *out;
-    /* A prompt machine that drains, that holds a prefix or whose tiers have stored one, has KV of the
-     * request. */
+    /* A prompt machine that drains, that holds a prefix or whose tiers have stored one, has KV of
+     * the request. */
     if (!sc->options.one_machine_routes || base.token_machine == base.prompt_machine ||
         base.prompt_moves || base.token_moves || base.lent_plus_1 > 0 || base.prefix_tokens > 0 ||
         base.load_tokens > 0 || !set_has(&sc->routable, base.prompt_machine))

@@ -169,8 +169,8 @@ bool sched_machine_short_find(const struct sched_machine *sm, sched_slot *slot_o
     return true;
 }
 
-/* Finds the path's first decode that lacks room for its draft and is in no batch. *any_out: there is
- * one, perhaps in a batch. */
+/* Finds the path's first decode that lacks room for its draft and is in no batch. *any_out: there
+ * is one, perhaps in a batch. */
 static sched_slot draft_short(const struct sched_machine *sm, const struct sched_path *path,
                               bool *any_out)
 {

@@ -314,8 +314,9 @@ static void day_begin(struct api_keys *keys, int64_t number, int64_t begun_s)
     keys->day = (struct day){.number = number, .now_s = begun_s, .begun_s = begun_s, .before = -1};
 }
 
-/* The clock may go backwards. A day does not begin again then, so no key gets its quota twice. After
- * a jump of more than a day backwards, the counts go on in the earlier day, which then ends. */
+/* The clock may go backwards. A day does not begin again then, so no key gets its quota twice.
+ * After a jump of more than a day backwards, the counts go on in the earlier day, which then
+ * ends. */
 void api_keys_time_set(struct api_keys *keys, int64_t unix_s)
 {
     struct day *day = &keys->day;

@@ -143,7 +143,8 @@ void api_keys_expiry_report(struct api_keys *keys,
 /* Returns the rules of a key, also of a key that was removed; NULL = API_KEY_NONE, or no key ever
  * had this index. */
 const struct api_key_rules *api_keys_rules(const struct api_keys *keys, uint32_t key_index);
-/* Returns how many indices keys have had so far: all of them are below this number. keys NULL = 0. */
+/* Returns how many indices keys have had so far: all of them are below this number. keys NULL =
+ * 0. */
 uint32_t api_keys_index_count(const struct api_keys *keys);
 /* Returns true if the key is in the file in use. */
 bool api_keys_present(const struct api_keys *keys, uint32_t key_index);

@@ -1,4 +1,5 @@
-/* api_keys, the file: reads a key file into a set of keys. It writes no log and knows no request. */
+/* api_keys, the file: reads a key file into a set of keys. It writes no log and knows no
+ * request. */
 #include "server/api/keys_internal.h"
 
 #include "common/random.h"

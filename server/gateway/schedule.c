@@ -189,7 +189,8 @@ static int64_t reserving_refuse(struct gateway *g, int64_t now_us)
         return INT64_MAX;
     if (now_us < g->reserving_at_us)
         return g->reserving_at_us;
-    /* If a refusal has taken the next request out of the list, the rest is checked the next time. */
+    /* If a refusal has taken the next request out of the list, the rest is checked the next
+     * time. */
     for (; r != NULL && r->state == GATEWAY_REQUEST_RESERVING; r = next) {
         next = r->list_next;
         if (r->generation > 0 || now_us - r->life.entered_us[REQUEST_QUEUED] < most_us)

@@ -202,7 +202,8 @@ static void links_add(struct text *out, const struct gateway *g)
     }
 }
 
-/* Returns the tokens of a running answer that are in no checkpoint; 0 = the answer is not copied. */
+/* Returns the tokens of a running answer that are in no checkpoint; 0 = the answer is not
+ * copied. */
 static uint32_t checkpoint_missing_tokens(const struct gateway_request *r)
 {
     const uint32_t had =

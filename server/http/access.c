@@ -37,7 +37,8 @@ bool http_peer_is_loopback(const struct exchange *x)
     return info != NULL && is_loopback(info->client_addr);
 }
 
-/* Returns true if the client asked for this host by a name or address that always means this host. */
+/* Returns true if the client asked for this host by a name or address that always means this
+ * host. */
 static bool host_is_loopback(struct exchange *x)
 {
     const char *host = header(x, "Host");

@@ -1,6 +1,6 @@
-/* http_answer: responses. libmicrohttpd copies small responses. It reads large responses and streams
- * from the exchange piece by piece, so that bytes that a client has not read are counted and can be
- * freed. */
+/* http_answer: responses. libmicrohttpd copies small responses. It reads large responses and
+ * streams from the exchange piece by piece, so that bytes that a client has not read are counted
+ * and can be freed. */
 #include "server/http/internal.h"
 
 #include "common/log.h"

@@ -1,5 +1,5 @@
-/* http_clients: one list of clients for each state, in the order in which they entered the state. So
- * where the time limit is fixed, the first client of a list is the first to exceed it. */
+/* http_clients: one list of clients for each state, in the order in which they entered the state.
+ * So where the time limit is fixed, the first client of a list is the first to exceed it. */
 #include "server/http/clients.h"
 
 #include "common/random.h"

@@ -186,8 +186,8 @@ static bool is_trace_part(const char *text, size_t digits, char end)
            text[digits] == end;
 }
 
-/* Reads the header traceparent: VERSION-TRACE-PARENT-FLAGS. Higher versions may have more text after
- * the flags. */
+/* Reads the header traceparent: VERSION-TRACE-PARENT-FLAGS. Higher versions may have more text
+ * after the flags. */
 static void trace_set(struct exchange *x)
 {
     const char *at = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "traceparent");

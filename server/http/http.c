@@ -310,8 +310,9 @@ int http_fd(struct http *h)
     return h->epoll;
 }
 
-/* Handles the completions that have changed: releases gateway requests of choices that a stop string
- * has ended, resumes waiting connections, and closes connections whose clients read too slowly. */
+/* Handles the completions that have changed: releases gateway requests of choices that a stop
+ * string has ended, resumes waiting connections, and closes connections whose clients read too
+ * slowly. */
 static void changed_handle(struct http *h)
 {
     while (h->changed_exchanges != NULL) {

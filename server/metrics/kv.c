@@ -1,5 +1,5 @@
-/* metrics_kv: KV memory, by the state of its blocks and by the kind of layers that keep KV there, and
- * the KV bytes that were written to token machines, by the kind of their layers. */
+/* metrics_kv: KV memory, by the state of its blocks and by the kind of layers that keep KV there,
+ * and the KV bytes that were written to token machines, by the kind of their layers. */
 #include "server/metrics/internal.h"
 
 #include <assert.h>

@@ -365,8 +365,8 @@ static const struct metrics_row machine_rows[] = {MACHINE_COUNTERS(MACHINE_ROW)
 #undef MACHINE_ROW
 #undef COPY_ROW
 
-/* Returns whether the page shows the machine's value of a family of this type. Counters of a machine
- * that is down stay, gauges do not. */
+/* Returns whether the page shows the machine's value of a family of this type. Counters of a
+ * machine that is down stay, gauges do not. */
 static bool value_known(const struct metrics_machine *machine, const char *type)
 {
     return strcmp(type, "gauge") == 0 ? machine->gauges_known : machine->counters_known;

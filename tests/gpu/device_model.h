@@ -19,8 +19,8 @@ struct device_model_options {
     struct ranks *group; /* Group in which this process is a rank; NULL = the whole model. */
     /* Operations that the model calls in place of the device's; NULL = the device's. */
     const struct compute_ops *ops;
-    /* Returns operations that wrap those of the device, which the model then calls; NULL = the model
-     * calls the device's operations. */
+    /* Returns operations that wrap those of the device, which the model then calls; NULL = the
+     * model calls the device's operations. */
     const struct compute_ops *(*wrap)(const struct compute_ops *ops);
 };
 

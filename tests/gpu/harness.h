@@ -1,5 +1,6 @@
-/* harness: the common part of all tests of CUDA kernels, on a device and on the emulator: buffers in
- * device memory, random numbers from a seed, and comparisons with a reference. A test's main() is
+/* harness: the common part of all tests of CUDA kernels, on a device and on the emulator: buffers
+ * in device memory, random numbers from a seed, and comparisons with a reference. A test's main()
+ * is
  *
  *     gpu::begin();                          // skips the test (77) if there is no device
  *     …compute a reference, launch, gpu::expect_near(…) for many shapes…

@@ -1,6 +1,6 @@
-/* Goal: sequences with different low-rank adapters, and without one, share batches on a GPU, and get
- * the results of the CPU: in prompts, in decode steps, and in recorded steps, whatever sequences a
- * step has. A step without adapters does no work for them.
+/* Goal: sequences with different low-rank adapters, and without one, share batches on a GPU, and
+ * get the results of the CPU: in prompts, in decode steps, and in recorded steps, whatever
+ * sequences a step has. A step without adapters does no work for them.
  *
  * Method: a small synthetic model with two adapters, on the device that is the argument, in exact
  * mode against the CPU in exact mode (fp32 both), and as shipped. Steps have two of five sequences,

@@ -2,8 +2,8 @@
  * are right for any shape, and a row's bits do not depend on the rows beside it.
  *
  * Method: random numbers, against double. Tolerance: a sum of n products of size 1 has n roundings
- * of 2^-24 of at most its size, which is about sqrt(n). Attention over a latent cache is compared in
- * test_attention_cpu.cu. */
+ * of 2^-24 of at most its size, which is about sqrt(n). Attention over a latent cache is compared
+ * in test_attention_cpu.cu. */
 #include "tests/gpu/weights_fixture.h"
 
 #include <cmath>

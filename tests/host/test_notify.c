@@ -1,6 +1,6 @@
-/* Goal: a service manager (systemd, Type=notify) learns when a process serves, reloads and ends, and
- * that it is alive; without a manager nothing is sent. Method: a Unix datagram socket of this test
- * is the manager, with a path and with an abstract name. */
+/* Goal: a service manager (systemd, Type=notify) learns when a process serves, reloads and ends,
+ * and that it is alive; without a manager nothing is sent. Method: a Unix datagram socket of this
+ * test is the manager, with a path and with an abstract name. */
 #include "host/notify.h"
 #include "tests/check.h"
 

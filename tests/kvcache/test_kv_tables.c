@@ -1,8 +1,8 @@
-/* Goal: block tables of layer groups hold every token that a later token reads, with as few blocks as
- * layer_groups says. Method: random shapes of groups, windows and blocks. A prompt is computed in
- * chunks on one machine, the listed blocks are copied to another machine, and an answer grows there.
- * The memory is modelled as one token number per slot of a block; before a token counts as computed,
- * each slot that it reads must have the right token. */
+/* Goal: block tables of layer groups hold every token that a later token reads, with as few blocks
+ * as layer_groups says. Method: random shapes of groups, windows and blocks. A prompt is computed
+ * in chunks on one machine, the listed blocks are copied to another machine, and an answer grows
+ * there. The memory is modelled as one token number per slot of a block; before a token counts as
+ * computed, each slot that it reads must have the right token. */
 #include "common/random.h"
 #include "kvcache/kv_tables.h"
 

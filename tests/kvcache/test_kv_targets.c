@@ -264,8 +264,8 @@ static void target_check(uint32_t path, uint32_t first, uint32_t count)
                                "%s: layer %u, head %u, block %u", p->name, layer, head, index);
                 }
     }
-    /* Each byte was written exactly once to each copy. The pool counts the same bytes: a process counts the
-     * bytes of its arena's blocks, a head with stages those of all stage processes. */
+    /* Each byte was written exactly once to each copy. The pool counts the same bytes: a process
+     * counts the bytes of its arena's blocks, a head with stages those of all stage processes. */
     const uint64_t once = (uint64_t)count * heads * HEAD_BYTES * LAYERS;
     CHECK(landed == once * (copied ? target_ranks : 1));
     uint64_t counted = 0;

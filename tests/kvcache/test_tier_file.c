@@ -1,7 +1,7 @@
-/* Goal: a file of KV gives back each record as it was stored, or none: after a restart, when the file
- * is full, shorter than it was, damaged, of another model, or in use by another process.
- * Method: one file in a scratch folder, closed and opened again; random records against a model that
- * keeps every record; bytes of the file are changed between. Records are made and checked by
+/* Goal: a file of KV gives back each record as it was stored, or none: after a restart, when the
+ * file is full, shorter than it was, damaged, of another model, or in use by another process.
+ * Method: one file in a scratch folder, closed and opened again; random records against a model
+ * that keeps every record; bytes of the file are changed between. Records are made and checked by
  * tier_record, as in the product. */
 #include "common/random.h"
 #include "kvcache/tiers/tier_file.h"
@@ -118,8 +118,8 @@ static void test_replacement(void)
     CHECK(file->ops->has(file, names, 4, 0, &count, &error) == ST_OK && count == 2);
 }
 
-/* Random calls, with restarts: each record that the file has is right, and as many are there as there
- * is room for. */
+/* Random calls, with restarts: each record that the file has is right, and as many are there as
+ * there is room for. */
 static void test_random(void)
 {
     bool stored[NAMES] = {false};

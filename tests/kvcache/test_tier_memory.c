@@ -1,8 +1,7 @@
-/* Goal: memory of the host gives back each record as it was stored, or none, holds as many records as
- * its bytes allow, takes no memory before it has records, and keeps what is used. The index that it
- * shares with the file finds what it has.
- * Method: random calls against a model that keeps every record; sizes around those of four records;
- * resident memory before and after. */
+/* Goal: memory of the host gives back each record as it was stored, or none, holds as many records
+ * as its bytes allow, takes no memory before it has records, and keeps what is used. The index that
+ * it shares with the file finds what it has. Method: random calls against a model that keeps every
+ * record; sizes around those of four records; resident memory before and after. */
 #include "common/memory.h"
 #include "common/random.h"
 #include "kvcache/tiers/tier_index.h"

@@ -337,8 +337,8 @@ static void test_damage(void)
     tiers_close(tiers);
 }
 
-/* Jobs whose blocks are those of some spans only, as in a slot of the staging memory. A probe finds what
- * TIER_FIND finds. */
+/* Jobs whose blocks are those of some spans only, as in a slot of the staging memory. A probe finds
+ * what TIER_FIND finds. */
 static void test_pieces(void)
 {
     static struct work w;
@@ -398,8 +398,8 @@ static void run_to(struct work *w, enum tier_job_kind kind, uint32_t end, uint32
         loop();
 }
 
-/* Layers 0 and 2 read all tokens, layer 1 reads a window of 40. Of a chain of 8 spans, the tokens after it
- * read the window blocks of the spans 5, 6 and 7; of a chain of 3, those of all spans. */
+/* Layers 0 and 2 read all tokens, layer 1 reads a window of 40. Of a chain of 8 spans, the tokens
+ * after it read the window blocks of the spans 5, 6 and 7; of a chain of 3, those of all spans. */
 static void test_windows(void)
 {
     static const struct layer_groups groups = {.count = 2, .windowed = 2, .window_tokens = 40};
@@ -496,8 +496,8 @@ static void test_slow(void)
         CHECK(many[i].ended && (i % 2 == 1 || many[i].job.written + many[i].job.dropped == SPANS));
 }
 
-/* A tier that is being opened keeps loads until it is open, and refuses stores. If it cannot be opened,
- * the loads end without a span. */
+/* A tier that is being opened keeps loads until it is open, and refuses stores. If it cannot be
+ * opened, the loads end without a span. */
 static void test_opening(void)
 {
     static struct work works, store;

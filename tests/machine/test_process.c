@@ -194,8 +194,8 @@ static void check_devices(void)
     read_all(process.errors, text, sizeof(text));
     CHECK(wait_exit(&process) == 0);
     CHECKF(strstr(text, "waits of 5 us a layer and 2.5 us a row") != NULL, "%s", text);
-    /* If the GPU does not exist, the machine does not start; with `fallback` it uses the CPU and says
-     * so once. */
+    /* If the GPU does not exist, the machine does not start; with `fallback` it uses the CPU and
+     * says so once. */
     CHECK(setenv("CLEAVE_CUDA_PLUGIN", "/nowhere/plugin.so", 1) == 0);
     write_device_config(path, "cuda:1", "");
     check_mistake(path, "w", NULL, "machine w: device cuda:1: no plugin", "/nowhere/plugin.so");

@@ -1,7 +1,7 @@
 /* profile_ranks: adds a device of two ranks to a profile that was read from profile_example.h, for
  * tests of what simulates and plans. Its times are invented, so that sums can be checked by hand: a
- * prompt of 20 tokens takes 2 * 26 + 13 us in the three layers, a decode step of one sequence 3 * 4,
- * and each batch 2 us besides, 1 for the embedding and 60 for vocabulary and sampling. */
+ * prompt of 20 tokens takes 2 * 26 + 13 us in the three layers, a decode step of one sequence 3 *
+ * 4, and each batch 2 us besides, 1 for the embedding and 60 for vocabulary and sampling. */
 #ifndef TESTS_PROFILE_PROFILE_RANKS_H
 #define TESTS_PROFILE_PROFILE_RANKS_H
 

@@ -31,7 +31,8 @@ struct prompt_bed_counts {
     uint64_t states_seen[PROMPT_STATE_COUNT];
 };
 
-/* measured = true: measured speeds decide which prompts are sent layer by layer; false: their length. */
+/* measured = true: measured speeds decide which prompts are sent layer by layer; false: their
+ * length. */
 void prompt_bed_open(bool staged, bool measured, prompt_bed_draw choose);
 void prompt_bed_step(void);  /* One event. */
 void prompt_bed_check(void); /* Checks the block pool and the prefix cache as a whole. */

@@ -1,8 +1,8 @@
 /* Goal: the finished chunks of a cancelled prompt stay in the prefix cache, where the same prompt
- * finds them again, and cost no memory: any other prompt takes their blocks. Method: the pool with a
- * real scheduler, block pool and prefix cache. The memory holds one prompt of eight blocks, which is
- * computed in chunks of two blocks and cancelled after each number of chunks, between two batches or
- * while a batch runs. */
+ * finds them again, and cost no memory: any other prompt takes their blocks. Method: the pool with
+ * a real scheduler, block pool and prefix cache. The memory holds one prompt of eight blocks, which
+ * is computed in chunks of two blocks and cancelled after each number of chunks, between two
+ * batches or while a batch runs. */
 #include "prompt_pool/prompt_pool.h"
 #include "prompt_pool/prompt_state.h"
 #include "tests/check.h"

@@ -1,8 +1,8 @@
-/* Goal: no accepted request waits longer than queue_us_max, whatever the routing policy and whatever
- * the requests wait for; all others are refused with a time after which a client that comes back is
- * accepted, in most cases. Method: one simulated machine in virtual time, and clients that come all
- * at once or for a minute, and come back when they were told to. The machine's speed is not known to
- * the scheduler before its first report. */
+/* Goal: no accepted request waits longer than queue_us_max, whatever the routing policy and
+ * whatever the requests wait for; all others are refused with a time after which a client that
+ * comes back is accepted, in most cases. Method: one simulated machine in virtual time, and clients
+ * that come all at once or for a minute, and come back when they were told to. The machine's speed
+ * is not known to the scheduler before its first report. */
 #include "common/random.h"
 #include "scheduler/cluster/cluster.h"
 #include "tests/check.h"
@@ -118,8 +118,8 @@ static void machine_turn(void)
     }
     if (next == NULL)
         return;
-    /* The tolerance: what the machine has at hand, and the prompt that it computes. Before the first
-     * report, it has a number of tokens at hand instead. */
+    /* The tolerance: what the machine has at hand, and the prompt that it computes. Before the
+     * first report, it has a number of tokens at hand instead. */
     int64_t most_us =
         scene->options.queue_us_max + scene->options.machine_us_max + 2 * scene->prompt_us;
     CHECKF(now_us - next->came_us <= most_us, "%s: waited %lld us", scene->name,

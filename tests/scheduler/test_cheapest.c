@@ -290,8 +290,9 @@ static void test_hand_over(void)
 
 /* A request whose token machine has died: machine 0 has computed its prompt of 4000 tokens, and
  * keeps the KV in its prefix cache. It computes the 10 delivered tokens after its queue, and sends
- * everything to machine 3, which takes 200 ms. Or machine 1 gets the KV in 200 ms, if the link is up,
- * and sends it in 200 ms more; or it computes the whole prompt. No policy for prefixes is needed. */
+ * everything to machine 3, which takes 200 ms. Or machine 1 gets the KV in 200 ms, if the link is
+ * up, and sends it in 200 ms more; or it computes the whole prompt. No policy for prefixes is
+ * needed. */
 static void test_token_machine_died(bool linked)
 {
     struct sched_cluster_options with = options;
@@ -482,8 +483,8 @@ static void test_file(void)
     sched_cluster_close(sc);
 }
 
-/* All machines share cores, so that one machine does both phases of a request (together.c). Not of one
- * whose KV the file of a prompt machine has: then that machine computes the prompt. */
+/* All machines share cores, so that one machine does both phases of a request (together.c). Not of
+ * one whose KV the file of a prompt machine has: then that machine computes the prompt. */
 static void test_file_and_one_machine(void)
 {
     struct sched_cluster_options with = options;
@@ -568,8 +569,9 @@ static void test_shared_store(void)
     sched_cluster_close(sc);
 }
 
-/* Several requests lose their machine at once. A pull takes 501 ms, and the second one waits for the
- * first: 1002 ms and 502 ms are more than the 1502 ms of machine 2. Later it is worth a pull again. */
+/* Several requests lose their machine at once. A pull takes 501 ms, and the second one waits for
+ * the first: 1002 ms and 502 ms are more than the 1502 ms of machine 2. Later it is worth a pull
+ * again. */
 static void test_pulls_wait(void)
 {
     half_open(2, 8000, 0);

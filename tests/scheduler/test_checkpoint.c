@@ -16,8 +16,8 @@ static int compare_times(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* 64 numbers in a row from any number on: neighbours are at most 3 times as far apart as if the times
- * were equally spaced. */
+/* 64 numbers in a row from any number on: neighbours are at most 3 times as far apart as if the
+ * times were equally spaced. */
 static void first_copies_are_spread(uint64_t from, uint32_t interval_ms)
 {
     int64_t times[ANSWERS];

@@ -1,9 +1,10 @@
 /* Goal: the copy of an answer's KV (kv/checkpoint) goes to a machine that can keep it and that is
  * not the machine that it protects from: never the token machine itself, no machine that is down,
  * drains, has no link from the token machine or no memory left. Machines on another host go first;
- * then the prompt machine, because it has the prompt already; then the machine with the least scheduled memory, and of equal
- * ones the first. Method: scenes in virtual time with results worked out by hand: two prompt
- * machines (0, 1), three token machines (2, 3, 4) and, in one scene, mixed machines only. */
+ * then the prompt machine, because it has the prompt already; then the machine with the least
+ * scheduled memory, and of equal ones the first. Method: scenes in virtual time with results worked
+ * out by hand: two prompt machines (0, 1), three token machines (2, 3, 4) and, in one scene, mixed
+ * machines only. */
 #include "scheduler/cluster/cluster.h"
 #include "tests/check.h"
 

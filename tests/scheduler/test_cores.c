@@ -1,8 +1,8 @@
 /* Goal: a machine is not lent for prompts, and does not change its home pool, if its cores do the
  * work of the other pool already; a machine that adds cores, or that alone can serve, is lent as
  * ever. Where one machine does both phases, no other one computes on its cores, and the deadline
- * counts its queue. Method: small scenes in virtual time: a prompt machine over its threshold, and machines
- * that share its cores or not. */
+ * counts its queue. Method: small scenes in virtual time: a prompt machine over its threshold, and
+ * machines that share its cores or not. */
 #include "scheduler/cluster/cluster.h"
 #include "tests/check.h"
 
@@ -163,7 +163,8 @@ static void test_lent_if_too_large(void)
     sched_cluster_close(sc);
 }
 
-/* Lending for answers adds memory: the prompt machine decodes what the token machine cannot hold. */
+/* Lending for answers adds memory: the prompt machine decodes what the token machine cannot
+ * hold. */
 static void test_lent_for_memory(void)
 {
     pair_open(2);
@@ -221,8 +222,8 @@ static void test_one_machine_alone(void)
     sched_cluster_close(sc);
 }
 
-/* The deadline counts the prompts of all machines on the same cores, and the rate of the one that has
- * computed some: here the token machine, which computes all of them. */
+/* The deadline counts the prompts of all machines on the same cores, and the rate of the one that
+ * has computed some: here the token machine, which computes all of them. */
 static void test_deadline(void)
 {
     struct sched_cluster_options options = adaptive;

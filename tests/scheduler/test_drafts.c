@@ -174,7 +174,8 @@ static double quarter_of_mixed(double rows)
     return mixed(rows) / 4;
 }
 
-/* As check_length for a draft model's draft, with the time in which the draft model generates it. */
+/* As check_length for a draft model's draft, with the time in which the draft model generates
+ * it. */
 static void check_model_length(double right, uint32_t answers, double (*model_us)(double))
 {
     struct sched_drafts drafts, model;

@@ -1,6 +1,6 @@
-/* Goal: latency and bandwidth of a link come from transfers of all sizes, follow a link that changes,
- * and one transfer that was stopped for seconds does not spoil them; the reported error is that of
- * the estimates. Method: transfers with known times, results calculated by hand. */
+/* Goal: latency and bandwidth of a link come from transfers of all sizes, follow a link that
+ * changes, and one transfer that was stopped for seconds does not spoil them; the reported error is
+ * that of the estimates. Method: transfers with known times, results calculated by hand. */
 #include "scheduler/link_speed.h"
 
 #include "tests/check.h"

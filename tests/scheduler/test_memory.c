@@ -3,7 +3,8 @@
  * batches, cancelled requests, changes of the pool) with little memory. A model without any
  * bookkeeping computes each decision anew from the list of requests: how many blocks a request gets
  * first, which reservation is next and whether it is granted, which answer is preempted, which
- * reservation is given up, and whether an answer gets blocks for its draft. At the end no request arrives, and all of them must end. */
+ * reservation is given up, and whether an answer gets blocks for its draft. At the end no request
+ * arrives, and all of them must end. */
 #include "common/random.h"
 #include "scheduler/memory.h"
 #include "tests/check.h"

@@ -1,6 +1,7 @@
 /* Goal: home pools follow a lasting demand, and only that; a prompt goes to a machine that has its
  * prefix if that is faster; a request that cannot meet its deadline is refused with the time that
- * it would take; unequal machines get work by their speed. Method: small scenes in virtual time with results computed by hand. */
+ * it would take; unequal machines get work by their speed. Method: small scenes in virtual time
+ * with results computed by hand. */
 #include "common/random.h"
 #include "scheduler/cluster/cluster.h"
 #include "tests/check.h"
@@ -360,8 +361,8 @@ static void test_compare_time(void)
         .kind = SCHED_ARRIVED, .request = 0, .prompt_tokens = 100, .output_tokens = 1});
     CHECK(routed_to == 1);
     tell((struct sched_event){.kind = SCHED_ENDED, .request = 0});
-    /* The token machines: one of five times the speed of the other three gets about 5 of 8 answers. The
-     * rate that is not known is that of the mean. */
+    /* The token machines: one of five times the speed of the other three gets about 5 of 8 answers.
+     * The rate that is not known is that of the mean. */
     rates_tell(2, 0, 5000);
     rates_tell(3, 0, 1000);
     rates_tell(4, 0, 1000);
@@ -559,9 +560,9 @@ static void test_lent_computes_prompts(void)
 }
 
 /* A machine's model has six layer groups, five with a window of 40 tokens, and memory for 600
- * blocks: 1,600 tokens in all layers, or one context of 8,960. Short requests have no tokens outside
- * their windows, so as many fit as without windows. Of a long request, five groups keep four blocks
- * each. */
+ * blocks: 1,600 tokens in all layers, or one context of 8,960. Short requests have no tokens
+ * outside their windows, so as many fit as without windows. Of a long request, five groups keep
+ * four blocks each. */
 static void test_windows_memory(void)
 {
     const struct sched_cluster_options options = {.request_count = REQUESTS,

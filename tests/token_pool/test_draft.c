@@ -84,7 +84,8 @@ static void check_draft(const struct draft_index *index, const uint32_t *tokens,
     uint32_t matched =
         draft_find(index, tokens, DRAFT_TOKENS, is_allowed, &forbidden, draft, &agreed);
     struct expected expected = search(tokens, last, DRAFT_MATCH_GOOD, forbidden, matched, draft);
-    /* In a long context, good places that were not compared may be the only ones that are allowed. */
+    /* In a long context, good places that were not compared may be the only ones that are
+     * allowed. */
     if (expected.places == 0 || (matched > 0 && matched < DRAFT_MATCH_GOOD && count > SHORT))
         expected = search(tokens, last, 1, forbidden, matched, draft);
     CHECK(matched == 0 || draft[0] != forbidden);

@@ -1,7 +1,8 @@
 /* Goal: the books of the draft model's KV are right: every token of a context is computed in order,
  * no block belongs to two seats, a block that a job may read stays in its table, and no block is
- * lost. Method: random requests that come, grow, change their latest tokens and go, also while a job
- * runs, against a plain model that remembers which tokens each block has; memory is often short. */
+ * lost. Method: random requests that come, grow, change their latest tokens and go, also while a
+ * job runs, against a plain model that remembers which tokens each block has; memory is often
+ * short. */
 #include "common/random.h"
 #include "tests/check.h"
 #include "token_pool/draft_seats.h"

@@ -94,8 +94,8 @@ static uint32_t first_seen(uint32_t group, uint32_t position)
                : 0;
 }
 
-/* Returns the key of the first `count` tokens in a group. Conversations with different salts share no
- * blocks, so the key includes the salt. */
+/* Returns the key of the first `count` tokens in a group. Conversations with different salts share
+ * no blocks, so the key includes the salt. */
 static uint64_t key_of(const struct talk *talk, uint32_t group, uint32_t count)
 {
     uint64_t key = 1 + talk->salt + 1000 * group;
@@ -490,7 +490,8 @@ static void check_progress(void)
     CHECK(talk.held == 0 && talk.told_count == 7);
     arrive(&talks[0]);
     arrive(&talks[0]);
-    /* Another request has computed and left the first two blocks meanwhile: those here are spare. */
+    /* Another request has computed and left the first two blocks meanwhile: those here are
+     * spare. */
     struct talk *other = begin(1, &talks[0], 33, 40);
     deliver(other);
     token_pool_cancel(pool, &other->name, false, now_us);

@@ -1,10 +1,10 @@
 /* Goal: the bytes of messages on the wire change only together with TRANSPORT_PROTOCOL_VERSION.
- * This program sends to peers of older versions what these versions have sent, and reads it. Method:
- * one message of each kind, with another value in every field, is encoded as each version has it,
- * and compared with its line in tests/data/message_bytes/VERSION.txt: the kind's name, then the
- * bytes in hex, where "zN" stands for N zero bytes. `test_message_bytes print` prints the file of
- * the present version, which a release never changes again. Messages between the processes of one
- * machine are compared in the present version only. */
+ * This program sends to peers of older versions what these versions have sent, and reads it.
+ * Method: one message of each kind, with another value in every field, is encoded as each version
+ * has it, and compared with its line in tests/data/message_bytes/VERSION.txt: the kind's name, then
+ * the bytes in hex, where "zN" stands for N zero bytes. `test_message_bytes print` prints the file
+ * of the present version, which a release never changes again. Messages between the processes of
+ * one machine are compared in the present version only. */
 #include "tests/check.h"
 #include "transport/stage_message.h"
 

@@ -1,8 +1,8 @@
 /* admin_bundle: `cleave bundle`: collects what a bug report needs from running gateways into a tar
- * file: version, config, state, metrics, latest requests, decisions and log lines, and the log lines
- * of machines and gateways on this host. Gateways give
- * administrators no keys, prompts or answers, so the file has none. What one gateway does not give
- * (an earlier release) is missing, and errors.txt says so. */
+ * file: version, config, state, metrics, latest requests, decisions and log lines, and the log
+ * lines of machines and gateways on this host. Gateways give administrators no keys, prompts or
+ * answers, so the file has none. What one gateway does not give (an earlier release) is missing,
+ * and errors.txt says so. */
 #include "tools/admin/admin.h"
 #include "tools/admin/client.h"
 #include "tools/admin/host_logs.h"

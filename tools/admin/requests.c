@@ -1,4 +1,5 @@
-/* admin_requests: `cleave requests`: the latest requests of running gateways, or the life of one. */
+/* admin_requests: `cleave requests`: the latest requests of running gateways, or the life of
+ * one. */
 #include "tools/admin/admin.h"
 #include "tools/admin/client.h"
 #include "tools/admin/view.h"

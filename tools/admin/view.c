@@ -212,7 +212,8 @@ static uint64_t kind_sum(const json_t *state, const char *kind, const char *fiel
     return sum;
 }
 
-/* Writes a field's sum for each kind of layers that some machine has: "1.2 MiB full, 310 KiB window". */
+/* Writes a field's sum for each kind of layers that some machine has: "1.2 MiB full, 310 KiB
+ * window". */
 static void kinds_write(const json_t *state, const char *field, FILE *out)
 {
     const json_t *machine;

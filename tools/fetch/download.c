@@ -1,7 +1,7 @@
-/* fetch_download: one file over HTTP. The data goes into ".NAME.partial". ".NAME.partial.from" beside
- * it has the URL and the server's validator (ETag or Last-Modified) of its data: a later attempt
- * continues only data from the same URL, and only if the server says that its file is the same, or
- * if a checksum will tell. */
+/* fetch_download: one file over HTTP. The data goes into ".NAME.partial". ".NAME.partial.from"
+ * beside it has the URL and the server's validator (ETag or Last-Modified) of its data: a later
+ * attempt continues only data from the same URL, and only if the server says that its file is the
+ * same, or if a checksum will tell. */
 #include "tools/fetch/fetch.h"
 
 #include <curl/curl.h>
@@ -338,7 +338,8 @@ static size_t on_data(char *data, size_t size, size_t count, void *self)
 
 /* ---- one file ---- */
 
-/* Opens the partial file, which only this process may write, and finds how much of it can be kept. */
+/* Opens the partial file, which only this process may write, and finds how much of it can be
+ * kept. */
 static enum status partial_open(struct transfer *t)
 {
     char url[FETCH_URL_BYTES + 2] = "", validator[VALIDATOR_BYTES + 2] = "";
@@ -501,8 +502,8 @@ static enum status partial_finish(struct transfer *t, const char *path)
     return status;
 }
 
-/* Returns ST_OK if the file is there already, ST_NOT_FOUND if it is not, and an error if another file
- * has its name. */
+/* Returns ST_OK if the file is there already, ST_NOT_FOUND if it is not, and an error if another
+ * file has its name. */
 static enum status present(const struct fetch_file *file, const char *path, struct error *error)
 {
     char found[DIGEST_TEXT_BYTES];

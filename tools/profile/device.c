@@ -168,9 +168,9 @@ static void describe_experts(const struct measuring *m, struct profile *p)
     }
 }
 
-/* Names the device: "cpu-2", "cpu-2-tp2" with two ranks, or "cpu-2+1" beside one busy device. If the name is taken,
- * "host/cpu-2", so that profiles of several hosts can be merged. A GPU has no number of threads:
- * "cuda:0". */
+/* Names the device: "cpu-2", "cpu-2-tp2" with two ranks, or "cpu-2+1" beside one busy device. If
+ * the name is taken, "host/cpu-2", so that profiles of several hosts can be merged. A GPU has no
+ * number of threads: "cuda:0". */
 static enum status name_device(const struct measuring *m, const struct profile *p,
                                struct profile_device *d, struct error *error)
 {

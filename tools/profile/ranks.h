@@ -1,8 +1,8 @@
 /* profile_ranks: the processes of a device whose ranks compute each layer together. Rank 0 is the
  * measuring process; this part starts one process for each other rank, gives them rank 0's orders,
  * and lets all ranks begin a batch at the same time, as the head of a machine does. Other files of
- * tools/profile/ make every call, each on the main thread of its rank's process. It measures nothing
- * and opens no device. */
+ * tools/profile/ make every call, each on the main thread of its rank's process. It measures
+ * nothing and opens no device. */
 #ifndef TOOLS_PROFILE_RANKS_H
 #define TOOLS_PROFILE_RANKS_H
 

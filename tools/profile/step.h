@@ -34,8 +34,8 @@ struct profile_step_options {
     void *self; /* First argument of `progress`. */
 };
 
-/* Sizes of the model's parts in the device's memory, or in the memory of all ranks together; known to
- * rank 0 only. */
+/* Sizes of the model's parts in the device's memory, or in the memory of all ranks together; known
+ * to rank 0 only. */
 struct profile_step_weights {
     uint64_t layer_bytes[LIMIT_LAYERS]; /* Weights of each layer. */
     uint64_t layer_kinds[LIMIT_LAYERS]; /* Equal numbers mean equal types and shapes. */

@@ -2,8 +2,8 @@
  * link, and where its times come from. The times come from the rows of a table of measurements
  * (cost_table.h), from a device of a profile, or from several devices of a profile, over which the
  * layers are split (machine_split.h). `cleave simulate` and `cleave plan` call hardware_find and
- * hardware_read on the main thread, at the start; after that the struct is constant. This part reads
- * no times and no lists of devices. */
+ * hardware_read on the main thread, at the start; after that the struct is constant. This part
+ * reads no times and no lists of devices. */
 #ifndef TOOLS_SIMULATE_HARDWARE_H
 #define TOOLS_SIMULATE_HARDWARE_H
 

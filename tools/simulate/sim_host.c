@@ -95,8 +95,8 @@ static enum status layers_split(const struct profile *profile, const struct conf
                           error);
 }
 
-/* Adds a replica of a stage, with all its ranks. Neighbours with the same layers are replicas of one
- * stage. Returns false if its layers do not follow those of the stage before. */
+/* Adds a replica of a stage, with all its ranks. Neighbours with the same layers are replicas of
+ * one stage. Returns false if its layers do not follow those of the stage before. */
 static bool stage_add(struct sim_cost *cost, uint32_t place, uint32_t first, uint32_t last)
 {
     struct sim_cost_stage *stage = &cost->stages[cost->stage_count - 1];
@@ -154,7 +154,8 @@ static enum status stages_read(const struct profile *profile, const struct confi
     return status;
 }
 
-/* Returns how many times the KV of a token is in the machine's memory (machine/executor/shape.c). */
+/* Returns how many times the KV of a token is in the machine's memory
+ * (machine/executor/shape.c). */
 static uint32_t kv_copies(const struct sim_cost *cost)
 {
     uint32_t most = 1, count = 0;

@@ -195,8 +195,8 @@ double sim_machine_due_s(const struct sim_machine *m)
     return flight_next(m)->end_s;
 }
 
-/* Ends the step of an answer (token_pool_decode_done): a token, and one for each drafted token that is
- * right. */
+/* Ends the step of an answer (token_pool_decode_done): a token, and one for each drafted token that
+ * is right. */
 static void decode_end(struct sim_machine *m, const struct sched_batch_item *item)
 {
     const struct sim_machine_calls *calls = m->options.calls;

@@ -266,8 +266,8 @@ void sim_kv_prompts_unpin(struct sim_machine *m)
 
 /* ---- KV that stays in the prefix cache ---- */
 
-/* Returns the first span whose blocks of layers with a window have the KV of this span, if the KV of
- * the first `tokens` tokens is complete: later spans use earlier blocks again, and KV before the
+/* Returns the first span whose blocks of layers with a window have the KV of this span, if the KV
+ * of the first `tokens` tokens is complete: later spans use earlier blocks again, and KV before the
  * answer's window is not sent. */
 static uint32_t window_valid_first(const struct sim_machine *m, sched_slot slot, uint32_t tokens)
 {

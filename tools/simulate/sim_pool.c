@@ -11,8 +11,8 @@ struct sim_pool {
     kv_owner_id owner_last;
 };
 
-/* Returns the groups with a window in spans: a token at the beginning of a span reads as many of the
- * spans before it as with the window in tokens (layer_groups_window_first). */
+/* Returns the groups with a window in spans: a token at the beginning of a span reads as many of
+ * the spans before it as with the window in tokens (layer_groups_window_first). */
 static struct layer_groups groups_in_spans(const struct layer_groups *groups, uint32_t block_tokens)
 {
     struct layer_groups out = *groups;

@@ -290,8 +290,8 @@ enum status run_cluster_open(struct run *r)
 {
     const struct sim_hosts *hosts = r->options.hosts;
     const uint32_t block_tokens = r->options.config->kv.block_tokens;
-    /* The scheduler needs no hashes under other policies. A simulated cluster has one gateway, which
-     * leads. */
+    /* The scheduler needs no hashes under other policies. A simulated cluster has one gateway,
+     * which leads. */
     const struct sched_cluster_facts facts = {
         .machine_count = hosts->count,
         .prefix_step_tokens = sched_policy_prefix(r->options.config)

@@ -11,8 +11,8 @@
 
 #define TOKENS_PER_S_MAX 1000000000
 
-/* Reports the link's speed when the link is used first. Machines measure it (push_meter.h); a simulated
- * link has always the same speed. */
+/* Reports the link's speed when the link is used first. Machines measure it (push_meter.h); a
+ * simulated link has always the same speed. */
 static void link_measure(struct run *r, uint32_t from, uint32_t to, const struct sim_link *link)
 {
     const struct sim_cost *cost = &r->options.hosts->hosts[from].cost;
@@ -102,8 +102,8 @@ static double push_s(struct run *r, const struct run_request *q, const struct si
     return (through_s > end_s ? through_s : end_s) + link.latency_s;
 }
 
-/* The prompt machine reports what has arrived only if it sends layer by layer and has neither stages
- * nor ranks. */
+/* The prompt machine reports what has arrived only if it sends layer by layer and has neither
+ * stages nor ranks. */
 static bool progress_reported(const struct run *r, const struct run_request *q)
 {
     const struct sim_cost *cost = &r->options.hosts->hosts[q->prompt_machine].cost;

@@ -1,7 +1,7 @@
-/* sim_run, the prefixes that requests share: what the spans of a request contain, by the hash ids of
- * the trace; the hashes by which the scheduler finds the machines that hold a prompt's beginning
- * (arrivals_schedule in server/gateway/schedule.c); and the machines' reports on their prefix caches
- * (machine/prefixes.c). */
+/* sim_run, the prefixes that requests share: what the spans of a request contain, by the hash ids
+ * of the trace; the hashes by which the scheduler finds the machines that hold a prompt's beginning
+ * (arrivals_schedule in server/gateway/schedule.c); and the machines' reports on their prefix
+ * caches (machine/prefixes.c). */
 #include "tools/simulate/sim_run_state.h"
 
 #include "common/prefix_hash.h"
@@ -13,8 +13,8 @@
 
 /* ---- what spans contain ---- */
 
-/* Returns a number for the tokens of a span, equal for two requests if the tokens are. Tokens beyond
- * the ids, and those of the answer, occur in no other request, as in `cleave replay`. */
+/* Returns a number for the tokens of a span, equal for two requests if the tokens are. Tokens
+ * beyond the ids, and those of the answer, occur in no other request, as in `cleave replay`. */
 static uint32_t span_content(const struct sim_arrival *arrival, uint64_t number, uint64_t first,
                              uint64_t end)
 {

@@ -2,8 +2,9 @@
  * events of machines, sim_run_cluster.c the scheduler, its actions and the failures,
  * sim_run_requests.c the steps of a request, sim_run_kv.c the transfers of KV and the KV that
  * machines keep, sim_run_copies.c the checkpoints, sim_run_prefixes.c the prefixes that requests
- * share, sim_run_tiers.c the tiers below the machines' memory. All functions run on the thread that called
- * sim_run, which owns the state. Only these files include this header: callers use sim_run.h. */
+ * share, sim_run_tiers.c the tiers below the machines' memory. All functions run on the thread that
+ * called sim_run, which owns the state. Only these files include this header: callers use
+ * sim_run.h. */
 #ifndef TOOLS_SIMULATE_SIM_RUN_STATE_H
 #define TOOLS_SIMULATE_SIM_RUN_STATE_H
 
@@ -364,8 +365,8 @@ void run_tiers_up(struct run *r, uint32_t machine);
  * cache. */
 void run_tiers_store(struct run *r, const struct run_request *q, uint32_t machine, uint32_t tokens);
 /* Begins to load KV of the request, whose prompt has just reached the machine. Returns true if the
- * prompt waits: the event of its slot is due when the load ends. The second call, at that time, returns
- * false. */
+ * prompt waits: the event of its slot is due when the load ends. The second call, at that time,
+ * returns false. */
 bool run_tiers_wait(struct run *r, uint32_t slot, uint32_t machine);
 
 /* ---- sim_run_copies.c ---- */

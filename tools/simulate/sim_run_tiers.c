@@ -1,7 +1,7 @@
 /* sim_run, the tiers for KV below the machines' memory (machine/tiers.c): what enters a machine's
- * prefix cache is stored, in no time; before a prompt is queued, what memory lacks is loaded, if the
- * rule of scheduler/tier_loads.h says that this is faster than computing. The loads of a tier follow
- * each other. A machine's memory tier is lost with the machine. */
+ * prefix cache is stored, in no time; before a prompt is queued, what memory lacks is loaded, if
+ * the rule of scheduler/tier_loads.h says that this is faster than computing. The loads of a tier
+ * follow each other. A machine's memory tier is lost with the machine. */
 #include "tools/simulate/sim_run_state.h"
 
 #include "scheduler/tier_loads.h"
@@ -168,8 +168,9 @@ static uint32_t spans_found(struct sim_tier *tier, const uint32_t *contents, uin
     return i > have ? i - have : 0;
 }
 
-/* Loads what the tier has after the first `have` spans, from at_s on, until due_s at the latest, when
- * the prompt no longer waits. Returns the number of loaded spans, and stores when the load ends. */
+/* Loads what the tier has after the first `have` spans, from at_s on, until due_s at the latest,
+ * when the prompt no longer waits. Returns the number of loaded spans, and stores when the load
+ * ends. */
 static uint32_t tier_load(struct run *r, const struct run_request *q, uint32_t machine, int kind,
                           uint32_t have, uint32_t end, double at_s, double due_s, double *end_s_out)
 {

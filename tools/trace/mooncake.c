@@ -1,8 +1,8 @@
 /* trace_mooncake: one request per line, as a JSON object with timestamp (ms), input_length,
  * output_length and hash_ids. hash_ids has an id for each block of 512 prompt tokens; the last
  * block can be shorter. Requests with the same id have the same tokens in that block (Mooncake,
- * FAST 2025). A row of cleave's own (trace_row_write) also has block_tokens, which replaces 512, and
- * tenant. Other members are ignored. */
+ * FAST 2025). A row of cleave's own (trace_row_write) also has block_tokens, which replaces 512,
+ * and tenant. Other members are ignored. */
 #include "tools/trace/line.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* Goal: machines that would compute other KV than their peers say so in the hand-shake, and a
- * machine's KV memory counts the copies that its ranks have. Method: shapes made by hand, and shapes
- * of a file with latent attention. */
+ * machine's KV memory counts the copies that its ranks have. Method: shapes made by hand, and
+ * shapes of a file with latent attention. */
 #include "machine/executor/shape.h"
 #include "tests/check.h"
 #include "tests/model/forward/synthetic.h"

@@ -100,8 +100,8 @@ static void rank_main(struct ranks *group, void *context)
     CHECK(error <= shared->bound);
 }
 
-/* Computes with two ranks: on a GPU only where ranks norm rows together, because its other sums have
- * tests of their own (tests/gpu/test_group.c). */
+/* Computes with two ranks: on a GPU only where ranks norm rows together, because its other sums
+ * have tests of their own (tests/gpu/test_group.c). */
 static void ranks_check(const struct model_file *file, const struct expected *expected,
                         double bound)
 {

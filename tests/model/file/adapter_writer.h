@@ -1,7 +1,7 @@
-/* adapter_writer: random low-rank adapters in the form of PEFT (model/file/adapter.h), for tests and
- * fuzz seeds: the two files in memory, or a folder. The test's main thread calls it; the functions
- * have no state, and the same struct gives the same bytes. It makes no wrong files: tests change the
- * bytes. Aborts if there is no memory or the folder cannot be written. */
+/* adapter_writer: random low-rank adapters in the form of PEFT (model/file/adapter.h), for tests
+ * and fuzz seeds: the two files in memory, or a folder. The test's main thread calls it; the
+ * functions have no state, and the same struct gives the same bytes. It makes no wrong files: tests
+ * change the bytes. Aborts if there is no memory or the folder cannot be written. */
 #ifndef TESTS_MODEL_FILE_ADAPTER_WRITER_H
 #define TESTS_MODEL_FILE_ADAPTER_WRITER_H
 

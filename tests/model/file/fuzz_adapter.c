@@ -1,7 +1,7 @@
-/* fuzz_adapter: a low-rank adapter whose two files have any bytes gives an error or a valid adapter:
- * every product has both of its matrices or none, and their elements are readable to the last byte
- * (checked by ASan). An input is the size of adapter_config.json in 4 bytes, this file, and
- * adapter_model.safetensors. */
+/* fuzz_adapter: a low-rank adapter whose two files have any bytes gives an error or a valid
+ * adapter: every product has both of its matrices or none, and their elements are readable to the
+ * last byte (checked by ASan). An input is the size of adapter_config.json in 4 bytes, this file,
+ * and adapter_model.safetensors. */
 #include "model/file/adapter.h"
 #include "tests/check.h"
 #include "tests/fuzz.h"

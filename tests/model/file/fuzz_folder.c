@@ -119,7 +119,8 @@ static void tokenizer_replace(struct folder_parts *p, const char *name, const ch
 }
 
 /* The small model whole, in two files, with a byte-level tokenizer, in E4M3, with a unigram
- * tokenizer and steps of normalisation, and with the tokenizers of other files, and with packed weights. */
+ * tokenizer and steps of normalisation, and with the tokenizers of other files, and with packed
+ * weights. */
 size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
 {
     struct folder_parts p;

@@ -1,6 +1,6 @@
 /* fuzz_packed: folders whose weights are packed integers (GPTQ, AWQ, compressed-tensors) or MXFP4,
- * with any tensors, give an error or tensors whose rows can all be read (checked by ASan). The first
- * byte of an input chooses the format and its settings in config.json, the other bytes are
+ * with any tensors, give an error or tensors whose rows can all be read (checked by ASan). The
+ * first byte of an input chooses the format and its settings in config.json, the other bytes are
  * model.safetensors. */
 #include "model/file/model_file.h"
 #include "tests/check.h"
@@ -95,7 +95,8 @@ struct part {
 
 #define PARTS_MAX 4
 
-/* A matrix of 16 rows and 64 columns, or two experts of 4 rows, in the form of each of `settings`. */
+/* A matrix of 16 rows and 64 columns, or two experts of 4 rows, in the form of each of
+ * `settings`. */
 static const struct part seeds[SETTINGS][PARTS_MAX] = {
     {{"a.qweight", "I32", "[8,16]", 512},
      {"a.qzeros", "I32", "[2,2]", 16},

@@ -1,5 +1,5 @@
-/* fuzz_vocabulary: a tokenizer.model (SentencePiece) or tekken.json with any bytes gives an error or
- * a vocabulary, with which texts are encoded and decoded. The first byte of an input chooses the
+/* fuzz_vocabulary: a tokenizer.model (SentencePiece) or tekken.json with any bytes gives an error
+ * or a vocabulary, with which texts are encoded and decoded. The first byte of an input chooses the
  * file, the other bytes are its content. */
 #include "tests/check.h"
 #include "tests/fuzz.h"

@@ -653,8 +653,8 @@ static void check_directory(void)
     CHECK(model_file_open(path, &file, &error) == ST_NOT_FOUND);
 }
 
-/* What transformers writes for a tokenizer without a limit (10^30 as a float, printed whole). Digits
- * in strings stay as they are, and a key that needs a small number refuses the large one. */
+/* What transformers writes for a tokenizer without a limit (10^30 as a float, printed whole).
+ * Digits in strings stay as they are, and a key that needs a small number refuses the large one. */
 static void check_large_numbers(struct compute *c)
 {
     struct folder_parts p;

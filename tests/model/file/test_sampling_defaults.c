@@ -1,5 +1,5 @@
-/* Goal: a model's own values of sampling fields are read from both formats, and wrong ones are errors
- * that name file, key and value. Method: small models in memory. */
+/* Goal: a model's own values of sampling fields are read from both formats, and wrong ones are
+ * errors that name file, key and value. Method: small models in memory. */
 #include "model/file/sampling_defaults.h"
 #include "tests/check.h"
 #include "tests/model/file/folder_parts.h"

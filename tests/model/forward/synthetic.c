@@ -93,8 +93,8 @@ static void random_bytes(struct builder *b, uint8_t *to, size_t count)
         to[i] = (uint8_t)(draw(b) >> 32);
 }
 
-/* Standard deviation of the elements of a block of random bits whose scale is 1, and the minimum, in
- * units of the scale, that makes their mean about 0. */
+/* Standard deviation of the elements of a block of random bits whose scale is 1, and the minimum,
+ * in units of the scale, that makes their mean about 0. */
 static const struct {
     float scale, min;
 } units[COMPUTE_TYPE_COUNT] = {

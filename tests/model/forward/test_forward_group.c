@@ -207,8 +207,8 @@ static void check_file(const char *what, struct model_file *file, uint32_t first
     for (uint32_t ranks = first; ranks <= last; ranks++) {
         *t.weight_bytes = 0;
         ranks_run(ranks, rank_main, &t);
-        /* Norms are everybody's, and of few rows the padding shows. With latent attention, every rank
-         * makes the latent vectors. */
+        /* Norms are everybody's, and of few rows the padding shows. With latent attention, every
+         * rank makes the latent vectors. */
         const size_t more = t.whole_bytes / (latent ? 2 : 4);
         CHECKF(ranks > 3 || *t.weight_bytes < t.whole_bytes + more, "%s: %zu bytes, whole %zu",
                what, *t.weight_bytes, t.whole_bytes);

@@ -1,8 +1,8 @@
 /* Goal: the state of an answer follows from its constraint and its delivered tokens, and the cache
- * keeps its bounds. Method: answers walk through a constraint with random tokens; at each step a new
- * answer that is given the tokens so far, in a cache of its own, has the same mask, also after
- * drafted tokens; the forced tokens are compared with the mask. Then more constraints than the cache
- * holds, wrong ones among them. */
+ * keeps its bounds. Method: answers walk through a constraint with random tokens; at each step a
+ * new answer that is given the tokens so far, in a cache of its own, has the same mask, also after
+ * drafted tokens; the forced tokens are compared with the mask. Then more constraints than the
+ * cache holds, wrong ones among them. */
 #include "common/random.h"
 #include "model/grammar/answers.h"
 #include "tests/check.h"
@@ -84,8 +84,8 @@ static uint32_t draw_from(const uint32_t *mask, uint64_t seed, uint64_t at)
     return id;
 }
 
-/* After drafted tokens, the masks are those of an answer that has these tokens. Afterwards nothing of the
- * draft is left. */
+/* After drafted tokens, the masks are those of an answer that has these tokens. Afterwards nothing
+ * of the draft is left. */
 static void check_draft(struct grammar_answer *answer, struct grammar_cache *other,
                         const char *text, const uint32_t *tokens, uint32_t count, uint64_t seed)
 {
@@ -214,8 +214,8 @@ static void test_many(void)
     grammar_cache_close(cache);
 }
 
-/* The descriptor tells of the end of a compilation, and the constraint of an open answer stays, even
- * if the answer was never asked for a mask, while thousands of others come and go. */
+/* The descriptor tells of the end of a compilation, and the constraint of an open answer stays,
+ * even if the answer was never asked for a mask, while thousands of others come and go. */
 static void test_prepared(void)
 {
     const char text[] = "regex:early[a-z]{1,50}";

@@ -1,5 +1,5 @@
-/* Goal: no chat template crashes or hangs the interpreter, or makes it leak. Seeds: the templates of
- * template_cases.jsonl, rendered with the variables of that file and small limits. */
+/* Goal: no chat template crashes or hangs the interpreter, or makes it leak. Seeds: the templates
+ * of template_cases.jsonl, rendered with the variables of that file and small limits. */
 #include "model/template/template.h"
 #include "tests/check.h"
 #include "tests/fuzz.h"

@@ -1,6 +1,6 @@
-/* encode_folder MODEL [plain]: for tokenizer_hub_test.py and tokenizer_ggml_test.py. Reads JSON texts
- * line by line and writes a line of their ids, with special tokens recognised and BOS as the files
- * want it, or with neither (plain); then the time to open the model, in ms. */
+/* encode_folder MODEL [plain]: for tokenizer_hub_test.py and tokenizer_ggml_test.py. Reads JSON
+ * texts line by line and writes a line of their ids, with special tokens recognised and BOS as the
+ * files want it, or with neither (plain); then the time to open the model, in ms. */
 #include "tests/check.h"
 
 #include "common/clock.h"

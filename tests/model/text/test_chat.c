@@ -1,6 +1,7 @@
-/* Goal: messages become the prompt that the model's own template makes of them, whatever their form. Method:
- * conversations that Jinja rendered beforehand (chat_renderings.inc), for templates in the form of
- * each family; the reference's prompts of the default model, down to token ids; wrong messages. */
+/* Goal: messages become the prompt that the model's own template makes of them, whatever their
+ * form. Method: conversations that Jinja rendered beforehand (chat_renderings.inc), for templates
+ * in the form of each family; the reference's prompts of the default model, down to token ids;
+ * wrong messages. */
 #include "model/text/chat.h"
 #include "model/text/tokenizer.h"
 #include "tests/check.h"

@@ -347,8 +347,8 @@ static void check_revoked(struct api_keys *keys)
     CHECK(!api_keys_revoked(keys, &a) && !api_keys_revoked(keys, &b));
 }
 
-/* A rotation: the new secret is added, then the old one is removed. Requests with the old secret are
- * revoked then, those with the new one go on. */
+/* A rotation: the new secret is added, then the old one is removed. Requests with the old secret
+ * are revoked then, those with the new one go on. */
 static void check_two_secrets(struct api_keys *keys)
 {
     apply_diff(keys, "{\"keys\": [" A "]}", "a added,");
@@ -518,7 +518,8 @@ static void check_day(void)
     CHECK(strcmp(use_today(keys, d, 1, TODAY + DAY + 10), DAY_CODE) == 0);
     CHECK(strcmp(use_today(keys, d, 1, TODAY + 2 * DAY), "") == 0);
     api_keys_close(keys);
-    /* A new process continues the day from the ledger; answers of other days and keys do not count. */
+    /* A new process continues the day from the ledger; answers of other days and keys do not
+     * count. */
     CHECK(api_keys_open(&keys) == ST_OK);
     apply(keys, file);
     d = find(keys, "Bearer " SECRET_A);

@@ -1,6 +1,6 @@
-/* Goal: each machine's list has its answers in the order of their times, and equal times in the order
- * of the calls. Method: random operations, and after each one a comparison with a plain table of the
- * times. */
+/* Goal: each machine's list has its answers in the order of their times, and equal times in the
+ * order of the calls. Method: random operations, and after each one a comparison with a plain table
+ * of the times. */
 #include "server/gateway/checkpoint_due.h"
 
 #include "common/random.h"

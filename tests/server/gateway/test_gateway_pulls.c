@@ -1,7 +1,7 @@
 /* Goal: KV that a machine has kept of a lost prompt travels to another prompt machine where the
  * measured links make that faster, and the request is served whatever fails on the way; each
- * decision is shown with its estimate and its outcome. Method: fake machines; one that has a part of
- * the KV, and one that dies at each step. */
+ * decision is shown with its estimate and its outcome. Method: fake machines; one that has a part
+ * of the KV, and one that dies at each step. */
 #include "scheduler/layerwise.h"
 #include "tests/check.h"
 #include "tests/server/gateway/fake_steps.h"

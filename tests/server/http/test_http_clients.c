@@ -101,8 +101,8 @@ static void check_slow_connections_are_replaced(void)
     http_clients_close(all);
 }
 
-/* A new client may send its headers, even if all places are taken: it is then refused with an answer.
- * Only when it is no longer young does it have to leave. */
+/* A new client may send its headers, even if all places are taken: it is then refused with an
+ * answer. Only when it is no longer young does it have to leave. */
 static void check_new_clients_wait_beyond_the_places(void)
 {
     enum { PLACES = 8, NEW = 2, ALL = PLACES + NEW };

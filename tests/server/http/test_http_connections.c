@@ -32,8 +32,8 @@ static void headers_ms_set(uint32_t ms)
     server_resume();
 }
 
-/* Sends a request, and lets time pass until it is answered: with all places taken, the connection is
- * accepted when other ones are no longer young. */
+/* Sends a request, and lets time pass until it is answered: with all places taken, the connection
+ * is accepted when other ones are no longer young. */
 static void ask_patiently(const char *method, const char *path, const char *body)
 {
     struct pollfd answer = {.fd = dial(), .events = POLLIN};

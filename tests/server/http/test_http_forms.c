@@ -1,7 +1,7 @@
 /* Goal: /v1/responses and /v1/messages answer as OpenAI and Anthropic do: reasoning, text and calls
  * are items of their own, and the events of a stream make the same answer as the body. Method: the
- * scripted gateway answers with texts of models, one byte a token; each is asked for with and without
- * streaming. The events are checked one by one (order, numbers, indices) and joined. */
+ * scripted gateway answers with texts of models, one byte a token; each is asked for with and
+ * without streaming. The events are checked one by one (order, numbers, indices) and joined. */
 #include "tests/check.h"
 #include "tests/server/http/http_fixture.h"
 

@@ -1,8 +1,8 @@
-/* Goal: each answer gives one line of the access log, with the id that its headers and its body have;
- * what a client sends cannot forge a line; strangers and a full disk do no harm; a slow request is
- * logged with the phase that took long; spans are valid. Method: the real HTTP side with a scripted
- * gateway, whose requests take fixed times; lines are read from files and from a pipe instead of
- * stderr. */
+/* Goal: each answer gives one line of the access log, with the id that its headers and its body
+ * have; what a client sends cannot forge a line; strangers and a full disk do no harm; a slow
+ * request is logged with the phase that took long; spans are valid. Method: the real HTTP side with
+ * a scripted gateway, whose requests take fixed times; lines are read from files and from a pipe
+ * instead of stderr. */
 #include "tests/check.h"
 #include "tests/server/http/http_fixture.h"
 
@@ -121,8 +121,8 @@ static void check_whole_answer(void)
     json_decref(line);
 }
 
-/* Ids that could forge a line, or that are too long, are replaced by one that is in the headers, the
- * body and the line. */
+/* Ids that could forge a line, or that are too long, are replaced by one that is in the headers,
+ * the body and the line. */
 static void check_ids(void)
 {
     static const char *const bad[] = {"a b", "a\"b",      "a\\b",  "a,b",

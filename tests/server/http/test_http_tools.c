@@ -1,7 +1,7 @@
 /* Goal: clients get reasoning, content and tool calls in fields of their own; with streaming, the
  * deltas make the same message. Wrong fields are refused by name. Method: the scripted gateway
- * answers with the texts of models of each family, one byte a token; each chat is asked for with and
- * without streaming, and the deltas are joined as OpenAI's clients join them. */
+ * answers with the texts of models of each family, one byte a token; each chat is asked for with
+ * and without streaming, and the deltas are joined as OpenAI's clients join them. */
 #include "tests/check.h"
 #include "tests/server/http/http_fixture.h"
 

@@ -180,8 +180,8 @@ static void one_stage(void)
     CHECK(costs.goal.micro_batches == 1 && costs.boundary_bytes == 2 * 256);
 }
 
-/* Layers with a window share their memory with the others of their row: two layer groups have half the
- * bytes, and one row more where a stage may divide one. */
+/* Layers with a window share their memory with the others of their row: two layer groups have half
+ * the bytes, and one row more where a stage may divide one. */
 static void windows(void)
 {
     char text[sizeof(profile_example) + 256];

@@ -1,7 +1,7 @@
-/* Goal: `cleave plan` takes ranks where they are faster, and a cluster of the config that it writes is
- * the one that it simulated. Method: a small profile with a device of two ranks, with times by which
- * ranks win or lose; the written config is read as `cleave simulate` reads it, and its machines are
- * compared with those of the plan's hardware. */
+/* Goal: `cleave plan` takes ranks where they are faster, and a cluster of the config that it writes
+ * is the one that it simulated. Method: a small profile with a device of two ranks, with times by
+ * which ranks win or lose; the written config is read as `cleave simulate` reads it, and its
+ * machines are compared with those of the plan's hardware. */
 #include "tools/plan/main.h"
 #include "tools/simulate/sim_host.h"
 
@@ -104,8 +104,8 @@ static void written_check(const char *hardware, uint32_t stages, uint32_t ranks,
 }
 
 /* A machine of two threads: as one process, or as two ranks. A step takes 119 us and 30 between two
- * steps in one process, and 35 and 30 in two ranks, so only ranks keep a limit of 0.8 times the first
- * one. With 5000 us for the vocabulary they keep no limit. */
+ * steps in one process, and 35 and 30 in two ranks, so only ranks keep a limit of 0.8 times the
+ * first one. With 5000 us for the vocabulary they keep no limit. */
 static void one_device(void)
 {
     file_write("plain.json", "{\"name\": \"plain\", \"device\": \"cpu\", \"threads\": 2, "

@@ -1,7 +1,7 @@
-/* Goal: the ranks of a measured device get each order of rank 0 once and in order, their weights are
- * added up, all of them get the group's id, none is left behind, and the end of one rank is an error,
- * not an endless wait. Method: processes that add up the numbers of their orders and end when they are
- * told to. */
+/* Goal: the ranks of a measured device get each order of rank 0 once and in order, their weights
+ * are added up, all of them get the group's id, none is left behind, and the end of one rank is an
+ * error, not an endless wait. Method: processes that add up the numbers of their orders and end
+ * when they are told to. */
 #include "tests/check.h"
 #include "tools/profile/ranks.h"
 

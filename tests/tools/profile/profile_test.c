@@ -197,8 +197,8 @@ static void check_latent(void)
     profile_close(p);
 }
 
-/* Gemma 2: every second layer has a window, so the layers are measured one by one. With experts, the
- * bytes of a layer are those of all experts. */
+/* Gemma 2: every second layer has a window, so the layers are measured one by one. With experts,
+ * the bytes of a layer are those of all experts. */
 static void check_windows_and_experts(void)
 {
     struct synthetic s = small_model();

@@ -1,6 +1,7 @@
 /* paper: what tests of the simulator share that use the machines of Splitwise's paper: the paths of
- * its performance table and of deploy/hardware, and numbers drawn from a seed. The test sets `seed`,
- * and calls the functions on its main thread; paper_open comes first and makes the scratch folder. */
+ * its performance table and of deploy/hardware, and numbers drawn from a seed. The test sets
+ * `seed`, and calls the functions on its main thread; paper_open comes first and makes the scratch
+ * folder. */
 #ifndef TESTS_TOOLS_SIMULATE_PAPER_H
 #define TESTS_TOOLS_SIMULATE_PAPER_H
 

@@ -228,9 +228,9 @@ static void does_not_fit(void)
     MACHINE(", \"devices\": [{\"profile\": \"cpu-2\", \"memory\": 1000000, \"count\": 2}],"        \
             " \"workspace_bytes\": 1000, \"kv_memory_bytes\": 900000")
 
-/* A step of one sequence takes 118.75 us on one device, so two replicas take half of it per step; two
- * ranks take 75 us. So ranks are chosen only for a limit between 75 and 118.75 us, and without a limit
- * once they take less than 59.375 us. */
+/* A step of one sequence takes 118.75 us on one device, so two replicas take half of it per step;
+ * two ranks take 75 us. So ranks are chosen only for a limit between 75 and 118.75 us, and without
+ * a limit once they take less than 59.375 us. */
 static void ranks(void)
 {
     struct profile *before = profile;

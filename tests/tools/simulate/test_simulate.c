@@ -548,7 +548,8 @@ static void full_output(void)
     clearerr(stdout);
 }
 
-/* Tiers of the config are not simulated without --tier, which has the times of loads; a line says so. */
+/* Tiers of the config are not simulated without --tier, which has the times of loads; a line says
+ * so. */
 static void tiers_of_the_config(void)
 {
     static char text[1 << 16];

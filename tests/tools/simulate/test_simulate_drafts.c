@@ -1,7 +1,8 @@
-/* Goal: in a simulation, a decode step with drafts takes the time of all its rows and gives the tokens
- * that are right; without drafts, nothing changes. Method: one answer is compared with a loop that
- * asks scheduler/drafts.h for each step; with several answers, more right drafts give shorter answers;
- * random clusters with little memory and failures end all requests, and count each token once. */
+/* Goal: in a simulation, a decode step with drafts takes the time of all its rows and gives the
+ * tokens that are right; without drafts, nothing changes. Method: one answer is compared with a
+ * loop that asks scheduler/drafts.h for each step; with several answers, more right drafts give
+ * shorter answers; random clusters with little memory and failures end all requests, and count each
+ * token once. */
 #include "scheduler/drafts.h"
 #include "tools/simulate/sim_run.h"
 

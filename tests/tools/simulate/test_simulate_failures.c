@@ -1,8 +1,8 @@
 /* Goal: what the death of a machine costs in a simulation is what it costs in a cluster: without a
  * prefix cache the whole context is computed again; with it only what no machine has kept; with
- * checkpoints at most two blocks, and the tokens of kv/checkpoint_ms. Method: one request on machines
- * whose times are known, killed at a given time; the pause and the tokens are calculated by hand. The
- * last cases compare the pause with the formula of docs/simulator.md. */
+ * checkpoints at most two blocks, and the tokens of kv/checkpoint_ms. Method: one request on
+ * machines whose times are known, killed at a given time; the pause and the tokens are calculated
+ * by hand. The last cases compare the pause with the formula of docs/simulator.md. */
 #include "tools/simulate/sim_kills.h"
 #include "tools/simulate/sim_machine.h"
 #include "tools/simulate/sim_run.h"
@@ -113,8 +113,8 @@ static double ttft_s(void)
     return report.ttft.value_max;
 }
 
-/* When the token with this number (1 = the first one) of a request without failures is generated, if
- * KV was there at kv_s. */
+/* When the token with this number (1 = the first one) of a request without failures is generated,
+ * if KV was there at kv_s. */
 static double token_at_s(double kv_s, uint32_t number)
 {
     return kv_s + (number - 1) * step_s();
@@ -239,7 +239,8 @@ static void rows_run(const char *text, struct sim_run_options *options)
     CHECK(sim_report_close(&report, "rows.csv", &error) == ST_OK);
 }
 
-/* Returns the most tokens that were computed again for one request, by the last column of the rows. */
+/* Returns the most tokens that were computed again for one request, by the last column of the
+ * rows. */
 static unsigned recomputed_most(void)
 {
     char line[600];
@@ -255,8 +256,9 @@ static unsigned recomputed_most(void)
     return most;
 }
 
-/* The answer whose copy is due for longest goes first. So on a link that is too slow for the copies
- * of four answers, each answer has a copy of most of its KV, not only the answers that began first. */
+/* The answer whose copy is due for longest goes first. So on a link that is too slow for the
+ * copies of four answers, each answer has a copy of most of its KV, not only the answers that
+ * began first. */
 static void answers_are_copied_in_turn(void)
 {
     /* Four blocks are generated in 16 steps, and copied in 20. */
@@ -359,7 +361,8 @@ static void ignore_reserved(void *self, uint32_t machine, uint32_t request, uint
     (void)self, (void)machine, (void)request, (void)cached;
 }
 
-/* Kept blocks are displaced when the blocks that were free before are used up, the last ones first. */
+/* Kept blocks are displaced when the blocks that were free before are used up, the last ones
+ * first. */
 static void kept_kv_is_displaced(void)
 {
     struct scene scene = {.machines = "1:mixed",
@@ -409,11 +412,11 @@ static void kept_kv_is_displaced(void)
 
 /* ---- the formula ---- */
 
-/* docs/simulator.md: computing takes P = tokens / prefill rate, the transfer of the context's KV to the
- * next token machine takes T = bytes / bandwidth. Without a checkpoint, P of the whole context passes
- * before the next token, and what is left of T before the one after it. With a checkpoint, P of at
- * most two blocks, then T. The kill comes at any time between two tokens, and messages take their
- * time: both are left out of the formula. */
+/* docs/simulator.md: computing takes P = tokens / prefill rate, the transfer of the context's KV to
+ * the next token machine takes T = bytes / bandwidth. Without a checkpoint, P of the whole context
+ * passes before the next token, and what is left of T before the one after it. With a checkpoint, P
+ * of at most two blocks, then T. The kill comes at any time between two tokens, and messages take
+ * their time: both are left out of the formula. */
 static void formula(uint32_t context, double link)
 {
     uint32_t after = 65;

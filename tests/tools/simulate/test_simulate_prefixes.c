@@ -1,9 +1,8 @@
 /* Goal: in a simulation, prompts that begin alike are found in the machines' prefix caches as in a
- * cluster. Method: one machine is compared with a plain list of spans in the order of their last use;
- * times are calculated by hand, also of loads from tiers; with policy "prefix" prompts go where their
- * beginnings are; random
- * clusters with small memory, windows, copies and failures end all requests, and no machine loses a
- * block (kv_pool_close asserts that). */
+ * cluster. Method: one machine is compared with a plain list of spans in the order of their last
+ * use; times are calculated by hand, also of loads from tiers; with policy "prefix" prompts go
+ * where their beginnings are; random clusters with small memory, windows, copies and failures end
+ * all requests, and no machine loses a block (kv_pool_close asserts that). */
 #include "tools/simulate/replay_log.h"
 #include "tools/simulate/sim_run.h"
 
@@ -112,8 +111,9 @@ static struct row row_of(double at_s, uint32_t prompt_tokens, uint32_t output_to
 
 /* ---- times by hand ---- */
 
-/* The second prompt is computed from its first token that no machine has: 4 messages and the rest of
- * the prompt pass before its first token. Without ids or without a prefix cache, all is computed. */
+/* The second prompt is computed from its first token that no machine has: 4 messages and the rest
+ * of the prompt pass before its first token. Without ids or without a prefix cache, all is
+ * computed. */
 static void beginning_is_not_computed(const char *machines)
 {
     double first_s, both_s;
@@ -136,8 +136,8 @@ static void beginning_is_not_computed(const char *machines)
     CHECK(!totals.prefixes && fabs(report.ttft.sum - both_s) < 1e-9);
 }
 
-/* The token machine has the beginning's KV, too, so it is not sent again: on a slow link, the second
- * transfer takes the time of the other tokens. */
+/* The token machine has the beginning's KV, too, so it is not sent again: on a slow link, the
+ * second transfer takes the time of the other tokens. */
 static void beginning_is_not_sent(void)
 {
     const double link = 1e9, token_s = 4014080.0 / link;
@@ -279,10 +279,10 @@ static void tier_set(enum tier_kind kind, double bytes_per_s)
         .bytes = 4096 * TOKEN_BYTES, .bytes_per_s = bytes_per_s, .fixed_s = 0.01};
 }
 
-/* One machine, whose memory holds one request. Two prompts with other beginnings take turns, so that
- * memory never has the beginning of 512 tokens, but the file has it. A load of it takes 10 ms + 512
- * tokens / bandwidth. A prompt waits at most wait_ms, for a part of it. The first one is always tried; the next one only if it was faster than the
- * machine computes. */
+/* One machine, whose memory holds one request. Two prompts with other beginnings take turns, so
+ * that memory never has the beginning of 512 tokens, but the file has it. A load of it takes 10 ms
+ * + 512 tokens / bandwidth. A prompt waits at most wait_ms, for a part of it. The first one is
+ * always tried; the next one only if it was faster than the machine computes. */
 static void beginning_is_loaded(enum tier_kind kind, bool fast, uint32_t wait_ms)
 {
     const bool late = wait_ms < 2000;
@@ -314,8 +314,8 @@ static void beginning_is_loaded(enum tier_kind kind, bool fast, uint32_t wait_ms
     CHECKF(fabs(report.ttft.sum - want_s) < 1e-6, "%.9f, want %.9f", report.ttft.sum, want_s);
 }
 
-/* The machine that has computed the beginning dies. Another machine loads it from the store; the same
- * machine loads it from its file after the repair, and has lost its memory. */
+/* The machine that has computed the beginning dies. Another machine loads it from the store; the
+ * same machine loads it from its file after the repair, and has lost its memory. */
 static void beginning_survives(const char *machines, enum tier_kind kind, uint32_t tokens)
 {
     const struct sim_kill kill = {.at_s = 5, .machine = 0};

@@ -123,7 +123,8 @@ static void two_stages(void)
     sim_hosts_done(&hosts);
 }
 
-/* Where each rank has the KV of all heads, it is in the memory twice, and crosses the link twice. */
+/* Where each rank has the KV of all heads, it is in the memory twice, and crosses the link
+ * twice. */
 static void copies(void)
 {
     hosts_begin("\"p\": {\"threads\": 2, \"kv_memory\": \"16MiB\"}" MACHINE_T);

@@ -1,7 +1,7 @@
-/* Goal: a simulated machine has as many blocks for a model with attention windows as a real one, its
- * requests take as many of them, and as many bytes travel. Method: a model of three layers, two of
- * which have a window of 32 tokens, on machines with blocks of 16 tokens; numbers calculated by hand
- * from common/layer_groups.h. */
+/* Goal: a simulated machine has as many blocks for a model with attention windows as a real one,
+ * its requests take as many of them, and as many bytes travel. Method: a model of three layers, two
+ * of which have a window of 32 tokens, on machines with blocks of 16 tokens; numbers calculated by
+ * hand from common/layer_groups.h. */
 #include "tools/simulate/sim_machine.h"
 #include "tools/simulate/sim_run.h"
 
@@ -131,8 +131,8 @@ static void memory(void)
     hosts_make(WINDOWS);
     blocks = KV_BYTES / LAYER_BYTES / BLOCK_TOKENS;
     CHECK(hosts.hosts[1].kv_tokens / BLOCK_TOKENS == blocks);
-    /* A window of 32 tokens, read by one token at a time, lies in up to 3 blocks; with a chunk of 512
-     * tokens in up to 35. */
+    /* A window of 32 tokens, read by one token at a time, lies in up to 3 blocks; with a chunk of
+     * 512 tokens in up to 35. */
     uint32_t one = 3, chunk = 35;
     CHECKF(fabs(blocks_of_request(false, blocks) - (63 + 2 * one)) < 1e-6, "%g blocks",
            blocks_of_request(false, blocks));
@@ -140,8 +140,8 @@ static void memory(void)
     CHECKF(hosts.context_tokens == (blocks - 2 * chunk) * BLOCK_TOKENS, "%u", hosts.context_tokens);
 }
 
-/* A checkpoint has the KV of new blocks in the full layer, and each time that of the window, two blocks,
- * in the others. The prompt machine has kept the prompt's full blocks. */
+/* A checkpoint has the KV of new blocks in the full layer, and each time that of the window, two
+ * blocks, in the others. The prompt machine has kept the prompt's full blocks. */
 static void checkpoints(void)
 {
     const struct sim_kill kill = {.at_s = 0.3, .machine = 1};
