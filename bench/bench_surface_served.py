@@ -7,8 +7,8 @@ bench_surface: `split` (machine 1 computes all prompts, machine 2 all answers), 
 of requests.
 
 Without --surface, each form serves some cells (one; with --all, eight) at one rate for all forms, 0.7 of the least
-goodput of the simulated forms, and then at 1.6 times the highest, which no form can serve. With --surface, the goodput
-of each form of each cell is searched: the rate at which nine of ten requests have their first token within 6 times, and
+goodput of the simulated forms; with --all also at 1.6 times the highest, which no form can serve. With --surface, the
+goodput of each form of each cell is searched: the rate at which nine of ten requests have their first token within 6 times, and
 a mean gap between tokens within 2 times, what an idle machine takes (the slower one of the two). The search begins at
 the simulated goodput of the same requests. --json keeps the cells: those in the file are not measured again. A run in
 which the client sent late is repeated, because other processes had the cores then.
@@ -83,8 +83,8 @@ def wait_profile(pair):
 
 class WaitCell(Cell):
     def enough(self, rate):
-        """The simulation has the same requests as the real run."""
-        return self.options.seconds
+        """The simulation has the same requests as the real run, or more if these would be fewer than 20."""
+        return max(self.options.seconds, 20 / rate)
 
 
 def cell_open(options, key):
@@ -184,8 +184,8 @@ class Served:
                    row["tbt_mean_ms"] <= self.job["tbt_s"] * 1e3 for row in whole)
         done = [row for row in whole if row["status"] == "done"]
         ended = [row for row in rows if seconds / 4 <= row["arrival_s"] + row["e2e_ms"] / 1e3 < seconds]
-        out = {"rate": rate, "requests": len(whole), "good": good / len(whole), "failed": len(failed),
-               "split_part": sent / len(rows), "cores": own / took, "busy_cores": everyone / took,
+        out = {"rate": rate, "requests": len(whole), "good": good / max(1, len(whole)), "failed": len(failed),
+               "split_part": sent / max(1, len(rows)), "cores": own / took, "busy_cores": everyone / took,
                "throughput": len(ended) / (0.75 * seconds), "late_p99_ms": summary["late_ms"]["p99"]}
         for name in ("ttft_ms", "e2e_ms", "second_ms", "tbt_max_ms"):
             values = [row[name] for row in done if name in row]
@@ -292,15 +292,16 @@ def figures(options):
     keys = keys if options.all else [(PAIRS[0], (1020, 129), LINKS_MBIT[0])]
 
     def rates(found, _):
-        return [COMMON * min(found["simulated"].values()), OVERLOAD * max(found["simulated"].values())]
+        simulated = found["simulated"].values()
+        return [COMMON * min(simulated)] + ([OVERLOAD * max(simulated)] if options.all else [])
     rows, points = [], []
     for key, (_, of) in zip(keys, measure(options, keys, rates, False)):
-        for form, (common, overload) in of.items():
-            points += [common, overload]
+        for form, (common, *overload) in of.items():
+            points += [common, *overload]
             rows.append([name_of(key), form, number(common["rate"]), f"{100 * common['good']:.0f}",
                          *(f"{number(common[f'{name}_p50'])}, {number(common[f'{name}_p99'])}" for name in
                            ("ttft_ms", "tbt_ms", "second_ms", "e2e_ms")), f"{100 * common['split_part']:.0f}",
-                         number(overload["throughput"])])
+                         number(overload[0]["throughput"]) if overload else "-"])
     print(table(["machines, link, lengths", "form", "requests/s", "good, %", "TTFT P50, P99, ms", "TBT P50, P99",
                  "second token P50, P99", "E2E P50, P99", "split, %", "requests/s at overload"], rows))
     print("\n" + utilisation(points))
