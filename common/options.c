@@ -251,10 +251,10 @@ static json_t *entries_json(const struct option_table *table)
     json_t *list = json_array();
     for (size_t i = 0; i < table->count; i++) {
         const struct option_entry *entry = &table->entries[i];
-        json_array_append_new(list, json_pack("{s:s, s:s?, s:o, s:s?, s:s}", "name", entry->name,
-                                              "value", entry->value_name, "choices",
-                                              choices_json(entry), "default", entry->default_value,
-                                              "help", entry->help));
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s?, s:o, s:s?, s:s}", "name", entry->name, "value",
+                                        entry->value_name, "choices", choices_json(entry),
+                                        "default", entry->default_value, "help", entry->help));
     }
     return list;
 }
@@ -269,10 +269,9 @@ static int table_print(const struct option_table *table)
         table->help_more(file);
     if (file != NULL)
         fclose(file);
-    json_t *root =
-        json_pack("{s:s, s:s, s:s, s:s, s:o}", "command", table->command, "usage", table->usage,
-                  "about", table->about, "more", more != NULL ? more : "", "options",
-                  entries_json(table));
+    json_t *root = json_pack("{s:s, s:s, s:s, s:s, s:o}", "command", table->command, "usage",
+                             table->usage, "about", table->about, "more", more != NULL ? more : "",
+                             "options", entries_json(table));
     int failed = root == NULL || json_dumpf(root, stdout, JSON_INDENT(1)) != 0;
     fputc('\n', stdout);
     json_decref(root);

@@ -384,9 +384,10 @@ const struct config_key config_keys[] = {
              "is at most this many tokens longer than the shortest."},
     {"scheduler/adaptive_pools", CONFIG_BOOL, FIELD(scheduler.adaptive_pools), 0, 0,
      .default_text = "true", .reload = CONFIG_RELOAD_YES,
-     .help = "true: a machine helps the other pool while that pool is over its limits, but not with "
-             "prompts if its cores compute prompts already. false: only if the other phase has no "
-             "machine left."},
+     .help =
+         "true: a machine helps the other pool while that pool is over its limits, but not with "
+         "prompts if its cores compute prompts already. false: only if the other phase has no "
+         "machine left."},
     {"scheduler/wait_ms", CONFIG_WHOLE, FIELD(scheduler.wait_ms), 0, HOUR_MS,
      .default_text = "30000", .reload = CONFIG_RELOAD_YES,
      .help = "A request that no connected machine can take fails after this time. 0 = never."},

@@ -40,8 +40,7 @@ int serve_dump_turn(struct serve *s)
 {
     if (s->dump_requests.bytes == 0 && s->dump_events.bytes == 0)
         return -1;
-    uint32_t lines =
-        lines_log(&s->dump_requests, &s->dump_requests_at, "request", LINES_PER_TURN);
+    uint32_t lines = lines_log(&s->dump_requests, &s->dump_requests_at, "request", LINES_PER_TURN);
     if (lines == 0)
         lines = lines_log(&s->dump_events, &s->dump_events_at, "decision", LINES_PER_TURN);
     if (lines > 0)

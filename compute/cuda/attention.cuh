@@ -193,8 +193,7 @@ static __device__ __forceinline__ uint32_t attention_pair16(uint32_t word, bool 
 
 /* Converts two 8-bit integers to f16 exactly, from bytes 0 and 1 of a word, or (`upper`) 2 and 3.
  * `unit`: multiplied by 2^-7. */
-static __device__ __forceinline__ uint32_t attention_pair8(uint32_t word, bool upper,
-                                                           bool unit)
+static __device__ __forceinline__ uint32_t attention_pair8(uint32_t word, bool upper, bool unit)
 {
     const uint32_t bits = __byte_perm(word ^ 0x80808080, 0x64646464, upper ? 0x4342 : 0x4140);
     return attention_word(

@@ -128,10 +128,9 @@ static __device__ bool latent_item_of(const struct attention *a, const struct la
 
 /* Starts copying the tile that begins at token `begin`. Tokens outside the item become zeros. */
 template <class S>
-static __device__ __forceinline__ void latent_copy(const struct attention *a,
-                                                   const struct latent_sizes &z,
-                                                   const struct latent_item *item, uint32_t begin,
-                                                   uint8_t *raw)
+static __device__ __forceinline__ void
+latent_copy(const struct attention *a, const struct latent_sizes &z, const struct latent_item *item,
+            uint32_t begin, uint8_t *raw)
 {
     const uint32_t piece = threadIdx.x % S::PIECES, tokens = a->block_tokens;
     const uint32_t token = begin + piece * S::PIECE_TOKENS;
@@ -182,7 +181,8 @@ static __device__ __forceinline__ void latent_convert(uint4 v, uint32_t dim, uin
             words[i] = attention_pair16(words[i], true);
         uint8_t *first = latent_at(tile, dim, piece / 2) + piece % 2 * 8;
         uint8_t *second = latent_at(tile, dim + 1, piece / 2) + piece % 2 * 8;
-        *(uint2 *)first = make_uint2(latent_low(words[0], words[1]), latent_low(words[2], words[3]));
+        *(uint2 *)first =
+            make_uint2(latent_low(words[0], words[1]), latent_low(words[2], words[3]));
         *(uint2 *)second =
             make_uint2(latent_high(words[0], words[1]), latent_high(words[2], words[3]));
     } else {
@@ -208,8 +208,9 @@ static __device__ __forceinline__ void latent_tile(const struct latent_sizes &z,
     for (uint32_t i = threadIdx.x; i < count; i += LATENT_THREADS) {
         const uint32_t piece = i % S::PIECES, token = begin + piece * S::PIECE_TOKENS;
         const uint32_t dim = i / S::PIECES * S::ROW_DIMS;
-        latent_convert<S>(*(const uint4 *)(raw + i * 16), dim < z.own ? dim : dim - z.own + z.padded,
-                          piece, token < item->end ? item->end - token : 0, tile);
+        latent_convert<S>(*(const uint4 *)(raw + i * 16),
+                          dim < z.own ? dim : dim - z.own + z.padded, piece,
+                          token < item->end ? item->end - token : 0, tile);
     }
 }
 
@@ -243,7 +244,8 @@ static __device__ void latent_queries(const struct attention *a, const struct la
     for (uint32_t i = threadIdx.x; i < S::HEADS * width; i += LATENT_THREADS) {
         const uint32_t head = i / width, d = i % width;
         const bool there = head < item->heads && (d < z.own || d >= z.padded);
-        const size_t from = ((size_t)item->row * a->head_count + item->head + head) * latent_dims(z);
+        const size_t from =
+            ((size_t)item->row * a->head_count + item->head + head) * latent_dims(z);
         const float x = there ? a->q[from + (d < z.own ? d : d - z.padded + z.own)] : 0.0f;
         q[head * latent_q_row(z) + d] = __float2half_rn(attention_clamp(x * a->scale));
     }
@@ -301,9 +303,9 @@ latent_scores(const struct attention *a, const struct latent_sizes &z,
 /* Turns scores into weights, adds them to the sums, and writes them (times the scale of V) as
  * f16. */
 template <class S>
-static __device__ __forceinline__ void
-latent_weigh(const float (*scales)[LATENT_TILE], uint32_t half, const float (&s)[2][4],
-             latent_state<S> &state, __half *weights)
+static __device__ __forceinline__ void latent_weigh(const float (*scales)[LATENT_TILE],
+                                                    uint32_t half, const float (&s)[2][4],
+                                                    latent_state<S> &state, __half *weights)
 {
     const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
@@ -318,8 +320,7 @@ latent_weigh(const float (*scales)[LATENT_TILE], uint32_t half, const float (&s)
                 p[i] = ptx_exp2(score - state.most[h]);
                 state.sum[h] += p[i];
                 if (S::FIXED)
-                    p[i] = score == LATENT_UNKNOWN ? 0
-                                                   : attention_clamp(p[i] * scales[1][t + i]);
+                    p[i] = score == LATENT_UNKNOWN ? 0 : attention_clamp(p[i] * scales[1][t + i]);
             }
             *(uint32_t *)(weights + (lane / 4 + 8 * h) * LATENT_P_ROW + t) =
                 attention_pack(p[0], p[1]);
@@ -328,10 +329,9 @@ latent_weigh(const float (*scales)[LATENT_TILE], uint32_t half, const float (&s)
 
 /* o += weights · V, for the warp's values: `count` times 8 from row `first` of the tile on. */
 template <class S>
-static __device__ __forceinline__ void latent_values(const __half *weights, uint8_t *tile,
-                                                     uint32_t first, uint32_t count,
-                                                     const float (&factor)[2],
-                                                     latent_state<S> &state)
+static __device__ __forceinline__ void
+latent_values(const __half *weights, uint8_t *tile, uint32_t first, uint32_t count,
+              const float (&factor)[2], latent_state<S> &state)
 {
     const uint32_t lane = threadIdx.x % 32;
     const __half *row = weights + lane % 16 * LATENT_P_ROW + lane / 16 * 8;
@@ -407,9 +407,9 @@ static __device__ void latent_join(const struct attention *a, const struct laten
  * the sums of weights of the thread's two heads; `first`: the warp's first value. */
 template <class S>
 static __device__ __forceinline__ void
-latent_write(const struct attention *a, const struct latent_sizes &z, const struct latent_item *item,
-             uint32_t group, uint32_t first, uint32_t count, const float (&total)[2],
-             const latent_state<S> &state)
+latent_write(const struct attention *a, const struct latent_sizes &z,
+             const struct latent_item *item, uint32_t group, uint32_t first, uint32_t count,
+             const float (&total)[2], const latent_state<S> &state)
 {
     const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
@@ -491,8 +491,8 @@ static __global__ void __launch_bounds__(LATENT_THREADS, 1)
             latent_scores<S>(&a, z, &item, q, tile, scales, half, begin, s);
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                float most = fmaxf(fmaxf(s[0][2 * h], s[0][2 * h + 1]),
-                                   fmaxf(s[1][2 * h], s[1][2 * h + 1]));
+                float most =
+                    fmaxf(fmaxf(s[0][2 * h], s[0][2 * h + 1]), fmaxf(s[1][2 * h], s[1][2 * h + 1]));
                 most = fmaxf(most, __shfl_xor_sync(ATTENTION_ALL_LANES, most, 1));
                 most = fmaxf(most, __shfl_xor_sync(ATTENTION_ALL_LANES, most, 2));
                 if (lane % 4 == 0)
@@ -557,8 +557,8 @@ static __global__ void __launch_bounds__(LATENT_THREADS)
     __syncwarp();
     for (uint32_t begin = first; begin < end; begin += 32) {
         const uint32_t token = min(begin + lane, end - 1), count = min(32u, end - begin);
-        const float *k = (const float *)(a.base + table[token / tokens] * a.block_bytes) +
-                         token % tokens;
+        const float *k =
+            (const float *)(a.base + table[token / tokens] * a.block_bytes) + token % tokens;
         float s = 0;
         for (uint32_t d = 0; d < dims; d++)
             s = fmaf(q[d], k[(size_t)d * tokens], s);
@@ -611,9 +611,7 @@ static struct latent_sizes latent_sizes_of(const struct cuda_sequences *s,
     z.own = 2 * kv->head_dim - kv->latent;
     z.padded = (z.own + 15) / 16 * 16;
     z.split = s->rows <= ATTENTION_LATENT_ROWS;
-    z.parts_max = !z.split                          ? 1
-                  : chunks < ATTENTION_LATENT_PARTS ? chunks
-                                                    : ATTENTION_LATENT_PARTS;
+    z.parts_max = !z.split ? 1 : chunks < ATTENTION_LATENT_PARTS ? chunks : ATTENTION_LATENT_PARTS;
     return z;
 }
 
@@ -666,10 +664,11 @@ bool attention_latent_takes(const struct compute_kv *kv, uint32_t head_count)
 {
     const struct cuda_sequences none = {};
     const struct latent_sizes z = latent_sizes_of(&none, kv);
-    const bool fits = kv->dtype == COMPUTE_KV_F32   ? true
-                      : kv->dtype == COMPUTE_KV_I8  ? latent_fits<latent_shape<COMPUTE_KV_I8, 1>>(z)
-                      : kv->dtype == COMPUTE_KV_I16 ? latent_fits<latent_shape<COMPUTE_KV_I16, 1>>(z)
-                                                    : latent_fits<latent_shape<COMPUTE_KV_F16, 1>>(z);
+    const bool fits = kv->dtype == COMPUTE_KV_F32  ? true
+                      : kv->dtype == COMPUTE_KV_I8 ? latent_fits<latent_shape<COMPUTE_KV_I8, 1>>(z)
+                      : kv->dtype == COMPUTE_KV_I16
+                          ? latent_fits<latent_shape<COMPUTE_KV_I16, 1>>(z)
+                          : latent_fits<latent_shape<COMPUTE_KV_F16, 1>>(z);
     return fits && head_count > 0 && kv->head_count == 1 && z.rank <= LATENT_RANK &&
            z.rank % 32 == 0 && z.own > 0 && z.own <= LATENT_OWN && z.own % 2 == 0 &&
            kv->block_tokens % 8 == 0 && kv->block_bytes % 16 == 0;
@@ -679,8 +678,7 @@ bool attention_latent_takes(const struct compute_kv *kv, uint32_t head_count)
 static size_t latent_place(struct attention *a, const struct latent_sizes &z, uint8_t *scratch)
 {
     const size_t tiles = (a->head_count + 15) / 16;
-    const size_t counters =
-        (ATTENTION_LATENT_ROWS * tiles * sizeof(uint32_t) + 255) / 256 * 256;
+    const size_t counters = (ATTENTION_LATENT_ROWS * tiles * sizeof(uint32_t) + 255) / 256 * 256;
     const size_t parts = z.parts_max > 1 ? (size_t)a->s.rows * a->head_count * z.parts_max : 0;
     const size_t sums = (parts * sizeof(float2) + 255) / 256 * 256;
     a->joined = (uint32_t *)scratch;
@@ -698,8 +696,8 @@ size_t attention_latent_scratch(const struct cuda_sequences *s, const struct com
     return latent_place(&a, latent_sizes_of(s, kv), NULL);
 }
 
-void attention_latent(cudaStream_t stream, const struct attention *from, const struct compute_kv *kv,
-                      void *scratch)
+void attention_latent(cudaStream_t stream, const struct attention *from,
+                      const struct compute_kv *kv, void *scratch)
 {
     struct attention a = *from;
     const struct latent_sizes z = latent_sizes_of(&a.s, kv);
@@ -709,7 +707,8 @@ void attention_latent(cudaStream_t stream, const struct attention *from, const s
     switch (kv->dtype) {
     case COMPUTE_KV_F32:
         CUDA_LAUNCH_EARLY(latent_plain, dim3((uint32_t)((warps + each - 1) / each)),
-                          dim3(LATENT_THREADS), each * latent_dims(z) * sizeof(float), stream, a, z);
+                          dim3(LATENT_THREADS), each * latent_dims(z) * sizeof(float), stream, a,
+                          z);
         return;
     case COMPUTE_KV_I16:
         return latent_launch_wide<COMPUTE_KV_I16>(stream, &a, z);

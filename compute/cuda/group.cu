@@ -317,9 +317,8 @@ static void group_norm(struct compute *c, const struct compute_group_norm *norms
                        float epsilon, uint32_t row_count)
 {
     struct cuda_group *group = c->group;
-    if (!enter(c) ||
-        !cuda_grow(c, &group->scratch, &group->scratch_bytes,
-                   (size_t)row_count * count * sizeof(float), "a norm over ranks"))
+    if (!enter(c) || !cuda_grow(c, &group->scratch, &group->scratch_bytes,
+                                (size_t)row_count * count * sizeof(float), "a norm over ranks"))
         return;
     float *sums = (float *)group->scratch;
     for (uint32_t i = 0; i < count; i++)
@@ -386,5 +385,5 @@ static void group_gather(struct compute *c, uint32_t row_count, const float *par
     }
 }
 
-const struct compute_group_ops cuda_group_ops = {group_make, group_join, group_sum, group_add,
-                                                 group_norm, group_gather};
+const struct compute_group_ops cuda_group_ops = {group_make, group_join, group_sum,
+                                                 group_add,  group_norm, group_gather};

@@ -122,9 +122,8 @@ __global__ void __launch_bounds__(THREADS) tiles(const struct cuda_latent_produc
 #pragma unroll
         for (uint32_t e = from; e < from + 4; e++) {
             const bool there = col + e < p.cols;
-            x[e][loaded] = there && row + loaded < p.rows
-                               ? input_of(p, row + loaded, head)[col + e]
-                               : 0.0f;
+            x[e][loaded] =
+                there && row + loaded < p.rows ? input_of(p, row + loaded, head)[col + e] : 0.0f;
             w[e][loaded] = there && output + loaded < p.outputs
                                ? p.w[(head * p.outputs + output + loaded) * p.w_row + col + e]
                                : 0.0f;

@@ -136,8 +136,8 @@ void cuda_low_rank(cudaStream_t stream, const struct cuda_sequences *s,
     const uint32_t tiles = (s->rows + TILE - 1) / TILE;
     const dim3 by_rank((ranks->rank_max + WARPS - 1) / WARPS, tiles);
     const dim3 by_row((ranks->rows + THREADS - 1) / THREADS, tiles);
-    CUDA_LAUNCH(down, by_rank, dim3(THREADS), 0, stream, *s, ranks->by_adapter, ranks->rank_max, x, cols,
-                factors);
-    CUDA_LAUNCH(up, by_row, dim3(THREADS), 0, stream, *s, ranks->by_adapter, ranks->rank_max, factors,
-                ranks->rows, y);
+    CUDA_LAUNCH(down, by_rank, dim3(THREADS), 0, stream, *s, ranks->by_adapter, ranks->rank_max, x,
+                cols, factors);
+    CUDA_LAUNCH(up, by_row, dim3(THREADS), 0, stream, *s, ranks->by_adapter, ranks->rank_max,
+                factors, ranks->rows, y);
 }

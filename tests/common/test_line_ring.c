@@ -32,7 +32,8 @@ static void check(const struct line_ring *ring, uint32_t count, size_t capacity)
         struct text want = {0}, is = {0};
         want_write(count, capacity, separators[i], &want);
         line_ring_write(ring, separators[i], &is);
-        CHECKF(want.bytes == is.bytes && (is.bytes == 0 || memcmp(want.data, is.data, is.bytes) == 0),
+        CHECKF(want.bytes == is.bytes &&
+                   (is.bytes == 0 || memcmp(want.data, is.data, is.bytes) == 0),
                "after %u lines in %zu bytes: want %.*s, is %.*s", count, capacity, (int)want.bytes,
                want.data, (int)is.bytes, is.data);
         text_done(&want);

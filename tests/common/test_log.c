@@ -212,7 +212,8 @@ static void test_kept(void)
     text_add(&text, "", 1);
     CHECK(lseek(file, 0, SEEK_SET) == 0);
     read_seen(file);
-    CHECKF(strncmp(strstr(text.data, "Z info  test: line 6\n"), "Z info  test: line 6\n", 21) == 0 &&
+    CHECKF(strncmp(strstr(text.data, "Z info  test: line 6\n"), "Z info  test: line 6\n", 21) ==
+                   0 &&
                strstr(seen, text.data) != NULL && strstr(text.data, "line 5") == NULL,
            "%s", text.data);
     text_done(&text);

@@ -36,7 +36,8 @@ static void test_default(void)
           config.scheduler.queue_requests_max == 1024);
     CHECK(config.scheduler.prompt_queue_threshold_tokens == 8192);
     CHECK(config.scheduler.context_tokens_max == 0 && config.kv.block_tokens == 16);
-    CHECK(config.kv.memory_bytes == 512u << 20 && config.kv.layerwise_threshold_tokens == CONFIG_AUTO);
+    CHECK(config.kv.memory_bytes == 512u << 20 &&
+          config.kv.layerwise_threshold_tokens == CONFIG_AUTO);
     CHECK(strcmp(config.kv.dtype, "auto") == 0 && strcmp(config_kv_dtype(&config), "i16") == 0 &&
           strcmp(config.kv.transfer, "auto") == 0);
     CHECK(config.transport.heartbeat_ms == 1000 && config.transport.silence_ms == 5000);

@@ -119,8 +119,7 @@ static struct result run(const struct model_file *file, const char *device, bool
     const struct device_model_options options = {.device = device,
                                                  .threads = 2,
                                                  .exact = exact,
-                                                 .dtype =
-                                                     exact ? COMPUTE_KV_F32 : COMPUTE_KV_I16,
+                                                 .dtype = exact ? COMPUTE_KV_F32 : COMPUTE_KV_I16,
                                                  .block_tokens = BLOCK_TOKENS,
                                                  .block_count = BLOCKS,
                                                  .wrap = counted};

@@ -47,14 +47,15 @@ std::vector<float> on_cpu(cache &host, const sequence &q, uint32_t heads,
     const struct compute_sequence whole = {0, q.tokens, 0, 0, q.blocks.data(), 0};
     const struct compute_batch batch = {q.tokens, 1, &whole};
     host.kv.base = host.bytes.data();
-    attention_cpu_run(&batch, &host.kv, heads, parameters, q.q.data(), q.k.data(), q.v.data(), out.data());
+    attention_cpu_run(&batch, &host.kv, heads, parameters, q.q.data(), q.k.data(), q.v.data(),
+                      out.data());
     return out;
 }
 
 /* Compares rows [first, tokens) over the cache of the CPU with `want`, those of all rows. */
 void compare(const cache &host, const sequence &q, uint32_t heads,
-             const struct compute_attention *parameters, uint32_t first, const std::vector<float> &want,
-             const char *name, gpu::buffer<uint8_t> &scratch)
+             const struct compute_attention *parameters, uint32_t first,
+             const std::vector<float> &want, const char *name, gpu::buffer<uint8_t> &scratch)
 {
     gpu::buffer<uint8_t> memory(host.bytes);
     struct compute_kv kv = host.kv;
@@ -66,8 +67,8 @@ void compare(const cache &host, const sequence &q, uint32_t heads,
     gpu::buffer<float> out(rows.rows * width);
     cuda_attention(NULL, &rows.batch, &kv, heads, parameters, queries, scratch, NULL, out);
     const double tolerance = kv.dtype == COMPUTE_KV_F32 ? 2e-5 : 8e-3;
-    gpu::expect_near(name, out.get(),
-                     std::vector<float>(want.begin() + first * width, want.end()), {tolerance, 0});
+    gpu::expect_near(name, out.get(), std::vector<float>(want.begin() + first * width, want.end()),
+                     {tolerance, 0});
 }
 
 void check(gpu::random &random, const shape &s, uint32_t tokens, gpu::buffer<uint8_t> &scratch)
@@ -75,8 +76,8 @@ void check(gpu::random &random, const shape &s, uint32_t tokens, gpu::buffer<uin
     std::vector<sequence> one = {draw_sequence(random, s, tokens)};
     cache host(s, shuffle_blocks(random, s, one));
     const struct compute_attention parameters = {1 / std::sqrt((float)s.dim),
-                                          random.below(2) * (1 + random.below(tokens)),
-                                          random.below(2) * 30.0f, NULL};
+                                                 random.below(2) * (1 + random.below(tokens)),
+                                                 random.below(2) * 30.0f, NULL};
     const std::vector<float> want = on_cpu(host, one[0], s.heads, &parameters);
     for (uint32_t rows : {tokens, std::min(tokens, 3u)}) { /* For each of the two kernels. */
         char name[120];
@@ -99,8 +100,8 @@ void check_latent(gpu::random &random, uint32_t heads, uint32_t own, uint32_t ra
     host.kv.latent = rank;
     const std::vector<uint8_t> empty = host.bytes;
     const struct compute_attention parameters = {1 / std::sqrt((float)(own + rank)),
-                                          random.below(2) * (1 + random.below(tokens)),
-                                          random.below(2) * 30.0f, NULL};
+                                                 random.below(2) * (1 + random.below(tokens)),
+                                                 random.below(2) * 30.0f, NULL};
     const std::vector<float> want = on_cpu(host, q, heads, &parameters);
     char name[120];
     snprintf(name, sizeof(name), "latent %u + %u, %u heads, dtype %d, window %u, %u tokens", own,

@@ -32,8 +32,8 @@ void test_join(gpu::random &random, uint32_t rows, uint32_t own_cols, uint32_t c
         for (uint32_t i = 0; i < own_cols; i++)
             want.push_back(own[(size_t)r * own_cols + i]);
         for (uint32_t i = 0; i < cols; i++)
-            want.push_back((float)(latent[(size_t)r * cols + i] / sqrt(squares / cols + 1e-5) *
-                                   weight[i]));
+            want.push_back(
+                (float)(latent[(size_t)r * cols + i] / sqrt(squares / cols + 1e-5) * weight[i]));
     }
     snprintf(what, sizeof(what), "join %u x %u + %u", rows, own_cols, cols);
     gpu::expect_near(what, k.get(), want, {1e-7, 1e-6});
@@ -67,17 +67,17 @@ void test_products(gpu::random &random, const heads &h, uint32_t rows)
 {
     const size_t w_row = (h.cols + 3) / 4 * 4, width = h.carried + h.outputs;
     const std::vector<float> w = gpu::normals(random, h.count * h.outputs * w_row);
-    const std::vector<float> x = gpu::normals(random, (size_t)rows * h.count * (h.cols + h.carried));
+    const std::vector<float> x =
+        gpu::normals(random, (size_t)rows * h.count * (h.cols + h.carried));
     gpu::buffer<float> w_device(w), x_device(x), f32(rows * h.count * width);
     gpu::buffer<__nv_bfloat16> bf16(rows * h.count * width);
-    struct cuda_latent_product p = {w_device, w_row, h.count,            h.outputs, h.cols, x_device,
-                                    h.cols + h.carried,          rows,  bf16,      f32};
+    struct cuda_latent_product p = {w_device,           w_row, h.count, h.outputs, h.cols, x_device,
+                                    h.cols + h.carried, rows,  bf16,    f32};
     cuda_latent_multiply(nullptr, &p);
     const std::vector<float> got = f32.get();
     snprintf(what, sizeof(what), "%u heads of %u x %u, %u carried, %u rows", h.count, h.outputs,
              h.cols, h.carried, rows);
-    gpu::expect_near(what, got, products_reference(h, w, w_row, x, rows),
-                     {2e-7 * h.cols, 2e-6});
+    gpu::expect_near(what, got, products_reference(h, w, w_row, x, rows), {2e-7 * h.cols, 2e-6});
     gpu::expect_equal(what, bf16.get().data(), gpu::rounded(got).data(), got.size() * 2);
     /* The last row with fewer rows beside it, by the kernel that has computed all. */
     p.rows = rows > CUDA_GEMV_ROWS ? CUDA_GEMV_ROWS + 1 : 1;
@@ -162,17 +162,16 @@ void test_low_rank(gpu::random &random, uint32_t rows, uint32_t cols, uint32_t o
             for (uint32_t i = 0; i < cols; i++)
                 factor += (double)a.down[(size_t)k * cols + i] * x[(size_t)r * cols + i];
             for (uint32_t i = 0; i < outputs; i++)
-                want[(size_t)r * outputs + i] +=
-                    (float)(factor * a.up[(size_t)k * outputs + i]);
+                want[(size_t)r * outputs + i] += (float)(factor * a.up[(size_t)k * outputs + i]);
         }
     snprintf(what, sizeof(what), "adapters of ranks %u, 0, 8: %u x %u x %u", ranks[0], rows, cols,
              outputs);
     const std::vector<float> got = low_rank_run(adapter_of, all, count, x, cols, y);
     gpu::expect_near(what, got, want, {1e-5 * sqrt(cols * rank_max), 1e-5});
     /* The last row alone. */
-    const std::vector<float> last = low_rank_run(
-        {adapter_of.back()}, all, count, std::vector<float>(x.end() - cols, x.end()), cols,
-        std::vector<float>(y.end() - outputs, y.end()));
+    const std::vector<float> last =
+        low_rank_run({adapter_of.back()}, all, count, std::vector<float>(x.end() - cols, x.end()),
+                     cols, std::vector<float>(y.end() - outputs, y.end()));
     gpu::expect_equal(what, last.data(), got.data() + (size_t)(rows - 1) * outputs, outputs * 4);
     for (gpu::buffer<float> *buffer : memory)
         delete buffer;

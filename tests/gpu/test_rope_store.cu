@@ -170,8 +170,8 @@ void test_shape(gpu::random &random, const shape &s)
         row_count,    first_position, table_begin,
         blocks,       rows,           (uint32_t)b.first_row.size(),
         rows,         positions};
-    const struct compute_kv kv = {cache_device.data, block_bytes, s.block_tokens,
-                                  s.kv_heads,        s.head_dim,  s.dtype,        0};
+    const struct compute_kv kv = {
+        cache_device.data, block_bytes, s.block_tokens, s.kv_heads, s.head_dim, s.dtype, 0};
     cuda_rope_store(nullptr, table_device, s.dim, s.neox, &sequences, &kv, s.heads, q_device,
                     k_device, v_device);
 

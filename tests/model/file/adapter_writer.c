@@ -64,8 +64,7 @@ static void put(struct maker *m, uint32_t layer, const char *module, char letter
                                 m->floats * 4, (m->floats + count) * 4);
     CHECK(m->used < m->header_bytes);
     for (size_t i = 0; i < count; i++, m->floats++)
-        m->data[m->floats] =
-            deviation * 3.4641f * (random_unit_at(m->w->seed, m->floats) - 0.5f);
+        m->data[m->floats] = deviation * 3.4641f * (random_unit_at(m->w->seed, m->floats) - 0.5f);
 }
 
 uint8_t *adapter_writer_weights(const struct adapter_writer *w, size_t *bytes_out)

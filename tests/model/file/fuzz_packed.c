@@ -159,10 +159,10 @@ size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
     header[0] = '{';
     for (uint32_t i = 0; i < PARTS_MAX && seeds[index][i].name != NULL; i++) {
         const struct part *part = &seeds[index][i];
-        used += (size_t)snprintf(header + used, sizeof(header) - used,
-                                 "%s\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%u,%u]}",
-                                 i > 0 ? "," : "", part->name, part->dtype, part->shape, at,
-                                 at + part->bytes);
+        used += (size_t)snprintf(
+            header + used, sizeof(header) - used,
+            "%s\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%u,%u]}", i > 0 ? "," : "",
+            part->name, part->dtype, part->shape, at, at + part->bytes);
         at += part->bytes;
     }
     header[used++] = '}';
