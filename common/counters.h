@@ -102,10 +102,16 @@
     DRAFT_POSITION(X, 4)                                                                           \
     DRAFT_POSITION(X, 5)                                                                           \
     DRAFT_POSITION(X, 6)                                                                           \
-    DRAFT_POSITION(X, 7) DRAFT_POSITION(X, 8) DRAFT_POSITION(X, 9) DRAFT_POSITION(X, 10)           \
-        DRAFT_POSITION(X, 11) DRAFT_POSITION(X, 12) DRAFT_POSITION(X, 13) DRAFT_POSITION(X, 14)    \
-            DRAFT_POSITION(X, 15) TIER_FIELDS(X, tier_file) TIER_FIELDS(X, tier_store)             \
-                TIER_FIELDS(X, tier_memory)
+    DRAFT_POSITION(X, 7)                                                                           \
+    DRAFT_POSITION(X, 8)                                                                           \
+    DRAFT_POSITION(X, 9)                                                                           \
+    DRAFT_POSITION(X, 10)                                                                          \
+    DRAFT_POSITION(X, 11)                                                                          \
+    DRAFT_POSITION(X, 12)                                                                          \
+    DRAFT_POSITION(X, 13)                                                                          \
+    DRAFT_POSITION(X, 14)                                                                          \
+    DRAFT_POSITION(X, 15)                                                                          \
+    TIER_FIELDS(X, tier_file) TIER_FIELDS(X, tier_store) TIER_FIELDS(X, tier_memory)
 
 /* Drafted tokens at one position of their step that were right. */
 #define DRAFT_POSITION(X, position)                                                                \
