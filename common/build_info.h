@@ -1,6 +1,8 @@
 /* build_info: which build of cleave this process is. main.c sets the commit before any other thread
- * starts; after that, every thread may read. The commit is not compiled into the libraries, so that
- * a new commit links only the program again. */
+ * starts. After that, any thread may read it: --version, the logs and reports of machines and
+ * gateways, and /metrics show the build. The commit is not compiled into the libraries, so after a
+ * new commit only the program is linked again. This part does not know the versions of the protocol
+ * (transport/protocol.h). */
 #ifndef COMMON_BUILD_INFO_H
 #define COMMON_BUILD_INFO_H
 

@@ -1,8 +1,8 @@
 /* clock: where time comes from. The event loops of machine/ and server/, and membership/, get a
  * `struct clock` when they are opened. Schedulers and pools get the time in microseconds as an
- * argument. So tests and the simulator can set the time. Code that only measures durations or waits
- * with a time limit reads clock_system directly. Any thread may read a clock. A clock sets no
- * timers, does not wait and knows no calendar. */
+ * argument. Because of both, tests and the simulator can set the time. Code that only measures
+ * durations or waits with a time limit reads clock_system directly. Any thread may read a clock. A
+ * clock sets no timers, does not wait and knows no calendar. */
 #ifndef COMMON_CLOCK_H
 #define COMMON_CLOCK_H
 

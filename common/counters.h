@@ -137,8 +137,8 @@
     X(64, tier##_load_token_ns, GAUGE, HIDDEN, 1, "", "See TIER_COUNTERS.")                        \
     X(64, tier##_least_tokens, GAUGE, HIDDEN, 1, "", "See TIER_COUNTERS.")
 
-/* The counters of each tier, with the label `tier` in /metrics. X(name, kind, factor, family,
- * help) */
+/* The counters and gauges of each tier, with the label `tier` in /metrics. X(name, kind, factor,
+ * family, help) */
 #define TIER_COUNTERS(X)                                                                           \
     X(hit_tokens, COUNTER, 1, "cleave_kv_tier_hits_tokens_total",                                  \
       "Prompt tokens whose KV was loaded.")                                                        \
@@ -282,8 +282,8 @@
 #define COUNTER_FIELD_64_32(name)
 #define COUNTER_FIELD_64_64(name) uint64_t name;
 
-/* Statements `to->name += from->name;` for the counters of a list with the column `bits`. They do
- * not add gauges. */
+/* Statements `to->name += from->name;` for the counters of a list with the column `bits`. Gauges
+ * are not added. */
 #define COUNTER_ADD(bits, name, kind, ...) COUNTER_ADD_##kind(name)
 #define COUNTER_ADD_COUNTER(name)          to->name += from->name;
 #define COUNTER_ADD_GAUGE(name)

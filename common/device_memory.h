@@ -1,8 +1,9 @@
 /* device_memory: memory of a device that the host cannot read (a GPU's), as a table of functions.
  * compute/cuda/ implements the table; devices without memory of their own have no such table.
- * transport/ calls it to move KV. `cleave profile` and `cleave doctor` call it to measure. The host
- * uses a pointer into such memory only as a number: for offsets, and as an argument of these
- * functions. The functions start no computation (compute/operations.h does).
+ * transport/ calls the functions to move KV, machine/draft.c to allocate the KV memory of the draft
+ * model, and `cleave profile` and `cleave doctor` to measure. The host uses a pointer into such
+ * memory only as a number: for offsets, and as an argument of these functions. The functions start
+ * no computation (compute/operations.h does).
  *
  * All calls for one struct device_memory are made on one thread, in a machine the event loop
  * thread, while another thread computes on the device. Copies run at the same time as computations.
@@ -55,8 +56,8 @@ struct device_memory_ops {
      * returns the reason. */
     uint64_t (*copy)(void *self, enum device_direction direction, void *device, void *host,
                      size_t bytes);
-    /* Stores the number n of finished copies: copies 1 to n of the direction are done. Returns
-     * ST_IO if the device has failed: no further copy will be done. */
+    /* Stores the number of finished copies: if it is n, copies 1 to n of the direction are done.
+     * Returns ST_IO if the device has failed: no further copy will be done. */
     enum status (*poll)(void *self, enum device_direction direction, uint64_t *done_out,
                         struct error *error);
     /* Makes the descriptor that `fd` returns readable when all copies queued so far in the

@@ -30,8 +30,8 @@ static inline bool digest_is_none(const struct digest *d)
     return digest_equal(d, &none);
 }
 
-/* Writes the first (capacity - 1) / 2 bytes of the digest, or all if these are more, as hexadecimal
- * digits, then a NUL. Requires an odd capacity. Returns `out`. */
+/* Writes the bytes of the digest as hexadecimal digits, as many bytes as fit `capacity` with a NUL
+ * at the end. Requires an odd capacity. Returns `out`. */
 static inline char *digest_write(const struct digest *d, char *out, size_t capacity)
 {
     static const char digits[] = "0123456789abcdef";

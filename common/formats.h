@@ -1,7 +1,7 @@
-/* formats: the versions of results that several processes of a cluster compute, each for itself,
- * and that must be equal. The hand-shake (transport/handshake.h) refuses a program with another
- * version, because its messages would be understood and still be wrong. transport/handshake.c sends
- * and compares them. Constants only: no code, no threads.
+/* formats: some results are computed by several processes of a cluster, each for itself, and must
+ * be equal in all of them. Each constant is the version of one such result. transport/handshake.c
+ * sends the versions and compares them, and refuses a peer with another version: its messages could
+ * be decoded, but the results in them would be wrong. Constants only: no code, no threads.
  *
  * Raise a number when a change gives other results for the same input:
  * tests/model/file/test_formats.c fails then. */

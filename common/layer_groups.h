@@ -65,9 +65,10 @@ static inline enum layer_kind layer_groups_kind(const struct layer_groups *group
 /* Returns the kinds that the groups have: bit K is set for enum layer_kind K. */
 uint32_t layer_groups_kinds(const struct layer_groups *groups);
 
-/* Returns the number of rows in the KV memory of the layers [first_layer, last_layer): layer l is
- * in row l / count, counted from the row of first_layer. A block has each row once, and uses the
- * row if the layer of its group is one of these layers. */
+/* Returns the number of rows in the KV memory of the layers [first_layer, last_layer), which must
+ * not be empty. Layer l is in row l / count, counted from the row of first_layer. Each block has
+ * room in every row; the room stays unused in a row in which the layer of the block's group is not
+ * one of these layers. */
 static inline uint32_t layer_groups_rows(const struct layer_groups *groups, uint32_t first_layer,
                                          uint32_t last_layer)
 {
@@ -122,8 +123,8 @@ static inline uint32_t layer_groups_answer_first(const struct layer_groups *grou
                                      prompt_tokens - prompt_tokens % block_tokens);
 }
 
-/* Returns the number of blocks of all groups: in groups without a window for the spans [first,
- * end), in groups with a window for the spans [window_first, end). */
+/* Returns the number of blocks, of all groups, of these spans: [first, end) in groups without a
+ * window, [window_first, end) in groups with a window. */
 uint32_t layer_groups_between(const struct layer_groups *groups, uint32_t first, uint32_t end,
                               uint32_t window_first);
 

@@ -43,7 +43,7 @@
 #define LIMIT_PRIORITY         1000 /* A request's priority is from -1000 (first) to 1000 (last). */
 #define LIMIT_ADAPTERS         64   /* Low-rank adapters of one model. */
 #define LIMIT_PREFIXES         8192 /* Prefixes in one PREFIXES message. */
-/* Bytes of a control message; holds LIMIT_CONTEXT_TOKENS. */
+/* Bytes of a control message; enough for LIMIT_CONTEXT_TOKENS token ids. */
 #define LIMIT_MESSAGE_BYTES (16u << 20)
 
 /* Rules of one request for the choice of tokens. */
@@ -68,7 +68,7 @@
  * busy. */
 #define LIMIT_BATCHES_IN_FLIGHT 64
 
-/* The id that a client gives a request, or gets for it, with its NUL. */
+/* The id of a request, which the client has chosen or the gateway has made, with its NUL. */
 #define LIMIT_CLIENT_ID_BYTES 136
 
 #endif

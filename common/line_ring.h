@@ -18,8 +18,8 @@ struct line_ring;
 enum status line_ring_open(size_t bytes, struct line_ring **out);
 void line_ring_close(struct line_ring *ring); /* NULL is fine. */
 
-/* Appends one line, given without its line feed; copied. A line that is longer than the ring or
- * contains a line feed is left out. */
+/* Appends one line, given without its line feed; copied. A line that does not fit the empty ring,
+ * or that contains a line feed, is left out. */
 void line_ring_add(struct line_ring *ring, const char *line, size_t bytes);
 
 /* Returns the number of lines. */

@@ -29,9 +29,9 @@ bool log_level_parse(const char *text, enum log_level *out);
 
 enum log_format { LOG_TEXT, LOG_JSON };
 
-/* Sets the process name that each line contains ("gateway", "prompt-0"; copied, cut after 31
- * bytes), and the lowest level that is written (`minimum`). Requires that no other thread exists.
- */
+/* Sets the process name that each line contains ("gateway", "prompt-0"), and the lowest level that
+ * is written (`minimum`). The name is copied and cut after 31 bytes; control characters, quotation
+ * marks and backslashes in it become "?". Requires that no other thread exists. */
 void log_open(const char *process_name, enum log_level minimum);
 
 /* Change the lowest level that is written, and the form of the lines (at first LOG_TEXT). Any
@@ -40,8 +40,9 @@ void log_level_set(enum log_level minimum);
 void log_format_set(enum log_format format);
 enum log_level log_level_now(void);
 
-/* Keeps the latest lines in memory, up to `bytes` bytes, for log_kept_write. If there is no memory,
- * no lines are kept. Call log_keep once, while no other thread exists. */
+/* From now on, keeps the latest lines in memory, up to `bytes` bytes, for log_kept_write; also
+ * lines that stderr does not take. If there is no memory, no lines are kept. Call log_keep once,
+ * while no other thread exists. */
 void log_keep(size_t bytes);
 struct text;
 /* Appends the kept lines, each with its line feed. */
@@ -52,8 +53,8 @@ void log_kept_write(struct text *out);
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Writes one line with the level "info", also if the lowest level is higher, and without a budget.
- * Only for actions of administrators, which other clients cannot cause, and for lines that the
- * config asks for, one line per answer. */
+ * The line is still lost if stderr does not take it at once. Only for actions of administrators,
+ * which other clients cannot cause, and for lines that the config asks for, one line per answer. */
 void log_audit(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Writes a line whose content is a JSON object: `NAME: {…}`, or with LOG_JSON the member NAME. The

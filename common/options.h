@@ -5,9 +5,9 @@
  * options, which the subcommand passes to config/config.h.
  *
  * An option is `--name value`, `--name=value`, or `--name` for a flag. A value that begins with
- * "--" needs the form with "=". `--` ends the options. If an option is repeated, the last value
- * counts, except for OPTION_TEXTS and OPTION_WHOLES, which keep all values. Texts are not copied:
- * they point into argv or to the table's default values. */
+ * "--" needs the form with "=". An argument "-" is an operand. `--` ends the options. If an option
+ * is repeated, the last value counts, except for OPTION_TEXTS and OPTION_WHOLES, which keep all
+ * values. Texts are not copied: they point into argv or to the table's default values. */
 #ifndef COMMON_OPTIONS_H
 #define COMMON_OPTIONS_H
 
@@ -88,9 +88,10 @@ struct option_table {
  * of the process. */
 int options_start(const struct option_table *table, int argc, char **argv, void *out);
 
-/* Sets the fields of *out to the default values, then from argv[1] on, then calls the table's
- * check. Requires that the fields of operands are NULL and that the counts of OPTION_TEXTS and
- * OPTION_WHOLES are 0. ST_USAGE: the error names the option, its value and what was wanted; some
+/* Sets the fields of *out to the default values, then to the values of argv[1] and the arguments
+ * after it, then calls the table's check. Requires that the fields of operands are NULL and that
+ * the counts of OPTION_TEXTS and OPTION_WHOLES are 0. Returns ST_USAGE if an argument is wrong or a
+ * required operand is missing; the error names the option, its value and what was wanted, and some
  * fields may have been set. */
 enum status options_read(const struct option_table *table, int argc, char **argv, void *out,
                          struct error *error);

@@ -1,7 +1,9 @@
 /* parent: lets the kernel signal a process when its parent (the process that started it) ends. A
- * new child process calls a function on its first thread: right after fork if it runs no other
- * program, or after exec, as a `cleave machine` that another cleave process started does. The
- * functions keep no state. They do not start or wait for children (host/child.h starts them). */
+ * new child process calls one of the two functions on its first thread: the first function right
+ * after fork if the child runs no other program (tools/doctor/, tools/profile/), the second one
+ * after exec if the child is a `cleave machine` that another cleave process started. The functions
+ * keep no state. They do not start children or wait for them (host/child.h starts `cleave
+ * machine`). */
 #ifndef COMMON_PARENT_H
 #define COMMON_PARENT_H
 

@@ -17,9 +17,9 @@ struct prefault;
 /* Starts a thread for `count` consecutive pieces of memory, the first at `base`, each of
  * stride_bytes bytes. The thread allocates 256 KiB of every piece, then the next 256 KiB of every
  * piece, and so on. The thread ends early if less memory is available than a quarter of the host's
- * memory, or if the kernel is older than Linux 5.14. The remaining pages are allocated when they
- * are touched. The memory must stay valid until prefault_stop. Returns ST_NO_RESOURCE if no thread
- * can be started, ST_NO_MEMORY. */
+ * memory, if the kernel does not report the available memory, or if the kernel is older than Linux
+ * 5.14. The remaining pages are allocated when they are touched. The memory must stay valid until
+ * prefault_stop. Returns ST_NO_RESOURCE if no thread can be started, ST_NO_MEMORY. */
 enum status prefault_start(void *base, uint64_t stride_bytes, uint32_t count, struct prefault **out,
                            struct error *error);
 void prefault_stop(struct prefault *p); /* Stops the thread and waits for it. NULL is fine. */

@@ -1,9 +1,9 @@
 /* secret_keys: the cluster keys of a process: one key, or several while an operator replaces the
- * key. (machine/tiers.c also reads the keys of stored KV with it.) A process connects with the
- * first key and accepts every key. It reads its keys from a key file, or gets them from the process
- * that started it (host/child.h); `cleave serve` and `cleave machine` read the file again when they
- * reload. transport/ proves and checks the keys. The functions keep no state, and any thread may
- * call them. They do not watch the file, and encrypt nothing. */
+ * key. (machine/tiers.c also reads the key of stored KV with these functions.) A process connects
+ * with the first key and accepts every key. It reads its keys from a key file, or gets them from
+ * the process that started it (host/child.h); `cleave serve` and `cleave machine` read the file
+ * again when they reload. transport/ proves and checks the keys. The functions keep no state, and
+ * any thread may call them. They do not watch the file, and encrypt nothing. */
 #ifndef COMMON_SECRET_KEYS_H
 #define COMMON_SECRET_KEYS_H
 
@@ -28,11 +28,12 @@ struct secret_keys {
 /* Sets *out to this one key. */
 void secret_keys_set(struct secret_keys *out, const uint8_t key[SECRET_HASH_BYTES]);
 
-/* Parses the text of a key file. If its first line is a key by itself (64 or a higher even number
- * of hexadecimal digits, or 44 characters of base64), each line that is not empty must be such a
- * key, and all keys must differ. Otherwise the whole text is one key: at least 32 bytes of any
- * kind. White space at the end of lines and of the text is ignored. A key is the SHA-256 of its
- * line, or of the text. Errors begin with `path`: ST_INVALID, ST_TOO_LARGE. */
+/* Parses the text of a key file. If its first line that is not empty is a key by itself (64 or a
+ * higher even number of hexadecimal digits, or 44 characters of base64), each line that is not
+ * empty must be such a key, and all keys must differ. Otherwise the whole text is one key: at least
+ * 32 bytes of any kind. White space at the end of lines and of the text is ignored. A key is the
+ * SHA-256 of its line, or of the text. Errors begin with `path`: ST_INVALID, or ST_TOO_LARGE for
+ * more than SECRET_KEYS_MAX keys. */
 enum status secret_keys_parse(const char *text, size_t bytes, const char *path,
                               struct secret_keys *out, struct error *error);
 /* Reads a key file by secret_file_read (secret.h) and parses it. */

@@ -1,8 +1,8 @@
 /* siphash: SipHash-2-4 (Aumasson and Bernstein, 2012). With a secret key, it hashes the names of a
  * model file for a table (model/file/gguf_parse.c): whoever wrote the file does not know the key,
  * and so cannot choose names with equal hashes. With a fixed key, it is the checksum of stored KV
- * (kvcache/tiers/). The hash depends on the byte order of the processor. It keeps no state, and any
- * thread may call it. It makes no keys; digests of files are made by digest.h. */
+ * (kvcache/tiers/). The hash depends on the byte order of the processor. The functions keep no
+ * state, and any thread may call them. They make no keys; digests of files are made by digest.h. */
 #ifndef COMMON_SIPHASH_H
 #define COMMON_SIPHASH_H
 

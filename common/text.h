@@ -37,8 +37,8 @@ void text_addf(struct text *text, const char *format, ...) __attribute__((format
  * no such numbers. */
 void text_add_logprob(struct text *text, float logprob);
 /* Appends the data as a JSON string, with quotation marks and escapes. Bytes that are not UTF-8 are
- * replaced by U+FFFD. A character of which the last bytes are missing becomes one U+FFFD, and so
- * does each other byte that is not UTF-8. `data` may be NULL if `bytes` is 0. */
+ * replaced by U+FFFD. A character whose last bytes are missing becomes one U+FFFD; each other byte
+ * that is not UTF-8 becomes one U+FFFD, too. `data` may be NULL if `bytes` is 0. */
 void text_add_json_string(struct text *text, const char *data, size_t bytes);
 
 /* Returns the offset of the first byte that is not part of valid UTF-8, or `bytes` if all data is

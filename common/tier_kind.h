@@ -1,6 +1,6 @@
 /* tier_kind: the kinds of tiers, stores for KV below a machine's KV memory (kvcache/tiers/). A
- * machine has at most one tier of each kind. Any folder may use it, on any thread. It opens no
- * tier. */
+ * machine has at most one tier of each kind. kvcache/tiers/, machine/, scheduler/, server/ and the
+ * simulator use them, on any thread. This header opens no tier. */
 #ifndef COMMON_TIER_KIND_H
 #define COMMON_TIER_KIND_H
 
