@@ -7,8 +7,8 @@
  * Other parts only read the struct, which its caller owns. The functions keep no state. Any thread
  * may call them, if no other thread uses the same struct; in the gateway and the machines, the main
  * thread does. config watches no file and does not carry out a reload (server/serve_reload.c does).
- * It does not check that devices or hosts exist, and looks for the model only in config_model_path.
- */
+ * It does not check that devices or hosts exist. Only config_model_path and config_draft_model_path
+ * look for a model's files. */
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
 
@@ -283,8 +283,10 @@ const char *config_kv_dtype(const struct config *config);
  * local. */
 void config_default(struct config *out);
 
-/* Read and check a JSON file, or a text that errors call `name`, of at most 1 MiB. *out is written
- * only on success. Errors name the file, the line and, unless the text is no JSON, the key. */
+/* Read and check a JSON file, or a text that errors call `name`. Comments (// and block comments) are
+ * allowed. *out is written only on success. Return ST_NOT_FOUND or ST_IO if the file cannot be
+ * read, ST_TOO_LARGE above 1 MiB, ST_NO_MEMORY, or ST_INVALID: the error then names the file, the
+ * line and, unless the text is no JSON, the key. */
 enum status config_load(const char *path, struct config *out, struct error *error);
 enum status config_parse(const char *text, size_t bytes, const char *name, struct config *out,
                          struct error *error);
@@ -292,13 +294,15 @@ enum status config_parse(const char *text, size_t bytes, const char *name, struc
 typedef void (*config_mistake_call)(void *self, const char *text);
 
 /* Reads a file as config_load does, but goes on after a mistake in a key, and calls `each` with the
- * text of every mistake. A key with a mistake then counts as not given. If `pools` has a mistake,
- * `machines` is not read. A file that cannot be read or is no JSON has one mistake. Returns true if
- * *out was written, which means that the rest of the file is a valid config. */
+ * text of every mistake. A key with a mistake, or the deepest object above it that the file has,
+ * then counts as not given. If `pools` has a mistake, `machines` is not read. A file that cannot be
+ * read or is no JSON has one mistake. Returns true if *out was written, which means that the rest
+ * of the file is a valid config. */
 bool config_load_all(const char *path, config_mistake_call each, void *self, struct config *out);
 
 /* Sets one key from the text of a command line: "http/listen" = "127.0.0.1:9000", "pools/prompt" =
- * "2". Errors begin with `source` ("--listen"). After an error *config is unchanged. */
+ * "2". A new value of `threads` or `kv/memory` also goes to each machine whose value is the old
+ * one. Errors begin with `source` ("--listen"). After an error *config is unchanged. */
 enum status config_set(struct config *config, const char *source, const char *key,
                        const char *value, struct error *error);
 
@@ -312,8 +316,8 @@ enum status config_check(const struct config *config, const char *source, struct
 
 /* Finds the model's file or folder. A path that is not absolute is searched in the current
  * directory, in the folder of the config file, in $XDG_CACHE_HOME/cleave (without that variable in
- * ~/.cache/cleave), and in CONFIG_MODELS_FOLDER. Returns ST_NOT_FOUND with the places that were
- * searched. */
+ * ~/.cache/cleave), and in CONFIG_MODELS_FOLDER. Finds a regular file, or a folder with
+ * config.json. Returns ST_NOT_FOUND; the error names the places that were searched. */
 enum status config_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                               struct error *error);
 /* As config_model_path, for scheduler/draft_model. Requires that the key is not empty. */
@@ -343,8 +347,8 @@ bool config_address_is_loopback(const char *address);
  * and their stages. Requires that config_check has accepted the config. */
 bool config_is_loopback(const struct config *config);
 
-/* Stores the next of the HOST:PORT texts that commas and blanks separate, and moves *at behind it.
- * Returns false at the end. A text that is too long is cut. */
+/* Stores the next HOST:PORT of a text in which commas and blanks separate them, and moves *at
+ * behind it. Returns false at the end. A text that is too long is cut. */
 bool config_address_next(const char **at, char out[LIMIT_ADDRESS_BYTES]);
 
 /* Returns true if machines register themselves in etcd, where gateways find them. */
@@ -400,8 +404,8 @@ void config_reload_copy(struct config *now, const struct config *next);
 /* Returns the index of the machine with that name; -1 = none. */
 int config_machine_find(const struct config *config, const char *name);
 
-/* Writes all keys as JSON from which config_parse makes the same config, without renamed_warning.
- * Returns ST_IO or ST_NO_MEMORY on failure. */
+/* Writes all keys as JSON from which config_parse makes the same config, except renamed_warning and
+ * empty entries of `machines`. Returns ST_IO or ST_NO_MEMORY on failure. */
 enum status config_write(const struct config *config, FILE *file);
 
 /* Print the table of keys: as markdown for docs/configuration.md, and as text for `--help`. */

@@ -90,7 +90,7 @@ bool config_key_nearest(const char *path, char out[CONFIG_KEY_BYTES]);
 bool config_value_set(const struct config_key *key, void *base, const char *path,
                       const json_t *value, struct config_fault *fault);
 /* Returns the key's field in *base as JSON (a new reference). Returns NULL if the field is empty
- * and need not be written, for a CONFIG_POOL, and if there is no memory. */
+ * and an empty value would be refused, for a CONFIG_POOL, and if there is no memory. */
 json_t *config_value_get(const struct config_key *key, const void *base);
 /* Converts text of the command line to JSON (a new reference). Returns NULL if there is no memory
  * or the text is not UTF-8. The caller checks the value (config_value_set). */
