@@ -1,9 +1,9 @@
 /* event_log: a log file that never delays the event loop. The gateway writes two such files: the
- * event log (config key `log/events_file`) and the access log (`log/access_file`). The files of
- * server/ make every call on its event loop thread. Lines go into a buffer of 1 MiB; a thread that
- * each log owns writes the buffer to the file. When the buffer is full or the file cannot be
- * written, lines are dropped and counted. The part does not know what the lines mean (event_text.h
- * and server/http/ do), rotates nothing, and does not force data to the disk (no fsync). */
+ * event log (config key `log/events_file`) and the access log (`log/access_file`). server/ makes
+ * every call, on the gateway's event loop thread. Lines go into a buffer of 1 MiB; each log owns a
+ * thread that writes the buffer to the file. When the buffer is full or the file cannot be written,
+ * lines are dropped and counted. The part does not know what the lines mean (event_text.h and
+ * server/http/ do), rotates nothing, and does not force data to the disk (no fsync). */
 #ifndef EVENTS_EVENT_LOG_H
 #define EVENTS_EVENT_LOG_H
 

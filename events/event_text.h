@@ -1,7 +1,7 @@
 /* event_text: writes the cluster scheduler's options, events and actions as lines of JSON, and
  * reads such lines. They are the lines of the event log (config key `log/events_file`). A new
- * scheduler that gets the options and events of a log makes the same actions, if the log has no
- * dropped lines and begins with the gateway's start (whole). The gateway and the simulator write
+ * scheduler that gets the options and events of a log makes the same actions, if the log begins
+ * with the gateway's start (whole) and no lines were dropped. The gateway and the simulator write
  * lines; `cleave simulate` and `cleave trace` read them. The functions own nothing, open no files,
  * and may be called on any thread.
  *
@@ -18,10 +18,10 @@
  *   {"t":1260,"outcome":"computed","request":5,…}    what became of a decision (event_text_outcome)
  *   {"dropped":3}                                    3 lines are missing here (see event_log.h)
  *
- * Fields have the values of the structs' fields, under the names in the tables of event_text.c;
- * fields that are 0 are left out. An event without "version" belongs to version 1. Machines are
- * indices. "t" is in microseconds. The log contains hashes of prompts, but no prompts and no
- * answers. */
+ * The fields of options, events and actions have the values of the structs' fields, under the names
+ * in the tables of event_text.c; fields that are 0 are left out. An event without "version" belongs
+ * to version 1. Machines are indices. "t" is in microseconds. The log contains hashes of prompts,
+ * but no prompts and no answers. */
 #ifndef EVENTS_EVENT_TEXT_H
 #define EVENTS_EVENT_TEXT_H
 

@@ -2,7 +2,7 @@
  * answer: which API key asked, and for how many tokens. The part owns this file, and a second one
  * (the ledger's name and ".open") that is mapped into memory and holds the answers without a line:
  * those that have not ended, and those whose lines are not written yet. If the process is killed,
- * the next process that opens the ledger writes their lines, so no answer that a client has seen is
+ * the next process that opens the ledger writes their lines, so no answer in these two files is
  * lost. A crash of the host can lose the end of both files.
  *
  *   {"number":7,"began":"2026-11-26T10:00:00.123Z","ended":"…","request":"my-id",
@@ -12,14 +12,14 @@
  * Numbers ascend by 1 for each answer that begins; numbers of dropped answers are missing. A line
  * with "finish":"killed" and no "ended" means that the process was killed during the answer.
  * {"torn":57} means that the line above it is the beginning (57 bytes) of a line that was never
- * completed; readers skip both.
+ * completed; readers skip both lines.
  *
  * The gateway's event loop thread makes every call: server/serve*.c opens and closes the ledger,
  * server/http/ begins and ends answers. A thread of the ledger writes the lines. While the file
- * cannot be written (a full disk), lines wait and are tried again each second. An answer that
- * begins while all LEDGER_SLOTS are in use has no line and counts as lost. ledger_begin, ledger_end
- * and ledger_drop never wait for the disk; ledger_reopen waits for the line that is being written.
- * The ledger rotates nothing, and does not force data to the disk (no fsync). */
+ * cannot be written (a full disk), lines wait, and the thread tries again each second. An answer
+ * that begins while all LEDGER_SLOTS are in use has no line and counts as lost. ledger_begin,
+ * ledger_end and ledger_drop never wait for the disk; ledger_reopen waits for the line that is
+ * being written. The ledger rotates nothing, and does not force data to the disk (no fsync). */
 #ifndef EVENTS_LEDGER_H
 #define EVENTS_LEDGER_H
 
@@ -90,8 +90,8 @@ void ledger_drop(struct ledger *ledger, struct ledger_entry *entry);
 
 /* Reads the file from its end. Calls on_answer for each line that has an API key and whose answer
  * began at from_s (seconds since 1970) or later. Stops at the first line whose answer ended before
- * from_s. tokens = tokens of prompt and answer. Returns ST_NOT_FOUND if there is no such file, or
- * ST_IO. */
+ * from_s. tokens = tokens of prompt and answer. Returns ST_NOT_FOUND, without an error text, if
+ * there is no such file, or ST_IO. */
 enum status ledger_read_since(const char *path, int64_t from_s,
                               void (*on_answer)(void *self, const char *key_name, int64_t began_s,
                                                 uint64_t tokens),

@@ -1,10 +1,11 @@
 /* spans: sends spans (named time intervals of requests) to an OpenTelemetry collector, as JSON over
  * HTTP (OTLP). Config key `log/otlp_endpoint`. The gateway's event loop thread makes every call:
- * server/serve*.c opens and closes it, server/http/ writes the JSON of the spans. A thread that
- * this part owns gathers spans for a second, or until they are 512 KiB, and POSTs them; while a
- * POST runs (up to 10 s), the next spans wait. Spans are dropped and counted if their POST fails,
- * or if 1 MiB of spans waits already: nothing is sent twice, and the event loop never waits. The
- * part does not know what the spans mean. spans_open loads libcurl. */
+ * server/serve*.c opens and closes the part, server/http/ makes the JSON of the spans. A thread
+ * that this part owns gathers spans for a second, or until they are 512 KiB, and POSTs them; while
+ * a POST runs (up to 10 s), the next spans wait. Spans are dropped and counted if their POST fails
+ * (also with a status other than 2xx), or if 1 MiB of spans waits already. No span is sent twice,
+ * and the event loop never waits. The part does not know what the spans mean. spans_open loads
+ * libcurl. */
 #ifndef EVENTS_SPANS_H
 #define EVENTS_SPANS_H
 
@@ -22,7 +23,8 @@ struct spans_counts {
 };
 
 /* Starts the thread. endpoint: http://HOST:PORT/v1/traces, or https. Contacts no host yet. Returns
- * an error if the endpoint begins otherwise or is too long, or if libcurl is not installed. */
+ * ST_INVALID if the endpoint begins otherwise or is too long, ST_UNSUPPORTED if libcurl is not
+ * installed, ST_NO_MEMORY if memory or a thread is missing. */
 enum status spans_open(const char *endpoint, struct spans **out, struct error *error);
 /* Waits at most a second until the remaining spans are sent. NULL is fine. */
 void spans_close(struct spans *spans);
