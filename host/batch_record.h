@@ -2,9 +2,9 @@
  * the list after the machine's process has died. The gateway's launcher (server/fleet/launcher.h)
  * creates one record for each local machine that it starts, and reads the record when the process
  * has ended. The machine writes the record when a batch starts and ends, on its event loop thread.
- * The record is memory that both processes share. So it survives the machine's process, and writing
- * costs no system call. The reader trusts nothing that the machine has written. Machines on other
- * hosts have no record. */
+ * The record is memory that both processes share, so the record survives the machine's process, and
+ * writing costs no system call. The reader trusts nothing that the machine has written. Machines on
+ * other hosts have no record. */
 #ifndef HOST_BATCH_RECORD_H
 #define HOST_BATCH_RECORD_H
 
@@ -21,7 +21,7 @@ struct batch_record; /* A record that this process writes. */
 /* Creates an empty record. The caller owns the descriptor (close-on-exec). Returns ST_IO. */
 enum status batch_record_create(int *fd_out, struct error *error);
 /* Copies the ids of the requests in running batches to ids_out [BATCH_RECORD_REQUESTS_MAX], each
- * once. Returns their number; 0 also if the record cannot be read. */
+ * once. Returns their number; a part of the record that cannot be read counts as empty. */
 uint32_t batch_record_read(int fd, uint64_t *ids_out);
 
 /* Opens the record for writing; the caller may close `fd` afterwards. Returns an error if `fd` is

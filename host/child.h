@@ -1,10 +1,11 @@
-/* child: starts `cleave machine` processes: the local machines of `cleave serve` and the local
- * stage processes of a machine. The parent calls it on its event loop thread; the child calls the
- * two functions that say so on its main thread. It keeps no state. The child gets its config in a
- * memory file and the cluster's keys in a pipe, in which new keys can follow. On another pipe the
- * child reports the address at which it listens ("ready ADDRESS"), or why it cannot start ("failed
- * REASON"). This part does not watch, restart or stop the process: the caller does, with the pidfd.
- * It does not end the child when the parent dies: the child does (common/parent.h). */
+/* child: starts `cleave machine` processes: the local machines of `cleave serve` (server/fleet/)
+ * and the local stage processes of a machine (machine/executor/). The parent makes its calls on its
+ * event loop thread. The child calls child_keys_receive and child_failure_report, on its main
+ * thread. The functions keep no state. The child gets its config in a memory file and the cluster's
+ * keys in a pipe, in which new keys can follow. On another pipe the child reports the address at
+ * which it listens ("ready ADDRESS"), or why it cannot start ("failed REASON"). This part does not
+ * watch, restart or stop the process: the caller does, with the pidfd. When the parent dies, the
+ * child ends itself (common/parent.h). */
 #ifndef HOST_CHILD_H
 #define HOST_CHILD_H
 
@@ -63,8 +64,9 @@ enum status child_start(const struct child_spec *spec, struct child_process *out
 /* Sends new cluster keys to the child, without waiting. Returns ST_IO on failure. */
 enum status child_keys_send(int keys_fd, const struct secret_keys *keys);
 /* For the child, which calls it on its main thread: reads keys that the parent has sent. wait =
- * true: waits until keys arrive or a signal interrupts. Returns ST_IN_PROGRESS if none have
- * arrived, ST_UNREACHABLE if the parent has closed the pipe, ST_IO. */
+ * true: waits until keys arrive or a signal interrupts. Returns ST_IN_PROGRESS if no keys have
+ * arrived, ST_UNREACHABLE if the parent has closed the pipe, ST_IO if the pipe cannot be read or
+ * its bytes are no keys. */
 enum status child_keys_receive(int keys_fd, bool wait, struct secret_keys *keys_out);
 
 /* Called by the child, on its main thread: reports why it ends before it listens. Does nothing if

@@ -28,7 +28,7 @@ void notify_reloading(const struct notify *n, int64_t now_us);
 void notify_stopping(const struct notify *n, const char *status_line);
 
 /* Sends a sign of life if it is due. Call it in each iteration of the event loop. Returns the
- * milliseconds until the next call; -1 = no call is needed. */
+ * milliseconds after which it must be called again; -1 = no call is needed. */
 int notify_turn(struct notify *n, int64_t now_us);
 
 #endif

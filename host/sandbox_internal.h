@@ -1,7 +1,7 @@
 /* sandbox_internal: what the files of the sandbox share: sandbox.c (which files a process needs),
  * sandbox_files.c (Landlock) and sandbox_calls.c (seccomp). Only these files and tests include it.
  * The functions sandbox_*_limit limit the calling thread, and the threads and processes that it
- * starts later; nothing lifts the limits. It keeps no state and writes no logs. */
+ * starts later; nothing lifts the limits. The functions keep no state and write no logs. */
 #ifndef HOST_SANDBOX_INTERNAL_H
 #define HOST_SANDBOX_INTERNAL_H
 

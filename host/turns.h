@@ -4,10 +4,11 @@
  * caches hold the wrong machine's weights.
  *
  * The gateway's launcher calls turns_create. Each process that computes joins with turns_open, on
- * its event loop thread; its engine (machine/executor/engine.h) asks for turns and ends them. The
- * state is in memory that all these processes share. There is no central process: each process that
- * asks for a turn or ends one also grants the next turns. Turns are granted in the order in which
- * they were asked for, each as soon as the machine's threads fit on the free cores.
+ * its event loop thread; its engine (machine/executor/engine.h) asks for turns and ends them, and
+ * its event loop reports the times of decode steps. The state is in memory that all these processes
+ * share. There is no central process: each process that asks for a turn or ends one also grants the
+ * next turns. Turns are granted in the order in which they were asked for, each as soon as the
+ * machine's threads fit on the free cores.
  *
  * While the machines' threads do not all fit on the cores, the thread of a machine with one thread
  * is pinned to the core of its turn. Otherwise the kernel may wake it on a busy core. This requires
@@ -32,14 +33,16 @@ struct turns; /* One process that has joined. */
  * machine that it starts. The machines share the cores on which this process may run. */
 enum status turns_create(int *fd_out, struct error *error);
 
-/* Joins the turns. `threads` is the number of threads that compute in a turn; 0 = one for each
- * core. `fd` is the descriptor of turns_create; the caller may close it afterwards. Returns an
- * error if 64 processes have joined already, or if `fd` is not a descriptor of turns_create. */
+/* Joins the turns. `threads` is the number of threads that compute in a turn; 0, or more than there
+ * are cores = one for each core. `fd` is the descriptor of turns_create; the caller may close it
+ * afterwards. Returns an error if 64 processes have joined already, or if `fd` is not a descriptor
+ * of turns_create. */
 enum status turns_open(int fd, uint32_t threads, struct turns **out, struct error *error);
 /* Ends the process's turn, if it has one, and leaves. NULL is fine. */
 void turns_close(struct turns *turns);
 
-/* Records that this machine's decode steps take `us` microseconds of a turn. Any thread. */
+/* Records that this machine's decode steps take `us` microseconds of a turn. Any thread may call
+ * it. NULL is fine. */
 void turns_step_us_set(struct turns *turns, uint32_t us);
 /* Returns the sum of the times that other machines have set last with turns_step_us_set. Only
  * machines that have set one within the last second count. 0 = no such machine, or `turns` is
