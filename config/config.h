@@ -283,8 +283,8 @@ const char *config_kv_dtype(const struct config *config);
  * local. */
 void config_default(struct config *out);
 
-/* Read and check a JSON file, or a text that errors call `name`. Comments (// and block comments) are
- * allowed. *out is written only on success. Return ST_NOT_FOUND or ST_IO if the file cannot be
+/* Read and check a JSON file, or a text that errors call `name`. The text may have comments (//, or
+ * as in C). *out is written only on success. Return ST_NOT_FOUND or ST_IO if the file cannot be
  * read, ST_TOO_LARGE above 1 MiB, ST_NO_MEMORY, or ST_INVALID: the error then names the file, the
  * line and, unless the text is no JSON, the key. */
 enum status config_load(const char *path, struct config *out, struct error *error);
