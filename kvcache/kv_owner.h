@@ -1,8 +1,8 @@
 /* kv_owner: a table of the owners that hold blocks of a pool. For each owner, it has the number of
  * blocks and the lease. A lease is the time at which the owner's reserved and quarantined blocks
- * are due to be freed. kv_pool.c calls the functions, on the thread that uses the pool; other files
- * only use the type kv_owner_id. Not thread-safe. It does not know which blocks an owner has
- * (kv_pool does), frees no blocks and reads no clock. */
+ * are due to be freed. Only kv_pool.c calls the functions, on the thread that uses the pool. Not
+ * thread-safe. It does not know which blocks an owner has (kv_pool does), frees no blocks and reads
+ * no clock. */
 #ifndef KVCACHE_KV_OWNER_H
 #define KVCACHE_KV_OWNER_H
 

@@ -3,10 +3,12 @@
  * is not free has exactly one owner. Blocks that several requests read belong to the prefix cache
  * (kv_prefix.h).
  *
- * machine/ opens the pool. prompt_pool/, token_pool/ and machine/tiers.c take, mark and free
- * blocks; the prefix cache marks and frees its own. In a machine with stages, the head has the
- * pool, and all stage processes use the same block ids. Not thread-safe: the machine's event loop
- * thread makes every call, and the simulator's thread for a simulated machine. */
+ * machine/ opens the pool. prompt_pool/, token_pool/ and machine/tier_loads.c take, mark and free
+ * blocks (mostly through kv_tables.h); the prefix cache marks and frees its own. A machine with a
+ * draft model has a second pool for the draft model's KV (token_pool/draft_seats.c). In a machine
+ * with stages, the head has the pool, and all stage processes use the same block ids. Not
+ * thread-safe: the machine's event loop thread makes every call, and the simulator's thread for a
+ * simulated machine. */
 #ifndef KVCACHE_KV_POOL_H
 #define KVCACHE_KV_POOL_H
 
@@ -33,10 +35,10 @@ typedef uint64_t kv_owner_id;
  *                     quarantined
  *
  * RESERVED: taken for a request; a prompt machine may be writing the request's KV into the block.
- * FILLING: this machine computes a prompt's KV into the block.
- * LIVE: a request uses the block's KV, or this machine's next batch writes KV into the block.
- * CACHED: in the prefix cache, with no reader; evicted when a take needs the block.
- * QUARANTINED: the request has ended, but a peer may still write into the block. The caller frees
+ * FILLING: this machine computes a prompt's KV into the block. LIVE: a request uses the block's KV,
+ * or this machine's next batch writes KV into the block. CACHED: in the prefix cache, with no
+ * reader; evicted when a take needs the block or the cache needs room. QUARANTINED: the request has
+ * ended, but a peer may still write into the block. The caller frees
  *     the block when the peer reports that it no longer writes, or when the lease ends.
  * kv_pool_free leads from every state to FREE. */
 enum kv_state {
@@ -87,8 +89,8 @@ bool kv_pool_owns(const struct kv_pool *pool, kv_owner_id owner, kv_block_id id)
 void kv_pool_mark(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *ids, uint32_t count,
                   enum kv_state state);
 
-/* Makes `heir` the owner of blocks of `owner`. Requires another heir than `owner`, and that no
- * block is reserved or quarantined. */
+/* Makes `heir` the owner of blocks of `owner`. Requires that `heir` is neither `owner` nor 0, and
+ * that none of the blocks is reserved or quarantined. */
 void kv_pool_owner_change(struct kv_pool *pool, kv_owner_id owner, kv_owner_id heir,
                           const kv_block_id *ids, uint32_t count);
 
@@ -111,8 +113,9 @@ uint32_t kv_pool_block_count(const struct kv_pool *pool);
 uint32_t kv_pool_count(const struct kv_pool *pool, enum kv_state state);
 uint32_t kv_pool_kind_count(const struct kv_pool *pool, enum layer_kind kind);
 
-/* For tests: returns true if the counts of the states, the lists of free blocks and the owners'
- * records agree with the blocks; else false, with the first difference in *error. O(blocks). */
+/* For tests and for the end of a machine process: returns true if the counts of the states, the
+ * lists of free blocks and the owners' records agree with the blocks; else false, with the first
+ * difference in *error. O(blocks). */
 bool kv_pool_check(const struct kv_pool *pool, struct error *error);
 
 #endif

@@ -37,7 +37,7 @@ struct kv_prefix;
 
 /* What a request reads in the cache. All zeros = nothing. */
 struct kv_prefix_reader {
-    uint32_t chain_end; /* For the cache only: stands for the chain's last span; 0 = no chain. */
+    uint32_t chain_end; /* For the cache only: identifies the chain's last span; 0 = no chain. */
     uint32_t spans;     /* Number of spans of the chain. */
     /* The request reads the window blocks of the spans [window_first, window_end). */
     uint32_t window_first;
@@ -115,8 +115,8 @@ struct kv_prefix_listener {
 /* Sets the only listener; *listener is copied. Requires an empty cache. */
 void kv_prefix_listen(struct kv_prefix *prefix, const struct kv_prefix_listener *listener);
 
-/* Sets the function that kv_prefix_add calls at its end, with the tokens of the chain's `spans`
- * spans. It may look chains up. NULL = no function. */
+/* Sets the function that kv_prefix_add calls at its end if the chain has a span, with the tokens of
+ * the chain's `spans` spans. The function may look chains up. NULL = no function. */
 void kv_prefix_added_set(struct kv_prefix *prefix,
                          void (*added)(void *self, uint64_t salt, const uint32_t *tokens,
                                        uint32_t spans),

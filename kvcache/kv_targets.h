@@ -78,9 +78,9 @@ struct kv_push {
 
 /* Writes our heads of the layers [push->layer, layer_end) to the target's processes, and adds 1 to
  * push->layer for each layer written. The writes arrive later (kv_targets_flush). Requires that
- * these layers are ours, and count <= context_blocks. Returns ST_UNREACHABLE if the target is not
- * up or has no such path, ST_INVALID if a process does not have a block, or the transport's error.
- * After an error some blocks may have been written. */
+ * these layers are ours, and count <= context_blocks. Returns ST_OK if every write has begun,
+ * ST_UNREACHABLE if the target is not up or has no such path, ST_INVALID if a process does not have
+ * a block, or the transport's error. After an error some blocks may have been written. */
 enum status kv_targets_push(struct kv_targets *t, struct kv_push *push, uint32_t layer_end);
 /* Begins a flush: `flushed` is called later, from kv_targets_flushed, when everything that was
  * written before to the processes of the path has arrived. Requires kv_targets_up, a cookie that no

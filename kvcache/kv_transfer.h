@@ -1,9 +1,10 @@
 /* kv_transfer: the layout of KV memory (arena), and the plan of a transfer: which bytes of a layer
  * are written to which offsets of the token machine. On the prompt machine, kv_targets.c plans each
- * layer that it writes. On the token machine, machine/ checks where a peer writes. Machines and
- * tiers (kvcache/tiers/) compute sizes and offsets of KV memory with it. The functions own nothing
- * and may be called on any thread. They only compute offsets: they access no KV memory and send
- * nothing. */
+ * layer that it writes. On the token machine, machine/ checks where a peer writes. In a machine
+ * with stages, machine/executor/staging.c plans the copies of KV that tiers store or load. Machines
+ * and tiers (kvcache/tiers/) compute sizes and offsets of KV memory with it. The functions own
+ * nothing and may be called on any thread. They only compute offsets: they access no KV memory and
+ * send nothing. */
 #ifndef KVCACHE_KV_TRANSFER_H
 #define KVCACHE_KV_TRANSFER_H
 

@@ -14,10 +14,10 @@
 
 struct store_tls; /* The CAs that may have signed the certificates of servers. */
 
-/* Reads the CAs from a file in PEM; NULL or "" = the CAs of the system. Returns ST_INVALID if the
- * file has no certificate or cannot be read. */
+/* Reads the CAs from a file in PEM; NULL or "" = the CAs of the system. Returns ST_INVALID if no
+ * certificate can be read, ST_NO_MEMORY. */
 enum status store_tls_open(const char *ca_file, struct store_tls **out, struct error *error);
-/* Requires that no connection uses it. NULL is fine. */
+/* Requires that no connection uses *tls. NULL is fine. */
 void store_tls_close(struct store_tls *tls);
 
 struct store_connection;
@@ -31,17 +31,18 @@ struct store_connection_options {
 
 /* Finds the server's address, connects, and makes the TLS hand-shake, in which the server's
  * certificate must name the host and be signed by a trusted CA. Returns ST_TIMED_OUT,
- * ST_UNREACHABLE, ST_MISMATCH if the hand-shake fails, or ST_NO_MEMORY. */
+ * ST_UNREACHABLE, ST_MISMATCH if the hand-shake fails for another reason than time, or
+ * ST_NO_MEMORY. */
 enum status store_connection_open(const struct store_connection_options *options,
                                   struct store_connection **out, struct error *error);
 void store_connection_close(struct store_connection *c); /* NULL is fine. */
 
-/* Sends all bytes. Returns ST_TIMED_OUT or ST_UNREACHABLE; then an unknown part of them is sent,
- * and the connection can only be closed. */
+/* Sends all bytes. After ST_TIMED_OUT or ST_UNREACHABLE, an unknown number of them is sent, and the
+ * connection can only be closed. */
 enum status store_connection_send(struct store_connection *c, const void *data, size_t bytes,
                                   int64_t deadline_us, struct error *error);
 /* Waits for bytes and stores at most `capacity` of them, at least 1. Returns ST_TIMED_OUT, or
- * ST_UNREACHABLE if the server has closed the connection. */
+ * ST_UNREACHABLE if the connection is closed or has failed. */
 enum status store_connection_receive(struct store_connection *c, void *data, size_t capacity,
                                      int64_t deadline_us, size_t *bytes_out, struct error *error);
 

@@ -18,8 +18,9 @@ struct store_session_options {
     const char *password; /* "" = the server asks for no password. */
 };
 
-/* Connects and logs in. Returns the errors of store_connection_open and store_session_receive, and
- * ST_INVALID if the server refuses user or password. */
+/* Connects and logs in. Sends no AUTH if the password is empty. Returns the errors of
+ * store_connection_open and store_session_receive, and ST_INVALID if the server refuses user or
+ * password. */
 enum status store_session_open(const struct store_session_options *options,
                                struct store_session **out, struct error *error);
 void store_session_close(struct store_session *session); /* NULL is fine. */
@@ -31,11 +32,12 @@ struct store_word {
 };
 
 /* Queues one command, which the next flush or receive sends. Commands that do not fit into the
- * session's buffer are sent at once. At most STORE_COMMAND_WORDS words. */
+ * session's buffer are sent at once. Requires 1 to STORE_COMMAND_WORDS words. Returns the errors of
+ * store_connection_send, and ST_NO_MEMORY. */
 #define STORE_COMMAND_WORDS 8
 enum status store_session_send(struct store_session *session, const struct store_word *words,
                                int count, int64_t deadline_us, struct error *error);
-/* Sends the commands that are not sent yet. */
+/* Sends the commands that are not sent yet. Returns the errors of store_connection_send. */
 enum status store_session_flush(struct store_session *session, int64_t deadline_us,
                                 struct error *error);
 
@@ -55,8 +57,9 @@ struct store_reply {
 };
 
 /* Flushes, then receives one reply. A value is stored in `value`, unless it has more than
- * `capacity` bytes; then none of it is stored. Returns ST_TIMED_OUT or ST_UNREACHABLE, and
- * ST_MISMATCH if the bytes are not RESP, or are a reply of a kind that no command of cleave has. */
+ * `capacity` bytes; then none of it is stored. Returns ST_TIMED_OUT, ST_UNREACHABLE or
+ * ST_NO_MEMORY, and ST_MISMATCH if the bytes are not RESP, are a reply of a kind that no command of
+ * cleave has, or are more than `capacity` and 64 KiB. */
 enum status store_session_receive(struct store_session *session, void *value, size_t capacity,
                                   int64_t deadline_us, struct store_reply *out,
                                   struct error *error);

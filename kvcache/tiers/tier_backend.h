@@ -39,18 +39,18 @@ struct tier_backend_ops {
     /* Makes the store ready, before every other function except `close`. `identity` is a digest of
      * what decides the content of KV, such as the model; record_bytes is the size of all records. A
      * backend that can hold the records of one identity only removes those of other identities.
-     * After ST_UNREACHABLE, `open` is called again later. */
+     * After ST_UNREACHABLE or ST_TIMED_OUT, `open` is called again later. */
     enum status (*open)(struct tier_backend *b, const struct digest *identity, size_t record_bytes,
                         int64_t deadline_us, struct error *error);
-    /* Stores in *count_out how many of the names, counted from the first up to the first one that
-     * is absent, have a record. These records count as used. */
+    /* Stores in *count_out how many names, counted from the first one up to the first name without
+     * a record, have a record. These records count as used. */
     enum status (*has)(struct tier_backend *b, const struct digest *names, uint32_t count,
                        int64_t deadline_us, uint32_t *count_out, struct error *error);
     /* Reads a record. record_out has room for record_bytes bytes. */
     enum status (*get)(struct tier_backend *b, const struct digest *name, void *record_out,
                        int64_t deadline_us, struct error *error);
-    /* Stores a record. No effect if there is one with this name. The store may remove other
-     * records. */
+    /* Stores a record. If there is a record with this name, the store keeps that record. The store
+     * may remove other records. */
     enum status (*put)(struct tier_backend *b, const struct digest *name, const void *record,
                        int64_t deadline_us, struct error *error);
     /* Removes a damaged record. */

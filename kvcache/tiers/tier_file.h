@@ -1,11 +1,12 @@
 /* tier_file: a backend (tier_backend.h) that stores records in one file, such as on an SSD. The
- * tier's thread calls the backend (tiers.h). One machine uses a file: a second one gets
- * ST_UNREACHABLE until the first one has ended. The records survive a restart of the machine. They
- * are removed if the machine's model or its KV layout has changed.
+ * tier's thread calls the backend (tiers.h). One machine uses a file: for a second machine, `open`
+ * returns ST_UNREACHABLE until the first machine has ended. The records survive a restart of the
+ * machine. They are removed if the machine's model or its KV layout has changed.
  *
- * The file has its full size from the start, so that the disk cannot become full later. When all
- * places are taken, the next record takes the place that tier_index.h says. Nothing is flushed to
- * the disk: after a power failure some records may be damaged, and their checksum tells. */
+ * The file has its full size from the start. If the file system can allocate space in advance, the
+ * disk cannot become full later. When all places are taken, the next record takes the place that
+ * tier_index.h says. Nothing is flushed to the disk: after a power failure some records may be
+ * damaged, which their checksums show. */
 #ifndef KVCACHE_TIERS_TIER_FILE_H
 #define KVCACHE_TIERS_TIER_FILE_H
 

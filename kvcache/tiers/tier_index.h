@@ -1,10 +1,11 @@
 /* tier_index: which record is in which place of a store with places of one size (tier_file.h,
- * tier_memory.h), and which place the next record gets. When all places are taken, that is the
- * place of the oldest record that was not used since the previous round ("second chance"). So
- * records are written one place after the other, and prefixes that many requests begin with stay.
+ * tier_memory.h), and which place the next record gets. When all places are taken, the next record
+ * gets the place of the oldest record that was not used since the previous round ("second chance").
+ * So records are written one place after the other, and prefixes that many requests begin with
+ * stay.
  *
- * It keeps names in memory, and reads and writes no record. It has no lock: the tier's thread makes
- * every call. */
+ * The index keeps names in memory, and reads and writes no record. It has no lock: the tier's
+ * thread makes every call. */
 #ifndef KVCACHE_TIERS_TIER_INDEX_H
 #define KVCACHE_TIERS_TIER_INDEX_H
 
@@ -24,10 +25,10 @@ void tier_index_close(struct tier_index *index); /* NULL is fine. */
 /* Returns the memory of an index of `count` places. */
 uint64_t tier_index_bytes(uint32_t count);
 
-/* Returns the place of a record, or TIER_INDEX_NONE. It compares the first 16 bytes of names:
+/* Returns the place of a record, or TIER_INDEX_NONE. Only the first 16 bytes of names are compared;
  * tier_record_open compares the whole name. */
 uint32_t tier_index_find(const struct tier_index *index, const struct digest *name);
-/* Returns how many of the names, counted from the first up to the first one that is absent, have a
+/* Returns how many names, counted from the first one up to the first name without a place, have a
  * place. These records count as used. */
 uint32_t tier_index_count(struct tier_index *index, const struct digest *names, uint32_t count);
 /* Records that the record in this place was used: the record keeps its place for one round more. */

@@ -11,7 +11,7 @@
 
 #include "kvcache/tiers/tier_backend.h"
 
-/* Makes a backend; ops->open fails with ST_INVALID if `bytes` is too few for four records, and with
+/* Makes a backend; its ops->open returns ST_INVALID if `bytes` is too few for four records, or
  * ST_NO_MEMORY. The functions ignore their deadlines. Returns ST_NO_MEMORY on failure. */
 enum status tier_memory_make(uint64_t bytes, struct tier_backend **out);
 

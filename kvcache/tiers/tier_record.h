@@ -8,8 +8,8 @@
  * checksum, and the names depend on the key, too. Then a store learns neither the KV nor the
  * tokens.
  *
- * tiers.c makes and opens records on the threads of the tiers. The functions keep no state, and any
- * thread may call them. They store nothing. */
+ * tiers.c makes and opens records on the threads of the tiers; machine/tiers.c makes the identity.
+ * The functions keep no state, and any thread may call them. They store nothing. */
 #ifndef KVCACHE_TIERS_TIER_RECORD_H
 #define KVCACHE_TIERS_TIER_RECORD_H
 
@@ -32,8 +32,8 @@ void tier_identity_make(const struct digest *model, const char *kv_type,
                         const struct kv_arena *arena, struct digest *out);
 
 /* Stores the names of the records of a chain's first `count` spans, each with block_tokens tokens.
- * A name depends on all tokens up to the end of its span. They are the names in layer group 0. key:
- * TIER_KEY_BYTES bytes; NULL = none. */
+ * A name depends on all tokens up to the end of its span. The names are those in layer group 0.
+ * key: TIER_KEY_BYTES bytes; NULL = none. */
 void tier_names_make(const struct digest *identity, const uint8_t *key, uint64_t salt,
                      const uint32_t *tokens, uint32_t block_tokens, uint32_t count,
                      struct digest *names_out);
@@ -52,8 +52,8 @@ void tier_record_empty(const void *record, const struct kv_arena *arena, uint8_t
  * key. Returns ST_IO if GnuTLS fails. */
 enum status tier_record_seal(const uint8_t *key, const struct digest *name, void *record,
                              size_t bytes, struct error *error);
-/* Checks a record and decrypts its payload. Returns ST_INVALID if it is not the record `name` as
- * tier_record_seal has made it. */
+/* Checks a record and decrypts its payload. Returns ST_INVALID if the bytes are not the record
+ * `name` as tier_record_seal has made it. */
 enum status tier_record_open(const uint8_t *key, const struct digest *name, void *record,
                              size_t bytes, struct error *error);
 

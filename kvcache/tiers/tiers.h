@@ -1,9 +1,9 @@
 /* tiers: the stores for KV of one machine, each with a thread of its own, so that the machine's
  * event loop never waits for a disk or a network. The event loop submits jobs: find out how many
  * spans of a chain are stored (TIER_FIND), load spans into blocks (TIER_LOAD), store spans
- * (TIER_STORE). A thread does all other jobs before it stores the next span. TIER_PROBE finds out
- * what TIER_FIND does, for a caller that then stores the other spans: it waits as a TIER_STORE
- * does.
+ * (TIER_STORE). A thread does all other jobs before it stores the next span. TIER_PROBE counts the
+ * first spans that are stored completely, for a caller that then stores the other spans; the job
+ * waits as a TIER_STORE does.
  *
  * The threads read and write KV memory of the blocks that a job names. Until the job has ended, the
  * caller must neither write these blocks nor let other code write them; the blocks of a TIER_LOAD
@@ -90,13 +90,15 @@ void tiers_close(struct tiers *tiers);
 
 /* Returns a descriptor that is readable when tiers_progress has something to do. */
 int tiers_fd(const struct tiers *tiers);
-/* Calls `ended` for the jobs that have ended, and `note`. Returns true if jobs have ended. */
+/* Calls `ended` for the jobs that have ended, and `note`. Returns true if jobs have ended. NULL is
+ * fine. */
 bool tiers_progress(struct tiers *tiers);
 
-/* Begins a job. `ended` is called later, from tiers_progress or tiers_close. Returns false if the
- * tier does not work now, has too many jobs, or if there is no memory. A tier that is still being
- * opened for the first time takes TIER_FIND and TIER_LOAD, and does them when it is open: so a
- * machine that has just started finds what it had stored before. */
+/* Begins a job. `ended` is called later, from tiers_progress or tiers_close. Returns false, and
+ * `ended` is not called, if the tier does not work now, if it has TIER_JOBS_MAX jobs, or if there
+ * is no memory. A tier that is still being opened for the first time takes TIER_FIND and TIER_LOAD,
+ * and does them when it is open: so a machine that has just started finds what it had stored
+ * before. Requires first < end. */
 bool tiers_submit(struct tiers *tiers, struct tier_job *job);
 /* Asks a job to end early, after the span that it is working on. */
 void tiers_job_cancel(struct tier_job *job);
