@@ -3,8 +3,8 @@
  * endpoint. With a user, the client logs in once: calls that begin without a token wait for the
  * login, and later calls carry its token. If etcd no longer accepts the token, the client logs in
  * again and repeats the call once. Only files of membership/ and tests include it; they make every
- * call on the event loop thread of their process. It never blocks and never logs. It does not
- * repeat calls that failed for other reasons (its callers do), and does not know what the keys
+ * call on the event loop thread of their process. The client never blocks and never logs. It does
+ * not repeat calls that failed for other reasons (its callers do), and does not know what the keys
  * mean. */
 #ifndef MEMBERSHIP_ETCD_H
 #define MEMBERSHIP_ETCD_H
@@ -31,8 +31,9 @@ typedef void (*etcd_done)(void *self, json_t *reply, const char *why);
 typedef void (*etcd_line)(void *self, json_t *line);
 
 /* Opens a client with the endpoints (those after the first ETCD_ENDPOINTS_MAX are ignored), the
- * user and the files of cluster/etcd_…. The clock must outlive the client. Fails if libcurl cannot
- * be loaded, if a file cannot be used, without an endpoint, or if memory runs out. */
+ * user and the files of cluster/etcd_…. The clock must outlive the client. Returns an error if
+ * libcurl cannot be loaded, if a file cannot be used, if the config names no endpoint, or if memory
+ * runs out. */
 enum status etcd_open(const struct config *config, const struct clock *clock, struct etcd **out,
                       struct error *error);
 /* Ends all calls without a callback and frees the client. NULL is fine. */

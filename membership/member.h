@@ -3,7 +3,7 @@
  * hexadecimal digits). Other members of the object are ignored, so that later releases can add
  * some. registration.c and watch.c call the functions, each on the event loop thread of its
  * process; the gateway and the machine only use the struct. The functions do no I/O and keep no
- * state. It does not check that a machine listens at the address. */
+ * state. They do not check that a machine listens at the address. */
 #ifndef MEMBERSHIP_MEMBER_H
 #define MEMBERSHIP_MEMBER_H
 

@@ -1,6 +1,7 @@
 /* registration: a machine's own entry in etcd. The entry has a lease that is kept alive while the
  * process lives; when the process dies, the entry disappears with the lease. If a machine with the
- * same name is registered at another address, registration waits until that entry is gone.
+ * same name is registered at another address, registration waits until that entry is gone; an entry
+ * with this machine's address, or with a value that cannot be read, is overwritten.
  * machine/member.c makes every call, on the machine's event loop thread. Registration repeats
  * failed calls without limit, except the removal of the entry, which it tries once. It never
  * blocks, never logs, and does not read entries under other names (see watch.h). */

@@ -1,8 +1,9 @@
 /* watch: reports to a gateway the machines that are registered in etcd: first all of them, then
- * each change. While etcd does not answer, no machine is reported as gone. The gateway
- * (server/serve*.c) makes every call, on its event loop thread. Watch repeats failed calls without
- * limit, and ignores entries beyond the first 4096. It never blocks, never logs, writes nothing to
- * etcd (see registration.h), and does not connect to the machines. */
+ * each change. While etcd does not answer, no machine is reported as gone. A whole list is read
+ * again once a minute. The gateway (server/serve*.c) makes every call, on its event loop thread.
+ * Watch repeats failed calls without limit, and ignores entries beyond the first 4096. It never
+ * blocks, never logs, writes nothing to etcd (see registration.h), and does not connect to the
+ * machines. */
 #ifndef MEMBERSHIP_WATCH_H
 #define MEMBERSHIP_WATCH_H
 
@@ -24,8 +25,9 @@ struct watch_events {
     /* An entry cannot be used. Called when the entry is new or has changed, and after
      * watch_report_again. The text contains key and value. */
     void (*unusable)(void *self, const char *text);
-    /* connected = true: etcd answers, and `text` names the endpoint. connected = false: `text` has
-     * the reason why etcd does not answer. Called when `connected` or the reason has changed. */
+    /* connected = true: etcd answers, and `text` names the endpoint. connected = false: `text` says
+     * why etcd does not answer. Called when `connected` has changed, and while it is false, when
+     * the reason has changed. */
     void (*connection_changed)(void *self, bool connected, const char *text);
 };
 
