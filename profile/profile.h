@@ -1,8 +1,9 @@
 /* profile: the measured times of a model on the devices and links of a cluster, as a struct and as
  * a JSON file (docs/profile.md), and estimates for sizes that were not measured. `cleave profile`
- * writes profiles; the commands that plan or simulate and the processes of a machine with stages
- * read them. It measures nothing (tools/profile/ does), and does not decide how layers are split. A
- * loaded profile does not change: any thread may read it. Times are in microseconds. */
+ * writes profiles; the commands that plan, partition or simulate and the processes of a machine
+ * with stages read them. This part measures nothing (tools/profile/ does), and does not decide how
+ * layers are split. A loaded profile does not change, so any thread may read it. Times are in
+ * microseconds. */
 #ifndef PROFILE_PROFILE_H
 #define PROFILE_PROFILE_H
 
@@ -136,7 +137,8 @@ struct profile {
 };
 
 /* Read and check a profile, from a file or from text that errors call `name`. The caller frees *out
- * with profile_close. Return ST_INVALID, with the file, the key and its value, or ST_NO_MEMORY. */
+ * with profile_close. Return ST_INVALID if the file cannot be read, is no JSON or has a wrong value
+ * (the error names the file, and for a wrong value the key and the value), or ST_NO_MEMORY. */
 enum status profile_load(const char *path, struct profile **out, struct error *error);
 enum status profile_parse(const char *text, size_t bytes, const char *name, struct profile **out,
                           struct error *error);
@@ -199,8 +201,8 @@ double profile_stage_prompt_us(const struct profile *p, const struct profile_dev
 double profile_stage_token_us(const struct profile *p, const struct profile_device *d,
                               uint32_t first, uint32_t last, double batch, double context);
 
-/* Returns the bytes of KV memory of one token of a block: a block has a layer of each row of its
- * layer group (layer_groups_rows). */
+/* Returns the bytes of KV memory of one token in one block: kv_bytes_per_token for each row of the
+ * model's layers (layer_groups_rows). */
 uint64_t profile_kv_block_token_bytes(const struct profile *p);
 /* Returns the number of the model's layers that have a window. */
 uint32_t profile_windowed_layers(const struct profile *p);
@@ -210,9 +212,9 @@ uint32_t profile_windowed_layers(const struct profile *p);
 uint64_t profile_stage_weight_bytes(const struct profile *p, uint32_t first, uint32_t last);
 
 /* Return the number of experts of a layer that `rows` rows of a batch choose together: as it was
- * measured, or expected if each row chooses its experts at random (uniform routing). The first
- * function takes the second one's result where nothing was measured. Require a model with
- * experts. */
+ * measured, or expected if each row chooses its experts at random (uniform routing).
+ * profile_experts_chosen returns the expected number if nothing was measured. Beyond the last
+ * measured rows, its result grows as the expected number does. Require a model with experts. */
 double profile_experts_chosen(const struct profile *p, double rows);
 double profile_experts_expected(const struct profile *p, double rows);
 /* Returns the bytes of a layer's weights that a batch of `rows` rows reads: of the experts, only
