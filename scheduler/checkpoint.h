@@ -1,11 +1,12 @@
 /* sched_checkpoint: when and how much KV of running answers is copied to second machines
- * (kv/checkpoint). The gateway and the simulator call it. Any thread; no state. It starts no copy.
+ * (kv/checkpoint). The gateway and the simulator call the functions. They keep no state, any thread
+ * may call them, and they start no copy.
  *
  * An answer is copied at most once per interval (kv/checkpoint_ms), and each copy brings all full
  * blocks that the second machine lacks. So the death of a token machine costs an answer the tokens
  * of one interval, of the block that is not full, and of a copy under way. The first copy can wait
- * for an interval, because the machine that computed the prompt still keeps the prompt's KV. A copy
- * that must wait because a link is in use is made when the link is free. */
+ * up to an interval, because the machine that computed the prompt still keeps the prompt's KV. If a
+ * link is in use when a copy is due, the copy is made when the link is free. */
 #ifndef SCHEDULER_CHECKPOINT_H
 #define SCHEDULER_CHECKPOINT_H
 

@@ -2,8 +2,9 @@
  * decoding). A draft is a guess of the answer's next tokens. A step computes one row more for each
  * drafted token, and accepts drafted tokens up to the first one that differs from the token that
  * the step draws. This part knows what steps of how many rows take on this machine, and how often
- * an answer's drafts were right. It makes no drafts (token_pool/ does) and checks none. One
- * struct per machine, on its event loop thread. Pure: no clock, no I/O, no allocation.
+ * an answer's drafts were right. token_pool/ and machine/ call it, on the machine's event loop
+ * thread, with one struct sched_drafts per machine; the simulator calls it, too. It makes no drafts
+ * (token_pool/ does) and checks none. Pure: no clock, no I/O, no allocation.
  *
  * If each of B answers gets j drafted tokens, each of which is right with probability p if those
  * before it are, a step of B (1 + j) rows gives B (1 + p + … + p^j) tokens. The length is the j
@@ -15,14 +16,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Drafts are checked only if the expected tokens per time are at least this factor of those without
- * drafts, because times and probabilities are estimates. Drafts of text that repeats promise much
- * more; those of prose promise less, and are wrong more often than they promise. */
+/* Drafts are checked only if the expected tokens per time are more than this number times those
+ * without drafts, because times and probabilities are estimates. Drafts of text that repeats
+ * promise much more; those of prose promise less, and are wrong more often than they promise. */
 #define SCHED_DRAFT_GAIN 1.2
 
-/* Classes of drafted tokens: by the draft's `matched`, the number of tokens before the draft that
- * are equal to those before its source, SCHED_DRAFT_FORCED or SCHED_DRAFT_MODEL; and
- * tokens on which all sources agree (sched_draft_trust.agreed). */
+/* Number of classes of drafted tokens. A token on which all sources agree
+ * (sched_draft_trust.agreed) has a class of its own. The class of any other token follows from
+ * `matched` of its draft: the number of tokens before the draft that equal the tokens before the
+ * draft's source, or SCHED_DRAFT_FORCED, or SCHED_DRAFT_MODEL. */
 #define SCHED_DRAFT_CLASSES 7
 /* `matched` of a draft that a constraint dictates. Its text is right, but the model may divide the
  * text into other tokens. */
@@ -30,7 +32,8 @@
 /* `matched` of a draft that a draft model generates. Unlike the others, it takes time to make. */
 #define SCHED_DRAFT_MODEL (UINT32_MAX - 1)
 
-/* Steps are counted by their rows: each number up to 16, and 8 ranges up to 256. */
+/* Steps are counted by their rows: each number up to 16, then 8 ranges; the last one has all steps
+ * of more than 192 rows. */
 #define SCHED_DRAFT_SIZES 24
 
 /* Times of the steps of a model by their rows. All zeros = nothing is known. */

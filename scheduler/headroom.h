@@ -8,8 +8,9 @@
  * computes prompts beside answers divides its time as pace.h says. Unlike the simulator
  * (tools/simulate/), it knows no batches and no messages: the prompts of a machine are computed one
  * after another, each answer gets a token per step, and a step takes time by the number of answers.
- * Machines are chosen by rules 1 and 2 of cluster.h; none is lent, and every request of a prompt
- * machine is split. Drafted tokens (drafts.h) do not count. */
+ * Machines are chosen by rules 1 and 2 of cluster.h, where mixed machines help with a prompt that
+ * would wait for half of the TTFT limit; no machine is lent, and every request of a prompt machine
+ * is split. Drafted tokens (drafts.h) do not count. */
 #ifndef SCHEDULER_HEADROOM_H
 #define SCHEDULER_HEADROOM_H
 

@@ -1,7 +1,7 @@
 /* link_speed: latency and bandwidth of one link, from measured transfers. A machine that writes KV
  * has one struct per link (prompt_pool/push_meter.h) and reports the result. Pure: no clock and no
- * I/O; one thread owns each struct. It measures nothing, and it knows no queue in front of the
- * link. */
+ * I/O; one thread owns each struct. It measures nothing, and does not know about transfers that
+ * wait for the link. */
 #ifndef SCHEDULER_LINK_SPEED_H
 #define SCHEDULER_LINK_SPEED_H
 

@@ -1,9 +1,10 @@
 /* sched_memory: the policy for the KV blocks of one machine. It decides about the requests that are
  * decoded on the machine: how many blocks a request gets before its KV arrives; which waiting
  * reservation is granted next; which answer gets more blocks; which answer is preempted when no
- * block is left; and which reservation is given up to break a deadlock between machines. The token
- * pool opens and calls it on the machine's event loop thread, and the simulator calls the same
- * code; not thread-safe. Pure: no clock, no I/O, no log, no allocation after opening.
+ * block is left; and which reservation is given up to break a deadlock between machines.
+ * token_pool/ opens and calls it on the machine's event loop thread, and the simulator calls the
+ * same code; not thread-safe. The gateway and the cluster scheduler call the functions that take
+ * only numbers or options. Pure: no clock, no I/O, no log, no allocation after opening.
  *
  * It does not know block ids: the caller owns the blocks, passes the number that can be taken, and
  * carries out the decisions. Requests are slots of a sched_machine, which keeps their order.
@@ -16,10 +17,10 @@
  * 2. sched_memory_candidate_find and sched_memory_grant, until one of them returns false.
  * 3. sched_memory_deadlock_victim, after all batches that can begin have begun.
  *
- * No request waits for ever, because every request that holds blocks frees them at some time:
- * - A running answer ends or is preempted. An answer that must grow does not wait for another
- *   answer to end: one is preempted if no block is left.
- * - A reservation gets its KV, ends, or is given up. Its prompt may wait on another machine for
+ * No request waits for ever, because every request that holds blocks frees them at some time: - A
+ * running answer ends or is preempted. An answer that must grow does not wait for another answer to
+ * end: if no block is left, an answer is preempted. - A reservation gets its KV, ends, or is given
+ * up. Its prompt may wait on another machine for
  *   blocks; if machines wait for each other in a circle, one reservation is given up
  *   (sched_machine_deadlock_victim).
  * - A prompt that is decoded elsewhere frees its blocks when its KV is sent.
@@ -156,8 +157,8 @@ void sched_memory_copy_add(struct sched_memory *memory, sched_slot slot, uint32_
  * copies go after every request. */
 bool sched_memory_copy_grant(struct sched_memory *memory, sched_slot slot, uint32_t blocks_needed,
                              uint32_t blocks_free);
-/* Returns the blocks of a request from sched_memory_reserve to sched_memory_remove. The pointer
- * stays valid until then. */
+/* Returns the blocks of a request. Requires that sched_memory_reserve or sched_memory_copy_add has
+ * added the request. The pointer is valid until sched_memory_remove. */
 const struct sched_memory_blocks *sched_memory_blocks(const struct sched_memory *memory,
                                                       sched_slot slot);
 /* Sets window_held of a request that waits: the prefix cache has the blocks of layers with a window
@@ -189,13 +190,15 @@ enum sched_memory_growth {
 enum sched_memory_growth sched_memory_grow(struct sched_memory *memory, uint32_t blocks_free,
                                            sched_slot *slot_out);
 
-/* Finds the first waiting reservation. Returns false if none waits, or if the prompts' share leaves
- * no room for the first one; later reservations then wait too. */
+/* Finds the first waiting reservation. Returns false if none waits, or if its prompt runs on
+ * another machine and the prompts' share leaves no room for its blocks; later reservations then
+ * wait too. */
 bool sched_memory_candidate_find(const struct sched_memory *memory, sched_slot *slot_out);
 /* Grants the candidate the blocks that sched_memory_blocks reports. blocks_needed = blocks that the
- * caller must take: all of these, or fewer if the prefix cache has some. blocks_free must also
- * cover the blocks that are kept for growing answers, and those of the first prompt of each path
- * that arrived before the candidate. If it does not, returns false, and the candidate waits. */
+ * caller must take: all of these, or fewer if the prefix cache has some. Returns false, and the
+ * candidate waits, if blocks_free is less than the sum of blocks_needed, the blocks that are kept
+ * for growing answers, and the blocks of the first prompt of each path if it arrived before the
+ * candidate. */
 bool sched_memory_grant(struct sched_memory *memory, sched_slot slot, uint32_t blocks_needed,
                         uint32_t blocks_free);
 

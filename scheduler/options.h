@@ -1,7 +1,7 @@
 /* sched_options: makes the options of the schedulers and of sched_memory from the config. The
- * gateway, the machines, the simulator and `cleave plan` call it, so that a simulated cluster
- * decides as a real one does. Any thread; no state. It does not read or check the config
- * (config/config.h does). */
+ * gateway, the machines, the simulator and `cleave plan` call the functions, so that a simulated
+ * cluster decides as a real one does. They keep no state, and any thread may call them. They do not
+ * read or check the config file (config/config.h does). */
 #ifndef SCHEDULER_OPTIONS_H
 #define SCHEDULER_OPTIONS_H
 

@@ -1,9 +1,8 @@
 /* pace: decides how much computing time prompts get between the steps of running answers, on one
  * machine or on several machines that take turns on the same cores. A machine has one struct
  * sched_pace on its event loop thread; the simulator has one for each simulated machine. The
- * cluster scheduler uses the targets; the gateway's headroom.h also calls sched_pace_share_us.
- * Pure: no clock and no I/O. It chooses no requests (scheduler/machine/machine.h does) and measures
- * nothing itself.
+ * cluster scheduler uses the targets; headroom.c also calls sched_pace_share_us. Pure: no clock and
+ * no I/O. It chooses no requests (scheduler/machine/machine.h does) and measures nothing itself.
  *
  * In each *step* (a batch without prompts), every running answer gets one token. Between two steps,
  * prompts get a *share* of t microseconds. Open prompts are prompts that are not computed, or are
@@ -66,8 +65,9 @@ uint32_t sched_pace_mixed_tokens(const struct sched_pace *pace,
                                  const struct sched_pace_targets *targets, uint32_t tokens_max);
 
 /* Returns the prompt tokens of the smallest batch that is about as fast per token as the fastest
- * size: in a larger batch, prompts would only wait for each other. Until batches of two sizes were
- * measured, the result is `tokens_if_unknown`. It is at most `tokens_max`. */
+ * size: in a larger batch, prompts would only wait for each other. Until batches of two classes of
+ * sizes were measured, the result is `tokens_if_unknown`. In both cases the result is at most
+ * `tokens_max`. */
 uint32_t sched_pace_fill_tokens(const struct sched_pace *pace, uint32_t tokens_if_unknown,
                                 uint32_t tokens_max);
 

@@ -1,8 +1,9 @@
 /* partition_even: divides the layers of a model over the stages of a machine so that the slowest
- * stage is as fast as possible. Machines with `"stages": N` in the config are divided by it, also
- * in the simulator. Any thread; no state. The result is exact (dynamic programming; PipeDream, SOSP
- * 2019, section 3.1, without its topology). It ignores devices' memory, links, replicas and latency
- * limits: tools/partition/solver/partition.h considers them. */
+ * stage is as fast as possible. machine/executor/ calls it for machines with `"stages": N` in the
+ * config, and so does the simulator. It keeps no state, and any thread may call it. The result is
+ * exact (dynamic programming; PipeDream, SOSP 2019, section 3.1, without its topology). It ignores
+ * devices' memory, links, replicas and latency limits: tools/partition/solver/partition.h considers
+ * them. */
 #ifndef SCHEDULER_PARTITION_EVEN_H
 #define SCHEDULER_PARTITION_EVEN_H
 

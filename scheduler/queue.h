@@ -1,9 +1,9 @@
 /* queue: waiting requests in the order in which they are served. The cluster scheduler has one
  * queue, for requests that wait for machines. The scheduler of a machine has several, for requests
- * that wait for memory or for a batch. Each scheduler calls it on its own thread (the event loop of
- * the gateway or of the machine, or the simulator); not thread-safe. Pure: no clock, no I/O, no
- * allocation after opening. It does not know what a request is: it has slots, and a ticket for each
- * waiting slot.
+ * that wait for memory or for a batch. Each scheduler calls the functions on its own thread: the
+ * event loop thread of the gateway or of the machine, or the simulator's. Not thread-safe. Pure: no
+ * clock, no I/O, no allocation after opening. It does not know what a request is: it has slots, and
+ * a ticket for each waiting slot.
  *
  * The order:
  * 1. The most urgent class (the lowest priority number) first.

@@ -28,8 +28,8 @@ struct rates_line {
 /* Multiplies the weight of all earlier points by `keep`, then adds a point. */
 void rates_line_add(struct rates_line *line, double keep, double weight, double rows, double us);
 /* Stores the microseconds of a batch without rows, and of one more row. Neither is negative. If the
- * points' rows hardly differ, the whole time counts as proportional to the rows. Requires a
- * point. */
+ * points' rows hardly differ, the whole time counts as proportional to the rows. Requires a point
+ * with rows > 0. */
 void rates_line_fit(const struct rates_line *line, double *fixed_out, double *per_row_out);
 
 /* All zeros = nothing is known. */
@@ -47,8 +47,9 @@ struct sched_step {
 };
 
 /* Returns the smaller one of `measured` and 8 × `mean`. mean = mean of earlier measurements; 0 =
- * there are none, so the result is `measured`. Because of this limit, one very long measurement,
- * for example while the machine was stopped, does not make the machine count as slow. */
+ * there are none, so the result is `measured`. The limit has this reason: one very long
+ * measurement, such as one during which the machine was stopped, must not make the machine count as
+ * slow. */
 double sched_rates_outlier_limit(double measured, double mean);
 
 /* Record `batches` batches, with `rows` rows and `us` microseconds in all: batches with prompts,
@@ -62,14 +63,15 @@ void sched_rates_decodes_add(struct sched_rates *rates, uint64_t batches, uint64
  * after computing. */
 void sched_rates_pushes_add(struct sched_rates *rates, uint64_t tokens, uint64_t us);
 
-/* Returns the rate with batches of `rows` rows; 0 = not known yet. So a machine that has computed
- * short prompts can be compared with one that has computed long prompts. */
+/* Returns the prompt tokens per second with batches of `rows` rows; 0 = not known yet. With equal
+ * `rows`, a machine that has computed short prompts can be compared with a machine that has
+ * computed long prompts. */
 uint32_t sched_rates_prompt_tokens_per_s(const struct sched_rates *rates, uint32_t rows);
 /* Returns the tokens whose KV is sent per second, where only the time of transfers after computing
  * counts; 0 = not known yet. */
 uint32_t sched_rates_push_tokens_per_s(const struct sched_rates *rates);
-/* Returns the rate with the largest batch of at most rows_max rows that takes at most tbt_us, or
- * with one row if even this takes longer; 0 = not known yet. */
+/* Returns the decoded tokens per second with the largest batch of at most rows_max rows that takes
+ * at most tbt_us, or with a batch of one row if even this batch takes longer; 0 = not known yet. */
 uint32_t sched_rates_output_tokens_per_s(const struct sched_rates *rates, uint32_t rows_max,
                                          int64_t tbt_us);
 /* Returns the time of a decode batch; all zeros = not known yet. */

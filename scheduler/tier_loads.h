@@ -1,7 +1,7 @@
 /* tier_loads: decides whether KV of a prompt that a tier (kvcache/tiers/) has stored is loaded or
- * computed again. The machine has one struct for each tier on its event loop thread; the cluster
- * scheduler and the simulator use the same rule. Pure: no clock and no I/O. It measures nothing and
- * loads nothing. */
+ * computed again. A machine has one struct sched_tier_loads for each tier, on its event loop
+ * thread; the cluster scheduler and the simulator use the same rule. Pure: no clock and no I/O. It
+ * measures nothing and loads nothing. */
 #ifndef SCHEDULER_TIER_LOADS_H
 #define SCHEDULER_TIER_LOADS_H
 
@@ -19,8 +19,8 @@ struct sched_tier_loads {
     int64_t latest_us;      /* When the latest load was measured. */
 };
 
-/* Records that the KV of `tokens` tokens was loaded in `us` microseconds, with the time in which
- * the load waited for its turn. */
+/* Records that the KV of `tokens` tokens was loaded in `us` microseconds, which include the time in
+ * which the load waited for its turn. No effect if `tokens` is 0. */
 void sched_tier_loads_add(struct sched_tier_loads *loads, uint32_t tokens, int64_t us,
                           int64_t now_us);
 
@@ -33,7 +33,8 @@ void sched_tier_loads_line(const struct sched_tier_loads *loads, int64_t now_us,
 
 /* Returns from how many tokens on loading their KV takes less time than computing them, with row_us
  * microseconds each. A load takes fixed_us + token_us × tokens. SCHED_TIER_LOADS_NEVER = computing
- * always takes less time; 1 = loading does, or one of the two times is not known (0). */
+ * always takes less time; 1 = loading always takes less time, or the time of loads (fixed_us and
+ * token_us both 0) or row_us (0) is not known. */
 uint32_t sched_tier_least_tokens(double fixed_us, double token_us, double row_us);
 /* As sched_tier_least_tokens, with the measured loads. */
 uint32_t sched_tier_loads_least(const struct sched_tier_loads *loads, double row_us,
