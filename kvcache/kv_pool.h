@@ -35,10 +35,11 @@ typedef uint64_t kv_owner_id;
  *                     quarantined
  *
  * RESERVED: taken for a request; a prompt machine may be writing the request's KV into the block.
- * FILLING: this machine computes a prompt's KV into the block. LIVE: a request uses the block's KV,
- * or this machine's next batch writes KV into the block. CACHED: in the prefix cache, with no
- * reader; evicted when a take needs the block or the cache needs room. QUARANTINED: the request has
- * ended, but a peer may still write into the block. The caller frees
+ * FILLING: this machine computes a prompt's KV into the block.
+ * LIVE: a request uses the block's KV, or this machine's next batch writes KV into the block.
+ * CACHED: in the prefix cache, with no reader; evicted when a take needs the block or the cache
+ *     needs room.
+ * QUARANTINED: the request has ended, but a peer may still write into the block. The caller frees
  *     the block when the peer reports that it no longer writes, or when the lease ends.
  * kv_pool_free leads from every state to FREE. */
 enum kv_state {

@@ -17,10 +17,10 @@
  * 2. sched_memory_candidate_find and sched_memory_grant, until one of them returns false.
  * 3. sched_memory_deadlock_victim, after all batches that can begin have begun.
  *
- * No request waits for ever, because every request that holds blocks frees them at some time: - A
- * running answer ends or is preempted. An answer that must grow does not wait for another answer to
- * end: if no block is left, an answer is preempted. - A reservation gets its KV, ends, or is given
- * up. Its prompt may wait on another machine for
+ * No request waits for ever, because every request that holds blocks frees them at some time:
+ * - A running answer ends or is preempted. An answer that must grow does not wait for another
+ *   answer to end: if no block is left, an answer is preempted.
+ * - A reservation gets its KV, ends, or is given up. Its prompt may wait on another machine for
  *   blocks; if machines wait for each other in a circle, one reservation is given up
  *   (sched_machine_deadlock_victim).
  * - A prompt that is decoded elsewhere frees its blocks when its KV is sent.
