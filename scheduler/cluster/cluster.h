@@ -1,10 +1,10 @@
 /* sched_cluster: the cluster scheduler. For each request it chooses the prompt machine and the
  * token machine together, so that KV can be written layer by layer while the prompt is computed. It
  * also decides which pool each machine is in. The gateway calls it on its event loop thread; the
- * simulator calls the same code with other options. Not thread-safe. Pure: no clock, no I/O, no
- * log, no allocation after opening. The caller passes in events, each with its time, and carries
- * out the actions that the scheduler returns. It does not choose batches
- * (scheduler/machine/machine.h) or KV blocks (scheduler/memory.h).
+ * simulator calls the same code, and `cleave simulate` also replays event logs with it. Not
+ * thread-safe. Pure: no clock, no I/O, no log, no allocation after opening. The caller passes in
+ * events, each with its time, and carries out the actions that the scheduler returns. It does not
+ * choose batches (scheduler/machine/machine.h) or KV blocks (scheduler/memory.h).
  *
  * The policy (Splitwise, section IV-A) with the option `adaptive`:
  * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens; if this machine
@@ -23,11 +23,12 @@
  *    for answers that grow does not count as free.
  * 3. If there is no prompt machine, the machine of the token pool with the fewest pending tokens
  *    moves to the mixed pool. If there is no token machine, the machine of the prompt pool with the
- *    least scheduled memory moves. A moved machine is *lent*. With SCHED_HOMING_DONE it returns to
- *    its home pool when its work of the other phase is done and another machine can do that phase.
- *    A machine is not lent for a prompt if its cores compute prompts already (cores.c) and rules 1
- *    and 2 have machines that can serve the request; nor does rule 4 give it the prompt. If no other
- *    machine can be lent for it, rule 1 takes the best machine above its threshold.
+ *    least scheduled memory moves. A moved machine is *lent*. With SCHED_HOMING_DONE, a lent
+ *    machine returns to its home pool when its work of the other phase is done and another machine
+ *    can do that phase. If rules 1 and 2 have machines that can serve the request, a machine whose
+ *    cores compute prompts already (cores.c) is not lent for the prompt, and rule 4 does not give
+ *    it the prompt. If no other machine can be lent for the prompt, rule 1 takes the best machine
+ *    above its threshold.
  * 4. If a machine is still missing, the machine with the fewest pending tokens of all pools does
  *    both phases.
  *
@@ -41,13 +42,14 @@
  *
  * Rules 3 and 4 apply while no pair of machines can serve: after the first pair could serve, or
  * cover_after_us after the first machine was up. With `adaptive`, they also apply while pairs can
- * serve. Where rules 3 and 4 do not apply, rules 1 and 2 take the best machine above its threshold
- * if no machine is below its threshold.
+ * serve. Where rules 3 and 4 do not apply, and no machine is below its threshold, rules 1 and 2
+ * take the best machine above its threshold.
  *
- * Among equal machines, those that have never moved are taken first, by index; then the others in
- * the order of their moves. Only pairs whose link is up are chosen. A request that no machine can
- * take waits here. When a new request arrives and more than queue_requests_max wait, the last new
- * request of the queue is refused. The order of the queue is described in queue.h.
+ * Among equal machines, machines that have never moved are taken first, in the order of their
+ * indices; then the others in the order of their latest moves. Only pairs whose link is up are
+ * chosen. A request that no machine can take waits here. When a new request arrives and more than
+ * queue_requests_max wait, the last new request of the queue is refused. The order of the queue is
+ * described in queue.h.
  *
  * Repurposing: the home pool of a machine changes when the demand for the two phases has changed
  * for long enough (repurpose.c). */
@@ -91,14 +93,15 @@ struct sched_cluster_options {
      * refused in two cases. (a) When a request arrives and the last request of the queue would wait
      * longer, the last new request is refused. The wait is estimated by the rate at which prompts
      * were computed lately while requests waited here. (b) A request that has waited here for this
-     * time is refused, and with it the last new requests that would wait longer. Resumed requests,
-     * and requests that no machine which is up can take, may wait longer. */
+     * time is refused; the last new requests of the queue, as far as they would wait longer, are
+     * then refused, too. Resumed requests, and requests that no machine which is up can take, may
+     * wait longer. */
     int64_t queue_us_max;
     /* A waiting request expires this time after it was first found that no machine which is up can
      * take it; 0 = never. */
     int64_t wait_us_max;
-    /* Grace period after the first machine is up. Until it ends, or until a prompt machine and a
-     * token machine can serve together, no machine does the work of the other phase. */
+    /* Grace period after the first machine is up. No machine does the work of the other phase until
+     * the period has ended, or until a prompt machine and a token machine could serve together. */
     int64_t cover_after_us;
 
     /* Rule 1; 0 = no threshold. The threshold in time applies to machines with a known rate. */
@@ -221,7 +224,7 @@ enum sched_event_kind {
     /* Measured rates of `machine`: prompt_tokens_per_s, output_tokens_per_s, push_tokens_per_s,
      * step; 0 = not known. */
     SCHED_MACHINE_RATES,
-    SCHED_MACHINE_TIERS, /* The tiers of `machine`: tiers. SCHED_MACHINE_UP: no tier works yet. */
+    SCHED_MACHINE_TIERS, /* The tiers of `machine`: tiers. None works before this event. */
     SCHED_MACHINE_QUEUE, /* `busy`: whether `machine` has work that waits. */
     SCHED_MACHINE_IDLE,  /* `machine` has no work. If it is lent, it returns to its home pool. */
     SCHED_MACHINE_LOAD,  /* `others`: the present load that other schedulers have on `machine`. */
@@ -280,9 +283,9 @@ struct sched_event {
     /* SCHED_ARRIVED: number of the prompt's first tokens whose KV that machine keeps in its prefix
      * cache; 0 = none. */
     uint32_t held_tokens;
-    /* SCHED_ARRIVED: a number by which a refused request is recognised when it comes again: no
-     * other request has this number; 0 = not known. From the time at which the client was told to
-     * come again, a place in the queue is kept for the request (promises.c). */
+    /* SCHED_ARRIVED: a number that only this request has, by which it is recognised if it is
+     * refused and comes again; 0 = not known. From the time at which the client was told to come
+     * again, a place in the queue is kept for the request for 2 s (promises.c). */
     uint64_t identity;
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;

@@ -1,9 +1,9 @@
 /* cluster_prefix: which machines hold the KV of which prefixes. A bounded table maps the hash of a
  * prefix to the machines that were added for it most recently. Eight entries of the table can hold
- * a given hash. If all eight are in use, a new hash replaces the entry that got a machine longest
- * ago. The table may be wrong, because machines evict prefixes; a machine then computes the prefix
- * again. Only files of this folder call it, on the cluster scheduler's thread; not thread-safe.
- * Pure: no clock, no I/O, no allocation after opening. It chooses no machines. */
+ * a given hash. If all eight are in use, a new hash replaces the entry to which a machine was added
+ * longest ago. The table may be wrong, because machines evict prefixes; a machine then computes the
+ * prefix again. Only files of this folder call the functions, on the cluster scheduler's thread;
+ * not thread-safe. Pure: no clock, no I/O, no allocation after opening. It chooses no machines. */
 #ifndef SCHEDULER_CLUSTER_PREFIX_H
 #define SCHEDULER_CLUSTER_PREFIX_H
 

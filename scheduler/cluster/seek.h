@@ -1,9 +1,10 @@
-/* cluster_seek: the search for the pair of machines of one request: the parts that route.c,
+/* cluster_seek: the search for the pair of machines of one request. This header has what route.c,
  * cheapest.c and together.c share. route.c chooses by load, with the rules of cluster.h, and
- * defines the functions seek_*. Then it calls cluster_cheapest (cheapest.c), which also considers
- * the prefixes that machines hold, and cluster_together (together.c), which considers one machine
- * for both phases. No other file includes this header. The thread that calls sched_cluster runs the
- * search. Pure: a search changes only the route that it returns; queue.c carries the route out. */
+ * defines the functions seek_*. Then route.c calls cluster_cheapest (cheapest.c), which also
+ * considers the prefixes that machines hold or have stored in tiers, and cluster_together
+ * (together.c), which considers one machine for both phases. No other file includes this header.
+ * The thread that calls sched_cluster runs the search. Pure: a search changes only the route that
+ * it returns; queue.c carries the route out. */
 #ifndef SCHEDULER_CLUSTER_SEEK_H
 #define SCHEDULER_CLUSTER_SEEK_H
 
@@ -16,7 +17,8 @@ struct seek {
     bool flexible;    /* Machines may do work of the other phase (rules 3 and 4). */
     bool thresholds;  /* The thresholds of rules 1 and 2 apply. */
     bool assume_idle; /* Search as if all machines were idle: ignore bounds on their load. */
-    /* Only machines whose rank (tree.h) has fewer tokens than this are considered. */
+    /* If machines are compared by tokens, only machines whose rank (tree.h) has fewer tokens than
+     * this are considered. */
     uint64_t tokens_below;
     /* A token machine that could take the request, found before the search for a prompt machine;
      * SCHED_NO_MACHINE = none. */
@@ -47,21 +49,23 @@ bool seek_both_fit(const void *self, uint32_t machine);
  * fits(s, machine) is true; SCHED_NO_MACHINE = none. */
 uint32_t seek_least_loaded(const struct seek *s, enum measure measure, enum pool pool,
                            bool (*fits)(const void *self, uint32_t machine));
-/* The two functions return true if thresholds apply and the machine is over the threshold of rule 1
- * (prompt) or rule 2 (token) for this request. both = the machine would do both phases. */
+/* Return true if thresholds apply (s->thresholds) and the machine is over the threshold of rule 1
+ * (seek_prompt_…) or rule 2 (seek_token_…) for this request. both = the machine would do both
+ * phases. */
 bool seek_prompt_over_threshold(const struct seek *s, uint32_t machine);
 bool seek_token_over_threshold(const struct seek *s, uint32_t machine, bool both);
 /* Returns true if the machine must not move to the mixed pool now, because it has a request that is
  * too large for a mixed machine. */
 bool seek_keeps_pool(const struct seek *s, uint32_t machine);
 
-/* Requires that *out is a route with all machines that the request needs. Replaces it if another
- * route takes less time because of prefixes that machines hold, and sets out->prefix_tokens. */
+/* Requires that *out is a route with all machines that the request needs. Sets out->prefix_tokens.
+ * If machines hold or have stored prefixes of the prompt, replaces *out by the route with the least
+ * cost, and sets its other estimates. */
 void cluster_cheapest(const struct seek *s, struct route *out);
 
-/* Requires that *out is a route with all machines that the request needs. Replaces it by a route
- * with one machine for both phases where that is better (option one_machine_routes), or by a route
- * without machines if the request should wait for that machine. */
+/* Requires that *out is a route with all machines that the request needs. With the option
+ * one_machine_routes, replaces *out by a route with one machine for both phases if that route is
+ * better, or by a route without machines if the request should wait for this one machine. */
 void cluster_together(const struct seek *s, struct route *out);
 
 #endif

@@ -1,13 +1,13 @@
 /* cluster_state: the state of the cluster scheduler, private to the files of its folder. cluster.c
  * handles events; queue.c: requests and actions; load.c: the load of each machine, and the pools;
- * route.c: the choice by load; speed.c: the machines' rates; links.c: the time of transfers;
- * stored.c: what tiers have stored;
- * cheapest.c: the choice by KV that machines hold; together.c: one machine for both phases;
- * repurpose.c: home pools that follow the demand; admission.c: how long requests may wait;
- * promises.c: places for clients that come back.
+ * route.c: the choice by load; speed.c: the machines' rates; cores.c: machines that share cores;
+ * links.c: the time of transfers; stored.c: what tiers have stored; cheapest.c: the choice by KV
+ * that machines hold; together.c: one machine for both phases; repurpose.c: home pools that follow
+ * the demand; admission.c: how long requests may wait; promises.c: places for clients that come
+ * back.
  *
- * They run on the thread that calls sched_cluster; not thread-safe. Pure: no clock, no I/O. The
- * gateway and the simulator use only cluster.h. */
+ * These files run on the thread that calls sched_cluster; not thread-safe. Pure: no clock, no I/O.
+ * The gateway and the simulator use only cluster.h. */
 #ifndef SCHEDULER_CLUSTER_STATE_H
 #define SCHEDULER_CLUSTER_STATE_H
 
@@ -322,7 +322,8 @@ void cluster_pool_move(struct sched_cluster *sc, uint32_t machine, enum pool poo
 /* Changes the home pool. The current pool becomes the home pool, or the mixed pool if the machine
  * has work of the other phase. */
 void cluster_pool_home(struct sched_cluster *sc, uint32_t machine, enum pool home);
-/* Returns all lent machines to their home pools if the option `homing` allows it now. */
+/* Returns each lent machine that is up and does not drain to its home pool, if the option `homing`
+ * allows it now. */
 void cluster_pools_return_lent(struct sched_cluster *sc);
 /* Computes prompt_tokens_most, token_tokens_most, tokens_most and prompt_only_tokens_most. Must be
  * called after a change of the known machines, their pools or sizes. */
@@ -337,9 +338,9 @@ void cluster_pool_pair(struct sched_cluster *sc);
 /* Computes mean_rate, unequal and mean_step. Must be called after a change of rates, `up` or the
  * options. */
 void cluster_speeds_refresh(struct sched_cluster *sc);
-/* Returns the machine's measured rate in tokens per second. If it is not known, returns the mean of
- * the other machines; if none is known, 1,000,000. MEASURE_PENDING: prompt tokens; MEASURE_MEMORY:
- * answers. */
+/* Returns the machine's measured rate in tokens per second. If the rate is not known, returns the
+ * mean of the known rates; if no rate is known, 1,000,000. MEASURE_PENDING: prompt tokens;
+ * MEASURE_MEMORY: answers. */
 uint64_t cluster_rate(const struct sched_cluster *sc, uint32_t machine, enum measure measure);
 /* Returns the nanoseconds that a batch of `decodes` answers takes on the machine, by its own
  * measured times. If these are not known, the mean of the other machines is used; 0 = no machine's
@@ -378,8 +379,8 @@ void cluster_link_measured(struct sched_cluster *sc, uint32_t from, uint32_t to,
 void cluster_host_set(struct sched_cluster *sc, uint32_t machine, uint32_t host);
 /* Returns true if both machines are known to be on one host. */
 bool cluster_same_host(const struct sched_cluster *sc, uint32_t a, uint32_t b);
-/* Returns the microseconds that KV of `tokens` tokens takes from one machine to another if the link
- * is idle, and the mean error of this estimate. */
+/* Return the microseconds that KV of `tokens` tokens takes from one machine to another if the link
+ * is idle, and the mean error of this estimate in microseconds. */
 uint64_t cluster_transfer_us(const struct sched_cluster *sc, uint32_t from, uint32_t to,
                              uint64_t tokens);
 uint64_t cluster_transfer_error_us(const struct sched_cluster *sc, uint32_t from, uint32_t to,
@@ -396,17 +397,18 @@ void cluster_transfer_begin(struct sched_cluster *sc, uint32_t from, uint32_t to
 /* Opens the tables of sc->stored. Returns ST_NO_MEMORY on failure. */
 enum status cluster_stored_open(struct sched_cluster *sc);
 void cluster_stored_close(struct sched_cluster *sc);
-/* Records the machine's tiers, [TIER_KIND_COUNT]. What a tier of the machine alone has stored is
- * forgotten when the tier no longer works. */
+/* Records the machine's tiers, [TIER_KIND_COUNT]. When the machine's memory tier or file tier no
+ * longer works, what that tier has stored is forgotten. */
 void cluster_tiers_set(struct sched_cluster *sc, uint32_t machine, const struct sched_tier *tiers);
-/* Records that the machine is down: its file and the shared store keep their KV. */
+/* Records that the machine is down. What its memory tier has stored is forgotten; its file and the
+ * shared store keep their KV. */
 void cluster_tiers_down(struct sched_cluster *sc, uint32_t machine);
 /* Records that the machine, which holds the KV of these prefixes in memory, stores it in its
  * tiers. */
 void cluster_stored_add(struct sched_cluster *sc, uint32_t machine, const uint64_t *hashes,
                         uint32_t count);
-/* Calls `take` with each machine whose own tiers have probably stored the prefix. Requires that
- * prefixes are remembered. */
+/* Calls `take` with each machine whose memory tier or file tier has probably stored the prefix.
+ * Requires that prefixes are remembered. */
 void cluster_stored_holders(const struct sched_cluster *sc, uint64_t hash,
                             bool (*take)(void *self, uint32_t machine), void *self);
 
@@ -476,8 +478,8 @@ uint32_t cluster_admission_overdue(const struct sched_cluster *sc);
 /* Returns the time at which the next waiting request is overdue; INT64_MAX = none. */
 int64_t cluster_admission_due_us(const struct sched_cluster *sc);
 /* Returns true if the last waiting request would probably wait longer than queue_us_max. newcomer:
- * a request has just arrived that was not promised a place, so it must leave the promised
- * places. */
+ * a request has just arrived that was not promised a place, so it must not take a promised place.
+ */
 bool cluster_admission_late(const struct sched_cluster *sc, bool newcomer);
 /* Returns the milliseconds after which this request, which is refused now, should come again.
  * Changes the state: a place is kept for it, and the next refused request is told a later time. */
@@ -489,7 +491,8 @@ uint32_t cluster_admission_retry_ms(struct sched_cluster *sc, uint32_t id);
  * `identity` is 0, because the request could not be recognised, or if PROMISES_MAX places are
  * kept. */
 void cluster_promise_add(struct sched_cluster *sc, uint64_t identity, int64_t at_us);
-/* Returns true, and gives the place to the request, if a place is kept for the request now. */
+/* Returns true, and gives the place to the request, if a place is kept for the request now or from
+ * a time within the next second on. */
 bool cluster_promise_take(struct sched_cluster *sc, uint64_t identity);
 /* Returns the number of places that are kept for clients whose promised time has passed. */
 uint32_t cluster_promises_due(const struct sched_cluster *sc);

@@ -1,8 +1,8 @@
-/* cluster_tree: the machines of one pool, ordered by rank in a tournament tree: each inner node
- * stores the better one of the two machines below it, so the root has the best machine. A change of
- * a rank costs log2(n) comparisons. Only files of this folder call it, on the cluster scheduler's
- * thread; not thread-safe. Pure. The caller owns the nodes and the ranks. It does not know what the
- * tokens of a rank measure. */
+/* cluster_tree: the machines of one pool in a tournament tree: each inner node stores the better
+ * one of the machines of the two nodes below it, so the root has the best machine. A change of a
+ * rank costs log2(n) comparisons. Only files of this folder call the functions, on the cluster
+ * scheduler's thread; not thread-safe. Pure. The caller owns the nodes and the ranks. It does not
+ * know what the tokens of a rank measure. */
 #ifndef SCHEDULER_CLUSTER_TREE_H
 #define SCHEDULER_CLUSTER_TREE_H
 

@@ -8,7 +8,8 @@
  * Policy (Splitwise, section IV):
  * - Prompts run in the order of their queue (scheduler/queue.h). Waiting prompts join a batch
  *   whole, while the batch has fewer than prompt_fill_tokens and they fit prompt_batch_tokens. A
- *   prompt that is longer than any batch is cut into chunks.
+ *   prompt that is longer than any batch is cut into chunks. A prompt whose blocks are reserved
+ *   already may pass prompts that wait for blocks.
  * - Decodes run in a continuous batch; if there are more than a batch can take, they alternate.
  * - A batch with decodes has at most mixed_prompt_tokens prompt tokens. If a prompt can run, one
  *   place of the batch is kept for a prompt. So neither kind starves the other.
@@ -64,7 +65,7 @@ struct sched_machine_options {
      * so that the next prompt batch is ready when the first stage is free. 0 = all. */
     uint32_t decode_batches_in_flight;
     /* Most prompt tokens of a batch if several batches may be in flight. Prompts are cut so that
-     * the batches are full. 0 = no such bound. */
+     * the batches are full. 0 = no such bound; otherwise at least LIMIT_CHUNK_TOKENS_MIN. */
     uint32_t micro_batch_tokens;
 };
 
@@ -106,8 +107,8 @@ void sched_machine_fill_tokens_set(struct sched_machine *sm, uint32_t tokens);
 void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_t path,
                               uint32_t tokens, uint32_t blocks, const struct sched_rank *rank);
 
-/* Finds the path's next waiting prompt that needs blocks, after `after` in the queue (SCHED_NO_SLOT
- * = the first one). Returns false if there is none. */
+/* Finds the waiting prompt that needs blocks and follows `after` in the queue of the path; after =
+ * SCHED_NO_SLOT: the first one of the queue. Returns false if there is none. */
 bool sched_machine_prompt_after(const struct sched_machine *sm, uint32_t path, sched_slot after,
                                 sched_slot *slot_out);
 /* Call it after the first tokens of a waiting prompt were found in the prefix cache. Sets the
@@ -125,9 +126,9 @@ bool sched_machine_reserve_head(const struct sched_machine *sm, sched_slot *slot
 /* Sets the number of blocks that a waiting reservation must still take, after other blocks were
  * found in the prefix cache. */
 void sched_machine_reserve_left_set(struct sched_machine *sm, sched_slot slot, uint32_t blocks);
-/* Removes the first reservation from the queue, if blocks_free is enough for it and for the first
- * prompt of each path, as far as these prompts arrived earlier. The caller then takes the blocks at
- * once. Otherwise returns false, and later reservations wait too. */
+/* Removes the first reservation from the queue and stores it, if blocks_free is enough for it and
+ * for each path's first prompt that arrived earlier. The caller then takes the blocks at once.
+ * Otherwise returns false, and later reservations wait too. */
 bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
                                 sched_slot *slot_out);
 
@@ -152,7 +153,7 @@ bool sched_machine_deadlock_victim(const struct sched_machine *sm, uint32_t bloc
 struct sched_decode {
     uint32_t path;
     uint32_t tokens_left; /* Most tokens left to generate. */
-    uint32_t room_tokens; /* Number of the tokens_left that the request's blocks can hold. */
+    uint32_t room_tokens; /* How many of these tokens the request's blocks can hold. */
     struct sched_rank rank;
     bool pinned; /* Never a victim. Requires room_tokens >= tokens_left. */
 };
@@ -169,11 +170,12 @@ void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot,
  * happens before waiting requests get memory. scheduler/machine/memory.c proves that it ends. */
 bool sched_machine_short_find(const struct sched_machine *sm, sched_slot *slot_out);
 void sched_machine_decode_grow(struct sched_machine *sm, sched_slot slot, uint32_t tokens);
-/* Finds a decode in no batch whose step would check more drafted tokens if its blocks held them. It
- * can do without: the caller takes blocks for it only if many are free. */
+/* Finds a decode in no batch whose step would check more drafted tokens if its blocks held them.
+ * The decode can run without more blocks, so the caller takes blocks for it only if many are free.
+ */
 bool sched_machine_draft_short_find(struct sched_machine *sm, sched_slot *slot_out);
 /* Finds the least urgent decode that is not pinned; among equals, the youngest. Returns false if
- * that decode is in a batch, or if all decodes are pinned. */
+ * that decode is in a batch, or if there is no decode that is not pinned. */
 bool sched_machine_victim_find(const struct sched_machine *sm, sched_slot *slot_out);
 
 /* Sets how many drafted tokens each further step of a decode may check (speculative decoding),

@@ -1,8 +1,8 @@
 /* machine_state: the state of sched_machine, private to machine.c (requests and their states),
- * memory.c (which request gets memory) and batch.c (what runs next). They run on the thread that
- * calls sched_machine; not thread-safe. Pure: no clock, no I/O. Every request is in at most one
- * list or queue, linked through its slot, so no call allocates after opening. It does not decide
- * which blocks a request gets. */
+ * memory.c (which request gets memory) and batch.c (what runs next). These files run on the thread
+ * that calls sched_machine; not thread-safe. Pure: no clock, no I/O. Every request is in at most
+ * one list or queue, linked through its slot, so no call allocates after opening. They do not
+ * decide which blocks a request gets (kvcache/kv_tables.h). */
 #ifndef SCHEDULER_MACHINE_STATE_H
 #define SCHEDULER_MACHINE_STATE_H
 
