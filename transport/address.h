@@ -1,5 +1,6 @@
-/* address: parses "host:port" texts, resolves names, and opens listening TCP sockets. Any folder
- * above transport/ may call it, too. No state; any thread. It connects to no address. */
+/* address: parses "host:port" texts, resolves names, and opens listening TCP sockets. transport/,
+ * kvcache/tiers/, machine/, server/ and tools/ call it, on any thread. The functions keep no state
+ * and connect to no address. */
 #ifndef TRANSPORT_ADDRESS_H
 #define TRANSPORT_ADDRESS_H
 

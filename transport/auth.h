@@ -6,16 +6,17 @@
  *   connecting → accepting   AUTH_PROOF   my proof; then the hand-shake (handshake.h)
  *
  * TLS has authenticated both sides with one of the cluster's keys (tls.h). A proof is an
- * HMAC-SHA-256 with the same key. When a new key replaces it, both sides prove the new one over the
- * same connection (AUTH_RENEWED_…). A proof covers the direction, both nonces and both identities
- * (name and role). A proof is valid for one connection and one side only: a replayed or reflected
- * proof is refused. The frames travel inside TLS (tls.h), and a proof also covers a value that only
- * the two ends of this TLS session know (tls_channel_binding). So a proof is useless on any other
- * connection, and all later frames come from the process that gave the proof.
+ * HMAC-SHA-256 with the same key. When a new key replaces this key, both sides prove over the same
+ * connection that they hold the new key (AUTH_RENEWED_…). A proof covers the direction, both nonces
+ * and both identities (name and role). A proof is valid for one connection and one side only: a
+ * replayed or reflected proof is refused. The frames travel inside TLS (tls.h), and a proof also
+ * covers a value that only the two ends of this TLS session know (tls_channel_binding). So a proof
+ * is useless on any other connection, and all later frames come from the process that gave the
+ * proof.
  *
- * This part encodes, decodes and computes proofs; ucx_greet.c sends the frames. It does no I/O.
- * Each kind of frame has a fixed size. The decoders are fuzzed. Only files of this folder and tests
- * include it. The one thread that owns the transport makes every call. */
+ * This part encodes and decodes the frames and computes the proofs; ucx_greet.c sends the frames.
+ * This part does no I/O. Each kind of frame has a fixed size. The decoders are fuzzed. Only files
+ * of this folder and tests include it. The one thread that owns the transport makes every call. */
 #ifndef TRANSPORT_AUTH_H
 #define TRANSPORT_AUTH_H
 

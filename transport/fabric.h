@@ -125,8 +125,8 @@ enum status fabric_link_open(struct fabric *fabric, const struct fabric_address 
                              struct error *error);
 /* Begins to prove that UCX reaches the peer over a network. The proof is needed because UCX reports
  * an endpoint as open before it has exchanged a byte. Sends a message that the peer's inbox reports
- * (fabric_inbox_probed), then a flush. Returns false if no proof is needed: the link does not use
- * UCX, or the peer's region is mapped into this process. */
+ * (fabric_inbox_probed), then a flush. Returns false if no proof is needed: the link's writes do
+ * not travel over UCX, or the peer's region is mapped into this process. */
 bool fabric_link_probe(struct fabric_link *link);
 /* Returns true if UCX has flushed the message of fabric_link_probe: the peer's hardware or worker
  * has taken it. */
@@ -139,8 +139,9 @@ void fabric_link_close(struct fabric_link *link, int fd);
 /* Returns a text that says how the link's writes travel, for logs: "ucx put over sysv", "cuda
  * ipc". */
 const char *fabric_link_path(const struct fabric_link *link);
-/* Returns true if every write of the link has landed and every flush has been taken
- * (fabric_link_flushed). */
+/* Returns true if every flush of the link has been taken (fabric_link_flushed) and no write has
+ * begun since the last flush. Writes by put and from device to device count only from the next
+ * flush on. */
 bool fabric_link_idle(const struct fabric_link *link);
 /* Makes `link` continue the epochs of `before`, which must be idle, because the peer's inbox goes
  * on counting. Call it before the first write of `link`. */
@@ -157,7 +158,8 @@ void fabric_link_copies_await(struct fabric_link *link);
  * process have ended. -1 is fine. */
 void fabric_writes_end(int fd);
 /* Returns true if the peer may write into our region without help of this process: the peer has
- * mapped our memory, or uses RDMA. *same_host_out: true if the peer is known to be on this host. */
+ * mapped our memory, or uses RDMA. *same_host_out: true if the peer is on this host, or may be on
+ * it because the id of one of the two hosts is unknown. */
 bool fabric_writes_directly(const struct fabric *fabric, const struct fabric_address *peer,
                             bool *same_host_out);
 /* Returns ST_OK, ST_IO if a device copy has failed, or ST_UNREACHABLE if the link has failed for

@@ -333,8 +333,7 @@ enum status fabric_staging_open(struct fabric *fabric, const struct fabric_optio
 /* Requires that no send and no copy is under way. */
 void fabric_staging_close(struct fabric *fabric);
 /* Returns memory for `bytes` in *slot, or in a new slot that replaces *slot. Returns NULL if there
- * is no memory. Requires bytes <=
- * FABRIC_PIECE_BYTES_MAX. */
+ * is no memory. Requires bytes <= FABRIC_PIECE_BYTES_MAX. */
 uint8_t *fabric_slot_memory(struct fabric *fabric, struct fabric_slot **slot, size_t bytes);
 void fabric_slot_drop(struct fabric_slot *slot); /* Removes one user of the slot. NULL is fine. */
 /* Queues a copy between the device address `device` and copy->memory. The copy is a user of

@@ -104,7 +104,7 @@ static inline uint64_t message_request_number(const struct message_request *requ
     return request->id << 32 | request->id >> 32;
 }
 
-/* Decides the order of the requests that wait on a machine, for the requests of all gateways. */
+/* A machine orders the waiting requests of all gateways by these fields. */
 struct message_rank {
     uint64_t key;         /* Number of the request's API key, equal at every gateway; 0 = no key. */
     uint32_t weight;      /* Weight of the key against other keys; 0 counts as 1. */
@@ -533,17 +533,18 @@ struct message_buffer {
 /* Frees the buffer's memory. */
 void message_buffer_done(struct message_buffer *buffer);
 
-/* Replaces the buffer's content with the encoded message, which may be of any kind except
- * MESSAGE_TOKENS. `version`: the version of the protocol that the receiver speaks with us
- * (transport_peer_version); fields that this version does not have are left out. Returns ST_INVALID
- * if a field is out of range, ST_TOO_LARGE if the message would exceed LIMIT_MESSAGE_BYTES,
- * ST_NO_MEMORY if the buffer cannot grow. */
+/* Replaces the buffer's content with the encoded message. Messages of the kind MESSAGE_TOKENS are
+ * made with message_tokens_begin. `version`: the version of the protocol that the receiver speaks
+ * with us (transport_peer_version); fields that this version does not have are left out. Returns
+ * ST_INVALID if the kind is unknown or MESSAGE_TOKENS or a field is out of range, ST_TOO_LARGE if
+ * the message would exceed LIMIT_MESSAGE_BYTES, ST_NO_MEMORY if the buffer cannot grow. */
 enum status message_encode(const struct message *message, uint32_t version,
                            struct message_buffer *buffer);
 
 /* Begin a MESSAGE_TOKENS, and add one token. message_tokens_add returns ST_TOO_LARGE if the message
- * is full: send the message and begin another one. ST_INVALID = a field is out of range;
- * ST_NO_MEMORY = the buffer cannot grow. */
+ * is full: send the message and begin another one. It also returns ST_TOO_LARGE if the token has
+ * more than LIMIT_LOGPROBS top tokens. ST_INVALID = another field is out of range; ST_NO_MEMORY =
+ * the buffer cannot grow. */
 void message_tokens_begin(struct message_buffer *buffer);
 enum status message_tokens_add(struct message_buffer *buffer, const struct message_token *token);
 

@@ -1,5 +1,6 @@
-/* message_tier: the fields of struct message_stats about one tier (kvcache/tiers/). Machine and
- * gateway use it, on any thread. It counts nothing. */
+/* message_tier: the fields of struct message_stats about one tier (kvcache/tiers/). machine/tiers.c
+ * stores the fields; server/gateway/ and server/metrics/ read them. Any thread may call the
+ * functions, which only copy: machine/ counts. */
 #ifndef TRANSPORT_MESSAGE_TIER_H
 #define TRANSPORT_MESSAGE_TIER_H
 
@@ -9,7 +10,8 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Values of `state`. */
+/* Values of `state`: the machine has no such tier; the tier has failed and does not serve now; the
+ * tier works. */
 enum message_tier_state { MESSAGE_TIER_NONE, MESSAGE_TIER_BROKEN, MESSAGE_TIER_WORKS };
 
 /* TIER_FIELDS of one tier, in the same order. */

@@ -113,7 +113,7 @@ struct peer {
     enum status failing;
     struct error failure;
     bool writes_directly; /* See fabric_writes_directly. */
-    bool same_host;       /* The peer is known to be on this host. */
+    bool same_host;       /* The peer is, or may be, on this host (fabric_writes_directly). */
     bool writes_awaited;  /* The caller waits for the event writes_ended. */
 };
 
@@ -165,7 +165,8 @@ struct peer *peer_connect(struct ucx *ucx, const char *address, void *user, stru
 void peer_resolve(struct peer *peer);
 /* Takes over an accepted socket and begins its greeting. */
 void peer_accept(struct ucx *ucx, int fd);
-/* Ends the connection without a callback. The peer's memory stays valid until the next progress. */
+/* Ends the connection without a callback. The peer's memory stays valid at least until the next
+ * progress. */
 void peer_end(struct peer *peer);
 
 /* Marks the peer as failing. Progress reports peer_down with this reason; the first reason

@@ -76,16 +76,19 @@ enum status stream_send_parts(struct stream *stream, const struct stream_parts *
                               struct error *error);
 /* Returns the number of bytes that wait to be sent, encrypted if TLS is used. */
 size_t stream_queued_bytes(const struct stream *stream);
-/* Sends queued bytes. Call it after EPOLLOUT, and after stream_send_parts with `later`. */
+/* Sends queued bytes, as many as the socket takes at once. Returns ST_OK also if bytes are left,
+ * ST_UNREACHABLE if the connection is lost. Call it after EPOLLOUT, and after stream_send_parts
+ * with `later`. */
 enum status stream_flush(struct stream *stream, struct error *error);
 /* Returns true if bytes wait to be sent. */
 bool stream_wants_write(const struct stream *stream);
 /* Returns true if the other side has begun TLS although this side has not. */
 bool stream_sees_tls(const struct stream *stream);
 
-/* Reads once from the socket. Returns ST_OK if data was read, ST_IN_PROGRESS if no data has
- * arrived, ST_UNREACHABLE if the connection is closed or reset, ST_INVALID if the next frame has
- * more than payload_max bytes of payload, ST_NO_MEMORY. */
+/* Reads once from the socket; with TLS, decrypts what was read before, and reads only while no byte
+ * can be decrypted. Returns ST_OK if data was read, ST_IN_PROGRESS if no data has arrived,
+ * ST_UNREACHABLE if the connection is closed or reset or its TLS has failed, ST_INVALID if the next
+ * frame has more than payload_max bytes of payload, ST_NO_MEMORY. */
 enum status stream_receive(struct stream *stream, size_t payload_max, struct error *error);
 /* Returns true if the peer has closed the connection, or the connection has failed. Frames that
  * arrived before may still be unread. */

@@ -10,10 +10,9 @@
  * as the gateway's, does not open UCX.
  *
  * Machines, stage processes, the gateway, `cleave profile`, `cleave doctor` and benchmarks have
- * transports. One
- * thread, usually an event loop, owns a transport and makes every call. Callbacks run only inside
- * transport_progress. The transport does not interpret messages (message.h does) and makes no
- * decision about requests: a write of KV is an offset and a size in a region. */
+ * transports. One thread, usually an event loop, owns a transport and makes every call. Callbacks
+ * run only inside transport_progress. The transport does not interpret messages (message.h does)
+ * and makes no decision about requests: a write of KV is an offset and a size in a region. */
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
 
@@ -285,8 +284,8 @@ enum status transport_send(struct transport *t, struct transport_peer *peer, con
 
 /* Begins a one-sided write of `bytes` from `local`, which lies in our own region, to
  * `remote_offset` in the peer's region. `local` must not change until a later flush has been
- * reported. Returns ST_INVALID if the write is outside of the peer's region, ST_UNREACHABLE if the
- * peer is not up or goes down. */
+ * reported. No effect if `bytes` is 0. Returns ST_INVALID if the write is outside of the peer's
+ * region, ST_UNREACHABLE if the peer is not up or goes down. */
 enum status transport_write(struct transport *t, struct transport_peer *peer, const void *local,
                             size_t bytes, uint64_t remote_offset);
 /* Does what transport_write does, for data of a request. */
