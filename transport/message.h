@@ -1,10 +1,10 @@
 /* message: the control messages between gateway and machines and between machines, and their
  * encoding. The bytes of a message are a header, then the struct of its kind as it is in memory up
  * to its first pointer (little-endian, without hidden padding), then its arrays. The tables in
- * message.c hold the range of every field; one encoder and one decoder work from them
- * (message_layout.h). The decoder checks every length and range before it reads, and is fuzzed.
- * Machines, gateways and benchmarks encode and decode messages. It does no I/O (transport.h) and
- * keeps no state: any thread may call it.
+ * message.c hold the ranges of the fields that are not free; one encoder and one decoder work from
+ * these tables (message_layout.h). The decoder checks every length and range before it reads, and
+ * is fuzzed. Machines, gateways and benchmarks encode and decode messages. This part does no I/O
+ * (transport.h) and keeps no state: any thread may call it.
  *
  * Any change of a struct of this header needs a new TRANSPORT_PROTOCOL_VERSION (protocol.h). New
  * fields are added at the end of a message, where 0 means what the message meant without the field.
@@ -75,7 +75,7 @@ enum message_kind {
     MESSAGE_EMBEDDING, /* The sum of a prompt's vectors; PREFILLED follows. */
     MESSAGE_ABOUT,     /* Where and with what the machine computes. Sent to each new gateway. */
     MESSAGE_PROGRESS,  /* How much of a prompt's KV is complete before the whole prompt is. */
-    MESSAGE_PROBE,     /* Asks whether the machine is alive. The machine sends it back. */
+    MESSAGE_PROBE,     /* Asks whether the machine is alive. The machine sends the PROBE back. */
     /* The machine wants to end: the gateway sends it no new requests, hands its answers over, and
      * sends SHUTDOWN when no request of the gateway is left on it. */
     MESSAGE_LEAVING,
@@ -287,17 +287,19 @@ struct message_progress {
     uint32_t padding;
 };
 
-/* The answer to a PROBE has its number, so it was sent after the PROBE. */
+/* The answer to a PROBE has the same number. So an answer shows that the machine was alive after
+ * the gateway had sent this PROBE and those before. */
 struct message_probe {
     uint64_t number;
 };
 
 /* The client is gone, or the gateway does not need the request. A token machine frees the blocks at
  * once, unless a prompt machine may still write to them. In that case the blocks are quarantined
- * until the KV_ABORTED or KV_READY of the prompt machine arrives, or until its connections have
- * ended. A prompt machine stops computing, and sends KV_ABORTED to the token machine unless it has
- * sent KV_READY. While blocks are quarantined, the token machine sends CANCEL to the prompt machine
- * once a minute, because the prompt machine may never have got PREFILL. */
+ * until the KV_ABORTED or KV_READY of the prompt machine arrives, or until a second after its
+ * connections and writes have ended. A prompt machine stops computing, and sends KV_ABORTED to the
+ * token machine unless it has sent KV_READY. While blocks are quarantined, the token machine sends
+ * CANCEL to the prompt machine once a minute, because the prompt machine may never have got
+ * PREFILL. */
 struct message_cancel {
     struct message_request request;
     bool writer; /* PREFILL was sent to the prompt machine, which may be writing. */
@@ -311,9 +313,9 @@ struct message_failed {
     char text[256];
 };
 
-/* A token machine was short of KV memory and chose this request to give up its blocks. The machine
- * has forgotten the request. If `generated` is 0, the KV had not arrived, and the machine forgets
- * the request only when the prompt machine has reported that it no longer writes. */
+/* A token machine was short of KV memory and chose this request to give up its blocks. If
+ * `generated` is 0, the KV had not arrived, and the blocks are quarantined as after CANCEL.
+ * Otherwise the machine has forgotten the request. */
 struct message_preempted {
     struct message_request request;
     /* Tokens generated in this generation. All of them were sent before this message. */

@@ -19,10 +19,10 @@ enum peer_kind {
     PEER_HEAD,           /* The head of this stage process. */
     PEER_STAGE_PREVIOUS, /* A process of the stage before this one. */
     /* Peers to which this process has connected: */
-    PEER_LINK,   /* A token machine; the object is a link of prompt_links. */
+    PEER_LINK, /* A token machine; the object is a link of prompt_links. */
     /* A process that stores a token machine's KV; the object is its entry in kv_targets. */
     PEER_TARGET,
-    PEER_STAGE,  /* A stage process of this machine. */
+    PEER_STAGE, /* A stage process of this machine. */
     PEER_KIND_COUNT,
 };
 

@@ -1,7 +1,7 @@
 /* stage_message: the messages between the processes of one machine with stages: the head
  * (scheduler, pools, connections to gateways) and the stage processes (weights, KV, compute).
- * Structs and arrays are sent as in message.h; tables in stage_message.c hold the range of every
- * field.
+ * Structs and arrays are sent as in message.h. Tables in stage_message.c hold the ranges of fields;
+ * the receiver checks what depends on its shape, such as block ids (machine/executor/stage_jobs.c).
  *
  *   head  → stage   OPEN, GROUP, CONTEXT, JOB, TARGET, COPY, FLUSH, AWAIT, FETCH
  *   stage → head    GROUP, STATE, POOLED, DONE, TARGET_LINK, FLUSHED, WRITER, LOAD, AWAITED, FETCHED
@@ -71,6 +71,7 @@ struct stage_open {
     uint32_t block_count;
     uint32_t rows_max; /* Largest number of tokens in a batch. */
     uint32_t slots;    /* Number of batch slots: batches in flight, over all paths. */
+    /* Spans of the longest request (machine_shape_context_spans). */
     uint32_t context_blocks;
     uint32_t rank; /* Index of this rank, less than `ranks`. */
     uint32_t ranks;
