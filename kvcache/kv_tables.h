@@ -20,8 +20,8 @@ struct kv_tables {
     kv_block_id *ids; /* [groups][stride]; the table of group g begins at ids + g * stride. */
     uint32_t stride;  /* Most spans of the request. */
     uint32_t keep;    /* layer_groups_keep for this request. */
-    /* In groups without a window, the first cached_spans entries name blocks of the prefix cache.
-     */
+    /* In groups without a window, the first cached_spans entries name blocks of the prefix
+     * cache. */
     uint32_t cached_spans;
     /* In groups with a window, the first window_cached_spans entries do not name blocks of the
      * request: they name blocks of the prefix cache, or block 0 where no later token reads the

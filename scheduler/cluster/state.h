@@ -478,8 +478,8 @@ uint32_t cluster_admission_overdue(const struct sched_cluster *sc);
 /* Returns the time at which the next waiting request is overdue; INT64_MAX = none. */
 int64_t cluster_admission_due_us(const struct sched_cluster *sc);
 /* Returns true if the last waiting request would probably wait longer than queue_us_max. newcomer:
- * a request has just arrived that was not promised a place, so it must not take a promised place.
- */
+ * a request has just arrived that was not promised a place, so it must not take a promised
+ * place. */
 bool cluster_admission_late(const struct sched_cluster *sc, bool newcomer);
 /* Returns the milliseconds after which this request, which is refused now, should come again.
  * Changes the state: a place is kept for it, and the next refused request is told a later time. */

@@ -171,8 +171,8 @@ void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot,
 bool sched_machine_short_find(const struct sched_machine *sm, sched_slot *slot_out);
 void sched_machine_decode_grow(struct sched_machine *sm, sched_slot slot, uint32_t tokens);
 /* Finds a decode in no batch whose step would check more drafted tokens if its blocks held them.
- * The decode can run without more blocks, so the caller takes blocks for it only if many are free.
- */
+ * The decode can run without more blocks, so the caller takes blocks for it only if many are
+ * free. */
 bool sched_machine_draft_short_find(struct sched_machine *sm, sched_slot *slot_out);
 /* Finds the least urgent decode that is not pinned; among equals, the youngest. Returns false if
  * that decode is in a batch, or if there is no decode that is not pinned. */
