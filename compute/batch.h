@@ -1,7 +1,7 @@
 /* batch: the rows that a device computes together, and the sequences that the rows belong to.
- * machine/ and `cleave profile` fill in a batch, the forward pass (model/forward/) hands the batch
- * to the backend, and the backend only reads it. Data only: no functions, no threads. A batch has
- * no activations and no request ids. */
+ * machine/, `cleave profile` and bench-engine fill in a batch. The forward pass (model/forward/)
+ * hands the batch, or a part of it, to the backend, which only reads it. Data only: no functions,
+ * no threads. A batch has no activations and no request ids. */
 #ifndef COMPUTE_BATCH_H
 #define COMPUTE_BATCH_H
 
@@ -9,8 +9,8 @@
 
 /* The part of one sequence (the tokens of one request) in a batch. Rows [first_row, first_row +
  * row_count) of the batch are the tokens of the sequence at positions [first_position,
- * first_position + row_count). Attention of a row reads all positions up to the position of the
- * row. */
+ * first_position + row_count). Attention of a row reads the KV of all positions up to the row's own
+ * position (with a window, of the last positions only). */
 struct compute_sequence {
     uint32_t first_row;
     uint32_t row_count;

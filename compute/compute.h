@@ -34,7 +34,8 @@ enum compute_lanes { COMPUTE_LANES_AUTO, COMPUTE_LANES_NEVER, COMPUTE_LANES_ALWA
 
 /* What a device is opened with. All zeros = the defaults. */
 struct compute_options {
-    /* Threads, including the calling thread; 0 = as many as this process has cores. */
+    /* Threads, including the calling thread, at most 64; 0 = one for each core that this process
+     * may use. Only for `cpu`. */
     uint32_t threads;
     /* AUTO = the best that this CPU has, or what the environment variable CLEAVE_ISA names. */
     enum compute_isa isa;

@@ -84,12 +84,13 @@ struct compute_experts;
 struct compute_experts_workspace; /* Memory for the intermediate results of `run`. */
 
 struct compute_experts_ops {
-    /* Opens the experts of one layer. ST_NO_MEMORY. A GPU also returns ST_IO, and ST_UNSUPPORTED
-     * unless all gate and up matrices have one type, and all down matrices have one type. */
+    /* Opens the experts of one layer. Returns ST_NO_MEMORY on failure. A GPU also returns ST_IO if
+     * it has failed, and ST_UNSUPPORTED unless all gate and up matrices have one type, and all down
+     * matrices have one type. */
     enum status (*open)(struct compute *c, const struct compute_experts_options *options,
                         struct compute_experts **out);
     void (*close)(struct compute *c, struct compute_experts *e); /* NULL is fine. */
-    /* ST_NO_MEMORY; a GPU also returns ST_IO. */
+    /* Returns ST_NO_MEMORY on failure; a GPU also returns ST_IO if it has failed. */
     enum status (*workspace_open)(struct compute *c,
                                   const struct compute_experts_workspace_options *options,
                                   struct compute_experts_workspace **out);

@@ -33,8 +33,9 @@ struct compute_group_ops {
     enum status (*id_make)(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                            struct error *error);
     /* Joins the group `id` as rank `rank` of `ranks`. Called once per device. Blocks until all
-     * ranks have joined. Returns ST_TIMED_OUT if a rank has not joined within `timeout_ms`,
-     * ST_UNREACHABLE if a rank has ended, or another error if the ranks do not fit together. */
+     * ranks have joined. Returns ST_TIMED_OUT if a rank has not joined within `timeout_ms`;
+     * ST_UNREACHABLE if a rank has ended or has given up, or if NCCL fails; or another error, for
+     * example if the ranks do not fit together or NCCL is missing. */
     enum status (*join)(struct compute *c, const uint8_t id[COMPUTE_GROUP_ID_BYTES], uint32_t rank,
                         uint32_t ranks, uint32_t timeout_ms, struct error *error);
     /* Replaces the `count` floats of y by their sums over all ranks, with the same bits on every
@@ -42,7 +43,7 @@ struct compute_group_ops {
      * sum_add, norm and gather in the same order with the same counts. A GPU queues these calls
      * like every operation. */
     void (*sum)(struct compute *c, size_t count, float *y);
-    /* Adds to x the sums of y over all ranks; y is overwritten. A GPU may send y rounded to
+    /* Adds to x the sums of y over all ranks; y may be overwritten. A GPU may send y rounded to
      * bfloat16. */
     void (*sum_add)(struct compute *c, size_t count, float *y, float *x);
     /* RMSNorm (compute_ops.norm) of each of `count` arrays of rows, in place: mean(x²) is that of

@@ -1,6 +1,7 @@
-/* half: scalar conversions of 16-bit and 8-bit floats in plain C, for the backends, types.c and
- * model/file/packed.c. Any thread; no state. In tests they are the reference of every vector
- * conversion. The vectorised conversions of each instruction set are elsewhere (cpu/vector_*.h). */
+/* half: scalar conversions of 16-bit and 8-bit floats in plain C, for the backends, types.c,
+ * types_coded.c and model/file/packed.c. Any thread; no state. In tests they are the reference of
+ * every vector conversion. The vectorised conversions of each instruction set are elsewhere
+ * (cpu/vector_*.h). */
 #ifndef COMPUTE_HALF_H
 #define COMPUTE_HALF_H
 

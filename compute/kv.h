@@ -83,8 +83,8 @@ static inline size_t compute_kv_token_bytes(uint32_t head_dim, enum compute_kv_d
     return 2 * (head_dim * compute_kv_element_bytes(dtype) + (compute_kv_fixed(dtype) ? 2 : 0));
 }
 
-/* Returns the bytes of one block of one layer: K and V of its tokens, for head_count KV heads.
- * Holds for a latent cache, too (struct compute_kv). */
+/* Returns the bytes of one block of one layer: K and V of its tokens, for head_count KV heads. The
+ * result holds for a latent cache, too (struct compute_kv). */
 static inline size_t compute_kv_block_bytes(uint32_t block_tokens, uint32_t head_count,
                                             uint32_t head_dim, enum compute_kv_dtype dtype)
 {

@@ -18,7 +18,7 @@ struct compute;
 
 struct compute_latent_ops {
     /* Makes the keys of row_count rows: k[r] = own[r] (`own_cols` values, which are rotated later),
-     * followed by the RMSNorm of latent[r] (`cols` values) with these weights [cols]. */
+     * followed by the RMSNorm of latent[r] (`cols` values) with the weights weight[0..cols). */
     void (*join)(struct compute *c, const float *weight, float epsilon, uint32_t row_count,
                  uint32_t own_cols, uint32_t cols, const float *own, const float *latent, float *k);
     /* Makes queries. x[r][head] is cols(m) values, then `rotated` values. q[r][head] becomes first

@@ -7,9 +7,9 @@
  * starts. The memory has no name in any file system, so nothing is left behind when a process ends.
  * A meeting does no arithmetic, and cannot join ranks on different hosts.
  *
- * A rank that has to wait spins for some tens of microseconds, then sleeps. When a rank's process
- * ends or a rank leaves, the other ranks stop waiting, and every later meeting_exchange fails at
- * once. */
+ * A rank that waits in meeting_exchange spins for some tens of microseconds, then sleeps. When a
+ * rank's process ends or a rank leaves, the other ranks stop waiting, and every later
+ * meeting_exchange fails at once. */
 #ifndef COMPUTE_MEETING_H
 #define COMPUTE_MEETING_H
 

@@ -47,7 +47,8 @@ struct compute_ops {
     enum status (*memory_take)(struct compute *c, size_t floats, float **out);
     void (*memory_free)(struct compute *c, float *memory);
     /* Copy between memory of memory_take and host memory, after all operations that were queued
-     * before. They return when the copy is done. */
+     * before. They return when the copy is done. If the device has failed, memory_read writes
+     * zeros. */
     void (*memory_write)(struct compute *c, void *to, const void *from, size_t bytes);
     void (*memory_read)(struct compute *c, void *to, const void *from, size_t bytes);
 
@@ -73,7 +74,8 @@ struct compute_ops {
     unsigned (*matrix_needs)(const struct compute_matrix *m);
     /* Returns the bytes of memory that the matrix takes. */
     size_t (*matrix_bytes)(const struct compute_matrix *m);
-    /* Opens activations for up to rows_max rows of `cols` columns, in the forms `needs`. */
+    /* Opens activations for up to rows_max rows of `cols` columns, in the forms `needs`.
+     * activations_close requires that `a` is not NULL. */
     enum status (*activations_open)(struct compute *c, uint32_t rows_max, uint32_t cols,
                                     unsigned needs, struct compute_activations **out);
     void (*activations_close)(struct compute *c, struct compute_activations *a);
@@ -122,8 +124,8 @@ struct compute_ops {
                      const struct compute_batch *batch, const struct compute_activations *a,
                      float *y);
     /* Rotates q [rows × head_count * dimensions of a key] and k [rows × kv.head_count * dimensions
-     * of a key] in place, and writes k and v [as k] of every row into its block. A latent cache
-     * ignores v (kv.h). rope NULL = q and k are not rotated. */
+     * of a key] in place, and writes k and v [as k] of every row that is not padding into the row's
+     * block. A latent cache ignores v (kv.h). rope NULL = q and k are not rotated. */
     void (*rope_store)(struct compute *c, struct compute_rope_table *rope,
                        const struct compute_batch *batch, const struct compute_kv *kv,
                        uint32_t head_count, float *q, float *k, const float *v);

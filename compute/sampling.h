@@ -1,7 +1,8 @@
 /* sampling: an optional ability of a backend: it chooses tokens where the logits are, so that
  * logits are seldom copied to the host. The engine of a machine or of `cleave profile` calls it on
  * the engine thread; only the CUDA backend has it. A device follows the rules of
- * model/forward/sampler.h: it gives the same token as the host for the same logits. It does not
+ * model/forward/sampler.h: it gives the same token as the host for the same logits. (With top_p the
+ * tokens may differ if the sum of the weights is within rounding errors of the limit.) It does not
  * decide when an answer ends (machine/answer.c does). */
 #ifndef COMPUTE_SAMPLING_H
 #define COMPUTE_SAMPLING_H

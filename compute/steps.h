@@ -55,11 +55,11 @@ struct compute_steps_ops {
      * that grow. */
     void (*prepare)(struct compute *c);
     /* Returns the shape of the next decode step to record before requests need it: *rows_out rows
-     * (at most rows_max) with contexts of *tokens_out tokens (up to about tokens_max). `index` is 0
-     * in the first call, 1 in the second, and so on. The caller runs a step of this shape twice,
-     * with padding only. Returns false if there are no more shapes, if recording has taken longer
-     * than loading the weights did, or longer than a limit of the backend, or if the device has
-     * failed. */
+     * (at most rows_max) with contexts of *tokens_out tokens. (*tokens_out may be above tokens_max:
+     * the CUDA backend rounds up to a power of two from 512 on.) `index` is 0 in the first call, 1
+     * in the second, and so on. The caller runs a step of this shape twice, with padding only.
+     * Returns false if there are no more shapes, if recording has taken longer than loading the
+     * weights did, or longer than a limit of the backend, or if the device has failed. */
     bool (*next_shape)(struct compute *c, uint32_t index, uint32_t rows_max, uint32_t tokens_max,
                        uint32_t *rows_out, uint32_t *tokens_out);
 };

@@ -1,7 +1,8 @@
-/* types_grid: the grids of the IQ1, IQ2 and IQ3 types of GGUF: lists of points, whose coordinates
- * are the magnitudes of 8 or 4 neighbouring elements. types_coded.c calls it, on any thread.
- * types_grid.c stores each grid as a set of points and makes the list at the first call. It does
- * not know signs or scales. */
+/* types_grid: the grids of the IQ1, IQ2 and IQ3 types of GGUF: lists of points. A coordinate is the
+ * number of the magnitude of an element (in IQ1: of its value before the shift), and a point
+ * belongs to 8 or 4 neighbouring elements. types_coded.c calls it, on any thread. types_grid.c
+ * stores each grid as a set of points and makes the list at the first call. It does not know signs
+ * or scales. */
 #ifndef COMPUTE_TYPES_GRID_H
 #define COMPUTE_TYPES_GRID_H
 

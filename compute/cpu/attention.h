@@ -155,7 +155,7 @@ INLINE void qk_columns(const struct kernels_cache *cache, enum compute_kv_dtype 
 }
 
 /* Computes the scores of all queries for tokens [first, tokens), and for the other tokens of the
- * first and of the last vector, which lie in the same blocks. decode: prefetches. */
+ * first and of the last vector, which lie in the same blocks. With `decode`, also prefetches. */
 INLINE void qk_all(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t first,
                    uint32_t tokens, bool decode, const struct scores *scores)
 {
@@ -231,8 +231,8 @@ struct pv_range {
 };
 
 /* Computes o = p·V times inverse[query] for `rows` queries and `vectors` vectors of `lanes`
- * dimensions, from dimension `first` on. `stride`: floats in p from one query to the next. decode:
- * prefetches. */
+ * dimensions, from dimension `first` on. `stride`: floats in p from one query to the next. With
+ * `decode`, also prefetches. */
 INLINE void pv_tile(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t rows,
                     uint32_t vectors, uint32_t lanes, uint32_t first, struct pv_range seen,
                     bool decode, const float *p, size_t stride, const float *inverse, float *out)
@@ -409,6 +409,7 @@ INLINE void attention_typed(const struct kernels_cache *cache, enum compute_kv_d
                   latent + padded_queries, out);
 }
 
+/* See kernels.attention. */
 static void attention_run(const struct kernels_cache *cache, uint32_t first_position, uint32_t rows,
                           uint32_t heads, const struct compute_attention *parameters,
                           const float *q, size_t q_stride, float *scratch, float *out)
@@ -437,6 +438,7 @@ static __attribute__((noinline)) void store_latent(const struct compute_kv *kv, 
         rows_store_latent(kv, block, token, x);
 }
 
+/* See kernels.store. */
 static void attention_store(const struct compute_kv *kv, uint8_t *head_block, uint32_t token,
                             const float *k, const float *v)
 {

@@ -50,9 +50,9 @@ static_assert(KERNELS_SEGMENT % FIXED_GROUP == 0, "groups do not cross segments"
 #define FIXED_BAND 12
 static_assert(FIXED_BAND % QK_ROWS == 0 && FIXED_BAND % PV_ROWS == 0, "tiles do not cross bands");
 
-/* Decode has few rows and reads the cache from memory. While its first tile of queries works on a
- * unit, it prefetches the unit that comes FIXED_AHEAD places later: the segment's K, its V, then
- * what fixed_find_next finds. */
+/* A call with at most FIXED_DECODE_ROWS rows (a decode) reads the cache from memory. While its
+ * first tile of queries works on a unit, it prefetches the unit that comes FIXED_AHEAD places
+ * later: the segment's K, its V, then what fixed_find_next finds. */
 #define FIXED_AHEAD       8
 #define FIXED_DECODE_ROWS 17
 
@@ -608,8 +608,8 @@ static void fixed_latent_values(struct fixed_job *job, enum compute_kv_dtype dty
     }
 }
 
-/* Returns the job for up to `most` queries from query `first` on, with the segment's tokens up to
- * the position of their last row (0 = none). */
+/* Returns the job for up to `most` queries from query `first` on, whose `tokens` are the segment's
+ * tokens up to the position of the last of these queries' rows (0 = none). */
 static struct fixed_job fixed_band(const struct fixed_job *job, uint32_t first_position,
                                    uint32_t heads, uint32_t begin, uint32_t first, uint32_t most)
 {
@@ -641,7 +641,8 @@ static void fixed_band_softmax(const struct fixed_job *band, uint32_t first_posi
                       cap != 0 ? 1 : band->q_scale[i]);
 }
 
-/* [begin, end): a segment, less whole groups before `first`, which its first row sees first. */
+/* Tokens [begin, end) of a segment, without the whole groups before `first`: the first token that
+ * the call's first row sees. */
 struct fixed_span {
     uint32_t begin, end, first;
 };

@@ -110,8 +110,8 @@ struct compute_activations {
     uint32_t rows_max;
     uint32_t cols;
     unsigned needs; /* OR of enum compute_needs. */
-    /* [rows_max][cols]. Without COMPUTE_NEEDS_F32, attention alone uses this array, for
-     * intermediate results. */
+    /* [rows_max][cols]. Without COMPUTE_NEEDS_F32, only attention and compute_latent_ops.expand use
+     * this array, for intermediate results. */
     float *floats;
     /* [rows_max] rows of bfloat16, written by kernels_floats.round; NULL = no
      * COMPUTE_NEEDS_BF16. */
@@ -165,7 +165,8 @@ static inline size_t cpu_activation_block(const struct compute_activations *a, u
  * Returns ST_INVALID for other values. Call it from one thread. */
 enum status cpu_choice_read(const char *name, enum cpu_choice *out, struct error *error);
 
-/* cpu.c: frees a device without lanes, or a lane, with its workers and scratch memory. */
+/* cpu.c: frees a device or a lane with its workers and scratch memory, but not a device's lanes and
+ * meeting. */
 void cpu_compute_free(struct compute *c);
 
 /* lanes.c */
@@ -193,7 +194,9 @@ void cpu_embed(struct compute *c, const struct compute_matrix *m, const uint32_t
                uint32_t count, float *y);
 
 /* matmul.c */
-#define CPU_CHUNK_TILES 21 /* Tiles of a chunk; 126 rows: best for 576 to 1536 columns. */
+/* Most tiles of the rows that a group of W is multiplied with before the next group. 21 tiles are
+ * 126 rows: best for 576 to 1536 columns. */
+#define CPU_CHUNK_TILES 21
 /* A part of a product: groups [first, first + groups) of a matrix times rows [0, row_count) of
  * a. */
 struct cpu_part {
@@ -220,9 +223,10 @@ void cpu_matmul_add(struct compute *c, const struct compute_matrix *m,
  * environment variable CLEAVE_UNPACK (auto, never, always) names. Returns ST_INVALID for another
  * value of the variable. */
 enum status cpu_unpack_rule(struct compute *c, struct error *error);
-/* Returns true if products of many rows with matrices of this form are faster when each group is
- * unpacked first. The first call for a form measures it, in about 0.2 ms. The results of products
- * have the same bits either way. Call it from one thread. */
+/* Returns true if products of many rows with matrices of this form unpack each group first. With
+ * CPU_CHOICE_AUTO, the first call for a form measures in about 0.2 ms whether unpacking is faster;
+ * without memory for the measurement, the result is false. The results of products have the same
+ * bits either way. Call it from one thread. */
 bool cpu_unpack_pays(struct compute *c, enum kernels_form form);
 
 /* activations.c */
@@ -232,8 +236,8 @@ void cpu_activations_close(struct compute *c, struct compute_activations *a);
 /* Sets a->tile_rows for a batch of row_count rows. Call it before the rows are written. */
 void cpu_activations_begin(struct compute_activations *a, uint32_t row_count);
 /* Writes columns [col, col + count) of row `row` into a->rounded and a->blocks, if `a` has these
- * arrays. Requires that `col` and `count` are multiples of 32, and whole rows if `a` is refined.
- * Worker threads call it, each for other rows or columns. */
+ * arrays. With a->blocks, `col` and `count` must be multiples of 32; with a->second_planes, the
+ * columns must be a whole row. Worker threads call it, each for other rows or columns. */
 void cpu_activations_quantise(const struct compute *c, const struct compute_activations *a,
                               uint32_t row, uint32_t col, uint32_t count, const float *values);
 /* Calls cpu_activations_quantise for a whole row. Does not write a->floats: the caller writes them.

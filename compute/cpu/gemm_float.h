@@ -1,11 +1,12 @@
 /* gemm_float: products of W in F32, F16 and BF16 with a tile of rows. Each isa_<isa>.c includes
  * this header once, after its vector header, and puts gemm_float and round_bf16 into its
  * kernels_floats (kernels.h). The table of isa_avx512_bf16.c has gemm_f32, gemm_f16 and a product
- * of its own for BF16, which is compared with gemm_float when the device is opened. matmul.c and
- * latent.c call the products, activations.c the rounding, on worker threads. No state. An output is
- * one chain of fma over the columns in order, so a product may be split between columns (in BF16
- * between pairs): the sum so far is kept in `out`. F8_E4M3 weights are in the form of BF16 here;
- * their scales, the bias and adding to y are left to matmul.c. */
+ * of its own for BF16; it is used only if its results equal those of gemm_float in a comparison
+ * when the device is opened. matmul.c and latent.c call the products, activations.c the rounding,
+ * on worker threads. No state. An output is one chain of fma over the columns in order, so a
+ * product may be split between columns (in BF16 between pairs): the sum so far is kept in `out`.
+ * F8_E4M3 weights are in the form of BF16 here; their scales, the bias and adding to y are left to
+ * matmul.c. */
 #ifndef COMPUTE_CPU_GEMM_FLOAT_H
 #define COMPUTE_CPU_GEMM_FLOAT_H
 

@@ -1,7 +1,7 @@
 /* kernels: the functions that each instruction set (ISA) provides to the CPU backend: one table per
- * ISA, built from source text that all ISAs include (rows.h, attention.h) and from a GEMM for
- * integers that each ISA has. The other files of compute/cpu/ call the functions through the table
- * that cpu.c has chosen, mostly on worker threads.
+ * ISA, built from source text that all ISAs include (rows.h, attention.h, gemm_float.h) and from a
+ * GEMM for integers that each ISA has. The other files of compute/cpu/ call the functions through
+ * the table that cpu.c has chosen, mostly on worker threads.
  *
  * The functions have no state and allocate nothing: any thread may call them. The callers divide
  * the work among threads. The bits of the results are the same for every ISA. The list below

@@ -2,9 +2,10 @@
  * writing of K and V as floats. kernels.h defines the results. Each isa_<isa>.c with a table
  * includes this header after its vector header, through attention.h, and puts the functions rows_*
  * into the table. Exceptions: the AVX-512 table has quantise_avx512 instead of rows_quantise, and
- * attention_store (attention.h) calls rows_store. The backend calls the functions on worker
- * threads, for one row or head per call; they keep no state. The operations and their order, and so
- * the bits of the results, are the same on every ISA. Products and attention are not here. */
+ * attention_store (attention.h) calls rows_store and rows_store_latent. The backend calls the
+ * functions on worker threads, for one row or head per call; they keep no state. The operations and
+ * their order, and so the bits of the results, are the same on every ISA. Products and attention
+ * are not here. */
 #ifndef COMPUTE_CPU_ROWS_H
 #define COMPUTE_CPU_ROWS_H
 
@@ -26,7 +27,7 @@
 #endif
 
 #define ROWS_EXP_VECTORS 8      /* Vectors of one call of v_exp_each. */
-#define ROWS_EXP_LEAST   -86.0f /* e^x of smaller x is no normal number. */
+#define ROWS_EXP_LEAST   -86.0f /* Below -87.3, e^x is no normal number. */
 
 /* Replaces `count` ≤ ROWS_EXP_VECTORS vectors x by e^x, within about 1 ulp. With `least` =
  * ROWS_EXP_LEAST, x is limited to ±86. With another `least`, x is raised to at least `least`, and

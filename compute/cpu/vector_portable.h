@@ -216,7 +216,8 @@ static inline uint32_t v_magnitude_bits(vec a, vec b)
     return result;
 }
 
-/* Stores the lanes, |lane| < 127.5, as nearest even integers; returns their sum. */
+/* Stores the lanes, |lane| < 127.5, rounded to integers (ties to even); returns the sum of the
+ * integers. */
 static inline int32_t v_round_store(int8_t *p, vec a)
 {
     int32_t sum = 0;
@@ -238,15 +239,16 @@ static inline vec v_load_bf16_part(const uint16_t *p, uint32_t lanes)
     return v;
 }
 
-/* Stores the lanes, |lane| < 32767.5, as nearest even integers. */
+/* Stores the lanes, |lane| < 32767.5, rounded to integers (ties to even). */
 static inline void v_round_store16(int16_t *p, vec a)
 {
     for (int i = 0; i < 16; i++)
         p[i] = (int16_t)(half_float_bits(a.lane[i] + 0x1.8p23f) - 0x4b400000u);
 }
 
-/* Stores the first `lanes` lanes, |lane| < 32767.5, as nearest even integers to p[which], p[2 +
- * which], … The elements between are not touched, because another thread may write them. */
+/* Stores the first `lanes` lanes, |lane| < 32767.5, rounded to integers (ties to even), to
+ * p[which], p[2 + which], … The elements between are not touched, because another thread may write
+ * them. */
 static inline void v_round_store16_every_second(int16_t *p, vec a, uint32_t lanes, uint32_t which)
 {
     int16_t rounded[16];

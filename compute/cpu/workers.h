@@ -25,8 +25,8 @@ struct workers;
 typedef void (*workers_fn)(void *context, uint32_t item, uint32_t thread);
 
 /* Starts `threads` - 1 threads, because the caller's thread works too. Returns ST_INVALID unless
- * `threads` is 1 to WORKERS_THREADS_MAX, ST_NO_RESOURCE, with the reason, if a thread could not be
- * started, ST_NO_MEMORY. */
+ * `threads` is 1 to WORKERS_THREADS_MAX; ST_NO_RESOURCE, with the reason, if a thread cannot be
+ * started; or ST_NO_MEMORY. */
 enum status workers_open(uint32_t threads, struct workers **out, struct error *error);
 /* Ends the threads and waits for them. NULL is fine. */
 void workers_close(struct workers *w);
