@@ -11,22 +11,26 @@
 
 #include <jansson.h>
 
-#define ANSWER_CALLS_FORCED_MAX 16 /* Most calls of an answer that follows such a constraint. */
+/* Most calls of an answer that follows a constraint of answer_calls_write. */
+#define ANSWER_CALLS_FORCED_MAX 16
 
 /* What the answer must consist of. */
 struct answer_wanted {
     const json_t *tools; /* List of {"function": {name, parameters, strict}}; NULL = no calls. */
     uint32_t only_tool;  /* Index of the only tool that may be called; UINT32_MAX = any tool. */
-    bool calls_only;     /* true: the answer has calls only. false: calls are optional. */
-    bool several_calls;  /* The answer may have more than one call. (Harmony: never.) */
-    bool all_schemas;    /* Arguments follow their schemas also for tools that are not strict. */
+    /* true: after its reasoning, the answer has calls only. false: calls are optional. */
+    bool calls_only;
+    bool several_calls; /* The answer may have more than one call. (Harmony: never.) */
+    bool all_schemas;   /* Arguments follow their schemas also for tools that are not strict. */
     /* The constraint of another kind that content must follow; NULL = any text. */
     const char *content;
     size_t content_bytes;
     enum answer_begin start_place; /* Result of answer_begin_find for the prompt. */
 };
 
-/* Appends the constraint to *out. If memory runs out, out->broken is set. */
+/* Appends the constraint to *out. If memory runs out, out->broken is set. Requires a format with
+ * calls if wanted->tools is not NULL: ANSWER_REASONING_HARMONY, or `tools` other than
+ * ANSWER_TOOLS_NONE. */
 void answer_calls_write(struct text *out, const struct answer_format *format,
                         const struct answer_wanted *wanted);
 

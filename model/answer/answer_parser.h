@@ -35,7 +35,8 @@ enum answer_part {
 struct answer_options {
     struct answer_format format;
     enum answer_begin start_place; /* Result of answer_begin_find for the prompt. */
-    bool finds_calls;              /* false: the text of calls is reported as content. */
+    /* false: the text of calls is reported as content (harmony: without the headers). */
+    bool finds_calls;
     /* Names of the request's tools, each between two line breaks: "\nname\nname\n". Calls without a
      * marker before them (possible in the formats llama3 and json) count as calls only if they have
      * one of these names. The text must outlive the parser. NULL = no such call counts. */

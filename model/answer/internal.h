@@ -135,9 +135,10 @@ enum match parser_match(const struct answer_parser *p, size_t at, const char *te
 enum match parser_match_marker(const struct answer_parser *p, size_t at, enum answer_marker marker);
 
 /* Reports the text before the first of the markers (a list that ends with ANSWER_MARKER_NONE), but
- * not the blanks directly before the marker. Returns the marker and stores its offset in *at.
- * Returns ANSWER_MARKER_NONE if the text has none of these markers. Text that may be the beginning
- * of a marker is then not reported. */
+ * not the blanks directly before the marker (up to BLANKS_MAX). Returns the marker and stores its
+ * offset in *at. Returns ANSWER_MARKER_NONE if the text has none of these markers. Until the answer
+ * has ended, text at the end that may be the beginning of a marker, and the blanks before it, are
+ * then not reported. */
 enum answer_marker parser_report_until(struct answer_parser *p, enum answer_part part,
                                        const enum answer_marker *markers, size_t *at);
 

@@ -68,7 +68,7 @@ struct family {
      * of the root of head_dim; 0 = none. */
     uint32_t hidden_scale_layers;
     float rope_share; /* Default of KEY_ROPE_SHARE; 0 = 1. KEY_ROPE_DIM overrides both. */
-    float freq_base;  /* Default for folders whose config.json does not give it. */
+    float freq_base;  /* Default of KEY_ROPE_BASE for folders; 0 = 10000. */
     /* YaRN's limits in a GGUF file are not rounded to whole dimensions. (Folders have
      * KEY_ROPE_TRUNCATE; GGUF files have no such key.) */
     bool yarn_fractions;

@@ -1,9 +1,9 @@
 /* folder: a model's folder in the form of Hugging Face: config.json, the tokenizer's files, and
- * model.safetensors or the files that model.safetensors.index.json names. It owns the mappings of
- * the files, checks their tensors (safetensors.h) and finds tensors by name. What its functions
- * return is valid until folder_close. Other files of model/file/ call it, on the thread that uses
- * the model_file; `cleave model fetch` uses folder_file_name. It does not interpret config.json
- * (keys.c does) or the tokenizer's files (vocabulary_json.c does). */
+ * model.safetensors or, without it, the files that model.safetensors.index.json names. It owns the
+ * mappings of the files, checks their tensors (safetensors.h) and finds tensors by name. What its
+ * functions return is valid until folder_close. Other files of model/file/ call it, on the thread
+ * that uses the model_file; `cleave model fetch` uses folder_file_name. It does not interpret
+ * config.json (keys.c does) or the tokenizer's files (vocabulary_json.c does). */
 #ifndef MODEL_FILE_FOLDER_H
 #define MODEL_FILE_FOLDER_H
 
@@ -51,7 +51,8 @@ const char *folder_file_name(enum folder_file file); /* Returns a name such as "
 struct mapped_text folder_text(const struct folder *f, enum folder_file file);
 /* Returns config.json as a JSON object. */
 const struct json_t *folder_config(const struct folder *f);
-struct mapped_text folder_name(const struct folder *f); /* Returns the last part of the path. */
+/* Returns the last part of the path, at most 63 bytes. */
+struct mapped_text folder_name(const struct folder *f);
 
 size_t folder_tensor_count(const struct folder *f); /* Returns the number of the files' tensors. */
 /* Returns tensor `index`: first the tensors of the files in the order of their names, then, from
@@ -62,10 +63,10 @@ const struct mapped_tensor *folder_tensor_find(const struct folder *f, const cha
 /* Returns the files' tensor of any type with this name; NULL = none. */
 const struct mapped_tensor *folder_tensor_find_any(const struct folder *f, const char *name);
 
-/* Adds a tensor that takes the place of packed tensors (packed.h); `name` is copied. After the last
- * added tensor and before the next look-up, the caller calls folder_tensors_sort. It returns
- * ST_INVALID if two added tensors have the same name, or if a file has a tensor of floating-point
- * numbers with this name. */
+/* Adds a tensor that takes the place of packed tensors (packed.h); `name` is copied. Returns
+ * ST_NO_MEMORY on failure. After the last added tensor and before the next look-up, the caller
+ * calls folder_tensors_sort, which returns ST_INVALID if two added tensors have the same name, or
+ * if a file has a tensor of floating-point numbers with the name of an added tensor. */
 enum status folder_tensor_add(struct folder *f, const char *name,
                               const struct mapped_tensor *values, struct error *error);
 enum status folder_tensors_sort(struct folder *f, struct error *error);

@@ -1,7 +1,8 @@
 /* hyper: the hyper-parameters of a model, read from its file and checked. The gateway, machines,
- * stage processes and `cleave profile` call it when they open a model, on the thread that uses the
- * model_file. A `struct model_hyper` is a plain value, which any thread may read. It reads no
- * weights, and does not check their shapes (model/forward/weights_load.c does). */
+ * stage processes, `cleave profile` and `cleave check` call it when they open a model, on the
+ * thread that uses the model_file. A `struct model_hyper` is a plain value, which any thread may
+ * read. It reads no weights, and does not check their shapes (model/forward/weights_load.c does).
+ */
 #ifndef MODEL_FILE_HYPER_H
 #define MODEL_FILE_HYPER_H
 
@@ -102,7 +103,8 @@ struct model_hyper {
     float norm_epsilon;
     /* true: RoPE rotates the dimensions i and i + rope_dim/2 together. false: 2i and 2i + 1. */
     bool rope_neox;
-    uint32_t rope_dim; /* Dimensions of a head that are rotated. */
+    /* Dimensions of a head that are rotated; for MODEL_ROPE_PROPORTIONAL, head_dim. */
+    uint32_t rope_dim;
     float rope_freq_base;
     float rope_freq_scale; /* Factor of the frequencies, except with local_freq_base. */
     struct model_rope_scaling rope_scaling;

@@ -1,6 +1,7 @@
 /* hyper_groups: the layer groups of a model (common/layer_groups.h), which follow from the windows
- * of its layers. The gateway, machines and `cleave profile` call it when they open a model. Any
- * thread; no state. It does not count blocks: common/layer_groups.h does. */
+ * of its layers. The gateway, machines, `cleave profile`, `cleave check` and the forward pass call
+ * it when they open a model. Any thread; no state. It does not count blocks: common/layer_groups.h
+ * does. */
 #ifndef MODEL_FILE_HYPER_GROUPS_H
 #define MODEL_FILE_HYPER_GROUPS_H
 

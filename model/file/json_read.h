@@ -15,12 +15,12 @@
 enum status json_read(const char *file, struct mapped_text text, json_t **out, struct error *error);
 
 /* Returns the value at path "a/b" below root. `paths` may have several paths separated by '|': the
- * first path that exists is used. NULL = none of them exists, or the value is null. */
+ * first path with a value that is not null is used. NULL = there is no such path. */
 const json_t *json_find(const json_t *root, const char *paths);
 
 /* Read one value. They return ST_NOT_FOUND, without an error text, if the value does not exist or
- * is null, and ST_INVALID, with `file` and the path, if its type does not fit. *out is written only
- * on success. */
+ * is null, and ST_INVALID, with `file` and the path, if its type or, for json_get_u32, its range
+ * does not fit. *out is written only on success. */
 enum status json_get_u32(const char *file, const json_t *root, const char *paths, uint32_t *out,
                          struct error *error);
 enum status json_get_f32(const char *file, const json_t *root, const char *paths, float *out,

@@ -87,8 +87,9 @@ enum model_key {
 const char *key_name(const struct model_file *file, enum model_key key, char out[KEY_NAME_BYTES]);
 
 /* The functions read one value. They return ST_NOT_FOUND if the file or its format does not have
- * the key, ST_INVALID if its type does not fit. *out is written only on success. A text is valid
- * until the file is closed. */
+ * the key (or its value in config.json is null), ST_INVALID if its type does not fit or the number
+ * does not fit in 32 bits. *out is written only on success. A text is valid until the file is
+ * closed. */
 enum status key_u32(const struct model_file *file, enum model_key key, uint32_t *out,
                     struct error *error);
 enum status key_f32(const struct model_file *file, enum model_key key, float *out,
@@ -109,8 +110,8 @@ enum status key_f32_list(const struct model_file *file, enum model_key key, uint
 enum status key_layer_type(const struct model_file *file, uint32_t layer, struct mapped_text *out,
                            struct error *error);
 
-/* Reads from config.json whether layer `layer` rotates q and k (no_rope_layers; 1 = it rotates).
- * Returns ST_NOT_FOUND and ST_INVALID as key_layer_type. */
+/* Reads from config.json whether layer `layer` rotates q and k (no_rope_layers; 0 = it does not
+ * rotate). Returns the errors of key_layer_type; for a GGUF file, ST_NOT_FOUND. */
 enum status key_layer_rotates(const struct model_file *file, uint32_t layer, bool *out,
                               struct error *error);
 

@@ -1,9 +1,9 @@
 /* model_file: a model's files in any supported format: a GGUF file, or a Hugging Face folder
  * (config.json, tokenizer.json, safetensors). It owns the mappings of the files; what its functions
  * return is valid until model_file_close. The gateway, machines and stage processes open it when
- * they start, and the gateway when a reload names another model; `cleave profile` and the
- * benchmarks open it, too. One thread at a time may use a model_file. It does not load weights to a
- * device (weights_load.h does) and does not tokenize. */
+ * they start, and the gateway when a reload names another model; `cleave profile`, `cleave check`
+ * and the benchmarks open it, too. One thread at a time may use a model_file. It does not load
+ * weights to a device (weights_load.h does) and does not tokenize. */
 #ifndef MODEL_FILE_MODEL_FILE_H
 #define MODEL_FILE_MODEL_FILE_H
 

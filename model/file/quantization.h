@@ -12,7 +12,7 @@
 
 /* Which elements of a weight matrix share one scale. */
 enum quantization_scales {
-    QUANTIZATION_NONE,   /* Weights have no scales. */
+    QUANTIZATION_NONE,   /* No weights are 8-bit floats. (Packed weights: packed.h.) */
     QUANTIZATION_TENSOR, /* All elements of the matrix. */
     QUANTIZATION_ROW,    /* All elements of a row. */
     QUANTIZATION_BLOCK,  /* All elements of a 128 × 128 block. */

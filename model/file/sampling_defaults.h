@@ -17,7 +17,8 @@ struct sampling_defaults {
     float repetition_penalty; /* Above 0, at most LIMIT_REPETITION_PENALTY. */
 };
 
-/* Reads the values. Returns ST_INVALID, with file, key and value, if a value is out of range. */
+/* Reads the values. Returns ST_INVALID if a value is out of range or of a wrong type, with the key,
+ * or if the file of a folder is malformed. */
 enum status sampling_defaults_read(const struct model_file *file, struct sampling_defaults *out,
                                    struct error *error);
 

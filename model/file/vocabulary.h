@@ -1,9 +1,9 @@
 /* vocabulary: the tokens of a model and the settings of its tokenizer and chat template, for every
  * file format. vocabulary_gguf.c, vocabulary_json*.c, vocabulary_sentencepiece.c and
- * vocabulary_tekken.c fill it; tokenizer_open and chat_template_open read it, on the thread that
- * uses the model_file. Its texts point into the model's files, which must stay open. It does not
- * change once it is filled. It has no look-ups and does not tokenize (model/text/tokenizer.h
- * does). */
+ * vocabulary_tekken.c fill it; tokenizer_open, chat_template_open and draft_file_open read it, on
+ * the thread that uses the model_file. Its texts point into the model's files, which must stay
+ * open. It does not change once it is filled. It has no look-ups and does not tokenize
+ * (model/text/tokenizer.h does). */
 #ifndef MODEL_FILE_VOCABULARY_H
 #define MODEL_FILE_VOCABULARY_H
 
@@ -91,7 +91,7 @@ struct vocabulary {
     const uint8_t *find_flags; /* [count] OR of enum vocabulary_find; NULL = 0 for all tokens. */
     /* [count] scores; only with VOCABULARY_SCORES and VOCABULARY_UNIGRAM. */
     const float *scores;
-    /* Only with VOCABULARY_UNIGRAM. [count] the scores of a tokenizer.json, whose sums have 64
+    /* Used only with VOCABULARY_UNIGRAM. [count] the scores of a tokenizer.json, whose sums have 64
      * bits; NULL = sums of `scores` have 32 bits, as in SentencePiece. With nearly equal sums, the
      * width decides which tokens are taken. */
     const double *long_scores;
@@ -123,7 +123,8 @@ struct vocabulary {
     bool user_blanks;   /* User-defined tokens spell a blank as U+2581. */
     bool unknown_fused; /* Unknown characters that follow each other become one unknown token. */
     uint32_t bos, eos, unknown; /* VOCABULARY_NO_TOKEN = none. */
-    /* Other tokens that end an answer, according to the files. */
+    /* Tokens that, besides `eos`, end an answer according to the files. The list may have `eos`,
+     * too. */
     uint32_t end_tokens[VOCABULARY_END_TOKENS_MAX];
     uint32_t end_count;
     struct mapped_text template; /* Chat template; text NULL = none. */

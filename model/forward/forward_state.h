@@ -3,8 +3,9 @@
  * forward_experts.c (experts), forward_group.c (sums over the ranks of a stage), adapters.c
  * (low-rank adapters) and pool.c (embeddings). Functions that open something run on the thread that
  * opens the forward pass, the others on the engine thread; functions of a lane also run on the
- * device's worker threads. It does not have the weights (weights.h) or the KV-cache. Other folders
- * use model.h.
+ * device's worker threads. Before the engine thread starts, forward_prepare runs passes on the
+ * thread that opens. It does not have the weights (weights.h) or the KV-cache. Other folders use
+ * model.h.
  *
  * A lane is a range of consecutive rows of a batch, and the memory in which they are computed.
  * Rows depend on each other only through K and V, so lanes wait for each other once per layer.
@@ -97,10 +98,12 @@ struct forward {
     uint32_t *own_ids;
     uint32_t vocab_counts[MODEL_RANKS_MAX]; /* vocab_count of every rank. */
     const uint32_t *token_ids; /* Token ids of the last batch: the caller's, or own_ids. */
-    /* Copy of the logits for the host; NULL = the host reads the device's memory. */
+    /* Copy of the logits for the host; NULL = the host reads the device's memory, or there are no
+     * logits. */
     float *host_logits;
     /* For forward_pool: copies of the last norm's weights and biases [2 × hidden] and of a row
-     * [hidden] in host memory. NULL = the host reads the device's memory. */
+     * [hidden] in host memory. NULL = the host reads the device's memory, or the stage does not have
+     * the last layer. */
     float *host_norm, *host_row;
     bool logits_stay; /* logits_stay of the last batch. */
     /* Rows that forward_logits may use: all rows of the last batch if it set all_rows, else 0. */

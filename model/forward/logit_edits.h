@@ -1,9 +1,9 @@
 /* logit_edits: the part of a request's sampling rules that changes logits before a token is drawn.
  * The engine (machine/executor/engine.c) calls it on its own thread and on the device's worker
- * threads; a struct logit_editor is used by one thread at a time. It draws no tokens (sampler.h).
- * The edits depend only on the request's rules and tokens, never on earlier calls, so that a
- * request gets the same tokens on any machine. tests/model/forward/test_logit_edits.c has a plain
- * reference.
+ * threads, bench-engine on its main thread; a struct logit_editor is used by one thread at a time.
+ * It draws no tokens (sampler.h). The edits depend only on the request's rules and tokens, never on
+ * earlier calls, so that a request gets the same tokens on any machine.
+ * tests/model/forward/test_logit_edits.c has a plain reference.
  *
  * The order of all sampling rules, as in vLLM:
  *   1. allowed tokens, forbidden sequences (their last token), and biases, which are added,
@@ -38,9 +38,10 @@ static inline bool logit_edits_wanted(const struct sample_context *context)
     return context->rule_count + context->token_count > 0;
 }
 
-/* Computes the edits of one row. masked[0..masked_count) are ids that sampler_draw will not draw;
- * they get no edit. If the rules and `masked` would leave no token, allowed tokens and forbidden
- * sequences are ignored for this row. */
+/* Computes the edits of one row. masked[0..masked_count) are ids that sampler_draw will not draw
+ * anyway: the function makes no edits for them, unless the rules name them. If the rules and
+ * `masked` would leave no token, allowed tokens and forbidden sequences are ignored for this row.
+ */
 void logit_edits_make(struct logit_editor *editor, const struct sampling *sampling,
                       const struct sample_context *context, const uint32_t *masked,
                       uint32_t masked_count, struct logit_edits *out);

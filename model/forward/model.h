@@ -75,7 +75,8 @@ struct forward;
 void forward_prepare(struct forward *f, const struct model_kv *kv);
 
 /* Opens a workspace for batches of at most rows_max rows and logits_max rows of logits. `m` must
- * outlive it. Returns ST_INVALID if one of the two numbers is 0, or ST_NO_MEMORY. */
+ * outlive it. Returns ST_INVALID if one of the two numbers is 0, ST_NO_MEMORY, or ST_IO if the
+ * device has failed. */
 enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logits_max,
                          struct forward **out, struct error *error);
 void forward_close(struct forward *f); /* NULL is fine */
@@ -109,9 +110,9 @@ struct forward_batch {
 };
 
 /* Computes one batch and writes K and V of every row into its blocks. *logits_out points to
- * [logits_count × vocab] fp32, owned by f and valid until the next call; NULL if the stage does not
- * have the last layer. Wrong shapes are caught by assertions; compute_ops.check reports failures of
- * the device.
+ * [logits_count × vocab] fp32, owned by f and valid until the next call of forward_run or
+ * forward_logits; NULL if the stage does not have the last layer. Wrong shapes are caught by
+ * assertions; compute_ops.check reports failures of the device.
  *
  * With several ranks (model_options.ranks), all ranks must run the same batches in the same order
  * and make the same calls of forward_logits, with workspaces of the same sizes. Requires that the

@@ -23,10 +23,10 @@ struct model_shard {
     /* With latent attention, every rank has the only KV head, because all heads read it. */
     uint32_t kv_head_first, kv_head_count;
     uint32_t head_first, head_count; /* Query heads that read these KV heads. */
-    /* Elements of the feed-forward. The range starts at a multiple of the weights' quantisation
-     * block; both numbers are 0 in a model without dense feed-forward. */
+    /* Elements of the feed-forward of layers without experts. The range starts at a multiple of the
+     * weights' quantisation block. */
     uint32_t ffn_first, ffn_count;
-    uint32_t shared_ffn_first, shared_ffn_count; /* The same for the shared experts. */
+    uint32_t shared_ffn_first, shared_ffn_count; /* The same for the shared experts; 0, 0 = none. */
     uint32_t expert_first, expert_count;         /* Whole routed experts. */
     uint32_t vocab_first, vocab_count;
 };

@@ -2,12 +2,12 @@
  * constraints on a thread of its own, and keeps them for later requests. An answer (struct
  * grammar_answer) follows one constraint through the tokens of one request's answer.
  *
- * When a request with a constraint arrives, machine/held.c asks the cache to compile the
- * constraint and holds the request back until the compilation has ended, so that the event loop
- * never waits. The two pools keep one answer for each constrained request and add its tokens, and
- * machine/batch.c asks for the mask of the next token. All calls are made on the machine's event
- * loop thread. Memory is limited by GRAMMAR_CACHE_BYTES. The part does not sample and does not end
- * answers. */
+ * When a request with a constraint arrives, machine/held.c asks the cache to compile the constraint
+ * and holds the request back until the compilation has ended, so that the event loop never waits.
+ * The two pools keep one answer for each constrained request and add its tokens, and
+ * machine/batch.c and machine/draft.c ask for the mask of the next token. All calls are made on the
+ * machine's event loop thread. Memory is limited by GRAMMAR_CACHE_BYTES. The part does not sample
+ * and does not end answers. */
 #ifndef MODEL_GRAMMAR_ANSWERS_H
 #define MODEL_GRAMMAR_ANSWERS_H
 
@@ -34,7 +34,8 @@ enum status grammar_cache_open(grammar_vocabulary_make *make, void *self,
 void grammar_cache_close(struct grammar_cache *cache);
 /* Begins to compile a constraint that a request will need, unless the cache has it already. Returns
  * false while it is being compiled. Returns true if the compilation has succeeded, has failed, or
- * cannot begin: an answer with this constraint then never waits. cache NULL is fine. */
+ * cannot begin: an answer that is opened with this constraint then does not wait, unless the cache
+ * has freed the constraint before. cache NULL is fine. */
 bool grammar_cache_prepare(struct grammar_cache *cache, const char *text, uint32_t bytes);
 /* Returns a descriptor that becomes readable when a compilation has ended, and stays readable until
  * grammar_cache_ended is called. */
@@ -68,11 +69,10 @@ uint32_t grammar_answer_forced(struct grammar_answer *answer, uint32_t most, uin
 /* Stores the mask of the tokens that may follow the answer and its drafted tokens, in the form of
  * grammar_run_mask. Tokens of `end_tokens` are in the mask exactly if the answer may end. The mask
  * is valid until the next mask with the same number of drafted tokens. With a draft, an error is
- * not remembered. This function and the two above wait for the compilation, if
- * grammar_cache_prepare has not returned true for the constraint. Returns the errors of
- * grammar_open, grammar_run_token and grammar_run_mask; ST_NO_RESOURCE if the cache had no room for
- * the constraint when the answer was opened; ST_UNSUPPORTED if no token is allowed, or if the
- * answer has no cache. */
+ * not remembered. This function, grammar_answer_draft_add and grammar_answer_forced wait for the
+ * compilation, if it has not ended. Returns the errors of grammar_open, grammar_run_token and
+ * grammar_run_mask; ST_NO_RESOURCE if the cache had no room for the constraint when the answer was
+ * opened; ST_UNSUPPORTED if no token is allowed, or if the answer has no cache. */
 enum status grammar_answer_mask(struct grammar_answer *answer, const uint32_t *end_tokens,
                                 uint32_t end_count, const uint32_t **mask_out, struct error *error);
 

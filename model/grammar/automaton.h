@@ -20,9 +20,10 @@ struct automaton {
 };
 
 /* Makes an automaton of the builder's nodes. Its texts are the texts of rule `root`. On success the
- * builder is empty. Removes paths that cannot reach an end. Returns the builder's error; ST_INVALID
- * if no text satisfies the constraint; ST_UNSUPPORTED if a rule can begin with itself, or if
- * something that can be empty is repeated more than 64 times; ST_NO_MEMORY. */
+ * builder is empty; after an error the caller frees it with builder_done. Removes paths that cannot
+ * reach an end. Returns the builder's error; ST_INVALID if no text satisfies the constraint;
+ * ST_UNSUPPORTED if a rule can begin with itself, or if something is repeated more than 64 times
+ * that can be empty, or is too large to find out; ST_NO_MEMORY. */
 enum status automaton_finish(struct builder *b, uint32_t root, struct automaton *out,
                              struct error *error);
 void automaton_done(struct automaton *a); /* Frees the nodes. All zeros are fine. */

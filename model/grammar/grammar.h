@@ -99,9 +99,9 @@ enum status grammar_run_token(struct grammar_run *run, uint32_t id, struct error
 /* Sets the run to the answer of `from`, a run of the same grammar. */
 void grammar_run_set(struct grammar_run *run, const struct grammar_run *from);
 
-/* Stores the tokens of the bytes that must come next, whatever is drawn, at most `most` tokens: the
- * longest token that fits, again and again. (A model may divide the bytes into other tokens.)
- * Returns their number; 0 also if the answer may end. Requires a vocabulary. */
+/* Stores the tokens of the bytes that must come next, whatever is drawn (at most `most` tokens, and
+ * of at most 64 bytes): the longest token that fits, again and again. (A model may divide the bytes
+ * into other tokens.) Returns their number; 0 also if the answer may end. Requires a vocabulary. */
 uint32_t grammar_run_forced(struct grammar_run *run, uint32_t most, uint32_t *tokens_out);
 
 /* Returns true if the answer may end after the bytes so far. */

@@ -1,7 +1,8 @@
 /* vocabulary: the tokens of a model as a tree of their bytes. mask.c walks the tree to find the
- * tokens that an automaton allows. grammar_vocabulary_open (vocabulary.c) builds it; after that it
- * does not change, and any thread may read it. Only the files of model/grammar/ include it. It does
- * not know grammars (automaton.h) and encodes no text.
+ * tokens that an automaton allows, and grammar.c to find the tokens of bytes that must come next.
+ * grammar_vocabulary_open (vocabulary.c) builds it; after that it does not change, and any thread
+ * may read it. Only the files of model/grammar/ include it. It does not know grammars (automaton.h)
+ * and encodes no text.
  *
  * The nodes are in depth-first order, and the children of a node in the order of their bytes. So a
  * walk reads the arrays once from start to end, and skips a branch by continuing at its end. */

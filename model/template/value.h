@@ -76,7 +76,8 @@ struct map_entry {
     struct value value;
 };
 
-/* A dict, or the attributes of a namespace. Entries are in the order in which they were added. */
+/* A dict, the attributes of a namespace, or the state of a cycler or joiner. Entries are in the
+ * order in which they were added. */
 struct map {
     struct map_entry *entries;
     uint32_t *slots; /* Hash table of entry number + 1, 0 = empty; NULL = few entries. */

@@ -64,8 +64,9 @@ struct chat_text {
  *   call.
  * - Reasoning of earlier answers is stored under the names that templates use.
  * The caller frees *out with chat_text_done. Returns ST_INVALID with the text of the template's own
- * error or if the last message cannot be continued, ST_TOO_LARGE if a limit was exceeded,
- * ST_UNSUPPORTED (chat_template_open), ST_NO_MEMORY. */
+ * error or if the last message cannot be continued, ST_TOO_LARGE if a limit is exceeded,
+ * ST_UNSUPPORTED (chat_template_open), ST_NO_MEMORY, or an error of template_compile for
+ * template_text. */
 enum status chat_render(const struct chat_template *c, const struct chat_request *request,
                         struct chat_text *out, struct error *error);
 void chat_text_done(struct chat_text *text);

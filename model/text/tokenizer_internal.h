@@ -252,7 +252,8 @@ struct specials {
     bool first[256]; /* Bytes that a special token begins with. */
 };
 
-/* Adds a special token. Returns false if there is no memory. */
+/* Adds a special token, unless a token with the same text was added. Returns false if there is no
+ * memory. */
 bool specials_add(struct specials *s, const char *text, size_t bytes, uint32_t id,
                   bool user_defined, uint8_t find_flags);
 void specials_close(struct specials *s);
