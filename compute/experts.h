@@ -32,7 +32,7 @@ struct compute;
  * the one with the lower number. */
 struct compute_routing {
     uint32_t experts; /* Experts of the layer, 1 to COMPUTE_EXPERTS_MAX. */
-    uint32_t used;    /* Experts of a row, 1 to COMPUTE_EXPERTS_USED_MAX. */
+    uint32_t used;    /* Experts of a row, 1 to COMPUTE_EXPERTS_USED_MAX; at most `experts`. */
     /* True: an expert's weight is the sigmoid of its element. False: the weights are the softmax of
      * all elements. */
     bool sigmoid;

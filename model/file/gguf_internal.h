@@ -54,7 +54,7 @@ struct gguf {
     struct mapped_tensor *tensors;
     size_t tensor_count;
     struct gguf_index tensor_index;
-    size_t data_start;     /* Offset of the tensor data; without tensors, the end of the file. */
+    size_t data_start;     /* Offset of the tensor data, which is at most `bytes`. */
     uint64_t index_key[2]; /* Secret key of both indices. */
     struct gguf **parts;   /* The other files of a model in several files. Owned. */
     size_t part_count;

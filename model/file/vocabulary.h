@@ -89,7 +89,8 @@ struct vocabulary {
     /* [count] enum vocabulary_type; NULL = all tokens are normal. */
     const int32_t *types;
     const uint8_t *find_flags; /* [count] OR of enum vocabulary_find; NULL = 0 for all tokens. */
-    /* [count] scores; only with VOCABULARY_SCORES and VOCABULARY_UNIGRAM. */
+    /* [count] scores; only with VOCABULARY_SCORES, and with VOCABULARY_UNIGRAM if long_scores is
+     * NULL. */
     const float *scores;
     /* Used only with VOCABULARY_UNIGRAM. [count] the scores of a tokenizer.json, whose sums have 64
      * bits; NULL = sums of `scores` have 32 bits, as in SentencePiece. With nearly equal sums, the
@@ -110,7 +111,7 @@ struct vocabulary {
     struct mapped_text expressions[VOCABULARY_EXPRESSIONS_MAX];
     uint32_t expression_count;
     /* YES: a word that is itself a token becomes this token. NO: its bytes are merged by the rules.
-     * UNSET: the pre-tokenizer's default. */
+     * UNSET: the pre-tokenizer's default; no without a pre-tokenizer. */
     enum vocabulary_setting words_first;
     /* Whether a prompt begins with BOS. UNSET: the pre-tokenizer's default; yes for
      * SentencePiece. */

@@ -19,9 +19,9 @@ enum status vocabulary_read_gguf(const struct gguf *g, struct vocabulary *out, s
 enum status vocabulary_read_json(const struct folder *f, const struct mapped_tensor *embedding,
                                  struct vocabulary *out, struct error *error);
 
-/* The functions below fill parts of *v. They require v->count, the rows of the embedding. They
- * return the errors of vocabulary_read_json. Also after an error, the caller frees *v with
- * vocabulary_done. */
+/* The functions below that have a parameter v fill parts of *v. They require v->count, the rows of
+ * the embedding, and return the errors of vocabulary_read_json. Also after an error, the caller
+ * frees *v with vocabulary_done. */
 
 /* ---- the tokenizers of folders without tokenizer.json ---- */
 

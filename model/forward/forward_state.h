@@ -102,8 +102,8 @@ struct forward {
      * logits. */
     float *host_logits;
     /* For forward_pool: copies of the last norm's weights and biases [2 × hidden] and of a row
-     * [hidden] in host memory. NULL = the host reads the device's memory, or the stage does not have
-     * the last layer. */
+     * [hidden] in host memory. NULL = the host reads the device's memory, or the stage lacks the
+     * last layer. */
     float *host_norm, *host_row;
     bool logits_stay; /* logits_stay of the last batch. */
     /* Rows that forward_logits may use: all rows of the last batch if it set all_rows, else 0. */

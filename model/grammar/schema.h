@@ -1,9 +1,10 @@
 /* schema: the structs and functions that the files schema*.c share. A JSON schema is compiled into
  * rules of a builder (builder.h): one rule for each conjunction, that is, each set of subschemas
- * that must hold for one value. schema.c finds the conjunctions ($ref, allOf, anyOf, oneOf); each
- * other file makes the fragments for values of one type. Only the files schema*.c include it. They
- * run on the thread that compiles the constraint. Errors are recorded in the builder. A schema is
- * never checked against a finished document. */
+ * that must hold for one value. schema.c finds the conjunctions ($ref, allOf, anyOf, oneOf),
+ * schema_keywords.c checks the keywords, schema_value.c handles enum and const, and each other file
+ * makes the fragments for values of one type. Only the files schema*.c include it. They run on the
+ * thread that compiles the constraint. Errors are recorded in the builder. A schema is never
+ * checked against a finished document. */
 #ifndef MODEL_GRAMMAR_SCHEMA_H
 #define MODEL_GRAMMAR_SCHEMA_H
 
@@ -81,8 +82,8 @@ void facets_add(struct schema *s, struct facets *list, const json_t *schema,
 uint32_t schema_rule(struct schema *s, const struct facets *list);
 /* Returns a fragment for the white space between two tokens of a document. */
 struct fragment schema_space(struct schema *s);
-/* Returns the value of a keyword that must be a whole number of at least 0; `otherwise` if the
- * facet does not have the keyword. */
+/* Returns the value of a keyword that must be a whole number from 0 to 1000000000; `otherwise` if
+ * the facet does not have the keyword. */
 uint32_t schema_count(struct schema *s, const struct facet *facet, const char *key,
                       uint32_t otherwise);
 
@@ -115,7 +116,7 @@ struct fragment schema_number(struct schema *s, const struct facets *list, bool 
 bool schema_string_matches(struct schema *s, const struct facets *list, const json_t *value);
 bool schema_number_matches(struct schema *s, const struct facets *list, double value);
 /* Return a dfa for the inside of strings in SPELLING_JSON: schema_pattern for the strings that
- * match a pattern, schema_any_text for all strings. */
+ * match a pattern, schema_any_text for all strings. The caller closes the dfa. */
 struct dfa *schema_pattern(struct schema *s, const char *pattern, size_t bytes,
                            const struct pointer *at);
 struct dfa *schema_any_text(struct schema *s);

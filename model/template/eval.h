@@ -67,7 +67,7 @@ struct value value_call(struct run *r, struct value callee, const struct argumen
 int function_number(struct value name);
 
 /* Return object.name and object[key] as jinja2 looks them up; an undefined value if neither exists.
- */
+ * Both functions fail for an undefined object. */
 struct value attribute_get(struct run *r, struct value object, struct value name);
 struct value item_get(struct run *r, struct value object, struct value key);
 /* Returns a op b, for op from OP_ADD to OP_POW. */
@@ -85,7 +85,7 @@ int64_t argument_integer(struct run *r, const struct arguments *a, size_t index,
 /* ---- filter.c, test.c, method.c ---- */
 
 /* Apply the filter, or the test, with this number (filter_number, test_number) to v. `name` is for
- * errors. */
+ * errors. Both functions fail for the number UINT32_MAX. */
 struct value filter_apply(struct run *r, uint32_t number, struct value name, struct value v,
                           const struct arguments *a);
 bool test_apply(struct run *r, uint32_t number, struct value name, struct value v,
@@ -94,7 +94,8 @@ bool test_apply(struct run *r, uint32_t number, struct value name, struct value 
 struct value method_call(struct run *r, const struct method *m, const struct arguments *a);
 /* Returns the current item of a cycler. */
 struct value cycler_current(struct run *r, const struct map *state);
-/* Returns true if values of this kind have a method with this name. */
+/* Returns true if values of this kind have a method with this name. Requires another kind than
+ * LOOP, whose methods only attribute_get knows. */
 bool has_method(struct value of, struct value name);
 
 /* A filter takes the value and the arguments, and returns the new value. */

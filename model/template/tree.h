@@ -34,8 +34,8 @@ enum node_kind {
     N_IF,          /* a = condition, body, else_body */
     N_SET,         /* a = target, b = value */
     N_SET_BODY,    /* a = target, b = filters around N_BODY_TEXT, body */
-    N_MACRO,       /* name, a = parameters (N_PARAMETER), body, op = REST_… */
-    N_CALL_BODY,   /* a = parameters, b = N_CALL, body, op = REST_… */
+    N_MACRO,       /* name, value = its text, a = parameters (N_PARAMETER), body, op = REST_… */
+    N_CALL_BODY,   /* value = "caller", a = parameters, b = N_CALL, body, op = REST_… */
     N_FILTER_BODY, /* b = filters around N_BODY_TEXT, body */
     N_WITH,        /* a = pairs (N_KEYWORD), body */
     N_BODY,        /* body, which runs in a scope of its own */
@@ -43,7 +43,7 @@ enum node_kind {
     N_CONTINUE,
     /* Expressions. `next` is the next item or argument of the same list. */
     N_CONST,        /* value */
-    N_NAME,         /* name */
+    N_NAME,         /* name, value = its text */
     N_LIST,         /* a = items */
     N_TUPLE,        /* a = items */
     N_MAP,          /* a = first key; keys and values alternate, linked by next */
@@ -56,7 +56,7 @@ enum node_kind {
     N_KEYWORD,      /* value = keyword (N_WITH: body = target), a */
     N_SPREAD,       /* a: *a as an argument */
     N_SPREAD_MAP,   /* a: **a as an argument */
-    N_PARAMETER,    /* name, a = default */
+    N_PARAMETER,    /* name, value = its text, a = default */
     N_NOT,          /* a */
     N_NEGATE,       /* a */
     N_PLUS,         /* a */
@@ -146,7 +146,7 @@ struct node *parse_expression(struct parser *p, bool with_choice);
 /* Reads expressions separated by commas. Without a comma, returns the only expression; else a
  * N_TUPLE. `end`: a name before which the tuple may end; NULL = none. */
 struct node *parse_tuple(struct parser *p, bool with_choice, const char *end);
-/* Reads a name, a constant, or an expression in brackets. */
+/* Reads a name, a constant, a list, a dict, or an expression in brackets. */
 struct node *parse_primary(struct parser *p);
 /* Reads filters "| name(arguments)", tests "is name" and calls, which are applied to `of`.
  * leading_name: a filter comes first, without "|" before its name. */

@@ -6,8 +6,9 @@
  *
  * Only the files of model/template/ include it. One thread uses a struct run. Each byte of a string
  * has a mark that says whether the byte comes from the input (template_output.inputs). Functions
- * that copy bytes keep their marks; bytes that buffer_add_json and string_escape generate have the
- * mark 1. It does not execute templates (eval.h does). */
+ * that copy bytes keep their marks. Bytes that a function generates have the mark 1 if they are
+ * escapes, padding, numbers of string_percent, or JSON except its numbers; else 0. It does not
+ * execute templates (eval.h does). */
 #ifndef MODEL_TEMPLATE_VALUE_H
 #define MODEL_TEMPLATE_VALUE_H
 
@@ -199,9 +200,10 @@ static inline int64_t integer_of(struct value v)
     return v.kind == BOOL ? v.boolean : v.integer;
 }
 /* Returns Python's len(v): characters of a string, items of a list or dict; 0 for an undefined
- * value. Fails for other types. */
+ * value. Fails for other types and for generators. */
 size_t value_length(struct run *r, struct value v);
-/* Returns the items that iteration over a value gives. A generator is empty afterwards. */
+/* Returns the items that iteration over a value gives; none for an undefined value. A generator is
+ * empty afterwards. Fails for types that have no items. */
 struct list value_items(struct run *r, struct value v);
 /* Fails unless the value is of this kind. `where` begins the error. */
 void value_want(struct run *r, struct value v, enum kind kind, const char *where);
@@ -212,7 +214,7 @@ struct buffer *buffer_new(struct run *r);
  * bytes) of a string, with their marks. */
 void buffer_add(struct run *r, struct buffer *b, const char *text, size_t bytes, bool input);
 void buffer_add_part(struct run *r, struct buffer *b, struct value v, size_t at, size_t bytes);
-void buffer_add_str(struct run *r, struct buffer *b, struct value v);  /* As Python's str(). */
+void buffer_add_str(struct run *r, struct buffer *b, struct value v);  /* As string_of. */
 void buffer_add_repr(struct run *r, struct buffer *b, struct value v); /* As Python's repr(). */
 /* Appends what Python's json.dumps returns. indent: blanks per level, -1 = one line; `comma` and
  * `colon`: the separators; ascii: characters outside ASCII become \uXXXX; sorted: keys are
@@ -223,11 +225,11 @@ void buffer_add_json(struct run *r, struct buffer *b, struct value v, int indent
 struct value buffer_value(struct buffer *b);
 /* Returns bytes [at, at + bytes) of a string, without a copy. */
 struct value string_part(struct value v, size_t at, size_t bytes);
-/* Returns Python's str(v). */
+/* Returns Python's str(v); an empty string for an undefined value. */
 struct value string_of(struct run *r, struct value v);
 /* Returns a followed by b. If one of them is escaped text (markup), the other is escaped. */
 struct value string_join(struct run *r, struct value a, struct value b);
-/* Returns the string with &, <, >, " and ' escaped, as markup. */
+/* Returns string_of(v) with &, <, >, " and ' escaped, as markup. */
 struct value string_escape(struct run *r, struct value v);
 enum string_case { UPPER, LOWER, TITLE, CAPITALIZE, SWAP };
 struct value string_case(struct run *r, struct value v, enum string_case new_case);

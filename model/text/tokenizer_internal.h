@@ -143,8 +143,8 @@ struct splitter;
  * ST_NO_MEMORY. */
 enum status splitter_open(const char *name, size_t name_bytes, struct splitter **out,
                           struct error *error);
-/* Opens a pre-tokenizer of 1 to SPLIT_PASSES_MAX regular expressions of tokenizer.json. Returns
- * ST_UNSUPPORTED if one of them would be read differently, ST_NO_MEMORY. */
+/* Opens a pre-tokenizer of 1 to SPLIT_PASSES_MAX regular expressions of tokenizer.json. Returns an
+ * error of regex_translate, ST_UNSUPPORTED if PCRE2 refuses an expression, ST_NO_MEMORY. */
 enum status splitter_open_expressions(const struct mapped_text *expressions, uint32_t count,
                                       struct splitter **out, struct error *error);
 void splitter_close(struct splitter *s);
@@ -177,7 +177,8 @@ struct split {
 /* Begins to split a text. The caller ends it with split_end. The only error is ST_NO_MEMORY. */
 enum status split_begin(struct split *w, const struct splitter *s, const char *text, size_t bytes);
 /* Stores where the next word begins and ends. Words follow each other without gaps. Returns
- * ST_NOT_FOUND at the end of the text, ST_TOO_LARGE if the matcher needs too many steps. */
+ * ST_NOT_FOUND at the end of the text, ST_TOO_LARGE if the matcher needs too many steps or matches
+ * an empty text. */
 enum status split_next(struct split *w, size_t *start_out, size_t *end_out);
 void split_end(struct split *w);
 
@@ -189,8 +190,8 @@ void split_end(struct split *w);
 #define REGEX_BYTES_MAX 4096
 
 /* Translates an expression of tokenizer.json (tokenizer_regex.c) into PCRE2's language,
- * NUL-terminated. Returns ST_UNSUPPORTED if the two languages read a part of it differently,
- * ST_TOO_LARGE. */
+ * NUL-terminated. Returns ST_UNSUPPORTED if a part of it is malformed or might mean something else
+ * to PCRE2, ST_TOO_LARGE if `out` is too small. */
 enum status regex_translate(struct mapped_text expression, char out[REGEX_BYTES_MAX],
                             struct error *error);
 
@@ -204,7 +205,7 @@ struct charsmap {
     size_t text_bytes;
 };
 
-/* Returns false if the table is malformed. */
+/* Returns false if the sizes in the table are wrong. charsmap_find checks each index. */
 bool charsmap_open(struct charsmap *map, struct mapped_text blob);
 /* Finds the replacement of the longest entry that the text begins with; without one, *out is the
  * text's first character. Returns the bytes that are replaced, at least 1. Requires bytes > 0. */
@@ -273,14 +274,17 @@ bool specials_next(const struct specials *s, const char *text, size_t bytes, siz
 
 /* ---- merging ---- */
 
-/* Memory for words that are too long for the stack. All zeros = nothing is allocated. */
+/* Memory for words that are too long for the stack; the unigram model uses it for every word. All
+ * zeros = nothing is allocated. */
 struct bpe_workspace {
     void *memory;
-    size_t capacity; /* Bytes of text for which `memory` is large enough. */
+    /* Entries for which `memory` has room; each encoder has its own type of them. */
+    size_t capacity;
     void *heap;
-    size_t heap_capacity; /* Bytes of text for which `heap` is large enough. */
+    size_t heap_capacity; /* Entries for which `heap` has room. */
     uint64_t steps;       /* Look-ups and queue operations so far, for tests. */
-    double sum;           /* Unigram model: the sum of scores of the part's words so far. */
+    /* Unigram model: the sum of scores of the part's words so far; 0 with blank_begins_word. */
+    double sum;
 };
 
 void bpe_workspace_done(struct bpe_workspace *space);
@@ -368,7 +372,8 @@ struct tokenizer {
 
 #define FLAG_SPECIAL 1u /* Control or unknown token; skip_special leaves it out. */
 #define FLAG_END     2u /* The token ends an answer. */
-/* A special or user-defined token. It is found in texts as it is spelled, never within a word. */
+/* A special or user-defined token, which is found in texts as it is spelled, or a byte token of a
+ * SentencePiece vocabulary. The index of `pieces` leaves the token out. */
 #define FLAG_VERBATIM 4u
 
 /* Whether encoding a token's bytes as a word gives this token (WORD_WHOLE) or others (WORD_MERGED).
