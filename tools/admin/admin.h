@@ -1,6 +1,7 @@
-/* admin: the subcommands that ask running gateways. main.c calls them on the main thread. argv[0]
- * is the subcommand's name. They return the exit status: 0; 2 = wrong options; 1 = another failure,
- * also if one of several gateways failed. They read no config file. */
+/* admin: the subcommands that ask running gateways, and change them. main.c calls them on the main
+ * thread. argv[0] is the subcommand's name. They return the exit status: 0 = done; 2 = wrong
+ * options; 1 = another failure, also if one of several gateways failed. They read no config file.
+ */
 #ifndef TOOLS_ADMIN_ADMIN_H
 #define TOOLS_ADMIN_ADMIN_H
 
@@ -11,6 +12,6 @@ int undrain_main(int argc, char **argv);
 int reload_main(int argc, char **argv);
 int requests_main(int argc, char **argv); /* 1 also if no gateway knows the request. */
 int bundle_main(int argc, char **argv);
-int top_main(int argc, char **argv);
+int top_main(int argc, char **argv); /* Only failures of the last picture count. */
 
 #endif

@@ -1,7 +1,7 @@
 /* admin_client: asks gateways over HTTP as an administrator: over the Unix socket of
  * http/admin_socket, or over a URL with an API key. The subcommands of admin.h use it on the main
- * thread. It needs libcurl, which is loaded when a client is opened. It knows no endpoints: its
- * callers do. */
+ * thread. It needs libcurl, which is loaded when a client is opened. It does not know the paths of
+ * a gateway's API: its callers name them. */
 #ifndef TOOLS_ADMIN_CLIENT_H
 #define TOOLS_ADMIN_CLIENT_H
 
@@ -16,13 +16,13 @@
 #define ADMIN_SOCKET       "/run/cleave/admin.sock" /* The socket of the Debian package. */
 #define ADMIN_URL          "http://127.0.0.1:8080"
 
-/* The options that all commands have. Texts point into argv. */
+/* The options that all subcommands of admin.h have. Texts point into argv. */
 struct admin_target {
     struct option_texts gateways; /* Values of --socket and --url, in their order. */
     const char *api_key_file;     /* NULL = none. */
     const char *ca_file; /* Certificates that may have signed the gateway's; NULL = system. */
     bool every_address;  /* Each address of a URL's host is a gateway. */
-    double timeout_s;
+    double timeout_s;    /* Most time of one request. */
 };
 
 /* Rows of the table of options, for the field `field` of the command's struct `type`. */
@@ -45,31 +45,36 @@ struct admin_target {
 
 struct admin_client;
 
-/* Opens a client for the gateways of *target, without connecting. ST_UNSUPPORTED: libcurl is not
- * installed. Other errors say what is wrong with *target. */
+/* Opens a client for the gateways of *target, without connecting; only with every_address are the
+ * hosts' names resolved. Without a gateway in *target, the client asks ADMIN_SOCKET if this file
+ * exists, otherwise ADMIN_URL. The text ca_file must stay until the client is closed.
+ * ST_UNSUPPORTED: libcurl is not installed. ST_NO_MEMORY. Other errors say what is wrong with
+ * *target. */
 enum status admin_client_open(const struct admin_target *target, struct admin_client **out,
                               struct error *error);
 void admin_client_close(struct admin_client *client); /* NULL is fine. */
 
-unsigned admin_client_count(const struct admin_client *client); /* Gateways. */
+unsigned admin_client_count(const struct admin_client *client); /* Number of gateways. */
 /* Returns the name of a gateway for people: its socket or its URL; with --every-address also its
- * address. */
+ * address. The text stays until the client is closed. */
 const char *admin_client_name(const struct admin_client *client, unsigned gateway);
 
-/* Sends a request and waits for the answer. body: NULL = none. *text_out: the answer's body, which
- * the caller frees. ST_UNREACHABLE: no whole answer. ST_NOT_FOUND: status 404. ST_INVALID: another
- * status above 299. The error has the gateway's name and the message of its answer. */
+/* Sends a request to gateway number `gateway` (from 0) and waits for the answer. body: NULL = none.
+ * *text_out: the answer's body, which the caller frees. ST_UNREACHABLE: no whole answer within
+ * timeout_s, or an answer above 64 MiB. ST_NOT_FOUND: HTTP status 404. ST_INVALID: another HTTP
+ * status above 299. ST_IO: the answer is empty. ST_TOO_LARGE: `path` is too long. ST_NO_MEMORY. The
+ * error has the gateway's name (not if the path is too long) and the message of its answer. */
 enum status admin_client_text(struct admin_client *client, unsigned gateway, const char *method,
                               const char *path, const char *body, char **text_out,
                               struct error *error);
 /* Does what admin_client_text does, for an answer that is a JSON object; *root_out is a new
- * reference. ST_IO: the answer is something else. */
+ * reference. ST_IO: the answer is not a JSON object. */
 enum status admin_client_json(struct admin_client *client, unsigned gateway, const char *method,
                               const char *path, const char *body, json_t **root_out,
                               struct error *error);
 
-/* Writes `folder` and a machine's name, which ends a path. Returns false, with *error, if no
- * machine can have the name. */
+/* Writes the path of a request about a machine: `folder`, which ends with a slash (at most 31
+ * bytes), and the machine's name. Returns false, with *error, if no machine can have the name. */
 bool admin_machine_path(const char *folder, const char *name, char out[LIMIT_NAME_BYTES + 32],
                         struct error *error);
 

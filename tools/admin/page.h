@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#define PAGE_BOUNDS_MAX 64
+#define PAGE_BOUNDS_MAX 64 /* Further bounds are left out. */
 
 /* A histogram: below[i] counts values up to bounds[i]. */
 struct page_histogram {
@@ -20,7 +20,7 @@ struct page_histogram {
     double sum;
 };
 
-/* Returns the sum of all samples of a family, with any labels. */
+/* Returns the sum of all samples of a family, with any labels; NaN and infinity are left out. */
 double page_sum(const char *page, const char *name);
 
 /* Reads a histogram: buckets, total and sum. If the family has several series (sets of labels),
@@ -32,7 +32,7 @@ void page_histogram_read(const char *page, const char *name, struct page_histogr
 void page_histogram_since(struct page_histogram *now, const struct page_histogram *before);
 
 /* Returns the value below which a share q (0 to 1) of the values lies, interpolated between bounds
- * and at most the last bound; -1 = no values. */
+ * and at most the last bound; -1 = no values, or no bounds. */
 double page_quantile(const struct page_histogram *h, double q);
 /* Returns the share of the values up to `limit`, interpolated between bounds; values above the last
  * bound count as above `limit`. -1 = no values. */

@@ -1,15 +1,16 @@
 /* check: the subcommand `cleave check`: finds the mistakes in a config, and what is missing on this
  * host, before a gateway or a machine is started. main.c calls check_main on the main thread.
- * check.c prints the results. machines.c checks machines and connections to other hosts; the
- * functions of server/serve.h check what a gateway needs. It starts no process, keeps no port open
- * and changes no file. */
+ * check.c reads the config and prints the results. machines.c checks devices, memory and addresses;
+ * the functions of server/serve.h check the files that a gateway or a machine needs. It starts no
+ * process, keeps no port open and changes no file. */
 #ifndef TOOLS_CHECK_CHECK_H
 #define TOOLS_CHECK_CHECK_H
 
 #include "server/serve.h"
 
-/* The subcommand. Returns the exit status: 0 = no error was found, 1 = errors, 2 = wrong
- * options. */
+/* The subcommand; with --schema or --keys-schema it prints a JSON Schema instead. Returns the exit
+ * status: 0 = no error was found, or the schema was printed; 1 = errors were found, or another
+ * failure; 2 = wrong options, or --machine names no machine of the config. */
 int check_main(int argc, char **argv);
 
 /* --- machines.c --- */
@@ -23,9 +24,10 @@ struct check_machines_options {
     struct config_model_bytes files; /* If the model's size is unknown, memory is not checked. */
 };
 
-/* Checks devices, threads, memory and addresses of the machines that this host runs, and whether
- * the addresses of the other machines, of stages and of etcd are valid. Calls `report` with each
- * result. */
+/* Checks devices, threads and addresses of the machines that this host runs, and the memory of the
+ * host for machines on the CPU. Checks that the names of the other machines, of stages and of etcd
+ * can be resolved, and with `deep` that they accept connections. Calls `report` with each result.
+ */
 void check_machines(const struct check_machines_options *options,
                     const struct check_report *report);
 

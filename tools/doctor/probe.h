@@ -8,11 +8,12 @@
 
 #include <stddef.h>
 
-/* Runs check(context, out, error) in a child process and waits for it. Copies back the status, the
- * error and the `bytes` bytes of *out, which must not contain pointers. The child's standard output
- * and standard error are dropped. ST_TIMED_OUT: no answer within timeout_ms. ST_IO: the child could
- * not be started or has died. After both errors *out is unchanged. The child and its own children
- * are always killed. Requires that the process has no threads, because it forks. */
+/* Runs check(context, out, error) in a child process and waits for the child's answer. Returns the
+ * status of `check`, and copies back its error and the `bytes` bytes of *out, which must not
+ * contain pointers. The child's standard output and standard error are dropped. Two more errors
+ * leave *out unchanged: ST_TIMED_OUT if there is no answer within timeout_ms, and ST_IO if the
+ * child could not be started or has died. The child and its own children are always killed.
+ * Requires that the process has no other threads, because it forks. */
 enum status probe_run(enum status (*check)(const void *context, void *out, struct error *error),
                       const void *context, int timeout_ms, void *out, size_t bytes,
                       struct error *error);

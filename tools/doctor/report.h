@@ -1,7 +1,7 @@
-/* report: what `cleave doctor` has found, as one struct, and the functions that fill and write it.
- * doctor.c calls them on the main thread, and sets can_serve. A number is 0 and a text is empty if
- * the host does not provide the value. No function loads a model or talks to a machine of a
- * cluster. */
+/* report: what `cleave doctor` has found, as one struct, and the functions that fill and write the
+ * struct. doctor.c calls them on the main thread, and sets region_why, can_serve, why_not and
+ * checks_s itself. A number is 0 and a text is empty if the host does not provide the value. No
+ * function loads a model or talks to a machine of a cluster. */
 #ifndef TOOLS_DOCTOR_REPORT_H
 #define TOOLS_DOCTOR_REPORT_H
 
@@ -41,7 +41,8 @@ struct doctor_gpu {
     uint64_t free_bytes;
     uint64_t total_bytes;
     enum transport_memory_way way; /* How the transport moves KV out of the GPU. */
-    char way_why[128];             /* Why `way` is not direct or not shared; "" = it is. */
+    /* Why `way` is not direct or not shared, or why no transport opened; "" = it is. */
+    char way_why[128];
 };
 
 struct doctor_gpus {
@@ -51,8 +52,8 @@ struct doctor_gpus {
     char none_why[512];
 };
 
-/* A measured write from the first GPU to the memory of another process, on the first GPU or on
- * another GPU. The reader compares the bytes. */
+/* Measured writes from the first GPU to the memory of another process, on the first GPU or on
+ * another GPU. The other process compares the bytes. */
 struct doctor_copy {
     char from[16], to[16]; /* Devices, such as "cuda:0". */
     char path[64];         /* E.g. "cuda ipc". */
@@ -102,10 +103,12 @@ struct doctor_report {
 
 /* Fills *out from the kernel's files and the CPU backend, in this process. */
 void doctor_host_check(struct doctor_host *out);
-/* Fills report->gpus. As in the two functions below, each check runs in a process of its own for at
- * most timeout_ms (probe.h), and a check that fails leaves its reason in the report. */
+/* Fills report->gpus, up to the first GPU that cannot be opened. As in the two functions below,
+ * each check (here: of one GPU) runs in a process of its own for at most timeout_ms (probe.h), and
+ * a check that fails leaves its reason in the report. */
 void doctor_gpus_check(struct doctor_report *report, int timeout_ms);
-/* Fills report->copies. Requires that doctor_gpus_check was called. */
+/* Fills report->copies with a copy to each of the first DOCTOR_COPIES_MAX GPUs. Requires that
+ * doctor_gpus_check was called. */
 void doctor_copies_check(struct doctor_report *report, int timeout_ms);
 /* Fills report->ucx and report->paths. */
 void doctor_paths_check(struct doctor_report *report, int timeout_ms);

