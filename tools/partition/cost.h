@@ -14,8 +14,8 @@
 /* What the machine is to compute. */
 struct partition_work {
     bool is_prompt_phase;        /* True: prompt phase. False: token phase. */
-    uint32_t micro_batch_tokens; /* Prompt phase: tokens of one micro-batch. */
-    uint32_t prompt_tokens;      /* Prompt phase: tokens of the prompt. */
+    uint32_t micro_batch_tokens; /* Prompt phase: tokens of one micro-batch, ≥ 1. */
+    uint32_t prompt_tokens;      /* Prompt phase: tokens of the prompt, ≥ 1. */
     uint32_t group_sequences;    /* Token phase: sequences of one group. */
     uint32_t context_tokens;     /* Token phase: average context of a sequence. */
     uint64_t blocks;          /* KV blocks of the machine, of PARTITION_BLOCK_TOKENS tokens each. */

@@ -1,6 +1,7 @@
 /* partition_print: writes a plan of the partitioner as a text picture, as JSON, or as the stages of
- * a config. `cleave partition`, `plan` and the simulator's machine_split call the functions on
- * their main thread; the functions have no state. They solve nothing and write no files. */
+ * a config. `cleave partition`, `cleave plan` and the simulator's machine_split (only
+ * partition_blocks_wanted) call the functions on their main thread; the functions have no state.
+ * They solve nothing and open no files. */
 #ifndef TOOLS_PARTITION_PRINT_H
 #define TOOLS_PARTITION_PRINT_H
 
@@ -18,8 +19,8 @@ struct partition_result {
     const struct partition_plan *plan;
 };
 
-/* Returns the KV blocks of all sequences that must be in flight to keep the slowest stage or link
- * busy. Requires a plan of the token phase. */
+/* Returns the number of KV blocks of all sequences that must be in flight to keep the slowest stage
+ * or link busy. Requires a plan of the token phase. */
 uint64_t partition_blocks_wanted(const struct partition_result *result);
 
 /* Writes a line for each stage and each link, then the conclusions. */

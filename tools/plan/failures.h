@@ -7,8 +7,9 @@
 
 #include "tools/plan/search.h"
 
-/* Fills cell->goodput of each cell that has a plan. Requires times of a profile and a mean time
- * between failures above 0. Returns the errors of the simulation. */
+/* Fills cell->goodput of each cell that has a plan. mtbf_s: mean time until a machine fails;
+ * repair_s: time until it is up again. Requires times of a profile and mtbf_s > 0. Simulates eight
+ * times with failures, each time with another seed. Returns the errors of the simulation. */
 enum status plan_failures_run(const struct plan_search *search, double mtbf_s, double repair_s,
                               struct error *error);
 

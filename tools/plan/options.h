@@ -1,7 +1,7 @@
 /* plan_options: the command line of `cleave plan`, as values; options.c has each option's help
- * text. plan_main reads the options once on the main thread (common/options.h); setup.c turns them
- * into the inputs of the search. Texts point into the caller's arguments. This part opens no
- * files. */
+ * text. plan_main reads the options once on the main thread (common/options.h) and uses those of
+ * the search and of the output; setup.c turns the others into the inputs of the search. Texts point
+ * into the caller's arguments. This part opens no files. */
 #ifndef TOOLS_PLAN_OPTIONS_H
 #define TOOLS_PLAN_OPTIONS_H
 
@@ -20,21 +20,22 @@ struct plan_options {
     const char *profile;          /* File of `cleave profile`. */
     uint64_t cores;               /* Cores that all machines share; 0 = each machine has its own. */
     struct option_texts tiers;    /* KIND:GIB:GB/S:US each, as of `cleave simulate`. */
-    const char *model;            /* Name of the table's model. */
-    struct option_texts hardware; /* Files with kinds of machines. */
-    struct option_texts clusters; /* "PROMPT+TOKEN" or "KIND"; none = all. */
-    struct option_texts budgets;  /* Budgets, such as "cost=100" or "rate=50". */
-    const char *minimize;         /* What to minimize if the rate is fixed. */
+    const char *model;            /* Name of the table's model; without a table not used. */
+    struct option_texts hardware; /* Files with kinds of machines; none = those of the help text. */
+    /* "PROMPT+TOKEN", "KIND", "paper" or the name of a cluster of the paper; none = all. */
+    struct option_texts clusters;
+    struct option_texts budgets; /* Fixed amounts, such as "cost=100", "rate=50" or "iso-cost". */
+    const char *minimize;        /* "cost", "power" or "machines", if the rate is fixed. */
     double mtbf;           /* Mean seconds until a machine fails; 0 = failures are not simulated. */
     double repair;         /* Seconds until a failed machine is back. */
-    const char *slo;       /* NULL = the SLO of the Splitwise paper. */
+    const char *slo;       /* Nine limits of slowdowns; NULL = the SLO of the Splitwise paper. */
     double step;           /* Rates are multiples of this, in requests per second. */
     double rate_max;       /* Highest rate to try, in requests per second. */
     uint64_t machines_max; /* Most machines of a plan. */
     double duration;       /* Seconds of arrivals. */
     uint64_t seed;
     uint64_t workers;    /* Threads of the search; 0 = one per core. */
-    bool all_boundaries; /* Find the boundary of every split (search.h). */
+    bool all_boundaries; /* Find the boundary of every split (search.h); also for html and plot. */
     const char *journal; /* The journal (memo.h); NULL = none. */
     bool json;
     const char *write_config; /* File for a config of the best plan; NULL = none. */

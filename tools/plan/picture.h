@@ -2,8 +2,8 @@
  * (the worst slowdown in percent of its SLO limit, and the P90 of E2E), the best rate (or the
  * needed machines) of every split, and the distributions of TTFT, TBT and E2E at the plan's rate.
  * plan_main and the report (html.c) call it on the main thread, after the search. Drawing simulates
- * the plans' mixes again, at up to twelve rates (try.h). It writes only the script for gnuplot;
- * gnuplot.h runs gnuplot. */
+ * the plans' mixes again (try.h): at up to twelve rates for the curves, and once at the plan's rate
+ * for the distributions. This part writes only the script for gnuplot; gnuplot.h runs gnuplot. */
 #ifndef TOOLS_PLAN_PICTURE_H
 #define TOOLS_PLAN_PICTURE_H
 

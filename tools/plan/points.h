@@ -11,8 +11,8 @@
 #include "tools/plan/search.h"
 
 /* Makes the splits of a cell (cell->points, which plan_search_done frees). A cell whose budget is
- * too small has no splits. Returns ST_INVALID if a kind of hardware does not give its cost or
- * power, which is needed, or ST_NO_MEMORY. */
+ * too small has no splits. Returns ST_INVALID if the cost or power is fixed or minimized and the
+ * file of a kind of hardware does not give it; ST_NO_MEMORY. */
 enum status plan_points_make(const struct plan_search *search, struct plan_cell *cell,
                              struct error *error);
 
@@ -23,7 +23,8 @@ void plan_point_mix_at(const struct plan_search *search, const struct plan_cell 
 /* Stores a split's boundary: the largest value that meets the SLO; 0 = none does. */
 void plan_point_solved(const struct plan_cell *cell, struct plan_point *point, uint32_t value);
 
-/* Returns the best solved split; NULL = none meets the SLO. */
+/* Returns the best solved split, of equal ones the one with the fewest prompt machines; NULL = none
+ * meets the SLO. */
 const struct plan_point *plan_cell_best(const struct plan_inputs *inputs,
                                         const struct plan_cell *cell);
 /* Returns true if the split meets the SLO and is as good as `best`, a split of the same cell. */

@@ -1,15 +1,17 @@
 /* plan_profile: simulates a mix of machines with times from a profile (profile/profile.h), with the
  * gateway's scheduler and the machines' own schedulers (sim_run.h) and with the config's defaults.
  * try.c calls plan_profile_run on the threads of a search (search.h), several at the same time;
- * each call has its own memory. The main thread calls the other functions, before and after the
- * search. They do not judge whether the SLO is met: try.c does. */
+ * each call has its own memory. setup.c and splits.c call the other functions before the search,
+ * and failures.c plan_profile_goodput after it, on the main thread. This part does not judge
+ * whether the SLO is met: try.c does. */
 #ifndef TOOLS_PLAN_PROFILE_H
 #define TOOLS_PLAN_PROFILE_H
 
 #include "config/config.h"
 #include "tools/plan/try.h"
 
-/* Sets *out to the config of the simulated machines: the defaults, with the policy "jsq". */
+/* Sets *out to the config of the simulated machines: the defaults, with the policy "jsq". Any
+ * thread may call it. */
 void plan_profile_config(struct config *out);
 
 /* Finds the profile's device of a kind of hardware; *out belongs to the profile. ST_INVALID: the
@@ -39,8 +41,9 @@ struct plan_failures {
     uint64_t seed;          /* Seed of the failures. */
 };
 
-/* Simulates the whole trace with failures. Adds to the counts of *out, and to `pauses` the longest
- * gap of each request that lost a machine. */
+/* Simulates the whole trace with failures. Adds to the counts of *out (good, failures, affected,
+ * recomputed_tokens, copied_bytes), and to `pauses` the longest gap, in seconds, of each request
+ * that lost a machine. */
 enum status plan_profile_goodput(const struct plan_inputs *inputs, const struct plan_mix *mix,
                                  double rate_per_s, const struct plan_failures *failures,
                                  struct plan_goodput *out, struct quantiles *pauses,

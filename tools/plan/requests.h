@@ -10,7 +10,8 @@
 struct plan_requests {
     const char *name;             /* Name of the trace, for errors. It belongs to the caller. */
     struct sim_arrival *arrivals; /* [count]: ascending times. */
-    int64_t *ids;                 /* Hash ids to which the arrivals point; NULL = none. */
+    /* Ids of the prompts' prefixes (sim_trace.h), to which the arrivals point; NULL = none. */
+    int64_t *ids;
     uint64_t count;
     /* Arrivals after this time are ignored, at every rate. In seconds of the tried rate. */
     double duration_s;
@@ -19,9 +20,10 @@ struct plan_requests {
     uint64_t hash; /* Hash of all requests. */
 };
 
-/* Reads the requests of a trace (a file or a synthetic workload), with their hash ids, and scales
- * them to one per second. Returns ST_INVALID if a row is wrong, if there are no rows, or if all
- * requests arrive at the same time; ST_NO_MEMORY; or the errors of sim_trace_open. */
+/* Reads the requests of a trace (a file or a synthetic workload), with the ids of their prefixes,
+ * and scales their times to one request per second. Returns ST_INVALID if a row is wrong, if there
+ * are no rows, or if all requests arrive at the same time; ST_NO_MEMORY; or the errors of
+ * sim_trace_open. */
 enum status plan_requests_read(struct plan_requests *requests, const char *name, uint64_t seed,
                                double duration_s, struct error *error);
 /* Draws requests as the simulator of the Splitwise paper makes its traces: Poisson arrivals, and
@@ -31,7 +33,7 @@ enum status plan_requests_read(struct plan_requests *requests, const char *name,
 enum status plan_requests_draw(struct plan_requests *requests, const char *lengths_name, bool pairs,
                                uint64_t seed, double duration_s, double rate_max,
                                struct error *error);
-void plan_requests_done(struct plan_requests *requests);
+void plan_requests_done(struct plan_requests *requests); /* Also after an error. */
 
 /* Sets *out to the requests at a rate. *out points to them, so the requests must outlive it. */
 void plan_requests_at(const struct plan_requests *requests, double rate_per_s,

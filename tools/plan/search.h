@@ -2,7 +2,7 @@
  * of machine for prompts, a kind of machine for tokens, and the amount that is fixed. With cost,
  * power or the number of machines fixed, the best split serves the most requests per second within
  * the SLO. With the rate fixed, it is the cheapest split, the split with the least power, or the
- * split with the fewest machines.
+ * split with the fewest machines. Of equal splits, the one furthest below the SLO's limits is best.
  *
  * The search assumes that a mix that meets the SLO also meets it at a lower rate and with one more
  * token machine. So each split has a boundary: the largest value that meets the SLO. It is found by
@@ -97,8 +97,9 @@ struct plan_search {
 double plan_mix_amount(const struct plan_inputs *inputs, const struct plan_mix *mix,
                        enum plan_measure measure);
 
-/* Fills the cells. Requires that the cells' kinds and amounts are set. Returns ST_NO_MEMORY, the
- * errors of plan_points_make, and the errors of a simulation. */
+/* Fills the cells. Requires that the cells' kinds and amounts are set and that the memo is open.
+ * Returns ST_NO_MEMORY, the errors of plan_points_make, and the errors of a simulation. Call
+ * plan_search_done also after an error. */
 enum status plan_search_run(struct plan_search *search, struct error *error);
 /* Frees the points of all cells. */
 void plan_search_done(struct plan_search *search);

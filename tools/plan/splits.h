@@ -12,10 +12,11 @@
  * and value. */
 enum status plan_splits_devices(const struct plan_inputs *inputs, struct plan_kind *kind,
                                 struct error *error);
-/* Finds the splits of all kinds with several devices; inputs->kinds owns them. Requires the limits,
- * the SLO's curve and the requests. */
+/* Finds the splits of all kinds with several devices; inputs->kinds owns them. Requires a profile,
+ * the limits, the SLO's curve and the requests. Returns ST_NO_MEMORY or the errors of
+ * machine_split_find, with the hardware file's name. */
 enum status plan_splits_find(struct plan_inputs *inputs, struct error *error);
-/* Frees the splits. */
+/* Frees the splits; also after an error. */
 void plan_splits_done(struct plan_inputs *inputs);
 
 #endif

@@ -24,8 +24,9 @@ struct plan_kind {
     /* Times of an idle machine. With several devices: of its first device alone. */
     struct cost_curve curve;
     struct partition_cluster cluster;   /* Only for machines with several devices. */
-    struct machine_split *prompt_split; /* NULL = the machine has one device. */
-    struct machine_split *token_split;  /* NULL = the machine has one device. */
+    /* Both: NULL = the machine has one device, or the times come from a table. */
+    struct machine_split *prompt_split;
+    struct machine_split *token_split;
 };
 
 struct plan_inputs {
@@ -74,7 +75,7 @@ enum {
 };
 
 /* What a mix serves if its machines fail. A good request is done, and none of its three slowdowns
- * reaches the SLO's limit at P99. */
+ * reaches the SLO's limit at P99. The counts are sums over all runs (failures.h). */
 struct plan_goodput {
     bool known;                 /* false: not simulated. */
     uint64_t good;              /* Good requests. */
@@ -92,14 +93,15 @@ struct plan_goodput {
 struct plan_outcome {
     bool met; /* The SLO is met. */
     struct slo_result slo;
-    double worst_ratio; /* The largest of the nine ratios slowdown / limit; < 1 = met. */
+    double worst_ratio; /* The largest of the nine ratios slowdown / limit; ≥ 1 = not met. */
     double ms[SLO_MEASURES][SLO_QUANTILES]; /* P50, P90 and P99 of TTFT, TBT and E2E. */
     struct splitwise_totals totals;
 };
 
-/* Stores whether the mix meets the SLO. With times from a table, the simulation stops as soon as
+/* Stores whether the mix meets the SLO: at least one request is done, none is left without an end,
+ * and each slowdown is below its limit. With times from a table, the simulation stops as soon as
  * the SLO is certainly missed; with a profile, it runs the whole trace. This function and the three
- * functions below return the errors of the simulation. */
+ * functions below return ST_NO_MEMORY or the errors of the simulation. */
 enum status plan_try_meets(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, bool *met_out, struct error *error);
 /* Simulates the whole trace. out->met equals the result of plan_try_meets. */

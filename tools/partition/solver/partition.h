@@ -53,7 +53,8 @@
 #define PARTITION_DEVICES_MAX LIMIT_STAGE_PROCESSES /* Devices of one machine. */
 /* Most bytes that a partition allocates; a problem that needs more is refused. */
 #define PARTITION_MEMORY_MAX (100ull << 20)
-/* Longest time of a layer, of an end of the model or of a link: 18 minutes in ns. */
+/* Longest time of a layer, of an end of the model, of a link, and longest stage_ns and return time:
+ * 18 minutes in ns. */
 #define PARTITION_TIME_MAX (1ull << 40)
 #define PARTITION_NO_LIMIT UINT64_MAX /* No limit of the latency. */
 
@@ -104,7 +105,7 @@ struct partition_problem {
 
 struct partition_goal {
     uint32_t micro_batches; /* Pieces of one prompt, ≥ 1; 1 for the token phase. */
-    uint64_t limit_ns;      /* Limit of the latency, or PARTITION_NO_LIMIT. */
+    uint64_t limit_ns;      /* Largest latency, or PARTITION_NO_LIMIT. */
 };
 
 struct partition_rate { /* A fraction: ns / divisor. */
@@ -115,12 +116,12 @@ struct partition_rate { /* A fraction: ns / divisor. */
 struct partition_stage {
     uint32_t first; /* Layers first … end - 1. */
     uint32_t end;
-    uint32_t kind;
-    uint32_t replicas; /* Devices that hold the stage. */
-    uint32_t host_kind;
+    uint32_t kind;      /* Index in partition_problem.kinds. */
+    uint32_t replicas;  /* Devices that hold the stage. */
+    uint32_t host_kind; /* Index in partition_problem.hosts. */
     uint32_t host;       /* First of the stage's hosts, counted from 0 within their kind. */
     uint32_t host_count; /* Hosts of the stage; if > 1, they hold no other stage. */
-    uint64_t time_ns;
+    uint64_t time_ns;        /* Time of a piece on one of the stage's devices. */
     uint64_t bytes;          /* Bytes on each of the stage's devices. */
     bool next_on_other_host; /* The next stage is on another host. */
 };
@@ -131,15 +132,16 @@ struct partition_plan {
     struct partition_rate bottleneck; /* Time per piece; smaller is faster. */
     uint64_t pace_ns;
     uint64_t latency_ns;
-    uint32_t devices;
+    uint32_t devices; /* Devices of all stages. */
 };
 
 struct partition;
 
 /* Checks the problem and allocates the memory. ST_INVALID: a value is wrong, or no plan fits into
- * the devices' memory. ST_TOO_LARGE: a bound above is exceeded, or there are too many ways to use
- * the devices (the product over the kinds of hosts of their number + 1, times the ways to use one
- * host in part). ST_NO_MEMORY. The error text says which. */
+ * the devices' memory. ST_TOO_LARGE: a bound above is exceeded; a number of bytes is above 2^50;
+ * there are no devices, kinds or hosts; or there are too many ways to use the devices (the product
+ * over the kinds of hosts of their number + 1, times the ways to use one host in part).
+ * ST_NO_MEMORY. The error text says which. */
 enum status partition_open(const struct partition_problem *problem, struct partition **out,
                            struct error *error);
 void partition_close(struct partition *partition); /* NULL is fine */

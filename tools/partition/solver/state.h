@@ -87,16 +87,18 @@ struct partition {
 
     uint16_t *reach;      /* [kind][first layer][replicas]: furthest end within the bound. */
     uint16_t *reach_back; /* [kind][end][replicas]: earliest first layer within the bound. */
-    /* [state]: furthest layer at which a pipeline in this state ends; 0 = none. */
+    /* [state]: furthest layer at which a pipeline in this state ends; 0 = none. In
+     * partition_shortest_find: last column of the state's row that may be set. */
     uint16_t *furthest_end;
     /* [state]: earliest layer from which stages that use no more than the state can run the rest.
      */
     uint16_t *earliest_first;
     /* [state]: the earliest layer from which the unused devices can run the rest. */
     uint16_t *rest_first;
-    /* [state][end]: latency << 8 | devices, of the best pipeline. */
+    /* [state - (slots - 1)][end]: latency << 8 | devices, of the best pipeline that uses no more
+     * than the state; UINT64_MAX = none. */
     uint64_t *best_score;
-    struct partition_label *label; /* [state][end]. */
+    struct partition_label *label; /* [state - (slots - 1)][end]. */
     uint64_t memory_bytes;         /* Bytes allocated for this struct and its tables. */
 };
 
@@ -129,8 +131,8 @@ struct partition_move {
     uint32_t host_kind;
     bool on_open_host;
     uint32_t replicas_max;
-    uint32_t per_host;
-    uint32_t index; /* Use of the open host before the stage, as an index. */
+    uint32_t per_host; /* Devices of this kind on a host. */
+    uint32_t index;    /* Use of the open host before the stage, as an index. */
     uint32_t base;  /* First slot of the state's host vector, one stage later. */
 };
 
@@ -196,20 +198,23 @@ bool partition_link_fits(const struct partition_link *link, const struct partiti
 /* Fills `reach` for the bound. */
 void partition_reach_fill(struct partition *p, const struct partition_bound *bound);
 
-/* Fills `reach` for the bound. Returns how many layers, from the first on, a pipeline can run
- * within the bound (p->layers = all), with at most p->stages stages if that is given. */
+/* Fills `reach` and, up to the first state that reaches all layers, `furthest_end` for the bound.
+ * Returns how many layers, from the first on, a pipeline can run within the bound (p->layers =
+ * all), with at most p->stages stages if their number is given. */
 uint32_t partition_reach(struct partition *p, const struct partition_bound *bound);
 
 /* --- need.c --- */
 
-/* Fills `reach` and `rest_first` for the bound. Returns false if no plan is within the bound. If
- * the number of stages is given, `rest_first` is 0 everywhere. */
+/* Fills `reach` and `rest_first` for the bound. Returns false if no plan is within the bound;
+ * `rest_first` is then worthless. If the number of stages is given, `rest_first` is 0 everywhere,
+ * and `true` means only that at most this number of stages can run all layers. */
 bool partition_need_fill(struct partition *p, const struct partition_bound *bound);
 
 /* --- candidates.c --- */
 
-/* Returns the largest rate below `rate` that a stage with a time of at most pace_ns or a link can
- * have; and the largest pace below pace_ns that a stage or link can have. 0 = none. */
+/* partition_rate_before returns the largest rate below `rate` that a link, or a stage with a time
+ * of at most pace_ns, can have. partition_pace_before returns the largest pace below pace_ns that a
+ * stage or link can have. 0 = none. */
 struct partition_rate partition_rate_before(const struct partition *p, struct partition_rate rate,
                                             uint64_t pace_ns);
 uint64_t partition_pace_before(const struct partition *p, uint64_t pace_ns);
@@ -218,7 +223,8 @@ uint64_t partition_pace_before(const struct partition *p, uint64_t pace_ns);
 
 /* Finds the plan with the smallest latency (with one micro-batch) within the bound, and of these
  * the one with the fewest devices, if its score (latency << 8 | devices) is below `cutoff`. The
- * plan has exactly p->stages stages if that is given. Returns false if there is no such plan. */
+ * plan has exactly p->stages stages if their number is given. Returns false if there is no such
+ * plan. Overwrites all tables. */
 bool partition_shortest_find(struct partition *p, const struct partition_bound *bound,
                              uint64_t cutoff, struct partition_plan *plan_out);
 
