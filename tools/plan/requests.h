@@ -10,7 +10,7 @@
 struct plan_requests {
     const char *name;             /* Name of the trace, for errors. It belongs to the caller. */
     struct sim_arrival *arrivals; /* [count]: ascending times. */
-    /* Ids of the prompts' prefixes (sim_trace.h), to which the arrivals point; NULL = none. */
+    /* Hash ids of the prompts' blocks (sim_trace.h), to which the arrivals point; NULL = none. */
     int64_t *ids;
     uint64_t count;
     /* Arrivals after this time are ignored, at every rate. In seconds of the tried rate. */
@@ -20,8 +20,8 @@ struct plan_requests {
     uint64_t hash; /* Hash of all requests. */
 };
 
-/* Reads the requests of a trace (a file or a synthetic workload), with the ids of their prefixes,
- * and scales their times to one request per second. Returns ST_INVALID if a row is wrong, if there
+/* Reads the requests of a trace (a file or a synthetic workload), with their hash ids, and scales
+ * their times to one request per second on average. Returns ST_INVALID if a row is wrong, if there
  * are no rows, or if all requests arrive at the same time; ST_NO_MEMORY; or the errors of
  * sim_trace_open. */
 enum status plan_requests_read(struct plan_requests *requests, const char *name, uint64_t seed,

@@ -1,8 +1,8 @@
 /* profile_busy: keeps other devices busy while a device is measured, because the devices of a host
- * share its memory and caches. Each is a process of its own that opens the measured device's name
- * (on a GPU it would share the measured GPU, so options.c refuses that) and computes prompts or
- * decode steps (step.h) until it is killed. device.c calls it on the main thread of `cleave
- * profile`. It measures nothing. */
+ * share its memory and caches. Each busy device is a process of its own, which opens a device with
+ * the measured device's name and computes prompts or decode steps (step.h) until it is killed.
+ * options.c refuses GPUs, because the processes would share the measured GPU. device.c calls this
+ * part on the main thread of `cleave profile`. It measures nothing. */
 #ifndef TOOLS_PROFILE_BUSY_H
 #define TOOLS_PROFILE_BUSY_H
 
@@ -24,9 +24,9 @@ struct profile_busy {
 };
 
 /* Starts `count` processes (at most PROFILE_BUSY_MAX; 0 = does nothing) and returns when all of
- * them have opened their device and compute prompts. threads: threads of each device. Returns an
- * error if not all processes started. Call profile_busy_stop on *out also after an error. Requires
- * that this process has no threads yet, because it forks. */
+ * them have opened their device and compute prompts. threads: threads of each device. Returns
+ * ST_NO_RESOURCE if not all processes started; ST_IO; ST_NO_MEMORY. Call profile_busy_stop on *out
+ * also after an error. Requires that this process has no other threads yet, because it forks. */
 enum status profile_busy_start(const struct model_file *file, const char *device, uint32_t threads,
                                uint32_t count, struct profile_busy *out, struct error *error);
 /* Suspends the processes until profile_busy_resume. */

@@ -1,8 +1,8 @@
 /* profile_delay: how long this process's threads were ready to run but did not run, because other
  * processes had the cores. With these times, `cleave profile` counts and avoids disturbed samples.
- * step.c opens the struct and reads it on its caller's thread; stamps.c also calls profile_delay_us
- * on the engine's thread. Linux counts the times (schedstat); this part reads them, and drops no
- * sample. */
+ * step.c opens the struct and reads it on its caller's thread; stamps.c calls profile_delay_us on
+ * that thread and on the engine's. Linux counts the times (schedstat); this part reads them, and
+ * drops no sample. */
 #ifndef TOOLS_PROFILE_DELAY_H
 #define TOOLS_PROFILE_DELAY_H
 

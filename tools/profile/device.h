@@ -19,7 +19,7 @@ struct profile_device_options {
     struct model_file *file; /* The open model; belongs to the caller. */
     const char *device;      /* Device as in a config, such as "cpu" or "cuda:0". */
     const char *host;        /* Name of this host in the profile. */
-    uint32_t threads;        /* Threads of the device, of all ranks together. */
+    uint32_t threads;        /* Threads of all ranks of the device; a multiple of `ranks`. */
     uint32_t ranks; /* Ranks that compute each layer together; 1 = one process computes it. */
     /* If > 0, each point is also measured while this number of other devices of the same kind are
      * busy. */

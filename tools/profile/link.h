@@ -1,8 +1,8 @@
 /* profile_link: measures writes between two processes, i.e. how fast KV and activations move
- * between machines. Inside this host: over the transport that UCX chooses, and over TCP, with a
- * child process as the other end. To another host: a `cleave profile --serve-link` must run there.
- * profile.c calls it on the main thread of `cleave profile`, and `cleave doctor` (paths.c) in a
- * check process. It measures no model and decides nothing. */
+ * between machines. Inside this host it measures over the transport that UCX chooses, and over TCP,
+ * with a child process as the other end. To measure the link to another host, a `cleave profile
+ * --serve-link` must run there. profile.c calls this part on the main thread of `cleave profile`,
+ * and `cleave doctor` (paths.c) in a check process. It measures no model and decides nothing. */
 #ifndef TOOLS_PROFILE_LINK_H
 #define TOOLS_PROFILE_LINK_H
 
@@ -20,16 +20,19 @@ struct profile_link_options {
     const char *device;
     bool quick;     /* A smaller region. */
     double seconds; /* Time that one call uses for its measurements. */
+    /* Not NULL, except for profile_link_serve, which does not call it. */
     profile_progress_call progress;
     void *self; /* First argument of `progress`. */
 };
 
-/* Adds the links inside this host to p->links. Requires that the process has no threads yet,
- * because it forks a child process for each transport. */
+/* Adds the links inside this host to p->links: over shared memory and over TCP, or only one link if
+ * UCX chooses TCP. Requires that the process has no other threads yet, because it forks a child
+ * process for each transport. ST_TOO_LARGE: the profile is full. Other errors say what failed. */
 enum status profile_links_measure(struct profile *p, const struct profile_link_options *options,
                                   struct error *error);
 
-/* Adds to p->links the link to the host where profile_link_serve listens on `address`. */
+/* Adds to p->links the link to the host where profile_link_serve listens on `address`.
+ * ST_TOO_LARGE: the profile is full. Other errors name the address. */
 enum status profile_link_measure(struct profile *p, const struct profile_link_options *options,
                                  const char *address, struct error *error);
 

@@ -14,7 +14,7 @@ struct profile_options {
     const char *model;     /* Path of the model; NULL = the default config's model. */
     const char *device;    /* Device to measure, as in a config. */
     const char *host_name; /* NULL = this host's name. */
-    /* Name of this host in the profile: host_name or the computer's name. */
+    /* Name of this host in the profile: host_name or the first 31 bytes of the computer's name. */
     char host[LIMIT_ADDRESS_BYTES];
     const char *out;              /* File for the profile; "-" = standard output. */
     const char *add;              /* Profile to extend; NULL = begin a new one. */
@@ -27,7 +27,7 @@ struct profile_options {
     const char *key_file;      /* Key for links to other hosts; NULL = none. */
     const char *ucx_tls;       /* UCX_TLS for links to other hosts; NULL = UCX chooses. */
     double seconds;            /* Time of all measurements together. */
-    bool quick;                /* Few points, measured once. */
+    bool quick;                /* Few points, measured in one round. */
     bool no_links;             /* Do not measure the links inside this host. */
     bool no_devices;           /* Measure links only. */
 };

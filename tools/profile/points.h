@@ -8,7 +8,7 @@
 #include "profile/profile.h"
 #include "tools/profile/step.h"
 
-#define PROFILE_SAMPLES_MAX 64
+#define PROFILE_SAMPLES_MAX 64 /* Most samples of one point. */
 
 /* A size of a batch, and the samples of its times. */
 struct profile_point {

@@ -10,7 +10,8 @@
 #include <stdio.h>
 
 /* argv[0] is the subcommand's name. Returns the exit status: 0 = the profile was written; 1 = a
- * failure; 2 = wrong options. With --serve-link it serves until the process is killed. */
+ * failure; 2 = wrong options. With --serve-link it writes no profile: it serves until the process
+ * is killed, or until an error. */
 int profile_main(int argc, char **argv);
 
 /* Prints a profile as tables; profile.c calls it after measuring. */

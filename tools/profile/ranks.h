@@ -59,7 +59,7 @@ void profile_ranks_weights_add(struct profile_ranks *ranks, const uint64_t *byte
  * ST_UNREACHABLE if a rank has ended. Requires at least two ranks. */
 enum status profile_ranks_weights_sum(struct profile_ranks *ranks, uint64_t *bytes,
                                       uint32_t size_count, struct error *error);
-/* Rank 0 publishes the id of the group; the other ranks wait for it. */
+/* Rank 0 publishes the id of the group; the other ranks wait for the id, without a time limit. */
 void profile_ranks_id_set(struct profile_ranks *ranks, const uint8_t id[COMPUTE_GROUP_ID_BYTES]);
 void profile_ranks_id_get(struct profile_ranks *ranks, uint8_t id_out[COMPUTE_GROUP_ID_BYTES]);
 

@@ -74,8 +74,9 @@ struct profile_timed {
 
 extern struct profile_timed profile_timed;
 
-/* Makes profile_timed.ops and .steps from .base, and sets .is_wait_backend, .has_own_memory and
- * .no_inner_stamps. `c` is a device of .base. Requires that the other fields are 0. */
+/* Makes profile_timed.ops, .steps and .experts from .base, and sets .is_wait_backend,
+ * .has_own_memory and .no_inner_stamps. `c` is a device of .base. Requires that all fields except
+ * .base are 0. */
 void profile_stamps_set(struct compute *c);
 void profile_stamp_add(void); /* Adds a stamp with the current time. */
 

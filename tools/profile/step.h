@@ -85,7 +85,8 @@ uint64_t profile_step_memory_bytes(const struct profile_step *s);
 enum status profile_step_check(const struct profile_step *s, struct error *error);
 
 /* Computes `tokens` tokens of one prompt after `context` cached tokens; the last row is sampled.
- * Requires that both are within the options. */
+ * Requires that both are within the options. As in profile_step_token, *out is not written if a
+ * rank has ended (profile_step_check). */
 void profile_step_prompt(struct profile_step *s, uint32_t tokens, uint32_t context,
                          struct profile_step_times *out);
 /* Computes a decode step without measuring it. Returns the number of experts of a layer that its
@@ -94,7 +95,8 @@ void profile_step_prompt(struct profile_step *s, uint32_t tokens, uint32_t conte
 double profile_step_experts(struct profile_step *s, uint32_t batch, uint32_t context);
 
 /* Generates one token for each of `batch` sequences with `context` cached tokens each. Requires
- * that both are within the options. */
+ * that both are within the options. A GPU runs the step also without stamps, as a machine does: the
+ * parts are then scaled to the time of this run. */
 void profile_step_token(struct profile_step *s, uint32_t batch, uint32_t context,
                         struct profile_step_times *out);
 

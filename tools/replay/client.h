@@ -1,11 +1,12 @@
 /* replay_client: sends completion requests over HTTP/1.1 with libcurl, reads the event streams, and
  * records times. `cleave replay` and bench-streams call it, each on its main thread, with hundreds
- * of streams at a time. The caller decides when to send. Each request ends in exactly one call of
- * on_result, unless the client is closed before. It does not retry and computes no statistics.
+ * of streams at a time. The caller decides when to send. Each request that was sent ends in exactly
+ * one call of on_result, unless the client is closed before. It does not retry and computes no
+ * statistics.
  *
- * A request fails if there is no connection, a status other than HTTP 200, an event that is not a
- * JSON object or contains an error, no token, or a stream that ends without `data: [DONE]`; or if
- * it takes longer than timeout_s. */
+ * A request fails if there is no connection within ten seconds, a status other than HTTP 200, an
+ * event that is not a JSON object or contains an error, no token, or a stream that ends without
+ * `data: [DONE]`; or if it takes longer than timeout_s. */
 #ifndef TOOLS_REPLAY_CLIENT_H
 #define TOOLS_REPLAY_CLIENT_H
 
@@ -19,14 +20,14 @@
 #define REPLAY_MESSAGE_BYTES 192
 
 enum replay_failure {
-    REPLAY_DONE,
-    REPLAY_NO_CONNECTION,
+    REPLAY_DONE,          /* The request did not fail. */
+    REPLAY_NO_CONNECTION, /* The connection was refused, or ended before a status came. */
     REPLAY_HTTP_STATUS, /* A status other than 200 (http_status). */
     REPLAY_ERROR_EVENT, /* The server sent an error event in the stream. */
     REPLAY_BAD_EVENT,   /* An event that is not a JSON object, or is longer than 1 MiB. */
     REPLAY_CUT,         /* The connection ended before [DONE]. */
     REPLAY_NO_TOKENS,   /* [DONE] without a token. */
-    REPLAY_TIMED_OUT,   /* The stream did not end within timeout_s. */
+    REPLAY_TIMED_OUT,   /* No connection within ten seconds, or no end within timeout_s. */
     REPLAY_INTERRUPTED, /* The user stopped the replay (replay_client_interrupt). */
     REPLAY_FAILURE_COUNT,
 };
@@ -59,8 +60,8 @@ struct replay_result {
 };
 
 struct replay_client_options {
-    const char *url;     /* Base URL, such as http://127.0.0.1:8080. */
-    const char *api_key; /* NULL = none. */
+    const char *url;     /* Base URL, such as http://127.0.0.1:8080; must outlive the client. */
+    const char *api_key; /* Used only while the client is opened; NULL = none. */
     bool chat;           /* POST to /v1/chat/completions instead of /v1/completions. */
     double timeout_s;    /* Most seconds of a request, from sending to its end. */
     /* Called when a request has ended or failed. */
@@ -86,8 +87,8 @@ void replay_client_close(struct replay_client *client);
 enum status replay_client_ask(struct replay_client *client, const char *path, const char *body,
                               char **answer_out, struct error *error);
 
-/* Sends a request now. Takes ownership of the body (allocated with malloc), also on errors.
- * ST_NO_MEMORY. */
+/* Sends a request now. due_us: when the request was due, by clock_system; only recorded. Takes
+ * ownership of the body (allocated with malloc), also on errors. ST_NO_MEMORY. */
 enum status replay_client_send(struct replay_client *client, const struct replay_request *request,
                                int64_t due_us, char *body, size_t body_size);
 

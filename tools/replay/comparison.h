@@ -1,10 +1,11 @@
 /* replay_comparison: compares the measured TTFT, TBT and E2E of requests with the times of another
  * run: as the error of a prediction, or as slowdowns against a run without contention. The other
  * run's times come from a file. A CSV of `cleave simulate --out` or `cleave replay --out` has a row
- * for each request. The --json of either is a summary: percentiles of all its requests. Requests
- * are joined with rows by their ids; a request without a row is only counted. With a summary no
- * request is joined, and the percentiles of both runs are compared. replay.c opens the file and
- * report.c adds the measured times, on the main thread. The part measures nothing. */
+ * for each request. The --json of either is a summary: percentiles of all its requests, or, for the
+ * TBT of `cleave replay`, of all gaps between tokens. Requests are joined with rows by their ids; a
+ * request without a row is only counted. With a summary no request is joined, and the percentiles
+ * of both runs are compared. replay.c opens the file and report.c adds the measured times, on the
+ * main thread. The part measures nothing. */
 #ifndef TOOLS_REPLAY_COMPARISON_H
 #define TOOLS_REPLAY_COMPARISON_H
 

@@ -45,8 +45,8 @@ struct replay_request {
 
 struct replay_prompt;
 
-/* Opens a maker of prompts; replay_prompt_close frees it. Fails if id_low > id_high, if the model's
- * name is not UTF-8, or if there is no memory. */
+/* Opens a maker of prompts; replay_prompt_close frees it. ST_INVALID: id_low > id_high, or the
+ * model's name is not UTF-8. ST_NO_MEMORY. */
 enum status replay_prompt_open(const struct replay_prompt_options *options,
                                struct replay_prompt **prompt_out);
 void replay_prompt_close(struct replay_prompt *prompt); /* NULL is fine. */

@@ -53,8 +53,10 @@ struct replay_totals {
     uint64_t wrong_counts;  /* Requests that are done but have other token counts than wanted. */
     uint64_t without_usage; /* Requests that are done but whose server reported no token counts. */
     uint64_t in_slo;        /* Requests that are done and within all limits that are given. */
-    uint64_t prompt_tokens; /* Sum over the requests that are done. */
-    uint64_t completion_tokens;                /* Sum over the requests that are done. */
+    /* Sums over the requests that are done. Where the server reported no counts: tokens wanted, and
+     * token events. */
+    uint64_t prompt_tokens;
+    uint64_t completion_tokens;
     uint64_t by_failure[REPLAY_FAILURE_COUNT]; /* Number of requests per enum replay_failure. */
 };
 
@@ -73,7 +75,7 @@ const struct replay_totals *replay_report_totals(const struct replay_report *rep
 
 /* Facts that are known only at the end. */
 struct replay_end {
-    int64_t wall_us; /* From the first due time to the last end. */
+    int64_t wall_us; /* From the beginning of the replay to the last end of a request. */
     uint64_t skipped_rows;
     const char *first_skipped; /* Why the first of the skipped rows was wrong. */
 };

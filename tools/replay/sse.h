@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Largest event and largest line. Events of a token are far smaller; the limit guards against a
- * broken server. */
+/* Largest event and largest line, with one byte for the end. Events of a token are far smaller; the
+ * limit guards against a broken server. */
 #define REPLAY_SSE_EVENT_BYTES (1u << 20)
 
 /* Receives an event. `data` ends with NUL and is valid during the call. Return false to end the
@@ -41,8 +41,8 @@ void replay_sse_done(struct replay_sse *sse);
 void replay_sse_reset(struct replay_sse *sse);
 
 /* Reads the next bytes of the stream, and calls on_event for each event that they complete.
- * ST_CANCELLED: on_event returned false. ST_TOO_LARGE: an event or a line has more than
- * REPLAY_SSE_EVENT_BYTES bytes. ST_NO_MEMORY. */
+ * ST_CANCELLED: on_event returned false. ST_TOO_LARGE: an event or a line does not fit
+ * REPLAY_SSE_EVENT_BYTES. ST_NO_MEMORY. */
 enum status replay_sse_feed(struct replay_sse *sse, const char *bytes, size_t size);
 
 /* Must be called at the end of the stream. Passes on a last event without its empty line, as

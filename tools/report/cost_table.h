@@ -4,8 +4,8 @@
  * and beyond the points is interpolated linearly. The length of the context has no influence.
  * Formula: README of the reference results, "Time"; the results agree with the reference except for
  * the last bit. `cleave simulate` and `cleave plan` read a curve once on the main thread; after
- * that it is constant, and any thread may use it. It does not read the times of a profile:
- * profile/profile.h does. */
+ * that it is constant, and any thread may use it. This part does not read profiles
+ * (profile/profile.h); tools/plan/profile.h makes a curve of a profile's times. */
 #ifndef TOOLS_REPORT_COST_TABLE_H
 #define TOOLS_REPORT_COST_TABLE_H
 
@@ -16,7 +16,7 @@
 #define COST_TABLE_POINTS 80 /* Most points of one curve. */
 
 struct cost_curve {
-    uint32_t count;
+    uint32_t count;                     /* Points of the curve, ≥ 2. */
     double tokens[COST_TABLE_POINTS];   /* Tokens of a batch, ascending. */
     double prompt_s[COST_TABLE_POINTS]; /* Time of a batch of prompts with tokens[i] tokens. */
     /* Time of an iteration of decodes with tokens[i] tokens. */
@@ -25,9 +25,10 @@ struct cost_curve {
 
 /* Reads a CSV file with the columns model, hardware, tensor_parallel, prompt_size, batch_size,
  * prompt_time and token_time (both times in milliseconds), and uses the rows with this model,
- * hardware and tensor parallelism. ST_NOT_FOUND: the rows give fewer than two points, or more than
- * COST_TABLE_POINTS. ST_TOO_LARGE: more than 4096 such rows. ST_INVALID: a wrong value. Further
- * errors are those of csv_open. Errors name the file, and the line if one is wrong. */
+ * hardware and tensor parallelism. ST_NOT_FOUND: a column is missing, or the rows give fewer than
+ * two points or more than COST_TABLE_POINTS. ST_TOO_LARGE: more than 4096 such rows. ST_INVALID: a
+ * wrong value. Further errors are those of csv_open. Errors name the file, and the line if one is
+ * wrong. */
 enum status cost_table_read(const char *path, const char *model, const char *hardware,
                             uint32_t tensor_parallel, struct cost_curve *out, struct error *error);
 

@@ -27,8 +27,8 @@ struct csv {
     char *fields[CSV_COLUMNS_MAX];
 };
 
-/* Opens the file and reads its header. "-" is standard input. Returns an error if the file cannot
- * be read or is empty. */
+/* Opens the file and reads its header. "-" is standard input. ST_IO: the file cannot be read.
+ * ST_INVALID: it is empty. ST_NO_MEMORY. After an error nothing is open. */
 enum status csv_open(struct csv *csv, const char *path, struct error *error);
 void csv_close(struct csv *csv);
 

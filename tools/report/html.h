@@ -16,12 +16,13 @@ enum status html_close(FILE *out, const char *path, enum status status, struct e
 /* Writes the head of the file, a heading and the command line, which is "cleave" and the arguments;
  * argv[0] is the subcommand. */
 void html_head_write(const char *title, int argc, char *const *argv, FILE *out);
-void html_heading_write(const char *text, FILE *out);
+void html_heading_write(const char *text, FILE *out); /* Writes a smaller heading. */
 /* Writes the output of `print` as preformatted text. ST_NO_MEMORY. */
 enum status html_output_write(void (*print)(const void *self, FILE *out), const void *self,
                               FILE *out, struct error *error);
 /* Writes a picture. If gnuplot is not installed, writes a sentence instead, prints a warning to
- * standard error that begins with `command`, and returns ST_OK. */
+ * standard error that begins with `command`, and returns ST_OK. Further errors are those of
+ * gnuplot_svg_draw. */
 enum status html_picture_write(const struct gnuplot_picture *picture, const char *command,
                                FILE *out, struct error *error);
 /* Writes the data in a section that the reader can unfold, and the end of the file. */

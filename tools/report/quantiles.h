@@ -16,7 +16,8 @@ struct quantiles { /* All 0 = no values. */
     uint64_t buckets[QUANTILES_BUCKETS];
 };
 
-/* Adds a value ≥ 0. For quantiles_at, values below 1e-6 count as 0. */
+/* Adds a value ≥ 0. quantiles_at takes values below 1e-6 for 0, and values above about 1.6e8 for
+ * 1.6e8. */
 void quantiles_add(struct quantiles *values, double value);
 /* Adds all values of `from` to `into`. */
 void quantiles_merge(struct quantiles *into, const struct quantiles *from);
