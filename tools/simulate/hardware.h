@@ -42,8 +42,8 @@ struct hardware {
  * the file's path to `out`; writes `path` itself if there is no such file, so that hardware_read
  * reports it. */
 void hardware_find(const char *path, char out[LIMIT_PATH_BYTES]);
-/* Reads the file. Returns ST_INVALID if the file is missing or wrong; the error names file, key and
- * what was wanted. */
+/* Reads the file into *out, which stays as it is on an error. Returns ST_INVALID if the file is
+ * missing or wrong; the error names file, key and what was wanted. */
 enum status hardware_read(const char *path, struct hardware *out, struct error *error);
 
 #endif

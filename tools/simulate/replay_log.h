@@ -1,7 +1,8 @@
-/* replay_log: reads a gateway's event log (events/event_text.h), gives the logged events to a new
- * scheduler, and checks whether it makes the logged decisions. So past decisions can be studied,
- * and a changed scheduler can be tested with a real log. `cleave simulate` (simulate_main.c) calls
- * it on the main thread. It simulates no machine and prints nothing. */
+/* replay_log: reads a gateway's event log (events/event_text.h), gives the logged events to new
+ * schedulers (one for each version of the model), and checks whether they make the logged
+ * decisions. So past decisions can be studied, and a changed scheduler can be tested with a real
+ * log. `cleave simulate` (simulate_main.c) calls it on the main thread. It simulates no machine and
+ * prints nothing. */
 #ifndef TOOLS_SIMULATE_REPLAY_LOG_H
 #define TOOLS_SIMULATE_REPLAY_LOG_H
 
@@ -34,8 +35,11 @@ struct replay_log_calls { /* What replay_log reports while it reads. */
     void *self;
 };
 
-/* Reads `file` to its end. Returns an error, which names the line, if a line is not a line of an
- * event log or names an impossible machine or request. `name` is the file's name in errors. */
+/* Reads `file` to its end. calls: NULL = do not report. `name` is the file's name in errors.
+ * ST_INVALID, with the line: it is not a line of an event log, or it names an impossible machine or
+ * request. A last line without its end, which a gateway was writing when it died, is no error.
+ * Other errors: ST_IO, ST_NO_MEMORY, and options that the scheduler refuses. *out is written also
+ * after an error, except ST_NO_MEMORY. */
 enum status replay_log(FILE *file, const char *name, const struct replay_log_calls *calls,
                        struct replay_log_totals *out, struct error *error);
 

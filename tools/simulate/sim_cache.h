@@ -17,7 +17,7 @@ typedef uint64_t sim_cache_id;
 struct sim_cache_run; /* Defined in sim_cache.c. */
 
 struct sim_cache {
-    struct sim_cache_run *runs;
+    struct sim_cache_run *runs; /* [capacity] */
     uint32_t capacity;
     uint32_t unused; /* First entry of `runs` that is not in use. */
     uint32_t first;  /* The run whose blocks are used next. */
@@ -42,7 +42,8 @@ sim_cache_id sim_cache_begin(struct sim_cache *cache);
 void sim_cache_fill(struct sim_cache *cache, sim_cache_id id, uint32_t count);
 /* Returns the blocks that the run still has. */
 uint32_t sim_cache_count(const struct sim_cache *cache, sim_cache_id id);
-/* Takes all blocks of the run and returns their number. Ends the run. */
+/* Takes all blocks of the run and returns their number, which ends the run. Returns 0 and changes
+ * nothing if the run has no blocks. */
 uint32_t sim_cache_take_run(struct sim_cache *cache, sim_cache_id id);
 /* Ends the run: its blocks become unnamed and keep their place in the queue. */
 void sim_cache_forget(struct sim_cache *cache, sim_cache_id id);

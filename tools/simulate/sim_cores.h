@@ -50,8 +50,9 @@ struct sim_cores {
     struct sim_cores_machine machines[SCHED_MACHINES_MAX];
 };
 
-/* Makes idle machines. turn_ms: value of the config; with CONFIG_AUTO each batch says how long its
- * turns are. threads[machine_count]: threads of each machine; 0 counts as 1. */
+/* Makes idle machines. turn_ms: value of the config; 0 = no turns; with CONFIG_AUTO each batch says
+ * how long its turns are. threads[machine_count]: threads of each machine; 0 counts as 1, and with
+ * turns more threads than cores count as the number of cores. */
 void sim_cores_init(struct sim_cores *c, uint32_t cores, uint32_t turn_ms, const uint32_t *threads,
                     uint32_t machine_count);
 
@@ -70,7 +71,7 @@ void sim_cores_batch_end(struct sim_cores *c, uint32_t machine, double now_s);
 bool sim_cores_due(const struct sim_cores *c, uint32_t machine, double *at_s);
 /* Call it at the time that sim_cores_due stored. Returns true if the batch is computed; then
  * sim_cores_batch_end must be called. Returns false if the turn is over and the machine waits for
- * its next one. */
+ * its next turn. */
 bool sim_cores_turn_end(struct sim_cores *c, uint32_t machine, double now_s);
 
 #endif

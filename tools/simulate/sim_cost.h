@@ -1,9 +1,9 @@
 /* sim_cost: how long a machine takes for a batch. The times come from a table (cost_table.h: they
  * depend on the number of tokens, not on the context), or from a profile (profile/profile.h: they
- * depend on tokens and context, stage by stage). sim_host.c fills the struct before a simulation;
- * after that it is constant: the simulated machines and the transfers of KV (sim_machine*.c,
- * sim_run*.c) read it, on the thread of their simulation. They know no queues, blocks or shared
- * cores. */
+ * depend on tokens and context, stage by stage). sim_host.c and machine_split.c fill the struct
+ * before a simulation; after that it is constant: the simulated machines and the transfers of KV
+ * (sim_machine*.c, sim_run*.c) read it, on the thread of their simulation. The functions know no
+ * queues, blocks or shared cores. */
 #ifndef TOOLS_SIMULATE_SIM_COST_H
 #define TOOLS_SIMULATE_SIM_COST_H
 
@@ -26,7 +26,7 @@ struct sim_cost_stage {
 
 struct sim_cost {
     const struct cost_curve *curve; /* Curve of the table; NULL = times of the profile. */
-    const struct profile *profile;
+    const struct profile *profile;         /* NULL = times of the table. */
     const struct profile_link *stage_link; /* Link between stages; NULL = takes no time. */
     uint32_t stage_count;                  /* ≥ 1. */
     struct sim_cost_stage stages[LIMIT_STAGE_PROCESSES];
@@ -54,8 +54,9 @@ struct sim_work {
 };
 
 /* Returns the seconds that a replica of a stage computes for the batch. With a profile, prompts and
- * decodes together cost the sum of both, with the fixed cost of a batch counted once. With a table,
- * they cost 1.1 times a prompt of the same number of tokens. */
+ * decodes together cost the sum of both, with the fixed cost of a batch counted once, plus
+ * SIM_COST_BATCH_S if there is one stage. With a table, they cost 1.1 times a prompt of the same
+ * number of tokens. */
 double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t replica,
                         const struct sim_work *work);
 /* Returns the slowdown of the batch when other machines compute on every other core: at least 1; 1

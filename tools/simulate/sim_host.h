@@ -48,7 +48,8 @@ struct sim_hosts {
     struct cost_curve reference;
     uint64_t weights_bytes;      /* Weights of the model, if times come from a table. */
     uint64_t kv_bytes_per_token; /* KV of one token, if times come from a table. */
-    uint32_t context_tokens;     /* Longest request. */
+    /* Tokens of the longest request; the caller sets it (sim_hosts_context_tokens). */
+    uint32_t context_tokens;
 };
 
 /* Adds the machines of the config, with the profile's times of their devices. Returns ST_USAGE if
@@ -86,9 +87,9 @@ struct sim_link {
 
 /* Returns the link between two machines. On different hosts, it is the link that the profile has
  * measured between the hosts, limited by the rates of hardware files. Else, or if the profile has
- * no such link, it has the rate of the slower machine's link and the latency of machine `from`. The
- * rate is for the KV of a token as it is counted once: all copies that machine `to` stores
- * (kv_copies) cross the link. */
+ * no such link, it has the rate of the slower machine's link (0 if the link of `from` has no rate)
+ * and the latency of machine `from`. The rate is for the KV of a token as it is counted once: all
+ * copies that machine `to` stores (kv_copies) cross the link. */
 struct sim_link sim_hosts_link(const struct sim_hosts *hosts, uint32_t from, uint32_t to);
 
 /* Frees the splits and closes the profile. */

@@ -72,9 +72,9 @@ struct sim_machine_options {
     uint32_t prefix_step; /* Spans from one reported prefix to the next; 0 = none are reported. */
 };
 
-/* Opens a machine in its home pool. Returns ST_NO_MEMORY, or another error if it has no blocks, if
- * its stages make no valid paths (scheduler/paths.h), or if the options of its scheduler are not
- * valid. */
+/* Opens a machine in its home pool. Returns ST_NO_MEMORY, or another error if its stages make no
+ * valid paths (scheduler/paths.h), if the options of its scheduler are not valid, or, with
+ * options.prefixes, if it has no blocks. */
 enum status sim_machine_open(const struct sim_machine_options *options, struct sim_machine **out);
 void sim_machine_close(struct sim_machine *m); /* NULL is fine. */
 
@@ -137,14 +137,14 @@ struct sim_kept {
 struct sim_kept sim_machine_keep(struct sim_machine *m, sched_slot slot, uint32_t tokens,
                                  bool windows);
 /* Returns how many of the kept tokens the machine still has. With windows, returns 0 as soon as the
- * first block has been used again. */
+ * first block has been used again. With options.prefixes, always returns 0. */
 uint32_t sim_machine_kept_tokens(const struct sim_machine *m, const struct sim_kept *kept);
 /* Tells the machine that the request will not come back. */
 void sim_machine_forget(struct sim_machine *m, const struct sim_kept *kept);
 /* Takes the blocks for a copy of `tokens` tokens of KV. windows: also blocks of layers with a
  * window. `kept` has the blocks that the machine has kept of these tokens; NULL = none.
  * sim_machine_remove frees the blocks. Returns false, with nothing changed, if the machine refuses
- * copies now (sched_memory_copy_grant), or if its table is full. */
+ * copies now (sched_memory_copy_grant), if its table is full, or if memory runs out. */
 bool sim_machine_copy(struct sim_machine *m, uint32_t request, uint32_t tokens, bool windows,
                       const struct sim_kept *kept, sched_slot *slot_out);
 /* Returns the number of the first tokens of a copy whose KV the machine had already. */
@@ -191,8 +191,9 @@ struct sim_machine_use {
 /* Stores the current use. Requires options.use_recorded. */
 void sim_machine_use(const struct sim_machine *m, struct sim_machine_use *out);
 
-/* sim_machine_kv_tokens returns the tokens for which the KV memory has room,
- * sim_machine_mixed_kv_tokens the part of them that a mixed machine keeps for prompts. */
+/* sim_machine_kv_tokens returns the tokens of the longest context that fits the KV memory,
+ * sim_machine_mixed_kv_tokens those of the longest context that fits the blocks which a mixed
+ * machine keeps for prompts. */
 uint64_t sim_machine_kv_tokens(const struct sim_machine *m);
 uint64_t sim_machine_mixed_kv_tokens(const struct sim_machine *m);
 /* Returns what the cluster scheduler knows of the machine's KV memory. */

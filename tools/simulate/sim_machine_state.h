@@ -1,7 +1,7 @@
 /* sim_machine_state: the state of a simulated machine, shared by sim_machine*.c: sim_machine.c has
  * the tasks and the decisions about memory, sim_machine_kv.c the blocks and the KV that stays in
- * them, sim_machine_flight.c the batches, and sim_machine_use.c the use of the devices. They run on
- * the thread of the simulation that owns the machine. Only these files and
+ * them, sim_machine_flight.c the batches, and sim_machine_use.c the use of the devices. All
+ * functions run on the thread of the simulation that owns the machine. Only these files and
  * their tests include this header: other files use sim_machine.h. */
 #ifndef TOOLS_SIMULATE_SIM_MACHINE_STATE_H
 #define TOOLS_SIMULATE_SIM_MACHINE_STATE_H

@@ -39,7 +39,8 @@ uint32_t sim_pool_available(const struct sim_pool *pool);
  * task. Returns ST_NO_MEMORY on failure. */
 enum status sim_holding_open(struct sim_pool *pool, uint32_t spans_max, uint32_t keep,
                              struct sim_holding *out);
-/* Frees the blocks that are not in the cache, and the memory of the tables. All zeros are fine. */
+/* Ends the reading of the cache, and frees the blocks that are not in the cache and the memory of
+ * the tables. All zeros are fine. */
 void sim_holding_close(struct sim_pool *pool, struct sim_holding *holding);
 
 /* Reads the longest cached chain of at most spans_max spans of `contents`. window_first: as in

@@ -38,8 +38,8 @@ struct sim_result {
 
 struct sim_report {
     FILE *rows; /* NULL = no file. */
-    /* Rows have only the four columns that the Splitwise simulator writes, and queue and transfer
-     * are not counted. */
+    /* Rows have only the four columns that the Splitwise simulator writes, and queue, transfer, gap
+     * and pause are not counted. */
     bool four_columns;
     uint64_t outcomes[SIM_OUTCOMES];
     uint64_t prompt_tokens;     /* Sum over the requests that are done. */

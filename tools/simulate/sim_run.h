@@ -1,10 +1,10 @@
 /* sim_run: simulates a cluster that serves a trace: the gateway's scheduler (sched_cluster) with
  * the options of a gateway, machines with the machine-level scheduler (sim_machine.h), KV that is
  * sent over links that transfers share, failures of machines, moves of machines to other pools,
- * checkpoints of answers, and prefixes that requests share, if the trace has hash ids. `cleave
- * simulate` calls it on the main thread, `cleave plan` on any worker thread: a run owns all its
- * state and uses virtual time only. Not simulated: HTTP and text, API keys (no request has a key),
- * several gateways. */
+ * checkpoints of answers, and prefixes that requests share, if the trace has hash ids and the
+ * config has prefix caches. `cleave simulate` calls it on the main thread, `cleave plan` on any
+ * worker thread: a run owns all its state and uses virtual time only. Not simulated: HTTP and text,
+ * API keys (no request has a key), several gateways. */
 #ifndef TOOLS_SIMULATE_SIM_RUN_H
 #define TOOLS_SIMULATE_SIM_RUN_H
 
@@ -33,7 +33,8 @@ struct sim_run_options {
     uint32_t kill_count;
     uint64_t seed;      /* Seed of the failures and of the drafts. */
     double draft_right; /* As in struct sim_machine_options. */
-    /* The machines' tiers for KV, used if requests share prefixes; all zeros = none. */
+    /* The machines' tiers for KV; all zeros = none. Used only if requests share prefixes, and only
+     * by machines with one stage and without windows. */
     struct sim_tier_kind tiers[TIER_KIND_COUNT];
     /* Receives the scheduler's events in the format of log/events_file; NULL = none. */
     FILE *events;
@@ -68,10 +69,11 @@ struct sim_run_totals {
     struct sim_host_totals hosts[SCHED_MACHINES_MAX];
 };
 
-/* Runs the whole trace, and adds each request's end to `report`. Returns the errors of the trace;
- * an error for a request that is larger than any machine (unless the trace skips wrong rows);
- * ST_NO_RESOURCE: a machine has more than LIMIT_MACHINE_REQUESTS / 2 prompts or reservations;
- * ST_IO: `events` could not be written; ST_NO_MEMORY. */
+/* Runs the whole trace, and adds each request's end to `report`; requests that would never end are
+ * added as failed. Returns the errors of the trace; ST_INVALID for a request that is larger than
+ * any machine (unless the trace skips wrong rows); ST_NO_RESOURCE: a machine has more than
+ * LIMIT_MACHINE_REQUESTS / 2 prompts or reservations; the errors of sim_machine_open; ST_IO:
+ * `events` could not be written; ST_NO_MEMORY. */
 enum status sim_run(const struct sim_run_options *options, struct sim_trace *trace,
                     struct sim_report *report, struct sim_run_totals *out, struct error *error);
 

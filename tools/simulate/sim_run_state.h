@@ -315,9 +315,10 @@ double run_kv_chunk(struct run *r, struct run_request *q, const struct sim_chunk
 /* Sends KV that is ready now over the links of two machines. Returns the time when it has arrived.
  */
 double run_kv_copy_s(struct run *r, uint32_t from, uint32_t to, uint64_t bytes);
-/* Lets the machine keep the KV of the request's first tokens. Call it before the request's task in
- * `slot` is removed. windows: with the blocks of layers with a window. Does nothing if there is no
- * task, if the machine is down, or without prefix caches. */
+/* Lets the machine keep the KV of the request's first tokens, and stores this KV in the machine's
+ * tiers. Call it before the request's task in `slot` is removed. windows: with the blocks of layers
+ * with a window. Does nothing if there is no task, if the machine is down, or without prefix
+ * caches. */
 void run_kv_keep(struct run *r, struct run_request *q, uint32_t machine, sched_slot slot,
                  uint32_t tokens, bool windows);
 /* With prefixes, does the same for a task that goes on or that other requests can use later;
@@ -332,8 +333,8 @@ const struct run_kept *run_kv_kept(const struct run *r, const struct run_request
 uint32_t run_kv_kept_tokens(const struct run *r, const struct run_request *q, uint32_t machine);
 /* Tells the machines that the request has ended. */
 void run_kv_forget(struct run *r, struct run_request *q);
-/* Records which KV of a lost request the machines that are up keep. Call it before the request's
- * tasks are removed. */
+/* Lets the machines of a lost request that are up keep its KV, and records which KV they keep. Call
+ * it before the request's tasks are removed. */
 void run_kv_lost(struct run *r, struct run_request *q);
 
 /* ---- sim_run_prefixes.c ---- */
@@ -373,7 +374,7 @@ bool run_tiers_wait(struct run *r, uint32_t slot, uint32_t machine);
 
 /* Begins the checks, if answers are copied and no check is due. */
 void run_copies_begin(struct run *r);
-/* Starts the copies that are due. */
+/* Starts the copies that are due, and plans the next check. */
 void run_copies_check(struct run *r);
 /* Does the next step of the request's copy, whose event is due. */
 void run_copy_step_end(struct run *r, uint32_t slot);

@@ -19,15 +19,15 @@ struct sim_tier_kind {
     double fixed_s; /* Time of a load without its bytes. */
 };
 
-/* Reads texts KIND:GIB:GB/S:US (--tier) into [TIER_KIND_COUNT] kinds. Returns ST_INVALID for a
- * wrong text. */
+/* Reads texts KIND:GIB:GB/S:US (--tier) into [TIER_KIND_COUNT] kinds; kinds without a text stay as
+ * they are. Returns ST_INVALID for a wrong text. */
 enum status sim_tier_kinds_read(const struct option_texts *texts, struct sim_tier_kind *out,
                                 struct error *error);
 
 struct sim_tier;
 
-/* Opens an empty tier for `spans` spans, at most SIM_TIER_SPANS_MAX. Returns ST_NO_MEMORY on
- * failure. */
+/* Opens an empty tier for `spans` spans; more than SIM_TIER_SPANS_MAX count as SIM_TIER_SPANS_MAX.
+ * Returns ST_NO_MEMORY on failure. */
 enum status sim_tier_open(uint64_t spans, struct sim_tier **out);
 void sim_tier_close(struct sim_tier *tier); /* NULL is fine. */
 #define SIM_TIER_SPANS_MAX (1u << 22)

@@ -2,7 +2,7 @@
  * (tools/trace/trace.h) or from an array. The simulation can reject a request that is too large for
  * its machines. `cleave simulate` reads a trace with it. `cleave plan` reads a trace once, and then
  * gives an array to each simulation. Each simulation has its own struct and reads it on one thread.
- * It does not select or scale a part of a trace: tools/trace/window.h does. */
+ * It does not select a part of a trace file or change its speed: tools/trace/window.h does. */
 #ifndef TOOLS_SIMULATE_SIM_TRACE_H
 #define TOOLS_SIMULATE_SIM_TRACE_H
 
@@ -30,7 +30,8 @@ struct sim_trace {
     const char *name;      /* Name of the trace in errors; belongs to the caller. */
     /* True: wrong rows are skipped and counted. False: a wrong row ends the run. */
     bool skip_wrong_rows;
-    bool has_prefixes;           /* Rows may have hash ids: requests share prefixes. */
+    /* Rows have hash ids, so requests share prefixes. On standard input: rows may have hash ids. */
+    bool has_prefixes;
     uint64_t rejected;           /* Number of requests that sim_trace_reject skipped. */
     struct error first_rejected; /* Why the first request was rejected. */
 };

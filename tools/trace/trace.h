@@ -62,8 +62,9 @@ struct trace_options {
 
 struct trace;
 
-/* Opens the trace and reads its header or first line. ST_NOT_FOUND: no such file. ST_IO,
- * ST_INVALID, ST_NO_MEMORY. The error names file, line and what was wanted. */
+/* Opens the trace and reads its header or first line. ST_NOT_FOUND: no such file. ST_TOO_LARGE: the
+ * text of a synthetic workload is too long. ST_IO, ST_INVALID, ST_NO_MEMORY. The error names file,
+ * line and what was wanted. */
 enum status trace_open(const struct trace_options *options, struct trace **trace_out,
                        struct error *error);
 /* Reads from an open file. Takes ownership of `file`, also on errors. options->name is the file's
@@ -76,8 +77,9 @@ void trace_close(struct trace *trace); /* NULL is fine. */
  * options->skip it is skipped instead). ST_IO: the file cannot be read. ST_NO_MEMORY. */
 enum status trace_next(struct trace *trace, struct trace_row *row_out, struct error *error);
 
-/* Writes a row as a line of the format TRACE_MOONCAKE, which trace_next reads back as the same row,
- * except its time, which is rounded to a microsecond. Write errors: ferror(out). */
+/* Writes a row as a line of the format TRACE_MOONCAKE. trace_next reads the line back as the same
+ * row, except its time, which is rounded to a microsecond and counted from the first row, and its
+ * id and line, which follow from its place in the new file. Write errors: ferror(out). */
 void trace_row_write(FILE *out, const struct trace_row *row);
 
 /* Returns the format that was found. */

@@ -43,8 +43,8 @@ void splitwise_pending_add(struct splitwise_machine *m, uint32_t task);
  * machine and in no batch. */
 void splitwise_waiting_add(struct splitwise_machine *m, uint32_t task);
 
-/* Chooses the next batch: displaces tasks that do not stay and takes in new ones. Updates batch,
- * memory and queues. */
+/* Chooses the next batch: displaces tasks that do not stay and takes in new tasks. Updates batch,
+ * memory and queues. Requires that the batch has no prompts. */
 void splitwise_batch_build(struct splitwise_machine *m);
 
 #endif

@@ -119,17 +119,18 @@ void splitwise_machine_init(struct splitwise_machine *m, uint32_t index,
                             uint32_t memory_tokens);
 void splitwise_machine_done(struct splitwise_machine *m);
 
-/* Adds an arriving task: a prompt, or a decode that comes with its KV or together with its
- * prompt. */
+/* Adds an arriving task: a prompt, or a decode that comes with its KV or together with its prompt.
+ * If the machine is idle, starts a run with the task; if the task fits the batch, cuts the run. */
 void splitwise_machine_arrive(struct splitwise_machine *m, uint32_t slot, enum splitwise_kind kind,
                               double now_s);
-/* Reports that a transfer from this machine has ended, which has freed its memory. */
+/* Reports that a transfer from this machine has ended, which has freed its memory. Starts or cuts a
+ * run as splitwise_machine_arrive does. */
 void splitwise_machine_transfer_end(struct splitwise_machine *m, double now_s);
 
-/* Ends the run at run_ends_s. Ended tasks leave the batch; their numbers, at most
+/* Ends the run; call it at run_ends_s. Ended tasks leave the batch; their numbers, at most
  * SPLITWISE_BATCH_TASKS, are written to ended_out in the order of the batch, and the memory of
- * ended decodes is freed. Returns their count. The caller handles them and then calls
- * splitwise_machine_run_start. */
+ * ended decodes is freed. Returns the number of ended tasks. The caller handles the ended tasks and
+ * then calls splitwise_machine_run_start. */
 uint32_t splitwise_machine_run_end(struct splitwise_machine *m, uint32_t *ended_out);
 /* Builds the next batch and starts its run. */
 void splitwise_machine_run_start(struct splitwise_machine *m, double now_s);

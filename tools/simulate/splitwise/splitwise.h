@@ -60,7 +60,8 @@ struct splitwise_totals {
     uint64_t displaced; /* Decodes that left a batch before their end. */
     uint64_t moves;     /* Moves of machines between pools. */
     uint32_t open_max;  /* Most requests that were open at the same time. */
-    /* Requests that never end, because they wait for memory that no request will free. */
+    /* Requests that never end, because they wait for memory that no request will free. After an
+     * error: requests that were open. */
     uint32_t unended;
     double last_s; /* Virtual time of the end. */
 };
@@ -68,8 +69,9 @@ struct splitwise_totals {
 typedef void (*splitwise_done_call)(void *self, const struct splitwise_result *result);
 
 /* Runs the whole trace and calls `done` at the end of each request. Returns the errors of the
- * trace, and an error for a request that is larger than any machine (unless the trace skips wrong
- * rows). */
+ * trace; ST_INVALID for a request that is larger than any machine (unless the trace skips wrong
+ * rows); ST_NO_RESOURCE: more than open_max requests are open; ST_CANCELLED: see setup->stop;
+ * ST_NO_MEMORY. */
 enum status splitwise_run(const struct splitwise_setup *setup, struct sim_trace *trace,
                           splitwise_done_call done, void *self, struct splitwise_totals *out,
                           struct error *error);
