@@ -48,8 +48,8 @@ struct admin_client;
 /* Opens a client for the gateways of *target, without connecting; only with every_address are the
  * hosts' names resolved. Without a gateway in *target, the client asks ADMIN_SOCKET if this file
  * exists, otherwise ADMIN_URL. The text ca_file must stay until the client is closed.
- * ST_UNSUPPORTED: libcurl is not installed. ST_NO_MEMORY. Other errors say what is wrong with
- * *target. */
+ * ST_UNSUPPORTED: libcurl is not installed. ST_NO_MEMORY: memory runs out. Other errors say what is
+ * wrong with *target. */
 enum status admin_client_open(const struct admin_target *target, struct admin_client **out,
                               struct error *error);
 void admin_client_close(struct admin_client *client); /* NULL is fine. */
@@ -62,8 +62,9 @@ const char *admin_client_name(const struct admin_client *client, unsigned gatewa
 /* Sends a request to gateway number `gateway` (from 0) and waits for the answer. body: NULL = none.
  * *text_out: the answer's body, which the caller frees. ST_UNREACHABLE: no whole answer within
  * timeout_s, or an answer above 64 MiB. ST_NOT_FOUND: HTTP status 404. ST_INVALID: another HTTP
- * status above 299. ST_IO: the answer is empty. ST_TOO_LARGE: `path` is too long. ST_NO_MEMORY. The
- * error has the gateway's name (not if the path is too long) and the message of its answer. */
+ * status above 299. ST_IO: the answer is empty. ST_TOO_LARGE: `path` is too long. ST_NO_MEMORY:
+ * memory runs out. The error has the gateway's name (not if the path is too long) and the message
+ * of its answer. */
 enum status admin_client_text(struct admin_client *client, unsigned gateway, const char *method,
                               const char *path, const char *body, char **text_out,
                               struct error *error);

@@ -1,5 +1,5 @@
 /* fetch: the subcommand `cleave model fetch`: downloads a model, checks it, and gives it its name
- * when it is whole. The program's main.c calls model_main; main.c of this folder calls the other
+ * when it is whole. The program's main.c calls model_main; the files of this folder call the other
  * functions, all on the main thread. A file or folder that is not whole is named ".NAME.partial".
  * fetch starts no process and reads no config. */
 #ifndef TOOLS_FETCH_FETCH_H
@@ -42,8 +42,9 @@ struct fetch_file {
  * renames it. Shows its progress on standard error. A file that has this name and checksum already
  * is left as it is. ST_INVALID: a file has this name and another checksum, or no checksum is known;
  * or the download has another checksum. ST_NOT_FOUND: the server refuses (HTTP 4xx).
- * ST_NO_RESOURCE: the disk is full, or another process downloads the file. ST_IO: the attempts
- * brought too little, or a file cannot be written. ST_TOO_LARGE. Errors name URL or path. */
+ * ST_NO_RESOURCE: the disk is full, or another process downloads the file. ST_IO: several
+ * attempts brought too little, or a file cannot be written. ST_TOO_LARGE: the file is larger than
+ * announced or allowed, or its path is too long. Errors name URL or path. */
 enum status fetch_download(const struct fetch_options *options, const struct fetch_file *file,
                            struct error *error);
 /* Returns true if the name of a file, which may come from a server, is a plain name: no slash,

@@ -21,7 +21,8 @@ struct plan_options {
     uint64_t cores;               /* Cores that all machines share; 0 = each machine has its own. */
     struct option_texts tiers;    /* KIND:GIB:GB/S:US each, as of `cleave simulate`. */
     const char *model;            /* Name of the table's model; without a table not used. */
-    struct option_texts hardware; /* Files with kinds of machines; none = those of the help text. */
+    /* Files with kinds of machines; none = the files that the option's help text names. */
+    struct option_texts hardware;
     /* "PROMPT+TOKEN", "KIND", "paper" or the name of a cluster of the paper; none = all. */
     struct option_texts clusters;
     struct option_texts budgets; /* Fixed amounts, such as "cost=100", "rate=50" or "iso-cost". */

@@ -1,10 +1,10 @@
 /* plan_points: the splits of a cell, and the meaning of a split's `value` (search.h). With a budget
  * fixed, `value` is the rate in steps (plan_search.step_per_s), and the rest of the budget buys the
- * token machines. With the rate fixed, a split has value_max + 1 − value token machines (a
- * baseline: machines), so that a larger value is better in both cases. The search and the output of
- * a plan call the functions on the main thread; during a search, all threads of the search call
- * plan_point_mix_at and plan_point_solved, each for its own split. The functions do not simulate
- * and do not choose which value to try. */
+ * token machines. With the rate fixed, value_max + 1 − value is the number of a split's token
+ * machines, or of a baseline's machines. So a larger value is better in both cases. The search and
+ * the output of a plan call the functions on the main thread; during a search, all threads of the
+ * search call plan_point_mix_at and plan_point_solved, each for its own split. The functions do not
+ * simulate and do not choose which value to try. */
 #ifndef TOOLS_PLAN_POINTS_H
 #define TOOLS_PLAN_POINTS_H
 

@@ -23,7 +23,7 @@ const struct plan_cell *plan_best_cell(const struct plan_search *search);
 /* Writes a config (docs/configuration.md) with the machines of the cell's plan, and with the
  * simulated scheduler's options that a gateway has too. The operator must add each machine's
  * address. Reads the file back to check it. ST_TOO_LARGE: more machines than a gateway connects to.
- * ST_NO_MEMORY. Other errors name the file. */
+ * ST_NO_MEMORY: memory runs out. Other errors name the file. */
 enum status plan_config_write(const struct plan_search *search, const struct plan_cell *cell,
                               const char *path, struct error *error);
 

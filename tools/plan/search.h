@@ -40,8 +40,8 @@ struct plan_point {
     uint32_t tokens;
     uint32_t value_max; /* Largest possible `value`. */
     /* With a budget fixed: the rate, in steps of step_per_s. With the rate fixed: value_max + 1 −
-     * the token machines (a baseline: machines) of the split, so that a larger value is better
-     * (points.h). 0 = no value meets the SLO. */
+     * the number of the split's token machines, or of a baseline's machines, so that a larger value
+     * is better (points.h). 0 = no value meets the SLO. */
     uint32_t value;
     enum plan_point_state state;
 };

@@ -25,8 +25,9 @@ struct profile_busy {
 
 /* Starts `count` processes (at most PROFILE_BUSY_MAX; 0 = does nothing) and returns when all of
  * them have opened their device and compute prompts. threads: threads of each device. Returns
- * ST_NO_RESOURCE if not all processes started; ST_IO; ST_NO_MEMORY. Call profile_busy_stop on *out
- * also after an error. Requires that this process has no other threads yet, because it forks. */
+ * ST_NO_RESOURCE if not all processes started, ST_IO or ST_NO_MEMORY. Call profile_busy_stop on
+ * *out also after an error. Requires that this process has no other threads yet, because it forks.
+ */
 enum status profile_busy_start(const struct model_file *file, const char *device, uint32_t threads,
                                uint32_t count, struct profile_busy *out, struct error *error);
 /* Suspends the processes until profile_busy_resume. */

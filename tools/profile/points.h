@@ -34,7 +34,7 @@ struct profile_plan {
 /* The points for a CPU, for a GPU, or few points for a trial. */
 enum profile_plan_kind { PROFILE_PLAN_CPU, PROFILE_PLAN_GPU, PROFILE_PLAN_QUICK };
 /* Chooses the points. context_tokens: longest context of the model. decode_tokens_max: cached
- * tokens of a decode step that fit into memory. ST_NO_MEMORY. */
+ * tokens of a decode step that fit into memory. ST_NO_MEMORY: memory runs out. */
 enum status profile_plan_open(uint32_t context_tokens, uint32_t decode_tokens_max,
                               enum profile_plan_kind kind, struct profile_plan *plan);
 void profile_plan_done(struct profile_plan *plan);
@@ -44,7 +44,7 @@ double profile_point_weight(const struct profile_point *point);
 
 /* Computes the device's layers, curves, batch_us and checks from the samples with the least idle
  * time, and the share of disturbed samples. Requires that d->layer_count (1 = all layers are alike)
- * and d->layers are set. ST_NO_MEMORY. */
+ * and d->layers are set. ST_NO_MEMORY: memory runs out. */
 enum status profile_points_conclude(const struct profile_plan *plan, const struct profile *p,
                                     struct profile_device *d);
 

@@ -58,8 +58,8 @@ struct profile_timed {
     bool is_wait_backend;
     /* The device has its own memory; stamps inside a batch are marks that it reports. */
     bool has_own_memory;
-    /* Set no stamps inside a batch: while the device is prepared, and so that a GPU may record the
-     * step. */
+    /* Set no stamps inside a batch. True while the device is prepared, and when a GPU is to record
+     * a step or to run a recorded step. */
     bool no_inner_stamps;
     struct compute_experts_ops experts; /* Used if the backend has experts. */
     uint64_t expert_bytes;              /* Weights of one expert; 0 = the model has none. */

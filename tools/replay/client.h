@@ -40,7 +40,7 @@ struct replay_result {
     uint64_t id;             /* Id of the trace's row. */
     uint64_t line;           /* Line of the trace's row. */
     int64_t after_us;        /* Due time, from the beginning of the replay. */
-    int64_t due_us;          /* Due time; this and the times below are those of clock_system. */
+    int64_t due_us;          /* Due time; like the times below, by clock_system. */
     int64_t sent_us;         /* When the request was sent. */
     int64_t first_token_us;  /* Arrival of the first token event; 0 = none. */
     int64_t second_token_us; /* Arrival of the second token event; 0 = none. */
@@ -73,7 +73,7 @@ struct replay_client_options {
 struct replay_client;
 
 /* Opens a client; replay_client_close frees it. Requires that curl_global_init was called.
- * ST_NO_MEMORY, ST_IO. */
+ * ST_NO_MEMORY: memory runs out. ST_IO: the system gives no timer. */
 enum status replay_client_open(const struct replay_client_options *options,
                                struct replay_client **client_out, struct error *error);
 
@@ -83,12 +83,12 @@ void replay_client_close(struct replay_client *client);
 /* Sends a GET (body NULL) or a POST of JSON and blocks until the answer is there, up to ten
  * seconds. The caller frees the answer. Errors name the URL. ST_UNREACHABLE: no connection, or no
  * whole answer of at most 1 MiB in time. ST_NOT_FOUND: HTTP 404 or 405. ST_IO: another status than
- * 200, or an empty answer. ST_NO_MEMORY. */
+ * 200, or an empty answer. ST_NO_MEMORY: memory runs out. */
 enum status replay_client_ask(struct replay_client *client, const char *path, const char *body,
                               char **answer_out, struct error *error);
 
 /* Sends a request now. due_us: when the request was due, by clock_system; only recorded. Takes
- * ownership of the body (allocated with malloc), also on errors. ST_NO_MEMORY. */
+ * ownership of the body (allocated with malloc), also on errors. ST_NO_MEMORY: memory runs out. */
 enum status replay_client_send(struct replay_client *client, const struct replay_request *request,
                                int64_t due_us, char *body, size_t body_size);
 

@@ -46,14 +46,14 @@ struct replay_request {
 struct replay_prompt;
 
 /* Opens a maker of prompts; replay_prompt_close frees it. ST_INVALID: id_low > id_high, or the
- * model's name is not UTF-8. ST_NO_MEMORY. */
+ * model's name is not UTF-8. ST_NO_MEMORY: memory runs out. */
 enum status replay_prompt_open(const struct replay_prompt_options *options,
                                struct replay_prompt **prompt_out);
 void replay_prompt_close(struct replay_prompt *prompt); /* NULL is fine. */
 
 /* Makes the body; the caller frees it. Requests are greedy and streamed, with usage and with
  * ignore_eos, so that answers have the trace's lengths. ST_INVALID: a text prompt would have no
- * word after subtracting extra_tokens. ST_NO_MEMORY. */
+ * word after subtracting extra_tokens. ST_NO_MEMORY: memory runs out. */
 enum status replay_prompt_body(const struct replay_prompt *prompt,
                                const struct replay_request *request, char **body_out,
                                size_t *size_out);

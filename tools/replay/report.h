@@ -62,7 +62,7 @@ struct replay_totals {
 
 struct replay_report;
 
-/* Begins the JSON and the CSV, if wanted. ST_NO_MEMORY. */
+/* Begins the JSON and the CSV, if wanted. ST_NO_MEMORY: memory runs out. */
 enum status replay_report_open(const struct replay_report_options *options,
                                struct replay_report **report_out);
 void replay_report_close(struct replay_report *report); /* NULL is fine. */

@@ -42,7 +42,7 @@ void replay_sse_reset(struct replay_sse *sse);
 
 /* Reads the next bytes of the stream, and calls on_event for each event that they complete.
  * ST_CANCELLED: on_event returned false. ST_TOO_LARGE: an event or a line does not fit
- * REPLAY_SSE_EVENT_BYTES. ST_NO_MEMORY. */
+ * REPLAY_SSE_EVENT_BYTES. ST_NO_MEMORY: memory runs out. */
 enum status replay_sse_feed(struct replay_sse *sse, const char *bytes, size_t size);
 
 /* Must be called at the end of the stream. Passes on a last event without its empty line, as

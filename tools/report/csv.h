@@ -28,7 +28,7 @@ struct csv {
 };
 
 /* Opens the file and reads its header. "-" is standard input. ST_IO: the file cannot be read.
- * ST_INVALID: it is empty. ST_NO_MEMORY. After an error nothing is open. */
+ * ST_INVALID: it is empty. ST_NO_MEMORY: memory runs out. After an error nothing is open. */
 enum status csv_open(struct csv *csv, const char *path, struct error *error);
 void csv_close(struct csv *csv);
 

@@ -17,7 +17,7 @@ enum status html_close(FILE *out, const char *path, enum status status, struct e
  * argv[0] is the subcommand. */
 void html_head_write(const char *title, int argc, char *const *argv, FILE *out);
 void html_heading_write(const char *text, FILE *out); /* Writes a smaller heading. */
-/* Writes the output of `print` as preformatted text. ST_NO_MEMORY. */
+/* Writes the output of `print` as preformatted text. ST_NO_MEMORY: memory runs out. */
 enum status html_output_write(void (*print)(const void *self, FILE *out), const void *self,
                               FILE *out, struct error *error);
 /* Writes a picture. If gnuplot is not installed, writes a sentence instead, prints a warning to

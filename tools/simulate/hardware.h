@@ -23,8 +23,8 @@ struct hardware {
     double link_bytes_per_s;  /* Rate at which KV is sent and received; 0 = the profile's rate. */
     /* Value of the table's column "hardware"; empty = the times come from a profile. */
     char table_hardware[32];
-    /* Ranks. With a table: those that its times are for, > 0. With "device": those of the machine;
-     * 0 counts as 1. */
+    /* Number of ranks. With a table: the ranks for which the table's times hold, > 0. With
+     * "device": the ranks of the machine; 0 counts as 1. */
     uint32_t tensor_parallel;
     char device[32];  /* Kind of the profile's device; empty = a table, or several devices. */
     uint32_t threads; /* Threads of the profile's device; 0 = not given. */

@@ -46,7 +46,7 @@ struct machine_split_goal machine_split_goal_default(bool prompt, uint32_t micro
  * (partition_cluster_of_machine) and is copied; of `hardware`, only workspace_bytes is used. The
  * caller closes *out. Requires that the profile outlives the split. ST_INVALID: the layers do not
  * fit into the memory of the devices. ST_TOO_LARGE: there are too many devices, or a time is too
- * long. ST_NO_MEMORY. */
+ * long. ST_NO_MEMORY: memory runs out. */
 enum status machine_split_find(const struct hardware *hardware,
                                const struct partition_cluster *cluster,
                                const struct profile *profile, const struct machine_split_goal *goal,

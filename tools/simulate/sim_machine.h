@@ -64,9 +64,9 @@ struct sim_machine_options {
     bool use_recorded; /* Record what sim_machine_use needs. */
     /* Requests share prefixes: the machine has a prefix cache that all requests use. */
     bool prefixes;
-    /* Probability that a drafted token is right if those before it are; 0 = no drafts. Each step
-     * of an answer has a draft of scheduler/speculative_tokens tokens; scheduler/drafts.h
-     * shortens it. */
+    /* Probability that a drafted token is right if all drafted tokens before it are right; 0 = no
+     * drafts. Each step of an answer has a draft of scheduler/speculative_tokens tokens;
+     * scheduler/drafts.h shortens it. */
     double draft_right;
     uint64_t seed;        /* Of the random choices. */
     uint32_t prefix_step; /* Spans from one reported prefix to the next; 0 = none are reported. */
@@ -152,8 +152,7 @@ uint32_t sim_machine_copy_cached(const struct sim_machine *m, sched_slot slot);
 
 /* Only with options.prefixes, and without layers with a window: sim_machine_prefix_spans returns
  * how many of the first `spans` spans of `contents` are in the prefix cache. sim_machine_prefix_add
- * adds the first `spans` spans, or those of them that have room, and returns false if memory runs
- * out. */
+ * adds the first `spans` spans, as far as they have room, and returns false if memory runs out. */
 uint32_t sim_machine_prefix_spans(struct sim_machine *m, const uint32_t *contents, uint32_t spans);
 bool sim_machine_prefix_add(struct sim_machine *m, const uint32_t *contents, uint32_t spans);
 /* Returns the measured microseconds of one prompt token; 0 = not known. */

@@ -126,7 +126,7 @@ enum status sim_kv_task_open(struct sim_machine *m, sched_slot slot, uint32_t sp
 /* Asks sched_memory to grant the reservation its blocks, and takes them. Returns false if it must
  * wait. */
 bool sim_kv_reservation_grant(struct sim_machine *m, sched_slot slot);
-/* Does the same for a copy. */
+/* Asks sched_memory to grant a copy its blocks, and takes them. Returns false if it refuses. */
 bool sim_kv_copy_grant(struct sim_machine *m, sched_slot slot);
 /* Takes the blocks of one more span of an answer. */
 void sim_kv_answer_grow(struct sim_machine *m, sched_slot slot);

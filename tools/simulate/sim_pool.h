@@ -64,7 +64,7 @@ void sim_holding_cache(struct sim_pool *pool, struct sim_holding *holding, const
 /* Returns how many of the first `spans` spans of `contents` are in the cache; 0 also if memory runs
  * out. */
 uint32_t sim_pool_cached_spans(struct sim_pool *pool, const uint32_t *contents, uint32_t spans);
-/* Adds the first `spans` spans to the cache, or those of them that have room. Requires layers
+/* Adds the first `spans` spans to the cache, as far as they have room. Requires layers
  * without windows. Returns false if memory runs out. */
 bool sim_pool_add(struct sim_pool *pool, const uint32_t *contents, uint32_t spans);
 

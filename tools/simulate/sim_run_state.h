@@ -321,8 +321,8 @@ double run_kv_copy_s(struct run *r, uint32_t from, uint32_t to, uint64_t bytes);
  * caches. */
 void run_kv_keep(struct run *r, struct run_request *q, uint32_t machine, sched_slot slot,
                  uint32_t tokens, bool windows);
-/* With prefixes, does the same for a task that goes on or that other requests can use later;
- * otherwise does nothing. */
+/* With prefixes, does what run_kv_keep does, for a task that goes on or whose KV other requests can
+ * use later; otherwise does nothing. */
 void run_kv_share(struct run *r, struct run_request *q, uint32_t machine, sched_slot slot,
                   uint32_t tokens, bool windows);
 /* Returns the KV that the machine has kept of the request; NULL = none. */

@@ -1,7 +1,7 @@
-/* sim_tier: the records of one simulated tier (kvcache/tiers/): a bounded set of spans, of which
- * the one that was used longest ago is replaced first. A span is named by a hash of all contents up
- * to its end (sim_tier_name). Each simulation owns its tiers, and calls them on its one thread. A
- * tier knows neither times (sim_run_tiers.c) nor machines. */
+/* sim_tier: the records of one simulated tier (kvcache/tiers/): a bounded set of spans. When the
+ * set is full, the span that was used longest ago is replaced. A span is named by a hash of all
+ * contents up to its end (sim_tier_name). Each simulation owns its tiers, and calls them on its one
+ * thread. A tier knows neither times (sim_run_tiers.c) nor machines. */
 #ifndef TOOLS_SIMULATE_SIM_TIER_H
 #define TOOLS_SIMULATE_SIM_TIER_H
 

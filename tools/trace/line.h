@@ -57,7 +57,7 @@ enum status trace_line_wrong(const struct trace_line *line, const char *name, co
 enum status trace_csv_header(struct trace_line *line, enum trace_format *format,
                              struct error *error);
 /* Read the line as a row of a CSV or as a JSON object of Mooncake. ST_INVALID: a field is missing
- * or wrong. ST_NO_MEMORY. */
+ * or wrong. ST_NO_MEMORY: memory runs out. */
 enum status trace_csv_row(struct trace_line *line, enum trace_format format, struct trace_raw *out,
                           struct error *error);
 enum status trace_mooncake_row(struct trace_line *line, struct trace_raw *out, struct error *error);

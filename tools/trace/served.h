@@ -34,7 +34,7 @@ struct served_totals {
  * request that ended without tokens, but whose prompt was computed (an embedding), gets an answer
  * of one token, because a simulated answer of one token also needs only the prompt machine.
  * *totals_out is written unless reading fails. ST_NOT_FOUND: no such file, or no request was
- * served. ST_IO, ST_NO_MEMORY. */
+ * served. ST_IO: a file cannot be read. ST_NO_MEMORY: memory runs out. */
 enum status trace_served_write(const char *const *paths, uint32_t path_count, bool skip, FILE *out,
                                struct served_totals *totals_out, struct error *error);
 

@@ -29,12 +29,13 @@ struct trace_interval {
 
 struct trace_stats;
 
-/* Opens empty statistics; trace_stats_close frees them. ST_NO_MEMORY. */
+/* Opens empty statistics; trace_stats_close frees them. ST_NO_MEMORY: memory runs out. */
 enum status trace_stats_open(const struct trace_stats_options *options,
                              struct trace_stats **stats_out);
 void trace_stats_close(struct trace_stats *stats); /* NULL is fine. */
 
-/* Adds a row. ST_TOO_LARGE: more than a million intervals of the given length. ST_NO_MEMORY. */
+/* Adds a row. ST_TOO_LARGE: more than a million intervals of the given length. ST_NO_MEMORY: memory
+ * runs out. */
 enum status trace_stats_add(struct trace_stats *stats, const struct trace_row *row);
 
 /* Return the number of rows, and the times of the first and last row in seconds. */

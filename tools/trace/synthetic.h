@@ -6,7 +6,7 @@
  *   gamma:rate=5,cv=2,…          gaps with coefficient of variation 2; above 1: bursts
  *   onoff:rate=5,on=10,off=20,…  like poisson for 10 s, then nothing for 20 s, repeated
  *
- * Further keys: seconds=N, requests=N or both (the first one that is reached ends the workload);
+ * Further keys: seconds=N, requests=N or both (the limit that is reached first ends the workload);
  * prompt=LENGTHS and output=LENGTHS, or lengths=FILE; seed=N. LENGTHS is fixed:N,
  * uniform:LEAST:MOST or lognormal:MEDIAN:SIGMA. With lengths=FILE each request gets both lengths of
  * a random row of the file; of a file with more than a million rows, a million are drawn at random

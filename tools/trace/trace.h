@@ -63,8 +63,8 @@ struct trace_options {
 struct trace;
 
 /* Opens the trace and reads its header or first line. ST_NOT_FOUND: no such file. ST_TOO_LARGE: the
- * text of a synthetic workload is too long. ST_IO, ST_INVALID, ST_NO_MEMORY. The error names file,
- * line and what was wanted. */
+ * text of a synthetic workload is too long. ST_IO: the file cannot be read. ST_INVALID: it is no
+ * trace. ST_NO_MEMORY: memory runs out. The error names file, line and what was wanted. */
 enum status trace_open(const struct trace_options *options, struct trace **trace_out,
                        struct error *error);
 /* Reads from an open file. Takes ownership of `file`, also on errors. options->name is the file's
@@ -74,7 +74,8 @@ enum status trace_open_file(FILE *file, const struct trace_options *options,
 void trace_close(struct trace *trace); /* NULL is fine. */
 
 /* Reads the next row. ST_NOT_FOUND: there are no more rows. ST_INVALID: a wrong row (with
- * options->skip it is skipped instead). ST_IO: the file cannot be read. ST_NO_MEMORY. */
+ * options->skip it is skipped instead). ST_IO: the file cannot be read. ST_NO_MEMORY: memory runs
+ * out. */
 enum status trace_next(struct trace *trace, struct trace_row *row_out, struct error *error);
 
 /* Writes a row as a line of the format TRACE_MOONCAKE. trace_next reads the line back as the same

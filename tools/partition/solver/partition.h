@@ -14,8 +14,8 @@
  *
  * Time. In a stage, a piece takes `time` = the sum of the layers' times on the stage's kind of
  * device + stage_ns, + first_ns in the first stage (embedding), + last_ns in the last stage
- * (vocabulary, sampling). Between two stages a piece takes delay_ns on a link, of which the link is
- * busy for busy_ns. Computing and sending overlap. So
+ * (vocabulary, sampling). Between two stages a piece takes delay_ns on a link; the link is busy for
+ * busy_ns of this time. Computing and sending overlap. So
  *
  *   bottleneck = max over stages and links of time / replicas, busy_ns   (one piece per bottleneck)
  *   pace       = max over stages and links of time, busy_ns   (of one request: it uses one replica)
@@ -36,9 +36,10 @@
  * joined by the link inside_host, others by the link between_hosts. A stage's replicas are on one
  * host, or on several hosts with equal devices that hold no other stage.
  *
- * Ties. Of the plans with the smallest bottleneck within the limit, the one with the smallest
- * latency is taken; of these, a plan with the fewest devices. If several remain, every run takes
- * the same plan. Times are whole nanoseconds and rates are fractions, so nothing is rounded. */
+ * Ties. If several plans within the limit have the smallest bottleneck, a plan with the smallest
+ * latency is taken; among equal latencies, a plan with the fewest devices. If several plans
+ * remain, every run takes the same plan. Times are whole nanoseconds and rates are fractions, so
+ * nothing is rounded. */
 #ifndef TOOLS_PARTITION_SOLVER_PARTITION_H
 #define TOOLS_PARTITION_SOLVER_PARTITION_H
 
@@ -141,7 +142,7 @@ struct partition;
  * the devices' memory. ST_TOO_LARGE: a bound above is exceeded; a number of bytes is above 2^50;
  * there are no devices, kinds or hosts; or there are too many ways to use the devices (the product
  * over the kinds of hosts of their number + 1, times the ways to use one host in part).
- * ST_NO_MEMORY. The error text says which. */
+ * ST_NO_MEMORY: memory runs out. The error text says which. */
 enum status partition_open(const struct partition_problem *problem, struct partition **out,
                            struct error *error);
 void partition_close(struct partition *partition); /* NULL is fine */

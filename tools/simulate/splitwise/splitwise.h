@@ -71,7 +71,7 @@ typedef void (*splitwise_done_call)(void *self, const struct splitwise_result *r
 /* Runs the whole trace and calls `done` at the end of each request. Returns the errors of the
  * trace; ST_INVALID for a request that is larger than any machine (unless the trace skips wrong
  * rows); ST_NO_RESOURCE: more than open_max requests are open; ST_CANCELLED: see setup->stop;
- * ST_NO_MEMORY. */
+ * ST_NO_MEMORY: memory runs out. */
 enum status splitwise_run(const struct splitwise_setup *setup, struct sim_trace *trace,
                           splitwise_done_call done, void *self, struct splitwise_totals *out,
                           struct error *error);
