@@ -47,7 +47,7 @@ struct admin_client;
 
 /* Opens a client for the gateways of *target, without connecting; only with every_address are the
  * hosts' names resolved. Without a gateway in *target, the client asks ADMIN_SOCKET if this file
- * exists, otherwise ADMIN_URL. The text ca_file must stay until the client is closed.
+ * exists, otherwise ADMIN_URL. The text target->ca_file must stay valid until the client is closed.
  * ST_UNSUPPORTED: libcurl is not installed. ST_NO_MEMORY: memory runs out. Other errors say what is
  * wrong with *target. */
 enum status admin_client_open(const struct admin_target *target, struct admin_client **out,
@@ -56,7 +56,7 @@ void admin_client_close(struct admin_client *client); /* NULL is fine. */
 
 unsigned admin_client_count(const struct admin_client *client); /* Number of gateways. */
 /* Returns the name of a gateway for people: its socket or its URL; with --every-address also its
- * address. The text stays until the client is closed. */
+ * address. The text is valid until the client is closed. */
 const char *admin_client_name(const struct admin_client *client, unsigned gateway);
 
 /* Sends a request to gateway number `gateway` (from 0) and waits for the answer. body: NULL = none.
@@ -74,7 +74,7 @@ enum status admin_client_json(struct admin_client *client, unsigned gateway, con
                               const char *path, const char *body, json_t **root_out,
                               struct error *error);
 
-/* Writes the path of a request about a machine: `folder`, which ends with a slash (at most 31
+/* Writes the path of a request about a machine: `folder`, which ends with a slash (at most 32
  * bytes), and the machine's name. Returns false, with *error, if no machine can have the name. */
 bool admin_machine_path(const char *folder, const char *name, char out[LIMIT_NAME_BYTES + 32],
                         struct error *error);

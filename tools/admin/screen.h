@@ -16,7 +16,7 @@
 
 /* Figures of one page of /metrics. Counters and histograms are those since the gateway's start. */
 struct screen_sample {
-    bool known; /* false = there is no sample yet. */
+    bool known;    /* false = there is no sample yet. */
     int64_t at_us; /* When the page was read, by clock_system. */
     double prompt_tokens;
     double answer_tokens;

@@ -41,7 +41,8 @@ struct doctor_gpu {
     uint64_t free_bytes;
     uint64_t total_bytes;
     enum transport_memory_way way; /* How the transport moves KV out of the GPU. */
-    /* Why `way` is not direct or not shared, or why no transport opened; "" = it is. */
+    /* Why `way` is not direct or not shared, or why no transport opened; "" = `way` is direct or
+     * shared. */
     char way_why[128];
 };
 

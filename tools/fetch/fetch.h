@@ -48,8 +48,8 @@ struct fetch_file {
 enum status fetch_download(const struct fetch_options *options, const struct fetch_file *file,
                            struct error *error);
 /* Returns true if the name of a file, which may come from a server, is a plain name: no slash,
- * backslash, space or control character, no dot at its begin, and 1 to FETCH_NAME_BYTES - 33 bytes.
- */
+ * backslash, space or control character, no dot at its beginning, and 1 to FETCH_NAME_BYTES - 33
+ * bytes. */
 bool fetch_name_good(const char *name);
 /* Stores the last part of a URL's path, decoded. ST_INVALID: the URL has no path, or
  * fetch_name_good refuses this name. */

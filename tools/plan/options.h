@@ -17,10 +17,10 @@ struct plan_options {
     /* File with the times of the Splitwise paper's simulator (perf_model.csv). Exactly one of
      * perf_model and profile is set. */
     const char *perf_model;
-    const char *profile;          /* File of `cleave profile`. */
-    uint64_t cores;               /* Cores that all machines share; 0 = each machine has its own. */
-    struct option_texts tiers;    /* KIND:GIB:GB/S:US each, as of `cleave simulate`. */
-    const char *model;            /* Name of the table's model; without a table not used. */
+    const char *profile;       /* File of `cleave profile`. */
+    uint64_t cores;            /* Cores that all machines share; 0 = each machine has its own. */
+    struct option_texts tiers; /* KIND:GIB:GB/S:US each, as of `cleave simulate`. */
+    const char *model;         /* Name of the table's model; without a table not used. */
     /* Files with kinds of machines; none = the files that the option's help text names. */
     struct option_texts hardware;
     /* "PROMPT+TOKEN", "KIND", "paper" or the name of a cluster of the paper; none = all. */

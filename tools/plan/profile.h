@@ -1,9 +1,9 @@
 /* plan_profile: simulates a mix of machines with times from a profile (profile/profile.h), with the
  * gateway's scheduler and the machines' own schedulers (sim_run.h) and with the config's defaults.
- * try.c calls plan_profile_run on the threads of a search (search.h), several at the same time;
- * each call has its own memory. setup.c and splits.c call the other functions before the search,
- * and failures.c plan_profile_goodput after it, on the main thread. This part does not judge
- * whether the SLO is met: try.c does. */
+ * try.c calls plan_profile_run on the threads of a search (search.h), several at the same time, and
+ * on the main thread for the output; each call has its own memory. On the main thread, setup.c and
+ * splits.c call the other functions before the search, and failures.c calls plan_profile_goodput
+ * after it. This part does not judge whether the SLO is met: try.c does. */
 #ifndef TOOLS_PLAN_PROFILE_H
 #define TOOLS_PLAN_PROFILE_H
 

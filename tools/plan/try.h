@@ -23,7 +23,7 @@ struct plan_kind {
     struct hardware hardware;
     /* Times of an idle machine. With several devices: of its first device alone. */
     struct cost_curve curve;
-    struct partition_cluster cluster;   /* Only for machines with several devices. */
+    struct partition_cluster cluster; /* Only for machines with several devices. */
     /* Both: NULL = the machine has one device, or the times come from a table. */
     struct machine_split *prompt_split;
     struct machine_split *token_split;

@@ -22,13 +22,13 @@
 enum replay_failure {
     REPLAY_DONE,          /* The request did not fail. */
     REPLAY_NO_CONNECTION, /* The connection was refused, or ended before a status came. */
-    REPLAY_HTTP_STATUS, /* A status other than 200 (http_status). */
-    REPLAY_ERROR_EVENT, /* The server sent an error event in the stream. */
-    REPLAY_BAD_EVENT,   /* An event that is not a JSON object, or is longer than 1 MiB. */
-    REPLAY_CUT,         /* The connection ended before [DONE]. */
-    REPLAY_NO_TOKENS,   /* [DONE] without a token. */
-    REPLAY_TIMED_OUT,   /* No connection within ten seconds, or no end within timeout_s. */
-    REPLAY_INTERRUPTED, /* The user stopped the replay (replay_client_interrupt). */
+    REPLAY_HTTP_STATUS,   /* A status other than 200 (http_status). */
+    REPLAY_ERROR_EVENT,   /* The server sent an error event in the stream. */
+    REPLAY_BAD_EVENT,     /* An event that is not a JSON object, or is longer than 1 MiB. */
+    REPLAY_CUT,           /* The connection ended before [DONE]. */
+    REPLAY_NO_TOKENS,     /* [DONE] without a token. */
+    REPLAY_TIMED_OUT,     /* No connection within ten seconds, or no end within timeout_s. */
+    REPLAY_INTERRUPTED,   /* The user stopped the replay (replay_client_interrupt). */
     REPLAY_FAILURE_COUNT,
 };
 

@@ -1,5 +1,5 @@
 /* replay_server: finds out what a replay must know about a server: the model's name, the longest
- * context, whether it accepts token ids, and how many tokens words become. replay.c calls it once
+ * context, whether it accepts token ids, and how many tokens a word becomes. replay.c calls it once
  * on the main thread, before the replay; it sends a few requests and waits for their answers. It
  * keeps only the results, measures no times, and warns on standard error if prompts must be
  * text. */

@@ -30,10 +30,10 @@ struct machine_split {
     struct partition_cluster cluster; /* One host: the machine, with its devices joined to ranks. */
     /* The goal, in the partitioner's terms; limit_ms is 0 if no split keeps the goal's limit. */
     struct partition_work work;
-    struct partition_costs costs;     /* Times and memory of the layers on each device. */
-    struct partition_plan plan;       /* The split. */
-    struct profile_link device_link;  /* Link between the devices. */
-    struct partition_result result;   /* Pointers to the fields above, for printing. */
+    struct partition_costs costs;    /* Times and memory of the layers on each device. */
+    struct partition_plan plan;      /* The split. */
+    struct profile_link device_link; /* Link between the devices. */
+    struct partition_result result;  /* Pointers to the fields above, for printing. */
 };
 
 /* Returns a goal with these values; the other fields have the defaults of `cleave partition`. */

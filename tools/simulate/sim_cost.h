@@ -25,7 +25,7 @@ struct sim_cost_stage {
 };
 
 struct sim_cost {
-    const struct cost_curve *curve; /* Curve of the table; NULL = times of the profile. */
+    const struct cost_curve *curve;        /* Curve of the table; NULL = times of the profile. */
     const struct profile *profile;         /* NULL = times of the table. */
     const struct profile_link *stage_link; /* Link between stages; NULL = takes no time. */
     uint32_t stage_count;                  /* ≥ 1. */

@@ -21,8 +21,8 @@ struct sim_host {
     /* Tokens that the blocks of the KV memory have room for. With windows, a token may have several
      * blocks (common/layer_groups.h). */
     uint64_t kv_tokens;
-    /* Times that the KV of a token is in the machine's memory, once in each rank that has all of it
-     * (profile->model.kv_copied). At most 1 = once. */
+    /* Number of copies of a token's KV in the machine's memory: one in each rank that has the whole
+     * KV (profile->model.kv_copied). 0 and 1 both mean one copy. */
     uint32_t kv_copies;
     double link_bytes_per_s; /* Rate of KV in each direction, to machines on the same host. */
     double link_latency_s;   /* Latency to machines on the same host. */
@@ -88,8 +88,8 @@ struct sim_link {
 /* Returns the link between two machines. On different hosts, it is the link that the profile has
  * measured between the hosts, limited by the rates of hardware files. Else, or if the profile has
  * no such link, it has the rate of the slower machine's link (0 if the link of `from` has no rate)
- * and the latency of machine `from`. The rate is for the KV of a token as it is counted once: all
- * copies that machine `to` stores (kv_copies) cross the link. */
+ * and the latency of machine `from`. The rate counts the KV of a token once, although each copy
+ * that machine `to` stores (kv_copies) crosses the link. */
 struct sim_link sim_hosts_link(const struct sim_hosts *hosts, uint32_t from, uint32_t to);
 
 /* Frees the splits and closes the profile. */

@@ -56,7 +56,7 @@ uint64_t trace_stats_up_to(const struct trace_stats *stats, enum trace_length le
                            uint32_t tokens);
 
 /* Return the number of blocks' hash ids, and how many of them occurred before. With six million
- * different ids, one in a thousand is miscounted. */
+ * different ids, about one new id in a thousand is counted as if it had occurred before. */
 uint64_t trace_stats_blocks(const struct trace_stats *stats);
 uint64_t trace_stats_blocks_again(const struct trace_stats *stats);
 

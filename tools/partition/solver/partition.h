@@ -117,11 +117,11 @@ struct partition_rate { /* A fraction: ns / divisor. */
 struct partition_stage {
     uint32_t first; /* Layers first … end - 1. */
     uint32_t end;
-    uint32_t kind;      /* Index in partition_problem.kinds. */
-    uint32_t replicas;  /* Devices that hold the stage. */
-    uint32_t host_kind; /* Index in partition_problem.hosts. */
-    uint32_t host;       /* First of the stage's hosts, counted from 0 within their kind. */
-    uint32_t host_count; /* Hosts of the stage; if > 1, they hold no other stage. */
+    uint32_t kind;           /* Index in partition_problem.kinds. */
+    uint32_t replicas;       /* Devices that hold the stage. */
+    uint32_t host_kind;      /* Index in partition_problem.hosts. */
+    uint32_t host;           /* First of the stage's hosts, counted from 0 within their kind. */
+    uint32_t host_count;     /* Hosts of the stage; if > 1, they hold no other stage. */
     uint64_t time_ns;        /* Time of a piece on one of the stage's devices. */
     uint64_t bytes;          /* Bytes on each of the stage's devices. */
     bool next_on_other_host; /* The next stage is on another host. */

@@ -133,7 +133,7 @@ struct partition_move {
     uint32_t replicas_max;
     uint32_t per_host; /* Devices of this kind on a host. */
     uint32_t index;    /* Use of the open host before the stage, as an index. */
-    uint32_t base;  /* First slot of the state's host vector, one stage later. */
+    uint32_t base;     /* First slot of the state's host vector, one stage later. */
 };
 
 #define PARTITION_MOVES_MAX (PARTITION_HOSTS_MAX * PARTITION_KINDS_MAX)

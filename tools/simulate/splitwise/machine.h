@@ -1,14 +1,14 @@
 /* splitwise_machine: a machine of the Splitwise paper's simulator (README of the reference results,
  * "Machine level"). The results agree with the reference except for the last digits.
  *
- * It is not sched_machine with other parameters, because the model differs: a request is two tasks,
- * a prompt that is never cut into chunks and a decode. A batch holds tasks, not tokens. A decode
- * that is displaced from a batch keeps its memory. Tasks that were preempted (passed over) more
- * often go first. Decodes run many iterations in one piece, which an arrival cuts at the next
- * boundary. A task takes all its memory when it first runs. sched_machine, in contrast, cuts
- * prompts, lets every decode take part, reserves memory before the prompt runs, and decides again
- * after each decode step. Everything between machines (pools, routing) is the server's own
- * sched_cluster.
+ * This part is not sched_machine with other parameters, because the model differs: a request is two
+ * tasks, a prompt that is never cut into chunks and a decode. A batch holds tasks, not tokens. A
+ * decode that is displaced from a batch keeps its memory. Tasks that were preempted (passed over)
+ * more often go first. A batch of decodes runs many iterations in one piece (a run); an arrival
+ * cuts the run at the next boundary between iterations. A task takes all its memory when it first
+ * runs. sched_machine, in contrast, cuts prompts, lets every decode take part, reserves memory
+ * before the prompt runs, and decides again after each decode step. Everything between machines
+ * (pools, routing) is the server's own sched_cluster.
  *
  * Properties of the reference that no server should have (all in machine.c and batch.c): the queue
  * of tasks is sorted on insertion by a number that changes later. A decode whose prompt runs on the
