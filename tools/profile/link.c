@@ -378,8 +378,10 @@ enum status profile_links_measure(struct profile *p, const struct profile_link_o
             status = error_set(error, ST_TOO_LARGE, "more than %d", PROFILE_LINKS_MAX);
         else
             status = measure_child(&children[i], kinds[i], options, link, error);
+        if (status != ST_OK)
+            break;
         bool twice = i > 0 && strcmp(link->transport, link[-1].transport) == 0;
-        if (status == ST_OK && !twice)
+        if (!twice)
             p->link_count++;
     }
     for (size_t i = 0; i < KIND_COUNT; i++)

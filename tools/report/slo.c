@@ -45,7 +45,7 @@ bool slo_request_is_below(const struct slo *slo, uint32_t prompt_tokens, uint32_
 void slo_result(const struct slo *slo, struct slo_result *out)
 {
     static const double quantiles[SLO_QUANTILES] = {0.5, 0.9, 0.99};
-    out->met = true;
+    out->met = slo->slowdowns[SLO_TTFT].count > 0;
     for (int measure = 0; measure < SLO_MEASURES; measure++)
         for (int i = 0; i < SLO_QUANTILES; i++) {
             double slowdown = quantiles_at(&slo->slowdowns[measure], quantiles[i]);

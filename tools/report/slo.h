@@ -25,7 +25,7 @@ struct slo {
 
 struct slo_result {
     double slowdowns[SLO_MEASURES][SLO_QUANTILES]; /* Slowdowns at the three quantiles. */
-    bool met; /* All nine slowdowns are below the limits of the paper; also without requests. */
+    bool met; /* All nine slowdowns are below the limits of the paper; false without requests. */
 };
 
 /* The limits of the paper, as factors, at P50, P90 and P99. */
