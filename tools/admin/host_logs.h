@@ -6,7 +6,7 @@
 
 #include "common/text.h"
 
-#define HOST_LOGS_FILES 16        /* Most files that are read. */
+#define HOST_LOGS_FILES 16 /* Most files that are read. */
 /* Most bytes of each log: from the end of a file; from the journal's latest 2,000 lines. */
 #define HOST_LOGS_BYTES (1 << 18)
 

@@ -17,7 +17,7 @@
 int model_main(int argc, char **argv);
 
 #define FETCH_URL_BYTES  2048 /* A URL with its NUL. */
-#define FETCH_NAME_BYTES 256 /* A file's name with its NUL. */
+#define FETCH_NAME_BYTES 256  /* A file's name with its NUL. */
 
 /* --- download.c --- */
 

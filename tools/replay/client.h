@@ -37,15 +37,15 @@ const char *replay_failure_name(enum replay_failure failure);
 
 /* What one request did. */
 struct replay_result {
-    uint64_t id;             /* Id of the trace's row. */
-    uint64_t line;           /* Line of the trace's row. */
-    int64_t after_us;        /* Due time, from the beginning of the replay. */
-    int64_t due_us;          /* Due time; like the times below, by clock_system. */
-    int64_t sent_us;         /* When the request was sent. */
-    int64_t first_token_us;  /* Arrival of the first token event; 0 = none. */
-    int64_t second_token_us; /* Arrival of the second token event; 0 = none. */
-    int64_t last_token_us;   /* Arrival of the last token event; 0 = none. */
-    int64_t end_us;          /* When the answer had ended, or the request had failed. */
+    uint64_t id;                       /* Id of the trace's row. */
+    uint64_t line;                     /* Line of the trace's row. */
+    int64_t after_us;                  /* Due time, from the beginning of the replay. */
+    int64_t due_us;                    /* Due time; like the times below, by clock_system. */
+    int64_t sent_us;                   /* When the request was sent. */
+    int64_t first_token_us;            /* Arrival of the first token event; 0 = none. */
+    int64_t second_token_us;           /* Arrival of the second token event; 0 = none. */
+    int64_t last_token_us;             /* Arrival of the last token event; 0 = none. */
+    int64_t end_us;                    /* When the answer had ended, or the request had failed. */
     uint32_t wanted_prompt_tokens;     /* Length of the prompt that was sent. */
     uint32_t wanted_completion_tokens; /* Length of the answer that was asked for. */
     uint32_t prompt_tokens;            /* Length of the prompt, from the server's usage. */
