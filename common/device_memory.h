@@ -80,11 +80,13 @@ struct device_memory_ops {
                          struct error *error);
     /* Opens another process's memory. The pointer may only be passed to copy_to_peer and
      * close_peer. Returns ST_INVALID if the handle was not made by this backend or its memory does
-     * not have `bytes` bytes, ST_UNSUPPORTED if the driver refuses to open the memory. The device
-     * keeps working after both errors. The call may take milliseconds. */
+     * not have `bytes` bytes, ST_UNSUPPORTED if the driver refuses to open the memory,
+     * ST_NO_RESOURCE if too many are open or the device has failed. The device keeps working after
+     * ST_INVALID and ST_UNSUPPORTED. The call may take milliseconds. */
     enum status (*open_peer)(void *self, const struct device_handle *handle, uint64_t bytes,
                              void **out, struct error *error);
-    void (*close_peer)(void *self, void *peer); /* Waits for all queued copies. NULL is fine. */
+    /* Waits for all queued copies of direction DEVICE_TO_PEER. NULL is fine. */
+    void (*close_peer)(void *self, void *peer);
     /* Queues 1 to DEVICE_RUNS_MAX runs as one copy of direction DEVICE_TO_PEER, and returns the
      * copy's number as `copy` does. The runs are done in any order. When the copy is done, the
      * caller informs the peer. Kernels that the peer starts after that see the data. `runs` need

@@ -1,5 +1,6 @@
 /* digest: a SHA-256 as a value, such as the digest of a model's files. model/file/, kvcache/tiers/
- * and tools/fetch/ compute digests; other folders compare them or pass them on. The functions keep
+ * and tools/fetch/ compute digests; other folders compare them or pass them on. server/api/ and
+ * tools/fetch/ use hex_digit_value also for hashes of keys and for URLs. The functions keep
  * no state, and any thread may call them. They are not for secrets: digest_equal takes a time that
  * depends on the bytes. They read no files. */
 #ifndef COMMON_DIGEST_H

@@ -4,7 +4,8 @@
  * group, and blocks of all groups come from one pool: a block holds `block_tokens` tokens of each
  * layer of its group.
  *
- * Schedulers and pools count blocks with these functions; the parts that read and write KV find the
+ * Schedulers, pools, tiers, the simulator and `cleave partition` count blocks with these functions;
+ * the parts that read and write KV find the
  * group of a layer with them. The functions keep no state, and any thread may call them. They know
  * no block ids (kvcache/kv_tables.h).
  *
@@ -19,7 +20,8 @@
 
 #define LAYER_GROUPS_MAX 16
 
-/* Kinds of layers by the KV that they keep. Figures of KV are counted for each kind. */
+/* Kinds of layers by the KV that they keep. Statistics of KV (bytes, blocks) are kept for each
+ * kind. */
 enum layer_kind {
     LAYER_FULL,   /* K and V of all tokens. */
     LAYER_WINDOW, /* K and V of the tokens of an attention window. */
@@ -67,8 +69,8 @@ uint32_t layer_groups_kinds(const struct layer_groups *groups);
 
 /* Returns the number of rows in the KV memory of the layers [first_layer, last_layer), which must
  * not be empty. Layer l is in row l / count, counted from the row of first_layer. Each block has
- * room in every row; the room stays unused in a row in which the layer of the block's group is not
- * one of these layers. */
+ * room in every row. Only the first and the last row can lack the layer of the block's group; there
+ * the room stays unused. */
 static inline uint32_t layer_groups_rows(const struct layer_groups *groups, uint32_t first_layer,
                                          uint32_t last_layer)
 {

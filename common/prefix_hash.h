@@ -1,9 +1,10 @@
 /* prefix_hash: a hash of a sequence of tokens. Every process computes the same hash for the same
  * tokens. The prefix cache (kvcache/kv_prefix.c) hashes the prefixes that a machine holds, the
  * machine reports the hashes (machine/prefixes.c), and the gateway compares them with the hashes of
- * a prompt (server/gateway/schedule.c). The functions are pure, and any thread may call them. Two
- * different prefixes can have the same hash. Then the gateway may choose a worse machine, but the
- * answer is right, because the prefix cache compares the tokens too. */
+ * a prompt (server/gateway/schedule.c), which also finds repeated requests by the hash. The
+ * simulator (tools/simulate/) does the same as these. The functions are pure, and any thread may
+ * call them. Two different prefixes can have the same hash. Then the gateway may choose a worse
+ * machine, but the answer is right, because the prefix cache compares the tokens too. */
 #ifndef COMMON_PREFIX_HASH_H
 #define COMMON_PREFIX_HASH_H
 

@@ -12,11 +12,11 @@
  * `cols` elements and y has `rows` elements. */
 struct compute_matrix;
 /* Activations in the form that this backend's matrices read. On CPUs: quantised to 8 bits in blocks
- * of 32 for quantised weights, rounded to bfloat16 for BF16 weights, fp32 otherwise. On CUDA
- * devices: fp32 for fp32 weights, bfloat16 otherwise, and for E4M3 weights also E4M3 if the device
- * supports it. With compute_options.exact: always fp32. Activations have several forms if a layer
- * mixes types. Norms, gate_mul, attention and compute_latent_ops.expand write them; products read
- * them. Their capacity is fixed when they are opened. */
+ * of 32 for quantised weights, rounded to bfloat16 for BF16 and E4M3 weights, fp32 otherwise. On
+ * CUDA devices: fp32 for fp32 weights, bfloat16 otherwise, and for E4M3 weights also E4M3 if the
+ * device supports it. With compute_options.exact: always fp32. Activations have several forms if a
+ * layer mixes types. Norms, gate_mul, attention and compute_latent_ops.expand write them; products
+ * read them. Their capacity is fixed when they are opened. */
 struct compute_activations;
 struct compute_rope_table; /* Tables of cos and sin for each position. */
 

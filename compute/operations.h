@@ -1,8 +1,9 @@
 /* operations: the operations of a device: open, memory, weights, and the steps of a forward pass.
  * Every backend implements all functions of struct compute_ops, except that low_rank may be NULL.
  * Six abilities that only some backends have are tables of their own (lanes.h, latent.h, group.h,
- * experts.h, steps.h, sampling.h); NULL = the backend does not have the ability. compute.h says who
- * calls the functions, on which threads. The caller decides the order of the operations of a layer.
+ * experts.h, steps.h, sampling.h); NULL = the backend does not have the ability. model/forward/ and
+ * machine/executor/ call the functions, at most one thread at a time for a device; compute.h has
+ * the exceptions. The caller decides the order of the operations of a layer.
  *
  * A device with memory of its own (a GPU) queues operations and returns before they are finished.
  * Their results can be used after wait, memory_read or compute_sampling_ops.sample, or when a mark
@@ -136,8 +137,8 @@ struct compute_ops {
                       const struct compute_kv *kv, uint32_t head_count,
                       const struct compute_attention *parameters, const float *q,
                       struct compute_activations *a);
-    /* a = activation(gate) * up, each [row_count × cols]. up NULL = all ones; then the activation
-     * is a GELU. */
+    /* a = activation(gate) * up, each [row_count × cols]. up NULL = all ones; this requires an
+     * activation other than COMPUTE_SILU. */
     void (*gate_mul)(struct compute *c, enum compute_activation activation, const float *gate,
                      const float *up, uint32_t row_count, uint32_t cols,
                      struct compute_activations *a);

@@ -66,8 +66,8 @@ INLINE void block_round(const float *x, struct kernels_block *block, uint32_t ro
                    false);
 }
 
-/* Quantises blocks [0, count) of one row, count ≤ 16. bits[i]: the bits of the greatest |x| of
- * block i; refine[i]: block i gets a second plane. */
+/* Quantises `count` blocks (at most 16) from x into row `row` of `blocks`. bits[i]: the bits of the
+ * greatest |x| of block i; refine[i]: block i gets a second plane. */
 INLINE void blocks_round(const float *x, uint32_t count, const uint32_t bits[WIDE_BLOCKS],
                          const bool *refine, struct kernels_block *blocks,
                          struct kernels_second_plane *second_planes, uint32_t row)

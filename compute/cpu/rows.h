@@ -1,11 +1,11 @@
-/* rows: kernels on rows of fp32: quantisation, RMSNorm, SiLU, GELU, rotary embedding, and the
- * writing of K and V as floats. kernels.h defines the results. Each isa_<isa>.c with a table
- * includes this header after its vector header, through attention.h, and puts the functions rows_*
- * into the table. Exceptions: the AVX-512 table has quantise_avx512 instead of rows_quantise, and
- * attention_store (attention.h) calls rows_store and rows_store_latent. The backend calls the
- * functions on worker threads, for one row or head per call; they keep no state. The operations and
- * their order, and so the bits of the results, are the same on every ISA. Products and attention
- * are not here. */
+/* rows: kernels on rows of fp32: quantisation, RMSNorm, LayerNorm, SiLU, GELU, a cap, rotary
+ * embedding, and the writing of K and V as floats. kernels.h defines the results. isa_portable.c,
+ * isa_avx2.c and isa_avx512.c include this header after their vector header, through attention.h,
+ * and put the functions rows_* into their struct kernels. Exceptions: the AVX-512 table has
+ * quantise_avx512 instead of rows_quantise, and attention_store (attention.h) calls rows_store and
+ * rows_store_latent. The backend calls the functions on worker threads, for one row, head or piece
+ * of 16,384 values (rows_cap) per call; they keep no state. The operations and their order, and so
+ * the bits of the results, are the same on every ISA. Products and attention are not here. */
 #ifndef COMPUTE_CPU_ROWS_H
 #define COMPUTE_CPU_ROWS_H
 
@@ -29,12 +29,13 @@
 #define ROWS_EXP_VECTORS 8      /* Vectors of one call of v_exp_each. */
 #define ROWS_EXP_LEAST   -86.0f /* Below -87.3, e^x is no normal number. */
 
-/* Replaces `count` ≤ ROWS_EXP_VECTORS vectors x by e^x, within about 1 ulp. With `least` =
- * ROWS_EXP_LEAST, x is limited to ±86. With another `least`, x is raised to at least `least`, and
- * must be ≤ 0 or NaN. The result is 2^n e^r with |r| ≤ ln 2 / 2, and e^r = 1 + r + r² c(r), where
- * the polynomial c of degree 4 has the smallest possible relative error (2^-28 before rounding).
- * Each step is done for all vectors before the next step, so that the CPU works on several vectors
- * at the same time. */
+/* Replaces `count` ≤ ROWS_EXP_VECTORS vectors x by e^x, within about 1 ulp. If `least` is
+ * ROWS_EXP_LEAST, every x below -86 counts as -86, and every x above 86 as 86. If `least` is
+ * another number, every x below `least` counts as `least`, and the caller passes no x above 0. NaN
+ * stays NaN. The result is 2^n e^r with |r| ≤ ln 2 / 2, and e^r = 1 + r + r² c(r), where the
+ * polynomial c of degree 4 has the smallest possible relative error (2^-28 before rounding). Each
+ * step is done for all vectors before the next step, so that the CPU works on several vectors at
+ * the same time. */
 INLINE void v_exp_each(vec *x, uint32_t count, float least)
 {
     static const float factors[] = {0x1.123a6cp-7f, 0x1.5558f4p-5f, 0x1.555490p-3f,

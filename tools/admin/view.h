@@ -25,9 +25,9 @@ const char *view_printable(const char *text, char *out, size_t bytes);
  * anything is wrong; its head-room; and the state of a model update, if there is one. `name`:
  * admin_client_name. */
 void view_gateway(const json_t *state, const char *name, FILE *out);
-/* Writes a table with a row for each machine, up to TABLE_ROWS_MAX rows, and below it a line for
- * each reason why a machine does not serve, each warning, and the crashes of each machine. With
- * `bars`, the use of KV is shown as a bar, too. */
+/* Writes a table with a row for each of the first TABLE_ROWS_MAX - 1 machines. If there are more, a
+ * line says how many. Below it writes a line for each reason why a machine does not serve, each
+ * warning, and the crashes of each machine. With `bars`, the use of KV is shown as a bar, too. */
 void view_machines(const json_t *state, bool bars, FILE *out);
 /* Writes one line: the KV that all machines hold and have sent, by the kind of layers, and the
  * number of blocks freed because no window reaches them any more. */

@@ -1,11 +1,11 @@
 /* replay_comparison: compares the measured TTFT, TBT and E2E of requests with the times of another
  * run: as the error of a prediction, or as slowdowns against a run without contention. The other
  * run's times come from a file. A CSV of `cleave simulate --out` or `cleave replay --out` has a row
- * for each request. The --json of either is a summary: percentiles of all its requests, or, for the
- * TBT of `cleave replay`, of all gaps between tokens. Requests are joined with rows by their ids; a
- * request without a row is only counted. With a summary no request is joined, and the percentiles
- * of both runs are compared. replay.c opens the file and report.c adds the measured times, on the
- * main thread. The part measures nothing. */
+ * for each request. The --json of either is a summary: percentiles of all its requests. Only the
+ * TBT of `cleave replay` differs: its percentiles are of all gaps between tokens. Requests are
+ * joined with rows by their ids; a request without a row is only counted. With a summary no request
+ * is joined, and the percentiles of both runs are compared. replay.c opens the file and report.c
+ * adds the measured times, on the main thread. The part measures nothing. */
 #ifndef TOOLS_REPLAY_COMPARISON_H
 #define TOOLS_REPLAY_COMPARISON_H
 
@@ -22,10 +22,10 @@ enum replay_time { REPLAY_TIME_TTFT, REPLAY_TIME_TBT, REPLAY_TIME_E2E, REPLAY_TI
 struct replay_comparison;
 
 /* Reads the file. A CSV needs the columns request_id, ttft_s, tbt_s and e2e_s. If it has a column
- * `outcome`, only rows with the outcome "done" are read. A file that begins with "{" is a summary.
- * rows_required: a summary is refused, because slowdowns need a row for each request. Returns
- * ST_IO, ST_INVALID, ST_NOT_FOUND (a column is missing) or ST_NO_MEMORY. The error of a wrong row
- * names file, line and column. */
+ * `outcome`, only rows with the outcome "done" are read. A file whose first character other than
+ * white space is "{" is a summary. rows_required: a summary is refused, because slowdowns need a
+ * row for each request. Returns ST_IO, ST_INVALID, ST_NOT_FOUND (a column is missing) or
+ * ST_NO_MEMORY. The error of a wrong row names file, line and column. */
 enum status replay_comparison_open(const char *path, bool rows_required,
                                    struct replay_comparison **times_out, struct error *error);
 void replay_comparison_close(struct replay_comparison *times); /* NULL is fine. */
@@ -47,8 +47,9 @@ json_t *replay_comparison_json_errors(struct replay_comparison *times);
 /* Prints P50, P90 and P99 of the slowdowns against the other run, each with its limit in the SLO
  * (slo_limits of tools/report/slo.h). */
 void replay_comparison_print_slowdowns(struct replay_comparison *times, FILE *out);
-/* Returns the values of replay_comparison_print_slowdowns as a JSON object, like
- * replay_comparison_json_errors. */
+/* Returns the slowdowns and their limits, the number of joined requests, the result of
+ * replay_comparison_count_within_limits and whether the SLO is met, as a JSON object. Memory and
+ * NULL: see replay_comparison_json_errors. */
 json_t *replay_comparison_json_slowdowns(struct replay_comparison *times);
 
 /* Returns the number of joined requests whose known slowdowns are all below the limits of P99. A

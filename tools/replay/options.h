@@ -13,7 +13,7 @@
 
 /* Texts point into argv, the environment or api_key_copy, or are literals; NULL = not given. */
 struct replay_options {
-    const char *trace;         /* File or synthetic workload (trace.h). */
+    const char *trace;         /* File, "-" (standard input) or synthetic workload (trace.h). */
     const char *url;           /* Base URL of the server, without /v1. */
     const char *model;         /* NULL = the first model that the server lists. */
     const char *api_key;       /* Default: $OPENAI_API_KEY; NULL = none. */

@@ -53,8 +53,9 @@ struct replay_totals {
     uint64_t wrong_counts;  /* Requests that are done but have other token counts than wanted. */
     uint64_t without_usage; /* Requests that are done but whose server reported no token counts. */
     uint64_t in_slo;        /* Requests that are done and within all limits that are given. */
-    /* Sums over the requests that are done. Where the server reported no counts: tokens wanted, and
-     * token events. */
+    /* Sums over the requests that are done. If the server reported no counts for a request,
+     * prompt_tokens adds the wanted number of tokens, and completion_tokens the number of token
+     * events. */
     uint64_t prompt_tokens;
     uint64_t completion_tokens;
     uint64_t by_failure[REPLAY_FAILURE_COUNT]; /* Number of requests per enum replay_failure. */
@@ -81,7 +82,7 @@ struct replay_end {
 };
 
 /* Writes the text to `out` and ends the JSON. Call it once. ST_IO: JSON or CSV could not be
- * written. */
+ * written; if it was the CSV, the JSON is left without its end. */
 enum status replay_report_finish(struct replay_report *report, const struct replay_end *end,
                                  FILE *out);
 

@@ -9,9 +9,9 @@
  * Further keys: seconds=N, requests=N or both (the limit that is reached first ends the workload);
  * prompt=LENGTHS and output=LENGTHS, or lengths=FILE; seed=N. LENGTHS is fixed:N,
  * uniform:LEAST:MOST or lognormal:MEDIAN:SIGMA. With lengths=FILE each request gets both lengths of
- * a random row of the file; of a file with more than a million rows, a million are drawn at random
- * and used. Wrong rows of the file end the reading or are skipped, as in every trace. The same text
- * and seed give the same requests.
+ * a random row of the file; of a file with more than 2^20 rows, 2^20 are drawn at random and used.
+ * With a wrong row of the file trace_synthetic_open fails; with `skip` the row is left out. The
+ * same text and seed give the same requests.
  *
  * trace.c calls it, on the thread that reads the trace; other parts use trace.h, which takes such a
  * text in place of a file. It does not wait: the times are only numbers. */
@@ -35,7 +35,8 @@ void trace_synthetic_close(struct trace_synthetic *synthetic); /* NULL is fine. 
  * wrong; "" = no row was skipped. */
 uint64_t trace_synthetic_skipped(const struct trace_synthetic *synthetic, const char **why_out);
 
-/* Returns the next request. Ids are 0, 1, …; row_out->line, which files have, is the id + 1.
+/* Returns the next request. Ids are 0, 1, …; row_out->line is the id + 1, because there is no file
+ * with lines.
  * ST_NOT_FOUND: after the last one. */
 enum status trace_synthetic_next(struct trace_synthetic *synthetic, struct trace_row *row_out);
 
