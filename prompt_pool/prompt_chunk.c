@@ -50,7 +50,8 @@ static void chunk_push_range(struct prompt_pool *pool, struct prompt_request *re
     uint32_t block_tokens = pool->options.arena.block_tokens;
     uint32_t first = cached_tokens(pool, request) + item->first_token;
     uint32_t end = first + item->token_count;
-    uint32_t begin = request->layerwise && !item->is_first_chunk ? first / block_tokens : 0;
+    uint32_t begin =
+        prompt_is_layerwise(request) && !item->is_first_chunk ? first / block_tokens : 0;
     request->push_end_span = item->is_last_chunk ? request->span_count : end / block_tokens;
     request->push_first_span =
         push_begin(begin, request->target_held_spans, request->push_end_span);
@@ -63,7 +64,7 @@ static void chunk_start(struct prompt_pool *pool, struct prompt_request *request
     prompt_request_state_set(request, PROMPT_COMPUTING);
     request->began_us = now_us;
     prompt_prefix_stats_add(pool, request);
-    if (request->decides_later)
+    if (request->transfer_mode == TRANSFER_AUTO)
         prompt_push_decide(pool, request);
     /* The blocks belong to the token pool, which marks them as live when the KV is complete. */
     if (request->local)
@@ -122,7 +123,7 @@ void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_
         .output_limit = request->output_limit,
         .samples_token = item->is_last_chunk && request->sampling.output_tokens_max > 0,
         .score_count = request->wants_scores ? scored : 0,
-        .layerwise = request->layerwise,
+        .layerwise = prompt_is_layerwise(request),
     };
     if (out->samples_token)
         out->context = context_of(request);
@@ -199,7 +200,7 @@ void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_i
             prompt_pool_results_send(pool, now_us);
         pool->computed[pool->computed_count++] = item->slot;
     } else {
-        if (request->layerwise)
+        if (prompt_is_layerwise(request))
             prompt_push_layers(pool, request, pool->options.arena.layer_count, now_us);
         prompt_push_progress(pool, request);
     }

@@ -273,10 +273,8 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         .wants_scores = prefill->score_prompt,
         .pooling = prefill->pooling,
         .embedding = embedding,
-        .layerwise =
-            destination->target != NULL && transfer_mode_of(pool, prefill) == TRANSFER_LAYERWISE,
-        .decides_later =
-            destination->target != NULL && transfer_mode_of(pool, prefill) == TRANSFER_AUTO,
+        .transfer_mode =
+            destination->target != NULL ? transfer_mode_of(pool, prefill) : TRANSFER_ONE_PIECE,
         .prompt = memory,
         .prompt_count = prefill->prompt_count,
         .targets = {.ids = memory + prefill->prompt_count, .stride = sizes->spans},
@@ -519,15 +517,15 @@ void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *re
                 .exposed_us = pushed ? interval_us(request->computed_us, now_us) : 0,
                 .transfer_us = pushed ? interval_us(request->first_write_us, now_us) : 0,
                 .layers = pushed ? pool->options.arena.layer_count : 0,
-                .layerwise = request->layerwise,
+                .layerwise = prompt_is_layerwise(request),
                 .bytes = request->pushed_bytes,
                 .layer_count = whole ? pool->options.arena.layer_count : 0,
                 .layer_us = request->layer_us,
             },
     };
     if (pushed && !request->answer_ended && !request->copy) {
-        pool->stats.transfers_layerwise += request->layerwise ? 1 : 0;
-        pool->stats.transfers_one_piece += request->layerwise ? 0 : 1;
+        pool->stats.transfers_layerwise += prompt_is_layerwise(request) ? 1 : 0;
+        pool->stats.transfers_one_piece += prompt_is_layerwise(request) ? 0 : 1;
         pool->stats.transfer_us += message.prefilled.transfer_us;
         pool->stats.transfer_exposed_us += message.prefilled.exposed_us;
     }

@@ -56,9 +56,10 @@ void prompt_push_decide(const struct prompt_pool *pool, struct prompt_request *r
     const uint64_t bytes = prompt_push_bytes(arena, 0, arena->layer_count,
                                              request->span_count - request->target_held_spans,
                                              request->span_count - request->window_first, NULL);
-    request->layerwise = sched_layerwise_pays(&speeds, (double)bytes / token_bytes(arena),
-                                              request->prompt_count - request->tables.cached_spans *
-                                                                          arena->block_tokens);
+    const bool pays = sched_layerwise_pays(&speeds, (double)bytes / token_bytes(arena),
+                                           request->prompt_count -
+                                               request->tables.cached_spans * arena->block_tokens);
+    request->transfer_mode = pays ? TRANSFER_LAYERWISE : TRANSFER_ONE_PIECE;
 }
 
 /* Returns the first span that some layer pushes. */
@@ -119,7 +120,7 @@ void prompt_push_plan(struct prompt_pool *pool, struct prompt_request *request, 
     uint32_t count = request->push_end_span - first;
     *out = (struct prompt_push){.span_count = 0};
     if (!pool->options.stages_push || request->target == NULL || count == 0 ||
-        (!request->layerwise && !last))
+        (!prompt_is_layerwise(request) && !last))
         return;
     *out = (struct prompt_push){
         .span_count = count,
@@ -132,7 +133,7 @@ void prompt_push_plan(struct prompt_pool *pool, struct prompt_request *request, 
         .stride = request->targets.stride,
         .cookie = request->owner,
         .request = request->attempt,
-        .layerwise = request->layerwise,
+        .layerwise = prompt_is_layerwise(request),
         .is_last = last,
     };
     request->pushed_bytes += pushed_count(pool, request, 0, arena->layer_count);
@@ -146,7 +147,7 @@ void prompt_pool_layers_done(struct prompt_pool *pool, uint32_t layers, int64_t 
 {
     for (uint32_t i = 0; i < pool->running_count; i++) {
         struct prompt_request *request = prompt_request_of(pool, pool->running[i]);
-        if (request->layerwise)
+        if (prompt_is_layerwise(request))
             prompt_push_layers(pool, request, layers, now_us);
     }
 }
@@ -185,7 +186,7 @@ void prompt_push_progress(struct prompt_pool *pool, struct prompt_request *reque
         return;
     progress_send(pool, request, request->gateway,
                   request->computed_tokens / options->arena.block_tokens);
-    if (request->target == NULL || !request->layerwise || options->stages_push ||
+    if (request->target == NULL || !prompt_is_layerwise(request) || options->stages_push ||
         request->write_status < 0 || request->flushing_spans > 0 ||
         request->push_end_span <= request->arrived_spans)
         return;

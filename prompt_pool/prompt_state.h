@@ -63,11 +63,12 @@ struct prompt_request {
     bool local;
     bool wants_scores; /* The gateway wants the scores of the prompt's tokens. */
     uint8_t pooling;   /* enum pooling; not POOLING_NONE = the gateway wants an embedding. */
+    /* enum message_transfer_mode. TRANSFER_AUTO = measured speeds decide when the first chunk
+     * begins; until then nothing is pushed. */
+    uint8_t transfer_mode;
     bool copy;         /* Nothing is computed: KV that this machine has is pushed. */
     /* The copy reads window blocks of the request `copied`, which may overwrite them. */
     bool reads_windows;
-    bool layerwise;      /* Each layer is pushed as soon as it is computed. */
-    bool decides_later;  /* Measured speeds decide about `layerwise` when the first chunk begins. */
     bool answer_ended;   /* The first token ended the answer, so nothing is decoded. */
     bool writes_pending; /* A write or a flush was issued, and no flush has reported its end. */
     bool stages_flush;   /* The last push was passed to the stages, which flush after it. */
@@ -238,7 +239,13 @@ bool prompt_copy_is_intact(const struct prompt_pool *pool, const struct prompt_r
 
 /* ---- prompt_push.c ---- */
 
-/* Sets `layerwise` by the measured speeds. Requires that the cached spans are known. */
+/* Returns true if each layer is pushed as soon as it is computed. */
+static inline bool prompt_is_layerwise(const struct prompt_request *request)
+{
+    return request->transfer_mode == TRANSFER_LAYERWISE;
+}
+
+/* Sets `transfer_mode` by the measured speeds. Requires that the cached spans are known. */
 void prompt_push_decide(const struct prompt_pool *pool, struct prompt_request *request);
 
 /* Returns the bytes of the layers [first_layer, end_layer) in full_spans spans of each layer
