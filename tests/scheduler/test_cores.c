@@ -79,6 +79,17 @@ static void pair_open(uint32_t threads)
     machine_up(1, POOL_TOKEN, 1, threads);
 }
 
+/* The same pair, whose token machine does both phases. */
+static void pair_for_one_open(struct sched_cluster_options options)
+{
+    options.one_machine_routes = true;
+    options.one_machine_targets.ttft_us = SECOND / 2;
+    options.one_machine_targets.tbt_us = SECOND / 20;
+    scene_open(&options);
+    machine_up(0, POOL_PROMPT, 1, 2);
+    machine_up(1, POOL_TOKEN, 1, 2);
+}
+
 static void arrive(uint32_t request, uint32_t prompt_tokens)
 {
     route = (struct sched_action){.machine = SCHED_NO_MACHINE};
@@ -199,13 +210,8 @@ static void test_repurpose(void)
 static void test_one_machine_alone(void)
 {
     struct sched_cluster_options options = adaptive;
-    options.one_machine_routes = true;
-    options.one_machine_targets.ttft_us = SECOND / 2;
-    options.one_machine_targets.tbt_us = SECOND / 20;
     options.machine_us_max = SECOND / 20; /* 500 tokens. */
-    scene_open(&options);
-    machine_up(0, POOL_PROMPT, 1, 2);
-    machine_up(1, POOL_TOKEN, 1, 2);
+    pair_for_one_open(options);
     for (uint32_t i = 0; i < 2; i++) {
         arrive(i, 300);
         CHECK(route.machine == 1 && route.token_machine == 1);
@@ -227,13 +233,8 @@ static void test_one_machine_alone(void)
 static void test_deadline(void)
 {
     struct sched_cluster_options options = adaptive;
-    options.one_machine_routes = true;
-    options.one_machine_targets.ttft_us = SECOND / 2;
-    options.one_machine_targets.tbt_us = SECOND / 20;
     options.ttft_us_max = SECOND / 10; /* 1,000 tokens. */
-    scene_open(&options);
-    machine_up(0, POOL_PROMPT, 1, 2);
-    machine_up(1, POOL_TOKEN, 1, 2);
+    pair_for_one_open(options);
     tell((struct sched_event){.kind = SCHED_MACHINE_RATES, .machine = 0});
     arrive(0, 600);
     CHECK(route.machine == 1 && route.token_machine == 1);
