@@ -238,7 +238,7 @@ static void on_piece_loaded(void *self, struct tier_job *job)
 }
 
 /* Begins with the piece at load->at. Waits for a slot if none is free. Ends the load if nothing is
- * left, or if nobody waits for it. */
+ * left, or if its prompt no longer waits. */
 static void piece_begin(struct machine_load *load)
 {
     struct machine_tiers *t = load->tiers;

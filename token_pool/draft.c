@@ -43,7 +43,7 @@ static uint32_t *head_of(const struct draft_index *index, const struct draft_pla
     return &places->heads[(hash >> 7 ^ hash >> 19) & index->mask];
 }
 
-/* Adds the run that ends with tokens[last], if the context has so many tokens. */
+/* Adds the run that ends with tokens[last]. No effect if the context is shorter than a run. */
 static void place_add(const struct draft_index *index, const struct draft_places *places,
                       const uint32_t *tokens, uint32_t last)
 {

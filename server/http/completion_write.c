@@ -265,7 +265,8 @@ static void write_usage(struct text *out, const struct completion *c)
     text_adds(out, "}");
 }
 
-/* Writes the begin of an event, up to the choice's index. It is equal in all events. */
+/* Writes the beginning of an event, up to the choice's index. All events of a stream have the same
+ * beginning, so it is formatted once. */
 static void event_begin(struct text *out, struct completion *c)
 {
     struct text *head = &c->event_head;
