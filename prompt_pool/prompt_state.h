@@ -66,7 +66,7 @@ struct prompt_request {
     /* enum message_transfer_mode. TRANSFER_AUTO = measured speeds decide when the first chunk
      * begins; until then nothing is pushed. */
     uint8_t transfer_mode;
-    bool copy;         /* Nothing is computed: KV that this machine has is pushed. */
+    bool copy; /* Nothing is computed: KV that this machine has is pushed. */
     /* The copy reads window blocks of the request `copied`, which may overwrite them. */
     bool reads_windows;
     bool answer_ended;   /* The first token ended the answer, so nothing is decoded. */
