@@ -1,17 +1,18 @@
 /* prompt_state: the prompt pool's table of requests, and the functions that the .c files of
  * prompt_pool/ share (except prompt_links.c and push_meter.c, which know no requests).
  *
- * A request ends in one of two ways:
- * - Delivered: its first token is sent and its KV is flushed. Then KV_READY is sent to the token
- *   machine (KV_ABORTED if the first token ended the answer), and PREFILLED to the gateway. Without
- *   a token machine, nothing is flushed and only PREFILLED is sent.
- * - Stopped, because it was cancelled or has failed: no further write is issued, the writes that
- *   were issued are flushed, and then KV_ABORTED is sent to the token machine. A request whose
- *   token machine's connection has ended sends neither KV_READY nor KV_ABORTED.
+ * A request that was admitted ends in one of two ways, or when the pool is closed:
+ * - Delivered: its results are sent to the gateway (first token, scores, embedding) and its KV is
+ *   flushed. Then KV_READY is sent to the token machine (KV_ABORTED if no token is left to
+ *   generate), and PREFILLED to the gateway. Without a token machine, nothing is flushed and only
+ *   PREFILLED is sent.
+ * - Stopped, because it was cancelled or has failed: the pool issues no further write, flushes the
+ *   writes that were issued, and then sends KV_ABORTED to the token machine. If the connection to
+ *   the token machine has ended, neither KV_READY nor KV_ABORTED is sent.
  *
  * In both cases the request's blocks are freed only when no write from them is in flight and no
- * batch uses them. If the KV stays on this machine, local_ready or local_aborted is called instead
- * of sending KV_READY or KV_ABORTED, and nothing is flushed.
+ * batch uses them. If the KV stays on this machine, the pool calls local_ready or local_aborted
+ * instead of sending KV_READY or KV_ABORTED, and flushes nothing.
  *
  * Only prompt_pool/ and its tests include this header. All functions run on the machine's event
  * loop thread. They compute nothing, and own no connection: they send through options.calls. */
@@ -34,12 +35,13 @@
  * and from each state to FREE, when the request has ended and holds nothing. */
 enum prompt_request_state {
     PROMPT_FREE,      /* No request uses the slot. */
-    PROMPT_QUEUED,    /* No chunk has begun. The request holds no block of this pool. */
+    PROMPT_QUEUED,    /* No chunk has begun. The request has taken no block. */
     PROMPT_COMPUTING, /* A chunk is in a batch, or the request is between two chunks. */
-    /* The last chunk is done. The request is in `computed` until prompt_pool_results_send. */
+    /* The last chunk is done, or the request is a copy. prompt_pool_results_send continues the
+     * request. */
     PROMPT_COMPUTED,
     PROMPT_FLUSHING,         /* All writes of its KV are issued; a flush is pending. */
-    PROMPT_STOPPED_IN_BATCH, /* Stopped, but a batch in flight contains a chunk. */
+    PROMPT_STOPPED_IN_BATCH, /* Stopped, but a chunk of the request is in a batch in flight. */
     PROMPT_STOPPED_FLUSHING, /* Stopped and in no batch; a flush is pending. */
     PROMPT_STATE_COUNT
 };
@@ -56,34 +58,36 @@ struct prompt_request {
     uint32_t target_path;  /* Path through the target's stages. */
     uint32_t path;         /* Path through this machine's stages. */
     struct sampling sampling;
-    struct grammar_answer *answer; /* NULL = no constraint. */
+    struct grammar_answer *answer; /* State of the answer's constraint; NULL = no constraint. */
     uint32_t output_limit;         /* Most tokens of the answer. */
-    /* The prompt is computed in blocks that the token pool of this machine has reserved. Set to
-     * false when local_ready or local_aborted has been called. */
+    /* The prompt is computed in blocks that the token pool of this machine has reserved, and
+     * neither local_ready nor local_aborted has been called yet. */
     bool local;
     bool wants_scores; /* The gateway wants the scores of the prompt's tokens. */
-    uint8_t pooling;   /* enum pooling; not POOLING_NONE = the gateway wants an embedding. */
+    uint8_t pooling;   /* enum pooling; POOLING_NONE = the gateway wants no embedding. */
     /* enum message_transfer_mode. TRANSFER_AUTO = measured speeds decide when the first chunk
      * begins; until then nothing is pushed. */
     uint8_t transfer_mode;
     bool copy; /* Nothing is computed: KV that this machine has is pushed. */
-    /* The copy reads window blocks of the request `copied`, which may overwrite them. */
+    /* The copy reads blocks of layers with a window from the request `copied`, whose answer may
+     * overwrite these blocks. */
     bool reads_windows;
-    bool answer_ended;   /* The first token ended the answer, so nothing is decoded. */
-    bool writes_pending; /* A write or a flush was issued, and no flush has reported its end. */
-    bool stages_flush;   /* The last push was passed to the stages, which flush after it. */
+    bool answer_ended; /* No token is left to generate, so nothing is decoded. */
+    /* KV was written or prompt_push_flush was called, and that flush has not ended. */
+    bool writes_pending;
+    bool stages_flush;        /* The last push was passed to the stages, which flush after it. */
     enum status write_status; /* Status of the latest push; < 0 = no more pushes are made. */
 
-    /* [options.hidden]: sum of the vectors of the tokens computed so far. NULL = no embedding is
-     * wanted. */
+    /* [options.hidden]: sum of the vectors that count for the embedding and are computed. NULL =
+     * the gateway wants no embedding. */
     int64_t *embedding;
-    /* [prompt_count]: the tokens. targets.ids, tables.ids (unless `local`), `rules` and `layer_us`
-     * are in the same allocation. */
+    /* [prompt_count]: the prompt's tokens. The allocation also holds targets.ids, `rules`,
+     * `layer_us` and, unless the token pool has reserved the blocks, tables.ids. */
     uint32_t *prompt;
     uint32_t prompt_count;
-    uint32_t rule_count;
-    /* Blocks of the token machine; valid from target_held_spans on, in layers with a window from
-     * window_first on; KV_BLOCK_NONE before. */
+    uint32_t rule_count; /* Number of words in `rules`. */
+    /* Blocks of the token machine: in layers without a window from span target_held_spans on, in
+     * layers with a window from span window_first on. KV_BLOCK_NONE for the spans before. */
     struct kv_tables targets;
     /* Number of the prompt's first spans that are not pushed in layers without a window, because
      * the token machine already has their KV. */
@@ -91,24 +95,28 @@ struct prompt_request {
     /* This machine's blocks. tables.cached_spans = spans that were found in a prefix cache: this
      * pool's, or the token pool's if `local`. */
     struct kv_tables tables;
-    bool owns_blocks;    /* False: the token pool of this machine owns them. */
+    /* The blocks in `tables` after the cached spans were or will be taken for this request. false =
+     * the token pool has reserved them, or the request is a copy. */
+    bool owns_blocks;
     uint32_t *rules;     /* Words of common/token_rules.h. */
-    uint32_t span_count; /* Number of spans that the prompt fills. */
-    /* First span of the prompt whose KV layers with a window push. */
+    uint32_t span_count; /* Spans of the prompt; the last span may not be full. */
+    /* First span that layers with a window push. */
     uint32_t window_first;
     uint64_t prefix_salt;           /* Salt of the request's chains in the prefix cache. */
     struct kv_prefix_reader reader; /* What the request reads in this pool's prefix cache. */
 
-    /* Number of tokens whose KV is computed or cached; 0 from PROMPT_COMPUTED on. */
+    /* Number of the prompt's first tokens whose KV is cached or computed. 0 until the first chunk
+     * is done, and again from PROMPT_COMPUTED on. */
     uint32_t computed_tokens;
-    /* Number of the prompt's first spans that have arrived at the token machine (PROGRESS). */
+    /* Number of the prompt's first spans that are known to have arrived at the token machine. */
     uint32_t arrived_spans;
-    /* Number of the prompt's first spans that will have arrived when the flush ends that
-     * prompt_push_progress has begun; 0 = no such flush is pending. */
+    /* The value of arrived_spans after the flush that prompt_push_progress has begun; 0 = no such
+     * flush is pending. */
     uint32_t flushing_spans;
 
-    /* What the running chunk has to push: spans [push_first_span, push_end_span) of the layers from
-     * push_first_layer on; in layers with a window, spans [push_window_first, push_end_span). */
+    /* What the running chunk, or the copy, has to push in the layers from push_first_layer on: in
+     * layers without a window spans [push_first_span, push_end_span), in layers with a window spans
+     * [push_window_first, push_end_span). */
     uint32_t push_first_span;
     uint32_t push_window_first;
     uint32_t push_end_span;
@@ -117,16 +125,15 @@ struct prompt_request {
      * this process pushes no KV of the request. */
     uint32_t *layer_us;
 
-    struct message_token first_token; /* Token 0 of the answer. */
+    struct message_token first_token; /* The token that follows the prompt. */
     int64_t queued_us;                /* When PREFILL arrived. */
     int64_t began_us;                 /* When the first chunk began. */
     int64_t computed_us;              /* When the last chunk was done. */
-    int64_t first_write_us;           /* -1 = none yet. */
-    uint64_t pushed_bytes;
+    int64_t first_write_us;           /* When the first write was issued; -1 = not yet. */
+    uint64_t pushed_bytes;            /* Bytes of KV that were written. */
 };
 
-/* Number of withdrawn requests that are remembered; one more replaces the oldest. As many as a
- * token machine remembers (TOKEN_UNCONFIRMED_MAX). */
+/* Number of withdrawn requests that are remembered; one more replaces the oldest. */
 #define PROMPT_WITHDRAWN_MAX 1024
 
 struct prompt_pool {
@@ -135,18 +142,20 @@ struct prompt_pool {
     struct message_buffer tokens_message; /* Tokens of one request, until they are sent. */
     uint32_t token_count;                 /* Number of tokens in tokens_message. */
     uint64_t admitted_count;              /* Number of requests admitted so far. */
-    uint32_t holder_count;                /* Requests that have taken blocks. */
+    uint32_t holder_count; /* Requests that have taken blocks; see prompt_request_has_blocks. */
     uint32_t pinned_count; /* Prompts whose prefixes are pinned for the next batch. */
     sched_slot pinned[LIMIT_BATCH_SEQUENCES];
     uint32_t running_count; /* Prompts of the running batch; 0 with options.stages_push. */
     sched_slot running[LIMIT_BATCH_SEQUENCES];
-    uint32_t computed_count; /* Prompts whose last chunk is done, until prompt_pool_results_send. */
-    sched_slot computed[LIMIT_BATCH_SEQUENCES]; /* SCHED_NO_SLOT = the request was stopped. */
+    uint32_t computed_count; /* Requests in `computed`, until prompt_pool_results_send. */
+    /* Requests in PROMPT_COMPUTED. SCHED_NO_SLOT = the request was stopped. */
+    sched_slot computed[LIMIT_BATCH_SEQUENCES];
     struct message_stats stats;
     double token_us;       /* See prompt_pool_token_us_set. */
     bool stopped_in_batch; /* See prompt_pool_stops_take. */
-    /* Number of requests so far that were withdrawn before their PREFILL arrived. Request n of them
-     * is withdrawn[n % PROMPT_WITHDRAWN_MAX]. */
+    /* Number of calls of prompt_pool_withdraw so far for a request that was not in the pool.
+     * `withdrawn` holds the latest of these requests: number n is at withdrawn[n %
+     * PROMPT_WITHDRAWN_MAX]. */
     uint32_t withdrawn_count;
     struct message_request withdrawn[PROMPT_WITHDRAWN_MAX];
     struct prompt_request requests[]; /* Indexed by slot - first_slot. */
@@ -163,8 +172,8 @@ static inline sched_slot prompt_slot_of(const struct prompt_pool *pool,
     return pool->options.first_slot + (sched_slot)(request - pool->requests);
 }
 
-/* Returns true if scores or an embedding are wanted: the prompt is then computed from its first
- * token, without reading the prefix cache. */
+/* Returns true if the gateway wants scores or an embedding: the prompt does not read the prefix
+ * cache. */
 static inline bool prompt_request_is_uncached(const struct prompt_request *request)
 {
     return request->wants_scores || request->pooling != POOLING_NONE;
@@ -183,24 +192,25 @@ static inline bool prompt_request_is_stopped(const struct prompt_request *reques
 
 /* ---- prompt_pool.c ---- */
 
-/* Changes the state. Asserts that the transition is legal: every caller has checked the state, so
- * no message of a peer can cause an illegal transition. */
+/* Changes the state. Requires a legal transition (asserted). */
 void prompt_request_state_set(struct prompt_request *request, enum prompt_request_state to);
-/* Sends FAILED to the gateway, unless the request is already stopped, and calls
- * prompt_request_stop. */
+/* Sends FAILED to the gateway, unless the request is already stopped or the gateway's connection
+ * has ended, and calls prompt_request_stop. */
 void prompt_request_fail(struct prompt_pool *pool, struct prompt_request *request,
                          enum status status, const char *text);
-/* Stops the request. If no batch and no transfer uses the request, sends KV_ABORTED or calls
- * local_aborted, and frees the request's slot. Else the caller must call prompt_request_stop again
- * after each batch and flush of the request. */
+/* Stops the request. If the request is in no batch and has no pending write, the function calls
+ * prompt_push_abort and frees the request's slot. If it is in no batch and has pending writes, the
+ * function begins a flush. Call the function again when a batch or a flush of a stopped request has
+ * ended. */
 void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *request);
-/* Ends the prompt phase: sends PREFILLED to the gateway and frees the request's slot. */
+/* Ends the prompt phase: sends PREFILLED to the gateway, if it is connected, and frees the
+ * request's slot. */
 void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *request,
                              int64_t now_us);
 
 /* ---- prompt_prefix.c ---- */
 
-/* Returns the number of blocks that the request takes before its first chunk. */
+/* Returns the number of blocks that a request with owns_blocks takes before its first chunk. */
 static inline uint32_t prompt_request_blocks_left(const struct prompt_pool *pool,
                                                   const struct prompt_request *request)
 {
@@ -218,28 +228,29 @@ void prompt_prefix_stats_add(struct prompt_pool *pool, const struct prompt_reque
 /* Marks the request's own blocks as live and adds the full ones to the prefix cache, if there is
  * one. Requires own blocks and that the whole prompt is computed. */
 void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request);
-/* Adds the full blocks of a prompt that ends before it is computed to the prefix cache, if there is
- * one, so that they are not computed again when the request returns. */
+/* Adds the full blocks that are computed to the prefix cache, so that they need not be computed
+ * again when the request returns. No effect without a prefix cache, without own blocks, or after
+ * PROMPT_COMPUTED. */
 void prompt_prefix_keep(struct prompt_pool *pool, struct prompt_request *request);
 /* Frees the request's own blocks, and ends its reading of the prefix cache. */
 void prompt_prefix_free(struct prompt_pool *pool, struct prompt_request *request);
 
 /* ---- prompt_copy.c ---- */
 
-/* Begins a copy (copied_generation of PREFILL): the request goes from PROMPT_QUEUED to
- * PROMPT_COMPUTED, and prompt_pool_results_send pushes the KV. Returns ST_INVALID if this machine
- * makes no such copies, ST_NOT_FOUND if it does not have all of the KV; the caller then frees the
- * request's slot. */
+/* Begins a copy (copied_generation of PREFILL): the state changes from PROMPT_QUEUED to
+ * PROMPT_COMPUTED, and prompt_pool_results_send pushes the KV. Returns ST_NOT_FOUND if this machine
+ * does not have all of the KV; ST_INVALID without a prefix cache, without a token machine, or if
+ * the last block is not full. After an error the caller frees the request's slot. */
 enum status prompt_copy_begin(struct prompt_pool *pool, struct prompt_request *request,
                               const struct message_prefill *prefill, int64_t now_us,
                               struct error *error);
-/* Call it when the copy is flushed. Returns true if the right KV was pushed: the request `copied`
- * has not overwritten the window blocks that the copy read. */
+/* Call it when the copy is flushed. Returns true if the answer of the request `copied` has not
+ * overwritten the blocks that the copy read. */
 bool prompt_copy_is_intact(const struct prompt_pool *pool, const struct prompt_request *request);
 
 /* ---- prompt_push.c ---- */
 
-/* Returns true if each layer is pushed as soon as it is computed. */
+/* Returns true if each layer is to be pushed as soon as it is computed. */
 static inline bool prompt_is_layerwise(const struct prompt_request *request)
 {
     return request->transfer_mode == TRANSFER_LAYERWISE;
@@ -254,19 +265,21 @@ void prompt_push_decide(const struct prompt_pool *pool, struct prompt_request *r
 uint64_t prompt_push_bytes(const struct kv_arena *arena, uint32_t first_layer, uint32_t end_layer,
                            uint32_t full_spans, uint32_t window_spans, uint64_t *kinds);
 /* Writes the KV that the running chunk, or the copy, has to push, in the layers [push_first_layer,
- * layer_end). No effect if the machine's stages push the chunk's KV, or if the request is stopped
- * or has no token machine. Stores the result in write_status. */
+ * layer_end). No effect if the machine's stages push the chunk's KV, if the request is stopped or
+ * has no token machine, or after a failed push. Stores the result in write_status. */
 void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request,
                         uint32_t layer_end, int64_t now_us);
 /* Stores in *out what the machine's stages push for the chunk that begins, and counts these bytes
- * as pushed. Stores span_count = 0 if the stages push nothing, and without options.stages_push. */
+ * as pushed. `last` = the chunk is the prompt's last chunk. Stores span_count = 0 if the stages
+ * push nothing, and without options.stages_push. */
 void prompt_push_plan(struct prompt_pool *pool, struct prompt_request *request, bool last,
                       int64_t now_us, struct prompt_push *out);
-/* Begins a flush of the request's writes. */
+/* Begins a flush of the request's writes. Requires a token machine. */
 void prompt_push_flush(struct prompt_pool *pool, struct prompt_request *request);
-/* Call it when a chunk that is not the last one is computed and pushed. With a prefix cache, sends
- * PROGRESS to the gateway. If this process pushes layer by layer, it also begins a flush, after
- * which the token machine gets PROGRESS. No effect if the KV stays on this machine. */
+/* Call it when a chunk that is not the prompt's last chunk is done. No effect without a prefix
+ * cache, or if the KV stays on this machine. Sends PROGRESS to the gateway. If this process pushes
+ * the request layer by layer, the function also begins a flush, unless one is pending; after the
+ * flush, the token machine gets PROGRESS. */
 void prompt_push_progress(struct prompt_pool *pool, struct prompt_request *request);
 /* Sends KV_ABORTED to the token machine, or calls local_aborted. Requires that no more writes
  * follow. */

@@ -1,14 +1,16 @@
 /* push_meter: measures one link while KV is written to another machine. The owner reports each
  * write, each flush, and the end of each flush.
  *
- * Between layers a link is idle, and the writes of other requests come in between. So the time from
- * a request's first write to its flush says little. But each write i before a flush gives a bound:
- * the bytes written from write i to the flush have arrived when the flush ends, so
+ * Between layers a link is idle, and the link also carries the writes of other requests. So the
+ * time from a request's first write to the end of its flush does not show the link's speed. But
+ * each write i before a flush gives a bound: the bytes from write i to the flush have arrived when
+ * the flush ends, so
  *
  *     end of the flush - begin of write i >= latency + bytes from write i on / bandwidth.
  *
- * The two sides are equal for the write after which the link was never idle. This is the write with
- * the highest bandwidth; its bytes and time are one point of link_speed.h.
+ * The two sides are about equal for the first write after which the link was not idle until the
+ * flush ended. That write gives the highest bandwidth of all writes; its bytes and time are one
+ * transfer of link_speed.h.
  *
  * The machine's event loop thread owns each meter (prompt_links.c). A meter sends nothing, reads no
  * clock, and knows no requests. */
@@ -19,10 +21,11 @@
 
 #include <stdbool.h>
 
-/* Most writes that are remembered since the link was idle. When there is one more, every second
- * write is forgotten. */
+/* Most writes that are remembered since everything written had arrived. Before one more is added,
+ * every second write is forgotten. */
 #define PUSH_METER_WRITES 32
-/* Most flushes that have not ended. When there is one more, the oldest flush is forgotten. */
+/* Most flushes that are remembered until they end. Before one more is added, the oldest is
+ * forgotten. */
 #define PUSH_METER_FLUSHES 32
 
 struct push_meter_write {
@@ -31,7 +34,7 @@ struct push_meter_write {
 };
 
 struct push_meter_flush {
-    uint64_t cookie;
+    uint64_t cookie;       /* Number by which the caller identifies the flush. */
     uint64_t bytes_before; /* Bytes that were written before this flush. */
 };
 
@@ -53,9 +56,9 @@ void push_meter_write(struct push_meter *meter, uint64_t bytes, int64_t now_us);
 /* Records that a flush of all writes so far begins. */
 void push_meter_flush(struct push_meter *meter, uint64_t cookie);
 /* Records that the flush with this cookie and all earlier flushes have ended. Returns true if
- * meter->speed has a new point. If the cookie is not known, does nothing and returns false. */
+ * meter->speed has a new transfer. If the cookie is not known, does nothing and returns false. */
 bool push_meter_flushed(struct push_meter *meter, uint64_t cookie, int64_t now_us);
-/* Forgets all writes and flushes, because the connection has ended. */
+/* Forgets all writes and flushes, because the connection has ended. The measured speed stays. */
 void push_meter_disconnected(struct push_meter *meter);
 
 #endif

@@ -1,25 +1,25 @@
-/* sched_checkpoint: when and how much KV of running answers is copied to second machines
- * (kv/checkpoint). The gateway and the simulator call the functions. They keep no state, any thread
- * may call them, and they start no copy.
+/* sched_checkpoint: when, and how much, KV of a running answer is copied to a second machine
+ * (config key kv/checkpoint), so that the death of the token machine costs few tokens. The gateway
+ * and the simulator call the functions, which keep no state; any thread may call them. They start
+ * no copy.
  *
- * An answer is copied at most once per interval (kv/checkpoint_ms), and each copy brings all full
- * blocks that the second machine lacks. So the death of a token machine costs an answer the tokens
- * of one interval, of the block that is not full, and of a copy under way. The first copy can wait
- * up to an interval, because the machine that computed the prompt still keeps the prompt's KV. If a
- * link is in use when a copy is due, the copy is made when the link is free. */
+ * At most once per interval (kv/checkpoint_ms) an answer is copied: all full blocks that the second
+ * machine lacks, in several copies if these are many blocks. The first copy can wait up to an
+ * interval, because the machine that computed the prompt still keeps the prompt's KV. */
 #ifndef SCHEDULER_CHECKPOINT_H
 #define SCHEDULER_CHECKPOINT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Least time between two checks for answers that wait for a full block or for a link. */
+/* Time until the next check for answers whose copy is due but waits for a full block or for a link.
+ * The end of another copy causes an earlier check. */
 #define SCHED_CHECKPOINT_CHECK_US 20000
-/* Pause after a copy that a machine refused, for example because its memory is short. */
+/* Pause of an answer's copies after a copy has failed, or if no machine can keep a copy. */
 #define SCHED_CHECKPOINT_PAUSE_US 500000
-/* Most blocks that one copy sends, so that no machine writes for long at a time; the next part
- * follows at once. In layers with a window, the blocks of the window are not divided, because they
- * are useful only together. */
+/* Most spans of layers without a window that one copy sends, so that no machine writes for long at
+ * a time; the next part follows at once. The blocks of layers with a window are not divided,
+ * because they are useful only together. */
 #define SCHED_CHECKPOINT_BLOCKS_MAX 16
 
 /* Returns the time at which the first copy of an answer that begins at now_us is due: half an
@@ -34,28 +34,29 @@ static inline int64_t sched_checkpoint_first_us(int64_t now_us, uint32_t interva
 }
 
 /* Returns the time at which the next copy is due. begun_us = time at which the previous copy began;
- * partial = the previous copy brought only a part of the full blocks. */
+ * partial = the previous copy has only a part of the full blocks that the second machine lacks. */
 static inline int64_t sched_checkpoint_next_us(int64_t begun_us, uint32_t interval_ms, bool partial)
 {
     return begun_us + (partial ? 0 : interval_ms * 1000ll);
 }
 
-/* Returns the number of tokens in full blocks whose KV the token machine of a running answer has.
- * The machine has the KV of all tokens of prompt and answer except the last one. Requires
- * answer_tokens ≥ 1. */
+/* Returns the number of tokens in the full blocks that the token machine has of a running answer.
+ * The KV of the answer's latest token is not computed yet. answer_tokens = tokens generated so far,
+ * ≥ 1. */
 static inline uint32_t sched_checkpoint_tokens(uint32_t prompt_tokens, uint32_t answer_tokens,
                                                uint32_t block_tokens)
 {
     return (prompt_tokens + answer_tokens - 1) / block_tokens * block_tokens;
 }
 
-/* Returns true if a copy of `complete` tokens is useful: the second machine has fewer
- * (`resumed_tokens`), and the answer still has more than a block of tokens to generate. Without the
+/* Returns true if a copy of complete_tokens tokens (sched_checkpoint_tokens) is useful: with its
+ * present copy, the second machine could resume the answer only from fewer tokens
+ * (resumable_tokens), and the answer has more than a block of tokens left to generate. Without the
  * second condition, copies would be made for answers that end meanwhile. */
-static inline bool sched_checkpoint_is_useful(uint32_t complete, uint32_t resumed_tokens,
+static inline bool sched_checkpoint_is_useful(uint32_t complete_tokens, uint32_t resumable_tokens,
                                               uint32_t tokens_left, uint32_t block_tokens)
 {
-    return complete > resumed_tokens && tokens_left > block_tokens;
+    return complete_tokens > resumable_tokens && tokens_left > block_tokens;
 }
 
 #endif

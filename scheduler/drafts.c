@@ -63,7 +63,7 @@ static uint32_t size_of(uint32_t rows)
 
 static bool size_known(const struct sched_step_times *times, uint32_t size)
 {
-    const uint64_t at = times->sizes[size].at, seen = times->sizes[size].steps;
+    const uint64_t at = times->sizes[size].latest_step, seen = times->sizes[size].steps;
     const uint64_t most = seen < STEP_AGE_MAX / STEP_AGE ? seen * STEP_AGE : STEP_AGE_MAX;
     return at > 0 && times->steps - at <= most;
 }
@@ -78,7 +78,7 @@ void sched_drafts_step_add(struct sched_step_times *times, uint32_t rows, uint64
     times->steps++;
     times->sizes[size].rows += weight * (rows - times->sizes[size].rows);
     times->sizes[size].us += weight * longer;
-    times->sizes[size].at = times->steps;
+    times->sizes[size].latest_step = times->steps;
     times->sizes[size].steps = known ? times->sizes[size].steps + 1 : 1;
 }
 

@@ -84,7 +84,7 @@ static void prompt_add(struct headroom *h, uint32_t machine, uint32_t link, doub
     struct headroom_state *m = &h->states[machine];
     struct headroom_request *r = at(h, link);
     machine_advance(h, machine, now_us);
-    if (!h->tokens_only || h->machines[machine].answers)
+    if (!h->tokens_only || h->machines[machine].computes_answers)
         r->work_us =
             prompt_us(h, machine, h->answers[(link - 1) % h->answer_count].computed_tokens);
     m->work_us += r->work_us;
@@ -153,7 +153,7 @@ static uint32_t prompt_machine_of(const struct headroom *h, bool mixed)
 {
     uint32_t best = UINT32_MAX;
     for (uint32_t i = 0; i < h->machine_count; i++)
-        if (h->machines[i].prompts && h->machines[i].answers == mixed &&
+        if (h->machines[i].computes_prompts && h->machines[i].computes_answers == mixed &&
             (best == UINT32_MAX || h->states[i].work_us < h->states[best].work_us))
             best = i;
     return best;
@@ -175,7 +175,7 @@ static uint32_t token_machine_of(const struct headroom *h, bool mixed)
 {
     uint32_t best = UINT32_MAX;
     for (uint32_t i = 0; i < h->machine_count; i++)
-        if (h->machines[i].answers && h->machines[i].prompts == mixed &&
+        if (h->machines[i].computes_answers && h->machines[i].computes_prompts == mixed &&
             (best == UINT32_MAX || h->states[i].kv_used < h->states[best].kv_used))
             best = i;
     return best;
@@ -187,7 +187,7 @@ static uint32_t token_machine(const struct headroom *h, uint32_t prompt, uint64_
 {
     uint32_t own = token_machine_of(h, false), mixed = token_machine_of(h, true);
     if (own == UINT32_MAX || mixed == UINT32_MAX)
-        return own != UINT32_MAX ? own : h->machines[prompt].answers ? prompt : mixed;
+        return own != UINT32_MAX ? own : h->machines[prompt].computes_answers ? prompt : mixed;
     return h->states[own].kv_used + kv_tokens > h->machines[own].kv_tokens ? mixed : own;
 }
 
@@ -260,10 +260,10 @@ static void replay(struct headroom *h, double factor)
                 next = i;
         double arrival_us = NEVER;
         if (arrived < count)
-            arrival_us =
-                ((double)(h->answers[arrived % h->answer_count].at_us - h->answers[0].at_us) +
-                 h->span_us * (arrived / h->answer_count)) /
-                factor;
+            arrival_us = ((double)(h->answers[arrived % h->answer_count].arrived_us -
+                                   h->answers[0].arrived_us) +
+                          h->span_us * (arrived / h->answer_count)) /
+                         factor;
         if (arrival_us > h->states[next].next_us) {
             machine_event(h, next);
             continue;
@@ -298,11 +298,11 @@ static bool times_complete(struct headroom *h)
             machine->rates.decodes = sum.decodes;
         h->steps[i] = sched_rates_step(&machine->rates);
         bool unknown = h->steps[i].fixed_ns == 0; /* The line through steps of one size. */
-        prompts |= machine->prompts;
-        own |= machine->answers && !machine->prompts;
-        own_unknown |= machine->answers && !machine->prompts && unknown;
-        mixed |= machine->answers && machine->prompts;
-        mixed_unknown |= machine->answers && machine->prompts && unknown;
+        prompts |= machine->computes_prompts;
+        own |= machine->computes_answers && !machine->computes_prompts;
+        own_unknown |= machine->computes_answers && !machine->computes_prompts && unknown;
+        mixed |= machine->computes_answers && machine->computes_prompts;
+        mixed_unknown |= machine->computes_answers && machine->computes_prompts && unknown;
     }
     h->result.at_least = own ? own_unknown : mixed_unknown;
     return prompts && (own || mixed);
@@ -312,7 +312,7 @@ bool headroom_begin(struct headroom *h)
 {
     if (h->answer_count < ANSWERS_MIN || !times_complete(h))
         return false;
-    h->span_us = (double)(h->until_us - h->answers[0].at_us);
+    h->span_us = (double)(h->until_us - h->answers[0].arrived_us);
     for (int part = 0; part < HEADROOM_PARTS; part++) {
         h->low[part] = LEAST;
         h->high[part] = HEADROOM_MOST * EXACT;

@@ -1,17 +1,19 @@
 /* layerwise: whether a prompt's KV is sent layer by layer while the prompt is computed, or in one
- * piece afterwards. The prompt machine decides for each prompt, the simulator for its machines; the
- * gateway shows the length from which on prompts are sent layer by layer. Pure: no clock and no
- * I/O. It measures nothing: the links (push_meter.h) and the machines (pace.h) do.
+ * piece afterwards. prompt_pool/ decides with it for each prompt, as the simulator does for its
+ * machines; machine/ and the gateway show the length from which on layer by layer pays. The
+ * functions keep no state; any thread may call them. Pure: no clock and no I/O. They measure
+ * nothing: the speeds come from push_meter.h and pace.h.
  *
- * Let a link need S microseconds for the KV that is sent, after a latency l, and the prompt machine
- * C microseconds for the L layers of the prompt. From the first token until all KV has arrived pass
+ * Let the link take l microseconds of latency and S microseconds for the bytes of the KV. Let the
+ * prompt machine take C microseconds for the L layers of the prompt. The time from the first token
+ * until all KV has arrived is
  *
  *     in one piece:    l + S
  *     layer by layer:  l + max(S / L, S - C (L - 1) / L),
  *
- * because the link works while the machine computes the layers after the first. The difference is
- * min(S, C) (L - 1) / L; the latency is the same. Layer by layer costs L - 1 notifications more, of
- * SCHED_LAYER_US each. So it pays if
+ * because the link sends while the machine computes the layers after the first. The difference is
+ * min(S, C) (L - 1) / L. Sending layer by layer costs L - 1 notifications more, of SCHED_LAYER_US
+ * each. So it pays if
  *
  *     min(S, C) >= L × SCHED_LAYER_US. */
 #ifndef SCHEDULER_LAYERWISE_H
@@ -20,11 +22,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Processor time of a layer's notification and of its writes, beside what one piece needs for the
- * same bytes (docs/transport.md, "Layer by layer or in one piece"). */
+/* Additional processor time for each layer that is sent by itself (docs/transport.md, "Layer by
+ * layer or in one piece"). */
 #define SCHED_LAYER_US 15
 
-/* The number of sent tokens from which on layer by layer pays, while a speed is not measured. */
+/* While a speed is not measured, layer by layer pays from this number of sent tokens on. */
 #define SCHED_LAYERWISE_TOKENS 16
 
 struct sched_layerwise {
@@ -33,11 +35,12 @@ struct sched_layerwise {
     uint32_t layer_count;
 };
 
-/* sent_tokens: the tokens whose KV the token machine does not have yet (a part of a token's layers
- * counts as a part of a token). computed_tokens: those that the prompt machine has in no cache. */
+/* Returns true if the KV should be sent layer by layer. sent_tokens: the prompt's tokens whose KV
+ * is sent; a token of which only some layers are sent counts as a part of a token. computed_tokens:
+ * the prompt's tokens that the prompt machine computes. */
 bool sched_layerwise_pays(const struct sched_layerwise *speeds, double sent_tokens,
                           uint32_t computed_tokens);
-/* Returns the length from which on sched_layerwise_pays, for a prompt of which all tokens are
+/* Returns the least length of a prompt for which sched_layerwise_pays is true if all its tokens are
  * computed and sent. */
 uint32_t sched_layerwise_tokens(const struct sched_layerwise *speeds);
 

@@ -19,7 +19,7 @@ void link_speed_add(struct link_speed *speed, uint64_t bytes, uint64_t us)
             (fabs(log(took_us / expected_us)) - speed->log_error) / (double)speed->transfers;
         took_us = sched_rates_outlier_limit(took_us, expected_us);
     }
-    speed->fastest = fmax(speed->fastest, (double)bytes / took_us);
+    speed->fastest_bytes_per_us = fmax(speed->fastest_bytes_per_us, (double)bytes / took_us);
     rates_line_add(&speed->line, 1 - 1.0 / LINK_SPEED_TRANSFERS, 1 / (took_us * took_us),
                    (double)bytes, took_us);
     if (speed->transfers < LINK_SPEED_TRANSFERS)
@@ -32,7 +32,8 @@ struct link_estimate link_speed_estimate(const struct link_speed *speed)
         return (struct link_estimate){.bytes_per_s = 0};
     double fixed_us, byte_us;
     rates_line_fit(&speed->line, &fixed_us, &byte_us);
-    const double rate = byte_us * speed->fastest > 1 ? 1 / byte_us : speed->fastest;
+    const double rate =
+        byte_us * speed->fastest_bytes_per_us > 1 ? 1 / byte_us : speed->fastest_bytes_per_us;
     return (struct link_estimate){
         .latency_us = (uint32_t)fmin(fixed_us, UINT32_MAX),
         .error_percent = (uint32_t)fmin(ceil(expm1(speed->log_error) * 100), ERROR_PERCENT_MAX),

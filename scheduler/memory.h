@@ -1,15 +1,15 @@
 /* sched_memory: the policy for the KV blocks of one machine. It decides about the requests that are
  * decoded on the machine: how many blocks a request gets before its KV arrives; which waiting
- * reservation is granted next; which answer gets more blocks; which answer is preempted when no
- * block is left; and which reservation is given up to break a deadlock between machines.
+ * reservation is granted next; which answer gets more blocks; which answer is preempted when too
+ * few blocks are left; and which reservation is given up to break a deadlock between machines.
  * token_pool/ opens and calls it on the machine's event loop thread, and the simulator calls the
- * same code; not thread-safe. The gateway and the cluster scheduler call the functions that take
- * only numbers or options. Pure: no clock, no I/O, no log, no allocation after opening.
+ * same code; not thread-safe. Any thread may call the functions that take only numbers or options.
+ * Pure: no clock, no I/O, no log, no allocation after opening.
  *
  * It does not know block ids: the caller owns the blocks, passes the number that can be taken, and
- * carries out the decisions. Requests are slots of a sched_machine, which keeps their order.
- * Requests whose prompts are computed here and that are decoded elsewhere are known only to the
- * sched_machine.
+ * carries out the decisions. Requests are slots of a sched_machine, which keeps their order. It
+ * does not know the prompts that are computed on this machine for requests that are decoded
+ * elsewhere; only the sched_machine knows these.
  *
  * Before its next batches, a machine makes these calls:
  * 1. sched_memory_grow until it returns SCHED_GROWTH_DONE, so that running answers go before new
@@ -19,15 +19,16 @@
  *
  * No request waits for ever, because every request that holds blocks frees them at some time:
  * - A running answer ends or is preempted. An answer that must grow does not wait for another
- *   answer to end: if no block is left, an answer is preempted.
+ *   answer to end: if too few blocks are left, an answer is preempted.
  * - A reservation gets its KV, ends, or is given up. Its prompt may wait on another machine for
  *   blocks; if machines wait for each other in a circle, one reservation is given up
  *   (sched_machine_deadlock_victim).
  * - A prompt that is decoded elsewhere frees its blocks when its KV is sent.
  * - A quarantined request is freed by a message of its prompt machine or at the end of its lease.
  *
- * No later reservation is granted before the first one. A request is preempted at most
- * preemptions_max times. After that its whole answer is reserved, so that it never grows. */
+ * Reservations are granted in the order of their queue. A request that was preempted
+ * preemptions_max times has its whole answer reserved, so its answer never grows and is not
+ * preempted again. */
 #ifndef SCHEDULER_MEMORY_H
 #define SCHEDULER_MEMORY_H
 
@@ -38,7 +39,7 @@ struct sched_memory;
 
 struct sched_memory_options {
     uint32_t block_count;  /* KV blocks of the machine. */
-    uint32_t block_tokens; /* Tokens of a block. */
+    uint32_t block_tokens; /* Tokens of a block, ≥ 1. */
     struct layer_groups groups;
     uint32_t chunk_tokens;   /* Most tokens of a prompt that are computed at once. */
     uint32_t context_tokens; /* Longest context: prompt and answer of the largest request. */
@@ -51,7 +52,8 @@ struct sched_memory_options {
     /* Slots of the requests that are decoded here: first_slot … first_slot + slot_count - 1. */
     sched_slot first_slot;
     uint32_t slot_count;
-    uint32_t growth_tokens; /* Tokens of an answer whose blocks are reserved with its prompt. */
+    /* Number of the answer's first tokens whose blocks are reserved with the prompt's blocks. */
+    uint32_t growth_tokens;
     /* Percentage of all blocks that new requests leave free while an answer may grow; at least the
      * blocks of one span for each answer that may grow. */
     uint32_t growth_reserve_percent;
@@ -59,8 +61,9 @@ struct sched_memory_options {
     uint32_t preemptions_max;
 };
 
-/* How requests fill a machine's KV memory: what the cluster scheduler knows of the options above.
- * All zeros = not known, or a model without windows: a request takes the memory of its tokens. */
+/* How requests fill a machine's KV memory: what the cluster scheduler knows of struct
+ * sched_memory_options. All zeros = not known, or a model without windows: a request takes the
+ * memory of its tokens. */
 struct sched_kv {
     /* Number of tokens for which the memory has room in all layers; 0 = that of the longest
      * context. */
@@ -86,7 +89,7 @@ const struct sched_memory_options *sched_memory_options(const struct sched_memor
 
 /* Returns the prompts' share: the number of blocks of a mixed machine that reservations may not use
  * if their prompts run on other machines. The share is the number of blocks of the longest context,
- * at most half of all blocks. The gateway calls this function too.
+ * at most half of all blocks.
  *
  * Without the share, reservations could fill two mixed machines while their prompts wait for blocks
  * of the other machine. The share makes deadlocks rare, not impossible: a machine may become mixed
@@ -95,12 +98,11 @@ uint32_t sched_memory_prompt_share(const struct sched_memory_options *options);
 
 /* Returns how much memory new requests leave free for answers that may grow: `percent` of `total`
  * or `growing`, whichever is larger; 0 if `growing` is 0. growing = number of these answers × the
- * size of one span. All sizes are in one unit, blocks or tokens. The cluster scheduler calls this
- * function too. */
+ * memory that each of them takes next. All sizes are in one unit, blocks or tokens. */
 uint64_t sched_memory_growth_reserve(uint64_t total, uint32_t percent, uint64_t growing);
 
-/* Sets whether the machine is mixed and keeps the prompts' share; false after opening. Has effect
- * from the next call of sched_memory_candidate_find. */
+/* Sets whether the machine is mixed, so that sched_memory_candidate_find keeps the prompts' share;
+ * false after opening. */
 void sched_memory_mixed_set(struct sched_memory *memory, bool mixed);
 
 /* ---- one request ---- */
@@ -117,7 +119,8 @@ struct sched_memory_request {
 
 /* The blocks of a request. */
 struct sched_memory_blocks {
-    /* Blocks that the request has. Until `granted`: blocks that it will get with the grant. */
+    /* Blocks that the request has; until `granted`, blocks that it gets with the grant. Includes
+     * blocks of the prefix cache that it reads. */
     uint32_t count;
     uint32_t spans;         /* Spans of the request (common/layer_groups.h) that have blocks. */
     uint32_t spans_max;     /* Spans of the prompt and the longest answer. */
@@ -147,12 +150,13 @@ uint64_t sched_memory_tokens_most(const struct sched_memory_options *options, ui
 /* Queues a reservation. Requires an unused slot, and that the longest answer fits the machine. */
 void sched_memory_reserve(struct sched_memory *memory, sched_slot slot,
                           const struct sched_memory_request *request);
-/* Adds a request whose KV is only stored here (a copy of `tokens` tokens, in full blocks). It waits
- * in no queue: call sched_memory_copy_grant next, and sched_memory_remove if that returns false.
- * windows: it has blocks in layers with a window, too. Requires an unused slot. */
+/* Adds a request whose KV is only stored here (a copy of `tokens` tokens, in full blocks). The copy
+ * waits in no queue: call sched_memory_copy_grant next, and sched_memory_remove if that function
+ * returns false. windows = the copy has blocks in layers with a window, too. Requires an unused
+ * slot. */
 void sched_memory_copy_add(struct sched_memory *memory, sched_slot slot, uint32_t tokens,
                            bool windows);
-/* Grants the copy its blocks, of which the caller must take blocks_needed. Returns false if a
+/* Grants the copy its blocks; the caller must take blocks_needed of them. Returns false if a
  * reservation waits for memory, or if less than half of the machine's blocks would be left free:
  * copies go after every request. */
 bool sched_memory_copy_grant(struct sched_memory *memory, sched_slot slot, uint32_t blocks_needed,
@@ -161,12 +165,12 @@ bool sched_memory_copy_grant(struct sched_memory *memory, sched_slot slot, uint3
  * added the request. The pointer is valid until sched_memory_remove. */
 const struct sched_memory_blocks *sched_memory_blocks(const struct sched_memory *memory,
                                                       sched_slot slot);
-/* Sets window_held of a request that waits: the prefix cache has the blocks of layers with a window
- * that it needs before this span. */
+/* Sets window_held of a request that is not granted: before this span, it needs no own blocks in
+ * layers with a window, because of the prefix cache. */
 void sched_memory_window_held_set(struct sched_memory *memory, sched_slot slot,
                                   uint32_t window_held);
-/* Starts to decode a granted request whose KV is complete. tokens_left = most tokens left to
- * generate. */
+/* Starts to decode a granted request whose KV is complete on this machine. tokens_left = most
+ * tokens left to generate. */
 void sched_memory_decode(struct sched_memory *memory, sched_slot slot, uint32_t tokens_left);
 /* Removes a granted request from the sched_machine. Its blocks count as used until
  * sched_memory_remove, because a prompt machine may still write into them. */
@@ -186,23 +190,25 @@ enum sched_memory_growth {
 };
 
 /* Returns what must happen next so that every answer has room for its next token, and, if many
- * blocks are free, for its draft. Stores the request. blocks_free = blocks that can be taken. */
+ * blocks are free, for its draft. Except with SCHED_GROWTH_DONE, stores the request in *slot_out.
+ * blocks_free = blocks that can be taken. */
 enum sched_memory_growth sched_memory_grow(struct sched_memory *memory, uint32_t blocks_free,
                                            sched_slot *slot_out);
 
 /* Finds the first waiting reservation. Returns false if none waits, or if its prompt runs on
  * another machine and the prompts' share leaves no room for its blocks; later reservations then
- * wait too. */
+ * wait, too. A reservation that is larger than all blocks outside the share must wait only until no
+ * such reservation holds blocks. */
 bool sched_memory_candidate_find(const struct sched_memory *memory, sched_slot *slot_out);
 /* Grants the candidate the blocks that sched_memory_blocks reports. blocks_needed = blocks that the
- * caller must take: all of these, or fewer if the prefix cache has some. Returns false, and the
+ * caller must take: all these blocks, or fewer if the prefix cache has some. Returns false, and the
  * candidate waits, if blocks_free is less than the sum of blocks_needed, the blocks that are kept
  * for growing answers, and the blocks of the first prompt of each path if it arrived before the
  * candidate. */
 bool sched_memory_grant(struct sched_memory *memory, sched_slot slot, uint32_t blocks_needed,
                         uint32_t blocks_free);
 
-/* Finds the reservation that must be given up to break a deadlock between machines
+/* Finds the granted reservation that must be given up to break a deadlock between machines
  * (sched_machine_deadlock_victim). prompt_holders = number of prompts that hold blocks of this
  * machine and are decoded elsewhere. If the result is true, the caller reports the preemption to
  * the request's gateway, and quarantines or removes the request. */

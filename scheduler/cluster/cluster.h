@@ -1,26 +1,26 @@
-/* sched_cluster: the cluster scheduler. For each request it chooses the prompt machine and the
- * token machine together, so that KV can be written layer by layer while the prompt is computed. It
- * also decides which pool each machine is in. The gateway calls it on its event loop thread; the
- * simulator calls the same code, and `cleave simulate` also replays event logs with it. Not
- * thread-safe. Pure: no clock, no I/O, no log, no allocation after opening. The caller passes in
- * events, each with its time, and carries out the actions that the scheduler returns. It does not
- * choose batches (scheduler/machine/machine.h) or KV blocks (scheduler/memory.h).
+/* sched_cluster: the cluster scheduler. It chooses prompt machine and token machine of each request
+ * together, so that KV can be written layer by layer while the prompt is computed. It also decides
+ * which pool each machine is in. The gateway calls it on its event loop thread; the simulator calls
+ * the same code. Not thread-safe. Pure: no clock, no I/O, no log, no allocation after opening. The
+ * caller passes in events, each with its time, and carries out the actions that the scheduler
+ * returns. It does not choose batches (scheduler/machine/machine.h) or KV blocks
+ * (scheduler/memory.h).
  *
- * The policy (Splitwise, section IV-A) with the option `adaptive`:
+ * The policy (Splitwise, section IV-A):
  * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens; if this machine
  *    has work and is over its threshold, the machine of the mixed pool with the fewest pending
- *    tokens, unless it is over its threshold, too. Pending tokens are the tokens of prompts that
- *    are not computed yet, and one token for each answer on the machine. A machine is over its
- *    threshold if the request would raise its pending tokens above prompt_queue_threshold_tokens,
- *    or if its pending tokens take longer than prompt_queue_threshold_us. With SCHED_HOMING_DONE, a
- *    machine that the prompt pool has lent (rule 3) is taken instead of a machine of the prompt
- *    pool that has work and more pending tokens. With ttft_us_max, a machine on which the prompt
- *    would be late is replaced by the machine of the prompt or mixed pool that computes the prompt
- *    first.
+ *    tokens, unless it is over its threshold, too. Pending tokens of a machine are the tokens that
+ *    it must still compute of its prompts, and one token for each of its answers. A machine is over
+ *    its threshold if the request would raise its pending tokens above
+ *    prompt_queue_threshold_tokens, or if its pending tokens take longer than
+ *    prompt_queue_threshold_us. With SCHED_HOMING_DONE, a machine that the prompt pool has lent
+ *    (rule 3) is taken instead of a machine of the prompt pool that has work and more pending
+ *    tokens than the lent machine. With ttft_us_max, a machine on which the prompt would be late is
+ *    replaced by the machine of the prompt or mixed pool that computes the prompt first.
  * 2. Token machine: the machine of the token pool with the least scheduled KV memory; if this
  *    machine has requests and the new request does not fit into its free memory, the machine of the
- *    mixed pool with the least, unless the request does not fit there either. What a machine keeps
- *    for answers that grow does not count as free.
+ *    mixed pool with the least scheduled KV memory, unless the request does not fit there either.
+ *    What a machine keeps for answers that grow does not count as free.
  * 3. If there is no prompt machine, the machine of the token pool with the fewest pending tokens
  *    moves to the mixed pool. If there is no token machine, the machine of the prompt pool with the
  *    least scheduled memory moves. A moved machine is *lent*. With SCHED_HOMING_DONE, a lent
@@ -46,10 +46,10 @@
  * take the best machine above its threshold.
  *
  * Among equal machines, machines that have never moved are taken first, in the order of their
- * indices; then the others in the order of their latest moves. Only pairs whose link is up are
- * chosen. A request that no machine can take waits here. When a new request arrives and more than
- * queue_requests_max wait, the last new request of the queue is refused. The order of the queue is
- * described in queue.h.
+ * indices; then the others in the order of their latest moves. Two machines are chosen only if the
+ * link from the prompt machine to the token machine is up. A request that no machine can take waits
+ * here. When a new request arrives and more than queue_requests_max wait, the last new request of
+ * the queue is refused. The order of the queue is described in queue.h.
  *
  * Repurposing: the home pool of a machine changes when the demand for the two phases has changed
  * for long enough (repurpose.c). */
@@ -68,24 +68,27 @@
 #include <stdint.h>
 
 #define SCHED_NO_MACHINE UINT32_MAX
-/* Most machines. More than LIMIT_MACHINES, because larger clusters can be simulated. */
+/* Greatest machine_count. More than LIMIT_MACHINES, because larger clusters can be simulated. */
 #define SCHED_MACHINES_MAX 1024
-/* Most requests. More than LIMIT_CLUSTER_REQUESTS, because the simulator studies overload. */
+/* Greatest request_count. More than LIMIT_CLUSTER_REQUESTS, because the simulator studies
+ * overload. */
 #define SCHED_REQUESTS_MAX 262144
 /* Prefix hashes used per prompt. Further hashes are ignored. */
 #define SCHED_PREFIX_MAX 32
 
 /* When a lent machine returns from the mixed pool to its home pool. */
 enum sched_homing {
-    SCHED_HOMING_DONE, /* When its work of the other phase is done (rule 3). */
-    SCHED_HOMING_IDLE, /* When it has no work, and another machine can do the other phase. */
+    /* When the machine has no work of the phase that its home pool does not do (rule 3). */
+    SCHED_HOMING_DONE,
+    /* When the machine has no work, and another machine can do the other phase. */
+    SCHED_HOMING_IDLE,
     /* Only when the caller sends SCHED_MACHINE_IDLE (Splitwise's simulator). */
     SCHED_HOMING_REPORTED,
 };
 
 struct sched_cluster_options {
-    uint32_t request_count; /* Slots of the caller's request table, ≤ SCHED_REQUESTS_MAX. */
-    uint32_t machine_count; /* Machine indices, ≤ SCHED_MACHINES_MAX. */
+    uint32_t request_count; /* Slots of the caller's request table, from 1 to SCHED_REQUESTS_MAX. */
+    uint32_t machine_count; /* Machine indices, from 1 to SCHED_MACHINES_MAX. */
     uint32_t prefix_count;  /* Prefixes remembered, for all machines together; 0 = none. */
 
     uint32_t queue_requests_max; /* Most requests that wait here. */
@@ -100,8 +103,9 @@ struct sched_cluster_options {
     /* A waiting request expires this time after it was first found that no machine which is up can
      * take it; 0 = never. */
     int64_t wait_us_max;
-    /* Grace period after the first machine is up. No machine does the work of the other phase until
-     * the period has ended, or until a prompt machine and a token machine could serve together. */
+    /* Grace period after the first machine is up. Until the period has ended, or
+     * sched_cluster_paired was true once, no machine does the work of the other phase (except with
+     * `unsplit`). */
     int64_t cover_after_us;
 
     /* Rule 1; 0 = no threshold. The threshold in time applies to machines with a known rate. */
@@ -115,8 +119,9 @@ struct sched_cluster_options {
      * (sched_memory_growth_reserve). */
     uint32_t growth_reserve_percent;
     uint32_t growth_reserve_tokens;
-    /* How many KV tokens are scheduled for an answer. true: the mean length of recent answers of
-     * its API key and priority, at least 64 tokens. false: its maximum length. */
+    /* How many tokens are scheduled for an answer. true: the mean length of recent answers of its
+     * API key and priority, at least 64 tokens and at most the answer's greatest length. false: its
+     * greatest length. */
     bool schedule_mean_answer;
     /* Bound on a machine's load, as a multiple of sched_kv.capacity_tokens: while the machine's
      * pending tokens reach the bound, it gets no more prompts; while its scheduled tokens reach the
@@ -125,7 +130,7 @@ struct sched_cluster_options {
     /* A machine gets no more prompts or answers while its pending or scheduled tokens reach this
      * number; 0 = no bound. */
     uint64_t machine_tokens_max;
-    /* A machine gets no more prompts while its pending tokens take at least this time at its
+    /* A machine gets no more prompts while its pending tokens take longer than this time at its
      * measured rate; 0 = no bound. */
     int64_t machine_us_max;
     /* While a machine's rate is not known, it gets no more prompts while its pending tokens reach
@@ -139,8 +144,8 @@ struct sched_cluster_options {
     bool adaptive;
     /* true: only rule 4 applies (the baseline of the Splitwise paper). */
     bool unsplit;
-    /* When a machine has work (rule 1). true: when SCHED_MACHINE_QUEUE says so. false: when it has
-     * prompts that are not computed. */
+    /* When a machine has work (rule 1). true: while `busy` of its latest SCHED_MACHINE_QUEUE is
+     * true. false: while it has prompts that are not computed. */
     bool busy_is_reported;
     enum sched_homing homing;
     /* true: a machine that rule 3 chooses moves to the mixed pool even if it completes no pair and
@@ -152,22 +157,24 @@ struct sched_cluster_options {
     /* TTFT and TBT targets by which a route with one machine and a route with two machines are
      * compared, > 0; used only with `one_machine_routes`. */
     struct sched_pace_targets one_machine_targets;
-    /* A mixed machine that computes a prompt also generates its answer, unless another mixed
-     * machine has fewer scheduled tokens, by at least this number; 0 = no preference. */
+    /* If rule 2 takes a machine of the mixed pool and the prompt machine is mixed, the prompt
+     * machine also generates the answer, unless another mixed machine has at least this number of
+     * scheduled tokens less. */
     uint64_t stay_tokens;
 
-    /* The rules choose a machine by its tokens (pending or scheduled). A machine that holds a
-     * prefix of the prompt may be chosen instead if it has at most this number of tokens more
+    /* The rules choose a machine by its pending or scheduled tokens. A machine that holds a prefix
+     * of the prompt may be chosen instead if it has at most this number of tokens more
      * (cheapest.c). */
     uint64_t prefix_slack_tokens;
     uint32_t prefix_step_tokens; /* Prompt tokens from one prefix hash to the next. */
     /* true: machines keep prefixes, so prompt tokens whose KV a machine holds are neither computed
-     * there nor sent to it. false: prefixes are ignored. */
+     * there nor sent to it. false: the only KV that counts is that of the machine holder_plus_1 - 1
+     * (struct sched_event). */
     bool prefix_saves;
 
-    /* A new request whose first token is expected later than this is refused when it arrives, if
-     * the machines' rates are known. Rule 1 then also looks for a machine that is early enough. 0 =
-     * no limit. */
+    /* A new request whose first token is expected later than this time after its arrival is refused
+     * when it arrives, if the machines' rates are known. Rule 1 then also looks for a machine that
+     * is early enough. 0 = no limit. */
     int64_t ttft_us_max;
 
     /* Window over which demand is measured; 0 = repurposing is off. */
@@ -189,7 +196,7 @@ struct sched_link_speed {
 /* A tier of a machine (kvcache/tiers/): KV of n tokens is loaded in load_fixed_us + n ×
  * load_token_ns / 1000 microseconds. */
 struct sched_tier {
-    bool works;
+    bool works;             /* The tier is in use. */
     uint32_t load_fixed_us; /* Both times 0 = not measured lately. */
     uint32_t load_token_ns;
 };
@@ -197,13 +204,14 @@ struct sched_tier {
 /* The kinds of events, and the fields of struct sched_event that each kind uses besides now_us. */
 enum sched_event_kind {
     /* `request` arrives: prompt_tokens, output_tokens, resumed, key_index, weight, priority,
-     * holder_plus_1, held_tokens, identity, prefix. output_tokens = most tokens of the
-     * answer; 0 = no token machine is needed. */
+     * holder_plus_1, held_tokens, identity, prefix. output_tokens = most tokens of the answer; 0 =
+     * no token machine is needed, because the answer has at most one token, which the prompt
+     * machine generates. */
     SCHED_ARRIVED,
     SCHED_COMPUTED,  /* The prompt of `request` is computed; its KV may still be on its way. */
     SCHED_PREFILLED, /* The prompt machine of `request` has no more work for it. */
-    /* `request` is done, failed or cancelled, in any state; ignored if it is unknown. output_tokens
-     * = tokens generated in this generation. */
+    /* `request`, waiting or routed, is done, failed or cancelled; ignored if the scheduler does not
+     * know it. output_tokens = tokens generated since its latest SCHED_ARRIVED. */
     SCHED_ENDED,
     /* `request`, which is routed and computes nothing yet, has waited for queue_us_max: it is
      * refused, as requests in the queue are. Ignored if it is not routed. */
@@ -225,7 +233,7 @@ enum sched_event_kind {
      * step; 0 = not known. */
     SCHED_MACHINE_RATES,
     SCHED_MACHINE_TIERS, /* The tiers of `machine`: tiers. None works before this event. */
-    SCHED_MACHINE_QUEUE, /* `busy`: whether `machine` has work that waits. */
+    SCHED_MACHINE_QUEUE, /* `busy` = whether prompts wait on `machine`. */
     SCHED_MACHINE_IDLE,  /* `machine` has no work. If it is lent, it returns to its home pool. */
     SCHED_MACHINE_LOAD,  /* `others`: the present load that other schedulers have on `machine`. */
     SCHED_CACHED,        /* `machine` holds the KV of the prefixes in `prefix`. */
@@ -243,8 +251,8 @@ struct sched_prefix {
     uint32_t count;         /* Number of hashes. */
 };
 
-/* The load that other schedulers (other gateways) have on a machine. It counts like this
- * scheduler's own load when a machine is chosen. The return of a lent machine depends only on this
+/* The load that other schedulers (of other gateways) have on a machine. When a machine is chosen,
+ * this load counts like the scheduler's own. The return of a lent machine depends only on the
  * scheduler's own requests. */
 struct sched_others {
     uint64_t prompt_tokens; /* Tokens of prompts that are not computed yet. */
@@ -252,7 +260,7 @@ struct sched_others {
     uint32_t prompts;       /* Prompts not computed yet. */
     uint32_t decodes;       /* Requests that are or will be decoded. */
     /* Another scheduler has the machine in its mixed pool. The machine then divides its memory
-     * between the phases (mixed_kv_tokens), whichever pool it is in here. */
+     * between the phases (mixed_kv_tokens), in any pool of this scheduler. */
     bool mixed;
     /* Requests to be decoded, and prompt tokens, that other schedulers sent to the machine since
      * the previous SCHED_MACHINE_LOAD; for repurposing. */
@@ -263,8 +271,8 @@ struct sched_others {
 /* An event. enum sched_event_kind says which fields are used. */
 struct sched_event {
     enum sched_event_kind kind;
-    /* The request was accepted before. It goes before new requests of its priority class, and is
-     * refused only if it can never fit. */
+    /* SCHED_ARRIVED: the request was accepted before. It goes before new requests of its priority
+     * class. While it waits, it is refused only if it can never fit. */
     bool resumed;
     bool busy;
     enum pool pool;
@@ -283,9 +291,9 @@ struct sched_event {
     /* SCHED_ARRIVED: number of the prompt's first tokens whose KV that machine keeps in its prefix
      * cache; 0 = none. */
     uint32_t held_tokens;
-    /* SCHED_ARRIVED: a number that only this request has, by which it is recognised if it is
-     * refused and comes again; 0 = not known. From the time at which the client was told to come
-     * again, a place in the queue is kept for the request for 2 s (promises.c). */
+    /* SCHED_ARRIVED: a number by which the request is recognised if it is refused and the client
+     * sends it again; 0 = not known. For 2 s after the time at which the client should send it
+     * again, a place in the queue is kept for the request (promises.c). */
     uint64_t identity;
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
@@ -295,16 +303,17 @@ struct sched_event {
     struct sched_link_speed link;
     struct sched_tier tiers[TIER_KIND_COUNT];
     struct sched_step step;
-    uint64_t kv_tokens; /* Longest context that fits the machine's KV memory. */
-    /* While the machine is in the mixed pool: most tokens of a prompt that another machine decodes,
-     * and of prompt and answer of a request whose prompt another machine computes; 0 =
-     * kv_tokens. */
+    /* SCHED_MACHINE_UP: tokens of the longest context that fits the machine's KV memory. */
+    uint64_t kv_tokens;
+    /* SCHED_MACHINE_UP: while the machine is in the mixed pool, most tokens of a prompt whose
+     * answer another machine generates, and most tokens of prompt and answer of a request whose
+     * prompt another machine computes; 0 = kv_tokens. */
     uint64_t mixed_kv_tokens;
     /* SCHED_MACHINE_UP: how requests fill the machine's KV memory. */
     struct sched_kv kv;
     /* SCHED_MACHINE_UP: machines with the same number share cores; 0 = own cores. */
     uint32_t cores;
-    uint32_t core_count; /* SCHED_MACHINE_UP: how many cores they share; 0 = 1. */
+    uint32_t core_count; /* SCHED_MACHINE_UP: how many cores these machines share; 0 = 1. */
     /* SCHED_MACHINE_UP: on how many of these cores the machine computes; 0 = all. */
     uint32_t threads;
     struct sched_prefix prefix;
@@ -312,14 +321,16 @@ struct sched_event {
 };
 
 enum sched_action_kind {
-    /* Send the prompt of `request` to `machine` and its answer to `token_machine` (SCHED_NO_MACHINE
-     * = none is needed). prefix_tokens = number of the prompt's first tokens that `machine` need
-     * not compute. pull_source_plus_1 = 0: `machine` should hold their KV already; otherwise the
-     * machine pull_source_plus_1 - 1 should first send their KV to `machine`. load_tokens = number
-     * of the tokens after prefix_tokens that `machine` will probably load from its tiers. decision:
-     * the estimates that decided whether held and stored KV is used. */
+    /* Let `machine` compute the prompt of `request` and `token_machine` generate its answer
+     * (SCHED_NO_MACHINE = none is needed). prefix_tokens = number of the prompt's first tokens
+     * whose KV `machine` probably holds; if pull_source_plus_1 is not 0, the machine
+     * pull_source_plus_1 - 1 must first send this KV to `machine`. load_tokens = number of tokens
+     * after prefix_tokens that `machine` will probably load from its tiers. decision = the
+     * estimated costs by which the route was chosen. */
     SCHED_ROUTE,
-    SCHED_REFUSE,  /* Refuse `request`: refusal, retry_after_ms (0 = never retry). */
+    /* Refuse `request`, for the reason `refusal`. The client may send it again after
+     * retry_after_ms; 0 = never. The scheduler has forgotten the request. */
+    SCHED_REFUSE,
     SCHED_EXPIRED, /* `request` has expired (wait_us_max). The scheduler has forgotten it. */
     /* `request` lost its machines: one of them is down, or is now mixed and too small for it. The
      * scheduler has forgotten the request; SCHED_ARRIVED routes it again. */
@@ -330,19 +341,19 @@ enum sched_action_kind {
 /* Why a request is refused. */
 enum sched_refusal {
     SCHED_REFUSED_FULL,     /* Too many requests wait. */
-    SCHED_REFUSED_LARGE,    /* No machine of the cluster can ever hold the request. */
+    SCHED_REFUSED_LARGE,    /* No machine that was ever up can hold the request. */
     SCHED_REFUSED_LATE,     /* The first token would come after ttft_us_max. */
     SCHED_REFUSED_TOO_LONG, /* The prompt takes longer than ttft_us_max even on an idle machine. */
     SCHED_REFUSED_WAIT,     /* The request would wait, or has waited, for queue_us_max. */
 };
 
-/* Estimated costs, in microseconds, of the ways to serve a prompt of which a machine holds some KV,
- * or a tier has stored some (cheapest.c). All zeros = there is no such KV, or one machine does both
- * phases because of `one_machine_routes`. Otherwise the route with the least cost was taken. */
+/* Estimated costs, in microseconds, of the ways to serve a prompt of which machines hold some KV or
+ * tiers have stored some (cheapest.c). The route with the least cost was taken. All zeros = there
+ * is no such KV, or one machine does both phases because of `one_machine_routes`. */
 struct sched_decision {
-    /* Least costs, with the time that other requests lose, of four kinds of routes: the machine
-     * that computes has no KV of the prompt; it holds some; it gets some from another machine; it
-     * loads some from its tiers. 0 = there is no such route. */
+    /* Least costs, with the time that other requests lose, of four kinds of routes: the prompt
+     * machine has no KV of the prompt; it holds some; another machine sends it some; it loads some
+     * from its tiers. 0 = there is no such route. */
     uint32_t compute_us;
     uint32_t keep_us;
     uint32_t move_us;
@@ -368,7 +379,7 @@ struct sched_action {
     struct sched_decision decision;
 };
 
-#define SCHED_ACTIONS_MAX 64 /* Actions of one call. */
+#define SCHED_ACTIONS_MAX 64 /* Most actions of one call. */
 
 /* Actions in the order in which the caller carries them out. */
 struct sched_actions {
@@ -380,15 +391,16 @@ struct sched_actions {
 struct sched_cluster;
 
 /* Opens a scheduler with no machine up and no request; *options is copied. Returns ST_INVALID if
- * request_count or machine_count is 0 or too large, if prefix_count is set without
- * prefix_step_tokens, or if `one_machine_routes` is set without targets; ST_NO_MEMORY. */
+ * request_count or machine_count is out of range, if prefix_count is set without
+ * prefix_step_tokens, or if `one_machine_routes` is set without targets; ST_NO_MEMORY if memory is
+ * short. */
 enum status sched_cluster_open(const struct sched_cluster_options *options,
                                struct sched_cluster **out);
 void sched_cluster_close(struct sched_cluster *sc); /* NULL is fine */
 
 /* Changes the options, and stores the actions that follow. Returns ST_INVALID, with nothing
  * changed, for options that sched_cluster_open refuses, and if request_count, machine_count or
- * prefix_count differ from those of opening. */
+ * prefix_count would change. */
 enum status sched_cluster_configure(struct sched_cluster *sc,
                                     const struct sched_cluster_options *options, int64_t now_us,
                                     struct sched_actions *out);
@@ -404,28 +416,29 @@ void sched_cluster_more_actions(struct sched_cluster *sc, int64_t now_us,
 /* Returns the time at which SCHED_TICK is needed if no other event occurs; INT64_MAX = never. */
 int64_t sched_cluster_due_us(const struct sched_cluster *sc);
 
-/* Returns true if requests can be routed: sched_cluster_paired is true, or a machine is up that may
- * do both phases because no pair can serve or because of the option `unsplit`. */
+/* Returns true if requests can be routed: sched_cluster_paired is true, or a machine that is up and
+ * does not drain may do both phases, because no pair can serve or because of the option
+ * `unsplit`. */
 bool sched_cluster_ready(const struct sched_cluster *sc);
 /* Returns true if a prompt machine and a token machine with a link between them, or a mixed
  * machine, are up and do not drain. */
 bool sched_cluster_paired(const struct sched_cluster *sc);
-/* Returns true if machines are up and do not drain, but one of the two phases is done by none of
- * their home pools. */
+/* Returns true if machines are up and do not drain, but for one of the two phases none of these
+ * machines has a home pool that does it. */
 bool sched_cluster_covering(const struct sched_cluster *sc);
 
-/* Returns true if the answer of `request` can be handed over now, with prompt_tokens tokens of
- * context and output_tokens tokens left to generate: its token machine is draining and has all its
- * KV, the link to another machine is up, and that machine has memory for the whole answer. */
+/* Returns true if the answer of `request`, with prompt_tokens tokens of context and output_tokens ≥
+ * 1 tokens left to generate, can be handed over now: its token machine is draining and has all its
+ * KV, and another machine, to which the link is up, has memory for the whole answer. */
 bool sched_cluster_can_hand_over(const struct sched_cluster *sc, uint32_t request,
                                  uint32_t prompt_tokens, uint32_t output_tokens);
 
 /* Returns the machine that should keep a copy of the KV of the request's answer; SCHED_NO_MACHINE =
- * no machine can, or the request has no token machine. The result is up, does not drain and is not
- * the token machine. The token machine has a link to it, and its memory has room for the prompt and
- * the longest answer. Machines that are not on the token machine's host go first; of these the
- * prompt machine, which has the prompt already; then the machine with the least scheduled KV
- * memory, and among equals the machine with the lowest index. */
+ * no machine can, or the request has no token machine. The result is another machine than the token
+ * machine, is up and does not drain. The token machine has a link to the result, whose memory has
+ * room for the prompt and the longest answer. Machines on another host than the token machine go
+ * first; among these the prompt machine, which has the prompt already; then the machine with the
+ * least scheduled KV memory, and among equals the machine with the lowest index. */
 uint32_t sched_cluster_copy_target(const struct sched_cluster *sc, uint32_t request);
 
 /* What the scheduler knows of one machine, for display. */
@@ -434,8 +447,7 @@ struct sched_machine_view {
     bool draining;
     enum pool home; /* Home pool. */
     enum pool pool; /* Current pool. */
-    /* Tokens of prompts routed to the machine and not computed, less the tokens whose KV it already
-     * holds. */
+    /* Prompt tokens that the machine must still compute for the requests routed to it. */
     uint64_t prompt_tokens_pending;
     /* KV memory, in tokens, of the requests routed to the machine whose KV is or will be on it. */
     uint64_t kv_tokens_scheduled;
@@ -445,12 +457,13 @@ struct sched_machine_view {
     uint32_t decodes;              /* Answers routed to the machine, until SCHED_ENDED. */
 };
 
+/* Stores what the scheduler knows of the machine. */
 void sched_cluster_view(const struct sched_cluster *sc, uint32_t machine,
                         struct sched_machine_view *out);
 /* Stores the measured speed of the link from one machine to another. */
 void sched_cluster_link_view(const struct sched_cluster *sc, uint32_t from, uint32_t to,
                              struct sched_link_speed *out);
-/* Returns the number of waiting requests. */
+/* Returns the number of requests that wait here. */
 uint32_t sched_cluster_waiting(const struct sched_cluster *sc);
 
 #endif

@@ -1,9 +1,10 @@
 /* cluster_prefix: which machines hold the KV of which prefixes. A bounded table maps the hash of a
- * prefix to the machines that were added for it most recently. Eight entries of the table can hold
- * a given hash. If all eight are in use, a new hash replaces the entry to which a machine was added
- * longest ago. The table may be wrong, because machines evict prefixes; a machine then computes the
- * prefix again. Only files of this folder call the functions, on the cluster scheduler's thread;
- * not thread-safe. Pure: no clock, no I/O, no allocation after opening. It chooses no machines. */
+ * prefix to the machines that were added for it most recently. A hash can be in one of eight
+ * entries of the table. If all eight are in use, a new hash replaces the entry to which a machine
+ * was added longest ago. The table is an estimate: a machine may have evicted a prefix in the
+ * meantime, and then computes the prefix again. Only files of this folder call the functions, on
+ * the cluster scheduler's thread; not thread-safe. Pure: no clock, no I/O, no allocation after
+ * opening. It chooses no machines. */
 #ifndef SCHEDULER_CLUSTER_PREFIX_H
 #define SCHEDULER_CLUSTER_PREFIX_H
 
@@ -12,12 +13,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Machines remembered per prefix: the machines that were added last. */
+/* Most machines that are remembered for a prefix: the machines that were added last. */
 #define PREFIX_HOLDERS 4
 
 struct cluster_prefixes;
 
-/* Opens an empty table for about `count` prefixes. Returns ST_NO_MEMORY on failure. */
+/* Opens an empty table with room for about `count` prefixes. Returns ST_NO_MEMORY on failure. */
 enum status cluster_prefixes_open(uint32_t count, struct cluster_prefixes **out);
 void cluster_prefixes_close(struct cluster_prefixes *prefixes); /* NULL is fine */
 

@@ -1,10 +1,9 @@
-/* cluster_seek: the search for the pair of machines of one request. This header has what route.c,
- * cheapest.c and together.c share. route.c chooses by load, with the rules of cluster.h, and
- * defines the functions seek_*. Then route.c calls cluster_cheapest (cheapest.c), which also
- * considers the prefixes that machines hold or have stored in tiers, and cluster_together
- * (together.c), which considers one machine for both phases. No other file includes this header.
- * The thread that calls sched_cluster runs the search. Pure: a search changes only the route that
- * it returns; queue.c carries the route out. */
+/* cluster_seek: the search for the machines of one request; shared by route.c, cheapest.c and
+ * together.c. route.c chooses two machines by load, with the rules of cluster.h, and defines the
+ * functions seek_*. Then route.c calls cluster_cheapest (cheapest.c), which also considers the KV
+ * that machines hold or have stored in tiers, and cluster_together (together.c), which considers
+ * one machine for both phases. The thread that calls sched_cluster runs the search. Pure: a search
+ * changes only the route that it returns; queue.c carries the route out. */
 #ifndef SCHEDULER_CLUSTER_SEEK_H
 #define SCHEDULER_CLUSTER_SEEK_H
 
@@ -14,11 +13,11 @@
 struct seek {
     const struct sched_cluster *sc;
     const struct cluster_request *request;
-    bool flexible;    /* Machines may do work of the other phase (rules 3 and 4). */
+    bool flexible;    /* Rules 3 and 4 apply. */
     bool thresholds;  /* The thresholds of rules 1 and 2 apply. */
     bool assume_idle; /* Search as if all machines were idle: ignore bounds on their load. */
     /* If machines are compared by tokens, only machines whose rank (tree.h) has fewer tokens than
-     * this are considered. */
+     * this number are considered. */
     uint64_t tokens_below;
     /* A token machine that could take the request, found before the search for a prompt machine;
      * SCHED_NO_MACHINE = none. */
@@ -28,10 +27,10 @@ struct seek {
     /* 1 + the machine that rule 3 moves to the mixed pool for this request; 0 = none. At equal
      * load, rule 4 prefers machines that were in the mixed pool before the search. */
     uint32_t lent_plus_1;
-    /* Every machine counts as mixed, because it would move to the mixed pool (rule 3). */
+    /* Every machine counts as a machine of the mixed pool, because rule 3 would move it there. */
     bool counts_as_mixed;
-    /* Rules 3 and 4 give prompts only to machines that add cores (cores.c), and rule 1 may take a
-     * machine above its threshold. */
+    /* Rules 3 and 4 give the prompt only to a machine that adds cores (cores.c), and rule 1 may
+     * take a machine above its threshold. */
     bool prompts_need_cores;
 };
 
@@ -39,8 +38,8 @@ struct seek {
  * `measure` is below its bound (machine_kv_multiple, machine_tokens_max, machine_us_max,
  * machine_tokens_unmeasured). */
 bool seek_has_room(const struct seek *s, uint32_t machine, enum measure measure, uint64_t tokens);
-/* Returns true if the machine can be the request's token machine and, if the prompt machine is
- * chosen, that machine has a link to it. `self` is a const struct seek *. */
+/* Returns true if the machine can be the request's token machine; once s->prompt_machine is chosen,
+ * together with that machine. `self` is a const struct seek *. */
 bool seek_token_fits(const void *self, uint32_t machine);
 /* Returns true if the machine can do both phases of the request. `self` is a const struct seek *.
  */
@@ -50,22 +49,23 @@ bool seek_both_fit(const void *self, uint32_t machine);
 uint32_t seek_least_loaded(const struct seek *s, enum measure measure, enum pool pool,
                            bool (*fits)(const void *self, uint32_t machine));
 /* Return true if thresholds apply (s->thresholds) and the machine is over the threshold of rule 1
- * (seek_prompt_…) or rule 2 (seek_token_…) for this request. both = the machine would do both
- * phases. */
+ * (seek_prompt_over_threshold) or rule 2 (seek_token_over_threshold) for this request. both = the
+ * machine would do both phases. */
 bool seek_prompt_over_threshold(const struct seek *s, uint32_t machine);
 bool seek_token_over_threshold(const struct seek *s, uint32_t machine, bool both);
 /* Returns true if the machine must not move to the mixed pool now, because it has a request that is
- * too large for a mixed machine. */
+ * too large for a mixed machine. false with s->assume_idle. */
 bool seek_keeps_pool(const struct seek *s, uint32_t machine);
 
-/* Requires that *out is a route with all machines that the request needs. Sets out->prefix_tokens.
- * If machines hold or have stored prefixes of the prompt, replaces *out by the route with the least
- * cost, and sets its other estimates. */
+/* Requires that *out is a route with all machines that the request needs. If machines hold KV of
+ * the prompt, or tiers have stored some, replaces *out by the route with the least cost, with its
+ * estimates. */
 void cluster_cheapest(const struct seek *s, struct route *out);
 
 /* Requires that *out is a route with all machines that the request needs. With the option
  * one_machine_routes, replaces *out by a route with one machine for both phases if that route is
- * better, or by a route without machines if the request should wait for this one machine. */
+ * better, or by a route without machines if the request should wait for that machine. No effect on
+ * a route that uses KV of the prompt or moves a machine. */
 void cluster_together(const struct seek *s, struct route *out);
 
 #endif

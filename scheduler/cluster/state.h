@@ -1,13 +1,14 @@
-/* cluster_state: the state of the cluster scheduler, private to the files of its folder. cluster.c
- * handles events; queue.c: requests and actions; load.c: the load of each machine, and the pools;
- * route.c: the choice by load; speed.c: the machines' rates; cores.c: machines that share cores;
- * links.c: the time of transfers; stored.c: what tiers have stored; cheapest.c: the choice by KV
- * that machines hold; together.c: one machine for both phases; repurpose.c: home pools that follow
- * the demand; admission.c: how long requests may wait; promises.c: places for clients that come
- * back.
+/* cluster_state: the state of the cluster scheduler, and the functions that the .c files of its
+ * folder share. cluster.c handles events; queue.c has requests and actions; load.c the load of each
+ * machine, and the pools; route.c the choice of machines by load; speed.c the machines' rates;
+ * cores.c machines that share cores; links.c the time of transfers; stored.c what tiers have
+ * stored; cheapest.c the choice of machines by the KV that they hold; together.c one machine for
+ * both phases; repurpose.c home pools that follow the demand; admission.c how long requests may
+ * wait; promises.c places for refused clients.
  *
- * These files run on the thread that calls sched_cluster; not thread-safe. Pure: no clock, no I/O.
- * The gateway and the simulator use only cluster.h. */
+ * The functions run on the thread that calls sched_cluster; not thread-safe. Pure: no clock, no
+ * I/O. Only files of this folder include this header; the gateway and the simulator use only
+ * cluster.h. */
 #ifndef SCHEDULER_CLUSTER_STATE_H
 #define SCHEDULER_CLUSTER_STATE_H
 
@@ -16,9 +17,9 @@
 #include "scheduler/queue.h"
 
 #define REQUEST_NONE UINT32_MAX
-#define ENDS_KEPT    64 /* Recent ends from which retry_after_ms is estimated. */
-/* Most places that are kept for refused clients. Further refused clients are told a time, but no
- * place is kept for them. */
+#define ENDS_KEPT    64 /* Ends of requests that are remembered, to estimate retry_after_ms. */
+/* Most places in the queue that are kept for refused clients. Further refused clients get a retry
+ * time, but no place. */
 #define PROMISES_MAX   4096
 #define MACHINE_WORDS  (SCHED_MACHINES_MAX / 64)
 #define US_PER_S       1000000
@@ -31,8 +32,8 @@ enum request_place { PLACE_NONE, PLACE_WAITING, PLACE_ROUTED, PLACE_LOST };
 struct cluster_request {
     uint8_t place; /* enum request_place */
     bool resumed;
-    bool computed;  /* SCHED_COMPUTED, SCHED_PREFILLED or the end of the request was reported. */
-    bool prefilled; /* SCHED_PREFILLED or the end of the request was reported. */
+    bool computed;  /* The prompt does not count as pending any longer. */
+    bool prefilled; /* The request has no load on its prompt machine any longer. */
     /* The request would be too large for its prompt machine ([0]) or its token machine ([1]) if
      * that machine were in the mixed pool. */
     bool too_large_if_mixed[2];
@@ -40,9 +41,10 @@ struct cluster_request {
     uint32_t output_tokens; /* Most tokens of the answer. */
     uint32_t prompt_machine;
     uint32_t token_machine; /* SCHED_NO_MACHINE = none is needed. */
-    uint32_t saved_tokens;  /* Tokens of the prompt that need not be computed. */
-    uint32_t prefix_count;  /* Hashes in sc->prefixes_of. */
-    uint32_t key_index;     /* key_index, weight and priority are those of the sched_event. */
+    /* Tokens of the prompt that the prompt machine holds or loads, so it need not compute them. */
+    uint32_t saved_tokens;
+    uint32_t prefix_count; /* Number of the request's hashes in prefixes_of. */
+    uint32_t key_index;    /* key_index, weight and priority are those of the sched_event. */
     uint32_t weight;
     int32_t priority;
     uint32_t answer_charged; /* Tokens of its answer that its key was charged for in advance. */
@@ -51,14 +53,15 @@ struct cluster_request {
     uint64_t token_memory;   /* KV memory scheduled on its token machine, in tokens. */
     uint32_t holder_plus_1;  /* 1 + the machine that had its KV; 0 = none. */
     uint32_t held_tokens;    /* See struct sched_event. */
-    bool wait_limited;       /* It is in the list `limited`. */
-    bool waited;             /* It waited in the queue. */
-    bool returned;           /* It was refused before, and came at the promised time. */
+    bool wait_limited;       /* The request is in the list `limited`. */
+    bool waited;             /* The request waited in the queue for some time. */
+    bool returned;           /* The request was refused before, and a kept place was given to it. */
     uint64_t identity;       /* See struct sched_event. */
     int64_t waiting_since_us;
-    uint32_t next; /* Next in the list `lost` or `limited`. */
+    uint32_t next; /* Neighbours in the list `lost` or `limited`. */
     uint32_t previous;
-    /* Time at which it was first found that no machine which is up can take it; -1 = not found. */
+    /* Time at which the request became *stranded*: it was found that no machine which is up can
+     * take it. -1 = it is not stranded. */
     int64_t stranded_us;
 };
 
@@ -83,7 +86,7 @@ struct cluster_machine {
     /* The machine was up at some time, so its memory counts when the scheduler decides whether any
      * machine can ever hold a request. */
     bool was_up;
-    bool busy; /* `busy` of the latest SCHED_MACHINE_QUEUE. */
+    bool busy; /* `busy` of the latest SCHED_MACHINE_QUEUE since the machine is up. */
     /* The caller knows the machine's pools: no SCHED_MOVED is due. */
     bool move_reported;
     enum pool reported_pool; /* Current pool that the caller knows. */
@@ -109,13 +112,16 @@ struct cluster_machine {
     uint32_t push_tokens_per_s;
     struct sched_step step; /* All zeros = not known. */
     uint32_t host;          /* Machines with the same number are on one host; 0 = unknown. */
-    /* When the transfers that were begun from and to the machine are expected to end. */
+    /* When the transfers that were begun from the machine (sends) and to it (receives) are expected
+     * to end. */
     int64_t sends_until_us;
     int64_t receives_until_us;
-    /* `tiers` of the latest SCHED_MACHINE_TIERS; load times are the latest known ones. */
+    /* `tiers` of the latest SCHED_MACHINE_TIERS, with the latest known load times; none works after
+     * the machine went down. */
     struct sched_tier tiers[TIER_KIND_COUNT];
-    struct sched_others others; /* `others` of the latest SCHED_MACHINE_LOAD. */
-    struct machine_set links;   /* Machines that this machine can write KV to. */
+    /* `others` of the latest SCHED_MACHINE_LOAD; all zeros after the machine went up or down. */
+    struct sched_others others;
+    struct machine_set links; /* Machines to which the machine can write KV. */
 };
 
 /* The time of a transfer: latency_us, and token_ps picoseconds for each token. */
@@ -134,14 +140,16 @@ struct link_sum {
 /* The demand of one bucket (repurpose.c). */
 struct demand {
     uint64_t prompt_tokens;
-    uint64_t answers;   /* Requests that will be decoded. */
+    uint64_t answers;   /* Arrived requests that need a token machine. */
     uint64_t ended;     /* Answers that ended. */
     uint64_t generated; /* Tokens of the answers that ended. */
 };
 
-/* A refused client that was told to come again at at_us (promises.c). */
+/* A place that is kept for a refused client, which should send its request again at at_us
+ * (promises.c). */
 struct promise {
-    uint64_t identity; /* Identity of the client's request; 0 = the client has come. */
+    /* Identity of the client's request; 0 = the place was given to the request. */
+    uint64_t identity;
     int64_t at_us;
 };
 
@@ -152,12 +160,12 @@ struct promises {
     uint32_t count;
 };
 
-/* What the cluster did while requests waited in the queue (admission.c). */
+/* What was measured while requests waited in the queue (admission.c). */
 struct admission {
     double busy_us;      /* Time during which requests waited; older time counts less. */
     double measured_us;  /* busy_us when a prompt was computed last, at least half of busy_us. */
     double computed;     /* Prompts that were computed in measured_us. */
-    int64_t promised_us; /* Earliest time that the next refused client is told. */
+    int64_t promised_us; /* Earliest retry time of the next refused client. */
     struct promises promises;
 };
 
@@ -168,8 +176,8 @@ struct sched_cluster {
     struct sched_queue waiting;
     struct request_list lost; /* Requests for which SCHED_LOST is still to be sent. */
     uint64_t waiting_tokens;  /* Prompt tokens of the waiting requests. */
-    /* Waiting requests that are neither resumed nor stranded, in the order of their arrival:
-     * queue_us_max applies to them. */
+    /* Waiting requests that are neither resumed nor were ever stranded, in the order of their
+     * arrival: queue_us_max applies to them. */
     struct request_list limited;
     struct admission admission;
     /* Earliest time at which a waiting request expires; INT64_MAX = none. */
@@ -179,28 +187,30 @@ struct sched_cluster {
     struct machine_set routable;
     struct cluster_tree trees[MEASURE_COUNT][POOL_COUNT];
     struct cluster_rank *ranks[MEASURE_COUNT]; /* [machine_count] */
-    /* By measure (speed.c): mean of the known rates of machines that are up, tokens per second; and
-     * whether machines are compared by time, because the rates differ. */
+    /* By measure (speed.c): mean of the known rates of machines that are up, in tokens per second,
+     * US_PER_S if none is known; and whether machines are compared by time, because the rates
+     * differ. */
     uint64_t mean_rate[MEASURE_COUNT];
     bool unequal[MEASURE_COUNT];
-    struct sched_step mean_step; /* Mean of the known steps; all zeros = none is known. */
+    /* Mean of the known steps of machines that are up; all zeros = none is known. */
+    struct sched_step mean_step;
     /* Number of pool moves so far. The number of a machine's latest move is the `order` of its
      * ranks (tree.h). */
     uint64_t move_count;
     uint32_t lent_count;       /* Machines in the trees that are lent. */
     uint32_t unreported_moves; /* Machines whose `move_reported` is false. */
-    /* KV tokens of the largest known machine in the prompt or mixed pool; UINT64_MAX = none. */
+    /* Most kv_tokens of a machine in the prompt or mixed pool that was ever up; UINT64_MAX = none. */
     uint64_t prompt_tokens_most;
-    /* KV tokens of the largest known machine in the token or mixed pool; UINT64_MAX = none. */
+    /* Most kv_tokens of a machine in the token or mixed pool that was ever up; UINT64_MAX = none. */
     uint64_t token_tokens_most;
-    /* KV tokens of the largest known machine; UINT64_MAX = none. */
+    /* Most kv_tokens of a machine that was ever up; UINT64_MAX = none. */
     uint64_t tokens_most;
-    uint64_t capacity_most; /* Most kv.capacity_tokens of a known machine. */
-    /* Tokens of the largest prompt without an answer: [0] on machines of the prompt and mixed pool,
-     * [1] on any machine; UINT64_MAX = no machine is known. */
+    uint64_t capacity_most; /* Most kv.capacity_tokens of a machine that was ever up. */
+    /* Tokens of the largest prompt without a token machine that fits a machine that was ever up:
+     * [0] in the prompt or mixed pool, [1] in any pool; UINT64_MAX = no such machine. */
     uint64_t prompt_only_tokens_most[2];
     bool cores_shared;   /* A machine that shares cores was up at some time. */
-    bool pair_can_serve; /* The result of sched_cluster_paired. */
+    bool pair_can_serve; /* See sched_cluster_paired. */
     /* `pair_can_serve` was true at some time: cover_after_us no longer counts. */
     bool pair_could_serve;
     int64_t first_up_us; /* Time at which the first machine was up; -1 = not yet. */
@@ -213,14 +223,16 @@ struct sched_cluster {
     uint32_t demand_filled;               /* Complete buckets in the ring. */
     int64_t demand_until_us;              /* End of the bucket being filled; -1 = not begun. */
     int64_t repurposed_us;                /* Time of the latest repurposing; -1 = never. */
-    uint32_t repurpose_votes; /* Number of the latest evaluations that all gave repurpose_to. */
-    enum pool repurpose_to;   /* Pool that should get a machine; POOL_COUNT = none. */
+    /* Number of the latest evaluations that all gave repurpose_to; 0 after a change. */
+    uint32_t repurpose_votes;
+    enum pool repurpose_to; /* Pool that should get a machine; POOL_COUNT = none. */
 
-    struct cluster_prefixes *prefixes; /* NULL = prefixes are not remembered. */
-    bool tiers_worked;                 /* A tier of some machine has worked. */
+    /* Prefixes that machines hold in memory; NULL = prefixes are not remembered. */
+    struct cluster_prefixes *prefixes;
+    bool tiers_worked; /* A tier of some machine has worked. */
     /* Prefixes that the tiers of each kind have stored (stored.c); NULL = not remembered. */
     struct cluster_prefixes *stored[TIER_KIND_COUNT];
-    /* Hashes of each request's prefixes, [request_count][SCHED_PREFIX_MAX]; NULL = prefixes are not
+    /* [request_count][SCHED_PREFIX_MAX]: hashes of each request's prefixes; NULL = prefixes are not
      * remembered. */
     uint64_t *prefixes_of;
 
@@ -253,6 +265,7 @@ static inline bool pool_serves_phase(enum pool pool, enum pool phase)
     return pool == phase || pool == POOL_MIXED;
 }
 
+/* Returns the tokens of the prompt and of the longest answer. */
 static inline uint64_t request_tokens(const struct cluster_request *request)
 {
     return (uint64_t)request->prompt_tokens + request->output_tokens;
@@ -267,8 +280,9 @@ static inline uint64_t machine_kv_tokens(const struct cluster_machine *machine, 
     return layer_groups_tokens(&kv->groups, kv->block_tokens, tokens, kv->kept_spans[has_prompt]);
 }
 
-/* Returns the KV memory, in tokens, with which the request is scheduled on the machine if it
- * generates the answer there. The request may need more: the memory of request_tokens tokens. */
+/* Returns the KV memory, in tokens, that is scheduled for the request on the machine that generates
+ * its answer. A long answer may need more: the memory of request_tokens tokens. has_prompt = the
+ * machine also computes the prompt. */
 static inline uint64_t request_scheduled_tokens(const struct cluster_request *request,
                                                 const struct cluster_machine *machine,
                                                 bool has_prompt)
@@ -287,11 +301,13 @@ void cluster_request_event(struct sched_cluster *sc, const struct sched_event *e
 /* Handles SCHED_OVERDUE and appends the refusal to *out. */
 void cluster_request_overdue(struct sched_cluster *sc, const struct sched_event *event,
                              struct sched_actions *out);
-/* Puts all requests that have work or KV on the machine, which is down, into the list `lost`. */
+/* Puts all requests that have load on the machine, which is down, into the list `lost`. */
 void cluster_requests_lose(struct sched_cluster *sc, uint32_t machine);
-/* Puts requests into the list `lost` that are too large for the machine now that it is mixed. */
+/* Puts requests into the list `lost` that are too large for the machine now that it is mixed.
+ * Requests with `prefilled` set stay. */
 void cluster_requests_lose_large(struct sched_cluster *sc, uint32_t machine);
-/* Appends to *out the actions that follow from the present state, up to `count_max` in all. */
+/* Appends to *out the actions that follow from the present state, until *out has count_max actions,
+ * and sets out->more. */
 void cluster_actions_append(struct sched_cluster *sc, struct sched_actions *out,
                             uint32_t count_max);
 /* Append the request to a list that is linked through the requests; remove the request from the
@@ -302,8 +318,9 @@ void cluster_list_remove(struct sched_cluster *sc, struct request_list *list, ui
 /* ---- load.c ---- */
 
 /* cluster_load_route adds the request to the load of its machines. The other functions remove a
- * part from that load: cluster_load_computed the pending tokens of the prompt,
- * cluster_load_prefilled everything of the prompt machine, cluster_load_end the whole request. */
+ * part of that load: cluster_load_computed the pending tokens of the prompt, cluster_load_prefilled
+ * all load of the prompt machine except the answer, cluster_load_end all load. The last two return
+ * a lent machine to its home pool if the option `homing` allows that now. */
 void cluster_load_route(struct sched_cluster *sc, struct cluster_request *request);
 void cluster_load_computed(struct sched_cluster *sc, struct cluster_request *request);
 void cluster_load_prefilled(struct sched_cluster *sc, struct cluster_request *request);
@@ -320,13 +337,14 @@ void cluster_pool_refresh(struct sched_cluster *sc, uint32_t machine);
 /* Changes the machine's current pool. SCHED_MOVED becomes due. */
 void cluster_pool_move(struct sched_cluster *sc, uint32_t machine, enum pool pool);
 /* Changes the home pool. The current pool becomes the home pool, or the mixed pool if the machine
- * has work of the other phase. */
+ * has work of the other phase; requests that are too large for the mixed machine are then lost. */
 void cluster_pool_home(struct sched_cluster *sc, uint32_t machine, enum pool home);
 /* Returns each lent machine that is up and does not drain to its home pool, if the option `homing`
  * allows it now. */
 void cluster_pools_return_lent(struct sched_cluster *sc);
-/* Computes prompt_tokens_most, token_tokens_most, tokens_most and prompt_only_tokens_most. Must be
- * called after a change of the known machines, their pools or sizes. */
+/* Computes prompt_tokens_most, token_tokens_most, tokens_most, capacity_most and
+ * prompt_only_tokens_most. Must be called when a machine's `was_up` or size has changed; a change
+ * of pools calls it. */
 void cluster_pool_sizes(struct sched_cluster *sc);
 
 /* Computes sc->pair_can_serve and sc->pair_could_serve. Must be called after a change of pools,
@@ -360,13 +378,13 @@ uint64_t cluster_push_us(const struct sched_cluster *sc, uint32_t machine, uint6
 /* Returns true if both machines take turns on the same cores. */
 bool cluster_same_cores(const struct sched_cluster *sc, uint32_t a, uint32_t b);
 /* Returns true if work of this phase (POOL_PROMPT or POOL_TOKEN) gets more cores when the machine
- * does it, too: the machine has its own cores, or the other machines that do work of the phase have
- * fewer threads on its cores than there are cores. */
+ * does it, too: the machine has its own cores, or the other machines of the phase that share its
+ * cores have fewer threads than there are cores. */
 bool cluster_adds_cores(const struct sched_cluster *sc, uint32_t machine, enum pool phase);
 /* Returns the pending tokens of the machine and of all machines that share its cores. */
 uint64_t cluster_cores_pending(const struct sched_cluster *sc, uint32_t machine);
-/* Returns the machine's measured prompt tokens per second. If they are not known, returns those of
- * a machine that shares its cores; 0 = not known either. */
+/* Returns the machine's measured prompt tokens per second; if they are not known, those of a
+ * machine that shares its cores; 0 = these are not known either. */
 uint32_t cluster_cores_rate(const struct sched_cluster *sc, uint32_t machine);
 
 /* ---- links.c ---- */
@@ -374,7 +392,7 @@ uint32_t cluster_cores_rate(const struct sched_cluster *sc, uint32_t machine);
 /* Records the measured speed of a link. */
 void cluster_link_measured(struct sched_cluster *sc, uint32_t from, uint32_t to,
                            const struct sched_link_speed *speed);
-/* Records the machine's host. If it is another one than before, the speeds of its links are
+/* Records the machine's host. If the host has changed, the speeds of the machine's links are
  * forgotten. */
 void cluster_host_set(struct sched_cluster *sc, uint32_t machine, uint32_t host);
 /* Returns true if both machines are known to be on one host. */
@@ -385,11 +403,10 @@ uint64_t cluster_transfer_us(const struct sched_cluster *sc, uint32_t from, uint
                              uint64_t tokens);
 uint64_t cluster_transfer_error_us(const struct sched_cluster *sc, uint32_t from, uint32_t to,
                                    uint64_t tokens);
-/* Returns the microseconds until all transfers from the one machine and to the other machine that
- * were begun before have ended. */
+/* Returns the microseconds until all transfers that were begun before, from machine `from` or to
+ * machine `to`, have ended. */
 uint64_t cluster_transfer_wait_us(const struct sched_cluster *sc, uint32_t from, uint32_t to);
-/* Records that KV of `tokens` tokens is sent from one machine to another, after all transfers from
- * the one and to the other that were begun before. */
+/* Records that KV of `tokens` tokens is sent after these transfers (cluster_transfer_wait_us). */
 void cluster_transfer_begin(struct sched_cluster *sc, uint32_t from, uint32_t to, uint64_t tokens);
 
 /* ---- stored.c ---- */
@@ -403,12 +420,12 @@ void cluster_tiers_set(struct sched_cluster *sc, uint32_t machine, const struct 
 /* Records that the machine is down. What its memory tier has stored is forgotten; its file and the
  * shared store keep their KV. */
 void cluster_tiers_down(struct sched_cluster *sc, uint32_t machine);
-/* Records that the machine, which holds the KV of these prefixes in memory, stores it in its
- * tiers. */
+/* Records that the machine, which holds the KV of these prefixes in memory, stores the KV in those
+ * of its tiers that work and are written by machines of its home pool. */
 void cluster_stored_add(struct sched_cluster *sc, uint32_t machine, const uint64_t *hashes,
                         uint32_t count);
-/* Calls `take` with each machine whose memory tier or file tier has probably stored the prefix.
- * Requires that prefixes are remembered. */
+/* Calls `take` with each machine whose memory tier has probably stored the prefix, then with each
+ * machine whose file tier has. Requires that prefixes are remembered. */
 void cluster_stored_holders(const struct sched_cluster *sc, uint64_t hash,
                             bool (*take)(void *self, uint32_t machine), void *self);
 
@@ -418,9 +435,8 @@ struct cluster_load {
     uint64_t us;
 };
 
-/* Estimates what the machine, which holds the first held_tokens tokens of the prompt, loads of
- * the tokens after them, by the rule of scheduler/tier_loads.h. Requires that prefixes are
- * remembered. */
+/* Estimates, by the rule of scheduler/tier_loads.h, what the machine loads if it already holds the
+ * KV of the prompt's first held_tokens tokens. Requires that prefixes are remembered. */
 struct cluster_load cluster_load_estimate(const struct sched_cluster *sc,
                                           const struct cluster_request *request, uint32_t machine,
                                           uint32_t held_tokens);
@@ -429,16 +445,16 @@ struct cluster_load cluster_load_estimate(const struct sched_cluster *sc,
 
 enum route_result {
     ROUTE_FOUND,
-    ROUTE_BUSY,     /* A pair could take the request, but has too much work now. */
-    ROUTE_STRANDED, /* No pair that is up could take the request, even if idle. */
+    ROUTE_BUSY,     /* Machines could take the request, but have too much work now. */
+    ROUTE_STRANDED, /* No machines that are up could take the request, even if idle. */
 };
 
 struct route {
     uint32_t prompt_machine;
     uint32_t token_machine; /* SCHED_NO_MACHINE = none is needed. */
-    uint32_t prefix_tokens;
-    uint32_t load_tokens; /* See struct sched_action. */
-    /* 1 + the machine that first sends the KV of prefix_tokens to the prompt machine; 0 = none. */
+    uint32_t prefix_tokens; /* See struct sched_action. */
+    uint32_t load_tokens;   /* See struct sched_action. */
+    /* See struct sched_action; 0 = none. */
     uint32_t pull_source_plus_1;
     uint32_t token_held;            /* Tokens of the prompt whose KV the token machine has. */
     struct sched_decision decision; /* See struct sched_action. */
@@ -449,24 +465,26 @@ struct route {
     uint32_t lent_plus_1;
 };
 
-/* Finds the pair of machines for a request by the policy of cluster.h. *out is valid only with
+/* Finds the machines for a request by the policy of cluster.h. *out is valid only with
  * ROUTE_FOUND. */
 enum route_result cluster_route_find(const struct sched_cluster *sc,
                                      const struct cluster_request *request, struct route *out);
 
-/* Returns false if no machine that was ever up is large enough for the request. */
+/* Returns false if no machine that was ever up, in a pool that may take the request, is large
+ * enough. */
 bool cluster_route_possible(const struct sched_cluster *sc, const struct cluster_request *request);
 /* Returns the microseconds by which the request's first token would miss ttft_us_max on the machine
- * that would compute it first. tokens_before: prompt tokens that wait before the request. ≤ 0 = in
- * time, or not known. *never_out = the first token would be too late even on an idle machine;
- * written only if the time is known. */
+ * that would compute it first; ≤ 0 = in time, or not known. tokens_before = prompt tokens of the
+ * waiting requests before the request. *never_out = whether the first token would be too late even
+ * on an idle machine; written only if the time is known. */
 int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct cluster_request *request,
                               uint64_t tokens_before, bool *never_out);
 
 /* ---- admission.c ---- */
 
 /* cluster_admission_wait_begin records when the request began to wait, and adds a new request (not
- * a resumed one) to the list `limited`. cluster_admission_wait_end removes it from the list. */
+ * a resumed request) to the list `limited`. cluster_admission_wait_end removes the request from the
+ * list. */
 void cluster_admission_wait_begin(struct sched_cluster *sc, uint32_t id);
 void cluster_admission_wait_end(struct sched_cluster *sc, uint32_t id);
 /* Measures the time until now_us if requests wait. Must be called before sc->now_us changes. */
@@ -477,30 +495,30 @@ void cluster_admission_computed(struct sched_cluster *sc, const struct cluster_r
 uint32_t cluster_admission_overdue(const struct sched_cluster *sc);
 /* Returns the time at which the next waiting request is overdue; INT64_MAX = none. */
 int64_t cluster_admission_due_us(const struct sched_cluster *sc);
-/* Returns true if the last waiting request would probably wait longer than queue_us_max. newcomer:
- * a request has just arrived that was not promised a place, so it must not take a promised
- * place. */
+/* Returns true if the last waiting request would probably wait longer than queue_us_max. newcomer =
+ * the last request got no kept place (cluster_promise_take), so it must not use the places that are
+ * kept. */
 bool cluster_admission_late(const struct sched_cluster *sc, bool newcomer);
-/* Returns the milliseconds after which this request, which is refused now, should come again.
- * Changes the state: a place is kept for it, and the next refused request is told a later time. */
+/* Returns the milliseconds after which the client should send the request, which is refused now,
+ * again. Keeps a place for it (cluster_promise_add), and gives the next refused request a later
+ * time. */
 uint32_t cluster_admission_retry_ms(struct sched_cluster *sc, uint32_t id);
 
 /* ---- promises.c ---- */
 
-/* Keeps a place for a request that is refused and comes again at at_us. Keeps no place if
- * `identity` is 0, because the request could not be recognised, or if PROMISES_MAX places are
- * kept. */
+/* Keeps a place for a refused request that should be sent again at at_us. Keeps no place if
+ * `identity` is 0, or if PROMISES_MAX places are kept. */
 void cluster_promise_add(struct sched_cluster *sc, uint64_t identity, int64_t at_us);
-/* Returns true, and gives the place to the request, if a place is kept for the request now or from
- * a time within the next second on. */
+/* Returns true, and gives the place to the request, if a place is kept for the request, now or from
+ * a time in the next second. */
 bool cluster_promise_take(struct sched_cluster *sc, uint64_t identity);
-/* Returns the number of places that are kept for clients whose promised time has passed. */
+/* Returns the number of places that are kept now, because their at_us has passed. */
 uint32_t cluster_promises_due(const struct sched_cluster *sc);
 
 /* ---- repurpose.c ---- */
 
-/* Add to the bucket being filled: an arrived request, an answer that has ended with `generated`
- * tokens, and the demand that other schedulers sent to a machine. */
+/* Add to the bucket being filled: an arrived request; an answer that has ended after `generated`
+ * tokens; the requests that other schedulers sent to a machine. */
 void cluster_demand_arrived(struct sched_cluster *sc, const struct cluster_request *request);
 void cluster_demand_ended(struct sched_cluster *sc, uint32_t generated);
 void cluster_demand_others(struct sched_cluster *sc, const struct sched_others *others);

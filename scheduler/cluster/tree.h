@@ -1,8 +1,7 @@
-/* cluster_tree: the machines of one pool in a tournament tree: each inner node stores the better
- * one of the machines of the two nodes below it, so the root has the best machine. A change of a
- * rank costs log2(n) comparisons. Only files of this folder call the functions, on the cluster
- * scheduler's thread; not thread-safe. Pure. The caller owns the nodes and the ranks. It does not
- * know what the tokens of a rank measure. */
+/* cluster_tree: finds the best machine of a pool by rank. In this tournament tree each inner node
+ * stores the better machine of the two nodes below it, so the root has the best machine. Only files
+ * of this folder call the functions, on the cluster scheduler's thread; not thread-safe. Pure. The
+ * caller owns the nodes and the ranks. The tree does not know what the tokens of a rank measure. */
 #ifndef SCHEDULER_CLUSTER_TREE_H
 #define SCHEDULER_CLUSTER_TREE_H
 
@@ -18,7 +17,7 @@ struct cluster_rank {
 };
 
 struct cluster_tree {
-    uint32_t leaves; /* A power of two. */
+    uint32_t leaves; /* Number of leaves, a power of two. */
     uint16_t *nodes; /* [2 × leaves]: node 1 is the root, machine i is leaf `leaves` + i. */
 };
 
@@ -41,13 +40,14 @@ static inline bool cluster_rank_before(const struct cluster_rank *ranks, uint32_
 void cluster_tree_update(struct cluster_tree *tree, const struct cluster_rank *ranks,
                          uint32_t machine, bool in);
 
+/* Returns true if no machine is in the tree. */
 static inline bool cluster_tree_empty(const struct cluster_tree *tree)
 {
     return tree->nodes[1] == TREE_NONE;
 }
 
-/* Returns the best machine with fewer than `below` tokens for which `fits` is true; UINT32_MAX =
- * none. */
+/* Returns the best machine in the tree with fewer than `below` tokens for which fits(self, machine)
+ * is true; UINT32_MAX = none. */
 uint32_t cluster_tree_find(const struct cluster_tree *tree, const struct cluster_rank *ranks,
                            uint64_t below, bool (*fits)(const void *self, uint32_t machine),
                            const void *self);

@@ -1,30 +1,32 @@
 /* sched_machine: the scheduler of one machine. It decides which prompts and decodes form the next
- * batch, and which request gets KV memory next. machine/, prompt_pool/, token_pool/ and
- * scheduler/memory.c call it on the machine's event loop thread; the simulator calls the same code.
- * Not thread-safe. Pure: no clock, no I/O, no log, no allocation after opening. It knows requests
- * only as slots (indices of the caller's request tables) and memory only as numbers of blocks. It
- * runs no batch and chooses no machine.
+ * batch, and which request gets KV memory next. machine/, prompt_pool/, token_pool/ and files of
+ * scheduler/ call it on the machine's event loop thread; the simulator calls the same code. Not
+ * thread-safe. Pure: no clock, no I/O, no log, no allocation after opening. It knows requests only
+ * as slots (indices of the caller's request tables) and memory only as numbers of blocks. It runs
+ * no batch and chooses no machine.
  *
  * Policy (Splitwise, section IV):
  * - Prompts run in the order of their queue (scheduler/queue.h). Waiting prompts join a batch
- *   whole, while the batch has fewer than prompt_fill_tokens and they fit prompt_batch_tokens. A
- *   prompt that is longer than any batch is cut into chunks. A prompt whose blocks are reserved
- *   already may pass prompts that wait for blocks.
- * - Decodes run in a continuous batch; if there are more than a batch can take, they alternate.
+ *   whole, while the batch has fewer than prompt_fill_tokens prompt tokens and they fit
+ *   prompt_batch_tokens. A prompt that is longer than any batch is cut into chunks. A prompt whose
+ *   blocks are reserved already may pass prompts that wait for blocks.
+ * - All decodes that can run are in each batch (continuous batching); if there are more decodes
+ *   than a batch can take, they alternate.
  * - A batch with decodes has at most mixed_prompt_tokens prompt tokens. If a prompt can run, one
- *   place of the batch is kept for a prompt. So neither kind starves the other.
+ *   place of the batch is kept for a prompt; batches of one place alternate between prompts and
+ *   decodes.
  * - Requests that wait for memory are served in the order of their queue (scheduler/queue.h).
  *
- * A machine with stages has several batches in flight: a batch begins before the previous one has
+ * A machine with stages has several batches in flight: a batch begins before the previous batch has
  * ended, and the batches of a path end in the order in which they began. A decode is in one batch
  * at a time, and each batch takes an even share of the decodes. Where stages have replicas, a
- * request keeps its path, because its KV is there. Each path has its own batches and queues; all
- * paths share the memory and the accounts of the API keys. A machine without stages has one path
- * and one batch in flight.
+ * request keeps its path, because its KV is there. Each path has its own batches and queues of
+ * prompts; all paths share the memory, the queue of reservations and the accounts of the API keys.
+ * A machine without stages has one path and one batch in flight.
  *
  * A decode may begin with less memory than its longest answer needs, and then grows while it runs.
- * When no block is left, the victim gives up its memory: the least urgent decode, and among equals
- * the youngest. */
+ * When too few blocks are left, a victim gives up its memory: the least urgent decode that may be
+ * preempted, and among equals the youngest. */
 #ifndef SCHEDULER_MACHINE_MACHINE_H
 #define SCHEDULER_MACHINE_MACHINE_H
 
@@ -45,7 +47,7 @@ typedef uint32_t sched_slot; /* < options.slot_count */
 struct sched_machine_options {
     uint32_t slot_count; /* ≤ LIMIT_MACHINE_REQUESTS */
     /* Prompts join a batch while it has fewer prompt tokens than this number; 0 = no such bound.
-     * Only used with one batch in flight. */
+     * Used only with one batch in flight. */
     uint32_t prompt_fill_tokens;
     /* Most prompt tokens of a batch without decodes, from LIMIT_CHUNK_TOKENS_MIN to
      * LIMIT_BATCH_TOKENS. */
@@ -53,7 +55,7 @@ struct sched_machine_options {
     /* Most prompt tokens of a batch with decodes, from LIMIT_CHUNK_TOKENS_MIN to
      * LIMIT_BATCH_TOKENS. sched_machine_mixed_tokens_set changes it. */
     uint32_t mixed_prompt_tokens;
-    /* Most requests of a batch, and most rows of a batch that only decodes; ≤
+    /* Most requests of a batch, and most rows of a batch that only decodes; from 1 to
      * LIMIT_BATCH_SEQUENCES. */
     uint32_t batch_sequences_max;
     /* Waiting time after which a request joins the next more urgent priority class; 0 = never. */
@@ -64,8 +66,8 @@ struct sched_machine_options {
     /* Most batches in flight per path that contain decodes. The other batches contain only prompts,
      * so that the next prompt batch is ready when the first stage is free. 0 = all. */
     uint32_t decode_batches_in_flight;
-    /* Most prompt tokens of a batch if several batches may be in flight. Prompts are cut so that
-     * the batches are full. 0 = no such bound; otherwise at least LIMIT_CHUNK_TOKENS_MIN. */
+    /* Most prompt tokens of a batch if several batches may be in flight. Prompts are then cut so
+     * that batches are full. 0 = no such bound; otherwise at least LIMIT_CHUNK_TOKENS_MIN. */
     uint32_t micro_batch_tokens;
 };
 
@@ -77,21 +79,22 @@ struct sched_rank {
     int32_t priority; /* Lower is more urgent; from -LIMIT_PRIORITY to LIMIT_PRIORITY. */
     bool resumed;     /* The request was served before: it goes before others of its priority. */
     int64_t born_us;  /* Time of the client's request, for the choice of a victim. */
-    /* Number of the request, the same on all machines. Earlier requests have lower numbers (see
-     * sched_machine_deadlock_victim). */
+    /* Number of the request, with the same value on all machines. Earlier requests have lower
+     * numbers (see sched_machine_deadlock_victim). */
     uint64_t request_number;
 };
 
 struct sched_machine;
 
-/* Opens a scheduler without requests; *options is copied. Returns ST_INVALID if an option is out of
- * range, ST_NO_MEMORY. */
+/* Opens a scheduler without requests; *options is copied. Returns ST_INVALID if an option is
+ * outside the range that its comment gives, ST_NO_MEMORY if memory is short. */
 enum status sched_machine_open(const struct sched_machine_options *options,
                                struct sched_machine **out);
 void sched_machine_close(struct sched_machine *sm); /* NULL is fine */
 
 /* Sets the time and applies ageing, so the order of the queues may change. Must not be called
- * between sched_machine_prompt_after and sched_machine_batch_next. */
+ * between calls of sched_machine_prompt_after and the sched_machine_batch_next that uses their
+ * results. */
 void sched_machine_time_set(struct sched_machine *sm, int64_t now_us);
 
 /* Sets the option mixed_prompt_tokens for the batches that follow. Requires LIMIT_CHUNK_TOKENS_MIN
@@ -101,24 +104,26 @@ void sched_machine_mixed_tokens_set(struct sched_machine *sm, uint32_t tokens);
 /* Sets the option prompt_fill_tokens for the batches that follow. */
 void sched_machine_fill_tokens_set(struct sched_machine *sm, uint32_t tokens);
 
-/* Adds a prompt of `tokens` (≥ 1) tokens to the queue of `path` (< path_count). Before the prompt
- * starts, the caller takes `blocks` blocks for it. 0 = the prompt has its blocks already: they were
- * reserved, because the request will be decoded here too. rank NULL = no key, priority 0. */
+/* Adds a prompt of `tokens` (≥ 1) tokens to the queue of `path` (< path_count). blocks = number of
+ * blocks that the caller takes before the prompt's first chunk runs; 0 = the prompt has its blocks
+ * already, because the request will be decoded here, too. rank NULL = no key, priority 0. Requires
+ * an unused slot, or a slot whose reservation was granted. */
 void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_t path,
                               uint32_t tokens, uint32_t blocks, const struct sched_rank *rank);
 
 /* Finds the waiting prompt that needs blocks and follows `after` in the queue of the path; after =
- * SCHED_NO_SLOT: the first one of the queue. Returns false if there is none. */
+ * SCHED_NO_SLOT: the first such prompt of the queue. Returns false if there is none. */
 bool sched_machine_prompt_after(const struct sched_machine *sm, uint32_t path, sched_slot after,
                                 sched_slot *slot_out);
-/* Call it after the first tokens of a waiting prompt were found in the prefix cache. Sets the
- * number of tokens that must still be computed and of blocks that must still be taken for it (≥ 1
- * each). Requires a prompt that needs blocks. */
+/* Sets the number of tokens that must still be computed for a waiting prompt, and of blocks that
+ * must still be taken (≥ 1 each), because a part of the prompt was found in the prefix cache, or no
+ * longer is. Requires a prompt that needs blocks. */
 void sched_machine_prompt_left_set(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
                                    uint32_t blocks);
 
-/* Queues a reservation: a request that will be decoded here needs `blocks` blocks. Its API key is
- * charged for `tokens` tokens. rank NULL = no key, priority 0. */
+/* Queues a reservation: a request that will be decoded here needs `blocks` blocks. When the
+ * reservation is granted, the request's API key is charged for `tokens` tokens. rank NULL = no key,
+ * priority 0. Requires an unused slot. */
 void sched_machine_reserve_add(struct sched_machine *sm, sched_slot slot, uint32_t blocks,
                                uint32_t tokens, const struct sched_rank *rank);
 /* Finds the first waiting reservation. Returns false if none waits. */
@@ -126,27 +131,29 @@ bool sched_machine_reserve_head(const struct sched_machine *sm, sched_slot *slot
 /* Sets the number of blocks that a waiting reservation must still take, after other blocks were
  * found in the prefix cache. */
 void sched_machine_reserve_left_set(struct sched_machine *sm, sched_slot slot, uint32_t blocks);
-/* Removes the first reservation from the queue and stores it, if blocks_free is enough for it and
- * for each path's first prompt that arrived earlier. The caller then takes the blocks at once.
- * Otherwise returns false, and later reservations wait too. */
+/* Grants the first reservation: removes it from the queue and stores its slot. The caller then
+ * takes the blocks at once. Returns false if none waits, or if blocks_free is less than the sum of
+ * the reservation's blocks and the blocks of each path's first waiting prompt that arrived before
+ * the reservation; later reservations then wait, too. */
 bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
                                 sched_slot *slot_out);
 
-/* Records that a request that sched_machine_reserve_next returned has its blocks and awaits its KV
- * from another machine, until sched_machine_decode_add or sched_machine_remove. */
+/* Records that a request whose reservation was granted has its blocks and awaits its KV from
+ * another machine, until sched_machine_decode_add or sched_machine_remove. */
 void sched_machine_await_begin(struct sched_machine *sm, sched_slot slot);
 
-/* Finds the reservation that must be given up to break a deadlock between machines. Requires that
- * no further batch can begin now. `holders` = number of requests that hold blocks here.
+/* Finds the granted reservation that must be given up to break a deadlock between machines.
+ * Requires that no further batch can begin now. holders = number of requests that hold blocks here.
  *
- * The deadlock: prompts on this machine wait for blocks. The blocks belong to reservations whose
- * prompts wait on other machines for blocks, and so on, in a circle. A mixed machine keeps a share
- * of its blocks for prompts (scheduler/memory.h), but a prompt that was sent before the machine
- * became mixed may be larger than the share.
+ * The deadlock: prompts on this machine wait for blocks that belong to reservations. The prompts of
+ * these reservations wait on other machines for blocks that belong to other reservations, and so
+ * on, in a circle. A mixed machine keeps a share of its blocks for prompts (scheduler/memory.h),
+ * but a prompt that was sent before the machine became mixed may be larger than the share.
  *
- * Returns true if all holders await their KV, the next prompt does not fit blocks_free, and the
- * holder with the highest number has a higher number than some prompt that waits here. This holder
- * is stored. scheduler/machine/memory.c proves that no request waits for ever. */
+ * Returns true, and stores the holder with the highest request_number, if all holders await their
+ * KV, the next prompt needs more than blocks_free, and some prompt that waits here for blocks has a
+ * lower request_number than that holder. scheduler/machine/memory.c proves that no request waits
+ * for ever. */
 bool sched_machine_deadlock_victim(const struct sched_machine *sm, uint32_t blocks_free,
                                    uint32_t holders, sched_slot *slot_out);
 
@@ -155,44 +162,45 @@ struct sched_decode {
     uint32_t tokens_left; /* Most tokens left to generate. */
     uint32_t room_tokens; /* How many of these tokens the request's blocks can hold. */
     struct sched_rank rank;
-    bool pinned; /* Never a victim. Requires room_tokens >= tokens_left. */
+    bool pinned; /* The decode is never a victim. Requires room_tokens >= tokens_left. */
 };
 
-/* Starts to decode `slot`, whose KV is complete on this machine. */
+/* Starts to decode the request, whose KV is complete on this machine. Requires that the slot is
+ * unused, that its reservation was granted, or that its prompt has ended here. */
 void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot,
                               const struct sched_decode *decode);
 
 /* Growth of decodes. sched_machine_short_find finds a decode whose blocks have no room for its next
- * token; such a decode joins no batch. The caller takes the blocks of one more span for it and
- * calls sched_machine_decode_grow, which records room for `tokens` ≥ 1 more tokens. If too few
- * blocks are left, the caller frees the blocks of the decode that sched_machine_victim_find finds,
- * and removes this decode; without a victim, the caller tries again after the next batch. All this
- * happens before waiting requests get memory. scheduler/machine/memory.c proves that it ends. */
+ * token; such a decode joins no batch. The caller takes the blocks of one more span for the decode
+ * and calls sched_machine_decode_grow, which records room for `tokens` ≥ 1 more tokens (the decode
+ * must be in no batch). If too few blocks are left, the caller frees the blocks of the decode that
+ * sched_machine_victim_find finds, and removes that decode; without a victim, the caller tries
+ * again after the next batch. The caller must do this before waiting requests get memory.
+ * scheduler/machine/memory.c proves that the growth ends. */
 bool sched_machine_short_find(const struct sched_machine *sm, sched_slot *slot_out);
 void sched_machine_decode_grow(struct sched_machine *sm, sched_slot slot, uint32_t tokens);
-/* Finds a decode in no batch whose step would check more drafted tokens if its blocks held them.
- * The decode can run without more blocks, so the caller takes blocks for it only if many are
- * free. */
+/* Finds a decode in no batch whose next step would check more drafted tokens if the decode had more
+ * blocks. The decode can run without more blocks, so the caller takes blocks for it only if many
+ * are free. */
 bool sched_machine_draft_short_find(struct sched_machine *sm, sched_slot *slot_out);
 /* Finds the least urgent decode that is not pinned; among equals, the youngest. Returns false if
- * that decode is in a batch, or if there is no decode that is not pinned. */
+ * that decode is in a batch, or if no such decode exists. */
 bool sched_machine_victim_find(const struct sched_machine *sm, sched_slot *slot_out);
 
-/* Sets how many drafted tokens each further step of a decode may check (speculative decoding),
- * until the next call. sched_machine_decode_add sets 0. The step has one row more for each drafted
- * token, as far as the decode's memory and the batch have room; a batch that a prompt can join
- * checks no drafts. The caller checks the drafts, and reports the right ones to
- * sched_machine_decode_advance. */
+/* Sets how many drafted tokens each further step of a decode may check, until the next call.
+ * sched_machine_decode_add sets 0. The step has one row more for each drafted token, as far as the
+ * decode's memory and the batch have room; a batch that a prompt can join checks no drafts. After
+ * the batch the caller reports the accepted tokens with sched_machine_decode_advance. */
 void sched_machine_draft_set(struct sched_machine *sm, sched_slot slot, uint32_t tokens);
-/* Records that the step of a decode, which has ended, gave `tokens` tokens more than one. Requires
- * that tokens is less than the item's token_count in that batch, and than the tokens left to
- * generate. */
+/* Records, after sched_machine_batch_done, that the step of a decode gave 1 + `tokens` tokens.
+ * Requires tokens = 0, or that `tokens` is less than the item's token_count in that batch, and less
+ * than the tokens that are then left to generate. */
 void sched_machine_decode_advance(struct sched_machine *sm, sched_slot slot, uint32_t tokens);
 
 /* Removes the request from the scheduler, in any state. Requires that it is in no batch. */
 void sched_machine_remove(struct sched_machine *sm, sched_slot slot);
-/* Makes sure that no further batch takes a chunk of the prompt. The caller removes the prompt when
- * it is in no batch. */
+/* Makes sure that no further batch takes a chunk of a prompt whose first chunk was in a batch. The
+ * caller removes the prompt when it is in no batch. No effect on other requests. */
 void sched_machine_stop(struct sched_machine *sm, sched_slot slot);
 /* Returns true if a batch in flight contains the request. */
 bool sched_machine_in_batch(const struct sched_machine *sm, sched_slot slot);
@@ -200,15 +208,17 @@ bool sched_machine_in_batch(const struct sched_machine *sm, sched_slot slot);
 struct sched_batch_item {
     sched_slot slot;
     bool is_prompt; /* true: a chunk of a prompt; false: one decode step. */
-    /* The prompt's first chunk. The caller takes the prompt's blocks before running it. */
+    /* The prompt's first chunk. The caller takes the prompt's blocks before the batch runs. */
     bool is_first_chunk;
-    bool is_last_chunk;   /* The prompt's last chunk. A token is sampled from its last row. */
-    uint32_t first_token; /* Position of the chunk in the prompt. */
-    uint32_t token_count; /* Rows; for a decode 1, and 1 for each drafted token. */
+    bool is_last_chunk;   /* The prompt's last chunk. */
+    uint32_t first_token; /* Position of the chunk in the tokens that the prompt must compute. */
+    /* Rows: the chunk's tokens; for a decode 1 + the drafted tokens to check. */
+    uint32_t token_count;
 };
 
 struct sched_batch {
-    /* Batch slot, < path_count × batches_in_flight. No other batch has it until this batch ends. */
+    /* Batch slot, < path_count × batches_in_flight. No other batch has the same index until this
+     * batch ends. */
     uint32_t index;
     uint32_t path;
     uint32_t item_count;
@@ -222,24 +232,28 @@ struct sched_batch {
  * batches. */
 bool sched_machine_batch_next(struct sched_machine *sm, uint32_t path, uint32_t blocks_free,
                               struct sched_batch *out);
-/* Records that the batch has ended; it must be its path's oldest. Prompts whose last chunk was in
- * the batch have ended, and its decodes have one token less to generate. Ended prompts and decodes
- * stay known until sched_machine_remove; an ended prompt may become a decode. */
+/* Records that the batch with this index, which must be the oldest of its path, has ended. Prompts
+ * whose last chunk was in the batch have ended, and the batch's decodes have one token less to
+ * generate. Ended prompts and decodes keep their slots until sched_machine_remove; an ended prompt
+ * may become a decode. */
 void sched_machine_batch_done(struct sched_machine *sm, uint32_t index);
 /* Finds the path's oldest batch in flight. Returns false if none is in flight. */
 bool sched_machine_batch_oldest(const struct sched_machine *sm, uint32_t path, uint32_t *index_out);
 
 struct sched_machine_load {
-    uint32_t prompts_waiting;       /* Prompts that no batch has begun. */
-    uint32_t prompts_running;       /* Prompts that were begun and have not ended. */
+    uint32_t prompts_waiting; /* Prompts that no batch has begun. */
+    /* Prompts whose first chunk was in a batch and whose last chunk is not computed. */
+    uint32_t prompts_running;
     uint64_t prompt_tokens_pending; /* Prompt tokens not computed yet. */
-    /* Prompt tokens not computed yet, plus the computed tokens of prompts between two chunks. */
+    /* Prompt tokens not computed yet, plus the tokens of begun prompts that earlier batches have
+     * taken, while chunks of these prompts are left. */
     uint64_t prompt_tokens_open;
-    uint32_t reservations_waiting;
-    uint32_t decodes_running;
+    uint32_t reservations_waiting;  /* Reservations that are not granted. */
+    uint32_t decodes_running;       /* Decodes with tokens left to generate. */
     uint64_t decode_tokens_pending; /* Most tokens left to generate, of all decodes. */
 };
 
+/* Stores the load of all paths together. */
 void sched_machine_load(const struct sched_machine *sm, struct sched_machine_load *out);
 
 #endif

@@ -13,7 +13,7 @@
 /* Machines that take turns on the same cores are added up first. */
 static void machine_merge(struct headroom_machine *into, const struct headroom_machine *machine)
 {
-    into->prompts = into->answers = true;
+    into->computes_prompts = into->computes_answers = true;
     into->kv_tokens += machine->kv_tokens;
     if (machine->rates.prompts.weight > into->rates.prompts.weight)
         into->rates.prompts = machine->rates.prompts;
@@ -44,8 +44,8 @@ static void machines_fill(struct gateway *g, struct headroom *search)
         if (m->version != g->current || m->connection.state != CONNECTION_UP ||
             fleet_machine_draining(m))
             continue;
-        const struct headroom_machine machine = {.prompts = m->home != POOL_TOKEN,
-                                                 .answers = m->home != POOL_PROMPT,
+        const struct headroom_machine machine = {.computes_prompts = m->home != POOL_TOKEN,
+                                                 .computes_answers = m->home != POOL_PROMPT,
                                                  .rates = m->rates,
                                                  .kv_tokens = m->kv_tokens};
         bool shares = gateway_machine_cores(g, m) > 0;

@@ -214,7 +214,7 @@ uint32_t history_answers(const struct history *h, int64_t after_us,
             continue;
         uint32_t least = record->end == HISTORY_OPEN && mean > 1 ? mean : 1;
         out[count++] = (struct headroom_answer){
-            .at_us = record->arrived_us,
+            .arrived_us = record->arrived_us,
             .prompt_tokens = record->prompt_tokens,
             .computed_tokens = record->prompt_tokens > record->cached_tokens
                                    ? record->prompt_tokens - record->cached_tokens

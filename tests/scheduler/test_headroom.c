@@ -16,7 +16,7 @@ static struct headroom_machine machine_of(bool prompts, bool answers, double tok
                                           double fixed_us, double row_us)
 {
     struct headroom_machine machine = {
-        .prompts = prompts, .answers = answers, .kv_tokens = 1u << 30};
+        .computes_prompts = prompts, .computes_answers = answers, .kv_tokens = 1u << 30};
     for (uint64_t rows = 100; prompts && rows <= 400; rows += 100)
         sched_rates_prompts_add(&machine.rates, 1, rows,
                                 (uint64_t)((double)rows * 1e6 / tokens_per_s));
@@ -42,7 +42,7 @@ static void regular(uint32_t count, int64_t gap_us, uint32_t prompt, uint32_t an
 {
     h.answer_count = count;
     for (uint32_t i = 0; i < count; i++)
-        h.answers[i] = (struct headroom_answer){.at_us = 7000 + i * gap_us,
+        h.answers[i] = (struct headroom_answer){.arrived_us = 7000 + i * gap_us,
                                                 .computed_tokens = prompt,
                                                 .prompt_tokens = prompt,
                                                 .answer_tokens = answer};
@@ -169,7 +169,7 @@ static void test_mixed(uint64_t seed)
             int64_t at_us = 0;
             for (uint32_t i = 0; i < h.answer_count; i++) {
                 at_us += (int64_t)(-log(1 - drand48()) * 2e6);
-                h.answers[i].at_us = at_us;
+                h.answers[i].arrived_us = at_us;
                 h.answers[i].computed_tokens = 1 + (uint32_t)(drand48() * 200);
                 h.answers[i].answer_tokens = 1 + (uint32_t)(drand48() * 100);
             }
