@@ -1,7 +1,7 @@
 /* sched_options: makes the options of the schedulers and of sched_memory from the config. The
  * gateway, the machines, the simulator and `cleave plan` call the functions, so that a simulated
- * cluster decides as a real one does. They keep no state, and any thread may call them. They do not
- * read or check the config file (config/config.h does). */
+ * cluster decides as a real cluster does. The functions keep no state, and any thread may call
+ * them. They do not read or check the config file (config/config.h does). */
 #ifndef SCHEDULER_OPTIONS_H
 #define SCHEDULER_OPTIONS_H
 
@@ -17,8 +17,8 @@ struct sched_cluster_facts {
     /* Prompt tokens from one prefix hash to the next; 0 = events have no prefixes. */
     uint32_t prefix_step_tokens;
     bool prefix_cache; /* The machines keep prefixes. */
-    /* This scheduler changes home pools. If several gateways have schedulers, only one of them
-     * does. */
+    /* The scheduler may change home pools. If several gateways have schedulers, this is true for
+     * only one of them. */
     bool leads;
 };
 
@@ -26,28 +26,29 @@ struct sched_cluster_facts {
 struct sched_machine_facts {
     uint32_t stage_count;        /* Stages of the machine; at most 1 = one batch in flight. */
     uint32_t path_count;         /* Paths through its stages; 0 = 1 path. */
-    uint32_t micro_batch_tokens; /* Best size by a profile; 0 = not known. */
+    uint32_t micro_batch_tokens; /* Best size of a micro-batch by a profile; 0 = not known. */
 };
 
 /* Returns true if the config's policy is "prefix". */
 bool sched_policy_prefix(const struct config *config);
 
-/* The result has LIMIT_CLUSTER_REQUESTS slots. */
+/* Returns the options of a cluster scheduler with LIMIT_CLUSTER_REQUESTS slots. */
 struct sched_cluster_options sched_cluster_options_make(const struct config *config,
                                                         const struct sched_cluster_facts *facts);
 
-/* The result has LIMIT_MACHINE_REQUESTS slots. */
+/* Returns the options of a machine's scheduler with LIMIT_MACHINE_REQUESTS slots. */
 struct sched_machine_options sched_machine_options_make(const struct config *config,
                                                         const struct sched_machine_facts *facts);
 
-/* block_count = KV blocks of the machine; context_tokens = longest context that it serves. The
- * requests that are decoded on the machine get the upper half of its slots. */
+/* Returns the options of a machine's sched_memory. block_count = KV blocks of the machine;
+ * context_tokens = longest context that it serves. The requests that are decoded on the machine get
+ * the upper half of the machine's slots. */
 struct sched_memory_options sched_memory_options_make(const struct config *config,
                                                       const struct layer_groups *groups,
                                                       uint32_t block_count,
                                                       uint32_t context_tokens);
 
-/* Returns the event SCHED_MACHINE_RATES with the rates of *rates. The caller sets now_us and
+/* Returns the event SCHED_MACHINE_RATES with the rates of *rates. The caller sets its now_us and
  * machine. */
 struct sched_event sched_rates_event(const struct config *config, const struct sched_rates *rates);
 
@@ -55,8 +56,8 @@ struct sched_event sched_rates_event(const struct config *config, const struct s
  * a machine that has not measured anything yet; sched_pace_limits_apply changes it later. */
 uint32_t sched_prompt_fill_tokens(const struct config *config);
 
-/* Returns the most prompt tokens that a batch with decodes can ever have. If
- * scheduler/mixed_prompt_tokens is "auto", machines use fewer (sched_pace_limits_apply). */
+/* Returns the most prompt tokens that a batch with decodes can have. If
+ * scheduler/mixed_prompt_tokens is "auto", sched_pace_limits_apply may set fewer. */
 uint32_t sched_mixed_tokens_most(const struct config *config);
 
 /* The values of the options mixed_prompt_tokens and prompt_fill_tokens that are in effect. */
@@ -64,9 +65,9 @@ struct sched_pace_limits {
     uint32_t mixed_prompt_tokens;
     uint32_t prompt_fill_tokens;
 };
-/* Computes mixed_prompt_tokens and prompt_fill_tokens from `pace` for each of the two config keys
- * that is "auto", and sets them in `sm`. pipelined = true (several batches in flight): changes
- * nothing. Returns the values in effect. */
+/* Computes each of the two values whose config key is "auto" from `pace`, and sets it in `sm`.
+ * pipelined = several batches may be in flight; nothing is then computed or set. Returns the values
+ * in effect. */
 struct sched_pace_limits sched_pace_limits_apply(const struct config *config,
                                                  const struct sched_pace *pace, bool pipelined,
                                                  struct sched_machine *sm);
@@ -74,9 +75,9 @@ struct sched_pace_limits sched_pace_limits_apply(const struct config *config,
 /* Returns the TTFT and TBT targets of the config (slo/ttft_ms, slo/tbt_ms). */
 struct sched_pace_targets sched_pace_targets_make(const struct config *config);
 
-/* Returns the number of batches in flight on each path of a machine: 1 with one stage; with more
- * stages, one more than there are stages, so that the next batch already waits at the first stage.
- * At most LIMIT_BATCHES_IN_FLIGHT on all paths together. */
+/* Returns the most batches in flight on each path of a machine: 1 with one stage; with more stages,
+ * one more than there are stages, so that the next batch already waits at the first stage. Limited
+ * so that all paths together have at most LIMIT_BATCHES_IN_FLIGHT. */
 uint32_t sched_batches_in_flight(uint32_t stage_count, uint32_t path_count);
 
 /* Returns the prompt tokens of a micro-batch on a machine with stages, at least

@@ -105,10 +105,10 @@ uint32_t sched_pace_fill_tokens(const struct sched_pace *pace, uint32_t tokens_i
 }
 
 uint32_t sched_pace_turn_us(const struct sched_pace *pace, const struct sched_pace_targets *targets,
-                            bool prompts, double other_steps_us)
+                            bool has_prompts, double other_steps_us)
 {
     int64_t least = (int64_t)(pace->prompt_token_us * LIMIT_CHUNK_TOKENS_MIN);
-    if (!prompts)
+    if (!has_prompts)
         return (uint32_t)targets->tbt_us;
     int64_t share =
         sched_pace_share_us(targets, pace->open_tokens * pace->prompt_token_us, other_steps_us);

@@ -1,22 +1,22 @@
 /* pace: decides how much computing time prompts get between the steps of running answers, on one
  * machine or on several machines that take turns on the same cores. A machine has one struct
- * sched_pace on its event loop thread; the simulator has one for each simulated machine. The
- * cluster scheduler uses the targets; headroom.c also calls sched_pace_share_us. Pure: no clock and
- * no I/O. It chooses no requests (scheduler/machine/machine.h does) and measures nothing itself.
+ * sched_pace on its event loop thread; the simulator has one for each simulated machine. headroom.h
+ * uses the same rule. Pure: no clock and no I/O. It chooses no requests
+ * (scheduler/machine/machine.h does) and measures nothing itself.
  *
  * In each *step* (a batch without prompts), every running answer gets one token. Between two steps,
- * prompts get a *share* of t microseconds. Open prompts are prompts that are not computed, or are
- * between two chunks. If the open prompts need P microseconds of computing and a step takes s
- * microseconds, the last of these prompts is done after P (t + s) / t, and an answer gets a token
- * every t + s. Both are equally far from their targets (TTFT and TBT) at
+ * prompts get a *share* of t microseconds. *Open* prompts are prompts whose last chunk is not
+ * computed. If the open prompts need P microseconds of computing and a step takes s microseconds,
+ * the last of these prompts is done after P (t + s) / t, and an answer gets a token every t + s.
+ * Both times are the same part of their targets (TTFT and TBT) at
  *
  *     t = P × TBT / TTFT,
  *
  * for every s. So a short queue delays the answers little, and a long queue does not wait for the
- * answers. P is a mean over the last second in which prompts were open, because a few long shares
- * would increase the TBT, and short shares between them would not make prompts faster. It is a
- * geometric mean, so that a burst is soon forgotten. The share is limited to the range from s / 2
- * to TBT - s (or to s, if that is more), because longer shares hardly make prompts faster. */
+ * answers. P is a mean over about the last second in which prompts were open: if the share followed
+ * each change, a few long shares would increase the TBT. It is a geometric mean, so that a burst is
+ * soon forgotten. The share is at least s / 2, and at most TBT - s or s, whichever is larger,
+ * because longer shares hardly make prompts faster. */
 #ifndef SCHEDULER_PACE_H
 #define SCHEDULER_PACE_H
 
@@ -29,13 +29,14 @@
 
 /* Compute times of a machine, from its latest batches. All zeros = nothing is known. */
 struct sched_pace {
-    double prompt_token_us; /* One prompt token, in batches of the latest sizes; 0 = not known. */
-    double step_us;         /* A batch without prompts; 0 = not known. */
-    /* Geometric mean of the tokens of the open prompts, while there were any; 0 = not known. */
+    double prompt_token_us; /* Mean time of a prompt token; 0 = not known. */
+    double step_us;         /* Mean time of a batch without prompts; 0 = not known. */
+    /* Geometric mean of the tokens of the open prompts, over the time in which prompts were open; 0
+     * = not known. */
     double open_tokens;
     int64_t open_at_us; /* Time of the latest sched_pace_open_add. */
     struct {
-        double tokens;   /* Mean; 0 = there was no batch of this class. */
+        double tokens;   /* Mean tokens of a batch; 0 = there was no batch of this class. */
         double batch_us; /* Mean time of a batch. */
     } sizes[SCHED_PACE_SIZES];
 };
@@ -45,38 +46,39 @@ struct sched_pace_targets {
     int64_t tbt_us;  /* > 0 */
 };
 
-/* Returns the share of prompts in microseconds, > 0. prompts_us = compute time of all open prompts;
- * steps_us = time of the steps between two shares. */
+/* Returns the share of prompts in microseconds, ≥ 1. prompts_us = compute time of all open prompts
+ * (P); steps_us = time of the steps between two shares (s). */
 int64_t sched_pace_share_us(const struct sched_pace_targets *targets, double prompts_us,
                             double steps_us);
 
-/* Records a batch that was computed in batch_us. */
+/* Records a batch with `decodes` rows of decodes and prompt_tokens prompt tokens that was computed
+ * in batch_us. No effect if batch_us is 0. */
 void sched_pace_batch_add(struct sched_pace *pace, uint32_t decodes, uint32_t prompt_tokens,
                           uint64_t batch_us);
 
-/* Records the tokens of the open prompts when a batch begins. */
+/* Records, when a batch begins, the tokens of the open prompts; 0 = no prompt is open. */
 void sched_pace_open_add(struct sched_pace *pace, uint64_t tokens, int64_t now_us);
 
-/* Returns the most prompt tokens for a batch that also decodes: as many as the share of this
- * machine's open prompts allows, rounded to a multiple of LIMIT_CHUNK_TOKENS_MIN, at least one such
+/* Returns the most prompt tokens for a batch that also decodes: as many as fit the share of this
+ * machine's open prompts, rounded to a multiple of LIMIT_CHUNK_TOKENS_MIN, at least one such
  * multiple, and at most tokens_max. While the time of a prompt token is not known, the result is
- * tokens_max, rounded down. Requires tokens_max >= LIMIT_CHUNK_TOKENS_MIN. */
+ * tokens_max, rounded down to such a multiple. Requires tokens_max >= LIMIT_CHUNK_TOKENS_MIN. */
 uint32_t sched_pace_mixed_tokens(const struct sched_pace *pace,
                                  const struct sched_pace_targets *targets, uint32_t tokens_max);
 
-/* Returns the prompt tokens of the smallest batch that is about as fast per token as the fastest
- * size: in a larger batch, prompts would only wait for each other. Until batches of two classes of
- * sizes were measured, the result is `tokens_if_unknown`. In both cases the result is at most
- * `tokens_max`. */
+/* Returns the mean prompt tokens of the class with the smallest batches that are about as fast per
+ * token as those of the fastest class: in a larger batch, prompts would only wait for each other.
+ * Until batches of two classes were measured, the result is tokens_if_unknown. In both cases the
+ * result is at most tokens_max. */
 uint32_t sched_pace_fill_tokens(const struct sched_pace *pace, uint32_t tokens_if_unknown,
                                 uint32_t tokens_max);
 
 /* Returns the microseconds of the turn that a batch gets on cores that machines share. A batch with
- * prompts (prompts = true) gets the share of this machine's open prompts, but at least the time of
+ * prompts (has_prompts) gets the share of this machine's open prompts, but at least the time of
  * LIMIT_CHUNK_TOKENS_MIN prompt tokens. Any other batch gets the TBT target, because all answers of
- * the batch wait for its end. other_steps_us = sum of the other machines' steps
- * (turns_other_steps_us). */
+ * the batch wait for its end. other_steps_us = sum of the step times of the other machines on these
+ * cores (turns_other_steps_us). */
 uint32_t sched_pace_turn_us(const struct sched_pace *pace, const struct sched_pace_targets *targets,
-                            bool prompts, double other_steps_us);
+                            bool has_prompts, double other_steps_us);
 
 #endif

@@ -1,9 +1,9 @@
 /* partition_even: divides the layers of a model over the stages of a machine so that the slowest
- * stage is as fast as possible. machine/executor/ calls it for machines with `"stages": N` in the
- * config, and so does the simulator. It keeps no state, and any thread may call it. The result is
- * exact (dynamic programming; PipeDream, SOSP 2019, section 3.1, without its topology). It ignores
- * devices' memory, links, replicas and latency limits: tools/partition/solver/partition.h considers
- * them. */
+ * stage is as fast as possible. machine/executor/ calls it if the config gives a machine a number
+ * of stages (`"stages": N`); the simulator calls it, too. It keeps no state, and any thread may
+ * call it. The result is exact (dynamic programming; PipeDream, SOSP 2019, section 3.1, without its
+ * topology). It does not consider memory, links, replicas and latency limits;
+ * tools/partition/solver/partition.h does. */
 #ifndef SCHEDULER_PARTITION_EVEN_H
 #define SCHEDULER_PARTITION_EVEN_H
 
@@ -15,18 +15,19 @@
  * layer; stage 0 starts at layer 0, and ends_out[stage_count - 1] == layer_count.
  *
  * layer_cost: [layer_count], the cost of each layer in any unit. first_extra is added to the cost
- * of the first stage (embedding), last_extra to the cost of the last stage (vocabulary projection,
- * sampling). speeds: [stage_count], the speed of each stage's device; NULL = all equal. The time of
- * a stage is its cost divided by its speed.
+ * of the first stage (looking up the tokens' vectors), last_extra to the cost of the last stage
+ * (vocabulary projection, sampling). speeds: [stage_count], the speed of each stage's device; NULL
+ * = all equal. The time of a stage is its cost divided by its speed.
  *
  * Several splits may have an equally fast slowest stage. Of these, the split with the smallest sum
- * of squared stage times is taken. If several are left, the one whose first stages have the most
- * layers is taken (8 8 7 7 for 30 equal layers over 4 stages). Times that differ by a factor of
- * less than 1 + 1e-9 count as equal, so that rounding does not decide.
+ * of squared stage times is taken. If several splits are left, the split whose first stages have
+ * the most layers is taken (8 8 7 7 for 30 equal layers over 4 stages). Times that differ by a
+ * factor of less than 1 + 1e-9 count as equal, so that rounding does not decide.
  *
- * Returns ST_INVALID, and stores nothing, if the number of layers is 0, above LIMIT_LAYERS or below
- * the number of stages; if there are no stages; or if a cost is not a number ≥ 0, a speed is not a
- * number > 0, or a stage time is above 1e100. */
+ * Returns ST_INVALID, and stores nothing in ends_out, if the number of layers is 0, above
+ * LIMIT_LAYERS or below the number of stages; if there are no stages; if a cost is not a finite
+ * number ≥ 0, or a speed not a finite number > 0; or if the slowest stage takes longer than
+ * 1e100. */
 enum status partition_even(const double *layer_cost, uint32_t layer_count, double first_extra,
                            double last_extra, const double *speeds, uint32_t stage_count,
                            uint32_t *ends_out, struct error *error);

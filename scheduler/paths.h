@@ -1,16 +1,16 @@
 /* paths: chooses which replica of each stage a request uses. A path is a list of replicas, one of
  * each stage. The requests of a machine get paths in a fixed cycle, and a request keeps its path,
- * because its KV is there. A machine opens the paths when it starts, and takes paths on its event
- * loop thread; the simulator does so on its thread. Not thread-safe. Pure: no I/O, no allocation.
- * It does not know which replicas are busy: a replica that is slower than its given speed delays
- * the requests of its paths.
+ * because its KV is there. machine/executor/ makes the paths when a machine starts; prompt_pool/
+ * and token_pool/ take paths on the machine's event loop thread; the simulator does both on its
+ * thread. Not thread-safe. Pure: no I/O, no allocation. It does not know which replicas are busy.
  *
  * Each stage chooses its replicas by smooth weighted round robin: every replica gets requests in
- * proportion to its speed, spread evenly. All stages advance by one step for each request.
+ * proportion to its speed, spread evenly over the cycle. All stages advance by one step for each
+ * request.
  *
- * Speeds may be in any unit. Shares are exact if the cycles of all stages together repeat after at
- * most SCHED_PATHS_CYCLE requests. Otherwise the shares of a stage with unequal speeds are rounded
- * to multiples of 1/60. */
+ * Speeds may be in any unit. The replicas' shares are exact if the cycles of all stages together
+ * repeat after at most SCHED_PATHS_CYCLE requests. Otherwise the shares of a stage with unequal
+ * speeds are rounded to multiples of 1/60. */
 #ifndef SCHEDULER_PATHS_H
 #define SCHEDULER_PATHS_H
 
@@ -30,20 +30,21 @@ struct sched_paths_stage {
 struct sched_paths {
     uint32_t stage_count;
     uint32_t path_count;
-    uint32_t cycle_count;             /* Requests after which the assignment repeats. */
+    uint32_t cycle_count;             /* Requests of a cycle. */
     uint32_t next_position;           /* Next position in the cycle. */
     uint8_t cycle[SCHED_PATHS_CYCLE]; /* Path of each request of the cycle. */
-    /* Replica of each stage on each path. */
+    /* [path][stage]: index of the replica. */
     uint8_t replicas[LIMIT_STAGE_PATHS][LIMIT_STAGE_PROCESSES];
 };
 
-/* Computes the paths. They are numbered in the order of their first use. Returns ST_INVALID for no
+/* Computes the paths, which are numbered in the order of their first use. Returns ST_INVALID for no
  * stage, no replica or a speed of 0; ST_TOO_LARGE for more than LIMIT_STAGE_PROCESSES replicas in
- * all, or more than LIMIT_STAGE_PATHS different paths. Replica counts with a small common multiple
- * make fewer paths: 6 and 3 make 6 paths, 5 and 3 make 15. */
+ * all, for more than LIMIT_STAGE_PATHS different paths, or for a cycle above SCHED_PATHS_CYCLE.
+ * After an error, *out is not valid. Replica counts with a small common multiple make fewer paths:
+ * 6 and 3 make 6 paths, 5 and 3 make 15. */
 enum status sched_paths_open(const struct sched_paths_stage *stages, uint32_t stage_count,
                              struct sched_paths *out);
-/* Returns the replica of the stage on the path. */
+/* Returns the index of the replica of the stage on the path. */
 uint32_t sched_paths_replica(const struct sched_paths *paths, uint32_t path, uint32_t stage);
 /* Returns the path of the next request, and advances the cycle. */
 uint32_t sched_paths_next(struct sched_paths *paths);

@@ -172,18 +172,19 @@ uint32_t sched_accounts_answer_tokens(const struct sched_accounts *accounts, uin
 }
 
 void sched_accounts_answer_ended(struct sched_accounts *accounts, uint64_t key, uint32_t weight,
-                                 int32_t priority, uint32_t charged, uint32_t generated)
+                                 int32_t priority, uint32_t charged_tokens,
+                                 uint32_t generated_tokens)
 {
     struct key *known = key_get(accounts, key, priority);
-    uint64_t tokens = (uint64_t)generated * ANSWER_SCALE;
+    uint64_t tokens = (uint64_t)generated_tokens * ANSWER_SCALE;
     known->answer = !known->answered ? tokens
                                      : known->answer + (tokens >> ANSWER_SHIFT) -
                                            (known->answer >> ANSWER_SHIFT);
     known->answered = true;
-    if (generated > charged)
-        known->end += tag_length(generated - charged, weight);
+    if (generated_tokens > charged_tokens)
+        known->end += tag_length(generated_tokens - charged_tokens, weight);
     else
-        give_back(accounts, key, priority, tag_length(charged - generated, weight));
+        give_back(accounts, key, priority, tag_length(charged_tokens - generated_tokens, weight));
 }
 
 /* ---- the order ---- */

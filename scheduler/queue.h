@@ -1,9 +1,9 @@
 /* queue: waiting requests in the order in which they are served. The cluster scheduler has one
- * queue, for requests that wait for machines. The scheduler of a machine has several, for requests
- * that wait for memory or for a batch. Each scheduler calls the functions on its own thread: the
- * event loop thread of the gateway or of the machine, or the simulator's. Not thread-safe. Pure: no
- * clock, no I/O, no allocation after opening. It does not know what a request is: it has slots, and
- * a ticket for each waiting slot.
+ * queue, for requests that wait for machines. The scheduler of a machine has several queues, for
+ * requests that wait for memory or for a batch. Each scheduler calls the functions on its own
+ * thread: the event loop thread of the gateway or of the machine, or the simulator's thread. Not
+ * thread-safe. Pure: no clock, no I/O, no allocation after opening. A queue knows a request only as
+ * a slot with a ticket.
  *
  * The order:
  * 1. The most urgent class (the lowest priority number) first.
@@ -15,13 +15,14 @@
  *
  * Sharing is start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996). Each request gets a
  * tag, and the lowest tag is served first. A key's next tag is its previous tag plus cost / weight
- * of its previous request, but not below the class's virtual time: the highest tag served so far.
- * So keys that always have waiting requests get tokens in proportion to their weights, whatever the
- * number of their requests. A key that was idle gets no credit for that time. The number of
+ * of its previous request, but not below the class's virtual time, which is the highest tag served
+ * so far. So keys that always have waiting requests get tokens in proportion to their weights, with
+ * any number of requests. A key that was idle gets no credit for that time. The number of
  * remembered keys is bounded; a key that was forgotten starts at the virtual time again.
  *
  * Ageing: a request that has been in its class for ageing_us joins the next more urgent class that
- * has waiting requests, as if it arrived now. So more urgent requests cannot delay it for ever.
+ * has waiting requests, as if the request arrived now. So more urgent requests cannot delay it for
+ * ever.
  *
  * Adding and removing a slot costs O(log n): a treap finds the position, and a list linked through
  * the slots gives the order. */
@@ -35,20 +36,20 @@
 
 #define SCHED_QUEUE_NONE UINT32_MAX /* No slot. */
 
-/* The accounts of the keys, and the entries of slot_count slots. Each slot is in at most one queue.
- * If API keys share several queues by weight (the queues of a machine's paths), these queues use
- * one sched_accounts. */
+/* The accounts of the API keys, and the tickets of slot_count slots. Each slot is in at most one
+ * queue. Queues that API keys share by weight (such as the queues of a machine's paths) use one
+ * sched_accounts. */
 struct sched_accounts;
 
 /* Opens the accounts. Returns ST_NO_MEMORY on failure. */
 enum status sched_accounts_open(uint32_t slot_count, struct sched_accounts **out);
 void sched_accounts_close(struct sched_accounts *accounts); /* NULL is fine */
 
-/* One queue. Callers may read `first` and `count`. */
+/* A queue. Callers may read `first` and `count`. */
 struct sched_queue {
     uint32_t root;  /* Root of the treap. */
     uint32_t first; /* Slot that is served next; SCHED_QUEUE_NONE = the queue is empty. */
-    uint32_t last;
+    uint32_t last;  /* Slot that is served last. */
     uint32_t count; /* Number of slots in the queue. */
     /* Ends of the ageing list: the slots that have been in their class for the longest and for the
      * shortest time. */
@@ -64,8 +65,8 @@ struct sched_ticket {
     /* Identifies the API key; any number. Requests without a key have the same number. */
     uint64_t key;
     uint32_t weight;  /* Weight of the key; 0 counts as 1. */
-    int32_t priority; /* Class, from -LIMIT_PRIORITY to LIMIT_PRIORITY. */
-    uint64_t cost;    /* Tokens that the key is charged for the request. */
+    int32_t priority; /* Class, from -LIMIT_PRIORITY to LIMIT_PRIORITY; lower is more urgent. */
+    uint64_t cost;    /* Tokens for which the key is charged. */
     /* The request was served before. It goes before others of its class, in the order of arrival,
      * and `cost` is ignored, because its key was charged before. */
     bool resumed;
@@ -75,32 +76,33 @@ struct sched_ticket {
 void sched_queue_add(struct sched_accounts *accounts, struct sched_queue *queue, uint32_t slot,
                      const struct sched_ticket *ticket, int64_t now_us);
 /* Remove the slot from the queue: sched_queue_take because the request is served, sched_queue_drop
- * because it will not be served, so its key gets the cost back. */
+ * because the request will not be served, so that its key gets the cost back. */
 void sched_queue_take(struct sched_accounts *accounts, struct sched_queue *queue, uint32_t slot);
 void sched_queue_drop(struct sched_accounts *accounts, struct sched_queue *queue, uint32_t slot);
 
 /* Returns the slot that is served after `slot`, which must be in a queue; SCHED_QUEUE_NONE = `slot`
  * is the last. */
 uint32_t sched_queue_next(const struct sched_accounts *accounts, uint32_t slot);
-/* Returns the last slot of the queue that is not resumed; SCHED_QUEUE_NONE = none. */
+/* Returns the last slot of the queue whose ticket is not `resumed`; SCHED_QUEUE_NONE = none. */
 uint32_t sched_queue_last_new(const struct sched_accounts *accounts,
                               const struct sched_queue *queue);
-/* Returns true if `a` is served before `b`. The slots may be in different queues. */
+/* Returns true if slot `a` is served before slot `b`. The slots may be in different queues of these
+ * accounts. */
 bool sched_queue_before(const struct sched_accounts *accounts, uint32_t a, uint32_t b);
 
-/* Applies ageing to all slots of the queue: the slots that have been in their class for ageing_us
- * at now_us join the next more urgent class that has slots. ageing_us 0 = no ageing. */
+/* Applies ageing to all slots of the queue. ageing_us = 0: no ageing. */
 void sched_queue_age(struct sched_accounts *accounts, struct sched_queue *queue, int64_t ageing_us,
                      int64_t now_us);
 
-/* Because the length of an answer is not known in advance, the caller charges its expected length.
+/* The length of an answer is not known in advance, so the caller charges an expected length:
  * sched_accounts_answer_tokens returns the mean length of the key's recent answers with this
- * priority, at most `tokens_max` tokens; `tokens_max` if no answer has ended.
- * sched_accounts_answer_ended corrects the charge when the answer has ended: `charged` tokens were
- * part of the ticket's cost, `generated` were generated. */
+ * priority, at most tokens_max; tokens_max if no such answer is remembered. When the answer has
+ * ended, sched_accounts_answer_ended corrects the charge: charged_tokens were part of the ticket's
+ * cost, generated_tokens were generated. */
 uint32_t sched_accounts_answer_tokens(const struct sched_accounts *accounts, uint64_t key,
                                       int32_t priority, uint32_t tokens_max);
 void sched_accounts_answer_ended(struct sched_accounts *accounts, uint64_t key, uint32_t weight,
-                                 int32_t priority, uint32_t charged, uint32_t generated);
+                                 int32_t priority, uint32_t charged_tokens,
+                                 uint32_t generated_tokens);
 
 #endif

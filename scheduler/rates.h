@@ -1,10 +1,10 @@
 /* rates: the speed of a machine, computed from measured times: prompt tokens per second; decoded
- * tokens per second with batches as large as the TBT target allows; and tokens whose KV is sent,
- * per second (of a transfer, only the time counts after its prompt was computed). The gateway and
- * the simulator have one struct sched_rates for each machine, for the cluster scheduler and for
- * headroom (headroom.h). A machine uses struct rates_line for the speeds of its links and tiers.
- * Pure: no clock and no I/O; one thread owns each struct. It measures nothing: the machines do.
- * Older measurements count less (see RATES_MEMORY_US). */
+ * tokens per second with batches as large as the TBT target allows; and tokens whose KV is pushed,
+ * per second of the transfers' time after computing has ended. The gateway and the simulator have
+ * one struct sched_rates for each machine, on the thread of the cluster scheduler. A machine uses
+ * struct rates_line for the speeds of its links and tiers, on its event loop thread. Pure: no clock
+ * and no I/O. It measures nothing: the machines do. Older measurements count less
+ * (RATES_MEMORY_US). */
 #ifndef SCHEDULER_RATES_H
 #define SCHEDULER_RATES_H
 
@@ -27,9 +27,9 @@ struct rates_line {
 
 /* Multiplies the weight of all earlier points by `keep`, then adds a point. */
 void rates_line_add(struct rates_line *line, double keep, double weight, double rows, double us);
-/* Stores the microseconds of a batch without rows, and of one more row. Neither is negative. If the
- * points' rows hardly differ, the whole time counts as proportional to the rows. Requires a point
- * with rows > 0. */
+/* Stores the microseconds of a batch without rows (the fixed part), and of one more row. Neither is
+ * negative. If the points' rows hardly differ, the fixed part is 0. Requires a point with rows >
+ * 0. */
 void rates_line_fit(const struct rates_line *line, double *fixed_out, double *per_row_out);
 
 /* All zeros = nothing is known. */
@@ -47,28 +47,28 @@ struct sched_step {
 };
 
 /* Returns the smaller one of `measured` and 8 × `mean`. mean = mean of earlier measurements; 0 =
- * there are none, so the result is `measured`. The limit has this reason: one very long
- * measurement, such as one during which the machine was stopped, must not make the machine count as
- * slow. */
+ * there are none, so the result is `measured`. So one very long measurement, such as a batch during
+ * which the machine was stopped, does not make the machine count as slow. */
 double sched_rates_outlier_limit(double measured, double mean);
 
-/* Record `batches` batches, with `rows` rows and `us` microseconds in all: batches with prompts,
- * and batches that only decoded. */
+/* Record `batches` batches, with `rows` rows and `us` microseconds in all: batches with prompts
+ * (sched_rates_prompts_add), and batches that only decoded (sched_rates_decodes_add). No effect if
+ * a number is 0. */
 void sched_rates_prompts_add(struct sched_rates *rates, uint64_t batches, uint64_t rows,
                              uint64_t us);
 void sched_rates_decodes_add(struct sched_rates *rates, uint64_t batches, uint64_t rows,
                              uint64_t us);
 
-/* Records that KV of `tokens` tokens was sent, and that `us` microseconds of the transfers came
- * after computing. */
+/* Records that KV of `tokens` tokens was pushed, and that the transfers took `us` microseconds
+ * after computing had ended. No effect if `tokens` is 0. */
 void sched_rates_pushes_add(struct sched_rates *rates, uint64_t tokens, uint64_t us);
 
 /* Returns the prompt tokens per second with batches of `rows` rows; 0 = not known yet. With equal
  * `rows`, a machine that has computed short prompts can be compared with a machine that has
  * computed long prompts. */
 uint32_t sched_rates_prompt_tokens_per_s(const struct sched_rates *rates, uint32_t rows);
-/* Returns the tokens whose KV is sent per second, where only the time of transfers after computing
- * counts; 0 = not known yet. */
+/* Returns the tokens whose KV is pushed, per second of the transfers' time after computing has
+ * ended; 0 = not known yet. */
 uint32_t sched_rates_push_tokens_per_s(const struct sched_rates *rates);
 /* Returns the decoded tokens per second with the largest batch of at most rows_max rows that takes
  * at most tbt_us, or with a batch of one row if even this batch takes longer; 0 = not known yet. */

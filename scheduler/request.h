@@ -1,8 +1,8 @@
 /* request: the states of a request as the gateway reports them to operators, the legal transitions
- * between them, and the time at which each state was entered. The gateway keeps a `struct
- * request_life` for each request and makes every change on its event loop thread. A machine's
- * request tables have states of their own (prompt_pool/prompt_state.h, token_pool/token_state.h).
- * Pure: no clock. It sends no messages and decides nothing. */
+ * between these states, and the time at which each state was entered. The gateway keeps a struct
+ * request_life for each request and makes every change on its event loop thread. Machines have
+ * other states for requests (prompt_pool/prompt_state.h, token_pool/token_state.h). Pure: no clock.
+ * It sends no messages and decides nothing. */
 #ifndef SCHEDULER_REQUEST_H
 #define SCHEDULER_REQUEST_H
 
@@ -13,9 +13,9 @@ enum request_state {
     REQUEST_QUEUED,     /* Nothing is reserved yet. */
     REQUEST_RESERVED,   /* The token machine has reserved blocks for the context. */
     REQUEST_PREFILLING, /* The prompt was sent to its prompt machine. */
-    /* The first token has come; neither the second one nor the report that the KV has moved has. */
+    /* The first token has arrived; the second token and PREFILLED have not. */
     REQUEST_TRANSFERRING,
-    /* The second token has come, or the report that the KV has moved. */
+    /* The second token or PREFILLED has arrived. */
     REQUEST_DECODING,
     /* The request lost its machines or its memory, or is handed over: it waits for other
      * machines. */
@@ -28,7 +28,7 @@ enum request_state {
 
 /* Returns a lower-case name, such as "queued". */
 const char *request_state_name(enum request_state state);
-/* Returns true if a request may change from the one state to the other. */
+/* Returns true if a request may change from state `from` to state `to`. */
 bool request_state_legal(enum request_state from, enum request_state to);
 /* Returns true if the request is done, has failed or was cancelled. */
 static inline bool request_state_ended(enum request_state state)

@@ -21,19 +21,20 @@ void sched_tier_loads_line(const struct sched_tier_loads *loads, int64_t now_us,
         rates_line_fit(&loads->line, fixed_us_out, token_us_out);
 }
 
-uint32_t sched_tier_least_tokens(double fixed_us, double token_us, double row_us)
+uint32_t sched_tier_least_tokens(double fixed_us, double token_us, double compute_token_us)
 {
-    if (row_us <= 0 || (fixed_us <= 0 && token_us <= 0))
+    if (compute_token_us <= 0 || (fixed_us <= 0 && token_us <= 0))
         return 1;
-    if (token_us >= row_us)
+    if (token_us >= compute_token_us)
         return SCHED_TIER_LOADS_NEVER;
-    const double equal = fixed_us / (row_us - token_us); /* Tokens with equal times. */
+    const double equal = fixed_us / (compute_token_us - token_us); /* Tokens with equal times. */
     return equal >= SCHED_TIER_LOADS_NEVER - 1 ? SCHED_TIER_LOADS_NEVER : (uint32_t)equal + 1;
 }
 
-uint32_t sched_tier_loads_least(const struct sched_tier_loads *loads, double row_us, int64_t now_us)
+uint32_t sched_tier_loads_least(const struct sched_tier_loads *loads, double compute_token_us,
+                                int64_t now_us)
 {
     double fixed_us, token_us;
     sched_tier_loads_line(loads, now_us, &fixed_us, &token_us);
-    return sched_tier_least_tokens(fixed_us, token_us, row_us);
+    return sched_tier_least_tokens(fixed_us, token_us, compute_token_us);
 }

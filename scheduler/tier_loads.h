@@ -1,7 +1,7 @@
 /* tier_loads: decides whether KV of a prompt that a tier (kvcache/tiers/) has stored is loaded or
- * computed again. A machine has one struct sched_tier_loads for each tier, on its event loop
- * thread; the cluster scheduler and the simulator use the same rule. Pure: no clock and no I/O. It
- * measures nothing and loads nothing. */
+ * computed again. machine/ has one struct sched_tier_loads for each tier, on the machine's event
+ * loop thread; the simulator has one for each simulated tier; the cluster scheduler uses the same
+ * rule. Pure: no clock and no I/O. It measures nothing and loads nothing. */
 #ifndef SCHEDULER_TIER_LOADS_H
 #define SCHEDULER_TIER_LOADS_H
 
@@ -20,24 +20,24 @@ struct sched_tier_loads {
 };
 
 /* Records that the KV of `tokens` tokens was loaded in `us` microseconds, which include the time in
- * which the load waited for its turn. No effect if `tokens` is 0. */
+ * which the load waited for earlier loads. No effect if `tokens` is 0 or `us` negative. */
 void sched_tier_loads_add(struct sched_tier_loads *loads, uint32_t tokens, int64_t us,
                           int64_t now_us);
 
-/* Stores the measured microseconds of a load without its tokens, and of each token; 0 and 0 = not
- * known, or old. */
+/* Stores the measured microseconds of a load without tokens (the fixed part), and of each token; 0
+ * and 0 = not measured, or measured too long ago. */
 void sched_tier_loads_line(const struct sched_tier_loads *loads, int64_t now_us,
                            double *fixed_us_out, double *token_us_out);
 
 #define SCHED_TIER_LOADS_NEVER UINT32_MAX
 
-/* Returns from how many tokens on loading their KV takes less time than computing them, with row_us
- * microseconds each. A load takes fixed_us + token_us × tokens. SCHED_TIER_LOADS_NEVER = computing
- * always takes less time; 1 = loading always takes less time, or the time of loads (fixed_us and
- * token_us both 0) or row_us (0) is not known. */
-uint32_t sched_tier_least_tokens(double fixed_us, double token_us, double row_us);
-/* As sched_tier_least_tokens, with the measured loads. */
-uint32_t sched_tier_loads_least(const struct sched_tier_loads *loads, double row_us,
+/* Returns the least number of tokens for which loading their KV takes less time than computing
+ * them. A load takes fixed_us + token_us × tokens microseconds, computing takes compute_token_us ×
+ * tokens. SCHED_TIER_LOADS_NEVER = computing never takes longer; 1 = loading always takes less
+ * time, or a time is not known (fixed_us and token_us both 0, or compute_token_us 0). */
+uint32_t sched_tier_least_tokens(double fixed_us, double token_us, double compute_token_us);
+/* Returns sched_tier_least_tokens with the measured loads. */
+uint32_t sched_tier_loads_least(const struct sched_tier_loads *loads, double compute_token_us,
                                 int64_t now_us);
 
 #endif
