@@ -4,10 +4,10 @@
  *   {"status":200,"act":"POST /admin/drain/","target":"token-0","who":"key operator",
  *    "from":"127.0.0.1:41234"}
  *
- * server/http/ writes a line for each request to /admin, and server/serve*.c write lines for
+ * server/http/ writes a line for each request under /admin, and server/serve*.c write lines for
  * signals and for the changes of a reload. Lines for administrators have no rate limit; lines for
- * other clients have the budget of one format string (common/log.h). A line contains names of keys,
- * never secrets. audit_write keeps no state and checks no rights, and any thread may call it. */
+ * other clients have the rate limit of common/log.h. A line contains names of keys, never secrets.
+ * audit_write keeps no state and checks no rights, and any thread may call it. */
 #ifndef SERVER_API_AUDIT_H
 #define SERVER_API_AUDIT_H
 
@@ -17,17 +17,18 @@
 
 #define AUDIT_TEXT_BYTES 96 /* An act or a target with its NUL. */
 
-/* The party that acts. */
+/* The client or process that acts. */
 struct audit_actor {
     /* "key NAME", "admin socket uid N", "uid N pid P" (a signal), "loopback client" (without API
      * keys), "no valid key" or "unknown client". */
     char name[LIMIT_KEY_NAME_BYTES + 16];
     char address[LIMIT_ADDRESS_BYTES]; /* "127.0.0.1:41234", "admin socket" or "signal". */
-    bool is_administrator;             /* false = no key, or a key without the right. */
+    bool is_administrator; /* true: the actor has the right to act as an administrator. */
 };
 
-/* Writes a line. target: "" = none. status: an HTTP status, also for signals and reloads; 0 = the
- * client left before it had an answer. */
+/* Writes a line. act: what was done, such as "POST /admin/drain/" or "reload"; target: to what, ""
+ * = none. status: an HTTP status, also for signals and reloads; 0 = the client left before it had
+ * an answer. */
 void audit_write(const struct audit_actor *actor, const char *act, const char *target,
                  unsigned status);
 

@@ -13,12 +13,12 @@ enum api_control_tokens api_control_tokens_parse(const char *text)
 }
 
 bool api_context_refuse(struct api_error *error, const char *field, uint32_t context_tokens,
-                        const char *tokens)
+                        const char *prompt_length)
 {
     api_error_set(error, 400, field,
                   "This model's maximum context length is %u tokens here, the answer included (the "
                   "model's, the configured, or what KV memory holds); the prompt has %s",
-                  context_tokens, tokens);
+                  context_tokens, prompt_length);
     error->code = "context_length_exceeded";
     return false;
 }

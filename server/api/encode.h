@@ -1,9 +1,8 @@
-/* api_encode: converts the texts of requests to tokens. The config's key
+/* api_encode: converts the texts of requests to tokens. The config key
  * server/control_tokens_in_text decides whether control tokens that are spelled out in a text, such
- * as <|im_start|>, are recognised or are ordinary text. server/http/completion_input.c and
- * tokenize.c encode on the text threads; server/http/completion.c calls api_context_refuse on the
- * gateway's event loop thread. The functions keep no state, and any thread may call them. They do
- * not detokenise. */
+ * as <|im_start|>, are recognised or are ordinary text. server/http/ and tokenize.c encode on the
+ * text threads; server/http/ calls api_context_refuse also on the gateway's event loop thread. The
+ * functions keep no state, and any thread may call them. They do not detokenise. */
 #ifndef SERVER_API_ENCODE_H
 #define SERVER_API_ENCODE_H
 
@@ -21,7 +20,8 @@ enum api_control_tokens {
     API_CONTROL_AS_TEXT, /* None. */
 };
 
-/* Converts the value of server/control_tokens_in_text. */
+/* Converts the value of server/control_tokens_in_text. Any unknown value gives
+ * API_CONTROL_AS_TEXT. */
 enum api_control_tokens api_control_tokens_parse(const char *text);
 
 /* How the texts for one model are encoded. The pointers are not owned. */
@@ -29,17 +29,17 @@ struct api_encode {
     const struct tokenizer *tokenizer;
     const struct chat_template *chat;
     enum api_control_tokens control;
-    bool templates_allowed;      /* Requests may contain a chat template. */
+    bool templates_allowed;      /* Requests may have a chat template of their own. */
     struct answer_format format; /* How the model writes answers. */
     /* A text that cannot fit into this number of tokens is refused without being encoded; 0 = no
      * limit. */
     uint32_t context_tokens;
 };
 
-/* Fills *error with the refusal of a prompt that is longer than the context. tokens: the length of
- * the prompt as a text, such as "4 tokens". Returns false. */
+/* Fills *error with the refusal of a prompt that is longer than the context, and returns false.
+ * prompt_length: a text such as "4 tokens" or "at least 4 tokens". */
 bool api_context_refuse(struct api_error *error, const char *field, uint32_t context_tokens,
-                        const char *tokens);
+                        const char *prompt_length);
 
 /* Encodes a prompt, which is UTF-8. add_bos, add_eos: put BOS before, and EOS after, the prompt, if
  * the model uses them. *ids_out must be NULL; the caller frees it, also after a failure. On failure
@@ -47,10 +47,11 @@ bool api_context_refuse(struct api_error *error, const char *field, uint32_t con
 bool api_encode_prompt(const struct api_encode *encoder, const char *text, size_t bytes,
                        bool add_bos, bool add_eos, uint32_t **ids_out, size_t *count_out,
                        struct api_error *error);
-/* Encodes a chat in the model's template, whose own markers are always control tokens. The prompt
- * begins with one BOS if the template writes one, or if the model's prompts begin with BOS.
- * *begin_out: whether the answer begins before, in or after its reasoning. The caller frees
- * *ids_out, also after a failure. On failure returns false, with the HTTP error in *error. */
+/* Encodes a chat in the model's template, or in the request's own template if that is allowed. The
+ * template's markers are always control tokens. The prompt begins with one BOS if the template
+ * writes BOS, or if the model's prompts begin with BOS. *begin_out: whether the answer begins
+ * before, in or after its reasoning. The caller frees *ids_out, also after a failure. On failure
+ * returns false, with the HTTP error in *error. */
 bool api_encode_chat(const struct api_encode *encoder, const struct chat_request *request,
                      uint32_t **ids_out, size_t *count_out, enum answer_begin *begin_out,
                      struct api_error *error);

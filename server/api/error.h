@@ -1,7 +1,7 @@
-/* api_error: the struct of an HTTP error of the API, which is sent as {"error": {"message", "type",
- * "param", "code"}}. The parsers of requests, the check of API keys, completions and the endpoints
- * under /admin fill it; server/http/ writes it into responses. The functions keep no state, and any
- * thread may call them. They send and log nothing. */
+/* api_error: an HTTP error of the API, as a struct and as JSON: {"error": {"message", "type",
+ * "param", "code"}}. server/api/ and server/http/ fill the struct; server/http/ writes the JSON
+ * into responses. The functions keep no state, and any thread may call them. They send and log
+ * nothing. */
 #ifndef SERVER_API_ERROR_H
 #define SERVER_API_ERROR_H
 
@@ -10,14 +10,14 @@
 struct api_error {
     unsigned status;  /* HTTP status; 0 = no error. */
     const char *code; /* A static word such as "invalid_value"; NULL = the status is the code. */
-    char param[64];   /* The field at fault; empty = none. */
+    char param[64];   /* Name of the field at fault; empty = none. */
     char message[512];
     uint32_t retry_after_s; /* 0 = no Retry-After header. */
-    bool final;             /* The client is asked not to send the request again. */
+    bool final;             /* The client should not send the request again. */
 };
 
 /* Clears and fills *error and returns false, so that a parser can `return api_error_set(…)`. The
- * caller sets code, retry_after_s and final afterwards. param may be NULL. */
+ * caller may set code, retry_after_s and final afterwards. param NULL = no field. */
 bool api_error_set(struct api_error *error, unsigned status, const char *param, const char *format,
                    ...) __attribute__((format(printf, 4, 5)));
 

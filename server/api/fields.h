@@ -17,8 +17,8 @@ json_t *api_field_get(json_t *object, const char *field);
 
 /* Each of these functions stores the field's value in *value; if the field is absent or null,
  * *value keeps the default that the caller has set. They return false, with *error filled, if the
- * value is wrong. api_field_integer accepts 16.0 as 16. least_open: `least` itself is not allowed.
- * The object owns the text of api_field_string. */
+ * type is wrong or the value is not from `least` to `most`. api_field_integer accepts 16.0 as 16.
+ * least_open: `least` itself is not allowed. The object owns the text of api_field_string. */
 bool api_field_bool(json_t *object, const char *field, bool *value, struct api_error *error);
 bool api_field_integer(json_t *object, const char *field, int64_t least, int64_t most,
                        int64_t *value, struct api_error *error);
@@ -27,9 +27,9 @@ bool api_field_number(json_t *object, const char *field, double least, double mo
 bool api_field_string(json_t *object, const char *field, const char **value,
                       struct api_error *error);
 
-/* Returns a text such as "a string" or "an object". */
+/* Returns the type of the JSON value as a text, such as "a string" or "an object". */
 const char *api_type_name(const json_t *value);
-/* Fills *error with a text that says: `field` must be `wanted`, not `value`. Returns false. */
+/* Fills *error (a 400) with the text "`field` must be `wanted`, not `value`". Returns false. */
 bool api_field_wrong(struct api_error *error, const char *field, const json_t *value,
                      const char *wanted);
 

@@ -113,7 +113,7 @@ static bool add_message(struct form *form, json_t *message, uint32_t index)
         snprintf(at, sizeof(at), "%.40s.content", place);
         if (content == NULL)
             return api_error_set(form->error, 400, at, "%s is missing", at);
-        return made != NULL && form_content_set(form, made, content, at);
+        return made != NULL && form_content_add(form, made, content, at);
     }
     return add_blocks(form, name, content, place);
 }
@@ -124,7 +124,7 @@ static bool convert_messages(struct form *form)
     json_t *messages = api_field_get(form->body, "messages");
     if (system != NULL) {
         json_t *message = form_message_add(form, "system");
-        if (message == NULL || !form_content_set(form, message, system, "system"))
+        if (message == NULL || !form_content_add(form, message, system, "system"))
             return false;
     }
     if (messages == NULL)

@@ -35,7 +35,7 @@ static bool add_message(struct form *form, json_t *item, const char *place)
     snprintf(at, sizeof(at), "%.40s.content", place);
     if (content == NULL)
         return api_error_set(form->error, 400, at, "%s is missing", at);
-    return form_content_set(form, message, content, at);
+    return form_content_add(form, message, content, at);
 }
 
 static bool add_call(struct form *form, json_t *item, const char *place)

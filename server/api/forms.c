@@ -119,7 +119,7 @@ bool form_reasoning_end(struct form *form, json_t *message, struct text *reasoni
     return !wanted || form_member_set(form, message, "reasoning_content", text);
 }
 
-bool form_content_set(struct form *form, json_t *message, json_t *content, const char *place)
+bool form_content_add(struct form *form, json_t *message, json_t *content, const char *place)
 {
     static const char *const types[] = {"text", "input_text", "output_text", "refusal"};
     if (json_is_string(content))
@@ -162,7 +162,7 @@ bool form_result_add(struct form *form, json_t *id, json_t *content, const char 
     json_t *message = form_message_add(form, "tool");
     if (message == NULL || !form_member_set(form, message, "tool_call_id", json_incref(id)))
         return false;
-    return content != NULL ? form_content_set(form, message, content, place)
+    return content != NULL ? form_content_add(form, message, content, place)
                            : form_member_set(form, message, "content", json_string(""));
 }
 

@@ -14,17 +14,17 @@
 /* The state of converting one body. */
 struct form {
     json_t *body;
-    json_t *chat;        /* The body of a chat that is being made. */
+    json_t *chat;        /* The body of the chat, which is the result. */
     json_t *messages;    /* The list of messages of `chat`. */
-    uint32_t item_count; /* Messages, parts, calls and tools so far. */
+    uint32_t item_count; /* Number of messages, parts, calls and tools so far. */
     struct api_error *error;
 };
 
 /* Most messages, parts, calls and tools of a body, because each takes some hundred bytes. */
 #define FORM_ITEMS_MAX 65536
 
-/* Fill form->chat, whose list of messages is empty at first, from the fields that only this API has
- * (known_fields.h). */
+/* Add the messages and the other values to form->chat that the fields in the form's table
+ * (known_fields.h) stand for. */
 bool form_responses_convert(struct form *form);
 bool form_messages_convert(struct form *form);
 /* Returns an object with the fields of the request that the answer repeats; NULL = no memory. */
@@ -33,46 +33,49 @@ json_t *form_responses_echo(json_t *body);
 /* Sets object[name] = value, and takes over `value`. If `value` is NULL or there is no memory, the
  * error is a 503. */
 bool form_member_set(struct form *form, json_t *object, const char *name, json_t *value);
-/* Copies the field of the body, if there is one, to the chat under another name. */
+/* Copies the body's field `name`, if there is one, to the chat's field chat_name. */
 bool form_field_copy(struct form *form, const char *name, const char *chat_name);
 /* Adds a message with this role and returns the message, which the chat owns. NULL = failure, with
  * form->error filled. */
 json_t *form_message_add(struct form *form, const char *role);
 /* Returns the last message if its role is `role`, else NULL. */
 json_t *form_message_last(const struct form *form, const char *role);
-/* Adds a content (a text, or a list of parts with texts) to the content of a message. */
-bool form_content_set(struct form *form, json_t *message, json_t *content, const char *place);
-/* Appends a piece of an assistant's reasoning. */
+/* Adds a content (a text, or a list of parts with texts) to the content of a message. place: names
+ * the content in errors. */
+bool form_content_add(struct form *form, json_t *message, json_t *content, const char *place);
+/* Appends a piece of an assistant's reasoning to the collected reasoning. */
 void form_reasoning_add(struct text *reasoning, const json_t *piece);
-/* Moves the collected reasoning, if there is any, to a message. Call it once for each message: with
- * thousands of pieces, adding each piece to the message would copy the text each time. */
+/* Moves the collected reasoning, if there is any, to a message, and frees *reasoning. Call it once
+ * for each message, because adding each of thousands of pieces to a message would copy the text
+ * each time. */
 bool form_reasoning_end(struct form *form, json_t *message, struct text *reasoning);
 /* Adds a text to a message's content. The first text is the content; a further text makes the
  * content a list of parts. */
 bool form_text_add(struct form *form, json_t *message, json_t *text);
 /* Adds a call to a message of an assistant. `arguments`: a text or an object. */
 bool form_call_add(struct form *form, json_t *message, json_t *id, json_t *name, json_t *arguments);
-/* Adds a result of a call as a message. content NULL = an empty text. */
+/* Adds the result of the call `id` as a message. content NULL = an empty text. */
 bool form_result_add(struct form *form, json_t *id, json_t *content, const char *place);
-/* Converts the body's `tools`. type: the value of a tool's field "type" for functions of the
- * client; type_optional: the field may be missing. schema: the field with the schema of the
- * arguments. */
+/* Converts the body's `tools`, which must be functions of the client. type: the value of such a
+ * tool's field "type"; type_optional: the field may be missing. schema: name of the tool's field
+ * with the schema of the arguments. */
 bool form_tools_convert(struct form *form, const char *type, bool type_optional,
                         const char *schema);
 /* Sets the chat's tool_choice to the function with this name. */
 bool form_tool_choice_set(struct form *form, json_t *name);
 /* Sets the chat's response_format to a JSON schema. */
 bool form_schema_set(struct form *form, json_t *schema);
-/* Sets a variable of the chat template, unless the body has it in chat_template_kwargs. Takes over
- * `value`. */
+/* Sets a variable of the chat template, unless chat_template_kwargs has it already or is no object.
+ * Takes over `value`. */
 bool form_variable_set(struct form *form, const char *name, json_t *value);
 
-/* Stores the field's value, which must be a string; else the error names place.field. */
+/* Stores the value of the object's field, which must be a string; otherwise the error names
+ * "`place`.`field`". The object owns *out. */
 bool form_field_string(struct form *form, json_t *object, const char *place, const char *field,
                        json_t **out);
 /* Returns the value of the field "type"; "" = the field is missing or is not a text. */
 const char *form_type(const json_t *object);
-/* Fills form->error with a text that says: `place` has a type that is not `wanted`. Returns
+/* Fills form->error with a text that says that the type of `place` is not `wanted`. Returns
  * false. */
 bool form_type_wrong(struct form *form, const char *place, const json_t *object,
                      const char *wanted);

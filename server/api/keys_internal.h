@@ -1,6 +1,7 @@
 /* api_keys_internal: what the files of api_keys share: keys_file.c (reads key files), keys_fields.c
- * (their fields) and keys.c (the table of keys in use). Only these files include it, and every
- * function runs on the thread of its caller in keys.h. */
+ * (the fields of key files) and keys.c (the table of keys in use). Only these files include this
+ * header. Each function runs on the thread that calls the functions of keys.h. It opens no files
+ * and keeps no keys. */
 #ifndef SERVER_API_KEYS_INTERNAL_H
 #define SERVER_API_KEYS_INTERNAL_H
 
@@ -26,27 +27,27 @@ struct api_key_set {
     } keys[LIMIT_API_KEYS];
 };
 
-/* An entry of a key file that is read. */
+/* The position of the entry of a key file that is being read. */
 struct key_file_entry {
     const char *path;
     size_t index;
     struct error *error;
 };
 
-/* Sets the error, and returns false. Errors never quote a value: it might be a key in the wrong
- * field. */
+/* Sets the error, and returns false. Errors never quote a value, because the value might be a
+ * secret in the wrong field. */
 bool key_entry_refuse(const struct key_file_entry *at, const char *field, const char *want);
-/* Sets the values that rules have without any field. */
+/* Sets the defaults of all fields. *rules must be all zeros. */
 void key_rules_init(struct api_key_rules *rules);
 /* Reads one field of an entry into *rules or *secrets. Returns false, with the error, if there is
  * no such field or its value is wrong. */
 bool key_field_read(const struct key_file_entry *at, const char *name, const json_t *value,
                     struct api_key_rules *rules, struct key_secrets *secrets);
 
-/* A hash table: for a hash it gives candidates (numbers), which the caller compares with what it
- * looks for. Entries are added, never removed. Secrets are found by their SHA-256, so the time of a
- * search says nothing about a secret. */
-#define KEY_INDEX_SLOTS 131072 /* A power of two, more than twice the secrets of all places. */
+/* A hash table from hashes to numbers. A search gives candidates, which the caller compares with
+ * the name or secret that it wants. Numbers are added, and removed only all together. Secrets are
+ * found by their SHA-256, so the time of a search says nothing about a secret. */
+#define KEY_INDEX_SLOTS 131072 /* A power of two, at least twice the secrets of all indices. */
 #define KEY_INDEX_NONE  UINT32_MAX
 _Static_assert(KEY_INDEX_SLOTS >= 2 * API_KEY_SECRETS * API_KEY_INDICES, "half of it stays empty");
 
@@ -71,7 +72,8 @@ static inline void key_index_add(struct key_index *index, uint64_t hash, uint32_
     index->count++;
 }
 
-/* Return the position of the first or next candidate, with its number; KEY_INDEX_NONE = none. */
+/* Return the position of the first or next candidate, and store its number; KEY_INDEX_NONE = there
+ * is no further candidate. */
 static inline uint32_t key_index_first(const struct key_index *index, uint64_t hash,
                                        uint32_t *number_out)
 {

@@ -1,6 +1,6 @@
 /* api_kind: the kinds of API requests that machines compute. Each kind has its own form of body and
- * answer. The parsers of server/api/ and the files of server/http/ use it, on any thread. It has no
- * state and no parsers. */
+ * answer. server/api/ and server/http/ use it, on any thread. It has no state and parses
+ * nothing. */
 #ifndef SERVER_API_KIND_H
 #define SERVER_API_KIND_H
 

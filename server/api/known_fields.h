@@ -1,9 +1,9 @@
-/* api_known_fields: the tables of all request fields that cleave or its peers (OpenAI, vLLM,
- * llama-server) know, and the check that refuses a request for something that cleave does not do.
- * request.c and tokenize.c check bodies, and forms.c looks fields up, on the text threads. The
- * check parses no values of fields that cleave uses. docs/api.md
- * (tests/server/api/test_known_fields.c) and /openapi.json (openapi.h) are made from the tables.
- * The functions keep no state, and any thread may call them.
+/* api_known_fields: the tables of all request fields that cleave or other servers (OpenAI, vLLM,
+ * llama-server) know, and the check that refuses a body with a field that would change the answer
+ * but that cleave does not use. request.c and tokenize.c check bodies, and forms.c looks fields up,
+ * on the text threads. openapi.c writes /openapi.json from the tables, as a test does docs/api.md.
+ * The functions keep no state, and any thread may call them. The check does not parse the values of
+ * fields that cleave uses.
  *
  * /v1/responses and /v1/messages each have a table with the fields that they do not share with
  * chats. A field that is not in this table means the same as in a chat. /v1/embeddings uses only
@@ -19,8 +19,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The neutral values of a field: values without an effect, which a server that does not support the
- * field may accept. null is always neutral. */
+/* The neutral values of a field: the values that change nothing, so that a server that does not use
+ * the field may accept them. null is always neutral. */
 enum api_neutral {
     API_NEUTRAL_ANY, /* The field never changes the answer. */
     API_NEUTRAL_NULL,
@@ -40,23 +40,25 @@ enum api_neutral {
 
 struct api_known_field {
     const char *name;
-    uint32_t used_by_kinds; /* Bit k: cleave uses the field in requests of enum api_kind k. */
+    /* Bit k is set: cleave uses the field in requests of the enum api_kind with the value k. */
+    uint32_t used_by_kinds;
     enum api_neutral neutral;
-    /* OpenAI, vLLM, llama-server: y = yes, p = partly or deprecated, i = ignored, n = no. Empty in
-     * the tables of forms. */
+    /* One letter each for OpenAI, vLLM and llama-server: y = supports the field, p = partly or
+     * deprecated, i = ignores it, n = no. Empty in the tables of api_form_fields. */
     char peer_support[4];
     /* The JSON types of the field other than null, separated by blanks; empty if `used_by_kinds` is
      * 0. */
     const char *types;
-    const char *values; /* Text for docs/api.md and /openapi.json; empty if `used_by_kinds` is 0. */
+    /* The values, as a text for docs/api.md and /openapi.json; empty if `used_by_kinds` is 0. */
+    const char *values;
 };
 
-/* The table, ordered by name (strcmp). */
+/* The table of the fields of completions and chats, ordered by name (strcmp). */
 extern const struct api_known_field api_known_fields[];
 extern const size_t api_known_fields_count;
 
-/* Returns the table of /v1/responses, /v1/messages or /v1/embeddings, ordered by name. *count_out
- * is 0 for the other kinds. */
+/* Returns the own table of /v1/responses, /v1/messages or /v1/embeddings, ordered by name.
+ * *count_out is 0 for the other kinds, which have no own table. */
 const struct api_known_field *api_form_fields(enum api_kind kind, size_t *count_out);
 /* Returns the field of the table of api_form_fields; NULL = the table does not have it. */
 const struct api_known_field *api_form_field_find(enum api_kind kind, const char *name);
@@ -70,7 +72,7 @@ const char *api_neutral_text(enum api_neutral neutral);
 
 /* Checks that each known field that cleave does not use in requests of this kind has a neutral
  * value in the body. Otherwise returns false, with a 400 "unsupported_parameter" that names the
- * first such field. Unknown fields are accepted; *unknown_count_out receives their number. */
+ * first such field. Unknown fields are accepted; on success *unknown_count_out is their number. */
 bool api_known_fields_check(json_t *body, enum api_kind kind, uint32_t *unknown_count_out,
                             struct api_error *error);
 

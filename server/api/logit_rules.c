@@ -76,7 +76,7 @@ static bool parse_allowed(json_t *root, struct api_logit_rules *out, struct api_
         return api_field_wrong(error, "allowed_token_ids", given, "a list of token ids");
     if (json_array_size(given) > LIMIT_ALLOWED_TOKENS)
         return too_many(error, "allowed_token_ids", json_array_size(given), LIMIT_ALLOWED_TOKENS);
-    return api_ids_parse(given, "allowed_token_ids", &out->allowed, &out->allowed_count, error);
+    return api_ids_parse(given, "allowed_token_ids", &out->allowed_ids, &out->allowed_count, error);
 }
 
 static bool parse_bad_words(json_t *root, struct api_logit_rules *out, struct api_error *error)
@@ -120,6 +120,6 @@ void api_logit_rules_done(struct api_logit_rules *rules)
         free(rules->bad_words[i]);
     free(rules->bad_words);
     free(rules->biases);
-    free(rules->allowed);
+    free(rules->allowed_ids);
     *rules = (struct api_logit_rules){0};
 }

@@ -82,7 +82,7 @@ bool api_logit_rules_words(const struct api_logit_rules *rules, const struct tok
         if (!id_check(rules->biases[2 * (size_t)i], vocab, "logit_bias", error))
             return false;
     for (uint32_t i = 0; i < rules->allowed_count; i++)
-        if (!id_check(rules->allowed[i], vocab, "allowed_token_ids", error))
+        if (!id_check(rules->allowed_ids[i], vocab, "allowed_token_ids", error))
             return false;
     struct sequences forbidden = {0};
     if (rules->bad_word_count > 0)
@@ -91,7 +91,7 @@ bool api_logit_rules_words(const struct api_logit_rules *rules, const struct tok
         return out_of_memory(error);
     bool good = sequences_make(rules, tokenizer, &forbidden, error);
     if (good)
-        good = token_rules_write(rules->biases, rules->bias_count, rules->allowed,
+        good = token_rules_write(rules->biases, rules->bias_count, rules->allowed_ids,
                                  rules->allowed_count, forbidden.words, forbidden.count,
                                  out) == ST_OK ||
                out_of_memory(error);

@@ -1,6 +1,7 @@
-/* api_openapi: writes the description of the API at /openapi.json, in the form of OpenAPI 3.1. The
- * fields of requests come from the tables of known_fields.h; the endpoints come from the caller,
- * server/http/routes.c. It keeps no state, and any thread may call it. It describes no answers. */
+/* api_openapi: writes the description of the HTTP API that clients read at /openapi.json, in the
+ * form of OpenAPI 3.1. The fields of requests come from the tables of known_fields.h; the endpoints
+ * come from the caller, server/http/routes.c, which calls it on the gateway's event loop thread. It
+ * keeps no state. It does not describe the bodies of answers. */
 #ifndef SERVER_API_OPENAPI_H
 #define SERVER_API_OPENAPI_H
 
@@ -16,7 +17,7 @@ struct api_path {
     bool needs_no_key; /* No API key is needed. */
 };
 
-/* Appends the JSON object. */
+/* Appends the description, a JSON object. */
 void api_openapi_write(const struct api_path *paths, size_t count, struct text *out);
 
 #endif

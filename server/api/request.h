@@ -2,8 +2,8 @@
  * or returns one clear error. server/http/completion_input.c calls api_request_parse on the text
  * threads, and owns the result. The functions keep no state, and any thread may call them. Null and
  * unknown fields are accepted; fields that cleave knows but does not implement are refused, unless
- * their values have no effect (server/api/known_fields.h). It neither tokenises nor submits
- * anything.
+ * their values have no effect (server/api/known_fields.h). It does not tokenise or submit the
+ * request.
  *
  * The struct has copies of all values except the conversation of a chat: it holds references to
  * that part of the JSON tree until api_request_input_free. The rest of the tree, which can take 70
@@ -28,9 +28,9 @@
 
 struct api_text; /* A block of copied texts. */
 
-/* A prompt: text (not NULL), or token ids. */
+/* A prompt: a text, or token ids if `text` is NULL. */
 struct api_prompt {
-    const char *text; /* Owned by the request's texts. */
+    const char *text; /* Owned by api_request.texts. */
     size_t bytes;
     uint32_t *ids; /* malloc'ed, owned by the request. */
     uint32_t count;
@@ -54,7 +54,7 @@ struct api_request {
     const char *model; /* NULL = not given. */
     uint32_t prompt_count;
     struct api_prompt prompts[LIMIT_PROMPTS];
-    bool prompt_is_list; /* Used in error texts only. */
+    bool prompt_is_list; /* The prompt was given as a list; used only in error texts. */
     /* The conversation of a chat: references to parts of the JSON tree. */
     struct chat_request chat;
     struct api_tools tools; /* Which tools of `chat` the answer may call. */
@@ -68,7 +68,7 @@ struct api_request {
     bool has_seed;
     struct api_constraint constraint; /* The constraint of the answer. */
     uint32_t n;
-    uint32_t best_of;        /* Number of answers that are generated for each prompt; at least n. */
+    uint32_t best_of;        /* Number of answers that are generated for each prompt, ≥ n. */
     int32_t prompt_logprobs; /* Alternatives for each token of the prompt; -1 = not wanted. */
     bool include_stop;       /* include_stop_str_in_output */
     bool echo;
@@ -95,7 +95,7 @@ struct api_request {
 };
 
 /* Parses body[0..bytes). The caller frees *out with api_request_done. On failure returns false,
- * with a 400 in *error (503 if there is no memory), and *out owns nothing. */
+ * with a 400 in *error (503 if there is no memory); *out then owns nothing. */
 bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struct api_request *out,
                        struct api_error *error);
 void api_request_done(struct api_request *request);
@@ -103,7 +103,8 @@ void api_request_done(struct api_request *request);
  * tokenising. */
 void api_request_input_free(struct api_request *request);
 
-/* Checks that ignore_eos and min_tokens do not contradict the constraint. */
+/* Checks that ignore_eos and min_tokens do not contradict the constraint. If they do, returns
+ * false, with a 400 in *error. */
 bool api_request_constraint_check(const struct api_request *request, struct api_error *error);
 
 /* Parses a body, which must be a JSON object within LIMIT_JSON_VALUES and LIMIT_JSON_CONTAINERS.

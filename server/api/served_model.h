@@ -1,10 +1,10 @@
-/* served_model: everything about one model that concerns text: tokenizer, chat template, format of
- * answers, defaults from its files, and its name for clients. Models are reference-counted.
- * server/serve*.c hold a reference for each version, server/http/ holds one to the model of new
- * requests, and each completion and text job holds one to the model with which it began. The last
- * release frees the model. The counts are not atomic, so the gateway's event loop thread makes
- * every call that changes them. The text threads read a model while a reference is held. A
- * served_model has no weights. */
+/* served_model: what the gateway knows of a model that concerns text: tokenizer, chat template,
+ * format of answers, defaults from the model's files, and its name for clients. Models are
+ * reference-counted. server/serve*.c hold a reference for each version, server/http/ holds a
+ * reference to the model of new requests, and each completion and text job holds a reference to the
+ * model with which it began. The last release frees the model. The counts are not atomic, so the
+ * gateway's event loop thread makes every call that changes a count. The text threads read a model
+ * while a reference is held. A served_model has no weights. */
 #ifndef SERVER_API_SERVED_MODEL_H
 #define SERVER_API_SERVED_MODEL_H
 
@@ -38,15 +38,18 @@ struct served_model {
 struct served_model_options {
     uint32_t version;
     const char *name;
-    const char *template_path;    /* A file with a chat template; empty = the model's own. */
+    /* A file with a chat template; empty = the chat template of the model. */
+    const char *template_path;
     const char *tool_parser;      /* Value of the config's key tool_parser. */
     const char *reasoning_parser; /* Value of the config's key reasoning_parser. */
 };
 
-/* Opens a model with one reference. `file` and the options are used only during the call. */
+/* Opens a model with one reference. `file` and the options are used only during the call. On
+ * failure returns a negative status, with the reason in *error. */
 enum status served_model_open(struct model_file *file, const struct served_model_options *options,
                               struct served_model **out, struct error *error);
 
+/* Adds a reference and returns the model. */
 static inline struct served_model *served_model_ref(struct served_model *model)
 {
     model->references++;
@@ -68,14 +71,14 @@ static inline bool served_model_find(const struct served_model *model, const cha
     return true;
 }
 
-/* Returns the name of the model with this adapter. */
+/* Returns the name of the model with this adapter (a number from served_model_find). */
 static inline const char *served_model_name(const struct served_model *model, uint32_t adapter)
 {
     return adapter == 0 || adapter > model->adapter_count ? model->name
                                                           : model->adapters[adapter - 1];
 }
 
-/* NULL is fine. */
+/* Releases a reference. NULL is fine. */
 static inline void served_model_unref(struct served_model *model)
 {
     if (model == NULL)

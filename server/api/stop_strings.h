@@ -1,9 +1,8 @@
 /* stop_strings: finds the first of a request's stop strings in a text that arrives in pieces, and
  * holds back only the bytes that could begin a stop string. Each choice of a completion has one
- * stop_matcher, on the gateway's event loop thread. There is no other state. It does not end
- * requests (its caller does). Input pieces are whole UTF-8 characters. The output consists of whole
- * characters too: a stop string is valid UTF-8, so the bytes that are held back begin at the start
- * of a character. */
+ * stop_matcher, on the gateway's event loop thread. It does not end requests (its caller does).
+ * Input pieces must consist of whole UTF-8 characters. The output then does, too: a stop string is
+ * valid UTF-8, so the bytes that are held back begin at the start of a character. */
 #ifndef SERVER_API_STOP_STRINGS_H
 #define SERVER_API_STOP_STRINGS_H
 
@@ -22,13 +21,13 @@ struct stop_strings {
 struct stop_matcher {
     char held[LIMIT_STOP_BYTES]; /* The end of the text, which may begin a stop string. */
     size_t held_bytes;
-    size_t found_index; /* Index of the stop string that is complete, when there is one. */
+    size_t found_index; /* After stop_matcher_feed has returned true: index of the stop string. */
 };
 
-/* Adds piece[0..bytes). `out`, which has room for held_bytes + bytes bytes, receives the text that
- * may be shown: *out_bytes bytes. Returns true when a stop string is complete: `out` then also has
- * the stop string after these bytes; the rest of the piece is dropped. The stop string that is
- * completed first counts; if several end at the same byte, the longest. */
+/* Adds piece[0..bytes) to the text. `out`, which has room for held_bytes + bytes bytes, receives
+ * the text that may be shown: *out_bytes bytes. Returns true when a stop string is complete: `out`
+ * then also has the stop string after these bytes, and the rest of the piece is dropped. The stop
+ * string that ends first counts; if several end at the same byte, the longest. */
 bool stop_matcher_feed(struct stop_matcher *m, const struct stop_strings *stops, const char *piece,
                        size_t bytes, char *out, size_t *out_bytes);
 

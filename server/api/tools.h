@@ -1,7 +1,7 @@
 /* api_tools: parses the fields of a chat about tools: `tools`, `tool_choice`,
- * `parallel_tool_calls`, and calls in the messages. chat.c calls the parsers for every chat, on
- * the text threads. They keep no state, and any thread may call them. The part runs no tools, and
- * does not find calls in answers (model/answer/ does). */
+ * `parallel_tool_calls`, and the calls in its messages. chat.c calls it for every chat, on the text
+ * threads. The functions keep no state, and any thread may call them. They run no tools, and do not
+ * find calls in answers (model/answer/ does). */
 #ifndef SERVER_API_TOOLS_H
 #define SERVER_API_TOOLS_H
 
@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum api_tool_choice {
-    API_TOOLS_NONE,     /* The answer has no calls: text that looks like a call is content. */
+    API_TOOLS_NONE,     /* The answer has no calls; text that looks like a call is content. */
     API_TOOLS_AUTO,     /* The model decides whether the answer has calls. */
     API_TOOLS_REQUIRED, /* The answer is one call or more. */
     API_TOOLS_NAMED,    /* The answer is one call of tool number `named`. */
@@ -23,17 +23,19 @@ struct api_tools {
     uint32_t named; /* API_TOOLS_NAMED: index of the tool. */
     bool parallel;  /* An answer may have several calls. */
     bool strict;    /* At least one tool is strict: its arguments always follow its schema. */
-    /* malloc'ed: answer_options.tool_names (answer_parser.h). NULL = the answer has no calls. */
+    /* The names of the tools as answer_options.tool_names (answer_parser.h), malloc'ed. NULL = the
+     * answer has no calls. */
     char *packed_names;
 };
 
-/* Checks `tools`, `tool_choice` and `parallel_tool_calls`. *tools_out is a new reference to the
+/* Parses `tools`, `tool_choice` and `parallel_tool_calls`. *tools_out is a new reference to the
  * list that the chat template gets; NULL = none, also for the choice "none". Returns false with a
- * 400 that names the field (503 if memory runs out); nothing is then stored. The caller frees
+ * 400 that names the field (503 if there is no memory); nothing is then stored. The caller frees
  * out->packed_names. */
 bool api_tools_parse(json_t *root, struct api_tools *out, json_t **tools_out,
                      struct api_error *error);
-/* Checks the calls of an assistant's message. `place` names the message in errors. */
+/* Checks the calls of an assistant's message. `place` names the list of calls in errors. Returns
+ * false, with a 400 in *error, if a call is wrong. */
 bool api_tool_calls_check(const json_t *calls, const char *place, struct api_error *error);
 
 #endif

@@ -96,7 +96,7 @@ void fleet_phase_set(struct fleet *f, struct fleet_machine *machine, enum fleet_
 
 void fleet_wants_end_set(struct fleet *f, struct fleet_machine *machine, bool wants_end)
 {
-    f->ending_count += (uint32_t)wants_end - (uint32_t)machine->connection.wants_end;
+    f->wants_end_count += (uint32_t)wants_end - (uint32_t)machine->connection.wants_end;
     machine->connection.wants_end = wants_end;
     machine->connection.end_granted = false;
 }

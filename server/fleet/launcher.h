@@ -1,15 +1,15 @@
 /* launcher: starts the fleet's local machines as child processes, reports their addresses, starts
- * them again when they die, and stops them. It owns these processes. It does not connect to
+ * them again when they have ended, and stops them. It owns these processes. It does not connect to
  * machines (server/gateway/ does) and does nothing for remote machines. The files server/serve*.c
  * make every call, on the gateway's event loop thread.
  *
- * A machine that dies before it was ever ready has a permanent fault, such as a model that does not
- * fit or a port in use. It is not started again, so that its own error message stays the last line
- * on the screen. A machine that was ready once is started again each time it ends, because the
- * cause (lack of memory, a kill by an operator) may be temporary. A machine that was killed from
- * outside (not by the kernel for lack of memory), or ended with status 0, is started at once if it
- * had run for 0.2 s. Every other machine is started after a pause. The pauses double from 0.2 s up
- * to 5 s, and begin again at 0.2 s after a run of 10 s. */
+ * A machine that ends before it was ever ready probably has a permanent fault, such as a model that
+ * does not fit or a port in use. It is not started again, so that its own error message stays the
+ * last line on the screen. A machine that was ready once is started again each time it ends,
+ * because the cause (lack of memory, a kill by an operator) may be temporary. A machine that was
+ * killed from outside (not by the kernel for lack of memory), or ended with status 0, is started
+ * again at once if it had run for 0.2 s. Every other machine is started again after a pause. The
+ * pauses double from 0.2 s up to 5 s, and begin again at 0.2 s after a run of 10 s. */
 #ifndef SERVER_FLEET_LAUNCHER_H
 #define SERVER_FLEET_LAUNCHER_H
 
@@ -31,10 +31,9 @@ struct launcher_events {
     /* The machine listens at this address. */
     void (*ready)(void *self, struct fleet_machine *machine, const char *address);
     /* The machine's process crashed (child_crashed, host/child.h), or the kernel killed the process
-     * because memory was short. The process was computing the requests with these ids; id_count 0 =
-     * none.
-     * crash_text: for the log, such as "signal 11, Segmentation fault". `ended` or `given_up` is
-     * called next. */
+     * because memory was short. ids: the requests that the process was computing; id_count 0 =
+     * none. crash_text: for the log, such as "signal 11, Segmentation fault". `ended` or `given_up`
+     * is called next. */
     void (*crashed)(void *self, struct fleet_machine *machine, const char *crash_text,
                     const uint64_t *ids, uint32_t id_count);
     /* The machine's process has ended. Either launcher_machine_stop asked it to end, or the machine
@@ -54,7 +53,8 @@ struct launcher_options {
     const char *program; /* NULL = this executable. */
     /* --log-level of machines that are started; NULL = the level of their config. */
     const char *log_level;
-    /* Not owned. Each machine gets the keys that are here when it is started; NULL = none. */
+    /* Not owned. Each machine gets the keys that are in this struct when the machine is started;
+     * NULL = none. */
     const struct secret_keys *cluster_keys;
     struct launcher_events events;
     /* Changes a copy of `config` into the config that the machine gets; NULL = the copy is not
@@ -63,18 +63,19 @@ struct launcher_options {
     void *self; /* First argument of the events and of `config_prepare`. */
 };
 
-/* Starts all local machines of the fleet. On failure none is left running, and *error says what
- * failed. */
+/* Starts all local machines of the fleet. On failure returns a negative status, *error says what
+ * failed, and no machine is left running. */
 enum status launcher_open(const struct launcher_options *options, struct launcher **out,
                           struct error *error);
 /* Kills the machines that still run. NULL is fine. */
 void launcher_close(struct launcher *l);
 
-/* Returns the descriptor that is readable when launcher_turn has work; the launcher owns it. */
+/* Returns the descriptor that is readable when a machine has written its ready line or has ended;
+ * the launcher owns the descriptor. */
 int launcher_fd(const struct launcher *l);
 /* Reads the ready lines of the machines, handles processes that have ended, and starts or kills the
- * processes whose time has come. Returns the milliseconds until the next call is due; -1 = none is
- * due. Call it then, and when the descriptor is readable. */
+ * processes whose time has come. Call it when the descriptor is readable, and after the returned
+ * number of milliseconds; -1 = only when the descriptor is readable. */
 int launcher_turn(struct launcher *l);
 
 /* Starts a machine that was added to the fleet, in the next launcher_turn. */
@@ -89,7 +90,7 @@ void launcher_machine_stop(struct launcher *l, struct fleet_machine *machine);
 void launcher_keys_send(struct launcher *l);
 
 /* Sends the machines that are ready a new level of their log (enum log_level). Machines that start
- * later use options.log_level, or the level of their config if it is NULL. */
+ * later use options.log_level again. */
 void launcher_log_level_send(struct launcher *l, int level);
 
 /* Asks all machines to end (SIGTERM); no machine is started after that. */

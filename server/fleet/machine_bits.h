@@ -1,5 +1,5 @@
-/* machine_bits: a set of machines of the fleet, by index. The files of server/gateway/ use it, on
- * the gateway's event loop thread. The functions do not check that an index is below
+/* machine_bits: a set of machines of the fleet, with one bit per index. server/gateway/ uses it, on
+ * the gateway's event loop thread. The functions do not check the index, which must be below
  * LIMIT_MACHINES. */
 #ifndef SERVER_FLEET_MACHINE_BITS_H
 #define SERVER_FLEET_MACHINE_BITS_H
@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* All zeros = the empty set. */
 struct machine_bits {
     uint64_t words[(LIMIT_MACHINES + 63) / 64];
 };

@@ -7,12 +7,12 @@ static const uint32_t weights[] = {
 bool blame_loss_add(struct request_blame *blame, enum blame_cause cause, bool progress,
                     int64_t now_us)
 {
-    if (progress || blame->losses == 0) {
-        blame->losses = 0;
+    if (progress || blame->loss_count == 0) {
+        blame->loss_count = 0;
         blame->weight_sum = 0;
         blame->first_loss_us = now_us;
     }
-    blame->losses++;
+    blame->loss_count++;
     blame->weight_sum += weights[cause];
     return blame->weight_sum >= BLAME_MAX &&
            (cause == BLAME_FAILED || now_us - blame->first_loss_us >= BLAME_US_MIN);

@@ -3,16 +3,16 @@
  * requests.c and table.c make every call, on the gateway's event loop thread. This part knows no
  * machines and changes no states of requests: requests.c does.
  *
- * A local machine that *crashes* (child_crashed, host/child.h) leaves the ids of the requests in
- * its running batches (host/batch_record.h). Each of these requests becomes a *suspect*. Only one
- * suspect runs on machines at a time, together with requests that are not suspects; the other
- * suspects wait. So a further crash shows which request is to blame. A suspect is cleared when its
- * client has got BLAME_CLEAR_TOKENS further tokens. A request fails after scheduler/crashes_max
- * crashes without being cleared.
+ * When a local machine *crashes* (child_crashed, host/child.h, or the kernel killed it for lack of
+ * memory), the gateway finds the ids of the requests in its running batches (host/batch_record.h).
+ * Each of these requests becomes a *suspect*. Only one suspect runs on machines at a time, together
+ * with requests that are not suspects; the other suspects wait. So a further crash shows which
+ * request is to blame. A suspect is cleared when its client has got BLAME_CLEAR_TOKENS further
+ * tokens. A request fails after scheduler/crashes_max crashes without being cleared.
  *
- * Every other end of a local machine, such as a kill by an operator or a test, counts against no
- * request. A loss that may have another cause (a machine on another host ended, a link broke, a
- * machine reported an error) has a weight (enum blame_cause). A request fails when the sum of the
+ * Any other end of a local machine, such as a kill by an operator, counts against no request. A
+ * loss that may have another cause than the request (a machine on another host ended, a link broke,
+ * a machine reported an error) has a weight (enum blame_cause). A request fails when the sum of the
  * weights since its latest token is at least BLAME_MAX, and the first of these losses is at least
  * BLAME_US_MIN ago. If the latest loss is an error that a machine reported, the time does not
  * matter. */
@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 #define BLAME_CLEAR_TOKENS 16
-#define BLAME_MAX          64
+#define BLAME_MAX          64       /* Sum of the weights. */
 #define BLAME_US_MIN       60000000 /* A machine's restart takes up to 5 s. */
 
 enum blame_cause {
@@ -35,25 +35,26 @@ enum blame_cause {
 
 /* The counts of a request; all zeros at first. */
 struct request_blame {
-    uint32_t losses;       /* Consecutive losses since a token was delivered. */
+    uint32_t loss_count;   /* Number of losses since a token was delivered. */
     uint32_t weight_sum;   /* Sum of the weights of these losses. */
     int64_t first_loss_us; /* Time of the first of these losses. */
     uint32_t crashes;      /* Crashes of machines since the request was cleared; > 0 = suspect. */
     uint32_t crash_tokens; /* Tokens that the client had at the latest crash. */
 };
 
-/* Records a loss. progress: a token was delivered since the previous loss. Returns true if the
+/* Records a loss. progress = a token was delivered since the previous loss. Returns true if the
  * request must not be tried again. */
 bool blame_loss_add(struct request_blame *blame, enum blame_cause cause, bool progress,
                     int64_t now_us);
 
 /* Records that a machine crashed while it computed the request, of which the client has `delivered`
- * tokens. crashes_max: 0 = no limit. Returns true if the request must not be tried again. */
+ * tokens. crashes_max 0 = no limit. Returns true if the request must not be tried again. */
 bool blame_crash_add(struct request_blame *blame, uint32_t delivered, uint32_t crashes_max);
-/* Clears a suspect whose client has `delivered` tokens, if these are enough. Returns true if the
- * suspect was cleared. */
+/* Clears a suspect if its client has got BLAME_CLEAR_TOKENS tokens since the latest crash.
+ * delivered = tokens that the client has. Returns true if the suspect was cleared. */
 bool blame_clear(struct request_blame *blame, uint32_t delivered);
 
+/* Returns true if a machine crashed with the request and the request is not cleared. */
 static inline bool blame_is_suspect(const struct request_blame *blame)
 {
     return blame->crashes > 0;

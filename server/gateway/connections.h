@@ -1,9 +1,9 @@
 /* gateway_connections: the gateway's connections to the machines, and the messages on them. It
- * connects when an address is known. When a connection is lost, it connects again after pauses from
- * 50 ms to 2 s. It owns the field `connection` of the fleet's records, except wants_end and
- * end_granted; `accept` may write its down_reason. It knows no requests and no schedulers: it
- * reports through the functions given at open (connections_events). The router's files (internal.h)
- * and requests.c make every call, on the gateway's event loop thread. */
+ * connects to a machine when the machine's address is known, and again, after pauses from 50 ms to
+ * 2 s, when the connection is lost. It owns the field `connection` of the fleet's records, except
+ * wants_end and end_granted; `accept` may write down_reason. It knows no requests and no
+ * schedulers: it reports through the functions given at open (connections_events). Only files of
+ * server/gateway/ call it, on the gateway's event loop thread. */
 #ifndef SERVER_GATEWAY_CONNECTIONS_H
 #define SERVER_GATEWAY_CONNECTIONS_H
 
@@ -17,21 +17,21 @@ struct connections;
 /* Functions of the caller. connections_receive and connections_flush call them; connections_turn,
  * connections_address_set and connections_drop can call `down`. */
 struct connections_events {
-    /* Checks a machine that has the expected name. Returns false to refuse the machine, after
-     * writing the reason to m->connection.down_reason. */
+    /* Checks a machine that has the expected name. Returns false to refuse the machine, and then
+     * has written the reason to m->connection.down_reason. */
     bool (*accept)(void *self, struct fleet_machine *m, const struct transport_identity *identity);
     /* The machine is connected and accepted. */
     void (*up)(void *self, struct fleet_machine *m, const struct transport_identity *identity,
                const struct transport_region_info *region);
-    /* A connection that was up has ended. silent: the machine sent nothing for too long, so it may
-     * still run. */
+    /* A connection that was up has ended. silent = the machine sent nothing for too long, so its
+     * process may still run. */
     void (*down)(void *self, struct fleet_machine *m, bool silent);
-    /* Handles a message. Returns false if a gateway does not expect this kind of message: the
+    /* Handles a message. Returns false if a gateway must not get this kind of message; the
      * connection is then dropped. */
     bool (*message)(void *self, struct fleet_machine *m, struct message *message);
 };
 
-/* The pointers that are not copied must outlive the connections. */
+/* clock, transport and fleet must outlive the connections. */
 struct connections_options {
     const struct config *config;
     const struct clock *clock;
@@ -44,8 +44,8 @@ struct connections_options {
     void *self; /* First argument of the events. */
 };
 
-/* Opens the gateway's transport; no machine is connected yet. The text of an error says what
- * failed. */
+/* Opens the gateway's transport; no machine is connected yet. On failure returns a negative status;
+ * *error says what failed. */
 enum status connections_open(const struct connections_options *options, struct connections **out,
                              struct error *error);
 void connections_close(struct connections *c); /* NULL is fine. */
@@ -54,27 +54,27 @@ void connections_close(struct connections *c); /* NULL is fine. */
  * decides. */
 void connections_model_expect(struct connections *c, uint64_t metadata_hash);
 
-/* See transport_keys_set. */
+/* Replaces the cluster keys: see transport_keys_set. */
 enum status connections_keys_set(struct connections *c, const struct secret_keys *keys,
                                  struct error *error);
 
 /* Sets a machine's address and drops the present connection, if there is one. The next
  * connections_turn connects to the new address. "" = no address: no attempt is made until the next
- * call. */
+ * call of this function. */
 void connections_address_set(struct connections *c, struct fleet_machine *m, const char *address);
 /* Drops the connection, if there is one, with this reason. If the machine has an address,
  * connections_turn connects again later. */
 void connections_drop(struct connections *c, struct fleet_machine *m, const char *reason);
-/* Encodes and queues the message, if the machine is up. After a failure the next connections_turn
- * drops the connection. */
+/* Encodes and queues the message. Does nothing if the machine is not up. After a failure the next
+ * connections_turn drops the connection. */
 void connections_send(struct connections *c, struct fleet_machine *m,
                       const struct message *message);
-/* A machine whose connection is lost after this call is not connected again, unless
- * connections_address_set is called for it. */
+/* Stops the attempts: a machine whose connection is lost after this call is not connected again,
+ * unless connections_address_set is called for the machine. */
 void connections_stop(struct connections *c);
-bool connections_stopping(const struct connections *c);
+bool connections_stopping(const struct connections *c); /* Returns true after connections_stop. */
 
-/* Returns a descriptor; the caller calls connections_receive when it is readable. */
+/* Returns the descriptor that is readable when connections_receive has work. */
 int connections_fd(const struct connections *c);
 /* Receives the messages of the machines, and sends what is queued. */
 void connections_receive(struct connections *c);
@@ -84,7 +84,7 @@ int64_t connections_turn(struct connections *c, int64_t now_us);
 /* Sends the messages that connections_send has queued since connections_receive. May also receive
  * messages. */
 void connections_flush(struct connections *c);
-/* Returns true if work waits for the next iteration. */
+/* Returns true if connections_turn or connections_flush has work. */
 bool connections_pending(const struct connections *c);
 
 #endif

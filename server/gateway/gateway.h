@@ -1,9 +1,8 @@
 /* gateway: carries out requests on the machines of the cluster. It owns the open requests and the
  * connections to the machines. It gives events to the cluster scheduler, sends RESERVE, PREFILL and
  * CANCEL to the machines that the scheduler chooses, and delivers each token to the client once, in
- * order. server/http/ submits requests; server/serve*.c adds and removes machines and runs the
- * event loop. One event loop thread makes every call: the main thread of `cleave serve`, which also
- * runs HTTP.
+ * order. server/http/ submits requests; server/serve*.c add and remove machines and run the event
+ * loop. All calls are on the gateway's event loop thread, the main thread of `cleave serve`.
  *
  * It knows token ids only: server/api/ and server/http/ handle text. It does not choose machines
  * itself (scheduler/cluster/ does), and starts no processes (server/fleet/launcher.h does). */
@@ -34,8 +33,8 @@ struct gateway_options {
     struct fleet *fleet;                   /* Not owned; must outlive the gateway. */
     const struct clock *clock;             /* Not owned; must outlive the gateway. */
     const struct transport_ops *transport; /* transport_ucx; tests use transport_loopback. */
-    /* model_file_metadata_hash of the model, which is served as version 1. The machines must have
-     * the same hash. */
+    /* model_file_metadata_hash of the model, which is served as version 1. Machines with another
+     * hash are refused. */
     uint64_t metadata_hash;
     uint32_t context_tokens;    /* Context of the model; the config may set a lower limit. */
     struct layer_groups groups; /* The model's layers, for counting KV memory. */
@@ -43,14 +42,15 @@ struct gateway_options {
     const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
 };
 
-/* Opens a gateway without requests; the machines of the fleet have no addresses yet. An error says
- * what failed. */
+/* Opens a gateway without requests; the machines of the fleet have no addresses yet. On failure
+ * returns a negative status; *error says what failed. */
 enum status gateway_open(const struct gateway_options *options, struct gateway **out,
                          struct error *error);
 /* Ends open requests with GATEWAY_FAILED first, and calls their `ended`. NULL is fine. */
 void gateway_close(struct gateway *g);
 
-/* See transport_keys_set. Requires that the gateway was opened with keys. */
+/* Replaces the cluster keys: see transport_keys_set. Requires that the gateway was opened with
+ * keys. */
 enum status gateway_cluster_keys_set(struct gateway *g, const struct secret_keys *keys,
                                      struct error *error);
 
@@ -60,8 +60,8 @@ void gateway_machine_add(struct gateway *g, struct fleet_machine *machine, uint3
 
 /* Sets a machine's address, when a local machine is ready or a remote machine was added. The
  * gateway connects, and connects again after a pause whenever the connection is lost. "" = no
- * address (the machine's process died): the connection is dropped, and no further attempt is made
- * until the next call. */
+ * address (the machine's process has ended): the connection is dropped, and no further attempt is
+ * made until the next call of this function. */
 void gateway_machine_address_set(struct gateway *g, struct fleet_machine *machine,
                                  const char *address);
 
@@ -71,7 +71,7 @@ void gateway_machine_address_set(struct gateway *g, struct fleet_machine *machin
 void gateway_machine_crashed(struct gateway *g, struct fleet_machine *machine,
                              const char *crash_text, const uint64_t *ids, uint32_t id_count);
 
-/* Sends SHUTDOWN to a machine. Used when `cleave serve` stops, for the machines that it started. */
+/* Sends SHUTDOWN to a machine, which then ends. No effect if the machine is not connected. */
 void gateway_machine_shutdown(struct gateway *g, struct fleet_machine *machine);
 
 /* --- Changes by an operator while serving. --- */
@@ -87,8 +87,8 @@ void gateway_machine_home_set(struct gateway *g, struct fleet_machine *machine, 
 /* Removes the machine from the fleet: its connection ends, and the other machines forget it.
  * Requires that its process has ended, if this gateway started the process. */
 void gateway_machine_remove(struct gateway *g, struct fleet_machine *machine);
-/* Passes the SLO and the scheduler's limits of the config on, and its KV settings to the current
- * version. Call it when the config has changed. */
+/* Call it when the config has changed: the current version gets the config's KV settings, all
+ * schedulers get new options, and the metrics get the SLO. */
 void gateway_configure(struct gateway *g);
 
 /* --- Versions (versions.c): during a model update, a second model is served beside the first one.
@@ -104,13 +104,14 @@ struct gateway_model {
 };
 
 /* Opens a version, whose machines are accepted after this call; `version` is a new number. Returns
- * ST_NO_RESOURCE if GATEWAY_VERSIONS are open already, ST_NO_MEMORY. */
+ * ST_NO_RESOURCE if GATEWAY_VERSIONS are open already, or another negative status if its scheduler
+ * cannot be opened; *error says what failed. */
 enum status gateway_version_open(struct gateway *g, uint32_t version,
                                  const struct gateway_model *model, struct error *error);
 /* Returns true if the version has connected machines for both phases that can serve a request
  * together. */
 bool gateway_version_paired(const struct gateway *g, uint32_t version);
-/* Makes this version the current one: new requests get it. */
+/* Makes this version the current version, which new requests get. */
 void gateway_version_use(struct gateway *g, uint32_t version);
 /* Return the number of open requests of the version, and of all requests that it ever had. */
 uint32_t gateway_version_requests(const struct gateway *g, uint32_t version);
@@ -119,14 +120,14 @@ uint64_t gateway_version_requests_total(const struct gateway *g, uint32_t versio
  * their `ended`. */
 void gateway_version_stop(struct gateway *g, uint32_t version, const char *text);
 /* Closes a version. Requires that no request has the version and that another version is current.
- * Drops the connections of its machines, which are accepted again when they have the model of
- * another version. */
+ * Drops the connections of the version's machines; a machine is accepted again when it has the
+ * model of another version. */
 void gateway_version_close(struct gateway *g, uint32_t version);
 /* Writes the text of gateway_health_text for one version, without the notes. */
 void gateway_version_health_text(const struct gateway *g, uint32_t version, char *out,
                                  size_t capacity);
 
-/* The share of one gateway in the limits of the API keys. All gateways that use the same machines
+/* The share of a gateway in the limits of the API keys. All gateways that use the same machines
  * divide these limits. */
 struct gateway_share {
     uint32_t gateways; /* Number of gateways that divide the limits, ≥ 1. */
@@ -140,7 +141,7 @@ struct gateway_share {
 #define GATEWAY_SHARE_HOLD_US 5000000
 struct gateway_share gateway_share(struct gateway *g);
 
-/* Sets the log for the schedulers' events and actions (not owned; NULL = none). from_start: the
+/* Sets the log for the schedulers' events and actions (not owned; NULL = none). from_start = the
  * gateway was just opened, so the log will have all events. */
 void gateway_events_set(struct gateway *g, struct event_log *log, bool from_start);
 struct history_query; /* See server/gateway/history.h. */
@@ -186,23 +187,24 @@ void gateway_health_text(const struct gateway *g, char *out, size_t capacity);
 void gateway_health_summary(const struct gateway *g, char *out, size_t capacity);
 /* Returns the most tokens that prompt and answer of a request may have together: the least of the
  * version's context, LIMIT_CONTEXT_TOKENS, and the KV memory of the version's largest machine that
- * may decode, if it is known. */
+ * may decode, if that memory is known. */
 uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version);
 
 /* Returns true if a prompt that is submitted after an equal prompt is likely to be found in a
  * prefix cache: machines have prefix caches, and the second prompt is routed to the machine that
- * computed the first. Always false with the policy "deadline". */
+ * computed the first prompt. Always false with the policy "deadline". */
 bool gateway_prompts_shared(const struct gateway *g, uint32_t version);
 
-/* Submits a request. *out is valid until `ended` or gateway_release. Returns ST_NO_RESOURCE if
- * LIMIT_CLUSTER_REQUESTS requests are open, ST_TOO_LARGE if prompt and answer are longer than
- * LIMIT_CONTEXT_TOKENS, ST_NO_MEMORY. */
+/* Submits a request, with at least one prompt token. *out is valid until `ended` or
+ * gateway_release. Returns ST_TOO_LARGE if prompt and longest answer are longer than
+ * LIMIT_CONTEXT_TOKENS, ST_NO_RESOURCE if LIMIT_CLUSTER_REQUESTS requests are open, ST_NO_MEMORY if
+ * memory is short. */
 enum status gateway_submit(struct gateway *g, const struct gateway_submit *submit,
                            struct gateway_request **out);
 
-/* Releases a request that the caller no longer needs, and frees it. Messages that cancel the
- * request on its machines are queued. Calls `summarise`, unless the request has ended already; does
- * not call `ended`. */
+/* Releases and frees a request that the caller no longer needs. Messages that cancel the request on
+ * its machines are queued. Calls `summarise`, unless the request has ended already; does not call
+ * `ended`. */
 void gateway_release(struct gateway *g, struct gateway_request *request,
                      enum gateway_release reason);
 

@@ -71,7 +71,7 @@ static bool has_awaited_kv(const struct gateway *g, const struct fleet_machine *
 
 void gateway_ends_grant(struct gateway *g)
 {
-    if (g->fleet->ending_count == 0)
+    if (g->fleet->wants_end_count == 0)
         return;
     for (struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
          m = fleet_next(g->fleet, m)) {

@@ -284,7 +284,7 @@ static void generation_lose(struct requests *q, struct gateway_request *r, enum 
     if (blame_loss_add(&r->blame, cause, r->delivered > r->delivered_before, now_us(q))) {
         char text[sizeof(r->end_text)];
         snprintf(text, sizeof(text), "lost %u times in a row, the last time because %.190s",
-                 r->blame.losses, why);
+                 r->blame.loss_count, why);
         request_end(q, r, GATEWAY_FAILED, 0, text);
         return;
     }
