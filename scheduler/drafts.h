@@ -40,8 +40,8 @@ struct sched_step_times {
     struct {
         double rows; /* Mean number of rows. */
         double us;   /* Mean time; shorter steps count more. */
-        uint64_t
-            latest_step; /* `steps` of the whole struct at the latest step of this size; 0 = none. */
+        /* sched_step_times.steps at the latest step of this size; 0 = none. */
+        uint64_t latest_step;
         /* Steps of this size since the size became known. A size that has had no step for long
          * becomes unknown. */
         uint64_t steps;
@@ -74,7 +74,7 @@ struct sched_draft_trust {
 void sched_drafts_step_add(struct sched_step_times *times, uint32_t rows, uint64_t us);
 
 /* Returns how many tokens of a draft, ≤ most, a step should check for an answer; 0 while no step
- * time is known. answers = answers in the step (≥ 1). */
+ * time is known; `most` with drafts->always. answers = answers in the step (≥ 1). */
 uint32_t sched_drafts_length(const struct sched_drafts *drafts,
                              const struct sched_draft_trust *trust, uint32_t answers,
                              uint32_t matched, uint32_t most);

@@ -9,7 +9,8 @@
  * the simulator (tools/simulate/): there are no messages, the prompts of a machine are computed one
  * after another, each step gives each answer one token, and the number of answers decides how long
  * the step takes. Machines are chosen by rules 1 and 2 of cluster.h, simplified: a mixed machine
- * takes a prompt that would wait longer than half of the TTFT limit. No machine is lent. */
+ * with less work takes a prompt that would wait longer than half of the TTFT limit. No machine is
+ * lent. */
 #ifndef SCHEDULER_HEADROOM_H
 #define SCHEDULER_HEADROOM_H
 

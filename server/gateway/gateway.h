@@ -34,7 +34,7 @@ struct gateway_options {
     const struct clock *clock;             /* Not owned; must outlive the gateway. */
     const struct transport_ops *transport; /* transport_ucx; tests use transport_loopback. */
     /* model_file_metadata_hash of the model, which is served as version 1. Machines with another
-     * hash are refused. */
+     * hash are refused, unless an open version has that hash. */
     uint64_t metadata_hash;
     uint32_t context_tokens;    /* Context of the model; the config may set a lower limit. */
     struct layer_groups groups; /* The model's layers, for counting KV memory. */
