@@ -119,8 +119,8 @@ struct sched_memory_request {
 
 /* The blocks of a request. */
 struct sched_memory_blocks {
-    /* Blocks that the request has; until `granted`, blocks that it gets with the grant. Includes
-     * blocks of the prefix cache that it reads. */
+    /* Blocks that the request has; until `granted`, blocks that it gets with the grant. In layers
+     * without a window, blocks of the prefix cache that the request reads are included. */
     uint32_t count;
     uint32_t spans;         /* Spans of the request (common/layer_groups.h) that have blocks. */
     uint32_t spans_max;     /* Spans of the prompt and the longest answer. */

@@ -10,8 +10,8 @@
  *   whole, while the batch has fewer than prompt_fill_tokens prompt tokens and they fit
  *   prompt_batch_tokens. A prompt that is longer than any batch is cut into chunks. A prompt whose
  *   blocks are reserved already may pass prompts that wait for blocks.
- * - All decodes that can run are in each batch (continuous batching); if there are more decodes
- *   than a batch can take, they alternate.
+ * - A batch takes the decodes that can run, as far as it has places (continuous batching); if there
+ *   are more decodes than places, they alternate.
  * - A batch with decodes has at most mixed_prompt_tokens prompt tokens. If a prompt can run, one
  *   place of the batch is kept for a prompt; batches of one place alternate between prompts and
  *   decodes.
@@ -121,9 +121,9 @@ bool sched_machine_prompt_after(const struct sched_machine *sm, uint32_t path, s
 void sched_machine_prompt_left_set(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
                                    uint32_t blocks);
 
-/* Queues a reservation: a request that will be decoded here needs `blocks` blocks. When the
- * reservation is granted, the request's API key is charged for `tokens` tokens. rank NULL = no key,
- * priority 0. Requires an unused slot. */
+/* Queues a reservation: a request that will be decoded here needs `blocks` blocks. The request's
+ * API key is charged for `tokens` tokens. rank NULL = no key, priority 0. Requires an unused
+ * slot. */
 void sched_machine_reserve_add(struct sched_machine *sm, sched_slot slot, uint32_t blocks,
                                uint32_t tokens, const struct sched_rank *rank);
 /* Finds the first waiting reservation. Returns false if none waits. */

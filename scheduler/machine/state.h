@@ -1,8 +1,8 @@
 /* machine_state: the state of sched_machine, private to machine.c (requests and their states),
  * memory.c (which request gets memory) and batch.c (what runs next). These files run on the thread
  * that calls sched_machine; not thread-safe. Pure: no clock, no I/O. Every request is in at most
- * one list or queue, linked through its slot, so no call allocates after opening. The files decide
- * how many blocks a request gets, but not which ones (kvcache/kv_tables.h). */
+ * one list or queue, linked through its slot, so no call allocates after opening. They know numbers
+ * of blocks, but no block ids (kvcache/kv_tables.h does). */
 #ifndef SCHEDULER_MACHINE_STATE_H
 #define SCHEDULER_MACHINE_STATE_H
 
@@ -16,8 +16,8 @@
 #define SCHED_CHUNK_TOKENS LIMIT_CHUNK_TOKENS_MIN
 
 enum slot_state {
-    /* The slot is unused, or its reservation is granted and neither its prompt nor its KV is known
-     * to be on the way. */
+    /* The slot is unused, or its reservation is granted, until sched_machine_await_begin or
+     * sched_machine_prompt_add. */
     SLOT_UNKNOWN,
     SLOT_RESERVING, /* The request is in the queue `reservations`. */
     SLOT_AWAITING,  /* The request is in the list `awaiting`: it has its blocks, but not its KV. */
