@@ -156,9 +156,9 @@ static void grids_list(void)
         grid_list((enum types_grid)i);
 }
 
-const uint8_t *types_grid_point(enum types_grid grid, uint32_t index)
+const uint8_t *types_grid_point(enum types_grid grid, uint32_t point_index)
 {
     (void)pthread_once(&once, grids_list);
-    assert(index < grids[grid].count);
-    return grids[grid].points + (uint64_t)index * grids[grid].dimensions;
+    assert(point_index < grids[grid].count);
+    return grids[grid].points + (uint64_t)point_index * grids[grid].dimensions;
 }

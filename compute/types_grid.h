@@ -1,8 +1,8 @@
-/* types_grid: the grids of the IQ1, IQ2 and IQ3 types of GGUF: lists of points. A coordinate is the
- * number of the magnitude of an element (in IQ1: of its value before the shift), and a point
- * belongs to 8 or 4 neighbouring elements. types_coded.c calls it, on any thread. types_grid.c
- * stores each grid as a set of points and makes the list at the first call. It does not know signs
- * or scales. */
+/* types_grid: the grids of the quantized types IQ1, IQ2 and IQ3 of GGUF. A grid is a fixed list of
+ * points. A block of such a type stores indices of points. Each point stands for 8 or 4
+ * neighbouring elements, and has one coordinate for each of these elements: an index into the
+ * type's list of magnitudes (in IQ1: of values). This part owns the grids. types_coded.c calls it,
+ * on any thread. It does not know the magnitudes, signs or scales. */
 #ifndef COMPUTE_TYPES_GRID_H
 #define COMPUTE_TYPES_GRID_H
 
@@ -18,8 +18,8 @@ enum types_grid {
     GRID_COUNT
 };
 
-/* Returns the coordinates of point `index`: 8 or 4 bytes. Requires that `index` is less than the
- * number of points. */
-const uint8_t *types_grid_point(enum types_grid grid, uint32_t index);
+/* Returns the coordinates of a point, one byte each. Requires that point_index is less than the
+ * grid's number of points. */
+const uint8_t *types_grid_point(enum types_grid grid, uint32_t point_index);
 
 #endif

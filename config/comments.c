@@ -15,9 +15,9 @@ static const char *comment_end(const char *at, const char *end)
     return NULL;
 }
 
-bool config_comments_blank(char *text, size_t bytes, unsigned *line_out)
+bool config_comments_blank(char *text, size_t text_bytes, unsigned *line_out)
 {
-    char *end = text + bytes;
+    char *end = text + text_bytes;
     bool inside = false; /* Inside a string. */
     *line_out = 1;
     for (char *at = text; at < end; at++) {

@@ -1,14 +1,11 @@
-/* config: the configuration. One table of keys (table.h) describes each key's type, range, default
- * and help. The parser, the command line, --help and docs/configuration.md use this table. struct
- * config has the values, which come from a JSON file, from the command line, or from the built-in
- * default. An unknown key is an error; only "$schema" is ignored.
+/* config: reads, checks and writes the configuration. One table of keys (table.h) describes each
+ * key's type, range, default and help. struct config has the values of all keys; a value comes from
+ * a JSON file, from the command line, or from the built-in default.
  *
- * Each program reads and checks its config at the start; the gateway does so again for a reload.
- * Other parts only read the struct, which its caller owns. The functions keep no state. Any thread
- * may call them, if no other thread uses the same struct; in the gateway and the machines, the main
- * thread does. config watches no file and does not carry out a reload (server/serve_reload.c does).
- * It does not check that devices or hosts exist. Only config_model_path and config_draft_model_path
- * look for a model's files. */
+ * A process reads and checks its config at its start; the gateway does so again for a reload. The
+ * caller owns the struct; the functions keep no state. Any thread may call them, if no other thread
+ * changes the struct during the call. config watches no file and does not carry out a reload
+ * (server/serve_reload.c does). It does not check that devices or hosts exist. */
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
 
@@ -35,15 +32,14 @@ struct config_machine {
     char name[LIMIT_NAME_BYTES];
     enum pool pool; /* Home pool. */
     bool local;     /* `cleave serve` starts the machine on this host. */
-    /* "host:port" at which the machine listens; empty = any port of this host. */
+    /* "host:port" at which the machine listens; empty = a port that the kernel chooses. */
     char address[LIMIT_ADDRESS_BYTES];
     char device[32];   /* Such as "cpu", "cuda:0" or "wait:100+2". */
     bool cpu_fallback; /* Use the CPU if the GPU cannot be used; false = do not start. */
-    /* Prompts are computed in E4M3 (8-bit floats) if the weights are E4M3 and the GPU multiplies
-     * E4M3 values. */
+    /* The activations of prompts are E4M3 (8-bit floats) if the weights are E4M3 and the GPU
+     * multiplies E4M3 values. */
     bool f8_activations;
-    /* The value of the key `stages` as JSON, which config_stages reads; empty = no stages, unless
-     * tensor_parallel is above 1. */
+    /* The value of the key `stages` as JSON, which config_stages reads; empty = no value. */
     char stages[2048];
     uint32_t tensor_parallel; /* Ranks of each stage that does not set its own number. */
     uint32_t threads;         /* 0 = one for each core of the host. */
@@ -58,13 +54,14 @@ struct config_kv {
     uint32_t block_tokens; /* Tokens of one block. */
     uint64_t memory_bytes; /* Default for machines without their own kv_memory. */
     char dtype[8];         /* "auto", "i16", "f16", "f32" or "i8". */
-    /* With transfer "auto", the KV of prompts of at least this length is sent layer by layer. */
-    uint32_t layerwise_threshold_tokens; /* Or CONFIG_AUTO. */
-    char transfer[16];                   /* "auto", "layerwise" or "one-piece". */
-    bool prefix_cache;                   /* Machines keep the KV of earlier prefixes. */
-    char checkpoint[8];                  /* "off", "idle" or "always": copies of running answers. */
-    uint32_t checkpoint_ms;              /* Least time between two copies of an answer. */
-    bool prefault; /* KV memory is allocated in the background after the start. */
+    /* With transfer "auto", the KV of prompts of at least this length is sent layer by layer.
+     * CONFIG_AUTO = decided by the measured speeds of link and machine. */
+    uint32_t layerwise_threshold_tokens;
+    char transfer[16];      /* "auto", "layerwise" or "one-piece". */
+    bool prefix_cache;      /* Machines keep the KV of earlier prefixes. */
+    char checkpoint[8];     /* "off", "idle" or "always": copies of running answers. */
+    uint32_t checkpoint_ms; /* Least time between two copies of an answer. */
+    bool prefault;          /* KV memory is allocated in the background after the start. */
     struct {
         uint32_t wait_ms;
         char key_file[LIMIT_PATH_BYTES]; /* Empty = stored KV is not encrypted. */
@@ -87,13 +84,13 @@ struct config_kv {
     } tiers;
 };
 
-/* The whole configuration. A field has the name of its key, with the unit at the end:
- * scheduler.wait_ms is the value of the key scheduler/wait_ms, http.body_bytes_max that of
- * http/body_bytes_max. docs/configuration.md, which is made from config/table.c, says what each key
- * does; the comments here only give special values. */
+/* The whole configuration. Nearly every field has the name of its key: scheduler.wait_ms is the
+ * value of the key scheduler/wait_ms. docs/configuration.md, which is made from config/table.c,
+ * says what each key does; the comments here give special values. The meaning of CONFIG_AUTO
+ * depends on the key. */
 struct config {
-    /* File that the config was read from, or the `name` of config_parse; "embedded" = built-in
-     * default. A key `source` in the file replaces it. */
+    /* File that the config was read from, or the source_name of config_parse; "embedded" = built-in
+     * default. A key `source` in the file replaces this text. */
     char source[LIMIT_PATH_BYTES];
     /* Warning about keys that were given by their old names, for a log; empty = none. Not a key. */
     char renamed_warning[256];
@@ -131,9 +128,9 @@ struct config {
         char tls_certificate_file[LIMIT_PATH_BYTES]; /* Empty = plain HTTP. */
         char tls_key_file[LIMIT_PATH_BYTES];
         uint32_t drain_ms;
-        uint32_t drain_notice_ms; /* Comes before drain_ms. */
-        uint32_t update_ms;       /* Time within which the machines of a new model must serve. */
-        bool update_memory_check; /* Require memory for both models during an update. */
+        uint32_t drain_notice_ms;
+        uint32_t update_ms;
+        bool update_memory_check;
     } server;
     struct {
         bool allow_insecure;             /* Other hosts may reach machines without a cluster key. */
@@ -163,7 +160,7 @@ struct config {
     struct {
         uint32_t prompt_batch_tokens;
         uint32_t prompt_fill_tokens;  /* Or CONFIG_AUTO. */
-        uint32_t micro_batch_tokens;  /* 0 = the best by `profile`, or prompt_fill_tokens. */
+        uint32_t micro_batch_tokens;  /* 0 = the best by the profile; prompt_fill_tokens without. */
         uint32_t mixed_prompt_tokens; /* Or CONFIG_AUTO. */
         uint32_t batch_sequences_max;
         uint32_t speculative_tokens;        /* 0 = no drafts. */
@@ -178,7 +175,7 @@ struct config {
         uint32_t machine_pending_ms;        /* 0 = no bound; or CONFIG_AUTO. */
         uint32_t queue_requests_max;
         uint32_t queue_ms;
-        uint32_t crashes_max; /* Crashes of machines after which a request fails; 0 = no limit. */
+        uint32_t crashes_max;        /* 0 = no limit. */
         uint32_t context_tokens_max; /* 0 = the model's limit. */
         char policy[16];             /* "jsq", "prefix" or "deadline". */
         char placement[8];           /* "auto" or "split". */
@@ -213,15 +210,14 @@ struct config {
 
 /* One stage process of a machine. */
 struct config_stage {
-    /* Index in the config's list of stages, the same for all ranks of a stage. */
-    uint32_t list_index;
-    uint32_t rank;  /* Number of the rank in its stage, from 0. */
-    uint32_t ranks; /* Number of ranks of the stage; 1 = no other ranks. */
+    uint32_t list_index; /* Index of the stage or replica in the list of the key `stages`. */
+    uint32_t rank;       /* Index of the process among the ranks. */
+    uint32_t ranks;      /* Number of ranks of the stage or replica; 1 = no other ranks. */
     char device[32];
-    uint32_t threads; /* Threads of this process; 0 = the config does not say. */
-    /* "host:port" of a process on another host; empty = a child process of its machine. */
+    uint32_t threads; /* Threads of this process; 0 = not given in the config. */
+    /* "host:port" of a process on another host; empty = a child process of the head. */
     char address[LIMIT_ADDRESS_BYTES];
-    /* The stage has the layers [first_layer, last_layer); both 0 = the config does not say. */
+    /* The stage has the layers [first_layer, last_layer); both 0 = not given in the config. */
     uint32_t first_layer;
     uint32_t last_layer;
     /* Share of the requests that a replica gets, relative to the other replicas (100 = normal). */
@@ -231,8 +227,8 @@ struct config_stage {
 /* All stage processes of a machine. */
 struct config_stages {
     uint32_t count; /* 0 = the machine has no stages. */
-    /* In the order of layers, with the replicas of a layer together, and the ranks of a replica
-     * together. */
+    /* In the order of layers. Replicas of a stage are neighbours, and so are the ranks of a stage
+     * or replica. */
     struct config_stage stages[LIMIT_STAGE_PROCESSES];
 };
 
@@ -242,9 +238,9 @@ void config_stages(const struct config_machine *machine, struct config_stages *o
 /* The share of this host that a local machine uses. */
 struct config_host_share {
     uint32_t processes; /* Number of processes: the machine's own, and its local stage processes. */
-    /* Number of copies of the model's layers (weights and KV) that these processes hold. It is 0.5
-     * if half of the layers are on another host, and 2 if each stage has two local replicas. */
-    double copies;
+    /* Number of copies of the model's layers (weights and KV) that these processes hold: 0.5 if
+     * half of the layers are on another host, 2 if each stage has two local replicas. */
+    double model_copies;
 };
 
 /* Computes which share of this host a machine uses. Requires that config_check has accepted the
@@ -275,49 +271,52 @@ void config_machine_memory_add(const struct config *config, const struct config_
                                const struct config_model_bytes *files,
                                struct config_host_memory *sum);
 
-/* Returns kv.dtype; "auto" becomes "f16" if all machines use GPUs only, else "i16". Requires that
- * config_check has accepted the config. */
+/* Returns kv.dtype. Instead of "auto", returns "f16" if there are machines and all use GPUs only,
+ * else "i16". Requires that config_check has accepted the config. */
 const char *config_kv_dtype(const struct config *config);
 
 /* Sets the built-in default: a prompt machine "prompt-0" and a token machine "token-0", both
  * local. */
 void config_default(struct config *out);
 
-/* Read and check a JSON file, or a text that errors call `name`. The text may have comments (//, or
- * as in C). *out is written only on success. Return ST_NOT_FOUND or ST_IO if the file cannot be
- * read, ST_TOO_LARGE above 1 MiB, ST_NO_MEMORY, or ST_INVALID: the error then names the file, the
- * line and, unless the text is no JSON, the key. */
+/* Reads and checks a JSON file, which may have comments (//, or as in C). An unknown key is an
+ * error; only "$schema" is ignored. *out is written only on success. Returns ST_NOT_FOUND or ST_IO
+ * if the file cannot be read, ST_TOO_LARGE above 1 MiB, ST_NO_MEMORY, or ST_INVALID: the error then
+ * names the file, the line and, unless the text is not JSON, the key. */
 enum status config_load(const char *path, struct config *out, struct error *error);
-enum status config_parse(const char *text, size_t bytes, const char *name, struct config *out,
-                         struct error *error);
+/* Reads and checks a text as config_load does a file. Errors name source_name as the file. */
+enum status config_parse(const char *text, size_t text_bytes, const char *source_name,
+                         struct config *out, struct error *error);
 
 typedef void (*config_mistake_call)(void *self, const char *text);
 
-/* Reads a file as config_load does, but goes on after a mistake in a key, and calls `each` with the
- * text of every mistake. A key with a mistake, or the deepest object above it that the file has,
- * then counts as not given. If `pools` has a mistake, `machines` is not read. A file that cannot be
- * read or is no JSON has one mistake. Returns true if *out was written, which means that the rest
- * of the file is a valid config. */
-bool config_load_all(const char *path, config_mistake_call each, void *self, struct config *out);
+/* Reads a file as config_load does, but goes on after a mistake in a key, and calls on_mistake with
+ * the text of every mistake. After a mistake, the key is ignored; if the file does not have the
+ * key, the deepest object above the key is ignored. If `pools` has a mistake, `pools` and
+ * `machines` are ignored. A file that cannot be read or is not JSON has one mistake. Returns true
+ * if the rest of the file is a valid config; only then *out is written. */
+bool config_load_all(const char *path, config_mistake_call on_mistake, void *self,
+                     struct config *out);
 
-/* Sets one key from the text of a command line: "http/listen" = "127.0.0.1:9000", "pools/prompt" =
- * "2". A new value of `threads` or `kv/memory` also goes to each machine whose value is the old
- * one. Errors begin with `source` ("--listen"). After an error *config is unchanged. */
+/* Sets one key from the text of a command line: the key "pools/prompt" to the value "2". A new
+ * value of `threads` or `kv/memory` also goes to each machine that has the old value. Returns
+ * ST_INVALID or ST_NO_MEMORY, and *config is then unchanged. Errors begin with `source`
+ * ("--listen"). */
 enum status config_set(struct config *config, const char *source, const char *key,
                        const char *value, struct error *error);
 
-/* Sets one key from the text "KEY=VALUE" of the option --set. */
-enum status config_set_pair(struct config *config, const char *text, struct error *error);
+/* Sets one key, as config_set does, from the text KEY=VALUE of the option --set. */
+enum status config_set_pair(struct config *config, const char *key_and_value, struct error *error);
 
 /* Checks the keys together, for example that both phases have a machine. config_load and
  * config_parse make the same checks; after config_set, the caller must call config_check. Errors
  * are ST_INVALID and begin with `source`. */
 enum status config_check(const struct config *config, const char *source, struct error *error);
 
-/* Finds the model's file or folder. A path that is not absolute is searched in the current
- * directory, in the folder of the config file, in $XDG_CACHE_HOME/cleave (without that variable in
- * ~/.cache/cleave), and in CONFIG_MODELS_FOLDER. Finds a regular file, or a folder with
- * config.json. Returns ST_NOT_FOUND; the error names the places that were searched. */
+/* Finds the model: a regular file, or a folder with config.json. A path that is not absolute is
+ * searched in the current directory, in the folder of the config file, in $XDG_CACHE_HOME/cleave
+ * (without that variable in ~/.cache/cleave), and in CONFIG_MODELS_FOLDER. Returns ST_NOT_FOUND;
+ * the error names the places that were searched. */
 enum status config_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                               struct error *error);
 /* As config_model_path, for scheduler/draft_model. Requires that the key is not empty. */
@@ -336,8 +335,8 @@ struct config_adapter {
     char path[LIMIT_PATH_BYTES];
 };
 
-/* Reads adapter `index` of the key `adapters`. Returns false if there are fewer. Requires that
- * config_check has accepted the config. */
+/* Reads adapter `index` (from 0) of the key `adapters`. Returns false if there are fewer adapters.
+ * Requires that config_check has accepted the config. */
 bool config_adapter_at(const struct config *config, uint32_t index, struct config_adapter *out);
 
 /* Returns true if the host of "HOST:PORT" is 127.*, [::1] or localhost. */
@@ -347,19 +346,19 @@ bool config_address_is_loopback(const char *address);
  * and their stages. Requires that config_check has accepted the config. */
 bool config_is_loopback(const struct config *config);
 
-/* Stores the next HOST:PORT of a text in which commas and blanks separate them, and moves *at
- * behind it. Returns false at the end. A text that is too long is cut. */
+/* Stores the next HOST:PORT of a list with commas or blanks between, and moves *at behind this
+ * address. Returns false at the end of the list. An address that is too long is cut. */
 bool config_address_next(const char **at, char out[LIMIT_ADDRESS_BYTES]);
 
 /* Returns true if machines register themselves in etcd, where gateways find them. */
 bool config_has_etcd(const struct config *config);
 
-/* Returns true if machines have tiers for KV: a key of kv/tiers/ turns one on. */
+/* Returns true if machines have a tier: kv/tiers/ gives memory, a file path or servers. */
 bool config_has_tiers(const struct config *config);
 
-/* Returns true if the entry holds a machine. A config that was just read has no empty entries. In
- * the config of a running gateway, a machine keeps its index, so a removed machine leaves an empty
- * entry. */
+/* Returns true if the entry `machine` of config->machines holds a machine. In the config of a
+ * running gateway, a machine keeps its index, so a removed machine leaves an empty entry. A config
+ * that was just read has no empty entries. */
 static inline bool config_machine_present(const struct config *config, uint32_t machine)
 {
     return machine < config->machine_count && config->machines[machine].name[0] != 0;
@@ -367,9 +366,9 @@ static inline bool config_machine_present(const struct config *config, uint32_t 
 
 /* Reads one machine from a JSON object with the members "name", "pool" and keys of `machines`.
  * *config gives the defaults of threads and kv_memory. Errors are ST_INVALID and begin with
- * `source`. *out is written only on success. The caller must check a config with the machine
- * (config_check). */
-enum status config_machine_parse(const char *text, size_t bytes, const char *source,
+ * `source`. *out is written only on success. The caller adds the machine to a config and must check
+ * that config (config_check). */
+enum status config_machine_parse(const char *text, size_t text_bytes, const char *source,
                                  const struct config *config, struct config_machine *out,
                                  struct error *error);
 
@@ -384,21 +383,22 @@ enum config_reload {
 struct config_change {
     char path[192];            /* The key, such as "kv/memory". */
     enum config_reload reload; /* What a reload does with the key. */
-    char old_value[80];        /* Old value as JSON, possibly truncated. */
-    char new_value[80];        /* New value as JSON, possibly truncated. */
+    char old_value[80];        /* Old value as JSON, possibly truncated; "none" = no value. */
+    char new_value[80];        /* New value as JSON, possibly truncated; "none" = no value. */
 };
 
 typedef void (*config_change_call)(void *self, const struct config_change *change);
 
-/* Calls `each` for every key whose values differ in the two configs, except `source`, pools and
+/* Calls on_change for every key whose values differ in the two configs, except `source`, pools and
  * machines. */
-void config_diff(const struct config *now, const struct config *next, config_change_call each,
+void config_diff(const struct config *now, const struct config *next, config_change_call on_change,
                  void *self);
-/* Calls `each` for every key of `machines` whose values differ between two entries of a machine. */
+/* Calls on_change for every key of `machines` whose values differ between two entries of a
+ * machine. */
 void config_machine_diff(const struct config_machine *now, const struct config_machine *next,
-                         config_change_call each, void *self);
-/* Copies the values of keys whose enum config_reload is not NEVER from `next` to `now`, except
- * pools and machines. */
+                         config_change_call on_change, void *self);
+/* Copies the values of all keys with CONFIG_RELOAD_YES or CONFIG_RELOAD_MACHINES from `next` to
+ * `now`, except pools, machines and `source`. */
 void config_reload_copy(struct config *now, const struct config *next);
 
 /* Returns the index of the machine with that name; -1 = none. */

@@ -14,7 +14,7 @@ static void value_format(const json_t *value, char out[80])
 }
 
 static void key_diff(const struct config_key *key, const char *path, const void *now,
-                     const void *next, config_change_call each, void *self)
+                     const void *next, config_change_call on_change, void *self)
 {
     json_t *from = config_value_get(key, now);
     json_t *to = config_value_get(key, next);
@@ -24,7 +24,7 @@ static void key_diff(const struct config_key *key, const char *path, const void 
         snprintf(change.path, sizeof(change.path), "%s", path);
         value_format(from, change.old_value);
         value_format(to, change.new_value);
-        each(self, &change);
+        on_change(self, &change);
     }
     json_decref(from);
     json_decref(to);
@@ -37,16 +37,16 @@ static bool key_plain(const struct config_key *key)
            strcmp(key->path, "source") != 0;
 }
 
-void config_diff(const struct config *now, const struct config *next, config_change_call each,
+void config_diff(const struct config *now, const struct config *next, config_change_call on_change,
                  void *self)
 {
     for (size_t i = 0; i < config_key_count; i++)
         if (key_plain(&config_keys[i]))
-            key_diff(&config_keys[i], config_keys[i].path, now, next, each, self);
+            key_diff(&config_keys[i], config_keys[i].path, now, next, on_change, self);
 }
 
 void config_machine_diff(const struct config_machine *now, const struct config_machine *next,
-                         config_change_call each, void *self)
+                         config_change_call on_change, void *self)
 {
     for (size_t i = 0; i < config_key_count; i++) {
         const struct config_key *key = &config_keys[i];
@@ -54,7 +54,7 @@ void config_machine_diff(const struct config_machine *now, const struct config_m
         if (!config_key_of_machine(key))
             continue;
         snprintf(path, sizeof(path), "machines/%s/%s", now->name, strrchr(key->path, '/') + 1);
-        key_diff(key, path, now, next, each, self);
+        key_diff(key, path, now, next, on_change, self);
     }
 }
 

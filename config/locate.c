@@ -94,9 +94,9 @@ static bool enter(struct cursor *cursor, const char *part, size_t part_length)
     }
 }
 
-unsigned config_locate(const char *text, size_t bytes, const char *path)
+unsigned config_locate(const char *text, size_t text_bytes, const char *path)
 {
-    struct cursor cursor = {.at = text, .end = text + bytes, .line = 1};
+    struct cursor cursor = {.at = text, .end = text + text_bytes, .line = 1};
     unsigned line = 1;
     peek(&cursor);
     while (*path != 0) {

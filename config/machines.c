@@ -229,13 +229,14 @@ static bool machine_read(json_t *root, const struct config *config, struct confi
     return value == NULL || machine_key_read("local", value, out, fault);
 }
 
-enum status config_machine_parse(const char *text, size_t bytes, const char *source,
+enum status config_machine_parse(const char *text, size_t text_bytes, const char *source,
                                  const struct config *config, struct config_machine *out,
                                  struct error *error)
 {
     struct config_fault fault;
     json_error_t json_error;
-    json_t *root = json_loadb(text != NULL ? text : "", bytes, JSON_REJECT_DUPLICATES, &json_error);
+    json_t *root =
+        json_loadb(text != NULL ? text : "", text_bytes, JSON_REJECT_DUPLICATES, &json_error);
     if (root == NULL) {
         error_set(error, ST_INVALID, "%s: not JSON: %s", source, json_error.text);
         return config_error_printable(error, ST_INVALID);

@@ -424,13 +424,13 @@ static enum status root_read(const char *text, size_t bytes, const char *name, c
     return config_error_printable(error, ST_INVALID);
 }
 
-enum status config_parse(const char *text, size_t bytes, const char *name, struct config *out,
-                         struct error *error)
+enum status config_parse(const char *text, size_t text_bytes, const char *source_name,
+                         struct config *out, struct error *error)
 {
     struct config_fault fault;
     char *plain;
     json_t *root;
-    enum status status = root_read(text, bytes, name, &plain, &root, error);
+    enum status status = root_read(text, text_bytes, source_name, &plain, &root, error);
     if (status != ST_OK) {
         free(plain);
         return status;
@@ -438,14 +438,15 @@ enum status config_parse(const char *text, size_t bytes, const char *name, struc
     status = ST_NO_MEMORY;
     struct config *config = calloc(1, sizeof(*config));
     if (config == NULL) {
-        error_set(error, status, "%s: no memory", name);
+        error_set(error, status, "%s: no memory", source_name);
         goto undo_root;
     }
-    snprintf(config->source, sizeof(config->source), "%s", name);
+    snprintf(config->source, sizeof(config->source), "%s", source_name);
     bool good = plain_defaults(config, &fault);
     assert(good);
     if (!root_apply(config, root, &fault)) {
-        status = config_fault_error(&fault, name, config_locate(plain, bytes, fault.path), error);
+        unsigned line = config_locate(plain, text_bytes, fault.path);
+        status = config_fault_error(&fault, source_name, line, error);
         goto undo_config;
     }
     *out = *config;
@@ -525,7 +526,7 @@ static bool key_remove(json_t *root, const char *path)
 }
 
 static bool mistakes_find(const char *text, size_t bytes, const char *path,
-                          config_mistake_call each, void *self, struct config *config)
+                          config_mistake_call on_mistake, void *self, struct config *config)
 {
     struct config_fault fault;
     struct error error;
@@ -534,7 +535,7 @@ static bool mistakes_find(const char *text, size_t bytes, const char *path,
     bool read = false;
     bool goes_on = root_read(text, bytes, path, &plain, &root, &error) == ST_OK;
     if (!goes_on)
-        each(self, error.text);
+        on_mistake(self, error.text);
     while (goes_on && !read) {
         memset(config, 0, sizeof(*config));
         snprintf(config->source, sizeof(config->source), "%s", path);
@@ -544,7 +545,7 @@ static bool mistakes_find(const char *text, size_t bytes, const char *path,
         if (read)
             break;
         config_fault_error(&fault, path, config_locate(plain, bytes, fault.path), &error);
-        each(self, error.text);
+        on_mistake(self, error.text);
         if (strncmp(fault.path, "pools", 5) == 0) /* It may be about a machine's pool. */
             goes_on = key_remove(root, "pools");
         else
@@ -555,7 +556,8 @@ static bool mistakes_find(const char *text, size_t bytes, const char *path,
     return read;
 }
 
-bool config_load_all(const char *path, config_mistake_call each, void *self, struct config *out)
+bool config_load_all(const char *path, config_mistake_call on_mistake, void *self,
+                     struct config *out)
 {
     char *text;
     size_t bytes;
@@ -565,10 +567,10 @@ bool config_load_all(const char *path, config_mistake_call each, void *self, str
                                         : error_set(&error, ST_NO_MEMORY, "%s: no memory", path);
     bool read = false;
     if (status == ST_OK) {
-        read = mistakes_find(text, bytes, path, each, self, config);
+        read = mistakes_find(text, bytes, path, on_mistake, self, config);
         free(text);
     } else {
-        each(self, error.text);
+        on_mistake(self, error.text);
     }
     if (read)
         *out = *config;
@@ -633,13 +635,13 @@ enum status config_set(struct config *config, const char *source, const char *ke
     return status;
 }
 
-enum status config_set_pair(struct config *config, const char *text, struct error *error)
+enum status config_set_pair(struct config *config, const char *key_and_value, struct error *error)
 {
     char key[256];
-    size_t bytes = strcspn(text, "=");
-    if (bytes == 0 || text[bytes] == 0 || bytes >= sizeof(key))
-        return error_set(error, ST_INVALID, "--set = \"%.200s\": want KEY=VALUE", text);
-    memcpy(key, text, bytes);
+    size_t bytes = strcspn(key_and_value, "=");
+    if (bytes == 0 || key_and_value[bytes] == 0 || bytes >= sizeof(key))
+        return error_set(error, ST_INVALID, "--set = \"%.200s\": want KEY=VALUE", key_and_value);
+    memcpy(key, key_and_value, bytes);
     key[bytes] = 0;
-    return config_set(config, "--set", key, text + bytes + 1, error);
+    return config_set(config, "--set", key, key_and_value + bytes + 1, error);
 }

@@ -338,7 +338,7 @@ void config_machine_share(const struct config_machine *machine, struct config_ho
 {
     struct config_stages stages;
     config_stages(machine, &stages);
-    *out = (struct config_host_share){.processes = 1, .copies = stages.count == 0 ? 1 : 0};
+    *out = (struct config_host_share){.processes = 1, .model_copies = stages.count == 0 ? 1 : 0};
     for (uint32_t i = 0; i < stages.count; i++) {
         const struct config_stage *stage = &stages.stages[i];
         const struct config_stage *last = &stages.stages[stages.count - 1];
@@ -346,9 +346,9 @@ void config_machine_share(const struct config_machine *machine, struct config_ho
         if (stage->address[0] != 0)
             continue;
         out->processes++;
-        out->copies += (layers > 0 ? (double)(stage->last_layer - stage->first_layer) / layers
-                                   : 1.0 / (last->list_index + 1)) /
-                       stage->ranks;
+        out->model_copies += (layers > 0 ? (double)(stage->last_layer - stage->first_layer) / layers
+                                         : 1.0 / (last->list_index + 1)) /
+                             stage->ranks;
     }
 }
 
@@ -366,10 +366,10 @@ void config_machine_memory_add(const struct config *config, const struct config_
 {
     struct config_host_share share;
     config_machine_share(machine, &share);
-    sum->weights_bytes += (uint64_t)(share.copies * (double)files->model + 0.5);
+    sum->weights_bytes += (uint64_t)(share.model_copies * (double)files->model + 0.5);
     sum->weights_bytes += config_machine_drafts(config, machine) ? files->draft : 0;
     sum->weights_bytes += share.processes * PROCESS_BYTES;
-    sum->kv_bytes += (uint64_t)(share.copies * (double)machine->kv_memory_bytes + 0.5);
+    sum->kv_bytes += (uint64_t)(share.model_copies * (double)machine->kv_memory_bytes + 0.5);
 }
 
 bool config_stages_loopback(const struct config_machine *machine)

@@ -1,7 +1,7 @@
 /* config_table: the table of keys, and the functions that the files of config/ share. Other folders
- * use config.h instead. All values are checked in the form of JSON; text of the command line is
+ * use config.h instead. Values are checked in the form of JSON; text of the command line is
  * converted to JSON first. The functions keep no state and open no files. Any thread may call them,
- * if no other thread uses the same struct config. */
+ * if no other thread changes the struct config during the call. */
 #ifndef CONFIG_TABLE_H
 #define CONFIG_TABLE_H
 
@@ -24,12 +24,12 @@ enum config_type {
     CONFIG_POOL,   /* A number of local machines, or a list of names; see machines.c. */
 };
 
-/* One line of the table. */
+/* One row of the table. */
 struct config_key {
     const char *path; /* Such as "kv/dtype", or "machines/NAME/threads" for every machine. */
     enum config_type type;
-    /* Offset of the field in struct config or struct config_machine. A CONFIG_POOL has no field:
-     * `offset` is its enum pool. */
+    /* Offset of the key's field in struct config, or in struct config_machine for a key of
+     * machines. For a CONFIG_POOL, which has no field: the value of enum pool. */
     size_t offset;
     uint64_t minimum;
     uint64_t maximum;
@@ -39,8 +39,8 @@ struct config_key {
     /* Default as text of a command line; NULL = see default_words. */
     const char *default_text;
     const char *default_words; /* Describes the default if default_text is NULL. */
-    const char *help;
-    enum config_reload reload; /* 0 = CONFIG_RELOAD_NEVER. */
+    const char *help;          /* What the key does, for --help and docs/configuration.md. */
+    enum config_reload reload; /* What a reload does with the key. */
     /* Path that the key had in an earlier release, still accepted with a warning; NULL = none. */
     const char *old_path;
 };
@@ -55,15 +55,16 @@ struct config_fault {
     char message_end[320]; /* The part of the error message after the path: ` = "16k": want …`. */
 };
 
-/* Set the fault's path and message_end, and return false, so that a check can end with `return
- * config_fault_set(…)`. config_fault_value puts the value as JSON, cut to 80 bytes, before the
- * formatted text: ` = VALUE: TEXT`. */
+/* Sets the fault's path, and its message_end from a format as of printf. Returns false, so that a
+ * check can end with `return config_fault_set(…)`. */
 bool config_fault_set(struct config_fault *fault, const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* As config_fault_set, with the value as JSON, cut to 80 bytes, before the formatted text: the
+ * message_end is ` = VALUE: TEXT`. */
 bool config_fault_value(struct config_fault *fault, const char *path, const json_t *value,
                         const char *format, ...) __attribute__((format(printf, 4, 5)));
-/* Writes the whole message: "cleave.json:12: /kv/dtype = …". `source` is the file, or an option
- * such as "--set"; line 0 = no line. Returns ST_INVALID. */
+/* Writes the whole message of a fault: "cleave.json:12: /kv/dtype = …". `source` is the file, or an
+ * option such as "--set". line 0 = no line. Returns ST_INVALID. */
 enum status config_fault_error(const struct config_fault *fault, const char *source, unsigned line,
                                struct error *error);
 
@@ -72,56 +73,61 @@ enum status config_fault_error(const struct config_fault *fault, const char *sou
 enum status config_error_printable(struct error *error, enum status status);
 
 /* --- table.c --- */
-/* Returns the key with this path or old_path (any machine's name matches NAME); NULL = none. */
+/* Returns the key with this path or old_path; NULL = none. Any name of a machine matches NAME. */
 const struct config_key *config_key_find(const char *path);
 /* Returns true if the key is below `machines/NAME`. */
 bool config_key_of_machine(const struct config_key *key);
-/* Stores the section of a path: "kv" for "kv/dtype", "kv/tiers" for "kv/tiers/wait_ms". */
-void config_section_of(const char *path, char out[CONFIG_KEY_BYTES]);
+/* Stores the section of a key's path: "kv/tiers" for "kv/tiers/wait_ms", "machines" for every key
+ * of a machine, and the path itself for a key without a section. */
+void config_section_of(const char *path, char section_out[CONFIG_KEY_BYTES]);
 bool config_section_known(const char *path); /* Returns true if a key lies below the path. */
-/* Finds the key or section that a misspelled path may mean. Returns false if nothing is similar. */
-bool config_key_nearest(const char *path, char out[CONFIG_KEY_BYTES]);
+/* Stores the path of the key or section that a misspelled path may mean. Returns false if no path
+ * is similar. */
+bool config_key_nearest(const char *path, char nearest_out[CONFIG_KEY_BYTES]);
 
 /* --- value.c --- */
-/* Checks `value` and stores it in the field at the key's offset in *base: a struct config, or a
- * struct config_machine for a key of machines. (stages.c uses it for its own structs and keys.)
- * Returns false, with *fault set, if the value is wrong. Requires that the key's type is not
- * CONFIG_POOL. */
+/* Checks `value` and stores the value in the field at the key's offset in *base: a struct config,
+ * or a struct config_machine for a key of machines (or a struct of stages.c). Returns false, with
+ * *fault set, if the value is wrong. Requires that the key's type is not CONFIG_POOL. */
 bool config_value_set(const struct config_key *key, void *base, const char *path,
                       const json_t *value, struct config_fault *fault);
-/* Returns the key's field in *base as JSON (a new reference). Returns NULL if the field is empty
- * and an empty value would be refused, for a CONFIG_POOL, and if there is no memory. */
+/* Returns the key's field in *base (see config_value_set) as JSON, a new reference. Returns NULL if
+ * the field is empty and the key does not accept an empty value, for a CONFIG_POOL, and if there is
+ * no memory. */
 json_t *config_value_get(const struct config_key *key, const void *base);
 /* Converts text of the command line to JSON (a new reference). Returns NULL if there is no memory
  * or the text is not UTF-8. The caller checks the value (config_value_set). */
 json_t *config_value_from_text(const struct config_key *key, const char *text);
-/* Writes which values a key accepts: "a whole number from 8 to 256". */
-void config_value_describe(const struct config_key *key, char *out, size_t bytes);
+/* Writes which values a key accepts, such as "a whole number from 8 to 256". */
+void config_value_describe(const struct config_key *key, char *out, size_t out_bytes);
 
 /* --- machines.c --- */
 /* Replaces the machines of `pool` by the machines in `value`, and sorts all machines by pool. A
- * machine in `value` that was in this pool before keeps its settings. On failure, a part of the
- * machines is changed. */
+ * machine in `value` that was in this pool before keeps its settings. Returns false with *fault set
+ * if the value is wrong or memory is short; the machines are then useless. */
 bool config_pool_set(struct config *config, enum pool pool, const json_t *value,
                      struct config_fault *fault);
-/* Sets a key of a machine. Setting the address also makes the machine not local. */
+/* Sets a key of a machine, as config_value_set does. Setting the address also makes the machine not
+ * local. */
 bool config_machine_set(struct config_machine *machine, const struct config_key *key,
                         const char *path, const json_t *value, struct config_fault *fault);
-/* Checks the machines: machines that are not local have addresses, addresses are unique, stages are
- * right, and both phases have a machine (not required if machines register in etcd). */
+/* Checks that machines that are not local have addresses, that addresses are unique, that stages
+ * are right (config_stages_check), and that both phases have a machine, unless machines register in
+ * etcd. */
 bool config_machines_check(const struct config *config, struct config_fault *fault);
 
 /* --- stages.c --- */
-/* Checks the value of the key `stages` and stores it in the machine as JSON text. */
+/* Checks the value of the key `stages` and stores the value in machine->stages. */
 bool config_stages_set(struct config_machine *machine, const char *path, const json_t *value,
                        struct config_fault *fault);
-/* Checks a machine's stages together with its other keys. Requires that all keys have been read. */
+/* Checks a machine's stages together with its other keys. Requires that all keys of the machine
+ * have been read. */
 bool config_stages_check(const struct config_machine *machine, struct config_fault *fault);
 /* Returns true if no stage has an address that other hosts can reach. Requires that
  * config_stages_check has accepted the machine. */
 bool config_stages_loopback(const struct config_machine *machine);
-/* Returns the value of the key `stages`, a number or a list (a new reference); NULL = no value, or
- * no memory. */
+/* Returns the value of the key `stages`, a number or a list, as a new reference. NULL = no value,
+ * or no memory. */
 json_t *config_stages_json(const struct config_machine *machine);
 
 /* --- adapters.c --- */
@@ -129,14 +135,14 @@ json_t *config_stages_json(const struct config_machine *machine);
 bool config_adapters_check(const struct config *config, struct config_fault *fault);
 
 /* --- comments.c --- */
-/* Replaces comments outside strings (// to the end of the line, and / * to * /) by blanks, so that
- * lines and columns stay. Returns false if a comment has no end; *line_out is then the line (from
- * 1) in which the comment begins. */
-bool config_comments_blank(char *text, size_t bytes, unsigned *line_out);
+/* Replaces comments (as in C, outside strings) by blanks, so that lines and columns stay. Returns
+ * false if a comment has no end; *line_out is then the line (from 1) in which the comment
+ * begins. */
+bool config_comments_blank(char *text, size_t text_bytes, unsigned *line_out);
 
 /* --- locate.c --- */
 /* Returns the line (from 1) of the key `path` in valid JSON text, or of the deepest part of the
  * path that exists; 1 if no part exists. */
-unsigned config_locate(const char *text, size_t bytes, const char *path);
+unsigned config_locate(const char *text, size_t text_bytes, const char *path);
 
 #endif

@@ -227,20 +227,20 @@ static bool append(struct event_log *log, const char *line, size_t bytes)
     return true;
 }
 
-void event_log_add(struct event_log *log, const char *line, size_t bytes)
+void event_log_add(struct event_log *log, const char *line, size_t line_bytes)
 {
     char gap[40];
     pthread_mutex_lock(&log->mutex);
     bool was_empty = log->bytes == 0;
     size_t gap_bytes = (size_t)snprintf(gap, sizeof(gap), "{\"dropped\":%llu}",
                                         (unsigned long long)log->dropped_here);
-    bool good = log->bytes + gap_bytes + bytes + 2 <= BUFFER_BYTES;
+    bool good = log->bytes + gap_bytes + line_bytes + 2 <= BUFFER_BYTES;
     if (good && log->dropped_here > 0) {
         append(log, gap, gap_bytes);
         log->gaps += log->dropped_here;
         log->dropped_here = 0;
     }
-    if (good && append(log, line, bytes)) {
+    if (good && append(log, line, line_bytes)) {
         log->lines++;
     } else {
         log->dropped_here++;

@@ -1,9 +1,10 @@
-/* event_log: a log file that never delays the event loop. The gateway writes two such files: the
- * event log (config key `log/events_file`) and the access log (`log/access_file`). server/ makes
- * every call, on the gateway's event loop thread. Lines go into a buffer of 1 MiB; each log owns a
- * thread that writes the buffer to the file. When the buffer is full or the file cannot be written,
- * lines are dropped and counted. The part does not know what the lines mean (event_text.h and
- * server/http/ do), rotates nothing, and does not force data to the disk (no fsync). */
+/* event_log: a log file to which lines can be added without waiting for the disk. The gateway
+ * writes two such files: the event log (config key `log/events_file`) and the access log
+ * (`log/access_file`). server/ makes every call, on the gateway's event loop thread. Each log owns
+ * its file, a buffer of 1 MiB for lines, and a thread that writes the buffer to the file. If the
+ * buffer is full or the file cannot be written, lines are dropped and counted. The part does not
+ * know what the lines mean (event_text.h and server/http/ do), rotates nothing, and does not force
+ * data to the disk (no fsync). */
 #ifndef EVENTS_EVENT_LOG_H
 #define EVENTS_EVENT_LOG_H
 
@@ -16,8 +17,8 @@
 struct event_log;
 
 struct event_log_counts {
-    uint64_t written; /* Lines that are in the file. */
-    uint64_t dropped; /* Lines that will never be in the file. */
+    uint64_t written; /* Lines written to the file. */
+    uint64_t dropped; /* Lines dropped: the buffer was full, or writing failed. */
     /* Why the latest dropped line was dropped; empty = no line was dropped. */
     char drop_reason[128];
 };
@@ -25,13 +26,13 @@ struct event_log_counts {
 /* Opens the file for appending (mode 0600 if it is created) and starts the thread. Returns ST_IO,
  * or ST_NO_MEMORY (also if no thread can be started), with the path in *error. */
 enum status event_log_open(const char *path, struct event_log **out, struct error *error);
-/* Waits until the lines in the buffer are written, at most one second, then closes the file and
- * frees the log. If the disk takes longer, the thread keeps both. NULL is fine. */
+/* Waits until the lines in the buffer are written, at most one second. Then closes the file and
+ * frees the log; after a longer write, the thread still uses them, and they stay. NULL is fine. */
 void event_log_close(struct event_log *log);
 
-/* Appends one line, without its line feed; the line is copied. If N lines before it were dropped,
- * the file gets a line {"dropped":N} first. */
-void event_log_add(struct event_log *log, const char *line, size_t bytes);
+/* Adds one line, given without its line feed. The line is copied. Where lines are missing in the
+ * file, a line {"dropped":N} reports N of them before the next line. */
+void event_log_add(struct event_log *log, const char *line, size_t line_bytes);
 
 /* Returns true if both logs write to the same file. */
 bool event_log_same_file(const struct event_log *first, const struct event_log *second);

@@ -464,17 +464,18 @@ static bool line_read(json_t *root, struct event_line *line)
     return dropped != NULL || json_object_get(root, "machine") != NULL;
 }
 
-enum status event_text_read(const char *text, size_t bytes, struct event_line *out,
+enum status event_text_read(const char *line, size_t line_bytes, struct event_line *out,
                             struct error *error)
 {
     json_error_t json_error;
-    json_t *root = json_loadb(text, bytes, 0, &json_error);
+    json_t *root = json_loadb(line, line_bytes, 0, &json_error);
     memset(out, 0, sizeof(*out));
     enum status status = ST_OK;
     if (root == NULL)
         status = error_set(error, ST_INVALID, "not JSON: %s", json_error.text);
     else if (!line_read(root, out))
-        status = error_set(error, ST_INVALID, "no line of an event log: %.200s", text);
+        status = error_set(error, ST_INVALID, "no line of an event log: %.*s",
+                           (int)(line_bytes < 200 ? line_bytes : 200), line);
     json_decref(root);
     return status;
 }

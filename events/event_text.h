@@ -1,11 +1,11 @@
-/* event_text: writes the cluster scheduler's options, events and actions as lines of JSON, and
- * reads such lines. They are the lines of the event log (config key `log/events_file`). A new
- * scheduler that gets the options and events of a log makes the same actions, if the log begins
- * with the gateway's start (whole) and no lines were dropped. The gateway and the simulator write
- * lines; `cleave simulate` and `cleave trace` read them. The functions own nothing, open no files,
- * and may be called on any thread.
+/* event_text: writes and reads the lines of the event log (config key `log/events_file`): the
+ * cluster scheduler's options, events and actions as JSON. A new scheduler that gets the options
+ * and events of a log makes the actions of the log, if the log begins with the gateway's start and
+ * no lines were dropped. The gateway and the simulator write lines; `cleave simulate` and `cleave
+ * trace` read them. The functions own nothing, open no files, and may be called on any thread.
  *
- *   {"events":1,"whole":true,"options":{…}}          first line; whole: see struct event_line
+ *   {"events":1,"whole":true,"options":{…}}          first line; "whole": the log begins with the
+ *                                                    gateway's start
  *   {"t":1234,"event":"arrived","request":5,…,"actions":[{"do":"route","request":5,…}]}
  *   {"t":1240,"event":"configure","options":{…},"actions":[]}
  *   {"t":1240,"event":"more","actions":[…]}          further actions of the event before
@@ -15,13 +15,13 @@
  *   {"machine":0,"name":"prompt-0"}                  the name of machine 0
  *   {"request":5,"id":"my-id"}                       the client's id of the request that the next
  *                                                    event is about
- *   {"t":1260,"outcome":"computed","request":5,…}    what became of a decision (event_text_outcome)
+ *   {"t":1260,"outcome":"computed","request":5,…}    the outcome of a route (event_text_outcome)
  *   {"dropped":3}                                    3 lines are missing here (see event_log.h)
  *
  * The fields of options, events and actions have the values of the structs' fields, under the names
  * in the tables of event_text.c; fields that are 0 are left out. An event without "version" belongs
- * to version 1. Machines are indices. "t" is in microseconds. The log contains hashes of prompts,
- * but no prompts and no answers. */
+ * to version 1. Machines and requests are indices. "t" is in microseconds. The log contains hashes
+ * of prompts, but no prompts and no answers. */
 #ifndef EVENTS_EVENT_TEXT_H
 #define EVENTS_EVENT_TEXT_H
 
@@ -32,7 +32,7 @@
 #define EVENT_VERSION_FIRST 1 /* Version of the scheduler that the first line opens. */
 
 /* Each function appends one of the lines above to *out, without a line feed. now_us is written as
- * "t". event_text_event with event = NULL writes the line "more". */
+ * "t". event_text_event with event NULL writes the line "more". */
 void event_text_begin(struct text *out, bool whole, const struct sched_cluster_options *options);
 void event_text_version(struct text *out, uint32_t version,
                         const struct sched_cluster_options *options);
@@ -45,29 +45,31 @@ void event_text_configure(struct text *out, uint32_t version, int64_t now_us,
 void event_text_machine(struct text *out, uint32_t machine, const char *name);
 void event_text_request(struct text *out, uint32_t version, uint32_t request, const char *id);
 
-/* What a route does with the KV that machines hold of the prompt (struct sched_decision). */
+/* How a route uses KV of the prompt that machines hold or tiers have stored. */
 enum event_choice {
-    EVENT_CHOICE_NONE, /* No machine holds KV of the prompt, and no tier has stored any. */
-    EVENT_CHOICE_COMPUTE,
-    EVENT_CHOICE_KEEP,
-    EVENT_CHOICE_MOVE,
-    EVENT_CHOICE_LOAD,
+    EVENT_CHOICE_NONE,    /* The scheduler made no choice: struct sched_decision is all zeros. */
+    EVENT_CHOICE_COMPUTE, /* The machine uses no such KV. */
+    EVENT_CHOICE_KEEP,    /* The machine that computes uses KV that it holds. */
+    EVENT_CHOICE_MOVE,    /* Another machine first sends its KV to the machine that computes. */
+    EVENT_CHOICE_LOAD,    /* The machine that computes loads KV from its tiers. */
 };
 
-/* A decision whose outcome is not known yet. All zeros = there is none. */
+/* The choice of a route whose outcome is not known yet. All zeros = none. */
 struct event_decision {
     enum event_choice choice;
-    uint32_t pull_us; /* Estimates, as in struct sched_decision. */
-    uint32_t computed_us;
-    int64_t routed_us; /* When the request was routed. */
-    int64_t pulled_us; /* When the KV that is moved had arrived; 0 = it has not. */
+    uint32_t pull_us;     /* Estimate in struct sched_decision: until moved KV has arrived. */
+    uint32_t computed_us; /* Estimate in struct sched_decision: until the prompt is computed. */
+    int64_t routed_us;    /* When the request was routed. */
+    /* When moved KV had arrived, set by the caller; 0 = not yet, or no KV is moved. */
+    int64_t pulled_us;
 };
 
-/* Returns the decision that a SCHED_ROUTE contains. */
+/* Returns the choice of a route (an action SCHED_ROUTE) made at now_us. */
 struct event_decision event_decision_of(const struct sched_action *route, int64_t now_us);
-/* Appends the line of an outcome: the choice, its estimates "pull_us" and "computed_us", and the
- * measured times "pull_took_us" and "computed_took_us" since the route. computed = the prompt is
- * computed now; otherwise the outcome is "left": the request left its machines before. */
+/* Appends the line of a route's outcome: the choice, the estimates "pull_us" and "computed_us", and
+ * the measured times since the route, "pull_took_us" and "computed_took_us". A time that does not
+ * exist is left out. computed = the prompt has just been computed; false = the outcome is "left":
+ * the request left its machines before. */
 void event_text_outcome(struct text *out, uint32_t version, int64_t now_us, uint32_t request,
                         const struct event_decision *decision, bool computed);
 
@@ -85,25 +87,24 @@ enum event_line_kind {
     EVENT_LINE_DROPPED,
 };
 
-/* One line that was read. Must not be copied, because event.prefix points into it. Fields that the
- * line's kind does not have are 0. The contents of lines MACHINE, REQUEST and OUTCOME are not
- * stored. */
+/* One line that was read. Must not be copied, because event.prefix points into the struct. A
+ * field's comment names the kinds of lines that set the field. The contents of lines MACHINE,
+ * REQUEST and OUTCOME are not stored. */
 struct event_line {
     enum event_line_kind kind;
-    uint32_t version;                     /* EVENT_VERSION_FIRST in a line without "version". */
+    uint32_t version;                     /* All. EVENT_VERSION_FIRST without "version". */
     int64_t now_us;                       /* EVENT, CONFIGURE and MORE: "t". */
     bool whole;                           /* BEGIN: the log begins with the gateway's start. */
     struct sched_cluster_options options; /* BEGIN, VERSION and CONFIGURE. */
     struct sched_event event;             /* EVENT. */
     uint64_t hashes[SCHED_PREFIX_MAX];    /* EVENT: the hashes of event.prefix. */
-    /* EVENT, CONFIGURE and MORE. The field `more` of sched_actions is not in the log. */
-    struct sched_actions actions;
-    uint64_t dropped; /* DROPPED: lines that are missing here. */
+    struct sched_actions actions;         /* EVENT, CONFIGURE and MORE; actions.more is false. */
+    uint64_t dropped;                     /* DROPPED: the number of missing lines. */
 };
 
-/* Reads one line. Returns ST_INVALID, with the reason in *error, if it is not a line of an event
- * log; *out is then incomplete. */
-enum status event_text_read(const char *line, size_t bytes, struct event_line *out,
+/* Reads one line. Returns ST_INVALID, with the reason in *error, if the text is not a line of an
+ * event log; *out is then incomplete. */
+enum status event_text_read(const char *line, size_t line_bytes, struct event_line *out,
                             struct error *error);
 
 #endif

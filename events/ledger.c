@@ -422,11 +422,12 @@ struct ledger_entry *ledger_begin(struct ledger *l, const char *request_id, cons
     return entry;
 }
 
-void ledger_end(struct ledger *l, struct ledger_entry *entry, unsigned status, const char *finish)
+void ledger_end(struct ledger *l, struct ledger_entry *entry, unsigned http_status,
+                const char *finish)
 {
     if (entry == NULL)
         return;
-    entry->status = status;
+    entry->status = http_status;
     entry->ended_unix_ms = unix_ms();
     snprintf(entry->finish, sizeof(entry->finish), "%s", finish);
     atomic_signal_fence(memory_order_seq_cst);

@@ -188,17 +188,17 @@ void spans_close(struct spans *s)
     spans_free(s);
 }
 
-void spans_add(struct spans *s, const char *json, size_t bytes, uint32_t count)
+void spans_add(struct spans *s, const char *json, size_t json_bytes, uint32_t span_count)
 {
     pthread_mutex_lock(&s->mutex);
-    if (s->filling.bytes + bytes + 1 > BUFFER_BYTES || s->filling.broken) {
-        s->counts.dropped += count;
+    if (s->filling.bytes + json_bytes + 1 > BUFFER_BYTES || s->filling.broken) {
+        s->counts.dropped += span_count;
         snprintf(s->counts.drop_reason, sizeof(s->counts.drop_reason),
                  "the collector takes spans too slowly");
     } else {
         text_adds(&s->filling, s->filled > 0 ? "," : "");
-        text_add(&s->filling, json, bytes);
-        s->filled += count;
+        text_add(&s->filling, json, json_bytes);
+        s->filled += span_count;
     }
     pthread_cond_signal(&s->changed);
     pthread_mutex_unlock(&s->mutex);

@@ -1,11 +1,10 @@
-/* spans: sends spans (named time intervals of requests) to an OpenTelemetry collector, as JSON over
- * HTTP (OTLP). Config key `log/otlp_endpoint`. The gateway's event loop thread makes every call:
- * server/serve*.c opens and closes the part, server/http/ makes the JSON of the spans. A thread
- * that this part owns gathers spans for a second, or until they are 512 KiB, and POSTs them; while
- * a POST runs (up to 10 s), the next spans wait. Spans are dropped and counted if their POST fails
- * (also with a status other than 2xx), or if 1 MiB of spans waits already. No span is sent twice,
- * and the event loop never waits. The part does not know what the spans mean. spans_open loads
- * libcurl. */
+/* spans: sends spans (named time intervals of requests; not the glossary's spans of tokens) to an
+ * OpenTelemetry collector, as JSON over HTTP (config key `log/otlp_endpoint`). server/ makes every
+ * call, on the gateway's event loop thread. The part owns a buffer of 1 MiB for spans, and a
+ * thread. The thread gathers spans for a second, or until they have 512 KiB, and sends them in one
+ * POST of at most 10 s. Spans are dropped and counted if the buffer is full or their POST fails
+ * (also by a status other than 2xx). The part does not make the JSON of a span: server/http/
+ * does. */
 #ifndef EVENTS_SPANS_H
 #define EVENTS_SPANS_H
 
@@ -17,20 +16,22 @@
 struct spans;
 
 struct spans_counts {
-    uint64_t sent;         /* Spans that the collector has accepted. */
-    uint64_t dropped;      /* Spans that the collector will never get. */
+    uint64_t sent;         /* Spans whose POST was answered with a status 2xx. */
+    uint64_t dropped;      /* Spans that were dropped. */
     char drop_reason[160]; /* Why spans were dropped last; empty = none were dropped. */
 };
 
-/* Starts the thread. endpoint: http://HOST:PORT/v1/traces, or https. Contacts no host yet. Returns
- * ST_INVALID if the endpoint begins otherwise or is too long, ST_UNSUPPORTED if libcurl is not
- * installed, ST_NO_MEMORY if memory or a thread is missing. */
+/* Loads libcurl and starts the thread, without contacting the collector. endpoint: a URL such as
+ * http://HOST:PORT/v1/traces. Returns ST_INVALID if the endpoint does not begin with http:// or
+ * https://, or is too long (LIMIT_PATH_BYTES); ST_UNSUPPORTED if libcurl is not installed;
+ * ST_NO_MEMORY, also if no thread can be started. */
 enum status spans_open(const char *endpoint, struct spans **out, struct error *error);
-/* Waits at most a second until the remaining spans are sent. NULL is fine. */
+/* Waits until the remaining spans are sent, at most a second, and frees the part. After a longer
+ * POST, the thread still uses the memory, and it stays. NULL is fine. */
 void spans_close(struct spans *spans);
 
-/* Adds `count` spans: JSON objects of OTLP, separated by commas. The text is copied. */
-void spans_add(struct spans *spans, const char *json, size_t bytes, uint32_t count);
+/* Adds spans: span_count JSON objects of OTLP, separated by commas. The text is copied. */
+void spans_add(struct spans *spans, const char *json, size_t json_bytes, uint32_t span_count);
 
 /* Returns the counts since spans_open. */
 struct spans_counts spans_counts(struct spans *spans);

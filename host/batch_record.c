@@ -86,19 +86,19 @@ void batch_record_close(struct batch_record *record)
     free(record);
 }
 
-void batch_record_add(struct batch_record *record, uint32_t slot, uint64_t id)
+void batch_record_add(struct batch_record *record, uint32_t batch_slot, uint64_t request_id)
 {
     if (record == NULL)
         return;
-    struct batch_entry *entry = &record->entries[slot];
+    struct batch_entry *entry = &record->entries[batch_slot];
     uint32_t count = atomic_load_explicit(&entry->count, memory_order_relaxed);
-    assert(slot < LIMIT_BATCHES_IN_FLIGHT && count < LIMIT_BATCH_SEQUENCES);
-    entry->ids[count] = id;
+    assert(batch_slot < LIMIT_BATCHES_IN_FLIGHT && count < LIMIT_BATCH_SEQUENCES);
+    entry->ids[count] = request_id;
     atomic_store_explicit(&entry->count, count + 1, memory_order_release);
 }
 
-void batch_record_end(struct batch_record *record, uint32_t slot)
+void batch_record_end(struct batch_record *record, uint32_t batch_slot)
 {
     if (record != NULL)
-        atomic_store_explicit(&record->entries[slot].count, 0, memory_order_release);
+        atomic_store_explicit(&record->entries[batch_slot].count, 0, memory_order_release);
 }

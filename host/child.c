@@ -70,22 +70,22 @@ static bool keys_pipe_open(const struct secret_keys *keys, int pipes[2])
     return fcntl(pipes[1], F_SETFL, O_NONBLOCK) == 0 && child_keys_send(pipes[1], keys) == ST_OK;
 }
 
-bool child_crashed(const siginfo_t *info)
+bool child_crashed(const siginfo_t *waitid_result)
 {
     static const int errors[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS, SIGTRAP};
-    if (info->si_code == CLD_EXITED)
-        return info->si_status == CHILD_EXIT_CRASHED;
+    if (waitid_result->si_code == CLD_EXITED)
+        return waitid_result->si_status == CHILD_EXIT_CRASHED;
     for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)
-        if (info->si_status == errors[i])
+        if (waitid_result->si_status == errors[i])
             return true;
     return false;
 }
 
-bool child_killed(const siginfo_t *info)
+bool child_killed(const siginfo_t *waitid_result)
 {
-    if (info->si_code == CLD_EXITED)
-        return info->si_status == CHILD_EXIT_KILLED;
-    return !child_crashed(info);
+    if (waitid_result->si_code == CLD_EXITED)
+        return waitid_result->si_status == CHILD_EXIT_KILLED;
+    return !child_crashed(waitid_result);
 }
 
 uint64_t child_memory_kills(void)

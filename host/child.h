@@ -1,11 +1,10 @@
 /* child: starts `cleave machine` processes: the local machines of `cleave serve` (server/fleet/)
  * and the local stage processes of a machine (machine/executor/). The parent makes its calls on its
  * event loop thread. The child calls child_keys_receive and child_failure_report, on its main
- * thread. The functions keep no state. The child gets its config in a memory file and the cluster's
- * keys in a pipe, in which new keys can follow. On another pipe the child reports the address at
- * which it listens ("ready ADDRESS"), or why it cannot start ("failed REASON"). This part does not
- * watch, restart or stop the process: the caller does, with the pidfd. When the parent dies, the
- * child ends itself (common/parent.h). */
+ * thread. The functions keep no state. The child gets its config in a memory file, and the
+ * cluster's keys through a pipe that can later carry new keys. Through another pipe, the child
+ * sends one line: "ready ADDRESS" when it listens, or "failed REASON" if it cannot start. This part
+ * does not watch, restart or stop the child: the parent does. */
 #ifndef HOST_CHILD_H
 #define HOST_CHILD_H
 
@@ -22,21 +21,21 @@
 
 /* What to start. The pointers need to be valid only during child_start. */
 struct child_spec {
-    const char *program; /* Path of cleave; NULL = this executable. */
+    const char *program; /* Path of the executable; NULL = the one that runs now. */
     const char *machine; /* Name of the machine in the config. */
     const struct config *config;
     const struct secret_keys *keys;             /* The cluster's keys; NULL = none. */
     int turns_fd;                               /* Descriptor of turns_create; -1 = none. */
     int batches_fd;                             /* Descriptor of batch_record_create; -1 = none. */
     const char *log_level;                      /* NULL = the child's default. */
-    const char *arguments[CHILD_ARGUMENTS_MAX]; /* Further arguments; NULL = no more. */
+    const char *arguments[CHILD_ARGUMENTS_MAX]; /* Further arguments; the first NULL ends them. */
 };
 
 /* A process that was started. The caller closes the descriptors and waits for the process. */
 struct child_process {
     pid_t pid;
     int pidfd;    /* Readable when the process has ended. */
-    int ready_fd; /* Non-blocking reading end of the pipe on which the child reports its address. */
+    int ready_fd; /* For child_line_read. */
     int keys_fd;  /* For child_keys_send; -1 = the child has no keys. */
 };
 
@@ -47,34 +46,32 @@ struct child_process {
 #define CHILD_EXIT_KILLED 71
 
 /* Returns true if the process ended by an error of its own: by a signal such as SIGSEGV or SIGABRT,
- * or with the exit status CHILD_EXIT_CRASHED. Returns false if it exited with another status, or
- * was killed from outside. `info` is the result of waitid. */
-bool child_crashed(const siginfo_t *info);
-/* Returns true if the process, or one of its stage processes, was killed from outside. */
-bool child_killed(const siginfo_t *info);
+ * or with the exit status CHILD_EXIT_CRASHED. */
+bool child_crashed(const siginfo_t *waitid_result);
+/* Returns true if the process ended by any other signal, or with the exit status CHILD_EXIT_KILLED:
+ * the process or one of its stage processes was killed from outside. */
+bool child_killed(const siginfo_t *waitid_result);
 /* Returns how many processes of this host the kernel has killed because memory was short; 0 = the
  * kernel does not say. */
 uint64_t child_memory_kills(void);
 
-/* Starts the process in a process group of its own. Returns ST_IO with the machine and what
- * failed. */
+/* Starts the process in a process group of its own. On failure, returns ST_IO; the error names the
+ * machine and what failed. */
 enum status child_start(const struct child_spec *spec, struct child_process *out,
                         struct error *error);
 
-/* Sends new cluster keys to the child, without waiting. Returns ST_IO on failure. */
+/* Called by the parent: sends new cluster keys to the child, without waiting. Returns ST_IO on
+ * failure. */
 enum status child_keys_send(int keys_fd, const struct secret_keys *keys);
-/* For the child, which calls it on its main thread: reads keys that the parent has sent. wait =
- * true: waits until keys arrive or a signal interrupts. Returns ST_IN_PROGRESS if no keys have
- * arrived, ST_UNREACHABLE if the parent has closed the pipe, ST_IO if the pipe cannot be read or
- * its bytes are no keys. */
+/* Called by the child: reads keys that the parent has sent. wait true = waits until keys arrive or
+ * a signal interrupts. Returns ST_IN_PROGRESS if no keys have arrived, ST_UNREACHABLE if the parent
+ * has closed the pipe, ST_IO if the pipe cannot be read or its bytes are not keys. */
 enum status child_keys_receive(int keys_fd, bool wait, struct secret_keys *keys_out);
 
-/* Called by the child, on its main thread: reports why it ends before it listens. Does nothing if
- * the parent no longer reads. */
+/* Called by the child: sends "failed REASON" to the parent, if the parent still reads. */
 void child_failure_report(int ready_fd, const struct error *error);
 
-/* The part of the child's line "ready ADDRESS\n" or "failed REASON\n" that has been received so
- * far. */
+/* The part of the child's line "ready ADDRESS" or "failed REASON" that has been received so far. */
 struct child_line {
     char text[sizeof(struct error) + 16];
     size_t bytes;
@@ -83,14 +80,15 @@ struct child_line {
 /* Result of child_line_read. */
 enum child_line_kind { CHILD_NOT_YET, CHILD_READY, CHILD_FAILED, CHILD_CLOSED, CHILD_NONSENSE };
 
-/* Reads from the pipe what has arrived, without waiting. The caller passes the same *line, at first
- * all zeros, until the result is not CHILD_NOT_YET.
+/* Called by the parent: reads what has arrived, without waiting. The caller passes the same *line,
+ * at first all zeros, until the result is not CHILD_NOT_YET.
  *   CHILD_NOT_YET   The line is not complete.
- *   CHILD_READY     *text_out points to the address, which is in *line.
- *   CHILD_FAILED    *text_out points to the reason, which is in *line.
+ *   CHILD_READY     *text_out points into *line: to the address.
+ *   CHILD_FAILED    *text_out points into *line: to the reason.
  *   CHILD_CLOSED    The pipe has ended before a complete line, or cannot be read; the process has
  *                   probably ended.
- *   CHILD_NONSENSE  The child sent another line, or a line that is too long; it is in line->text.
+ *   CHILD_NONSENSE  The child sent another line, or a line that is too long; line->text has the
+ *                   line.
  */
 enum child_line_kind child_line_read(int ready_fd, struct child_line *line, const char **text_out);
 

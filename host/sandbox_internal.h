@@ -1,7 +1,8 @@
-/* sandbox_internal: what the files of the sandbox share: sandbox.c (which files a process needs),
- * sandbox_files.c (Landlock) and sandbox_calls.c (seccomp). Only these files and tests include it.
- * The functions sandbox_*_limit limit the calling thread, and the threads and processes that it
- * starts later; nothing lifts the limits. The functions keep no state and write no logs. */
+/* sandbox_internal: what the files of the sandbox (sandbox.h) share: sandbox.c (which files a
+ * process needs), sandbox_files.c (Landlock) and sandbox_calls.c (seccomp). Only these files and
+ * tests include this header. The functions run on the main thread. sandbox_files_limit and
+ * sandbox_syscalls_limit limit the calling thread, and the threads and processes that it starts
+ * later; nothing lifts the limits. The functions keep no state and write no logs. */
 #ifndef HOST_SANDBOX_INTERNAL_H
 #define HOST_SANDBOX_INTERNAL_H
 
@@ -13,34 +14,32 @@
 
 #define SANDBOX_PATHS_MAX 96
 
-/* A list of files and folders. A folder stands for everything in it. Paths that cannot be opened
- * are skipped. */
+/* A list of files and folders. A folder stands for everything in it. */
 struct sandbox_paths {
     uint32_t count;
-    bool overflow; /* Too many paths were added, or one that is too long. */
+    bool overflow; /* A path was not added: there are too many, or the path is too long. */
     char paths[SANDBOX_PATHS_MAX][LIMIT_PATH_BYTES];
 };
 
-/* Adds a copy of the path. */
+/* Adds a copy of the path, or sets paths->overflow. */
 void sandbox_path_add(struct sandbox_paths *paths, const char *path);
 
 /* The files that a process may use. */
 struct sandbox_files {
     const struct sandbox_paths *readable; /* Files that may be read; NULL = all. */
     const struct sandbox_paths *writable; /* Files that may be read and written; not NULL. */
-    /* The process may start this executable and its loader. It may start no other executable. */
-    bool may_start_self;
+    bool may_start_self; /* The process may start this executable; it may start no other one. */
 };
 
 /* Returns the version of Landlock that the kernel has; 0 = none. */
 int sandbox_landlock_version(void);
-/* Limits files with Landlock. Returns ST_UNSUPPORTED if the kernel has no Landlock, ST_TOO_LARGE if
- * a list overflowed, ST_IO if a system call fails. */
+/* Limits files with Landlock. Paths that cannot be opened are skipped. Returns ST_UNSUPPORTED if
+ * the kernel has no Landlock, ST_TOO_LARGE if a list overflowed, ST_IO if a system call fails. */
 enum status sandbox_files_limit(const struct sandbox_files *files, struct error *error);
 
-/* Refuses a fixed list of system calls with EPERM, and clone3 with ENOSYS, so that the C library
+/* Makes a fixed list of system calls fail with EPERM, and clone3 with ENOSYS, so that the C library
  * uses clone. starts_processes: the process may start executables. Returns ST_UNSUPPORTED if the
- * processor or the kernel has no such filter, ST_IO if a system call fails. */
+ * processor or the kernel cannot filter system calls, ST_IO if a system call fails. */
 enum status sandbox_syscalls_limit(bool starts_processes, struct error *error);
 
 #endif

@@ -387,12 +387,12 @@ uint64_t turns_used_us(const struct turns *turns)
     return passed > turns->waited_ns ? (passed - turns->waited_ns) / 1000 : 0;
 }
 
-void turns_step_us_set(struct turns *turns, uint32_t us)
+void turns_step_us_set(struct turns *turns, uint32_t step_us)
 {
     if (turns == NULL)
         return;
     struct party *self = &turns->board->parties[turns->index];
-    atomic_store(&self->step_ns, us * 1000ull);
+    atomic_store(&self->step_ns, step_us * 1000ull);
     atomic_store(&self->step_at_ns, (uint64_t)clock_system_ns());
 }
 

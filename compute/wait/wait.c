@@ -67,9 +67,9 @@ static void system_sleep_until_ns(void *self, int64_t at_ns)
         ;
 }
 
-void wait_clock_set(struct compute *c, const struct wait_clock *time)
+void wait_clock_set(struct compute *c, const struct wait_clock *clock)
 {
-    c->time = *time;
+    c->time = *clock;
 }
 
 static enum status wait_open(const struct compute_options *options, struct compute **out,

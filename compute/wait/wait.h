@@ -1,6 +1,7 @@
-/* wait: lets tests replace the clock of the waiting backend (compute_wait), and declares constants
- * of this backend, which tests read. Only tests call wait_clock_set, before the device computes.
- * This part owns nothing. The backend itself is declared in compute.h (docs/profile.md). */
+/* wait: what tests need of the waiting backend (compute_wait), which sleeps instead of computing
+ * (docs/profile.md). Tests replace the backend's clock, and read the constants below. Only tests
+ * call wait_clock_set, before the device computes. This header owns nothing. It does not declare
+ * the backend: compute.h does. */
 #ifndef COMPUTE_WAIT_WAIT_H
 #define COMPUTE_WAIT_WAIT_H
 
@@ -8,24 +9,26 @@
 
 #include <stdint.h>
 
-/* A clock, and the function that waits on it. The thread that computes batches calls both. */
+/* A clock. The thread that computes batches calls both functions. */
 struct wait_clock {
-    int64_t (*now_ns)(void *self);                     /* Monotonic nanoseconds. */
-    void (*sleep_until_ns)(void *self, int64_t at_ns); /* May return late, but never early. */
-    void *self;
+    int64_t (*now_ns)(void *self); /* Returns monotonic nanoseconds. */
+    /* Returns when now_ns is at_ns or later. */
+    void (*sleep_until_ns)(void *self, int64_t at_ns);
+    void *self; /* First argument of both functions. */
 };
 
-/* Makes device c use this clock instead of the system's; copies *clock. Requires that c was opened
- * by compute_wait. */
-void wait_clock_set(struct compute *c, const struct wait_clock *clock);
+/* Makes a device use this clock instead of the system's clock. *clock is copied. Requires that
+ * compute_wait opened the device. */
+void wait_clock_set(struct compute *device, const struct wait_clock *clock);
 
-/* A wait that ends late makes the next wait shorter, by at most this many nanoseconds. */
+/* If the wait of a layer ends late, the next wait is shorter by this delay, but by at most
+ * WAIT_CREDIT_NS_MAX nanoseconds. */
 #define WAIT_CREDIT_NS_MAX ((int64_t)10 * 1000 * 1000)
 
-/* In a vocabulary of `vocab` tokens, token WAIT_TOKEN(vocab) gets the logit WAIT_LOGIT; all other
- * tokens get 0. Known vocabularies have their end tokens at the beginning or the end, so this token
- * never ends an answer. */
-#define WAIT_LOGIT        1000.0f
-#define WAIT_TOKEN(vocab) ((vocab) / 2)
+/* The logits that the backend writes: WAIT_LOGIT for the token WAIT_TOKEN, 0 for all other tokens.
+ * Known vocabularies have their end tokens at the beginning or the end, so WAIT_TOKEN does not end
+ * an answer. */
+#define WAIT_LOGIT               1000.0f
+#define WAIT_TOKEN(vocab_tokens) ((vocab_tokens) / 2)
 
 #endif

@@ -44,7 +44,7 @@ static void use(const struct config *config)
         config_stages(&config->machines[i], &stages);
         config_machine_share(&config->machines[i], &share);
         if (stages.count > LIMIT_STAGE_PROCESSES || share.processes > 1 + LIMIT_STAGE_PROCESSES ||
-            share.copies < 0)
+            share.model_copies < 0)
             abort();
     }
     config_default(&now);

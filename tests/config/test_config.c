@@ -92,9 +92,9 @@ static void test_ranks(void)
     }
     struct config_host_share share;
     config_machine_share(&config.machines[0], &share); /* The whole model, in three processes. */
-    CHECK(share.processes == 4 && fabs(share.copies - 1) < 1e-9);
+    CHECK(share.processes == 4 && fabs(share.model_copies - 1) < 1e-9);
     config_machine_share(&config.machines[1], &share); /* 7 of 30 layers, in halves. */
-    CHECK(share.processes == 3 && fabs(share.copies - 7.0 / 30) < 1e-9);
+    CHECK(share.processes == 3 && fabs(share.model_copies - 7.0 / 30) < 1e-9);
 }
 
 static void test_stages(void)
@@ -117,18 +117,18 @@ static void test_stages(void)
     CHECK(!config_is_loopback(&config));
     struct config_host_share share;
     config_machine_share(&config.machines[0], &share);
-    CHECK(share.processes == 4 && fabs(share.copies - 1) < 1e-9);
+    CHECK(share.processes == 4 && fabs(share.model_copies - 1) < 1e-9);
     config_machine_share(&config.machines[1], &share); /* 7 of 30 layers are on this computer. */
-    CHECK(share.processes == 2 && fabs(share.copies - 7.0 / 30) < 1e-9);
+    CHECK(share.processes == 2 && fabs(share.model_copies - 7.0 / 30) < 1e-9);
     test_ranks();
     config = parsed("{\"machines\": {\"prompt-0\": {\"stages\": 1}, \"token-0\": {\"stages\": ["
                     "{\"layers\": \"0-9\"}, {\"layers\": \"0-9\"}, {\"layers\": \"10-19\"}]}}}");
     config_stages(&config.machines[0], &stages);
     CHECK(stages.count == 0 && config_is_loopback(&config));
     config_machine_share(&config.machines[0], &share);
-    CHECK(share.processes == 1 && share.copies == 1);
+    CHECK(share.processes == 1 && share.model_copies == 1);
     config_machine_share(&config.machines[1], &share);
-    CHECK(share.processes == 4 && fabs(share.copies - 1.5) < 1e-9);
+    CHECK(share.processes == 4 && fabs(share.model_copies - 1.5) < 1e-9);
 }
 
 static void test_good(void)

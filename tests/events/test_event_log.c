@@ -197,6 +197,9 @@ static void test_text(void)
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         CHECKF(event_text_read(wrong[i], strlen(wrong[i]), &line, &error) == ST_INVALID, "%s",
                wrong[i]);
+    /* The error quotes no byte behind the line. */
+    CHECK(event_text_read("{}secret", 2, &line, &error) == ST_INVALID &&
+          strstr(error.text, "secret") == NULL);
     text_done(&text);
 }
 
