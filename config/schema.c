@@ -62,7 +62,7 @@ static json_t *value_schema(const struct config_key *key)
         return either(integer_schema(key),
                       json_pack("{s:s, s:{s:s}}", "type", "array", "items", "type", "string"));
     }
-    assert(!"a type of the table");
+    assert(false && "a type of the table");
     return NULL;
 }
 

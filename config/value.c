@@ -230,7 +230,7 @@ bool config_value_set(const struct config_key *key, void *base, const char *path
     case CONFIG_POOL:
         break; /* config_pool_set sets pools. */
     }
-    assert(!"a pool is not a field");
+    assert(false && "a pool is not a field");
     return false;
 }
 

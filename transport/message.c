@@ -364,8 +364,9 @@ enum status message_tokens_add(struct message_buffer *buffer, const struct messa
     const size_t bytes = token->top_count * sizeof(uint32_t);
     const size_t front = sizeof(struct wire_header) + 8; /* The fields of struct message_tokens. */
     const size_t add = token_layout.bytes + 2 * bytes + (before == 0 ? front : 0);
-    /* The caller sends the message and begins another one. */
-    if (token->top_count > LIMIT_LOGPROBS || before + add > LIMIT_MESSAGE_BYTES)
+    if (token->top_count > LIMIT_LOGPROBS)
+        return ST_INVALID;
+    if (before + add > LIMIT_MESSAGE_BYTES) /* The caller sends the message and begins another. */
         return ST_TOO_LARGE;
     if (message_rules_check(&reader, &token_layout, token) != ST_OK ||
         logprobs_check(&reader, token->top_logprobs, token->top_count) != ST_OK)

@@ -544,9 +544,8 @@ enum status message_encode(const struct message *message, uint32_t version,
                            struct message_buffer *buffer);
 
 /* Begin a MESSAGE_TOKENS, and add one token. message_tokens_add returns ST_TOO_LARGE if the message
- * is full: send the message and begin another one. It also returns ST_TOO_LARGE if the token has
- * more than LIMIT_LOGPROBS top tokens. ST_INVALID = another field is out of range; ST_NO_MEMORY =
- * the buffer cannot grow. */
+ * is full: send the message and begin another one. ST_INVALID = a field is out of range;
+ * ST_NO_MEMORY = the buffer cannot grow. */
 void message_tokens_begin(struct message_buffer *buffer);
 enum status message_tokens_add(struct message_buffer *buffer, const struct message_token *token);
 

@@ -40,9 +40,9 @@ static bool encode(const struct api_encode *encoder, const char *field, const ch
                                           count_out, &why);
     *ids_out = ids;
     if (status == ST_INVALID)
-        return api_error_set(error, 400, "prompt", "%s", why.text);
+        return api_error_set(error, 400, field, "%s", why.text);
     if (status != ST_OK)
-        return api_error_set(error, 503, NULL, "the prompt could not be tokenised: %s", why.text);
+        return api_error_set(error, 503, NULL, "%s could not be tokenised: %s", field, why.text);
     return true;
 }
 

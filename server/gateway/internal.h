@@ -103,7 +103,7 @@ static inline struct gateway_version *gateway_version_at(const struct gateway *g
     for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
         if (g->versions[i].number == number)
             return (struct gateway_version *)&g->versions[i];
-    assert(!"a version that is open");
+    assert(false && "a version that is open");
     return NULL;
 }
 

@@ -64,6 +64,18 @@ static void tail_add(struct text *out, FILE *file)
     free(line);
 }
 
+/* Removes whole lines from the front until at most HOST_LOGS_BYTES are left. */
+static void tail_keep(struct text *text)
+{
+    if (text->bytes <= HOST_LOGS_BYTES)
+        return;
+    const char *from = text->data + text->bytes - HOST_LOGS_BYTES - 1;
+    const char *line = memchr(from, '\n', HOST_LOGS_BYTES + 1);
+    const size_t bytes = line != NULL ? (size_t)(text->data + text->bytes - line - 1) : 0;
+    memmove(text->data, text->data + text->bytes - bytes, bytes);
+    text->bytes = bytes;
+}
+
 static unsigned journal_read(struct host_log *out)
 {
     char part[4096];
@@ -72,9 +84,12 @@ static unsigned journal_read(struct host_log *out)
     if (journal == NULL)
         return 0;
     *out = (struct host_log){.name = "journal.txt"};
-    while ((bytes = fread(part, 1, sizeof(part), journal)) > 0)
-        if (out->text.bytes + bytes <= HOST_LOGS_BYTES)
-            text_add(&out->text, part, bytes);
+    while ((bytes = fread(part, 1, sizeof(part), journal)) > 0) {
+        text_add(&out->text, part, bytes);
+        if (out->text.bytes > 2 * HOST_LOGS_BYTES)
+            tail_keep(&out->text);
+    }
+    tail_keep(&out->text);
     pclose(journal);
     return out->text.bytes > 0 ? 1 : 0;
 }

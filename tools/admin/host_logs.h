@@ -7,7 +7,7 @@
 #include "common/text.h"
 
 #define HOST_LOGS_FILES 16 /* Most files that are read. */
-/* Most bytes of each log: from the end of a file; from the journal's latest 2,000 lines. */
+/* Most bytes of each log, from its end; of the journal at most 2,000 lines. */
 #define HOST_LOGS_BYTES (1 << 18)
 
 struct host_log {

@@ -390,7 +390,9 @@ enum status replay_client_ask(struct replay_client *client, const char *path, co
     text_done(&answer);
     if (code != CURLE_OK)
         return error_set(error, ST_UNREACHABLE, "%s: %s", url, curl_easy_strerror(code));
-    enum status status = http_status == 404 || http_status == 405 ? ST_NOT_FOUND : ST_IO;
+    enum status status = http_status == 404 || http_status == 405   ? ST_NOT_FOUND
+                         : http_status == 429 || http_status == 503 ? ST_NO_RESOURCE
+                                                                    : ST_IO;
     return error_set(error, status, "%s: HTTP %ld, want 200", url, http_status);
 }
 

@@ -82,8 +82,8 @@ void replay_client_close(struct replay_client *client);
 
 /* Sends a GET (body NULL) or a POST of JSON and blocks until the answer is there, up to ten
  * seconds. The caller frees the answer. Errors name the URL. ST_UNREACHABLE: no connection, or no
- * whole answer of at most 1 MiB in time. ST_NOT_FOUND: HTTP 404 or 405. ST_IO: another status than
- * 200, or an empty answer. ST_NO_MEMORY: memory runs out. */
+ * whole answer of at most 1 MiB in time. ST_NOT_FOUND: HTTP 404 or 405. ST_NO_RESOURCE: HTTP 429 or
+ * 503. ST_IO: another status than 200, or an empty answer. ST_NO_MEMORY: memory runs out. */
 enum status replay_client_ask(struct replay_client *client, const char *path, const char *body,
                               char **answer_out, struct error *error);
 

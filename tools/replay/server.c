@@ -101,9 +101,10 @@ static enum status ids_try(const struct asking *asking, bool *taken_out, struct 
         json_pack("{s:s, s:[I, I]}", "model", asking->server->model, "prompt",
                   (json_int_t)asking->options->id_low, (json_int_t)asking->options->id_high);
     enum status status = post(asking, completions_path(asking), one_token(body), &answer, error);
-    if (status == ST_UNREACHABLE)
+    const bool unanswered = status == ST_UNREACHABLE || status == ST_NO_RESOURCE;
+    if (unanswered)
         error_prefix(error, "whether token ids are taken (--prompt ids does not ask)");
-    if (status == ST_UNREACHABLE || status == ST_INVALID)
+    if (unanswered || status == ST_INVALID)
         return status;
     json_int_t count = prompt_count(answer);
     json_decref(answer);

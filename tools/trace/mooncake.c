@@ -1,8 +1,8 @@
 /* trace_mooncake: one request per line, as a JSON object with timestamp (ms), input_length,
  * output_length and hash_ids. hash_ids has an id for each block of 512 prompt tokens; the last
  * block can be shorter. Requests with the same id have the same tokens in that block (Mooncake,
- * FAST 2025). A row of cleave's own (trace_row_write) also has block_tokens, which replaces 512,
- * and tenant. Other members are ignored. */
+ * FAST 2025). A row of cleave's own (trace_row_write) also has request_id, block_tokens, which
+ * replaces 512, and tenant. Other members are ignored. */
 #include "tools/trace/line.h"
 
 #include <inttypes.h>
@@ -93,6 +93,9 @@ static enum status members_read(struct trace_line *line, json_t *root, struct tr
         status = number_read_if(line, root, "block_tokens", &out->block_tokens, error);
     if (status == ST_OK)
         status = number_read_if(line, root, "tenant", &out->tenant, error);
+    json_t *id = json_object_get(root, "request_id");
+    if (json_is_integer(id) && json_integer_value(id) >= 0) /* Others' ids may be texts. */
+        out->id = (uint64_t)json_integer_value(id);
     return status == ST_OK ? blocks_read(line, root, out, error) : status;
 }
 
@@ -115,8 +118,10 @@ enum status trace_mooncake_row(struct trace_line *line, struct trace_raw *out, s
 
 void trace_row_write(FILE *out, const struct trace_row *row)
 {
-    fprintf(out, "{\"timestamp\":%.3f,\"input_length\":%" PRIu32 ",\"output_length\":%" PRIu32,
-            row->at_s * 1000, row->prompt_tokens, row->output_tokens);
+    fprintf(out,
+            "{\"request_id\":%" PRIu64 ",\"timestamp\":%.3f,\"input_length\":%" PRIu32
+            ",\"output_length\":%" PRIu32,
+            row->id, row->at_s * 1000, row->prompt_tokens, row->output_tokens);
     if (row->tenant > 0)
         fprintf(out, ",\"tenant\":%" PRIu32, row->tenant);
     if (row->block_count > 0)

@@ -40,7 +40,7 @@ struct trace_row {
     /* Seconds from the first row, ≥ 0 and never less than in the row before. TRACE_SPLITWISE: the
      * time that the file has. */
     double at_s;
-    /* The column request_id; without this column, the number of rows before, right and wrong. */
+    /* The file's request_id; without one, the number of rows before, right and wrong. */
     uint64_t id;
     uint64_t line;          /* Line of the file, from 1. */
     uint32_t prompt_tokens; /* Both lengths are from 1 to TRACE_TOKENS_MAX. */

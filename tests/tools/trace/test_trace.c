@@ -116,12 +116,13 @@ static void test_splitwise(void)
 
 static void test_mooncake(void)
 {
-    struct trace *trace = open_text(
-        "{\"timestamp\": 3000, \"input_length\": 1053, \"output_length\": 26, "
-        "\"hash_ids\": [0, 773, 774]}\n\n"
-        "{\"timestamp\": 5999.5, \"input_length\": 511, \"output_length\": 1, \"type\": \"x\", "
-        "\"hash_ids\": [0]}\n"
-        "{\"output_length\": 2, \"timestamp\": 9000, \"input_length\": 600}\n");
+    struct trace *trace =
+        open_text("{\"timestamp\": 3000, \"input_length\": 1053, \"output_length\": 26, "
+                  "\"hash_ids\": [0, 773, 774]}\n\n"
+                  "{\"timestamp\": 5999.5, \"input_length\": 511, \"output_length\": 1, "
+                  "\"request_id\": \"x\", "
+                  "\"hash_ids\": [0]}\n"
+                  "{\"output_length\": 2, \"timestamp\": 9000, \"input_length\": 600}\n");
     CHECK(trace_format(trace) == TRACE_MOONCAKE);
     struct trace_row row = row_wanted(trace, 0, 1053, 26, 1);
     CHECK(row.block_count == 3 && row.blocks[0] == 0 && row.blocks[2] == 774 && row.id == 0);
@@ -134,15 +135,15 @@ static void test_mooncake(void)
 /* Rows with block_tokens and tenant, and the same rows after trace_row_write. */
 static void test_written(void)
 {
-    struct trace *trace =
-        open_text("{\"timestamp\": 0, \"input_length\": 9, \"output_length\": 1}\n"
-                  "{\"timestamp\": 1.25, \"input_length\": 300, \"output_length\": 2, "
-                  "\"tenant\": 3, \"block_tokens\": 128, \"hash_ids\": [4, -5, 6]}\n");
+    struct trace *trace = open_text(
+        "{\"timestamp\": 0, \"input_length\": 9, \"output_length\": 1}\n"
+        "{\"timestamp\": 1.25, \"input_length\": 300, \"output_length\": 2, "
+        "\"request_id\": 77, \"tenant\": 3, \"block_tokens\": 128, \"hash_ids\": [4, -5, 6]}\n");
     for (int written = 0; written < 2; written++) {
         CHECK(row_wanted(trace, 0, 9, 1, 1).block_tokens == TRACE_BLOCK_TOKENS);
         struct trace_row row = row_wanted(trace, 0.00125, 300, 2, 2);
         CHECK(row.block_count == 3 && row.blocks[1] == -5 && row.blocks[2] == 6);
-        CHECK(row.block_tokens == 128 && row.tenant == 3);
+        CHECK(row.block_tokens == 128 && row.tenant == 3 && row.id == 77);
         FILE *file = tmpfile();
         trace_row_write(file, &(struct trace_row){.prompt_tokens = 9, .output_tokens = 1});
         trace_row_write(file, &row);
