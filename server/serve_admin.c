@@ -238,8 +238,10 @@ static void view(void *self, const struct http_admin_view *view, struct text *an
         gateway_decisions_write(s->gateway, answer);
         text_adds(answer, "}");
     } else {
-        const struct history_query query = {
-            .id = view->id, .count = view->count, .events = view->events, .separator = ",\n"};
+        const struct history_query query = {.id = view->id,
+                                            .requests_max = view->requests_max,
+                                            .with_events = view->with_events,
+                                            .separator = ",\n"};
         text_adds(answer, "{");
         gateway_requests_write(s->gateway, &query, answer);
         text_adds(answer, "}");

@@ -15,7 +15,8 @@ void serve_dump_begin(struct serve *s)
 {
     text_clear(&s->dump_requests);
     text_clear(&s->dump_events);
-    const struct history_query all = {.count = UINT32_MAX, .events = true, .separator = "\n"};
+    const struct history_query all = {
+        .requests_max = UINT32_MAX, .with_events = true, .separator = "\n"};
     gateway_requests_list(s->gateway, &all, &s->dump_requests);
     gateway_decisions_lines(s->gateway, &s->dump_events);
     s->dump_requests_at = s->dump_events_at = 0;

@@ -35,7 +35,7 @@ static bool has_only_windows(const struct gateway *g, const struct gateway_reque
 static struct message_request copy_name(const struct gateway_request *r)
 {
     return (struct message_request){.id = r->id,
-                                    .generation = CHECKPOINT_GENERATION | r->checkpoint.copies};
+                                    .generation = CHECKPOINT_GENERATION | r->checkpoint.copy_count};
 }
 
 static bool machine_is_known(const struct gateway_checkpoint *c)
@@ -47,8 +47,8 @@ static bool machine_is_known(const struct gateway_checkpoint *c)
 /* Sets the tokens of the copy under way; 0 = none is. */
 static void pending_set(struct gateway_checkpoint *c, uint32_t tokens)
 {
-    c->source->copies_sent += (uint32_t)(tokens > 0) - (uint32_t)(c->pending > 0);
-    c->pending = tokens;
+    c->source->copies_sent += (uint32_t)(tokens > 0) - (uint32_t)(c->pending_tokens > 0);
+    c->pending_tokens = tokens;
 }
 
 /* ---- messages ---- */
@@ -66,13 +66,13 @@ void request_checkpoint_end(struct connections *connections, struct gateway_requ
 {
     struct gateway_checkpoint *c = &r->checkpoint;
     const struct message_request name = copy_name(r);
-    if (c->pending > 0 && c->writing)
+    if (c->pending_tokens > 0 && c->prefill_sent)
         cancel_send(connections, c->source, &name, false);
-    if (c->pending > 0)
-        cancel_send(connections, c->machine, &name, c->writing);
-    if (c->pending > 0)
+    if (c->pending_tokens > 0)
+        cancel_send(connections, c->machine, &name, c->prefill_sent);
+    if (c->pending_tokens > 0)
         pending_set(c, 0);
-    *c = (struct gateway_checkpoint){.copies = c->copies};
+    *c = (struct gateway_checkpoint){.copy_count = c->copy_count};
     checkpoint_due_remove(r);
     r->copy_due.run_noticed = false;
 }
@@ -82,14 +82,14 @@ static void reserve_send(struct gateway *g, const struct gateway_request *r)
     const struct gateway_checkpoint *c = &r->checkpoint;
     struct message message = {.kind = MESSAGE_RESERVE,
                               .reserve = {.request = copy_name(r),
-                                          .prompt_tokens = c->pending,
-                                          .prompt_count = c->pending,
+                                          .prompt_tokens = c->pending_tokens,
+                                          .prompt_count = c->pending_tokens,
                                           .prefix_salt = r->prefix_salt,
                                           .rank = {.weight = 1},
                                           .sampling = {.top_p = 1, .output_tokens_max = 1},
                                           .prefix_cache = true,
                                           .copy = true,
-                                          .copy_windows = c->whole && has_windows(g, r),
+                                          .copy_windows = c->pending_is_whole && has_windows(g, r),
                                           .prompt = r->tokens}};
     snprintf(message.reserve.prompt_machine, sizeof(message.reserve.prompt_machine), "%s",
              c->source->config.name);
@@ -112,7 +112,7 @@ static void copy_send(struct gateway *g, const struct gateway_request *r,
                                           .sampling = {.top_p = 1, .output_tokens_max = 1},
                                           .block_count = reserved->block_count,
                                           .blocks = reserved->blocks,
-                                          .prompt_count = c->pending,
+                                          .prompt_count = c->pending_tokens,
                                           .prompt = r->tokens}};
     snprintf(message.prefill.token_machine, sizeof(message.prefill.token_machine), "%s",
              c->machine->config.name);
@@ -136,11 +136,11 @@ static void pull_end(struct gateway *g, struct gateway_request *r)
 static void copy_end(struct gateway *g, struct gateway_request *r)
 {
     struct gateway_checkpoint *c = &r->checkpoint;
-    c->tokens = c->pending;
-    if (c->whole || !has_windows(g, r))
-        c->resumed = c->pending;
+    c->tokens = c->pending_tokens;
+    if (c->pending_is_whole || !has_windows(g, r))
+        c->resumable_tokens = c->pending_tokens;
     pending_set(c, 0);
-    c->writing = false;
+    c->prefill_sent = false;
     g->checkpoint_at_us = 0; /* Other copies may wait for the end of this one. */
 }
 
@@ -156,7 +156,7 @@ static void copy_give_up(struct gateway *g, struct gateway_request *r)
 {
     struct gateway_checkpoint *c = &r->checkpoint;
     pending_set(c, 0);
-    c->writing = false;
+    c->prefill_sent = false;
     copy_pause(r, gateway_now(g) + SCHED_CHECKPOINT_PAUSE_US);
     g->checkpoint_at_us = 0; /* As copy_end. */
     if (is_pull(r))
@@ -169,10 +169,10 @@ static void failed_take(struct gateway *g, struct gateway_request *r, const stru
 {
     struct gateway_checkpoint *c = &r->checkpoint;
     const struct message_request name = copy_name(r);
-    if (c->writing && m != c->source)
+    if (c->prefill_sent && m != c->source)
         cancel_send(g->connections, c->source, &name, false);
     if (m != c->machine)
-        cancel_send(g->connections, c->machine, &name, c->writing);
+        cancel_send(g->connections, c->machine, &name, c->prefill_sent);
     log_debug("request %s (%llx): no copy of its KV: machine %s: %s", r->client_id,
               (unsigned long long)r->id, m->config.name, failed->text);
     copy_give_up(g, r);
@@ -191,8 +191,8 @@ static void reserved_take(struct gateway *g, struct gateway_request *r,
 {
     struct gateway_checkpoint *c = &r->checkpoint;
     uint32_t block_tokens = block_tokens_of(g, r);
-    uint32_t spans = c->pending / block_tokens;
-    if (c->writing)
+    uint32_t spans = c->pending_tokens / block_tokens;
+    if (c->prefill_sent)
         return;
     const struct message_request name = copy_name(r);
     if (reserved->held_span_count > spans) {
@@ -206,7 +206,7 @@ static void reserved_take(struct gateway *g, struct gateway_request *r,
     if (is_pull(r) || has_only_windows(g, r))
         left = 0; /* It is not divided. */
     if (reserved->block_count > 0 && left <= SCHED_CHECKPOINT_BLOCKS_MAX) {
-        c->writing = true;
+        c->prefill_sent = true;
         copy_send(g, r, reserved);
         return;
     }
@@ -219,8 +219,8 @@ static void reserved_take(struct gateway *g, struct gateway_request *r,
     /* The machine lacks more blocks than one copy may send: several copies follow. */
     cancel_send(g->connections, c->machine, &name, false);
     c->tokens = reserved->held_span_count * block_tokens;
-    c->resumed = has_windows(g, r) ? 0 : c->tokens;
-    c->partial = true;
+    c->resumable_tokens = has_windows(g, r) ? 0 : c->tokens;
+    c->next_may_be_partial = true;
     pending_set(c, 0);
     copy_again(g, r);
 }
@@ -228,7 +228,7 @@ static void reserved_take(struct gateway *g, struct gateway_request *r,
 static void copied_take(struct gateway *g, struct gateway_request *r)
 {
     struct gateway_checkpoint *c = &r->checkpoint;
-    if (!c->writing)
+    if (!c->prefill_sent)
         return;
     copy_end(g, r);
     if (is_pull(r)) {
@@ -254,7 +254,8 @@ bool gateway_checkpoint_message(struct gateway *g, struct fleet_machine *m,
     if (name == NULL || (name->generation & CHECKPOINT_GENERATION) == 0)
         return false;
     struct gateway_request *r = requests_find(g->requests, name->id);
-    if (r == NULL || r->checkpoint.pending == 0 || name->generation != copy_name(r).generation ||
+    if (r == NULL || r->checkpoint.pending_tokens == 0 ||
+        name->generation != copy_name(r).generation ||
         (m != r->checkpoint.machine && m != r->checkpoint.source))
         return true;
     if (message->kind == MESSAGE_RESERVED && m == r->checkpoint.machine)
@@ -314,9 +315,10 @@ static uint32_t tokens_least(const struct gateway *g, const struct gateway_reque
 static bool copy_is_due(const struct gateway *g, const struct gateway_request *r)
 {
     const struct gateway_checkpoint *c = &r->checkpoint;
-    return c->pending == 0 && r->delivered > r->delivered_before &&
+    return c->pending_tokens == 0 && r->delivered > r->delivered_before &&
            tokens_complete(g, r) >= tokens_least(g, r) &&
-           sched_checkpoint_is_useful(tokens_complete(g, r), machine_is_known(c) ? c->resumed : 0,
+           sched_checkpoint_is_useful(tokens_complete(g, r),
+                                      machine_is_known(c) ? c->resumable_tokens : 0,
                                       request_tokens_left(r), block_tokens_of(g, r));
 }
 
@@ -329,7 +331,7 @@ static bool machine_choose(struct gateway *g, struct gateway_request *r)
         return true;
     uint32_t index =
         sched_cluster_copy_target(gateway_request_version(g, r)->scheduler, request_slot(r));
-    *c = (struct gateway_checkpoint){.copies = c->copies};
+    *c = (struct gateway_checkpoint){.copy_count = c->copy_count};
     if (index == SCHED_NO_MACHINE)
         return false;
     c->machine = &g->fleet->machines[index];
@@ -356,15 +358,15 @@ static void copy_begin(struct gateway *g, struct gateway_request *r, const struc
         return;
     uint32_t part = c->tokens + SCHED_CHECKPOINT_BLOCKS_MAX * block_tokens_of(g, r);
     c->source = r->token_machine;
-    c->whole = !c->partial || part >= most;
-    pending_set(c, c->whole ? most : part);
-    c->partial = false;
-    c->copies++;
-    c->copies &= CHECKPOINT_GENERATION - 1;
+    c->pending_is_whole = !c->next_may_be_partial || part >= most;
+    pending_set(c, c->pending_is_whole ? most : part);
+    c->next_may_be_partial = false;
+    c->copy_count++;
+    c->copy_count &= CHECKPOINT_GENERATION - 1;
     log_debug("request %s (%llx): begins a copy of the KV of %u tokens to machine %s", r->client_id,
-              (unsigned long long)r->id, c->pending, c->machine->config.name);
+              (unsigned long long)r->id, c->pending_tokens, c->machine->config.name);
     checkpoint_due_set(r, r->token_machine,
-                       sched_checkpoint_next_us(now_us, interval_ms(g), !c->whole));
+                       sched_checkpoint_next_us(now_us, interval_ms(g), !c->pending_is_whole));
     reserve_send(g, r);
 }
 
@@ -436,7 +438,7 @@ static void pull_begin(struct gateway *g, struct gateway_request *r)
         .machine = r->prompt_machine,
         .connection = transport_peer_number(r->prompt_machine->connection.peer),
         .source = r->pull_source,
-        .copies = (c->copies + 1) & (CHECKPOINT_GENERATION - 1),
+        .copy_count = (c->copy_count + 1) & (CHECKPOINT_GENERATION - 1),
     };
     pending_set(c, tokens);
     reserve_send(g, r);
@@ -448,7 +450,7 @@ static void pulls_begin(struct gateway *g)
     for (struct gateway_request *r = requests_in_state(g->requests, GATEWAY_REQUEST_PULLING)->first;
          r != NULL; r = next) {
         next = r->list_next;
-        if (r->checkpoint.pending == 0)
+        if (r->checkpoint.pending_tokens == 0)
             pull_begin(g, r);
     }
 }
@@ -471,10 +473,10 @@ void gateway_copies_machine_down(struct gateway *g, const struct fleet_machine *
              requests_in_state(g->requests, GATEWAY_REQUEST_PREFILLED)->first;
          r != NULL; r = r->list_next) {
         struct gateway_checkpoint *c = &r->checkpoint;
-        if (c->pending == 0 || c->machine != m)
+        if (c->pending_tokens == 0 || c->machine != m)
             continue;
         const struct message_request name = copy_name(r);
-        if (c->writing)
+        if (c->prefill_sent)
             cancel_send(g->connections, c->source, &name, false);
         copy_give_up(g, r);
     }

@@ -29,11 +29,12 @@ void gateway_event_request(struct gateway *g, const struct gateway_version *vers
     line_end(g, true);
 }
 
-void gateway_event_begin(struct gateway *g, bool whole, const struct sched_cluster_options *options)
+void gateway_event_begin(struct gateway *g, bool from_start,
+                         const struct sched_cluster_options *options)
 {
     if (g->event_log == NULL)
         return;
-    event_text_begin(&g->event_line, whole, options);
+    event_text_begin(&g->event_line, from_start, options);
     line_end(g, false);
 }
 

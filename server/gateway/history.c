@@ -53,12 +53,12 @@ struct history {
     struct record records[];
 };
 
-enum status history_open(uint32_t count, struct history **out)
+enum status history_open(uint32_t requests_max, struct history **out)
 {
-    struct history *h = calloc(1, sizeof(*h) + count * sizeof(h->records[0]));
+    struct history *h = calloc(1, sizeof(*h) + requests_max * sizeof(h->records[0]));
     if (h == NULL)
         return ST_NO_MEMORY;
-    h->count = count;
+    h->count = requests_max;
     *out = h;
     return ST_OK;
 }
@@ -169,7 +169,7 @@ void history_event(struct history *h, const struct gateway_request *r,
 }
 
 void history_end(struct history *h, const struct gateway_request *r, enum history_end end,
-                 const char *text, int64_t now_us)
+                 const char *reason, int64_t now_us)
 {
     struct record *record = record_of(h, r);
     if (record == NULL)
@@ -179,7 +179,7 @@ void history_end(struct history *h, const struct gateway_request *r, enum histor
     record->answer_tokens = r->delivered;
     record->resumed = r->generation;
     record->ended_us = now_us;
-    snprintf(record->end_text, sizeof(record->end_text), "%s", text);
+    snprintf(record->end_text, sizeof(record->end_text), "%s", reason);
 }
 
 /* ---- for the head-room ---- */
@@ -331,12 +331,13 @@ void history_write(const struct history *h, const struct history_query *query, i
                    struct text *out)
 {
     uint64_t kept = h->begun < h->count ? h->begun : h->count;
-    uint32_t written = 0, most = query->count < WRITTEN_MAX ? query->count : WRITTEN_MAX;
+    uint32_t written = 0,
+             most = query->requests_max < WRITTEN_MAX ? query->requests_max : WRITTEN_MAX;
     for (uint64_t i = 0; i < kept && written < most; i++) {
         const struct record *record = &h->records[(h->begun - 1 - i) % h->count];
         if (!matches(record, query->id))
             continue;
         text_adds(out, written++ > 0 ? query->separator : "");
-        record_add(out, record, query->events, now_us);
+        record_add(out, record, query->with_events, now_us);
     }
 }

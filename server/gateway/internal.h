@@ -1,12 +1,15 @@
-/* gateway_internal: the structs and functions that the files of the router share. The gateway has
- * three parts. Each part calls only the parts to its right in this drawing, and reports to the left
- * through function pointers given at open (except that requests.c calls request_checkpoint_end of
+/* gateway_internal: the structs and functions that the files of the router share. The router is one
+ * of the gateway's three parts. It owns the schedulers, gives events to them, and carries out their
+ * actions. It does not choose machines: the schedulers do. Only the files below and tests include
+ * this header. Everything runs on the gateway's event loop thread.
+ *
+ * Each part calls only the parts to its right in this drawing. It reports to the left through
+ * function pointers given at open (except that requests.c calls request_checkpoint_end of
  * checkpoints.h):
  *
  *   router (struct gateway) ─► requests (requests.h) ─► connections (connections.h)
  *
- * The router gives events to the schedulers and carries out their actions. Its files; each file
- * calls only files in the rows below it:
+ * The files of the router. Each file calls only files in the rows below it:
  *
  *   gateway.c (opening, iteration), state.c (the state as JSON)
  *   handover.c (drains), headroom.c (how much more traffic the SLO allows)
@@ -15,10 +18,7 @@
  *   versions.c (models), others.c (other gateways), checkpoints.c (copies of running answers)
  *   schedule.c (the schedulers)
  *   health.c (what can be served)
- *   peers.c (the machines' pools and links), events.c (the event log)
- *
- * Only these files and tests include it. Everything runs on the gateway's event loop thread. It
- * chooses no machines (the schedulers do). */
+ *   peers.c (the machines' pools and links), events.c (the event log) */
 #ifndef SERVER_GATEWAY_INTERNAL_H
 #define SERVER_GATEWAY_INTERNAL_H
 
@@ -32,25 +32,28 @@
 
 #include <assert.h>
 
-/* A served model. Each version has its own scheduler, which knows only its machines and requests,
- * so no pair can mix versions. */
+/* A served model. Each version has its own scheduler, which knows only the version's machines and
+ * requests. */
 struct gateway_version {
-    uint32_t number; /* From 1; 0 = this entry is free. */
+    uint32_t number; /* From 1; 0 = this record is free. */
     struct sched_cluster *scheduler;
-    uint64_t metadata_hash;
-    struct digest model_hash; /* From the machines; all zeros = no machine has connected yet. */
-    uint32_t context_tokens;  /* The model's context, or the config's limit if that is less. */
+    uint64_t metadata_hash; /* model_file_metadata_hash of the model. */
+    /* Hash of the weights, which the version's first machine reported; all zeros = no machine of
+     * the version has connected yet. */
+    struct digest model_hash;
+    uint32_t context_tokens; /* The model's context or, if less, the config's limit; 0 = unknown. */
     struct layer_groups groups;
-    struct config_kv kv; /* KV settings of its machines. */
+    struct config_kv kv; /* KV settings of the version's machines. */
 };
 
-/* See headroom.c. */
+/* How much more traffic the SLO allows (scheduler/headroom.h). The answer is searched for again and
+ * again, a step in each call of gateway_headroom_turn. */
 struct gateway_headroom {
-    bool searching;
-    bool has_result; /* `result` is set, and there still is traffic. */
-    struct headroom_result result;
-    int64_t due_us; /* When the next replay or search is due. */
-    struct headroom search;
+    bool searching;  /* A search has begun and has not ended. */
+    bool has_result; /* `result` is known, and there was traffic when the latest search began. */
+    struct headroom_result result; /* Result of the latest search that has ended. */
+    int64_t due_us;                /* Earliest time of the next step, or of the next search. */
+    struct headroom search;        /* The search's input and progress. */
 };
 
 struct gateway {
@@ -61,25 +64,25 @@ struct gateway {
     struct gateway_version versions[GATEWAY_VERSIONS];
     struct gateway_version *current; /* Version of new requests. */
     struct event_log *event_log;     /* NULL = none. */
-    struct line_ring *event_ring;    /* The latest events that changed something. */
+    struct line_ring *event_ring;    /* Latest lines about requests and machines (events.c). */
     struct history *history;         /* The latest requests. */
     struct text event_line;          /* The line of the event log that is being written. */
-    bool events_warned;              /* The log was warned about lost lines. */
+    bool events_warned;              /* A warning about lost lines of event_log was logged. */
     struct gateway_headroom headroom;
     char note[256];               /* Set by gateway_note_set. */
     char update_note[400];        /* Set by gateway_update_note_set. */
     char name[LIMIT_NAME_BYTES];  /* Unique among gateways. */
-    uint32_t led_elsewhere_count; /* Machines on which another gateway leads. */
-    struct gateway_share share;   /* See gateway_share. */
-    /* When the machines first reported fewer gateways than `share` has; -1 = they do not. */
+    uint32_t led_elsewhere_count; /* Machines that report another gateway as the leader. */
+    struct gateway_share share;   /* What gateway_share returned last. */
+    /* When gateway_share first saw fewer gateways than `share` has; -1 = not fewer. */
     int64_t fewer_since_us;
-    uint64_t prompts_waiting; /* Prompts that wait on machines, by their latest STATS. */
-    /* Earliest time of the next check for copies of answers that are due; INT64_MAX = none is. */
+    uint64_t prompts_waiting; /* Sum of prompts_waiting in the machines' latest STATS. */
+    /* Earliest time of the next check for answers whose KV must be copied; INT64_MAX = none. */
     int64_t checkpoint_at_us;
     int64_t handover_at_us;  /* Earliest time of the next hand-over check. */
-    int64_t reserving_at_us; /* Earliest time of the next check of RESERVING requests. */
-    /* While the scheduler reports lost requests: the machine whose process has ended, which is the
-     * reason; NULL = another reason. */
+    int64_t reserving_at_us; /* Earliest time of the next check of GATEWAY_REQUEST_RESERVING. */
+    /* Set while a scheduler handles the end of this machine's connection; NULL at every other time,
+     * and if the machine had only fallen silent. See requests_lose. */
     const struct fleet_machine *dead_machine;
 };
 
@@ -95,7 +98,8 @@ static inline const struct gateway_version *gateway_request_version(const struct
     return &g->versions[r->version_index];
 }
 
-/* Returns the version with this number (GATEWAY_CURRENT = the current one), which must be open. */
+/* Returns the version with this number, which must be open. GATEWAY_CURRENT = the current version.
+ */
 static inline struct gateway_version *gateway_version_at(const struct gateway *g, uint32_t number)
 {
     if (number == GATEWAY_CURRENT)
@@ -107,8 +111,8 @@ static inline struct gateway_version *gateway_version_at(const struct gateway *g
     return NULL;
 }
 
-/* Returns true unless a machine has reported that another gateway leads. Of several gateways, only
- * the leader changes home pools when the demand changes. */
+/* Returns true unless a connected machine reports that another gateway leads. Of several gateways,
+ * only the leader changes home pools when the demand changes. */
 static inline bool gateway_leads(const struct gateway *g)
 {
     return g->led_elsewhere_count == 0;
@@ -116,11 +120,11 @@ static inline bool gateway_leads(const struct gateway *g)
 
 /* ---- versions.c ---- */
 
-/* Opens the first version; closes all versions. */
+/* Opens the first version, which becomes the current one. Returns ST_NO_MEMORY or ST_INVALID. */
 enum status gateway_versions_open(struct gateway *g, struct error *error);
-void gateway_versions_close(struct gateway *g);
-/* Returns the version of a machine that has just connected; NULL = no version matches, and
- * m->connection.down_reason says why. */
+void gateway_versions_close(struct gateway *g); /* Closes all versions. */
+/* Returns the version whose model the connecting machine has, and stores the machine's model hash
+ * in the version. NULL = no version matches: m->connection.down_reason then says why. */
 struct gateway_version *gateway_version_of(struct gateway *g, struct fleet_machine *m,
                                            const struct transport_identity *identity);
 /* Changes the machine's version. Requires that the machine is not up. */
@@ -129,25 +133,27 @@ void gateway_machine_version_change(struct gateway *g, struct fleet_machine *m,
 
 /* ---- schedule.c ---- */
 
-/* Returns the scheduler's options (scheduler/options.h) for a version's machines. */
+/* Returns the options of the version's scheduler (scheduler/options.h). */
 struct sched_cluster_options gateway_sched_options(const struct gateway *g,
                                                    const struct gateway_version *version);
 /* Gives the event to the version's scheduler and carries out the actions that it returns. */
 void gateway_schedule(struct gateway *g, const struct gateway_version *version,
                       const struct sched_event *event);
-extern const struct requests_events gateway_requests_events;
-/* Gives the arrived requests to the schedulers. Returns the time at which a scheduler needs
- * SCHED_TICK; INT64_MAX = never. */
+extern const struct requests_events gateway_requests_events; /* For requests_open. */
+/* Gives the schedulers their events: arrived requests, requests that have waited too long for KV
+ * memory (SCHED_OVERDUE), and SCHED_TICK. Returns the time of the next call; INT64_MAX = no time:
+ * only new requests and messages need a call. */
 int64_t gateway_schedule_turn(struct gateway *g, int64_t now_us);
-/* Updates the machine's rates from the difference between m->stats and the later figures
- * `stats`. */
+/* Reports the machine's speed, measured from m->stats to the later figures `stats`, and changes of
+ * its tiers to the scheduler. Requires that the machine is up. */
 void gateway_machine_rates(struct gateway *g, struct fleet_machine *m,
                            const struct message_stats *stats);
 
 /* Returns the number of tokens whose KV has this many bytes. Requires that the machine is up. */
 uint64_t gateway_kv_tokens(const struct fleet_machine *m, uint64_t bytes);
 
-/* Passes the machine's report on its prefix cache to the scheduler. */
+/* Passes the machine's report on its prefix cache to the scheduler, if the policy of the config
+ * uses prefixes. */
 void gateway_machine_prefixes(struct gateway *g, const struct fleet_machine *m,
                               const struct message_prefixes *prefixes);
 
@@ -158,7 +164,8 @@ void gateway_scheduler_configure(struct gateway *g);
 
 /* ---- others.c ---- */
 
-/* Handles OTHERS: the load of other gateways on the machine. */
+/* Handles OTHERS: what the machine does for other gateways, its home pool as a gateway set it last,
+ * and which gateway leads. */
 void gateway_machine_others(struct gateway *g, struct fleet_machine *m,
                             const struct message_others *others);
 /* Forgets the load of other gateways on a machine whose connection has ended. */
@@ -166,36 +173,37 @@ void gateway_machine_others_gone(struct gateway *g, struct fleet_machine *m);
 
 /* ---- handover.c ---- */
 
-/* Hands over answers of draining machines, if a check is due. Returns the time of the next check;
- * INT64_MAX = none. */
+/* Hands over answers of draining machines and lets machines end (gateway_ends_grant), if a check is
+ * due. Returns the time of the next check; INT64_MAX = none. */
 int64_t gateway_handover_turn(struct gateway *g, int64_t now_us);
 
 /* ---- operate.c ---- */
 
-/* Records that a machine wants to end, which drains the machine, or that its connection has
- * ended. */
+/* wants_end true: records that the machine wants to end, and drains the machine. false: undoes
+ * this, because the machine's connection has ended. */
 void gateway_machine_wants_end_set(struct gateway *g, struct fleet_machine *m, bool wants_end);
-/* Sends SHUTDOWN to machines that want to end and have no work or KV for requests of this
- * gateway. */
+/* Sends SHUTDOWN, once, to each machine that wants to end, when the machine has no work for this
+ * gateway's requests and no KV that a waiting request can use. */
 void gateway_ends_grant(struct gateway *g);
 
 /* ---- headroom.c ---- */
 
-/* Continues the search, if a part of the search is due. Returns the time of the next part. */
+/* Makes the next step of the search (struct gateway_headroom), if the step is due. Returns the time
+ * of the next step; INT64_MAX = none, because there is no traffic. */
 int64_t gateway_headroom_turn(struct gateway *g, int64_t now_us);
-/* Writes the factors as a JSON object; null = unknown. */
+/* Appends a JSON object: the factors by which the traffic can grow until the SLO breaks. Appends
+ * null if there is no result. */
 void gateway_headroom_write(const struct gateway *g, struct text *out);
 
 /* ---- machines.c ---- */
 
-/* Returns the number of threads with which a machine of this host computes. */
+/* Returns the number of threads with which a local machine computes on the CPU. */
 uint32_t gateway_machine_threads(const struct fleet_machine *m);
-/* Returns 1 if the machine shares this host's cores with other machines: together they have more
- * threads than the host has cores, and take turns. Returns 0 if the machine has cores of its own,
- * or its cores are not known. */
+/* Returns the value for `cores` of SCHED_MACHINE_UP. 1 = the machine takes turns with other local
+ * machines, because together they have more threads than this host has cores. 0 = it does not. */
 uint32_t gateway_machine_cores(const struct gateway *g, const struct fleet_machine *m);
 
-extern const struct connections_events gateway_connections_events;
+extern const struct connections_events gateway_connections_events; /* For connections_open. */
 
 /* ---- peers.c ---- */
 
@@ -203,28 +211,32 @@ extern const struct connections_events gateway_connections_events;
 bool gateway_machine_may_decode(const struct gateway *g, const struct fleet_machine *m);
 /* Sends the machine its current and home pool. */
 void gateway_machine_role_send(struct gateway *g, struct fleet_machine *m);
-/* Sends PEER: the prompt machine connects to the token machine, or reports the link that it has. No
- * effect if the two machines cannot serve a request together. */
+/* Sends PEER to the machine `prompt`, which then connects to the machine `token`, or reports the
+ * link that it has. Sends nothing unless both are up, have one version, and may do these phases. */
 void gateway_machine_peer_send(struct gateway *g, struct fleet_machine *prompt,
                                const struct fleet_machine *token);
-/* Sends PEER messages to the machine and to others, so that prompt machines connect to the token
- * machines that they may have to write KV to. */
+/* Calls gateway_machine_peer_send for each pair of `m` and another machine, in both directions. */
 void gateway_machine_peers_send(struct gateway *g, struct fleet_machine *m);
-/* Sends PEER without address to the other machines of its version, which then drop their links to
- * this machine, and forgets these links. */
+/* Forgets the links of other machines to this machine. The machines of its version get PEER without
+ * an address, and drop these links. */
 void gateway_machine_links_forget(struct gateway *g, const struct fleet_machine *m);
 
 /* ---- events.c ---- */
 
-/* These functions add lines to the event log (events/event_text.h), if there is one. Lines that say
- * what happened to requests and machines go to the ring of the latest events, too. event NULL = the
- * actions are further actions of the previous event. */
+/* These functions add lines (events/event_text.h) to the event log, if there is one. They also add
+ * the lines to g->event_ring, which needs no event log. Exceptions that are not in the ring: the
+ * lines of gateway_event_begin and gateway_event_version, and events such as measurements that
+ * caused no action. */
+
+/* Adds an event of the version's scheduler with its actions. event: NULL = the actions are further
+ * actions of the previous event. */
 void gateway_event(struct gateway *g, const struct gateway_version *version, int64_t now_us,
                    const struct sched_event *event, const struct sched_actions *actions);
 void gateway_event_configure(struct gateway *g, const struct gateway_version *version,
                              int64_t now_us, const struct sched_cluster_options *options,
                              const struct sched_actions *actions);
-void gateway_event_begin(struct gateway *g, bool whole,
+/* from_start: see gateway_events_set. */
+void gateway_event_begin(struct gateway *g, bool from_start,
                          const struct sched_cluster_options *options);
 void gateway_event_version(struct gateway *g, const struct gateway_version *version,
                            const struct sched_cluster_options *options);
@@ -232,11 +244,11 @@ void gateway_event_version_gone(struct gateway *g, const struct gateway_version 
 void gateway_event_machine(struct gateway *g, const struct fleet_machine *m);
 void gateway_event_request(struct gateway *g, const struct gateway_version *version,
                            const struct gateway_request *r);
-/* Adds the outcome of the decision by which the request was routed, and forgets the decision. Does
- * nothing if there is none. computed: see event_text_outcome. */
+/* Adds the outcome of r->decision, the choice with which the scheduler routed the request, and
+ * forgets the decision. Does nothing if there is none. computed: see event_text_outcome. */
 void gateway_event_outcome(struct gateway *g, struct gateway_request *r, bool computed);
-/* Updates the event log's counters in /metrics, and logs one warning when lines of the event log
- * are lost. */
+/* Updates the event log's counters in /metrics, and logs a warning when the event log has lost its
+ * first line. Does nothing without an event log. */
 void gateway_events_turn(struct gateway *g);
 
 #endif

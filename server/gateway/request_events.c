@@ -20,10 +20,10 @@ void request_event_report(struct history *history, struct gateway_request *r, in
 }
 
 void request_end_report(struct history *history, struct gateway_request *r, enum history_end end,
-                        const char *text, int64_t now_us)
+                        const char *reason, int64_t now_us)
 {
     request_summary_end(r, now_us);
-    history_end(history, r, end, text, now_us);
+    history_end(history, r, end, reason, now_us);
     if (r->client.summarise != NULL)
         r->client.summarise(r->client.self, &r->summary);
 }

@@ -29,9 +29,9 @@ void request_held_update(struct gateway_request *r, const struct fleet_machine *
     if (r->token_machine != gone)
         held_add(r, r->token_machine, r->token_progress);
     const struct gateway_checkpoint *copy = &r->checkpoint;
-    if (copy->resumed > r->held.tokens && copy->machine != gone &&
+    if (copy->resumable_tokens > r->held.tokens && copy->machine != gone &&
         connection_of(copy->machine) == copy->connection) {
-        held_add(r, copy->machine, copy->resumed);
+        held_add(r, copy->machine, copy->resumable_tokens);
         r->held.checkpoint = true;
     }
 }

@@ -1,14 +1,16 @@
-/* gateway_request_held: finds which machine keeps most of a request's KV when a generation is lost
- * (struct gateway_held). requests.c calls it on the gateway's event loop thread. It keeps no state.
- * The result is an estimate: the machine's prefix cache decides which KV is really found. */
+/* gateway_request_held: computes which machine keeps most of a request's KV (struct gateway_held)
+ * when the request's generation is lost. requests.c calls it on the gateway's event loop thread.
+ * The part has no state and sends nothing. The result is an estimate, because a machine may have
+ * evicted the KV. */
 #ifndef SERVER_GATEWAY_REQUEST_HELD_H
 #define SERVER_GATEWAY_REQUEST_HELD_H
 
 #include "server/gateway/table.h"
 
-/* Updates r->held with what the machines of a lost generation keep. Requires that the request still
- * has its machines. gone: a machine that cannot be reached, even if its connection is still up;
- * NULL = none. */
+/* Sets r->held to the machine that is up and has KV of the most tokens, among r->held, the machines
+ * of the lost generation, and the machine of its checkpoint. tokens: 0 = no machine. Call it before
+ * the machines of the generation are cleared from the request. gone: a machine that is treated as
+ * if it were not up; NULL = none. */
 void request_held_update(struct gateway_request *r, const struct fleet_machine *gone);
 
 #endif

@@ -87,8 +87,8 @@ struct message request_prefill_message(const struct gateway_request *r,
                     .blocks = reserved->blocks,
                     .prompt_count = r->prompt_count + r->delivered,
                     .prompt = r->tokens,
-                    .rule_count = r->rule_count,
-                    .rules = r->rules},
+                    .rule_count = r->token_rule_words,
+                    .rules = r->token_rules},
     };
     if (r->token_machine != NULL)
         snprintf(message.prefill.token_machine, sizeof(message.prefill.token_machine), "%s",
@@ -97,7 +97,8 @@ struct message request_prefill_message(const struct gateway_request *r,
     return message;
 }
 
-struct message request_reserve_message(const struct gateway_request *r, bool prefix, int64_t now_us)
+struct message request_reserve_message(const struct gateway_request *r, bool prefix_cache,
+                                       int64_t now_us)
 {
     struct message message = {
         .kind = MESSAGE_RESERVE,
@@ -108,9 +109,9 @@ struct message request_reserve_message(const struct gateway_request *r, bool pre
                     .prefix_salt = r->prefix_salt,
                     .rank = rank_of(r, now_us),
                     .sampling = sampling_left(r),
-                    .rule_count = r->rule_count,
-                    .prefix_cache = prefix && !request_wants_whole_prompt(r),
-                    .rules = r->rules,
+                    .rule_count = r->token_rule_words,
+                    .prefix_cache = prefix_cache && !request_wants_whole_prompt(r),
+                    .rules = r->token_rules,
                     .constraint = r->constraint,
                     .constraint_bytes = r->constraint_bytes,
                     .answer = r->tokens + r->prompt_count,

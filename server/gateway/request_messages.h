@@ -1,31 +1,32 @@
-/* gateway_request_messages: makes the messages to machines about a request, and counts the tokens
- * that are still to be generated. The files of server/gateway/ call it on the gateway's event loop
- * thread. The messages point into the request. It sends nothing and changes nothing: requests.c and
- * checkpoints.c send the messages. */
+/* gateway_request_messages: makes the messages RESERVE and PREFILL of a request, and counts the
+ * tokens that are still to be generated. The files of server/gateway/ call it on the gateway's
+ * event loop thread, and send the messages. The messages contain pointers into the request. The
+ * part has no state, sends nothing, and changes nothing. */
 #ifndef SERVER_GATEWAY_REQUEST_MESSAGES_H
 #define SERVER_GATEWAY_REQUEST_MESSAGES_H
 
 #include "server/gateway/table.h"
 
-/* Returns the id and the generation of the request, as messages name them. */
+/* Returns the id and the generation of the request, by which messages name it. */
 struct message_request request_attempt(const struct gateway_request *r);
 
 /* Returns the most tokens that are still to be generated. */
 uint32_t request_tokens_left(const struct gateway_request *r);
-/* Returns the most tokens that are still to be generated; 0 if that is at most one token, because
- * the prompt machine generates the first token and no token machine is needed. */
+/* Returns request_tokens_left, or 0 if at most one token is left. No token machine is then needed,
+ * because the prompt machine generates the first token. */
 uint32_t request_decode_tokens(const struct gateway_request *r);
 
-/* Returns true if the whole prompt must be computed, because scores or an embedding are wanted. */
+/* Returns true if an embedding is wanted, or scores that have not arrived: cached KV must then not
+ * replace the computation of the prompt. */
 bool request_wants_whole_prompt(const struct gateway_request *r);
 
-/* Returns MESSAGE_PREFILL. reserved: the token machine's answer to RESERVE; all zeros without a
- * token machine. now_us: time of the gateway's clock. */
+/* Returns MESSAGE_PREFILL. reserved: the token machine's answer to RESERVE, to whose arrays the
+ * message points; all zeros without a token machine. */
 struct message request_prefill_message(const struct gateway_request *r,
                                        const struct message_reserved *reserved, int64_t now_us);
-/* Returns MESSAGE_RESERVE. prefix: the token machine looks the prompt up in its prefix cache,
- * unless the whole prompt must be computed. */
-struct message request_reserve_message(const struct gateway_request *r, bool prefix,
+/* Returns MESSAGE_RESERVE. Requires that the request has a prompt machine. prefix_cache: the token
+ * machine may use its prefix cache; has no effect if request_wants_whole_prompt. */
+struct message request_reserve_message(const struct gateway_request *r, bool prefix_cache,
                                        int64_t now_us);
 
 #endif

@@ -1,16 +1,17 @@
-/* gateway_request_metrics: adds the times and sizes of requests to the metrics. requests.c calls it
- * on the gateway's event loop thread. It keeps no state. Single events, such as a refusal or a
- * loss, are counted where they happen. */
+/* gateway_request_metrics: adds the times, counts of tokens and SLO results of requests to the
+ * metrics (server/metrics/). requests.c calls it on the gateway's event loop thread. The part has
+ * no state. It does not count refusals, losses and transfers: requests.c does. */
 #ifndef SERVER_GATEWAY_REQUEST_METRICS_H
 #define SERVER_GATEWAY_REQUEST_METRICS_H
 
 #include "server/gateway/table.h"
 #include "server/metrics/metrics.h"
 
-/* Reports a request that has ended; not called for refused requests. */
+/* Reports a request that has ended. Must not be called for refused requests. */
 void request_ended_report(struct metrics *metrics, const struct gateway_request *r, int64_t now_us,
                           enum metrics_reason reason);
-/* Reports the next token of an answer, before it is delivered. */
+/* Reports the next token of an answer. Call it before r->delivered, r->first_us and r->last_us
+ * change. */
 void request_token_report(struct metrics *metrics, const struct gateway_request *r,
                           const struct message_token *token, int64_t now_us);
 

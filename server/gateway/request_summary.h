@@ -1,18 +1,18 @@
-/* gateway_request_summary: records what became of a request and how long its phases took (struct
- * gateway_summary). request_events.c calls it on the gateway's event loop thread when something
- * happens to the request. It keeps no state of its own: the figures are in the request. It writes
- * no logs and no metrics. */
+/* gateway_request_summary: computes struct gateway_summary: what became of a request and how long
+ * its parts took. request_events.c makes both calls, on the gateway's event loop thread. All
+ * figures are stored in the request. The part writes no logs and no metrics. */
 #ifndef SERVER_GATEWAY_REQUEST_SUMMARY_H
 #define SERVER_GATEWAY_REQUEST_SUMMARY_H
 
 #include "server/gateway/table.h"
 
-/* Updates r->summary with an event. Requires that a FIRST_TOKEN event is reported before its token
- * counts in r->delivered. */
+/* Updates r->summary with an event. Call it for GATEWAY_EVENT_FIRST_TOKEN before r->first_us is
+ * set. */
 void request_summary_event(struct gateway_request *r, const struct gateway_event *event,
                            int64_t now_us);
 
-/* Completes r->summary. Requires that r->state is still the state before the end. */
+/* Completes r->summary when the request ends. Requires that r->state is still the state before the
+ * end. */
 void request_summary_end(struct gateway_request *r, int64_t now_us);
 
 #endif

@@ -154,13 +154,13 @@ static void machines_set(const struct requests *q, struct gateway_request *r,
 }
 
 /* Sends RESERVE to the token machine, or PREFILL if none is needed. */
-void requests_pull_end(struct requests *q, struct gateway_request *r, bool prefix)
+void requests_pull_end(struct requests *q, struct gateway_request *r, bool prefix_cache)
 {
     if (r->token_machine == NULL) {
         prefill_send(q, r, &(struct message_reserved){0});
         return;
     }
-    struct message message = request_reserve_message(r, prefix, now_us(q));
+    struct message message = request_reserve_message(r, prefix_cache, now_us(q));
     request_table_state_set(&q->table, r, GATEWAY_REQUEST_RESERVING);
     r->reserve_us = now_us(q);
     connections_send(q->options.connections, r->token_machine, &message);
@@ -168,10 +168,10 @@ void requests_pull_end(struct requests *q, struct gateway_request *r, bool prefi
 
 void requests_route(struct requests *q, struct gateway_request *r,
                     struct fleet_machine *prompt_machine, struct fleet_machine *token_machine,
-                    bool prefix)
+                    bool prefix_cache)
 {
     machines_set(q, r, prompt_machine, token_machine);
-    requests_pull_end(q, r, prefix);
+    requests_pull_end(q, r, prefix_cache);
 }
 
 void requests_pull_begin(struct requests *q, struct gateway_request *r,
@@ -582,11 +582,11 @@ static void request_stop(struct requests *q, struct gateway_request *r, const ch
     request_end(q, r, GATEWAY_FAILED, 0, text);
 }
 
-void requests_version_stop(struct requests *q, uint32_t version_index, const char *text)
+void requests_version_stop(struct requests *q, uint32_t version_index, const char *reason)
 {
     for (struct gateway_request *r = requests_next(q, NULL); r != NULL; r = requests_next(q, r))
         if (r->version_index == version_index)
-            request_stop(q, r, text);
+            request_stop(q, r, reason);
 }
 
 void requests_stop(struct requests *q)
@@ -651,7 +651,7 @@ bool requests_pending(const struct requests *q)
     return q->table.lists[GATEWAY_REQUEST_ARRIVING].count > 0 ||
            q->table.lists[GATEWAY_REQUEST_ENDING].count > 0 ||
            (q->table.lists[GATEWAY_REQUEST_SUSPECTED].count > 0 &&
-            !request_table_suspect_is_out(&q->table, NULL));
+            !request_table_suspect_is_scheduled(&q->table, NULL));
 }
 
 /* ---- calls by the router ---- */
@@ -662,22 +662,22 @@ struct gateway_request *requests_arrived_take(struct requests *q)
 }
 
 void requests_refuse(struct requests *q, struct gateway_request *r, enum metrics_refusal refusal,
-                     uint32_t retry_after_s, const char *text)
+                     uint32_t retry_after_s, const char *reason)
 {
     if (r->delivered > 0 || r->scored_next > 1) { /* It was lost, and no machine can resume it. */
-        request_end(q, r, GATEWAY_FAILED, 0, text);
+        request_end(q, r, GATEWAY_FAILED, 0, reason);
         return;
     }
     metrics_request_refused(q->options.metrics, refusal);
     request_cancel(q, r);
     if (r->state != GATEWAY_REQUEST_SCHEDULED) /* Otherwise the scheduler has forgotten it. */
         request_unschedule(q, r);
-    request_end(q, r, GATEWAY_REFUSED, retry_after_s, text);
+    request_end(q, r, GATEWAY_REFUSED, retry_after_s, reason);
 }
 
-void requests_expire(struct requests *q, struct gateway_request *r, const char *text)
+void requests_expire(struct requests *q, struct gateway_request *r, const char *reason)
 {
-    request_end(q, r, GATEWAY_FAILED, 0, text);
+    request_end(q, r, GATEWAY_FAILED, 0, reason);
 }
 
 /* True if the machine may have computed the request when the connection ended. */
@@ -721,7 +721,7 @@ void requests_crash_handle(struct requests *q, const struct fleet_machine *m, co
         log_warn("request %s (%llx) was computed when %s; crashes in a row: %u", r->client_id,
                  (unsigned long long)r->id, crash_text, r->blame.crashes);
         if (!over) {
-            if (request_table_suspect_is_out(&q->table, r))
+            if (request_table_suspect_is_scheduled(&q->table, r))
                 suspect_take_back(q, r, crash_text);
             continue;
         }

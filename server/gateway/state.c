@@ -206,8 +206,9 @@ static void links_add(struct text *out, const struct gateway *g)
  * copied. */
 static uint32_t checkpoint_missing_tokens(const struct gateway_request *r)
 {
-    const uint32_t had =
-        r->checkpoint.resumed > r->prompt_count ? r->checkpoint.resumed : r->prompt_count;
+    const uint32_t had = r->checkpoint.resumable_tokens > r->prompt_count
+                             ? r->checkpoint.resumable_tokens
+                             : r->prompt_count;
     const uint32_t tokens = r->prompt_count + r->delivered;
     return r->copy_due.machine != NULL && tokens > had ? tokens - had : 0;
 }
@@ -221,7 +222,7 @@ static void requests_add(struct text *out, const struct gateway *g)
          r = requests_next(g->requests, r)) {
         counts[r->life.state]++;
         suspects += blame_is_suspect(&r->blame) ? 1 : 0;
-        checkpoint_tokens += r->checkpoint.resumed;
+        checkpoint_tokens += r->checkpoint.resumable_tokens;
         missing_tokens += checkpoint_missing_tokens(r);
     }
     text_adds(out, "],\"requests\":{");

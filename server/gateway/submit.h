@@ -1,8 +1,8 @@
 /* gateway_submit: the struct of a request that is submitted to the gateway, and the functions
  * through which the gateway reports the request's tokens, events and end. Here a client is a part
- * of this process, not an HTTP client: server/http/completion.c fills the struct for each choice
- * that an HTTP client wants. Types only; the functions are in gateway.h. The functions of struct
- * gateway_client run on the gateway's event loop thread. */
+ * of this process, not an HTTP client: server/http/ fills the struct for each answer that an HTTP
+ * client wants. This header has types only, and owns nothing; gateway_submit and gateway_release
+ * are in gateway.h. The gateway calls the client's functions on its event loop thread. */
 #ifndef SERVER_GATEWAY_SUBMIT_H
 #define SERVER_GATEWAY_SUBMIT_H
 
@@ -17,25 +17,26 @@
 #define GATEWAY_NAME_BYTES 129
 #define GATEWAY_CURRENT    0 /* As a version number: the version that new requests get. */
 
+/* How a request ends. The HTTP status is the one that server/http/ sends, unless a stream has
+ * begun. */
 enum gateway_end {
-    /* An end token or the length limit was reached, or all scores or the embedding are complete. */
+    /* An end token or the length limit was reached, all scores or the embedding are complete, or
+     * there was nothing to compute. */
     GATEWAY_DONE,
-    /* The request could not be completed; the text says why. The client gets a 503 or an error
-     * event. */
-    GATEWAY_FAILED,
-    /* Machines crashed while they computed the request (blame.h). The client gets a 500 that asks
-     * it not to send the request again, or an error event. */
+    GATEWAY_FAILED, /* The request could not be completed (503). */
+    /* Machines crashed while they computed the request (blame.h), so the client should not send it
+     * again (500). */
     GATEWAY_BLAMED,
-    /* The request ended without a result: the queue is full or the wait too long (retry_after_s >
-     * 0; the client gets a 429), or the request can never fit (retry_after_s 0; a 400). */
+    /* The request ended without a result. retry_after_s > 0: too many requests wait, or the wait is
+     * too long (429). 0: the cluster can never serve the request (400). */
     GATEWAY_REFUSED,
 };
 
 /* Events of a request other than its tokens. */
 enum gateway_event_kind {
-    GATEWAY_EVENT_QUEUED,      /* No machines were free when the request arrived: it waits. */
+    GATEWAY_EVENT_QUEUED,      /* The scheduler did not route the request at once: it waits. */
     GATEWAY_EVENT_ROUTED,      /* The scheduler has chosen the request's machines. */
-    GATEWAY_EVENT_PREFILLING,  /* The prompt was sent; a token machine has reserved its blocks. */
+    GATEWAY_EVENT_PREFILLING,  /* The prompt was sent to the prompt machine. */
     GATEWAY_EVENT_FIRST_TOKEN, /* The first token of this generation has arrived. */
     GATEWAY_EVENT_TRANSFERRED, /* The prompt's KV is on the token machine. */
     GATEWAY_EVENT_RESUMING,    /* The request lost its machines or memory; it is scheduled again. */
@@ -66,32 +67,33 @@ static inline const char *gateway_resume_name(enum gateway_resume resume)
     return names[resume];
 }
 
-/* One event, valid during the call. A comment in capitals names the only kind of event that uses
- * the field. */
+/* One event. It and its pointers are valid during the call only. The last three fields are set only
+ * for the kind of event that the field's comment names. */
 struct gateway_event {
     enum gateway_event_kind kind;
     uint32_t after_us;                        /* Time since the arrival of the request. */
-    uint32_t generation;                      /* Times that the request was scheduled again. */
+    uint32_t generation;                      /* Number of resumptions so far. */
     uint32_t delivered;                       /* Tokens of the answer that the client has. */
-    const char *prompt_machine;               /* NULL = none at the moment. */
+    const char *prompt_machine;               /* Its name; NULL = none at the moment. */
     const char *token_machine;                /* NULL = none at the moment, or none is needed. */
-    enum gateway_resume resume;               /* RESUMING */
-    const struct message_token *token;        /* FIRST_TOKEN */
-    const struct message_prefilled *transfer; /* TRANSFERRED */
+    enum gateway_resume resume;               /* RESUMING: the reason. */
+    const struct message_token *token;        /* FIRST_TOKEN: the token. */
+    const struct message_prefilled *transfer; /* TRANSFERRED: times and bytes of the transfer. */
 };
 
-/* What became of a request, and how long it took. Times in microseconds. */
+/* What became of a request, and how long it took. Durations in microseconds. */
 struct gateway_summary {
     uint64_t id;          /* The request's id in messages to machines and in their logs. */
-    uint32_t resumed;     /* Times that the request was scheduled again. */
+    uint32_t resumed;     /* Number of resumptions. */
     uint32_t preemptions; /* Times that a machine preempted the request. */
     /* The machines of the latest generation that was routed; empty = never routed, or no token
      * machine was needed. */
     char prompt_machine[LIMIT_NAME_BYTES];
     char token_machine[LIMIT_NAME_BYTES];
     int64_t first_us; /* When the first token was delivered, by the gateway's clock; -1 = never. */
-    /* The parts of the time from the request's arrival to its latest token, or to its end if it had
-     * no token or waited for the next one. */
+    /* The parts of the time from the request's arrival to its latest token. They reach to its end
+     * instead if it had no token, or if it was being resumed when it ended. Without a token, the
+     * sending of PREFILL counts as the begin of the prompt's first batch. */
     int64_t queue_us;    /* Until the prompt's first batch, without `reserve_us`. */
     int64_t reserve_us;  /* Wait for KV memory of the token machine. */
     int64_t prompt_us;   /* From the prompt's first batch until the first token. */
@@ -101,64 +103,63 @@ struct gateway_summary {
 };
 
 /* Functions of the client. `token`, `embedding` and `ended` are called only by gateway_turn and
- * gateway_close. */
+ * gateway_close. None of the functions is called during gateway_submit of the request. */
 struct gateway_client {
     /* Receives the next token of the answer (index 0, 1, …), or the score of a prompt position
      * (token->scored). */
     void (*token)(void *self, const struct message_token *token);
-    /* Receives the embedding: the sum of the vectors, as numbers of common/pooling.h. May be NULL
-     * if no embedding is wanted. */
-    void (*embedding)(void *self, const int64_t *values, uint32_t count);
-    /* Receives the request's events; NULL = events are not wanted. Never called during
-     * gateway_submit of the request. It may be called during gateway_release of another request,
-     * because the machines of that request are then free. It must not release a request. The event
+    /* Receives the embedding: for each element, the sum over the vectors in units of 1 /
+     * POOLING_ONE (common/pooling.h). May be NULL if no embedding is wanted. */
+    void (*embedding)(void *self, const int64_t *sums, uint32_t count);
+    /* Receives the request's events; NULL = events are not wanted. Every function of gateway.h may
+     * call it, also gateway_release of another request. It must not release a request. The event
      * FIRST_TOKEN precedes its token. */
     void (*event)(void *self, const struct gateway_event *event);
-    /* Reports the request's end, before `ended` or during gateway_release. Called once, unless
-     * gateway_submit itself ended the request (nothing to compute, or the gateway stops). NULL =
-     * not wanted. */
+    /* Reports the request's end, before `ended` or during gateway_release. NULL = not wanted.
+     * Called once. Exception: not called if the request has ended already when gateway_submit
+     * returns (nothing to compute, or the gateway stops). */
     void (*summarise)(void *self, const struct gateway_summary *summary);
-    /* The last call for this request, whose handle becomes invalid. Never called during
-     * gateway_submit or after gateway_release. */
-    void (*ended)(void *self, enum gateway_end end, const char *text, uint32_t retry_after_s);
+    /* The last call for this request, which is already freed. Never called after gateway_release.
+     * reason: "" = none; retry_after_s: see GATEWAY_REFUSED. */
+    void (*ended)(void *self, enum gateway_end end, const char *reason, uint32_t retry_after_s);
     void *self; /* First argument of the functions. */
 };
 
+/* A request to submit. gateway_submit copies everything except `constraint`. */
 struct gateway_submit {
-    /* Version whose tokenizer made the prompt, or GATEWAY_CURRENT. */
+    /* Number of the version whose tokenizer made the prompt, or GATEWAY_CURRENT. */
     uint32_t version;
-    const char *client_id; /* The client's id of the request, for logs; copied. NULL = none. */
-    /* The next three texts are for the history of requests; copied. NULL = unknown. */
-    const char *answer_id;
-    const char *key_name;
-    const char *model_name;
-    const uint32_t *prompt; /* Copied. */
+    const char *client_id;  /* The client's id of the request, for logs. NULL = none. */
+    const char *answer_id;  /* For the history (history.h). NULL = unknown. */
+    const char *key_name;   /* Name of the API key, for the history. NULL = unknown. */
+    const char *model_name; /* For the history. NULL = unknown. */
+    const uint32_t *prompt; /* Token ids. */
     uint32_t prompt_count;  /* ≥ 1 */
     /* output_tokens_max 0 = no answer: the prompt is only scored or embedded. */
     struct sampling sampling;
-    const uint32_t *rules; /* Words of common/token_rules.h; copied. */
-    uint32_t rule_count;
+    const uint32_t *token_rules; /* Words of common/token_rules.h. */
+    uint32_t token_rule_words;   /* Number of these words; 0 = no rules. */
     /* The answer's constraint (model/grammar/grammar.h), which the caller has checked by compiling
-     * it. Not copied: must be valid until `ended` or gateway_release. NULL = none. */
+     * it. Must be valid until `ended` or gateway_release. NULL = none. */
     const char *constraint;
     uint32_t constraint_bytes;
-    bool score_prompt;     /* The scores of the prompt's tokens are wanted. */
+    bool score_prompt;     /* The scores of the prompt's tokens, from the second on, are wanted. */
     uint8_t pooling;       /* enum pooling; POOLING_NONE = no embedding is wanted. */
     uint8_t transfer_mode; /* enum message_transfer_mode. */
     uint32_t key;          /* Index of the API key: requests of one key share its weight. */
-    uint64_t key_hash;     /* Hash of the key's name, the same at every gateway; 0 = no key. */
+    uint64_t key_hash;     /* Hash of the key's name, equal at every gateway; 0 = no key. */
     /* Requests with different salts share nothing in prefix caches; 0 = no salt. */
     uint64_t prefix_salt;
     uint32_t weight;    /* Weight against other keys; 0 counts as 1. */
     int32_t priority;   /* Lower is more urgent. */
-    int64_t arrived_us; /* When the request had arrived: the start of TTFT; 0 = now. */
+    int64_t arrived_us; /* Arrival by the gateway's clock, the start of TTFT; 0 = now. */
     struct gateway_client client;
 };
 
 /* Why a client releases a request. */
 enum gateway_release {
-    GATEWAY_STOPPED, /* A stop string was found: the request is done. */
-    GATEWAY_CLIENT_GONE
+    GATEWAY_STOPPED,    /* A stop string was found: the answer is complete. */
+    GATEWAY_CLIENT_GONE /* The rest of the answer is not wanted, for any other reason. */
 };
 
 #endif

@@ -39,14 +39,15 @@ enum status request_table_add(struct request_table *table, const struct gateway_
 {
     uint64_t capacity = (uint64_t)submit->prompt_count + submit->sampling.output_tokens_max;
     uint32_t *tokens = malloc(capacity * sizeof(*tokens));
-    uint32_t *rules = submit->rule_count > 0 ? malloc(submit->rule_count * sizeof(*rules)) : NULL;
-    if (tokens == NULL || (rules == NULL && submit->rule_count > 0)) {
+    uint32_t *rules =
+        submit->token_rule_words > 0 ? malloc(submit->token_rule_words * sizeof(*rules)) : NULL;
+    if (tokens == NULL || (rules == NULL && submit->token_rule_words > 0)) {
         free(tokens);
         free(rules);
         return ST_NO_MEMORY;
     }
     if (rules != NULL)
-        memcpy(rules, submit->rules, submit->rule_count * sizeof(*rules));
+        memcpy(rules, submit->token_rules, submit->token_rule_words * sizeof(*rules));
     memcpy(tokens, submit->prompt, submit->prompt_count * sizeof(*tokens));
 
     struct gateway_request *r = slot_take(table);
@@ -54,8 +55,8 @@ enum status request_table_add(struct request_table *table, const struct gateway_
     snprintf(r->client_id, sizeof(r->client_id), "%s",
              submit->client_id != NULL ? submit->client_id : "-");
     r->sampling = submit->sampling;
-    r->rules = rules;
-    r->rule_count = submit->rule_count;
+    r->token_rules = rules;
+    r->token_rule_words = submit->token_rule_words;
     r->constraint = submit->constraint;
     r->constraint_bytes = submit->constraint != NULL ? submit->constraint_bytes : 0;
     r->score_prompt = submit->score_prompt && submit->prompt_count > 1;
@@ -79,7 +80,7 @@ void request_table_free(struct request_table *table, struct gateway_request *r)
 {
     request_table_state_set(table, r, GATEWAY_REQUEST_FREE);
     free(r->tokens);
-    free(r->rules);
+    free(r->token_rules);
     free(r->early_tokens);
     r->tokens = NULL;
     r->early_tokens = NULL;
@@ -156,8 +157,8 @@ void request_table_state_set(struct request_table *table, struct gateway_request
         list_add(&table->lists[to], r);
 }
 
-bool request_table_suspect_is_out(const struct request_table *table,
-                                  const struct gateway_request *except)
+bool request_table_suspect_is_scheduled(const struct request_table *table,
+                                        const struct gateway_request *except)
 {
     for (int state = GATEWAY_REQUEST_SCHEDULED; state <= GATEWAY_REQUEST_PREFILLED; state++)
         for (const struct gateway_request *r = table->lists[state].first; r != NULL;
@@ -173,7 +174,7 @@ static struct gateway_request *arrived_first(struct request_table *table)
 {
     struct gateway_request *suspect = table->lists[GATEWAY_REQUEST_SUSPECTED].first;
     struct gateway_request *r = table->lists[GATEWAY_REQUEST_ARRIVING].first;
-    if (r != NULL || suspect == NULL || request_table_suspect_is_out(table, NULL))
+    if (r != NULL || suspect == NULL || request_table_suspect_is_scheduled(table, NULL))
         return r;
     request_table_state_set(table, suspect, GATEWAY_REQUEST_ARRIVING);
     return suspect;
@@ -183,7 +184,7 @@ struct gateway_request *request_table_arrived_take(struct request_table *table)
 {
     struct gateway_request *r;
     while ((r = arrived_first(table)) != NULL) {
-        bool waits = blame_is_suspect(&r->blame) && request_table_suspect_is_out(table, NULL);
+        bool waits = blame_is_suspect(&r->blame) && request_table_suspect_is_scheduled(table, NULL);
         request_table_state_set(table, r,
                                 waits ? GATEWAY_REQUEST_SUSPECTED : GATEWAY_REQUEST_SCHEDULED);
         if (!waits)

@@ -1,6 +1,8 @@
-/* gateway_table: the gateway's table of open requests: slots, ids, the states of the requests, and
- * for each state the list of its requests. requests.c owns the table and decides when a state
- * changes. All calls are made on the gateway's event loop thread. The table sends no messages. */
+/* gateway_table: the gateway's table of open requests: their slots, ids and states, and for each
+ * state the list of its requests. A request is open from gateway_submit until its slot is freed; an
+ * ended request whose `ended` was not called yet is open, too. requests.c owns the table, makes
+ * every change of a state, and calls the functions on the gateway's event loop thread. The other
+ * files of server/gateway/ only read and write fields of requests. The table sends no messages. */
 #ifndef SERVER_GATEWAY_TABLE_H
 #define SERVER_GATEWAY_TABLE_H
 
@@ -20,88 +22,88 @@
  *             v   |        |  +-> PULLING +-----------+
  *           SUSPECTED      +--------------------------+
  *
- * from SCHEDULED and each state to the right of it, and from DOUBTED, to ARRIVING, when the
- * request's next generation begins; from RESERVING, PREFILLING and PREFILLED to DOUBTED, when the
+ * from SCHEDULED and each state to the right of it, and from DOUBTED, to ARRIVING, when the request
+ * must be scheduled again; from RESERVING, PREFILLING and PREFILLED to DOUBTED, when the request's
  * next generation must wait; from each state to ENDING; and from each state to FREE. */
 enum gateway_request_state {
     GATEWAY_REQUEST_FREE,       /* No request uses the slot. */
-    GATEWAY_REQUEST_ARRIVING,   /* Will be given to the scheduler in the next iteration. */
-    GATEWAY_REQUEST_SUSPECTED,  /* Waits until no other suspect is on machines (blame.h). */
+    GATEWAY_REQUEST_ARRIVING,   /* Waits to be given to the scheduler. */
+    GATEWAY_REQUEST_SUSPECTED,  /* Waits until the scheduler knows no other suspect (blame.h). */
     GATEWAY_REQUEST_DOUBTED,    /* Waits until a machine is known to live or not (gateway_doubt). */
     GATEWAY_REQUEST_SCHEDULED,  /* The scheduler knows the request and has not routed it. */
     GATEWAY_REQUEST_PULLING,    /* The prompt machine gets KV that another machine has kept. */
     GATEWAY_REQUEST_RESERVING,  /* RESERVE was sent to the token machine. */
     GATEWAY_REQUEST_PREFILLING, /* PREFILL was sent to the prompt machine. */
     GATEWAY_REQUEST_PREFILLED,  /* The prompt machine has finished with the request. */
-    GATEWAY_REQUEST_ENDING,     /* Has ended. `ended` will be called in the next iteration. */
+    GATEWAY_REQUEST_ENDING,     /* The request has ended; `ended` was not called yet. */
     GATEWAY_REQUEST_STATE_COUNT
 };
 
-/* KV that a machine keeps of a request that it no longer has. */
+/* KV of a request's earlier generations that a machine keeps in its prefix cache. */
 struct gateway_held {
     struct fleet_machine *machine; /* NULL = none. */
-    /* transport_peer_number of the connection over which the machine reported the KV. */
+    /* transport_peer_number of the machine's connection when this struct was filled; 0 = not set,
+     * because `tokens` is not known. */
     uint64_t connection;
-    /* Tokens whose KV the machine keeps in its prefix cache; 0 = not known, because the machine has
-     * preempted the request, or the gateway has handed the request over. */
+    /* Tokens whose KV the machine keeps; 0 = not known, because the machine has preempted the
+     * request, or the gateway has handed the request over. */
     uint32_t tokens;
-    bool checkpoint; /* The KV comes from a checkpoint (gateway_checkpoint). */
+    bool checkpoint; /* The KV was copied to the machine (gateway_checkpoint). */
 };
 
-/* The copy of a running answer's KV on a second machine (checkpoints.h). */
+/* The copy of a request's KV on a second machine (checkpoints.h): of a running answer, or of a
+ * request in GATEWAY_REQUEST_PULLING. */
 struct gateway_checkpoint {
     struct fleet_machine *machine; /* The second machine; NULL = not chosen. */
     uint64_t connection;           /* transport_peer_number of its connection. */
-    struct fleet_machine *source;  /* The token machine of the copy that is under way. */
-    uint32_t tokens;  /* Tokens whose KV the second machine has in layers without a window. */
-    uint32_t resumed; /* Tokens of the latest copy from which the answer can go on. */
-    uint32_t pending; /* Tokens of the copy that is under way; 0 = none. */
-    /* The copy that is under way has all full blocks, also of layers with a window. */
-    bool whole;
-    uint32_t copies; /* Number of copies so far. */
-    bool writing;    /* PREFILL of the copy was sent. */
-    bool partial;    /* The next copy may only add a part. */
+    struct fleet_machine *source;  /* The machine that writes the copy under way. */
+    uint32_t tokens; /* Tokens whose KV the second machine has in layers without a window. */
+    uint32_t resumable_tokens; /* Tokens whose KV there suffices to resume the answer. */
+    uint32_t pending_tokens;   /* Tokens of the copy under way; 0 = none. */
+    bool pending_is_whole;     /* The copy under way has all full blocks of the request's KV. */
+    uint32_t copy_count;       /* Number of copies begun so far. */
+    bool prefill_sent;         /* PREFILL of the copy under way was sent. */
+    bool next_may_be_partial;  /* The next copy may leave out the last blocks. */
 };
 
-/* The place of a running answer in the list of its token machine's next copies (checkpoint_due.h).
- */
+/* A running answer's place in its token machine's list of answers whose KV will be copied
+ * (checkpoint_due.h). */
 struct gateway_copy_due {
     bool run_noticed; /* checkpoints.c has seen that the answer runs on its token machine. */
     struct fleet_machine *machine; /* The machine whose list has the answer; NULL = none. */
-    int64_t at_us;                 /* No copy begins before this time. */
+    int64_t at_us;                 /* The answer's next copy does not begin before this time. */
     struct gateway_request *previous;
     struct gateway_request *next;
 };
 
-/* A machine that another machine has reported as gone. The machine may have died without this
- * gateway's notice. If the request were routed to the machine again, one death would cost the
- * request two resumptions. So the request waits until the machine's connection ends, or until the
- * machine answers a PROBE. */
+/* A machine that another machine has reported as gone, while this gateway's connection to it is
+ * still up. The request waits until this connection ends, or until the machine answers a PROBE.
+ * Otherwise the request could be routed to a dead machine again. */
 struct gateway_doubt {
     const struct fleet_machine *machine; /* NULL = none. */
-    uint64_t probe;                      /* Number of the PROBE. */
+    uint64_t probe;                      /* Number in the PROBE. */
 };
 
 struct gateway_request {
-    uint64_t id;                        /* 0 = the slot is free. table.c describes its parts. */
+    uint64_t id;                        /* 0 = the slot is free. */
     char client_id[GATEWAY_NAME_BYTES]; /* The client's id, for logs; "-" = none. */
     uint64_t history_number;            /* See history_begin. */
     enum gateway_request_state state;
     uint32_t version_index;       /* Index of the request's version in gateway.versions. */
-    uint32_t generation;          /* Number of times that the request was scheduled again. */
+    uint32_t generation;          /* Number of resumptions so far. */
     struct request_life life;     /* The state that operators see, with the time of each state. */
     struct gateway_client client; /* Functions for its tokens, events and end. */
-    /* The fields down to `priority` come from struct gateway_submit; score_prompt is false for a
-     * prompt of one token. */
+    /* The fields down to `priority` come from struct gateway_submit. Exceptions: score_prompt is
+     * false for a prompt of one token, and weight is at least 1. */
     struct sampling sampling;
-    uint32_t *rules; /* NULL = none. */
-    uint32_t rule_count;
+    uint32_t *token_rules; /* NULL = none. */
+    uint32_t token_rule_words;
     const char *constraint; /* NULL = none. */
     uint32_t constraint_bytes;
     bool score_prompt;
     uint8_t pooling;
     uint8_t transfer_mode;
-    uint32_t key; /* The schedulers read key, key_hash, weight and priority. */
+    uint32_t key;
     uint64_t key_hash;
     uint64_t prefix_salt;
     uint32_t weight;
@@ -112,35 +114,31 @@ struct gateway_request {
     uint32_t prompt_count;
     uint32_t delivered;         /* Tokens of the answer that the client has received. */
     uint32_t delivered_before;  /* Value of `delivered` when this generation began. */
-    uint32_t scored_next;       /* Next prompt position whose score is wanted. */
-    struct request_blame blame; /* Counts of lost and crashed machines that computed the request. */
+    uint32_t scored_next;       /* Next prompt position whose score is delivered; at first 1. */
+    struct request_blame blame; /* Counts of losses, and of crashes of machines. */
     uint32_t preemptions;       /* Number of times that a machine preempted the request. */
     struct gateway_checkpoint checkpoint;
     struct gateway_copy_due copy_due;
-    struct gateway_held held;       /* KV from earlier generations. */
-    struct event_decision decision; /* What its route does with that KV. */
+    struct gateway_held held;
+    struct event_decision decision; /* The scheduler's choice about `held`, until it is logged. */
     struct gateway_doubt doubt;
-    /* Tokens at the start of the prompt whose KV is complete on this generation's machines, while
-     * the prompt is computed (PROGRESS). */
-    uint32_t prompt_progress;
-    uint32_t token_progress;
+    uint32_t prompt_progress; /* Tokens in the prompt machine's latest PROGRESS; 0 = none yet. */
+    uint32_t token_progress;  /* Tokens in the token machine's latest PROGRESS; 0 = none yet. */
 
-    struct fleet_machine *pull_source;    /* PULLING: the machine that has the KV. */
-    uint32_t pull_tokens;                 /* PULLING: tokens whose KV it has. */
+    struct fleet_machine *pull_source;    /* GATEWAY_REQUEST_PULLING: the machine that has KV. */
+    uint32_t pull_tokens;                 /* Tokens whose KV pull_source has. */
     struct fleet_machine *prompt_machine; /* NULL = not routed. */
     struct fleet_machine *token_machine;  /* NULL = not routed, or none is needed. */
-    /* The prompt machine and the token machine of the latest generation before this one that was
-     * routed; NULL = none. Their connections may end before the gateway learns that they
-     * crashed. */
+    /* The prompt machine and the token machine of the latest earlier generation that was routed;
+     * NULL = none. Needed because a crash is reported after its machine's connection has ended. */
     const struct fleet_machine *machines_before[2];
 
-    /* [EARLY_MAX] (requests.c): tokens that arrived before the first one; NULL = none yet. */
+    /* Tokens of this generation that arrived before its first token; NULL = none yet. */
     struct message_token *early_tokens;
     uint32_t early_count;
 
-    int64_t reserve_us; /* When RESERVE was sent. */
-    /* The request's times up to now, and the machines of its latest routed generation. */
-    struct gateway_summary summary;
+    int64_t reserve_us;             /* When RESERVE was sent. */
+    struct gateway_summary summary; /* Incomplete until the request ends (request_summary.h). */
     int64_t resuming_us; /* When a begun answer lost its machines or memory; 0 = the answer runs. */
     int64_t first_us;    /* When the first token was delivered; -1 = not yet. */
     int64_t last_us;     /* When the latest token was delivered. */
@@ -157,9 +155,9 @@ struct gateway_request {
 
 struct request_table {
     uint64_t id_tag;     /* Upper 32 bits of every id. */
-    uint64_t id_counter; /* Requests ever taken. */
+    uint64_t id_counter; /* Number of requests added so far. */
     uint32_t open_count;
-    uint32_t free_slots[LIMIT_CLUSTER_REQUESTS];
+    uint32_t free_slots[LIMIT_CLUSTER_REQUESTS]; /* The last open_count elements are not used. */
     struct request_list { /* In the order in which the requests entered the state. */
         struct gateway_request *first;
         struct gateway_request *last;
@@ -168,36 +166,36 @@ struct request_table {
     struct gateway_request slots[LIMIT_CLUSTER_REQUESTS];
 };
 
+/* Requires that *table is all zeros. */
 void request_table_init(struct request_table *table, uint32_t id_tag);
-/* Takes a free slot, and sets the request's id and the fields that come from *submit; the caller
- * sets the state. Prompt and rules are copied, the constraint is not. Requires that a slot is free.
- * Returns ST_NO_MEMORY on failure. */
+/* Takes a free slot for a request, and sets its id and the fields that come from *submit; the
+ * caller sets the state. Requires that a slot is free. Returns ST_NO_MEMORY on failure. */
 enum status request_table_add(struct request_table *table, const struct gateway_submit *submit,
                               struct gateway_request **out);
-/* Frees the slot, and the memory that the request has for tokens and rules. */
+/* Frees the slot and the memory that the request owns. */
 void request_table_free(struct request_table *table, struct gateway_request *r);
 /* Returns the open request with this id; NULL = none. */
 struct gateway_request *request_table_find(struct request_table *table, uint64_t id);
-/* Returns the open request after `r` in the order of slots, and the first one after NULL; NULL = no
- * further request. `r` may have been freed. */
+/* Returns the next open request in the order of slots. `r`: the request before, which may have been
+ * freed; NULL = begin. Returns NULL if there is no further request. */
 struct gateway_request *request_table_next(struct request_table *table,
                                            const struct gateway_request *r);
 
-/* Returns true if the scheduler knows a suspect (blame.h) other than `except`; NULL = any. */
-bool request_table_suspect_is_out(const struct request_table *table,
-                                  const struct gateway_request *except);
+/* Returns true if the scheduler knows a suspect (blame.h). except: a request that does not count;
+ * NULL = none. */
+bool request_table_suspect_is_scheduled(const struct request_table *table,
+                                        const struct gateway_request *except);
 
-/* Moves the request that arrived first to GATEWAY_REQUEST_SCHEDULED and returns this request; NULL
- * = none. If no request has arrived, takes a waiting suspect, unless the scheduler knows another
- * suspect. A suspect that arrives while the scheduler knows another suspect is moved to
- * GATEWAY_REQUEST_SUSPECTED. */
+/* Moves a request to GATEWAY_REQUEST_SCHEDULED and returns this request; NULL = none. Takes the
+ * first request that is GATEWAY_REQUEST_ARRIVING; if there is none, the first that is
+ * GATEWAY_REQUEST_SUSPECTED. While the scheduler knows a suspect, no other suspect is taken:
+ * arriving suspects become GATEWAY_REQUEST_SUSPECTED. */
 struct gateway_request *request_table_arrived_take(struct request_table *table);
 /* Returns true if the machine is one of the request's machines, or of `machines_before`. */
 bool request_had_machine(const struct gateway_request *r, const struct fleet_machine *m);
 
 /* Changes the request's state, and moves the request to the end of that state's list. Asserts that
- * the transition is legal: every caller has checked the state, so no message of a machine can cause
- * an illegal one. */
+ * the transition is legal. */
 void request_table_state_set(struct request_table *table, struct gateway_request *r,
                              enum gateway_request_state to);
 
@@ -207,7 +205,7 @@ static inline uint32_t request_slot(const struct gateway_request *r)
     return (uint32_t)(r->id % LIMIT_CLUSTER_REQUESTS);
 }
 
-/* Returns true if PREFILL of this generation was sent. */
+/* Returns true if PREFILL of this generation was sent and the request has not ended. */
 static inline bool request_prompt_is_sent(const struct gateway_request *r)
 {
     return r->state == GATEWAY_REQUEST_PREFILLING || r->state == GATEWAY_REQUEST_PREFILLED;

@@ -45,11 +45,11 @@ enum MHD_Result http_answer_requests(struct exchange *x)
     struct http_admin_view requests = {.kind = HTTP_ADMIN_REQUESTS,
                                        .id =
                                            MHD_lookup_connection_value(x->connection, query, "id"),
-                                       .count = REQUESTS_LISTED};
+                                       .requests_max = REQUESTS_LISTED};
     unsigned long wanted = count != NULL ? strtoul(count, NULL, 10) : 0;
     if (wanted > 0)
-        requests.count = wanted < UINT32_MAX ? (uint32_t)wanted : UINT32_MAX;
-    requests.events = requests.id != NULL || (events != NULL && strcmp(events, "1") == 0);
+        requests.requests_max = wanted < UINT32_MAX ? (uint32_t)wanted : UINT32_MAX;
+    requests.with_events = requests.id != NULL || (events != NULL && strcmp(events, "1") == 0);
     return view(x, &requests);
 }
 

@@ -5,17 +5,16 @@
  *                   ▲           ▲  └────────┘             │
  *                   └─ headers of the next request ◄──────┘
  *
- * In every state except working, a client has a time limit (receiving and answering: a least rate
- * of bytes). When all places are taken, a new connection replaces the connection that has waited
- * longest without a request: an idle one, or one that has been arriving for at least
- * HTTP_CLIENT_YOUNG_US. If there is no such connection, the new connection is accepted without a
- * place, up to a limit, so that its request can be answered with 503 instead of a closed
- * connection. Some places are kept for short requests such as /health. The clients of one address
- * that have shown no API key also have a limit; an IPv6 address stands for its network of 64 bits.
+ * arriving and idle have a time limit. receiving and answering have a least rate of bytes. When all
+ * places are taken, a new connection replaces the connection that has waited longest without a
+ * request: an idle one, or one that has been arriving for at least HTTP_CLIENT_YOUNG_US. If there
+ * is no such connection, the new connection is accepted without a place, up to a limit. The server
+ * can then answer its request with 503 instead of closing the connection. Some places are kept for
+ * short requests such as /health. There also is a limit for the clients of one address that have
+ * shown no API key. An IPv6 address stands for its network of 64 bits.
  *
  * The part owns the table of clients. It reads and writes no sockets and knows no HTTP.
- * server/http/ makes every call on the gateway's event loop thread, passes the time and the
- * address, and closes the connections. */
+ * server/http/ makes every call, on the gateway's event loop thread, and closes the connections. */
 #ifndef SERVER_HTTP_CLIENTS_H
 #define SERVER_HTTP_CLIENTS_H
 
@@ -25,13 +24,14 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+/* What a connection does. The names in the drawing above are these states. */
 enum http_client_state {
     HTTP_CLIENT_ARRIVING,  /* The client's TLS hand-shake or first headers are awaited. */
     HTTP_CLIENT_RECEIVING, /* The body of a request is being received. */
     HTTP_CLIENT_WORKING,   /* The server computes the answer. */
     HTTP_CLIENT_ANSWERING, /* Bytes of the answer wait until the client reads. */
     HTTP_CLIENT_IDLE,      /* The headers of the next request are awaited. */
-    HTTP_CLIENT_CLOSING,   /* The connection was closed, and will be removed. */
+    HTTP_CLIENT_CLOSING,   /* `close` was called; http_client_remove was not called yet. */
     HTTP_CLIENT_STATES     /* Number of states. */
 };
 
@@ -43,17 +43,15 @@ struct http_clients;
 struct http_client;
 
 struct http_clients_options {
-    uint32_t connections_max; /* Number of places: most open connections with a place. */
-    uint32_t connections_new; /* Most open connections without a place. */
-    /* Places that http_client_work_begin keeps for short requests. */
-    uint32_t connections_reserved;
+    uint32_t connections_max;      /* Number of places. */
+    uint32_t connections_new;      /* Most open connections without a place. */
+    uint32_t connections_reserved; /* Places that are kept for short requests. */
     uint32_t per_address_max;      /* Most clients of one address that have shown no API key. */
     int64_t arriving_us;           /* Longest time in the state ARRIVING. */
     int64_t idle_us;               /* Longest time in the state IDLE. */
     int64_t grace_us;              /* RECEIVING and ANSWERING: time before the rate is checked. */
-    uint64_t bytes_per_second_min; /* RECEIVING and ANSWERING: least rate. */
-    /* Closes the connection. When it is called, the client's state is already CLOSING. `reason` is
-     * a text for the log. */
+    uint64_t bytes_per_second_min; /* RECEIVING and ANSWERING: least rate, ≥ 1. */
+    /* Closes the connection of a client whose state is CLOSING. reason: a text for the log. */
     void (*close)(void *self, struct http_client *client, const char *reason);
     void *self; /* First argument of `close`. */
 };
@@ -63,24 +61,24 @@ enum status http_clients_open(const struct http_clients_options *options,
                               struct http_clients **out);
 /* Requires that all clients were removed. NULL is fine. */
 void http_clients_close(struct http_clients *clients);
-/* Changes the limits that a reload may change. */
+/* Changes the limits that a reload of the config may change. */
 void http_clients_limits_set(struct http_clients *clients, uint32_t per_address_max,
                              int64_t arriving_us, uint64_t bytes_per_second_min);
 
-/* Makes room for a new connection from this address; closes another connection if necessary (one of
- * the same address, if the address is at its limit). Returns false if there is no room: the new
+/* Decides about a new connection from this address, and closes another connection if its place is
+ * needed: one of the same address, if the address is at its limit. Returns false if the new
  * connection must not be accepted. */
 bool http_clients_admit(struct http_clients *clients, const struct sockaddr *address,
                         int64_t now_us);
-/* Adds an accepted connection in the state ARRIVING. Returns NULL if there is no memory. The limit
- * for each address does not apply to connections of this host (loopback, Unix sockets). */
+/* Adds an accepted connection with the socket `fd`, in the state ARRIVING. Returns NULL if there is
+ * no memory. Connections of this host (loopback, Unix sockets) do not count for their address. */
 struct http_client *http_client_add(struct http_clients *clients, const struct sockaddr *address,
                                     int fd, int64_t now_us);
 void http_client_remove(struct http_client *client);  /* Frees the client and its place. */
 int http_client_fd(const struct http_client *client); /* Returns the connection's socket. */
 /* Closes the connection, unless it is CLOSING already. reason: text for the log. */
 void http_client_close(struct http_client *client, const char *reason);
-/* Set and return the caller's record of the client's request (struct exchange); NULL = none. */
+/* Set and return the caller's pointer to the client's request; NULL = none. */
 void http_client_request_set(struct http_client *client, void *request);
 void *http_client_request(const struct http_client *client);
 
@@ -88,20 +86,23 @@ void *http_client_request(const struct http_client *client);
 void http_client_state_set(struct http_client *client, enum http_client_state state,
                            int64_t now_us);
 enum http_client_state http_client_state(const struct http_client *client);
-/* Records that `bytes` bytes were received (state RECEIVING) or read by the client (ANSWERING). */
+/* Records that `bytes` bytes were received from the client (state RECEIVING), or that the client
+ * has read them (ANSWERING). */
 void http_client_bytes_add(struct http_client *client, uint64_t bytes, int64_t now_us);
 /* Records that the client has shown an API key: it no longer counts for its address. */
 void http_client_key_shown(struct http_client *client);
-/* Begins a request that may take long. Returns false if all places except the kept places have
- * requests that may take long. The request ends when the client is IDLE again, or is closed. */
+/* Marks the client's request as one that may take long. The mark is removed when the client becomes
+ * IDLE, is closed or is removed. Returns false, without a mark, if only the places for short
+ * requests are left. No effect on a client that is marked or CLOSING: returns true. */
 bool http_client_work_begin(struct http_client *client);
 
-/* Closes the clients that have exceeded a time limit, and waiting clients while there are more
- * connections than places. Returns the microseconds until the next call; -1 = only after a client
- * has entered a state. */
+/* Closes the clients that have exceeded a time limit or are too slow. Closes waiting clients while
+ * there are more connections than places. Returns the microseconds until the next call; -1 = none
+ * is needed before a client is added or changes its state. */
 int64_t http_clients_turn(struct http_clients *clients, int64_t now_us);
 
-/* Returns the client in the state ANSWERING whose latest read is longest ago; NULL = none. */
+/* Returns the client in the state ANSWERING that has read nothing for the longest time; NULL =
+ * none. */
 struct http_client *http_clients_stalled(struct http_clients *clients);
 /* Returns the number of open connections, without those in the state CLOSING. */
 uint32_t http_clients_count(const struct http_clients *clients);

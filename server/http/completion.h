@@ -1,10 +1,9 @@
-/* completion: one API request in flight. It owns the parsed body, its prompts as tokens, and the
- * output that the client has not read. It submits one gateway request for each choice (each answer
- * that the body asks for) that needs a machine, converts tokens to text (detokenising, stop
- * strings, log-probabilities), and writes the SSE events or the JSON body. A text thread makes the
- * input of a completion (completion_input_read, text_jobs.h). The files that handle HTTP
- * (internal.h) make every other call on the gateway's event loop thread, and send the output. A
- * completion does not know HTTP, and chooses no machines. */
+/* completion: one API request, from its body to its answer. A completion owns the parsed body, its
+ * prompts as tokens, and the output that the client has not read. It submits a gateway request for
+ * each *choice* (one answer; a body can ask for several) that needs a machine. It converts tokens
+ * to text, and writes server-sent events (SSE) or the JSON body. completion_input_read runs on a
+ * text thread (text_jobs.h). server/http/ makes every other call, on the gateway's event loop
+ * thread, and sends the output. A completion does not know HTTP, and chooses no machines. */
 #ifndef SERVER_HTTP_COMPLETION_H
 #define SERVER_HTTP_COMPLETION_H
 
@@ -23,24 +22,20 @@
 /* The state that all completions of a server share. It must outlive the completions. */
 struct completion_server {
     struct gateway *gateway;
-    /* The model with which new bodies are read. A completion keeps the model of its
-     * completion_start. */
-    struct served_model *model;
+    struct served_model *model; /* The model for new requests. */
     struct api_keys *keys;
     const struct config *config;
-    struct ledger *ledger; /* NULL = none. */
-    /* Two different secrets, so that an id, which clients see, does not reveal a seed. */
-    uint8_t id_secret[SECRET_HASH_BYTES];
-    uint8_t seed_secret[SECRET_HASH_BYTES];
-    uint64_t id_counter; /* Number of ids drawn. */
+    struct ledger *ledger;                  /* NULL = none. */
+    uint8_t id_secret[SECRET_HASH_BYTES];   /* Ids are made with this secret. */
+    uint8_t seed_secret[SECRET_HASH_BYTES]; /* Seeds are made with this secret. */
+    uint64_t id_counter;                    /* Number of ids drawn. */
 };
 
-/* Draws 128 bits for an id: an HMAC of a counter. They cannot be guessed, and practically never
- * repeat. */
+/* Draws 128 bits for an id that cannot be guessed. */
 void completion_id_draw(struct completion_server *server, uint64_t out[2]);
 
-/* Returns how texts of requests for this model are encoded, as the config and the model say. The
- * caller may set context_tokens. */
+/* Returns how texts of requests for this model are converted to tokens, as the config and the model
+ * say. Does not set context_tokens. */
 struct api_encode completion_encode_options(const struct completion_server *server,
                                             const struct served_model *model);
 
@@ -57,26 +52,27 @@ struct completion_input *completion_input_read(const struct api_encode *encode,
                                                const char *body, size_t bytes,
                                                struct api_error *error);
 void completion_input_free(struct completion_input *input); /* NULL is fine. */
-/* Returns the number of fields of the body that neither cleave nor its peers (OpenAI, vLLM,
- * llama-server) know. */
+/* Returns the number of fields of the body that neither cleave nor the APIs that it imitates
+ * know. */
 uint32_t completion_input_unknown_fields(const struct completion_input *input);
 
-/* What logs say about a completion. All fields are final once completion_close has returned. */
+/* What logs say about a completion. All fields are final once completion_close has returned, or
+ * completion_open has failed. The caller sets the struct to zeros before completion_open. */
 struct completion_facts {
-    /* Id in the answer's body; empty = completion_open was not called, or had no memory. */
-    char answer_id[GATEWAY_NAME_BYTES + 16];
-    char model[64]; /* Name of the model, or of its adapter. */
+    char answer_id[GATEWAY_NAME_BYTES + 16]; /* Id in the answer's body. */
+    char model[64];                          /* Name of the model, or of its adapter. */
     bool is_adapter;
     bool streams;
     uint32_t choices; /* Number of choices, including the choices that best_of leaves out. */
-    /* As in `usage`. Unless the completion succeeded, prompt_tokens counts only prompts that a
-     * machine computed. */
+    /* As in the field `usage` of an answer. Exception: unless the completion succeeded,
+     * prompt_tokens counts only prompts that a machine computed. */
     uint64_t prompt_tokens, cached_tokens, answer_tokens;
     /* A constant: "stop", "length", "tool_calls", "error", or "left" = the client left before the
-     * end, or completion_open refused the request. */
+     * end, or completion_open failed. NULL = completion_open was not called, or had no memory. */
     const char *finish;
-    char error[128]; /* Message of the error that ended the open completion; empty = none. */
-    bool summarised; /* `last_summary` is known. */
+    /* Message of the error that ended the completion after completion_open; empty = none. */
+    char error[128];
+    bool summarised;                     /* `last_summary` is known. */
     struct gateway_summary last_summary; /* Summary of the gateway request that ended last. */
     uint32_t resumed;                    /* Sum of the resumptions of all choices. */
 };
@@ -90,14 +86,14 @@ struct completion_start {
     int64_t arrived_us;             /* When the last byte of the request arrived. */
     /* Receives what logs say. Not owned; must outlive the completion. */
     struct completion_facts *facts;
-    /* Called when there is new output, or when the completion has finished: from calls of the
-     * gateway, completion_turn, completion_ping_write and completion_revoke. */
+    /* Called when there is new output, or when the completion has finished. Not called during
+     * completion_open. Must not close the completion. */
     void (*changed)(void *self);
     void *self; /* First argument of `changed`. */
 };
 
 /* Opens a completion and submits its gateway requests. On failure it returns false, with the HTTP
- * error in *error; gateway requests that it had submitted are released. */
+ * error in *error, and releases the gateway requests that it had submitted. */
 bool completion_open(struct completion_server *server, const struct completion_start *start,
                      struct completion **out, struct api_error *error);
 
@@ -109,9 +105,9 @@ void completion_close(struct completion *c);
  * effect on a completion that has finished. */
 void completion_revoke(struct completion *c);
 
-/* Releases the gateway requests of choices that a stop string or an error has ended. Submits the
- * choices that were held back until the first choice of their prompt had a token or ended (the
- * prompt is then in a prefix cache). Call it in the iteration in which `changed` was called. */
+/* Releases the gateway requests of choices that a stop string or an error has ended. Submits
+ * choices that have waited for a prefix cache to have their prompt. Call it in the iteration in
+ * which `changed` was called, but not from `changed`. */
 void completion_turn(struct completion *c);
 
 /* Writes a comment (": ping") into a stream, which begins the stream, and calls `changed`. No
@@ -119,20 +115,21 @@ void completion_turn(struct completion *c);
 void completion_ping_write(struct completion *c);
 
 bool completion_is_stream(const struct completion *c);
-/* Returns true when the HTTP status is known: for a stream at the first token, event or comment,
- * the end or an error; otherwise at the end or an error. */
+/* Returns true when the HTTP status is known: for a stream, when it has begun or the completion has
+ * finished; otherwise when the completion has finished. */
 bool completion_status_known(const struct completion *c);
-/* Returns the error that is sent as the response; NULL = the HTTP status is 200. A stream that has
- * begun contains its error as an event. Call completion_error before output is removed. */
+/* Returns the error that must be sent as the response; NULL = the HTTP status is 200. A stream that
+ * has begun contains its error as an event. Requires completion_status_known, and that no output
+ * was removed. */
 const struct api_error *completion_error(const struct completion *c);
 /* Returns true when no more output will be added. */
 bool completion_finished(const struct completion *c);
 /* Returns the output that was not removed yet: the events so far of a stream; otherwise the body,
- * once the completion has finished. NULL = there was no output yet. completion_output_remove drops
- * the first `bytes` bytes, which have been sent. */
+ * once the completion has finished. NULL = there was no output yet. */
 const char *completion_output(const struct completion *c, size_t *bytes_out);
+/* Removes the first `bytes` bytes of the output, which have been sent. */
 void completion_output_remove(struct completion *c, size_t bytes);
-/* Returns the number of bytes of all output so far, including removed ones. */
+/* Returns the number of bytes of all output so far, including removed bytes. */
 uint64_t completion_output_bytes(const struct completion *c);
 /* Takes the whole body of an answer that is not streamed. Requires that the completion has finished
  * without an error. The caller frees the body (text_done). */

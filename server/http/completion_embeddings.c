@@ -27,7 +27,7 @@ bool completion_pooling_find(const struct completion *c, uint8_t *out, struct ap
     return false;
 }
 
-void completion_on_embedding(void *self, const int64_t *values, uint32_t count)
+void completion_on_embedding(void *self, const int64_t *sums, uint32_t count)
 {
     struct choice *choice = self;
     struct completion *c = choice->completion;
@@ -45,10 +45,10 @@ void completion_on_embedding(void *self, const int64_t *values, uint32_t count)
     if (choice->vector == NULL)
         return;
     for (uint32_t i = 0; i < wanted; i++)
-        squares += (double)values[i] * (double)values[i];
+        squares += (double)sums[i] * (double)sums[i];
     const double scale = squares > 0 ? 1 / sqrt(squares) : 0;
     for (uint32_t i = 0; i < wanted; i++)
-        choice->vector[i] = (float)((double)values[i] * scale);
+        choice->vector[i] = (float)((double)sums[i] * scale);
 }
 
 static void write_base64(struct text *out, const void *data, size_t bytes)

@@ -1,8 +1,8 @@
-/* completion_internal: struct completion and its choices, and the functions that completion*.c and
- * form*.c (answers of /v1/responses and /v1/messages) share. Only these files include this header;
- * callers use completion.h. All functions declared here run on the gateway's event loop thread; a
- * text thread makes struct completion_input (completion_input.c). The functions write the output
- * and send nothing. */
+/* completion_internal: struct completion and its choices (completion.h), and the functions that
+ * completion*.c and form*.c (answers of /v1/responses and /v1/messages) share. Only these files
+ * include this header, and call the functions on the gateway's event loop thread. Only struct
+ * completion_input is made on a text thread. The functions write text into the completion's output;
+ * they send nothing. */
 #ifndef SERVER_HTTP_COMPLETION_INTERNAL_H
 #define SERVER_HTTP_COMPLETION_INTERNAL_H
 
@@ -16,6 +16,7 @@ struct token_prompt {
     bool computed; /* A machine has computed the prompt, so its tokens count as used. */
 };
 
+/* See completion.h. completion_open moves the contents to the completion. */
 struct completion_input {
     struct api_request request; /* Without the texts of its prompts. */
     uint32_t prompt_count;
@@ -45,24 +46,23 @@ struct choice {
     const struct token_prompt *prompt;
     uint32_t index; /* `index` in the answer. */
     enum choice_finish finish;
-    bool in_flight_counted; /* The choice counts as in flight for its API key. */
-    bool charged;           /* The API key was charged for the choice. */
-    /* Prompt tokens that the API key was charged, and gets back if the choice is not computed. */
+    bool in_flight_counted; /* The choice counts in the limits of its API key for open answers. */
+    bool charged;           /* The choice counts in the limits of its API key for a minute. */
+    /* Prompt tokens that count in these limits; the key gets them back if the choice is refused. */
     uint32_t charged_tokens;
-    bool deferred; /* Submitted when the first choice of its prompt has a token or has ended. */
-    bool ended;    /* No more tokens will be used. */
+    /* Not submitted before the first choice of its prompt has a token or has ended. */
+    bool deferred;
+    bool ended; /* No more tokens will be used. */
     /* A stop string or an error has ended the choice: completion_turn releases `request`. */
     bool release_due;
     bool first_event_written; /* The choice's first event was written. */
     bool left_out;            /* best_of: the body does not contain the choice. */
     double logprob_sum;       /* best_of: sum of the log-probabilities of all tokens. */
-    /* The number of the stop string, or the id of stop_token_ids, that ended the answer; STOP_NONE
-     * = none. */
-    uint32_t stop_string;
-    uint32_t stop_token;
-    uint32_t tokens;        /* Tokens generated, including the end token. */
-    uint32_t cached_tokens; /* Tokens of the prompt that were found in a prefix cache. */
-    uint32_t characters;    /* Characters of all token texts so far, for text_offset. */
+    uint32_t stop_string;     /* Number of the stop string that ended the answer; or STOP_NONE. */
+    uint32_t stop_token;      /* Id in stop_token_ids that ended the answer; or STOP_NONE. */
+    uint32_t tokens;          /* Tokens generated, including the end token. */
+    uint32_t cached_tokens;   /* Tokens of the prompt that were found in a prefix cache. */
+    uint32_t characters;      /* Characters of all token texts so far, for text_offset. */
     struct detokenizer detokenizer;
     struct stop_matcher stops;
     /* Content that has not been written: for the next event or, without streaming, for the body. */
@@ -82,14 +82,13 @@ struct choice {
     struct text logprob_values;
     struct text logprob_tops;
     struct text logprob_offsets;
-    /* Embeddings: the vector, scaled to length 1; NULL = it has not arrived. malloc'ed. */
-    float *vector;
-    /* Elements of the vector that the machine sent; `vector` has fewer if `dimensions` says so. */
+    float *vector; /* Embeddings: the vector of length 1, owned; NULL = none yet, or no memory. */
+    /* Elements that the machine sent; `vector` has fewer if the body's `dimensions` is less. */
     uint32_t vector_count;
     struct text prompt_logprobs; /* Entries of the field prompt_logprobs, as in vLLM. */
 };
 
-#define STOP_NONE UINT32_MAX
+#define STOP_NONE UINT32_MAX /* No stop string, or no stop token. */
 
 struct event_writer;    /* State of completion_events.c. */
 struct completion_form; /* See form.h. */
@@ -103,14 +102,14 @@ struct completion {
     void *self;
     struct completion_facts *facts;      /* See struct completion_start. */
     char request_id[GATEWAY_NAME_BYTES]; /* Id of the request (x-request-id). */
-    char id[GATEWAY_NAME_BYTES + 16];
-    int64_t created; /* When the completion was opened, in seconds since 1970. */
-    int64_t arrived_us;
+    char id[GATEWAY_NAME_BYTES + 16];    /* Id in the answer's body. */
+    int64_t created;    /* When the completion was opened, in seconds since 1970. */
+    int64_t arrived_us; /* See struct completion_start. */
     uint32_t choice_count;
     struct choice *choices;
     struct token_prompt *prompts;
     uint32_t prompt_count;
-    struct token_rules_words rules;    /* From logit_bias, allowed_token_ids and bad_words. */
+    struct token_rules_words rules;    /* The body's rules about tokens (common/token_rules.h). */
     uint8_t pooling;                   /* enum pooling, for embeddings. */
     struct event_writer *event_writer; /* NULL = cleave.events is not set. */
     struct completion_form *form;      /* For /v1/responses and /v1/messages; else NULL. */
@@ -118,42 +117,43 @@ struct completion {
     enum answer_begin begin;
     uint32_t open_choices; /* Number of choices that have not ended. */
     uint64_t seed;         /* Seed of the first choice; each further choice has the next number. */
-    /* Output has begun: a result of a machine has arrived, an event or a comment was written, or
-     * the completion has finished. The HTTP status of a stream is then known. */
+    /* A result of a machine has arrived, an event or a comment was written, or the completion has
+     * finished. The HTTP status of a stream is then known. */
     bool output_begun;
     uint64_t prompt_tokens_computed;   /* Tokens of the prompts that are `computed`. */
-    struct ledger_entry *ledger_entry; /* NULL = no ledger, or the answer is settled in it. */
-    bool finished;
-    struct api_error error; /* status 0 = none. */
+    struct ledger_entry *ledger_entry; /* NULL = no ledger, or the entry has ended. */
+    bool finished;                     /* See completion_finished. */
+    struct api_error error;            /* status 0 = none. */
     struct text output;
     struct text event_head; /* With streaming: how each event begins; empty before the first one. */
-    struct text token_text; /* Text of one token. */
-    size_t handed_bytes;    /* Bytes of `output` that were handed to HTTP. */
-    uint64_t removed_bytes; /* Bytes that were handed to HTTP and removed from `output`. */
+    struct text token_text; /* Memory for the text of one token. */
+    size_t handed_bytes;    /* Bytes at the begin of `output` that completion_output leaves out. */
+    uint64_t removed_bytes; /* Bytes that are no longer in `output`. */
 };
 
 /* --- completion.c --- */
 
 /* Counts the choice's prompt as computed, once for all choices of the prompt. Call it when a result
- * of a machine arrives. cached: number of the prompt's tokens that were found in a prefix cache. */
-void choice_prompt_count(struct choice *choice, uint32_t cached);
+ * of a machine arrives. cached_tokens: the prompt's tokens that were found in a prefix cache. */
+void choice_prompt_count(struct choice *choice, uint32_t cached_tokens);
 
 /* --- completion_embeddings.c: POST /v1/embeddings --- */
 
-/* Stores how the vectors are pooled (enum pooling). Returns false, with *error, if the model has no
- * embeddings. */
+/* Stores how the vectors of tokens become one embedding (enum pooling, by the config and the
+ * model). Returns false, with *error, if the model makes no embeddings. */
 bool completion_pooling_find(const struct completion *c, uint8_t *out, struct api_error *error);
 /* The callback `embedding` of struct gateway_client. self: the choice. */
-void completion_on_embedding(void *self, const int64_t *values, uint32_t count);
+void completion_on_embedding(void *self, const int64_t *sums, uint32_t count);
 /* Writes the body; sets c->error instead if `dimensions` is larger than the vectors. */
 void completion_write_embeddings(struct completion *c);
 
 /* --- completion_events.c --- */
 
-/* Begins to write the events of a completion that wants them. Returns false if there is no
- * memory. */
+/* Opens c->event_writer, if the body wants the events of its gateway requests (cleave.events).
+ * Returns false if there is no memory. */
 bool completion_events_begin(struct completion *c);
-void completion_events_end(struct completion *c); /* Later events are not written. */
+/* Frees c->event_writer; events after this call are not written. */
+void completion_events_end(struct completion *c);
 /* The callback `event` of struct gateway_client: writes an SSE event. self: the choice. */
 void completion_on_event(void *self, const struct gateway_event *event);
 
@@ -163,53 +163,59 @@ void completion_on_event(void *self, const struct gateway_event *event);
 bool completion_has_parts(const struct completion *c);
 /* Opens choice->parser if the answer is split into parts. Returns ST_NO_MEMORY on failure. */
 enum status choice_parts_open(struct choice *choice);
-void choice_parts_done(struct choice *choice);
-/* Adds text of the answer to its content, or gives it to the parser, which finds its parts. */
+void choice_parts_done(struct choice *choice); /* Frees the parser, the reasoning and the calls. */
+/* Adds text of the answer to the content or, if there is a parser, to the part that the parser
+ * finds. */
 void choice_text_add(struct choice *choice, const char *text, size_t bytes);
 /* Returns true if the text of this control token must be given to the parser. */
 bool choice_needs_token(const struct choice *choice, uint32_t id);
-/* Writes the fields of `delta` (event = true) or of `message` that follow the role. With event =
- * true it removes the reasoning and the calls that it has written, but not the content. */
-void choice_write_parts(struct text *out, struct choice *choice, bool event);
+/* Appends the JSON fields of an answer's parts. for_event: the fields belong to an event's `delta`;
+ * the reasoning and the arguments of calls that were written are then removed from the choice, but
+ * not the content. Otherwise the fields belong to the body's `message`. */
+void choice_write_parts(struct text *out, struct choice *choice, bool for_event);
 
-/* Writes a new id for a call of a tool: at most 39 bytes and the NUL. */
-void choice_call_id(struct completion *c, char *out, size_t bytes);
+/* Writes a new id for a call of a tool. Requires a capacity of at least 10 bytes. */
+void choice_call_id(struct completion *c, char *out, size_t capacity);
 
 /* --- form.c: the answers of /v1/responses and /v1/messages --- */
 
 /* Opens c->form if the request is for one of these APIs. Returns false if there is no memory. */
 bool completion_form_open(struct completion *c);
 void completion_form_close(struct completion *c); /* No effect without a form. */
-/* The next functions require c->form. completion_form_part adds a piece of the answer; an
- * ANSWER_PART_CALL has the tool's name as text. */
+
+/* The functions below require c->form. */
+
+/* Adds a piece of the answer. text: the piece; for ANSWER_PART_CALL, the tool's name. */
 void completion_form_part(struct completion *c, enum answer_part part, const char *text,
                           size_t bytes);
-/* With streaming, writes events for the parts that were added since the last call. At the answer's
- * end, ends the last item. */
+/* With streaming, writes events for the pieces that were added since the last call. When the choice
+ * has finished, ends the answer's last item. */
 void completion_form_step(struct completion *c);
-/* Write what completion_write_stream_end and completion_write_body write for other APIs. */
-void completion_form_end(struct completion *c);
-void completion_form_body(struct completion *c);
+void completion_form_end(struct completion *c);  /* Writes the events at the end of a stream. */
+void completion_form_body(struct completion *c); /* Writes a whole body that is not streamed. */
 /* Sets c->id from c->request_id. */
 void completion_form_id(struct completion *c);
 
 /* --- completion_write.c --- */
 
 /* Tokens of a completion so far. A prompt and its cached tokens count once, for any number of
- * answers. */
+ * choices. */
 struct completion_usage {
-    uint64_t prompt, generated, cached, reasoning;
+    uint64_t prompt;    /* Of all prompts. */
+    uint64_t generated; /* Of all answers. */
+    uint64_t cached;    /* Of the prompts, found in prefix caches. */
+    uint64_t reasoning; /* Of the answers' reasoning. */
 };
 struct completion_usage completion_usage(const struct completion *c);
 
 /* Adds the id of a token of the answer, if the request wants ids. */
 void choice_add_id(struct choice *choice, uint32_t id);
-/* Adds a token's log-probability entry to the choice. entry NULL = the first prompt token, which
- * has none. */
-void choice_add_logprob(struct choice *choice, uint32_t id, const struct message_token *entry);
-/* Adds an entry of the field prompt_logprobs. */
+/* Adds a token's log-probabilities to the choice. score: NULL = the first prompt token, which has
+ * none. */
+void choice_add_logprob(struct choice *choice, uint32_t id, const struct message_token *score);
+/* Adds a prompt token to the field prompt_logprobs. score: as for choice_add_logprob. */
 void choice_add_prompt_logprob(struct choice *choice, uint32_t id,
-                               const struct message_token *entry);
+                               const struct message_token *score);
 /* Writes an SSE event with what the choice has collected since its last event. With c->form, calls
  * completion_form_step instead. */
 void completion_write_event(struct completion *c, struct choice *choice);
@@ -221,7 +227,7 @@ void completion_write_stream_end(struct completion *c);
 void completion_choices_select(struct completion *c);
 /* Writes the whole body of an answer that is not streamed. */
 void completion_write_body(struct completion *c);
-/* Frees the texts that were collected for events or the body. */
+/* Frees the choice's texts that were collected for events or the body. */
 void choice_texts_done(struct choice *choice);
 
 #endif

@@ -40,18 +40,18 @@ static void add_chat_entry(struct text *out, const struct completion *c, uint32_
     text_adds(out, "]");
 }
 
-static void add_chat_logprob(struct choice *choice, uint32_t id, const struct message_token *entry)
+static void add_chat_logprob(struct choice *choice, uint32_t id, const struct message_token *score)
 {
     const struct completion *c = choice->completion;
     struct text *list = &choice->logprob_tokens;
     uint32_t wanted = (uint32_t)c->request.sampling.logprobs;
     add_separator(list);
-    add_chat_entry(list, c, id, entry->logprob);
+    add_chat_entry(list, c, id, score->logprob);
     text_adds(list, ",\"top_logprobs\":[");
-    for (uint32_t i = 0; i < entry->top_count && i < wanted; i++) {
+    for (uint32_t i = 0; i < score->top_count && i < wanted; i++) {
         if (i > 0)
             text_adds(list, ",");
-        add_chat_entry(list, c, entry->top_ids[i], entry->top_logprobs[i]);
+        add_chat_entry(list, c, score->top_ids[i], score->top_logprobs[i]);
         text_adds(list, "}");
     }
     text_adds(list, "]}");
@@ -59,26 +59,26 @@ static void add_chat_logprob(struct choice *choice, uint32_t id, const struct me
 
 /* Writes the alternatives of one position as an object. The token itself is always included, as in
  * OpenAI's API. */
-static void add_top_object(struct choice *choice, uint32_t id, const struct message_token *entry)
+static void add_top_object(struct choice *choice, uint32_t id, const struct message_token *score)
 {
     const struct completion *c = choice->completion;
     struct text *list = &choice->logprob_tops;
     uint32_t wanted = (uint32_t)c->request.sampling.logprobs;
     bool itself = false;
     text_adds(list, "{");
-    for (uint32_t i = 0; i < entry->top_count && i < wanted; i++) {
+    for (uint32_t i = 0; i < score->top_count && i < wanted; i++) {
         if (i > 0)
             text_adds(list, ",");
-        add_token_string(list, c, entry->top_ids[i]);
+        add_token_string(list, c, score->top_ids[i]);
         text_adds(list, ":");
-        text_add_logprob(list, entry->top_logprobs[i]);
-        itself |= entry->top_ids[i] == id;
+        text_add_logprob(list, score->top_logprobs[i]);
+        itself |= score->top_ids[i] == id;
     }
     if (!itself) {
         text_adds(list, list->data[list->bytes - 1] == '{' ? "" : ",");
         add_token_string(list, c, id);
         text_adds(list, ":");
-        text_add_logprob(list, entry->logprob);
+        text_add_logprob(list, score->logprob);
     }
     text_adds(list, "}");
 }
@@ -113,12 +113,12 @@ void choice_add_id(struct choice *choice, uint32_t id)
     text_addu(&choice->ids, id);
 }
 
-void choice_add_logprob(struct choice *choice, uint32_t id, const struct message_token *entry)
+void choice_add_logprob(struct choice *choice, uint32_t id, const struct message_token *score)
 {
     const struct completion *c = choice->completion;
     if (is_chat(c)) {
-        if (entry != NULL)
-            add_chat_logprob(choice, id, entry);
+        if (score != NULL)
+            add_chat_logprob(choice, id, score);
         return;
     }
     size_t bytes = 0;
@@ -129,36 +129,36 @@ void choice_add_logprob(struct choice *choice, uint32_t id, const struct message
     text_addf(&choice->logprob_offsets, "%u", choice->characters);
     add_separator(&choice->logprob_values);
     add_separator(&choice->logprob_tops);
-    if (entry == NULL) {
+    if (score == NULL) {
         text_adds(&choice->logprob_values, "null");
         text_adds(&choice->logprob_tops, "null");
     } else {
-        text_add_logprob(&choice->logprob_values, entry->logprob);
-        add_top_object(choice, id, entry);
+        text_add_logprob(&choice->logprob_values, score->logprob);
+        add_top_object(choice, id, score);
     }
     choice->characters += count_characters(piece, bytes);
 }
 
 void choice_add_prompt_logprob(struct choice *choice, uint32_t id,
-                               const struct message_token *entry)
+                               const struct message_token *score)
 {
     const struct completion *c = choice->completion;
     struct text *list = &choice->prompt_logprobs;
     uint32_t wanted = (uint32_t)c->request.prompt_logprobs, rank = 0;
     add_separator(list);
-    if (entry == NULL) {
+    if (score == NULL) {
         text_adds(list, "null");
         return;
     }
-    for (uint32_t i = 0; i < entry->top_count && rank == 0; i++)
-        rank = entry->top_ids[i] == id ? i + 1 : 0;
+    for (uint32_t i = 0; i < score->top_count && rank == 0; i++)
+        rank = score->top_ids[i] == id ? i + 1 : 0;
     text_adds(list, "{");
-    add_prompt_entry(list, c, id, entry->logprob, rank);
-    for (uint32_t i = 0; i < entry->top_count && i < wanted; i++) {
-        if (entry->top_ids[i] == id)
+    add_prompt_entry(list, c, id, score->logprob, rank);
+    for (uint32_t i = 0; i < score->top_count && i < wanted; i++) {
+        if (score->top_ids[i] == id)
             continue;
         text_adds(list, ",");
-        add_prompt_entry(list, c, entry->top_ids[i], entry->top_logprobs[i], i + 1);
+        add_prompt_entry(list, c, score->top_ids[i], score->top_logprobs[i], i + 1);
     }
     text_adds(list, "}");
 }

@@ -1,7 +1,7 @@
 /* http: the HTTP side of the gateway. It owns libmicrohttpd's daemons, their connections, and each
- * request from its headers until its response was sent or the client has gone. The files
- * server/serve*.c make every call, on the gateway's event loop thread. http does not know machines
- * (server/gateway/gateway.h does) or the text of answers (completion.h and server/api/ do).
+ * HTTP request from its headers until its response was sent or the client has gone. The files
+ * server/serve*.c make every call, on the gateway's event loop thread. http does not talk to
+ * machines (server/gateway/ does), and does not make the text of answers (completion.h does).
  *
  * It uses an external epoll and one thread, because libmicrohttpd 0.9.75's own epoll thread stalls
  * when the number of ready events is a multiple of 128, and a resume from another thread loses
@@ -25,6 +25,7 @@
 
 struct http;
 
+/* What an administrator does to a machine. */
 enum http_admin_verb { HTTP_ADMIN_DRAIN, HTTP_ADMIN_UNDRAIN, HTTP_ADMIN_ADD, HTTP_ADMIN_REMOVE };
 
 /* What an administrator wants to read. */
@@ -35,25 +36,26 @@ struct http_admin_view {
         HTTP_ADMIN_CONFIG,    /* The config in effect. */
         HTTP_ADMIN_LOG,       /* The latest lines of the log, as text. */
     } kind;
-    /* REQUESTS only; as in struct history_query (server/gateway/history.h). */
-    const char *id; /* Only requests with this id; NULL = all. */
-    uint32_t count; /* Most requests. */
-    bool events;    /* With the events of each request. */
+    /* HTTP_ADMIN_REQUESTS only. See struct history_query (server/gateway/history.h). */
+    const char *id;
+    uint32_t requests_max;
+    bool with_events;
 };
 
-/* The actions of the endpoints under /admin. Each function fills *answer (a JSON object; for
- * HTTP_ADMIN_LOG, lines of text) and returns true, or fills *error and returns false; functions
- * without *error always succeed. Called from http_turn. */
+/* The actions of the endpoints under /admin, called from http_turn. Each function appends a JSON
+ * object to *answer (for HTTP_ADMIN_LOG, lines of text). A function with `error` returns true, or
+ * fills *error and returns false. The other functions always succeed. */
 struct http_admin {
     /* GET /admin/state */
     void (*state)(void *self, struct text *answer);
     /* GET /admin/requests, /admin/decisions, /admin/config and /admin/log. */
     void (*view)(void *self, const struct http_admin_view *view, struct text *answer);
-    /* POST /admin/reload, and with `dry` POST /admin/reload/dry-run, which changes nothing. */
-    bool (*reload)(void *self, bool dry, const struct audit_actor *actor, struct text *answer,
-                   struct api_error *error);
-    /* Drains, undrains, adds or removes a machine. ADD uses the body (JSON); the other verbs use
-     * the machine's name. */
+    /* POST /admin/reload. is_dry_run: POST /admin/reload/dry-run, which changes nothing. actor: the
+     * administrator, for the audit lines. */
+    bool (*reload)(void *self, bool is_dry_run, const struct audit_actor *actor,
+                   struct text *answer, struct api_error *error);
+    /* Changes a machine. HTTP_ADMIN_ADD uses the request's body (JSON), of `bytes` bytes; the other
+     * verbs use the machine's name. */
     bool (*machine)(void *self, enum http_admin_verb verb, const char *name, const char *body,
                     size_t bytes, struct text *answer, struct api_error *error);
     void *self; /* First argument of the functions. */
@@ -71,22 +73,22 @@ struct http_options {
     struct spans *spans;   /* NULL = none. */
     const struct clock *clock;
     struct http_admin admin;
-    bool tls;      /* Serve over TLS with the certificate of http_tls_use. */
+    bool tls;      /* Serve over TLS with the certificate of http_tls_use (tls.h). */
     int listen_fd; /* A socket of address_listen; http_accept_stop or http_close closes it. */
     /* A listening Unix socket, whose clients are administrators; closed like listen_fd. 0 =
      * none. */
     int admin_fd;
 };
 
-/* Begins to accept connections. Returns ST_IO, ST_NO_MEMORY or ST_NO_RESOURCE, with the reason in
- * *error. */
+/* Begins to accept connections. On failure returns ST_IO, ST_NO_MEMORY or ST_NO_RESOURCE, with the
+ * reason in *error. */
 enum status http_open(const struct http_options *options, struct http **out, struct error *error);
 /* Cancels the requests in flight and closes their connections. Waits for the running jobs of text
  * threads. NULL is fine. */
 void http_close(struct http *h);
 
-/* Sets the access log's file (not owned; NULL = none). to_stderr: the lines also go to the
- * process's log. At first there is no access log. */
+/* Sets where the lines of the access log are written: to `file` (not owned; NULL = no file), and to
+ * the process's log if to_stderr. At first there is no access log. */
 void http_access_log_set(struct http *h, struct event_log *file, bool to_stderr);
 
 /* Sets the model of new requests, and adds a reference to it. */
@@ -96,23 +98,23 @@ void http_model_use(struct http *h, struct served_model *model);
  * begun gets an error event, any other request a 401. Call it after each api_keys_apply. */
 void http_keys_changed(struct http *h);
 
-/* From now on /health answers 503 "draining", and each connection closes after its answer. Requests
- * are still served. */
+/* After this call /health answers 503 "draining", and each connection closes after its answer.
+ * Requests are still served. */
 void http_drain_begin(struct http *h);
-/* Does the same, and starts to refuse completions with 503 and Retry-After. Open requests
+/* As http_drain_begin, and completions are refused with 503 and Retry-After. Open requests
  * continue. */
 void http_refuse_begin(struct http *h);
 /* Returns the number of requests whose body went to a text thread (completions, /tokenize and the
  * like) and whose clients do not have the whole answer yet. */
 uint32_t http_open_answers(const struct http *h);
 
-/* Accepts no more connections; open connections continue. */
+/* Accepts no more connections, and closes the listening sockets. Open connections continue. */
 void http_accept_stop(struct http *h);
 
-/* Returns a descriptor for the event loop (level-triggered). Call http_turn when it is readable,
- * after every gateway_turn, and after the number of milliseconds that http_turn returned (-1 = only
- * when readable). */
+/* Returns a descriptor for the event loop (level-triggered). Call http_turn when the descriptor is
+ * readable, after every gateway_turn, and after the time that http_turn returned. */
 int http_fd(struct http *h);
+/* Does all work that is due. Returns the milliseconds until the next call; -1 = no time limit. */
 int http_turn(struct http *h);
 
 #endif

@@ -1,8 +1,9 @@
 /* http_internal: struct http, struct exchange (one HTTP request with its response), and the
- * functions that are shared by the files of server/http/ that handle HTTP. Only these files and
- * tests include it; completion*.c and form*.c, which make the text of answers, do not. All
- * functions run on the gateway's event loop thread; text_work.c has the job that runs on the text
- * threads. These files send nothing to machines (server/gateway/ does). */
+ * functions that the files of server/http/ share that handle HTTP. Only these files and tests
+ * include this header; completion*.c and form*.c, which make the text of answers, do not.
+ * Everything declared here runs on the gateway's event loop thread. These files do not talk to
+ * machines (server/gateway/ does). A function that returns enum MHD_Result returns MHD_NO if there
+ * is no memory; libmicrohttpd then closes the connection. */
 #ifndef SERVER_HTTP_INTERNAL_H
 #define SERVER_HTTP_INTERNAL_H
 
@@ -15,7 +16,7 @@
 
 #include <microhttpd.h>
 
-/* A body of more bytes is large: it can keep a text thread busy for long (8 MiB take seconds). */
+/* A body of more bytes is large: a text thread may need long for it (seconds for 8 MiB). */
 #define HTTP_LARGE_BYTES 65536
 
 struct exchange; /* An HTTP request and its response. */
@@ -25,14 +26,12 @@ struct http {
     struct http_options options;
     struct MHD_Daemon *daemon;
     struct MHD_Daemon *admin_daemon; /* Serves http/admin_socket; NULL = none. */
-    /* When the latest http_turn began. Every step of a stream takes this time, because a token
-     * would otherwise read the clock five times. */
-    int64_t now_us;
+    int64_t now_us; /* When the latest http_turn began. Used where this time is exact enough. */
     /* Holds the daemons' own epoll descriptors, text_jobs_fd, and the sockets of waiting
      * requests. */
     int epoll;
-    struct completion_server completions; /* /v1/models lists its model. */
-    struct exchange *exchanges;           /* All exchanges, linked by next. */
+    struct completion_server completions;
+    struct exchange *exchanges; /* All exchanges, linked by next. */
     /* Exchanges whose completions have new output, linked by next_changed. */
     struct exchange *changed_exchanges;
     uint32_t open_answers; /* Exchanges with counts_as_open. */
@@ -46,15 +45,15 @@ struct http {
     struct event_log *access_log; /* NULL = none. */
     bool access_to_stderr;
     uint64_t access_dropped; /* Dropped lines of `access_log` that the metrics count already. */
-    bool access_warned;      /* The log has the warning about dropped lines. */
+    bool access_warned;      /* A warning about dropped lines was logged. */
     uint64_t ledger_lost;    /* Lost answers of the ledger that the metrics count already. */
-    bool ledger_warned;      /* The log says that the ledger takes no lines. */
+    bool ledger_warned;      /* A warning was logged that the ledger takes no lines. */
     uint64_t spans_dropped;  /* Dropped spans that the metrics count already. */
-    bool spans_warned;       /* The log has the warning about dropped spans. */
+    bool spans_warned;       /* A warning about dropped spans was logged. */
     bool draining;           /* http_drain_begin or http_refuse_begin was called. */
     bool refuses;            /* http_refuse_begin was called. */
-    /* The gateway was ready when an earlier completion was asked for. From then on, completions
-     * wait for machines; before, they get a 503. */
+    /* The gateway was ready (gateway_ready) at an earlier completion. false = completions get a 503
+     * until the gateway is ready; true = completions wait for machines. */
     bool was_ready;
 };
 
@@ -75,14 +74,13 @@ struct exchange {
     uint32_t api_key_index;    /* API_KEY_NONE = none. */
     uint32_t api_key_secret;   /* secret_number of struct api_key_shown. */
     bool key_revoked;          /* The key was removed from the key file, or got another secret. */
-    /* The client may use /admin. False also if the route needs no check of this. */
-    bool is_administrator;
-    bool is_preflight;        /* A browser's OPTIONS request (web.c). */
-    struct http_audit *audit; /* The audit line to be written; NULL = none, or written. */
-    struct text body;         /* The body so far; its bytes count in http->bodies_bytes. */
-    uint64_t body_bytes_max;  /* http/body_bytes_max when the headers arrived. */
-    uint64_t body_expected;   /* Content-Length; UINT64_MAX = chunked; 0 = no body. */
-    /* The error that answers this request when the rest of its body has been received and dropped;
+    bool is_administrator;     /* This was checked, and the client may use /admin. */
+    bool is_preflight;         /* A browser's OPTIONS request (web.c). */
+    struct http_audit *audit;  /* The prepared audit line; NULL = none, or written. */
+    struct text body;          /* The body so far; its bytes count in http->bodies_bytes. */
+    uint64_t body_bytes_max;   /* http/body_bytes_max when the headers arrived. */
+    uint64_t body_expected;    /* Content-Length; UINT64_MAX = chunked; 0 = no body. */
+    /* The error that answers this request. The rest of the body is received and dropped first.
      * NULL = none. */
     struct api_error *refusal;
     bool closes_connection;           /* The connection closes after the answer. */
@@ -94,8 +92,8 @@ struct exchange {
     size_t piece_bytes;    /* Bytes of the piece that libmicrohttpd took last. */
     /* Bytes written into the stream up to the latest http_answer_backlog_check. */
     uint64_t backlog_checked_bytes;
-    /* Bytes written into the stream up to the end of the latest large burst. The client may take
-     * more time to read a burst. */
+    /* Bytes written into the stream up to the end of the latest burst: many bytes that were written
+     * in one iteration. */
     uint64_t burst_end_bytes;
     bool counts_as_open; /* The body went to a text thread; counts in http->open_answers. */
     bool socket_watched; /* The socket is in http->epoll. */
@@ -103,11 +101,11 @@ struct exchange {
     bool client_gone;    /* The client has gone, or is too slow. */
     bool is_changed;     /* The exchange is in the list http->changed_exchanges. */
     struct exchange *next_changed;
-    bool streams; /* The exchange is in the list of streams of struct http. */
+    bool streams; /* The exchange is in the list from http->oldest_stream on. */
     struct exchange *older, *newer;
-    int64_t last_event_us; /* When the latest event of the stream was written, or it began. */
+    int64_t last_event_us;            /* When the stream began, or its latest event was written. */
     char path_tail[LIMIT_NAME_BYTES]; /* See http_route_find. */
-    unsigned status_code;             /* HTTP status of the response; 0 = none yet. */
+    unsigned status_code;             /* HTTP status of the queued response; 0 = none yet. */
     char request_id[GATEWAY_NAME_BYTES];
     /* Parts of the header traceparent (W3C Trace Context); empty = no valid header. */
     char trace_id[33], trace_parent[17];
@@ -118,7 +116,7 @@ struct exchange {
     char error_text[128];          /* Message of the error that was sent; empty = none. */
 };
 
-/* Which clients may use a route. Without API keys, access.c decides which ones may. */
+/* Which clients may use a route, if there are API keys. Without API keys, see access.c. */
 enum http_access {
     HTTP_OPEN,    /* Every client. */
     HTTP_KEY,     /* Clients with any valid API key. */
@@ -138,11 +136,11 @@ struct route {
 /* --- routes.c --- */
 
 /* Returns the route of a URL's path; NULL = none. Slashes at the end are ignored. If a route's path
- * ends with a slash, the URL has one more part, which is copied to `tail`. /v1/models/NAME matches
- * only the names of the served model and of its adapters; `tail` is then the adapter's number, "0"
- * for the model. "/" exists if the config allows the page (page.c). */
+ * ends with a slash, the URL has one more part, which is copied to `path_tail`. /v1/models/NAME
+ * matches only the names of the served model and of its adapters; `path_tail` is then the adapter's
+ * number, "0" for the model. "/" exists if http_page_served. */
 const struct route *http_route_find(const struct http *h, const char *url,
-                                    char tail[LIMIT_NAME_BYTES]);
+                                    char path_tail[LIMIT_NAME_BYTES]);
 bool http_route_allows(const struct route *route, const char *method);
 
 /* --- answer.c --- */
@@ -164,9 +162,10 @@ enum MHD_Result http_answer_preflight(struct exchange *exchange);
 enum MHD_Result http_answer_begun(struct exchange *exchange);
 /* Updates the count of the exchange's unread bytes. */
 void http_unread_count(struct exchange *exchange);
-/* Frees the answer, of which nothing more is read. Call it when the completion was closed. */
+/* Frees exchange->answer. Requires that the exchange has no completion. */
 void http_unread_drop(struct exchange *exchange);
-/* Closes the connection if more than 1 MiB of its stream is unread. Large bursts do not count. */
+/* Closes the connection if more than 1 MiB of its stream is unread, without bytes up to the end of
+ * the latest burst. */
 void http_answer_backlog_check(struct exchange *exchange);
 /* While all unread answers together are larger than http/answers_bytes_max, closes the connection
  * whose client has not read for the longest time. One answer alone may be larger. */
@@ -174,31 +173,29 @@ void http_answers_check(struct http *h);
 
 /* --- text_work.c --- */
 
-/* What the text threads do with a body, one for each API. */
+/* What the text threads do with a body. */
 struct http_text_kind;
 extern const struct http_text_kind http_text_completion, http_text_chat, http_text_responses,
     http_text_messages, http_text_embeddings, http_text_count, http_text_tokenize,
     http_text_detokenize;
 /* Gives the body to the text threads, and suspends the connection. Answers with an error if the
- * key's limits or the queue do not allow the work. */
+ * limits of the API key, the queue of the text threads, or the memory do not allow the work. */
 enum MHD_Result http_text_begin(struct exchange *exchange, const struct http_text_kind *kind);
-void http_text_collect(struct http *h); /* Resumes the exchanges whose work is done. */
-/* Answers, or begins the completion. Requires that the work is done and that the connection was
- * resumed. */
+void http_text_collect(struct http *h); /* Resumes the connections whose work is done. */
+/* Answers, or begins the completion. Call it when http_text_collect has resumed the connection. */
 enum MHD_Result http_text_answer(struct exchange *exchange);
-/* Call it when the client has gone: drops the exchange's work, if there is any. */
+/* Cancels the exchange's work, if there is any, because its client has gone. */
 void http_text_drop(struct exchange *exchange);
 
 /* --- pings.c --- */
 
-/* Maintain the list of streams. Call the functions when the stream begins, when an event was
- * written, and when the request ends. The last two functions have no effect if no stream has
- * begun. */
-void http_stream_begin(struct exchange *exchange);
+void http_stream_begin(struct exchange *exchange); /* Puts the exchange into the list of streams. */
+/* Call it when an event was written. No effect if the exchange is not in the list. */
 void http_stream_wrote(struct exchange *exchange);
+/* Takes the exchange out of the list. No effect if the exchange is not in the list. */
 void http_stream_end(struct exchange *exchange);
-/* Writes a comment to each stream that has had no event for http/ping_ms. Returns the milliseconds
- * until the next call; -1 = none. */
+/* Writes an SSE comment, which clients ignore, to each stream that has had no event for
+ * http/ping_ms. Returns the milliseconds until the next call; -1 = none. */
 int http_pings_write(struct http *h);
 
 /* --- admin.c: the functions `answer` of the routes below /admin --- */
@@ -228,9 +225,10 @@ enum MHD_Result http_page_answer(struct exchange *exchange);
 bool http_audit_open(struct exchange *exchange, const char *url, const char *method);
 /* Sets the target of the audit line, such as a machine's name, if the URL does not contain it. */
 void http_audit_target_set(struct exchange *exchange, const char *target);
-/* Stores who has sent the request. */
+/* Stores which administrator or client has sent the request. */
 void http_audit_actor(const struct exchange *exchange, struct audit_actor *out);
-/* Writes the prepared line, once. status 0 = the client has left before it had an answer. */
+/* Writes the prepared line, if there is one; a second call has no effect. status: of the response;
+ * 0 = the client has left before it had an answer. */
 void http_audit_write(struct exchange *exchange, unsigned status);
 
 /* Writes the address of the exchange's client. */
@@ -285,10 +283,11 @@ void http_records_turn(struct http *h);
 /* Returns the name of a phase, as in the access log. */
 const char *http_phase_name(enum http_phase phase);
 
-/* Append the record as a JSON object, as a line of text, and as the sentence that says where the
- * time of a slow request went. */
+/* Appends the record as a JSON object. */
 void http_record_json(const struct http_record *record, struct text *out);
+/* Appends the record as a line of text. */
 void http_record_line(const struct http_record *record, struct text *out);
+/* Appends the sentence that says where the time of a slow request went. */
 void http_record_slow(const struct http_record *record, struct text *out);
 /* Appends the record as spans of OTLP (JSON objects, separated by commas): one span of the request,
  * and one of each phase that took time. ids: 128 random bits. Returns the number of spans. */
@@ -297,9 +296,9 @@ uint32_t http_record_spans(const struct http_record *record, const uint64_t ids[
 
 /* --- headers.c --- */
 
-/* Checks the headers of a request: framing, access, route, method, place, type and size. Sets
- * body_expected, is_preflight, and the fields about the API key and the administrator. If it
- * returns false, *error is the answer. */
+/* Checks the headers of a request, such as its access, method and size. Sets body_expected,
+ * is_preflight, and the fields about the API key and the administrator. If it returns false, *error
+ * is the answer. */
 bool http_headers_check(struct exchange *exchange, const char *url, const char *method,
                         struct api_error *error);
 /* Fills *error with the answer to a body that is too large. Returns false. */
@@ -341,32 +340,32 @@ void http_health_text(struct exchange *exchange, char *out, size_t capacity);
 
 /* --- exchange.c --- */
 
-/* Callbacks of libmicrohttpd. http_on_request is called for the headers, pieces of the body and the
- * end of a request, and after a resume; http_on_completed when the response was sent or the
- * connection has ended. */
+/* Callback of libmicrohttpd: called for the headers, the pieces of the body, and the end of a
+ * request, and after its connection was resumed. */
 enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, const char *url,
                                 const char *method, const char *version, const char *upload,
                                 size_t *upload_bytes, void **state);
+/* Callback of libmicrohttpd: the response was sent, or the connection has ended. */
 void http_on_completed(void *self, struct MHD_Connection *connection, void **state,
                        enum MHD_RequestTerminationCode reason);
-/* The function `answer` of completions: calls http_text_begin, or answers with a 503 if the server
- * stops or was never ready. */
+/* The function `answer` of routes for completions: calls http_text_begin, or answers with a 503
+ * (http->refuses, http->was_ready). */
 enum MHD_Result http_answer_completion(struct exchange *exchange,
                                        const struct http_text_kind *kind);
-/* Opens a completion, and takes over its input. Answers with the error if that fails; else suspends
- * the connection until the HTTP status is known. */
+/* Opens a completion, and takes over its input. Answers if that fails or the HTTP status is known;
+ * otherwise suspends the connection. */
 enum MHD_Result http_completion_begin(struct exchange *exchange, struct served_model *model,
                                       struct completion_input *input);
-/* Begin, and end, to watch whether the client of a suspended connection goes away. */
+/* Begins to watch whether the client of a suspended connection goes away. */
 void http_exchange_watch(struct exchange *exchange);
-void http_exchange_unwatch(struct exchange *exchange);
-void http_exchange_suspend(struct exchange *exchange);
+void http_exchange_unwatch(struct exchange *exchange); /* Ends to watch. */
+void http_exchange_suspend(struct exchange *exchange); /* Suspends the connection. */
 /* Resumes the connection, if it is suspended. */
 void http_exchange_resume(struct exchange *exchange);
 /* Calls http_client_state_set for the exchange's client, if it has one. */
 void http_exchange_enter(struct exchange *exchange, enum http_client_state state);
-/* Handles a client that has gone: closes the completion, so that the machines free its KV blocks at
- * once. The connection is closed in this iteration of the event loop. */
+/* Handles a client that has gone, or whose connection must be closed: closes the completion, and
+ * lets libmicrohttpd close the connection. */
 void http_exchange_gone(struct exchange *exchange);
 
 #endif

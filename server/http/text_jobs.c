@@ -105,9 +105,9 @@ static void *thread_main_small(void *jobs)
     return NULL;
 }
 
-enum status text_jobs_open(uint32_t threads, struct text_jobs **out, struct error *error)
+enum status text_jobs_open(uint32_t thread_count, struct text_jobs **out, struct error *error)
 {
-    struct text_jobs *jobs = calloc(1, sizeof(*jobs) + threads * sizeof(jobs->threads[0]));
+    struct text_jobs *jobs = calloc(1, sizeof(*jobs) + thread_count * sizeof(jobs->threads[0]));
     if (jobs == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
     jobs->queue_end = &jobs->queue;
@@ -118,8 +118,8 @@ enum status text_jobs_open(uint32_t threads, struct text_jobs **out, struct erro
     jobs->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (jobs->fd < 0)
         failed = errno;
-    while (failed == 0 && jobs->thread_count < threads) {
-        void *(*run)(void *) = threads == 1              ? thread_main
+    while (failed == 0 && jobs->thread_count < thread_count) {
+        void *(*run)(void *) = thread_count == 1         ? thread_main
                                : jobs->thread_count == 0 ? thread_main_small
                                                          : thread_main_large;
         failed = pthread_create(&jobs->threads[jobs->thread_count], NULL, run, jobs);

@@ -87,9 +87,9 @@ enum status gateway_submit(struct gateway *g, const struct gateway_submit *submi
     fake_seed = submit->sampling.seed;
     fake_sampling = submit->sampling;
     snprintf(fake_name, sizeof(fake_name), "%s", submit->client_id);
-    fake_rule_count = submit->rule_count;
-    if (submit->rule_count > 0)
-        memcpy(fake_rules, submit->rules, submit->rule_count * sizeof(fake_rules[0]));
+    fake_rule_count = submit->token_rule_words;
+    if (submit->token_rule_words > 0)
+        memcpy(fake_rules, submit->token_rules, submit->token_rule_words * sizeof(fake_rules[0]));
     fake_salt = submit->prefix_salt;
     fake_end_count = submit->sampling.end_count;
     struct gateway_request *r = calloc(1, sizeof(*r));

@@ -117,7 +117,7 @@ static void admin_view(void *self, const struct http_admin_view *view, struct te
     (void)self;
     if (view->id != NULL)
         text_add_json_string(answer, view->id, strlen(view->id));
-    text_addf(answer, "%u\n", view->count);
+    text_addf(answer, "%u\n", view->requests_max);
 }
 
 static bool admin_reload(void *self, bool dry, const struct audit_actor *actor, struct text *answer,

@@ -37,7 +37,7 @@ static void admin_view(void *self, const struct http_admin_view *view, struct te
 {
     (void)self;
     text_addf(answer, "{\"what\":%d,\"count\":%u,\"events\":%d,\"id\":", (int)view->kind,
-              view->count, view->events);
+              view->requests_max, view->with_events);
     text_add_json_string(answer, view->id != NULL ? view->id : "",
                          view->id != NULL ? strlen(view->id) : 0);
     text_adds(answer, "}");
