@@ -118,8 +118,8 @@ struct fleet_machine {
     /* Version of its latest connection, or of its next connection. */
     struct gateway_version *version;
     enum pool home; /* Home pool, from the config, an operator, the scheduler or another gateway. */
-    /* Number of the latest change of `home`, so that gateways take the latest one; 0 = the
-     * config's. */
+    /* Number of the latest change of `home`, by which gateways find the latest change; 0 = the pool
+     * of the config. */
     uint64_t home_serial;
     enum pool pool; /* Current pool. */
     /* Tokens of the longest context that its KV memory holds, as of its latest connection. */

@@ -157,8 +157,8 @@ void gateway_decisions_lines(const struct gateway *g, struct text *out);
 /* Appends only the elements of the list `requests`, without its brackets. */
 void gateway_requests_list(const struct gateway *g, const struct history_query *query,
                            struct text *out);
-/* Appends members of a JSON object, without the braces: the gateway and its health, machines,
- * links, requests. */
+/* Appends members of a JSON object, without the braces: what operators see of the gateway, its
+ * machines, links and requests. */
 void gateway_state_write(const struct gateway *g, struct text *out);
 
 /* Returns a descriptor for the event loop (level-triggered). Call gateway_turn when the descriptor
