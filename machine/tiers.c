@@ -60,7 +60,7 @@ static void on_note(void *self, uint32_t tier, enum status status, const char *t
     const char *kind = tier_kind_name(tiers_ops(t->tiers, tier)->kind);
     t->machine->stats_changed = true;
     if (status == ST_OK)
-        log_info("KV tier %s works", kind);
+        log_info("KV tier %s works%s%s", kind, text[0] != 0 ? ": " : "", text);
     else if (status == ST_INVALID)
         log_warn("KV tier %s: %s: its tokens are computed instead", kind, text);
     else if (status == ST_NO_RESOURCE)

@@ -39,6 +39,7 @@ struct tier_backend_ops {
     /* Makes the store ready, before every other function except `close`. `identity` is a digest of
      * what decides the content of KV, such as the model; record_bytes is the size of all records. A
      * backend that can hold the records of one identity only removes those of other identities.
+     * After ST_OK, the text of the error says which records were removed; empty = none were.
      * After ST_UNREACHABLE or ST_TIMED_OUT, `open` is called again later. */
     enum status (*open)(struct tier_backend *b, const struct digest *identity, size_t record_bytes,
                         int64_t deadline_us, struct error *error);

@@ -1,7 +1,9 @@
-/* tier_file: the file has a header, then an index with one entry for each place, then the places,
- * each with one record. The index is small and contiguous, so that it is read quickly when the
- * machine starts. A record is written before its entry: if the machine ends in between, the place
- * has another record than the entry says, and tier_record_open refuses it. */
+/* tier_file: the file has a header, then groups of GROUP_PLACES places. A group has an index with
+ * one entry for each of its places, then the places, each with one record. So the offset of a place
+ * does not depend on the size of the file, and a file that is made larger or smaller keeps the
+ * records in the places that it still has. An index is contiguous, so that it is read quickly when
+ * the machine starts. A record is written before its entry: if the machine ends in between, the
+ * place has another record than the entry says, and tier_record_open refuses it. */
 #include "kvcache/tiers/tier_file.h"
 
 #include "common/siphash.h"
@@ -14,10 +16,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC      "cleaveTF"
-#define VERSION    1
-#define PAGE       4096
-#define PLACES_MIN 4
+#define MAGIC        "cleaveTF"
+#define VERSION      2
+#define PAGE         4096
+#define PLACES_MIN   4
+#define GROUP_PLACES 512
+#define INDEX_BYTES  (GROUP_PLACES * sizeof(struct entry)) /* Of a group. */
 
 struct file_header {
     char magic[8];
@@ -39,7 +43,6 @@ struct tier_file {
     uint64_t bytes;
     uint64_t record_bytes;
     uint64_t place_bytes;
-    uint64_t first_place;     /* Offset of place 0 in the file. */
     uint64_t number;          /* Number of the latest record. */
     uint32_t count;           /* Places. */
     struct tier_index *index; /* NULL = the file is not open. */
@@ -92,9 +95,21 @@ static enum status file_write(const struct tier_file *f, const void *from, size_
     return ST_OK;
 }
 
+static uint64_t group_bytes(const struct tier_file *f)
+{
+    return INDEX_BYTES + GROUP_PLACES * f->place_bytes;
+}
+
+static uint64_t entry_offset(const struct tier_file *f, uint32_t place)
+{
+    return PAGE + place / GROUP_PLACES * group_bytes(f) +
+           place % GROUP_PLACES * sizeof(struct entry);
+}
+
 static uint64_t place_offset(const struct tier_file *f, uint32_t place)
 {
-    return f->first_place + place * f->place_bytes;
+    return PAGE + place / GROUP_PLACES * group_bytes(f) + INDEX_BYTES +
+           place % GROUP_PLACES * f->place_bytes;
 }
 
 static uint64_t entry_check(const struct entry *entry)
@@ -111,7 +126,7 @@ static enum status entry_write(const struct tier_file *f, uint32_t place, const 
         entry.name = *name;
         entry.check = entry_check(&entry);
     }
-    return file_write(f, &entry, sizeof(entry), PAGE + place * sizeof(entry), error);
+    return file_write(f, &entry, sizeof(entry), entry_offset(f, place), error);
 }
 
 /* ---- opening ---- */
@@ -121,66 +136,143 @@ static uint64_t pages(uint64_t bytes)
     return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
+/* Returns the number of places in a file of `bytes` bytes. */
+static uint64_t places_of(const struct tier_file *f, uint64_t bytes)
+{
+    const uint64_t room = bytes > PAGE ? bytes - PAGE : 0, rest = room % group_bytes(f);
+    return room / group_bytes(f) * GROUP_PLACES +
+           (rest > INDEX_BYTES ? (rest - INDEX_BYTES) / f->place_bytes : 0);
+}
+
 static enum status sizes_set(struct tier_file *f, size_t record_bytes, struct error *error)
 {
     f->record_bytes = record_bytes;
     f->place_bytes = pages(record_bytes);
-    const uint64_t needed = 2 * PAGE + PLACES_MIN * (f->place_bytes + sizeof(struct entry));
-    const uint64_t most = (f->bytes - PAGE) / (f->place_bytes + sizeof(struct entry));
-    if (f->bytes < needed || most >= TIER_INDEX_NONE)
+    const uint64_t needed = PAGE + INDEX_BYTES + PLACES_MIN * f->place_bytes;
+    const uint64_t places = places_of(f, f->bytes);
+    if (f->bytes < needed || places >= TIER_INDEX_NONE)
         return error_set(error, ST_INVALID, "%s: %llu bytes: want at least %llu for this model",
                          f->path, (unsigned long long)f->bytes, (unsigned long long)needed);
-    f->count = (uint32_t)most;
-    f->first_place = PAGE + pages(f->count * sizeof(struct entry));
-    if (f->first_place + f->count * f->place_bytes > f->bytes) {
-        f->count--;
-        f->first_place = PAGE + pages(f->count * sizeof(struct entry));
-    }
+    f->count = (uint32_t)places;
     return ST_OK;
 }
 
-/* Gives the file its size, and its space on the disk where the file system can. */
-static enum status file_resize(const struct tier_file *f, struct error *error)
+static enum status file_size(const struct tier_file *f, uint64_t *bytes_out, struct error *error)
 {
     struct stat state;
     if (fstat(f->fd, &state) != 0)
         return fail(f, "cannot be read", error);
     if (!S_ISREG(state.st_mode))
         return error_set(error, ST_INVALID, "%s: want a regular file", f->path);
+    *bytes_out = (uint64_t)state.st_size;
+    return ST_OK;
+}
+
+/* Gives the file its size, and its space on the disk where the file system can. `before`: the
+ * bytes of the file's content that is kept. */
+static enum status file_resize(const struct tier_file *f, uint64_t before, struct error *error)
+{
     if (ftruncate(f->fd, (off_t)f->bytes) != 0)
         return fail(f, "cannot be made so large", error);
     if (fallocate(f->fd, 0, 0, (off_t)f->bytes) == 0 || errno == EOPNOTSUPP)
         return ST_OK;
     const int failed = errno;
-    (void)!ftruncate(f->fd, 0); /* the disk is full: gives back what was allocated */
+    if (before < f->bytes) /* the disk is full: gives back what was allocated */
+        (void)!ftruncate(f->fd, (off_t)before);
     return error_set(error, ST_IO, "%s: no space for %llu bytes: %s", f->path,
                      (unsigned long long)f->bytes, strerror(failed));
 }
 
-/* Reads the entries of the index. Takes records in the order of places; the next record goes
- * behind the latest one. */
-static enum status index_read(struct tier_file *f, struct error *error)
+/* What the file held when it was opened. */
+struct found {
+    uint64_t bytes;
+    uint32_t places;  /* Places that the file had and still has. */
+    uint32_t records; /* In these places. */
+    uint32_t dropped; /* Records in other places. */
+};
+
+/* Takes a record in the order of places; the next record goes behind the latest one. */
+static void entry_take(struct tier_file *f, const struct entry *entry, uint32_t place,
+                       struct found *found)
+{
+    if (entry->number == 0 || entry->check != entry_check(entry) ||
+        tier_index_find(f->index, &entry->name) != TIER_INDEX_NONE)
+        return;
+    if (place >= found->places) {
+        found->dropped++;
+        return;
+    }
+    found->records++;
+    tier_index_add(f->index, place, &entry->name);
+    if (entry->number > f->number) {
+        f->number = entry->number;
+        tier_index_latest_set(f->index, place);
+    }
+}
+
+/* Reads the entries of all indexes that the file has. */
+static enum status index_read(struct tier_file *f, struct found *found, struct error *error)
 {
     struct entry entries[PAGE / sizeof(struct entry)];
     const uint32_t step = sizeof(entries) / sizeof(entries[0]);
-    for (uint32_t first = 0; first < f->count; first += step) {
-        const uint32_t count = f->count - first < step ? f->count - first : step;
-        const enum status status = file_read(f, entries, count * sizeof(entries[0]),
-                                             PAGE + first * sizeof(entries[0]), error);
+    _Static_assert(GROUP_PLACES % (PAGE / sizeof(struct entry)) == 0, "a step is in one index");
+    for (uint32_t first = 0;
+         first < TIER_INDEX_NONE - step && entry_offset(f, first) + sizeof(entries) <= found->bytes;
+         first += step) {
+        const enum status status =
+            file_read(f, entries, sizeof(entries), entry_offset(f, first), error);
         if (status != ST_OK)
             return status;
-        for (uint32_t i = 0; i < count; i++) {
-            const struct entry *entry = &entries[i];
-            if (entry->number == 0 || entry->check != entry_check(entry) ||
-                tier_index_find(f->index, &entry->name) != TIER_INDEX_NONE)
-                continue;
-            tier_index_add(f->index, first + i, &entry->name);
-            if (entry->number > f->number) {
-                f->number = entry->number;
-                tier_index_latest_set(f->index, first + i);
-            }
-        }
+        for (uint32_t i = 0; i < step; i++)
+            entry_take(f, &entries[i], first + i, found);
     }
+    return ST_OK;
+}
+
+/* Removes the entries of the places that a file of another size had, or will have when it is made
+ * larger, from the index that the file has only a part of the places of. */
+static enum status entries_clear(const struct tier_file *f, const struct found *found,
+                                 struct error *error)
+{
+    static const struct entry none[GROUP_PLACES];
+    const uint64_t first = entry_offset(f, found->places);
+    uint64_t end = place_offset(f, found->places / GROUP_PLACES * GROUP_PLACES);
+    if (end > f->bytes)
+        end = f->bytes;
+    return first < end ? file_write(f, none, end - first, first, error) : ST_OK;
+}
+
+/* Reads the records of an earlier start, and makes a larger file smaller. If the file was full and
+ * has become larger, the next record goes to the first new place. */
+static enum status content_read(struct tier_file *f, struct found *found, struct error *error)
+{
+    const uint64_t before = places_of(f, found->bytes);
+    found->places = before < f->count ? (uint32_t)before : f->count;
+    enum status status = index_read(f, found, error);
+    if (status == ST_OK && found->bytes > f->bytes)
+        status = file_resize(f, found->bytes, error);
+    if (status == ST_OK && found->bytes != f->bytes)
+        status = entries_clear(f, found, error);
+    if (status != ST_OK)
+        return status;
+    if (found->places < f->count && found->places == found->records && found->places > 0)
+        tier_index_latest_set(f->index, found->places - 1);
+    if (found->dropped > 0)
+        error_set(error, ST_OK, "%s has become smaller: %u records are kept, %u are dropped",
+                  f->path, found->records, found->dropped);
+    return ST_OK;
+}
+
+/* Removes what the file has, and says so in *error if there was something. */
+static enum status content_remove(const struct tier_file *f, struct found *found,
+                                  struct error *error)
+{
+    if (ftruncate(f->fd, 0) != 0)
+        return fail(f, "cannot be emptied", error);
+    if (found->bytes > 0)
+        error_set(error, ST_OK, "%s had no KV of this model, type and release: it was emptied",
+                  f->path);
+    found->bytes = 0;
     return ST_OK;
 }
 
@@ -190,17 +282,23 @@ static enum status content_open(struct tier_file *f, const struct digest *identi
 {
     const struct file_header header = {
         .magic = MAGIC, .version = VERSION, .record_bytes = f->record_bytes, .identity = *identity};
-    struct file_header found;
-    const ssize_t got = pread(f->fd, &found, sizeof(found), 0);
-    const bool known = got == (ssize_t)sizeof(found) && memcmp(&found, &header, sizeof(found)) == 0;
-    if (!known && ftruncate(f->fd, 0) != 0)
-        return fail(f, "cannot be emptied", error);
-    enum status status = file_resize(f, error);
+    struct file_header in_file;
+    struct found found = {0};
+    enum status status = file_size(f, &found.bytes, error);
+    if (status != ST_OK)
+        return status;
+    const ssize_t got = pread(f->fd, &in_file, sizeof(in_file), 0);
+    const bool known =
+        got == (ssize_t)sizeof(in_file) && memcmp(&in_file, &header, sizeof(in_file)) == 0;
+    if (!known)
+        status = content_remove(f, &found, error);
+    if (status == ST_OK && found.bytes <= f->bytes)
+        status = file_resize(f, found.bytes, error);
     if (status == ST_OK && !known)
         status = file_write(f, &header, sizeof(header), 0, error);
     if (status == ST_OK && tier_index_open(f->count, &f->index) != ST_OK)
         status = error_set(error, ST_NO_MEMORY, "%s: no memory for its index", f->path);
-    return status == ST_OK && known ? index_read(f, error) : status;
+    return status == ST_OK && known ? content_read(f, &found, error) : status;
 }
 
 static void content_close(struct tier_file *f)

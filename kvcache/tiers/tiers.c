@@ -114,6 +114,13 @@ static enum state state_of(const struct tier *t)
     return t->state;
 }
 
+/* Records that the tier works. remark: see tier_backend_ops.open. */
+static void works_note(struct tier *t, const struct error *remark)
+{
+    state_set(t, TIER_WORKS);
+    note_set(t, ST_OK, remark);
+}
+
 /* Records the result of a call of the backend: makes a note if the tier works again, has just
  * become unreachable, is off, or has a damaged record. */
 static void result_note(struct tier *t, enum status status, const struct error *error)
@@ -125,10 +132,8 @@ static void result_note(struct tier *t, enum status status, const struct error *
     case ST_OK:
     case ST_NOT_FOUND:
     case ST_NO_RESOURCE:
-        if (state == TIER_WORKS)
-            return;
-        state_set(t, TIER_WORKS);
-        note_set(t, ST_OK, &none);
+        if (state != TIER_WORKS)
+            works_note(t, &none);
         return;
     case ST_INVALID:
         if (t->noted_damage_us != 0 && now_us - t->noted_damage_us < NOTE_EVERY_US)
@@ -390,6 +395,10 @@ static void backend_try(struct tier *t)
         status = t->backend->ops->open(t->backend, identity, t->tiers->record_bytes, deadline_us,
                                        &error);
         t->open = status == ST_OK;
+        if (status == ST_OK) {
+            works_note(t, &error);
+            return;
+        }
         if (status == ST_INVALID) /* Not a damaged record: the tier's settings are wrong. */
             status = ST_UNSUPPORTED;
     }

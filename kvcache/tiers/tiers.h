@@ -71,9 +71,10 @@ struct tiers_options {
     uint8_t *region;                                /* KV memory with this layout. */
     uint32_t count;                                 /* Tiers. */
     struct tier_backend *backends[TIER_KIND_COUNT]; /* tiers_close closes them. */
-    /* Something that an operator wants to know about a tier has happened. ST_OK = it works (again);
-     * ST_NO_RESOURCE = it stores nothing now; ST_INVALID, ST_UNREACHABLE, ST_TIMED_OUT: it goes on;
-     * other errors: the tier is off. */
+    /* Something that an operator wants to know about a tier has happened. ST_OK = it works (again),
+     * and `text` says which records were removed when it was opened, empty = none; ST_NO_RESOURCE =
+     * it stores nothing now; ST_INVALID, ST_UNREACHABLE, ST_TIMED_OUT: it goes on; other errors:
+     * the tier is off. */
     void (*note)(void *self, uint32_t tier, enum status status, const char *text);
     void *self; /* First argument of `note`. */
 };

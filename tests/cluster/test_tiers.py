@@ -232,8 +232,8 @@ def check_damage(folder, wanted, after):
     found, numbers, _ = run(config(folder), wanted, 0)  # The damaged records were replaced.
     assert found == after and numbers["damaged"] == 0, (found, after, numbers)
     os.truncate(path, os.path.getsize(path) // 50)
-    _, numbers, _ = run(config(folder), wanted, 0)
-    assert numbers["damaged"] > 0, numbers
+    _, numbers, log = run(config(folder), wanted, 0)
+    assert numbers["damaged"] == 0 and log.count("has become smaller: ") == 1, (numbers, log)
     with Cluster(config(folder)) as cluster:
         wait_works(cluster)
         os.truncate(path, 4096)
@@ -246,6 +246,16 @@ def check_damage(folder, wanted, after):
     with open(path, "r+b") as file:
         file.write(b"something else")
     run(config(folder), wanted, SPANS)
+
+
+def check_resized(folder, wanted, after):
+    """A larger file keeps everything, a smaller one what fits; the log says once what does not."""
+    run(config(folder), wanted, SPANS)
+    found, numbers, log = run(config(folder, size="80MiB"), wanted, 0)
+    assert found == after and numbers["damaged"] == 0 and "has become smaller" not in log, (found, numbers, log)
+    _, numbers, log = run(config(folder, size="8MiB"), wanted, 0)
+    assert numbers["damaged"] == 0 and numbers["hits_tokens"] > 0, numbers
+    assert log.count("KV tier file works: ") == log.count("records are kept") == 1, log
 
 
 def check_full(folder, wanted):
@@ -320,6 +330,7 @@ def main():
         check_salts(config(folder("salts")), wait_works, lambda cluster: wait_stored(cluster, 12))
         check_route(folder("route"))
         check_killed_decode(config(folder("killed")), "file", 1, wait_works)
+        check_resized(folder("resized"), wanted, after)
         check_full(folder("full"), wanted)
         check_unusable(folder("unusable"), wanted)
         check_encryption(first, folder("encrypted"), wanted, after)

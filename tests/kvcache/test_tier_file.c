@@ -1,5 +1,6 @@
 /* Goal: a file of KV gives back each record as it was stored, or none: after a restart, when the
- * file is full, shorter than it was, damaged, of another model, or in use by another process.
+ * file is full, shorter than it was, damaged, of another model, or in use by another process. A
+ * file with another size keeps the records that fit.
  * Method: one file in a scratch folder, closed and opened again; random records against a model
  * that keeps every record; bytes of the file are changed between. Records are made and checked by
  * tier_record, as in the product. */
@@ -17,6 +18,8 @@
 #define RECORD 5000 /* Bytes: not a multiple of a page. */
 #define PLACES 16
 #define NAMES  60
+#define GROUP  512 /* Places behind one index. */
+#define INDEX  32768
 
 static uint64_t seed;
 static char path[64];
@@ -44,18 +47,27 @@ static void record_make(uint32_t number, const uint8_t *key, uint8_t *out)
 static enum status file_open(const struct digest *identity, uint64_t bytes)
 {
     CHECK(tier_file_make(path, bytes, &file) == ST_OK);
+    error.text[0] = 0;
     return file->ops->open(file, identity, RECORD, 0, &error);
 }
 
 static uint64_t bytes_of(uint32_t places)
 {
-    return 2 * 4096 + places * 8192ull;
+    return 4096 + (places + GROUP - 1) / GROUP * INDEX + places * 8192ull;
 }
 
 static void reopen(const struct digest *identity)
 {
     file->ops->close(file);
     CHECKF(file_open(identity, bytes_of(PLACES)) == ST_OK, "%s", error.text);
+}
+
+/* Opens the file with another size. Returns what was said about it. */
+static const char *resize(uint64_t bytes)
+{
+    file->ops->close(file);
+    CHECKF(file_open(&identity_b, bytes) == ST_OK, "%s", error.text);
+    return error.text;
 }
 
 static void put(uint32_t number)
@@ -163,7 +175,7 @@ static void flip(off_t at)
 /* A flipped bit anywhere makes at most its own record absent or damaged. */
 static void test_damage(void)
 {
-    const off_t place = 2 * 4096;
+    const off_t place = 4096 + INDEX;
     reopen(&identity_a);
     reopen(&identity_b);
     for (uint32_t i = 0; i < PLACES; i++)
@@ -188,6 +200,51 @@ static void test_damage(void)
     CHECK(held() == 0);
 }
 
+/* Checks that exactly the records [first, end) of `count` are there, and none is damaged. */
+static void expect_held(uint32_t first, uint32_t end, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const enum status status = get(i);
+        CHECKF(status == (i >= first && i < end ? ST_OK : ST_NOT_FOUND), "%u: %s", i,
+               status_name(status));
+    }
+}
+
+/* A smaller file keeps the records in the places that it still has, and says once how many it does
+ * not keep. A larger file keeps all records, and fills the new places first. A record that was
+ * dropped does not come back when the file gets its old size again. */
+static void test_resize(void)
+{
+    static const uint32_t smaller[] = {GROUP + 50, GROUP, GROUP - 1, 40};
+    const uint32_t most = GROUP + 100;
+    reopen(&identity_a);
+    CHECKF(strstr(resize(bytes_of(most)), "was emptied") != NULL, "%s", error.text);
+    for (uint32_t i = 0; i < most; i++)
+        put(i);
+    for (uint32_t i = 0; i < sizeof(smaller) / sizeof(smaller[0]); i++) {
+        char wanted[64];
+        const uint32_t before = i == 0 ? most : smaller[i - 1];
+        snprintf(wanted, sizeof(wanted), "%u records are kept, %u are dropped", smaller[i],
+                 before - smaller[i]);
+        CHECKF(strstr(resize(bytes_of(smaller[i])), wanted) != NULL, "%s", error.text);
+        expect_held(0, smaller[i], most);
+        CHECKF(resize(bytes_of(smaller[i]))[0] == 0, "%s", error.text);
+    }
+    CHECKF(resize(bytes_of(most))[0] == 0, "%s", error.text);
+    expect_held(0, 40, most);
+    for (uint32_t i = 40; i < most; i++)
+        put(i);
+    expect_held(0, most, most);
+    put(most); /* the file was full again */
+    CHECK(!has(0) && has(most));
+    CHECKF(resize(bytes_of(most) + 4096 + 20)[0] == 0, "%s", error.text); /* no place more */
+    CHECKF(resize(bytes_of(GROUP) + 4096)[0] != 0, "%s", error.text);     /* a part of an index */
+    expect_held(1, GROUP, most);
+    CHECKF(resize(bytes_of(most))[0] == 0, "%s", error.text);
+    expect_held(1, GROUP, most);
+    reopen(&identity_b);
+}
+
 /* About the largest size for these records, which have up to 2^32 places. */
 #define LARGEST (1ull << 44)
 
@@ -208,11 +265,12 @@ static void test_refusals(void)
     CHECK(other->ops->open(other, &identity_b, RECORD, 0, &error) == ST_UNREACHABLE);
     CHECKF(strstr(error.text, "another process uses it") != NULL, "%s", error.text);
     other->ops->close(other);
-    CHECK(truncate(path, 3 * 4096) == 0);
+    CHECK(truncate(path, 4096 + INDEX) == 0);
     CHECK(get(1) == ST_IO);
     CHECKF(strstr(error.text, "shorter than") != NULL, "%s", error.text);
     reopen(&identity_b); /* has its size again; the record is lost */
-    CHECK(get(1) == ST_INVALID && stat(path, &state) == 0 &&
+    CHECKF(strstr(error.text, "0 records are kept, 16 are dropped") != NULL, "%s", error.text);
+    CHECK(get(1) == ST_NOT_FOUND && stat(path, &state) == 0 &&
           state.st_size == (off_t)bytes_of(PLACES));
     file->ops->close(file);
     CHECK(file_open(&identity_b, 10000) == ST_INVALID);
@@ -288,6 +346,7 @@ int main(void)
     test_replacement();
     test_random();
     test_damage();
+    test_resize();
     test_refusals();
     test_encryption();
     CHECK(rmdir(folder) == 0);
