@@ -330,7 +330,7 @@ static bool on_write(void *self, const struct transport_peer *peer,
     const struct machine *m = self;
     const struct message_request name = {.id = request->id, .generation = request->generation};
     uint64_t first, count;
-    if (m->executor->staging.block_count > 0) /* The region is the staging memory. */
+    if (m->executor->staging_memory == transport_region(m->transport)) /* no KV is there */
         return peer_kind_of(peer) == PEER_STAGE && request->id == 0;
     bool wanted = kv_arena_blocks(&m->arena, offset, bytes, &first, &count) &&
                   token_pool_request_awaits(m->token_pool, &name, name_of(peer), first, count);

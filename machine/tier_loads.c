@@ -3,8 +3,8 @@
  * faster than computing (scheduler/tier_loads.h), the spans are loaded into blocks, which then
  * enter the prefix cache. There the prompt finds them. A prompt waits at most kv/tiers/wait_ms.
  *
- * On a machine with stages, the spans go through slots of the staging memory, piece by piece:
- * loaded by the tier's thread, then delivered to the stage processes. */
+ * With staging memory (executor/staging.h), the spans go through its slots, piece by piece: loaded
+ * by the tier's thread, then delivered to the stage processes or to the GPU. */
 #include "machine/tiers_state.h"
 
 #include <assert.h>
@@ -18,7 +18,7 @@
 enum load_state {
     LOAD_JOB,      /* The job of a tier. */
     LOAD_SLOT,     /* A slot of the staging memory. */
-    LOAD_DELIVERY, /* KV of its slot is on its way to the stage processes. */
+    LOAD_DELIVERY, /* KV of its slot is on its way to the stage processes or the GPU. */
     LOAD_ENDED,
 };
 

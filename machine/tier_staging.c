@@ -1,5 +1,5 @@
-/* tier_staging: the slots of the staging memory (executor/staging.h), through which tiers of a
- * machine with stages read and write the KV of the stage processes. One slot is for KV that is
+/* tier_staging: the slots of the staging memory (executor/staging.h), through which tiers
+ * read and write KV of stage processes and of GPUs. One slot is for KV that is
  * stored, so that storing takes no room from loads, for which requests wait. */
 #include "machine/tiers_state.h"
 

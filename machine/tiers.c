@@ -76,8 +76,6 @@ static const char *obstacle(struct machine *m)
 {
     if (m->prefix == NULL)
         return "it has no prefix cache (kv/prefix_cache, or stages with replicas)";
-    if (machine_copy_counts(m->transport).way != TRANSPORT_WAY_HOST)
-        return "its KV is in the memory of a GPU: want stages";
     return NULL;
 }
 
@@ -133,7 +131,8 @@ static enum status tiers_start(struct machine_tiers *t, struct error *error)
     struct machine *m = t->machine;
     const bool staged = m->executor->staging.block_count > 0;
     struct tiers_options options = {.arena = staged ? m->executor->staging : m->arena,
-                                    .region = transport_region(m->transport),
+                                    .region = staged ? m->executor->staging_memory
+                                                     : transport_region(m->transport),
                                     .note = on_note,
                                     .self = t};
     tier_identity_make(&m->shape.model_hash, compute_kv_dtype_name(m->shape.kv_dtype), &m->arena,

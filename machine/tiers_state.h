@@ -1,6 +1,6 @@
 /* tiers_state: the structs and functions that the files about tiers share. tiers.c: opening,
  * closing, the event loop's turn. tier_stores.c: KV on its way to tiers. tier_loads.c: KV on its
- * way from tiers. tier_staging.c: the staging memory of a machine with stages. No other file
+ * way from tiers. tier_staging.c: the staging memory (executor/staging.h). No other file
  * includes this header; state.h has the functions for the other files of machine/. Everything runs
  * on the machine's event loop thread. */
 #ifndef MACHINE_TIERS_STATE_H
@@ -73,7 +73,7 @@ void tier_stores_close(struct machine_tiers *t);
 uint32_t tier_least_tokens(const struct machine_tiers *t, uint32_t tier);
 /* Goes on with the loads that wait for a slot. */
 void tier_loads_turn(struct machine_tiers *t);
-/* The KV of the load's slot is in the stage processes. */
+/* The KV of the load's slot is in the stage processes or the GPU. */
 void tier_load_delivered(struct machine_load *load, enum status status);
 /* Marks the loads whose prompts no longer wait. Returns true if there are any. */
 bool tier_loads_late(struct machine_tiers *t);
@@ -88,8 +88,8 @@ void tier_staging_open(struct machine_tiers *t);
 uint32_t tier_slot_take_store(struct machine_tiers *t, struct tier_store *store);
 uint32_t tier_slot_take_load(struct machine_tiers *t, struct machine_load *load);
 void tier_slot_give(struct machine_tiers *t, uint32_t slot);
-/* Begin to copy KV of the spans [first, end) of the tables from the stage processes to the slot, or
- * back. tier_store_fetched or tier_load_delivered follows. */
+/* Begin to copy KV of the spans [first, end) of the tables from the stage processes or the GPU to
+ * the slot, or back. tier_store_fetched or tier_load_delivered follows. */
 void tier_slot_fetch(struct machine_tiers *t, uint32_t slot, const struct kv_tables *tables,
                      uint32_t window_first, uint32_t first, uint32_t end);
 void tier_slot_deliver(struct machine_tiers *t, uint32_t slot, const struct kv_tables *tables,

@@ -94,7 +94,9 @@ struct fabric_copy {
 
 /* The copies of one direction. */
 struct fabric_copies {
-    struct fabric_copy *ring; /* Ring of copies: copy n is at n % capacity. */
+    /* Ring of the copies [first, first + count): copy n is at n % capacity. Their numbers can have
+     * gaps, because other users of the device (machine/executor/local_staging.h) also copy. */
+    struct fabric_copy *ring;
     uint64_t first, count, capacity;
     /* Number of the last copy for which the device was asked to wake us. */
     uint64_t wake_number;
@@ -359,6 +361,8 @@ void fabric_staging_tick(struct fabric *fabric);
  * must not deliver more. */
 bool fabric_staging_full(const struct fabric *fabric);
 /* Removes from all copies the link or the inbox that closes. The other argument is NULL. */
+/* Returns the device's number of the oldest copy that is not done; UINT64_MAX = all are done. */
+uint64_t fabric_copies_oldest(const struct fabric_copies *copies);
 void fabric_staging_forget(struct fabric *fabric, const struct fabric_link *link,
                            const struct fabric_inbox *inbox);
 

@@ -207,7 +207,7 @@ void fabric_imports_reap(struct fabric *fabric, bool all)
     struct fabric_import **at = &staging->closing;
     while (*at != NULL) {
         struct fabric_import *import = *at;
-        if (!all && copies->count > 0 && copies->first <= import->last_copy_number) {
+        if (!all && fabric_copies_oldest(copies) <= import->last_copy_number) {
             at = &import->next;
             continue;
         }

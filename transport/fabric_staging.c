@@ -116,9 +116,14 @@ void fabric_slot_drop(struct fabric_slot *slot)
 
 /* ---- copies ---- */
 
-static struct fabric_copy *copy_at(const struct fabric_copies *copies, uint64_t number)
+static struct fabric_copy *copy_at(const struct fabric_copies *copies, uint64_t index)
 {
-    return &copies->ring[number % copies->capacity];
+    return &copies->ring[index % copies->capacity];
+}
+
+uint64_t fabric_copies_oldest(const struct fabric_copies *copies)
+{
+    return copies->count > 0 ? copy_at(copies, copies->first)->number : UINT64_MAX;
 }
 
 static bool copies_grow(struct fabric_copies *copies)
@@ -155,17 +160,13 @@ static enum status copy_queued(struct fabric *fabric, enum device_direction dire
         error_prefix(error, "%s", memory->name);
         return ST_IO;
     }
-    /* An earlier user of the device has also counted copies. */
-    if (copies->count == 0)
-        copies->first = number;
-    assert(number == copies->first + copies->count);
     copy.begun_us = clock_now_us(&clock_system);
     copy.number = number;
     if (copy.slot != NULL)
         copy.slot->users++;
     if (copies->count++ == 0)
         copies->busy_since_us = copy.begun_us;
-    *copy_at(copies, number) = copy;
+    *copy_at(copies, copies->first + copies->count - 1) = copy;
     return ST_OK;
 }
 
@@ -249,8 +250,8 @@ static bool direction_progress(struct fabric *fabric, enum device_direction dire
         copies_fail(fabric, direction, error.text);
         return true;
     }
-    bool did = copies->first <= done;
-    while (copies->count > 0 && copies->first <= done)
+    bool did = fabric_copies_oldest(copies) <= done;
+    while (fabric_copies_oldest(copies) <= done)
         copy_done(fabric, direction);
     return did;
 }
@@ -285,9 +286,9 @@ bool fabric_staging_arm(struct fabric *fabric)
     const struct device_memory *device = fabric->staging->device;
     for (int i = 0; i < DEVICE_DIRECTIONS; i++) {
         struct fabric_copies *copies = &fabric->staging->copies[i];
-        if (copies->count == 0 || copies->wake_number >= copies->first)
+        if (copies->count == 0 || copies->wake_number >= fabric_copies_oldest(copies))
             continue;
-        copies->wake_number = copies->first + copies->count - 1;
+        copies->wake_number = copy_at(copies, copies->first + copies->count - 1)->number;
         device->ops->signal_when_done(device->self, (enum device_direction)i);
     }
     return !fabric_staging_full(fabric);

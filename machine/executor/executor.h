@@ -110,11 +110,11 @@ struct executor_ops {
      * processes need these reports to check each write into their memory. NULL = the caller checks
      * writes itself. */
     void (*kv_await)(struct executor *e, uint32_t path, const struct stage_await *await);
-    /* kv_fetch begins to copy KV of all layers and heads from the stage processes into a slot of
-     * the staging memory (staging.h), kv_deliver from the slot to the stage processes.
+    /* kv_fetch begins to copy KV of all layers and heads from the stage processes, or from the GPU,
+     * into a slot of the staging memory (staging.h); kv_deliver from the slot to them.
      * executor_calls.kv_copied reports the end; until then the slot and the blocks must not be used
      * otherwise. Both require staging memory (executor.staging), is_ready, and that no copy of the
-     * slot is under way. NULL = an executor without stage processes. */
+     * slot is under way. */
     void (*kv_fetch)(struct executor *e, const struct executor_copy *copy);
     void (*kv_deliver)(struct executor *e, const struct executor_copy *copy);
     /* Gives new cluster keys to the stage processes that the executor has started; NULL = an
@@ -147,8 +147,11 @@ struct executor {
     bool fell_back;
     /* `start` only queues messages: the caller lets the transport send them before other work. */
     bool queues_messages;
-    /* Layout of the staging memory, which is the region of the transport; block_count 0 = none. */
+    /* Layout of the staging memory; block_count 0 = there is none, because there are no tiers, or
+     * because tiers can use the KV memory itself. */
     struct kv_arena staging;
+    /* The staging memory. With stage processes, it is the region of the transport. */
+    uint8_t *staging_memory;
 };
 
 /* Functions that the executor needs from its machine. */

@@ -2,21 +2,28 @@
  * batch at a time. */
 #include "kvcache/kv_targets.h"
 #include "machine/executor/device.h"
-#include "machine/executor/executor.h"
+#include "machine/executor/local_staging.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
+/* While KV is copied to or from the staging memory, `progress` is called at least this often: the
+ * transport may take the device's signal. */
+#define COPY_LOOK_US 1000
+
 struct local {
     struct executor executor;
+    const struct config *config;
+    const struct machine_shape *shape;
     struct executor_calls calls;
     void *self;
     struct transport *transport; /* The machine's; NULL = not open yet. */
     struct kv_arena arena;
     struct device device;
     struct kv_targets *targets;
-    struct message_stage layers; /* All layers and heads. */
-    bool running;                /* The engine computes the batch in `slot`. */
+    struct local_staging *staging; /* NULL = tiers can use the KV memory, or there are none. */
+    struct message_stage layers;   /* All layers and heads. */
+    bool running;                  /* The engine computes the batch in `slot`. */
     uint32_t slot;
 };
 
@@ -32,15 +39,33 @@ static const struct local *local_of_const(const struct executor *e)
 
 /* ---- opening and closing ---- */
 
+/* Opens the staging memory if there are tiers, and KV is in the device's memory. */
+static enum status open_staging(struct local *l, const struct device_memory *device, void *kv,
+                                struct error *error)
+{
+    struct executor *e = &l->executor;
+    if (device == NULL)
+        return ST_OK;
+    e->staging = staging_arena(l->config, l->shape);
+    if (e->staging.block_count == 0)
+        return ST_OK;
+    const enum status status =
+        local_staging_open(device, &l->arena, kv, &e->staging, &l->staging, error);
+    if (status == ST_OK)
+        e->staging_memory = local_staging_memory(l->staging);
+    return status;
+}
+
 static enum status open_region(void *self, const struct device_memory *device, void **kv_out,
                                struct error *error)
 {
     struct local *l = self;
     const uint64_t bytes = kv_arena_bytes(&l->arena);
     enum status status = l->calls.transport_open(l->self, bytes, device, &l->transport, error);
-    if (status == ST_OK)
-        *kv_out = transport_region(l->transport);
-    return status;
+    if (status != ST_OK)
+        return status;
+    *kv_out = transport_region(l->transport);
+    return open_staging(l, device, *kv_out, error);
 }
 
 static enum status open_device(struct local *l, const struct executor_options *options,
@@ -79,6 +104,8 @@ static void local_disconnect(struct executor *e)
     struct local *l = local_of(e);
     kv_targets_close(l->targets);
     l->targets = NULL;
+    local_staging_close(l->staging);
+    l->staging = NULL;
 }
 
 static void local_close(struct executor *e)
@@ -98,14 +125,15 @@ static int64_t local_progress(struct executor *e, int64_t now_us)
 {
     struct local *l = local_of(e);
     struct engine_progress progress = engine_poll(l->device.engine);
-    (void)now_us;
     if (l->running && progress.done) {
         l->running = false;
         l->calls.batch_done(l->self, l->slot);
     } else if (l->running && progress.stored_layers > 0) {
         l->calls.layers_computed(l->self, progress.stored_layers);
     }
-    return INT64_MAX;
+    const bool copies =
+        l->staging != NULL && local_staging_progress(l->staging, l->calls.kv_copied, l->self);
+    return copies ? now_us + COPY_LOOK_US : INT64_MAX;
 }
 
 static bool local_is_ready(const struct executor *e)
@@ -186,6 +214,16 @@ static void local_target_flush(struct executor *e, uint32_t own_path, uint32_t t
     kv_targets_flush(local_of(e)->targets, target, path, cookie);
 }
 
+static void local_kv_fetch(struct executor *e, const struct executor_copy *copy)
+{
+    local_staging_copy(local_of(e)->staging, DEVICE_TO_HOST, copy);
+}
+
+static void local_kv_deliver(struct executor *e, const struct executor_copy *copy)
+{
+    local_staging_copy(local_of(e)->staging, HOST_TO_DEVICE, copy);
+}
+
 /* ---- connections to token machines ---- */
 
 static void local_peer_up(struct executor *e, struct transport_peer *peer)
@@ -224,6 +262,8 @@ static const struct executor_ops local_ops = {
     .target_drop = local_target_drop,
     .target_push = local_target_push,
     .target_flush = local_target_flush,
+    .kv_fetch = local_kv_fetch,
+    .kv_deliver = local_kv_deliver,
     .peer_up = local_peer_up,
     .peer_down = local_peer_down,
     /* no peer_message: it has no peers of kind PEER_STAGE */
@@ -239,6 +279,8 @@ enum status executor_local_open(const struct executor_options *options, struct e
         return error_set(error, ST_NO_MEMORY, "machine %s: out of memory",
                          options->config_entry->name);
     l->executor.ops = &local_ops;
+    l->config = options->config;
+    l->shape = options->shape;
     l->calls = options->calls;
     l->self = options->self;
     l->arena = *arena;

@@ -562,6 +562,7 @@ enum status executor_pipeline_open(const struct executor_options *options, struc
                                            NULL, &p->transport, error);
     if (status != ST_OK)
         return status;
+    p->executor.staging_memory = transport_region(p->transport);
     status = pipeline_jobs_open(p);
     if (status == ST_OK)
         status = pipeline_kv_open(p);

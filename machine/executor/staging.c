@@ -14,8 +14,7 @@ struct kv_arena staging_arena(const struct config *config, const struct machine_
 {
     struct kv_arena arena = shape->arena;
     arena.block_count = 0;
-    if (shape->plan.process_count > 0 && shape->plan.paths.path_count <= 1 &&
-        config_has_tiers(config))
+    if (shape->plan.paths.path_count <= 1 && config_has_tiers(config))
         arena.block_count = STAGING_SLOTS * slot_spans(&arena) * layer_groups_count(&arena.groups);
     arena.layer_stride_bytes = arena.block_count * arena.block_bytes;
     return arena;
@@ -45,6 +44,18 @@ static uint32_t layer_end(const struct kv_arena *arena)
     return arena->first_layer + arena->layer_count;
 }
 
+uint32_t staging_layer_runs(const struct staging_side *source, const struct staging_side *target,
+                            uint32_t layer, uint32_t window_first, uint32_t span_count,
+                            struct kv_run runs_out[STAGING_SPANS_MAX])
+{
+    const struct layer_groups *groups = &source->arena->groups;
+    const uint32_t group = layer_groups_find(groups, layer);
+    const uint32_t first = layer_groups_windowed(groups, group) ? window_first : 0;
+    return kv_transfer_plan(source->arena, source->blocks + (size_t)group * source->stride,
+                            target->arena, target->blocks + (size_t)group * target->stride, layer,
+                            first, span_count - first, runs_out);
+}
+
 enum status staging_write(struct transport *transport, struct transport_peer *peer,
                           const struct staging_side *own, const struct staging_side *peers,
                           uint32_t window_first, uint32_t span_count)
@@ -54,11 +65,8 @@ enum status staging_write(struct transport *transport, struct transport_peer *pe
     enum status status = ST_OK;
     for (uint32_t layer = max_u32(own->arena->first_layer, peers->arena->first_layer);
          layer < layer_end(own->arena) && layer < layer_end(peers->arena); layer++) {
-        const uint32_t group = layer_groups_find(&own->arena->groups, layer);
-        const uint32_t first = layer_groups_windowed(&own->arena->groups, group) ? window_first : 0;
-        const uint32_t count = kv_transfer_plan(
-            own->arena, own->blocks + (size_t)group * own->stride, peers->arena,
-            peers->blocks + (size_t)group * peers->stride, layer, first, span_count - first, runs);
+        const uint32_t count =
+            staging_layer_runs(own, peers, layer, window_first, span_count, runs);
         for (uint32_t i = 0; i < count && status >= 0; i++)
             status = transport_write(transport, peer, base + runs[i].source_offset, runs[i].bytes,
                                      runs[i].target_offset);

@@ -1,8 +1,11 @@
-/* staging: memory in the head of a machine with stages, through which KV travels between the stage
- * processes and the tiers (kvcache/tiers/). Tiers store whole blocks, with all layers and all KV
- * heads, and each stage process has only some of them: so the processes write their parts into the
- * head's blocks before a tier stores these, and the head writes the parts of a loaded block to the
- * processes. Writes are one-sided (transport.h).
+/* staging: memory of the host through which KV travels between the tiers (kvcache/tiers/) and KV
+ * memory that the tiers' threads cannot use.
+ *
+ * - KV of stage processes: tiers store whole blocks, with all layers and all KV heads, and each
+ *   stage process has only some of them. So the processes write their parts into blocks of the head
+ *   before a tier stores these, and the head writes the parts of a loaded block to the processes.
+ *   Writes are one-sided (transport.h).
+ * - KV in the memory of a GPU, on a machine without stages: the GPU copies (local_staging.h).
  *
  * The memory is divided into slots. Its owner (machine/tier_staging.c) decides what a slot is used
  * for. The head and the stage processes compute the same layout from config and model. The
@@ -15,8 +18,8 @@
 #define STAGING_SLOTS     4
 #define STAGING_SPANS_MAX 64 /* Of a slot. */
 
-/* Returns the layout of the staging memory; block_count 0 = the machine has none, because it has no
- * stages, no tiers, or replicas of stages. */
+/* Returns the layout of the staging memory of a machine whose KV tiers cannot use; block_count 0 =
+ * the machine has none, because it has no tiers, or replicas of stages. */
 struct kv_arena staging_arena(const struct config *config, const struct machine_shape *shape);
 /* Returns the number of spans for which a slot has blocks. Requires that there is staging
  * memory. */
@@ -32,6 +35,13 @@ struct staging_side {
     const kv_block_id *blocks; /* The block of span i in layer group g: blocks[g * stride + i]. */
     uint32_t stride;
 };
+
+/* Computes the copies of one layer that both arenas have, from `source` to `target`: the KV heads
+ * that both have of `span_count` <= STAGING_SPANS_MAX spans, in layer groups with a window only the
+ * spans from window_first on. Returns the number of runs. */
+uint32_t staging_layer_runs(const struct staging_side *source, const struct staging_side *target,
+                            uint32_t layer, uint32_t window_first, uint32_t span_count,
+                            struct kv_run runs_out[STAGING_SPANS_MAX]);
 
 /* Begins to write the KV of `span_count` <= STAGING_SPANS_MAX spans from our region to a peer's:
  * those layers and KV heads that both arenas have, in layer groups with a window only the spans

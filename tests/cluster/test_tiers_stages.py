@@ -1,12 +1,11 @@
-"""Goal: tiers (kv/tiers) of machines with stages and ranks hold the same bytes as those of a machine of one process: KV
-that one split has stored is loaded by any other one, and each answer is that of a cluster without tiers. While stage
-processes are killed, answers stay right.
+"""Goal: tiers (kv/tiers) of machines with stages and ranks, and of machines with a GPU, hold the same bytes as those of a
+machine of one process on the CPU: KV that one has stored is loaded by any other one, and each answer is that of a cluster
+without tiers. While stage processes are killed, answers stay right.
 
 Method: a machine with a file and an empty store copies what the file has into the store, through its own processes. So
 the stores of machines with different splits, which share one file, must have equal records.
 
-usage: test_tiers_stages.py splits FAKE-DEVICE-LIBRARY
-       test_tiers_stages.py answers|kills|lives|windows
+usage: test_tiers_stages.py splits|answers|gpu|kills|lives|windows FAKE-DEVICE-LIBRARY
 """
 
 import json
@@ -31,7 +30,7 @@ BLOCKS = 43 + 10 + 6
 UNEQUAL = [{"layers": "0-0"}, {"layers": "1-21"}, {"layers": "22-29"}]
 SPLITS = {"one process": {}, "2 stages": {"stages": 2}, "3 unequal stages": {"stages": UNEQUAL},
           "2 ranks": {"tensor_parallel": 2}, "2 stages of 3 ranks": {"stages": 2, "tensor_parallel": 3}, "2 stages over TCP": {"stages": 2},
-          "a GPU and a CPU": {"stages": [{"device": "cuda:0"}, {"device": "cpu"}]}}
+          "a GPU and a CPU": {"stages": [{"device": "cuda:0"}, {"device": "cpu"}]}, "a GPU": {"device": "cuda:0"}}
 
 
 def config(machine, memory="64MiB", tiers=None, **more):
@@ -84,17 +83,17 @@ def check_splits(folder):
         assert got == want, f"{name}: other records than those of the file"
         if "ranks" not in name:
             assert said == answers, (name, said, answers)
-    for name in ("2 stages", "2 ranks"):
+    for name in ("2 stages", "2 ranks", "a GPU"):
         stored, _ = run(name, folder(name), 0)
-        assert stored.keys() == want.keys() and (stored == want) == (name == "2 stages"), name
+        assert stored.keys() == want.keys() and (stored == want) == (name != "2 ranks"), name
         got, _ = run("one process", folder(name), BLOCKS * BLOCK)
         assert got == stored, f"one process: other records than those of {name}"
 
 
-def check_all_answers(folder, wanted):
-    """Evicted KV comes back from memory of the head's host and from the file; a restarted machine reads the file."""
+def check_all_answers(folder, wanted, machine):
+    """Evicted KV comes back from memory of the (head's) host and from the file; a restarted machine reads the file."""
     tiers = {"memory": {"size": "24MiB"}, "file": {"path": folder("answers"), "size": "64MiB"}}
-    settings = config({"stages": 3}, memory="8MiB", tiers=tiers)
+    settings = config(machine, memory="8MiB", tiers=tiers)
     for _ in range(2):
         with Cluster(settings) as cluster:
             wait_works(cluster, ["p0"])
@@ -176,7 +175,7 @@ def check_windows(folder, model):
         many = [{"prompt": tokens(80 + i, 390), "temperature": 0} for i in range(9)]
         many_wanted = [answer(plain, body)[0] for body in many]
     first = None
-    for name, hits in (("one process", 0), ("one process", BLOCKS), ("2 stages", BLOCKS), ("2 ranks", BLOCKS)):
+    for name, hits in (("one process", 0), ("one process", BLOCKS), ("2 stages", BLOCKS), ("a GPU", BLOCKS), ("2 ranks", BLOCKS)):
         server = Fake()
         tiers = {"file": {"path": folder("windows"), "size": "64MiB"}, "store": {"servers": server.address, "deadline_ms": 60000}}
         with Cluster(config(SPLITS[name], tiers=tiers, **more)) as cluster:
@@ -213,15 +212,18 @@ def main():
             path = os.path.join(base, name)
             os.makedirs(path, exist_ok=True)
             return path
+        os.environ["CLEAVE_CUDA_PLUGIN"] = os.path.abspath(sys.argv[2])
         if which == "splits":
-            os.environ["CLEAVE_CUDA_PLUGIN"] = os.path.abspath(sys.argv[2])
             check_splits(folder)
         elif which == "windows":
             check_windows(folder, write(DEFAULT_MODEL, os.path.join(base, "windows.gguf"), 14, window=40, context=4096))
         else:
             with Cluster({**CONFIG, "kv": {"memory": "64MiB"}}) as plain:
                 wanted = [answer(plain, body)[0] for body in cases()]
-            {"answers": check_all_answers, "kills": check_kills, "lives": check_lives}[which](folder, wanted)
+            if which in ("answers", "gpu"):
+                check_all_answers(folder, wanted, {"stages": 3} if which == "answers" else SPLITS["a GPU"])
+            else:
+                {"kills": check_kills, "lives": check_lives}[which](folder, wanted)
     print("ok")
 
 
