@@ -5,6 +5,8 @@ loads   Time to load KV from memory of the host, a file, and a store (redis-serv
         three lengths; also with a proxy in front of the store that limits what it sends. Then, with the machine free to
         decide, from how many tokens on it loads (least_tokens of /admin/state), and what it did. Pages of the file are
         dropped from the page cache before each load.
+suffix  TTFT of prompts that begin with a long prefix of KV memory, or of each tier, and go on with new tokens; and the time
+        of the load, which the prompt waits for before it is computed.
 trace   A part of Mooncake's conversations with 0, 1, 2 and 3 tiers, in turn, at rising rates: TTFT, and where the prompts'
         tokens were. Sessions (rows with the same second hash id) of 3 to 8 turns are taken from the start of the trace,
         all lengths are scaled (a block of 512 tokens by 1/32 to 16), and the time between rows is scaled to the rate.
@@ -43,8 +45,10 @@ TURNS = (3, 8)
 
 def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="loads,trace", help="(%(default)s)")
+    parser.add_argument("--parts", default="loads,suffix,trace", help="(%(default)s)")
     parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="of the prompts (%(default)s)")
+    parser.add_argument("--prefix", type=int, default=4096, help="tokens of the prefixes (%(default)s)")
+    parser.add_argument("--suffixes", default="64,128,256,512", help="new tokens behind a prefix (%(default)s)")
     parser.add_argument("--rounds", type=int, default=2, help="loads of each prompt (%(default)s)")
     parser.add_argument("--mbit", default="1000,100", help="limits of the store, in Mbit/s (%(default)s)")
     parser.add_argument("--trace", default=os.path.join(ROOT, "..", "shared", "traces", "mooncake_conversation.jsonl"),
@@ -57,6 +61,7 @@ def options():
     parser.add_argument("--sizes", default="48MiB,96MiB,192MiB,1GiB", help="of KV memory, memory, file, store (%(default)s)")
     given = parser.parse_args()
     given.lengths = [int(word) for word in given.lengths.split(",")]
+    given.suffixes = [int(word) for word in given.suffixes.split(",")]
     given.sizes = given.sizes.split(",")
     return given
 
@@ -242,6 +247,65 @@ def loads(given, folder, store):
     return table(heads, rows)
 
 
+# --- suffix ---
+
+class Suffixes(Loads):
+    """Prompts with one of SETS prefixes, in turn, of which KV memory holds the latest only."""
+
+    def __init__(self, given, folder, store):
+        super().__init__(argparse.Namespace(**{**vars(given), "lengths": [given.prefix]}), folder, store)
+        self.memory = str((2 * given.prefix + max(given.suffixes) + 256) * TOKEN_BYTES)
+        self.serial = 0
+
+    def send(self, one, prefix, suffix):
+        self.serial += 1
+        self.forget()
+        ms, cached = ttft_ms(one, prefix + prompt(suffix, 2000 + self.serial))
+        wait_stored(one)
+        return ms, cached // self.given.prefix
+
+    def row(self, kind, tiers, filled):
+        """Returns the cells of a tier; kind None = the prefixes are in KV memory."""
+        ttft, loads = {suffix: [] for suffix in self.given.suffixes}, []
+        with cluster.Cluster(config(self.memory, tiers, scheduler={"compare_time": False})) as one:
+            wait_works(one, len(tiers))
+            if kind is not None and not filled:
+                self.fill(one)
+            for suffix in self.given.suffixes * self.given.rounds:
+                for _, prefix in self.prompts:
+                    if kind is None:
+                        self.send(one, prefix, 16)
+                    before = tiers_of(one).get(kind, {}).get("load_us")
+                    ms, hit = self.send(one, prefix, suffix)
+                    assert hit == 1, "the prefix is neither in KV memory nor in the tier"
+                    ttft[suffix].append(ms)
+                    if kind is not None:
+                        loads.append((tiers_of(one)[kind]["load_us"] - before) / 1000)
+        return [*self.cells(ttft), f"{number(median(loads))} ({spread(loads)})" if loads else ""]
+
+    def cells(self, took):
+        return [f"{number(median(each))} ({spread(each)})" for each in took.values()]
+
+    def report(self):
+        file = {"file": {"path": self.folder, "size": "2GiB"}}
+        yield ["KV memory", *self.row(None, {}, False)]
+        yield ["memory", *self.row("memory", {"memory": {"size": "2GiB"}}, False)]
+        yield ["file", *self.row("file", file, False)]
+        if self.store:
+            self.store.command("FLUSHALL")
+            servers = {"store": {"servers": self.store.address, "deadline_ms": 60000}}
+            yield ["store", *self.row("store", servers, False)]
+
+
+def suffix(given, folder, store):
+    rows = []
+    heads = [f"TTFT, ms: {given.prefix} tokens in", *(f"and {each} new" for each in given.suffixes), "load, ms"]
+    for row in Suffixes(given, folder, store).report():
+        rows.append(row)
+        print("  ", *row, sep=" | ", flush=True)
+    return table(heads, rows)
+
+
 # --- trace ---
 
 def sessions(given):
@@ -329,7 +393,7 @@ def main():
             print("no redis-server: without the store")
         try:
             for part in given.parts.split(","):
-                print({"loads": loads, "trace": trace}[part](given, folder, store), flush=True)
+                print({"loads": loads, "suffix": suffix, "trace": trace}[part](given, folder, store), flush=True)
         finally:
             if store:
                 store.stop()
