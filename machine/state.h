@@ -272,7 +272,7 @@ void machine_target_writer(void *self, uint32_t stage, const struct stage_writer
 /* executor_calls.kv_await_known. */
 void machine_target_awaited(void *self, uint64_t cookie);
 /* token_pool_calls.await_changed of a machine with stages. */
-void machine_target_await(void *self, const struct token_await *await, bool ends);
+void machine_target_await(void *self, const struct token_await *await, bool has_ended);
 enum status machine_target_push(void *self, struct kv_push *push, uint32_t layer_end);
 enum status machine_target_copy(void *self, uint32_t own_path, const struct kv_push *push,
                                 uint64_t cookie);

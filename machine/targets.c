@@ -92,7 +92,7 @@ void machine_target_writer(void *self, uint32_t stage, const struct stage_writer
     }
 }
 
-void machine_target_await(void *self, const struct token_await *await, bool ends)
+void machine_target_await(void *self, const struct token_await *await, bool has_ended)
 {
     struct machine *m = self;
     struct stage_await message = {
@@ -100,7 +100,7 @@ void machine_target_await(void *self, const struct token_await *await, bool ends
         .request = await->request.id,
         .generation = await->request.generation,
         .table = (uint32_t)await->slot,
-        .ends = ends,
+        .ends = has_ended,
         .block_count = await->block_count,
         .blocks = await->blocks,
     };

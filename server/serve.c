@@ -96,9 +96,9 @@ static enum status signals_open(struct serve *s, struct error *error)
     return s->signal_fd >= 0 ? ST_OK : error_set(error, ST_IO, "signalfd: %s", strerror(errno));
 }
 
-rlim_t serve_files_of(uint32_t machines)
+rlim_t serve_files_of(uint32_t machine_count)
 {
-    return FILES_BASE + (rlim_t)FILES_PER_MACHINE * MODELS * machines;
+    return FILES_BASE + (rlim_t)FILES_PER_MACHINE * MODELS * machine_count;
 }
 
 /* Raises the limit of open files to what all connections and all machines need. If it stays too

@@ -37,14 +37,14 @@ static bool stopping(const struct serve *s, struct api_error *error)
     return true;
 }
 
-static bool reload(void *self, bool dry, const struct audit_actor *actor, struct text *answer,
-                   struct api_error *error)
+static bool reload(void *self, bool is_dry_run, const struct audit_actor *actor,
+                   struct text *answer, struct api_error *error)
 {
     struct serve *s = self;
     struct error why;
     if (stopping(s, error))
         return false;
-    enum status status = serve_reload(s, dry, actor, answer, &why);
+    enum status status = serve_reload(s, is_dry_run, actor, answer, &why);
     return status == ST_OK || fail(error, status, &why);
 }
 

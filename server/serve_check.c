@@ -143,7 +143,8 @@ static void tiers_check(const struct config *config, const struct check_report *
 }
 
 /* Makes the backend as a machine does; deep: connects to each server and logs in. */
-static void store_check(const struct config *config, bool deep, const struct check_report *report)
+static void store_check(const struct config *config, bool is_deep,
+                        const struct check_report *report)
 {
     static const char key[] = "kv/tiers/store/servers";
     static const struct digest none;
@@ -158,13 +159,14 @@ static void store_check(const struct config *config, bool deep, const struct che
             check_say(report, CHECK_ERROR, key, "%s", error.text);
             return;
         }
-        if (deep)
+        if (is_deep)
             status =
                 store->ops->open(store, &none, 1, clock_now_us(&clock_system) + limit_us, &error);
         if (status != ST_OK) /* It may start later. */
             check_say(report, CHECK_WARNING, key, "%s", error.text);
         else
-            check_say(report, CHECK_GOOD, key, "%s %s", address, deep ? "answers" : "can be used");
+            check_say(report, CHECK_GOOD, key, "%s %s", address,
+                      is_deep ? "answers" : "can be used");
         store->ops->close(store);
     }
 }
@@ -241,19 +243,19 @@ static void draft_check(const struct config *config, int machine_index, struct m
                   (unsigned long long)(version->file_bytes.draft >> 20));
 }
 
-static void model_check(const struct config *config, int machine_index, bool deep,
+static void model_check(const struct config *config, int machine_index, bool is_deep,
                         const struct check_report *report, struct config_model_bytes *bytes_out)
 {
     struct serve_version version = {.number = 0};
     struct model_file *file = NULL;
     struct error error;
     enum status status = serve_version_open(config, 1, &version, &file, &error);
-    if (status == ST_OK && deep)
+    if (status == ST_OK && is_deep)
         status = serve_version_text_read(&version, file, &error);
     if (status == ST_OK) {
         check_say(report, CHECK_GOOD, "model", "%s: %llu MiB, context %u%s", version.config.model,
                   (unsigned long long)(version.file_bytes.model >> 20), version.context_tokens,
-                  deep ? "; tokenizer and chat template are read" : "");
+                  is_deep ? "; tokenizer and chat template are read" : "");
         draft_check(config, machine_index, file, &version, report);
         *bytes_out = version.file_bytes;
     } else {
@@ -263,23 +265,23 @@ static void model_check(const struct config *config, int machine_index, bool dee
     model_file_close(file);
 }
 
-void serve_check_machine_files(const struct config *config, int machine_index, bool deep,
+void serve_check_machine_files(const struct config *config, int machine_index, bool is_deep,
                                const struct check_report *report,
                                struct config_model_bytes *bytes_out)
 {
     *bytes_out = (struct config_model_bytes){0};
-    model_check(config, machine_index, deep, report, bytes_out);
+    model_check(config, machine_index, is_deep, report, bytes_out);
     cluster_keys_check(config, report);
 }
 
-void serve_check(const struct config *config, bool deep, const struct check_report *report,
+void serve_check(const struct config *config, bool is_deep, const struct check_report *report,
                  struct config_model_bytes *bytes_out)
 {
-    serve_check_machine_files(config, -1, deep, report, bytes_out);
+    serve_check_machine_files(config, -1, is_deep, report, bytes_out);
     listen_check(config, report);
     keys_check(config, report);
     tiers_check(config, report);
-    store_check(config, deep, report);
+    store_check(config, is_deep, report);
     certificate_check(config, report);
     writable_check(config, "http/admin_socket", config->http.admin_socket,
                    sizeof(((struct sockaddr_un *)0)->sun_path) - 1, report);

@@ -13,7 +13,7 @@
 
 struct reload {
     struct serve *s;
-    bool dry; /* Only say what would change. */
+    bool is_dry_run; /* Only say what would change. */
     const struct audit_actor *actor;
     struct config *next;
     struct api_key_set *keys;
@@ -42,13 +42,13 @@ static void line_add(const struct reload *r, struct text *list, const char *form
     va_end(args);
     text_adds(list, list->bytes > 0 ? "," : "");
     text_add_json_string(list, line, strlen(line));
-    if (!r->dry)
+    if (!r->is_dry_run)
         log_info("reload: %s", line);
 }
 
 static void audit(const struct reload *r, const char *act, const char *target, unsigned status)
 {
-    if (!r->dry)
+    if (!r->is_dry_run)
         audit_write(r->actor, act, target, status);
 }
 
@@ -133,7 +133,7 @@ static void certificate_change(struct reload *r)
         if (!s->tls)
             return;
         line_add(r, &r->changed, "server/tls_certificate_file: read again");
-        if (r->dry)
+        if (r->is_dry_run)
             return;
         s->certificate_expires = http_certificate_expires(r->certificate);
         metrics_value_set(s->metrics, METRICS_CERTIFICATE_EXPIRES,
@@ -155,7 +155,7 @@ static void on_key_change(void *self, const char *name, const char *how)
 {
     const struct reload *r = self;
     char act[AUDIT_TEXT_BYTES];
-    if (r->dry)
+    if (r->is_dry_run)
         return;
     snprintf(act, sizeof(act), "API key %s", how);
     audit(r, act, name, 200);
@@ -167,7 +167,7 @@ static void keys_change(struct reload *r)
         line_add(r, &r->changed, "server/api_keys_file: read again");
     if (api_key_set_diff(r->s->keys, r->keys, on_key_change, r) != ST_OK)
         log_warn("reload: out of memory for the list of changed API keys");
-    if (r->dry)
+    if (r->is_dry_run)
         return;
     api_keys_apply(r->s->keys, r->keys);
     r->keys = NULL;
@@ -183,7 +183,7 @@ static void cluster_keys_change(struct reload *r)
     struct error error;
     if (r->cluster_keys.count == 0)
         return;
-    if (r->dry) {
+    if (r->is_dry_run) {
         secret_keys_text(&r->cluster_keys, ids);
         line_add(r, &r->changed, "cluster/key_file: keys %s", ids);
         return;
@@ -223,7 +223,7 @@ static void machine_change(struct reload *r, struct fleet_machine *m,
     struct serve *s = r->s;
     struct config_machine *now = &m->config;
     if (fleet_machine_leaving(m)) {
-        if (!r->dry)
+        if (!r->is_dry_run)
             serve_machine_keep(s, m);
         line_add(r, &r->changed, "machines/%s: stays", now->name);
         audit(r, "machine kept", now->name, 200);
@@ -232,7 +232,7 @@ static void machine_change(struct reload *r, struct fleet_machine *m,
         line_add(r, &r->changed, "machines/%s: pool %s, was %s", now->name, pool_name(next->pool),
                  pool_name(now->pool));
         audit(r, "machine moved to another pool", now->name, 200);
-        if (!r->dry)
+        if (!r->is_dry_run)
             gateway_machine_home_set(s->gateway, m, next->pool);
     }
     if (now->local != next->local) {
@@ -241,7 +241,7 @@ static void machine_change(struct reload *r, struct fleet_machine *m,
         return;
     }
     config_machine_diff(now, next, on_change, r);
-    if (r->dry)
+    if (r->is_dry_run)
         return;
     bool moved = !now->local && strcmp(now->address, next->address) != 0;
     *now = *next;
@@ -252,9 +252,9 @@ static void machine_change(struct reload *r, struct fleet_machine *m,
 /* Whether another version starts, or would start after a dry reload. */
 static bool version_starts(const struct reload *r)
 {
-    if (r->dry && r->plan == SERVE_PLAN_BEGIN)
+    if (r->is_dry_run && r->plan == SERVE_PLAN_BEGIN)
         return true;
-    return r->s->update == SERVE_UPDATE_STARTING && !(r->dry && r->plan == SERVE_PLAN_BACK);
+    return r->s->update == SERVE_UPDATE_STARTING && !(r->is_dry_run && r->plan == SERVE_PLAN_BACK);
 }
 
 /* New machines are added before others are removed, so that there is no gap. serve_update.c handles
@@ -271,7 +271,8 @@ static void machines_change(struct reload *r)
         struct fleet_machine *known = fleet_find(s->fleet, next->name);
         if (known != NULL)
             machine_change(r, known, next);
-        if (known != NULL || (!r->dry && serve_machine_add(s, next, version, &error) == NULL))
+        if (known != NULL ||
+            (!r->is_dry_run && serve_machine_add(s, next, version, &error) == NULL))
             continue;
         line_add(r, &r->changed, "machines/%s: added to pool %s", next->name,
                  pool_name(next->pool));
@@ -284,7 +285,7 @@ static void machines_change(struct reload *r)
             continue;
         line_add(r, &r->changed, "machines/%s: drains, then leaves", m->config.name);
         audit(r, "machine removed", m->config.name, 200);
-        if (!r->dry)
+        if (!r->is_dry_run)
             serve_machine_remove(s, m);
     }
 }
@@ -300,7 +301,7 @@ static void model_keep(struct reload *r)
 static void model_change(struct reload *r)
 {
     struct serve *s = r->s;
-    if (r->dry) {
+    if (r->is_dry_run) {
         if (r->plan == SERVE_PLAN_BACK)
             line_add(r, &r->changed, "model: back to %s", r->next->model);
         else if (r->plan == SERVE_PLAN_BEGIN)
@@ -329,7 +330,7 @@ static void reload_apply(struct reload *r)
     keys_change(r);
     cluster_keys_change(r);
     config_diff(s->file_config, r->next, on_change, r);
-    if (r->dry) {
+    if (r->is_dry_run) {
         if (r->plan != SERVE_PLAN_KEEP)
             machines_change(r);
         return;
@@ -357,11 +358,11 @@ static void list_add(struct text *answer, const char *before, const char *name,
     text_adds(answer, "]");
 }
 
-enum status serve_reload(struct serve *s, bool dry, const struct audit_actor *actor,
+enum status serve_reload(struct serve *s, bool is_dry_run, const struct audit_actor *actor,
                          struct text *answer, struct error *error)
 {
     struct reload r = {.s = s,
-                       .dry = dry,
+                       .is_dry_run = is_dry_run,
                        .actor = actor,
                        .next = calloc(1, sizeof(*r.next)),
                        .read = calloc(1, sizeof(*r.read))};
@@ -370,20 +371,21 @@ enum status serve_reload(struct serve *s, bool dry, const struct audit_actor *ac
         error_set(error, status, "out of memory");
     else
         status = reload_read(&r, error);
-    if (status == ST_OK && !dry && r.plan == SERVE_PLAN_BEGIN) /* the last step that can fail */
+    if (status == ST_OK && !is_dry_run &&
+        r.plan == SERVE_PLAN_BEGIN) /* the last step that can fail */
         status = serve_update_begin(s, &r.version, r.next->server.update_ms, error);
     if (status == ST_OK) {
         reload_apply(&r);
         list_add(answer, "{", "changed", &r.changed);
         list_add(answer, ",", "for_machines_that_start", &r.later);
         list_add(answer, ",", "needs_restart", &r.restart);
-        text_adds(answer, dry ? ",\"dry_run\":true}" : "}");
+        text_adds(answer, is_dry_run ? ",\"dry_run\":true}" : "}");
     }
-    if (!dry && status == ST_OK)
+    if (!is_dry_run && status == ST_OK)
         log_info("reload: done");
-    else if (!dry)
+    else if (!is_dry_run)
         log_warn("reload: nothing is changed: %s", error->text);
-    if (!dry)
+    if (!is_dry_run)
         metrics_reload_set(s->metrics, status == ST_OK, time(NULL));
     text_done(&r.changed);
     text_done(&r.later);

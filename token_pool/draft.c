@@ -38,7 +38,7 @@ static uint32_t *head_of(const struct draft_index *index, const struct draft_pla
                          const uint32_t *tokens, uint32_t last)
 {
     uint32_t hash = 0;
-    for (uint32_t i = 0; i < places->tokens; i++)
+    for (uint32_t i = 0; i < places->run_tokens; i++)
         hash = (hash ^ tokens[last - i]) * 0x9e3779b1u;
     return &places->heads[(hash >> 7 ^ hash >> 19) & index->mask];
 }
@@ -47,7 +47,7 @@ static uint32_t *head_of(const struct draft_index *index, const struct draft_pla
 static void place_add(const struct draft_index *index, const struct draft_places *places,
                       const uint32_t *tokens, uint32_t last)
 {
-    if (last + 1 < places->tokens)
+    if (last + 1 < places->run_tokens)
         return;
     uint32_t *head = head_of(index, places, tokens, last);
     places->earlier[last] = *head;
@@ -94,13 +94,13 @@ static struct found places_find(const struct draft_index *index, const struct dr
 {
     const uint32_t last = index->count - 1;
     struct found found = {.count = 0};
-    if (index->count < places->tokens)
+    if (index->count < places->run_tokens)
         return found;
     uint32_t next = places->earlier[last];
     for (uint32_t i = 0; i < PLACES_MAX && next > 0 && found.longest < DRAFT_MATCH_MAX; i++) {
         const uint32_t place = next - 1, equal = equal_tokens(tokens, place, last);
         next = places->earlier[place];
-        if (equal < places->tokens || (allows != NULL && !allows(self, tokens[place + 1])))
+        if (equal < places->run_tokens || (allows != NULL && !allows(self, tokens[place + 1])))
             continue;
         found.places[found.count++] = place;
         if (equal > found.longest) {
@@ -111,10 +111,10 @@ static struct found places_find(const struct draft_index *index, const struct dr
     return found;
 }
 
-uint32_t draft_find(const struct draft_index *index, const uint32_t *tokens, uint32_t most,
+uint32_t draft_find(const struct draft_index *index, const uint32_t *tokens, uint32_t draft_tokens,
                     draft_allows allows, void *self, uint32_t *out, uint32_t *agreed_out)
 {
-    if (!draft_index_is_open(index) || index->count == 0 || most == 0)
+    if (!draft_index_is_open(index) || index->count == 0 || draft_tokens == 0)
         return 0;
     const uint32_t last = index->count - 1;
     struct found found = places_find(index, &index->good, tokens, allows, self);
@@ -122,9 +122,9 @@ uint32_t draft_find(const struct draft_index *index, const uint32_t *tokens, uin
         found = places_find(index, &index->any, tokens, allows, self);
     if (found.count == 0)
         return 0;
-    for (uint32_t i = 0; i < most; i++)
+    for (uint32_t i = 0; i < draft_tokens; i++)
         out[i] = token_after(tokens, found.source, last, out, i);
-    uint32_t agreed = found.count > 1 ? most : 0;
+    uint32_t agreed = found.count > 1 ? draft_tokens : 0;
     for (uint32_t k = 0; k < found.count; k++)
         for (uint32_t i = 0; i < agreed; i++)
             if (token_after(tokens, found.places[k], last, out, i) != out[i])

@@ -61,18 +61,18 @@ void draft_seats_close(struct draft_seats *seats)
     free(seats);
 }
 
-draft_seat draft_seats_take(struct draft_seats *seats, uint32_t tokens, uint32_t user)
+draft_seat draft_seats_take(struct draft_seats *seats, uint32_t tokens_max, uint32_t user)
 {
     uint32_t index = 0;
     while (index < seats->options.seat_count && seats->seats[index].ids != NULL)
         index++;
-    if (index == seats->options.seat_count || tokens == 0)
+    if (index == seats->options.seat_count || tokens_max == 0)
         return DRAFT_SEAT_NONE;
-    kv_block_id *ids = malloc(blocks_of(seats, tokens) * sizeof(*ids));
+    kv_block_id *ids = malloc(blocks_of(seats, tokens_max) * sizeof(*ids));
     if (ids == NULL)
         return DRAFT_SEAT_NONE;
     seats->seats[index] =
-        (struct seat){.taken = true, .user = user, .capacity = tokens, .ids = ids};
+        (struct seat){.taken = true, .user = user, .capacity = tokens_max, .ids = ids};
     seats->high = index + 1 > seats->high ? index + 1 : seats->high;
     return index + 1;
 }
@@ -98,13 +98,13 @@ void draft_seats_free(struct draft_seats *seats, draft_seat seat)
         table_free(seats, s);
 }
 
-draft_seat draft_seats_next(const struct draft_seats *seats, draft_seat at, uint32_t *user_out)
+draft_seat draft_seats_next(const struct draft_seats *seats, draft_seat from, uint32_t *user_out)
 {
-    for (; at <= seats->high; at++) {
-        if (!seats->seats[at - 1].taken)
+    for (draft_seat seat = from; seat <= seats->high; seat++) {
+        if (!seats->seats[seat - 1].taken)
             continue;
-        *user_out = seats->seats[at - 1].user;
-        return at;
+        *user_out = seats->seats[seat - 1].user;
+        return seat;
     }
     return DRAFT_SEAT_NONE;
 }
@@ -121,12 +121,12 @@ void draft_seats_cut(struct draft_seats *seats, draft_seat seat, uint32_t tokens
     s->job_tokens = s->job_tokens < tokens ? s->job_tokens : tokens;
 }
 
-bool draft_seats_begin(struct draft_seats *seats, draft_seat seat, uint32_t end,
+bool draft_seats_begin(struct draft_seats *seats, draft_seat seat, uint32_t end_tokens,
                        const kv_block_id **blocks_out)
 {
     struct seat *s = seat_of(seats, seat);
-    assert(!s->in_job && s->computed < end && end <= s->capacity);
-    uint32_t blocks = blocks_of(seats, end);
+    assert(!s->in_job && s->computed < end_tokens && end_tokens <= s->capacity);
+    uint32_t blocks = blocks_of(seats, end_tokens);
     if (blocks > s->block_count) {
         uint32_t more = blocks - s->block_count;
         kv_block_id *ids = s->ids + s->block_count;
@@ -136,7 +136,7 @@ bool draft_seats_begin(struct draft_seats *seats, draft_seat seat, uint32_t end,
         s->block_count = blocks;
     }
     s->in_job = true;
-    s->job_tokens = end;
+    s->job_tokens = end_tokens;
     *blocks_out = s->ids;
     return true;
 }

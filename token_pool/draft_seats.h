@@ -1,51 +1,55 @@
-/* draft_seats: which tokens of each request a draft model has computed, and the blocks of the draft
- * model's own KV memory that have their K and V. A request for which the draft model may draft has
- * a *seat*. The token pool owns the seats; token_pool/token_drafts.c decides what the draft model
- * computes, one job at a time. token_pool/ makes every call on the machine's event loop thread.
- * This part knows neither the tokens nor the memory. */
+/* draft_seats: owns the *seats* of a draft model, a small model that drafts tokens. Each request
+ * for which the draft model may draft has a seat. A seat records how many tokens of the request's
+ * context the draft model has computed, and which blocks of the draft model's own KV memory have
+ * their KV. The draft model computes one job at a time; a job has tokens of several seats.
+ * token_pool/ makes every call, on the machine's event loop thread, and decides what the draft
+ * model computes (token_drafts.c). This part handles numbers of tokens and ids of blocks only. */
 #ifndef TOKEN_POOL_DRAFT_SEATS_H
 #define TOKEN_POOL_DRAFT_SEATS_H
 
 #include "kvcache/kv_pool.h"
 
-typedef uint32_t draft_seat; /* 1 + the index of a seat. */
+typedef uint32_t draft_seat; /* Number of a seat, from 1. */
 #define DRAFT_SEAT_NONE 0    /* No seat. */
 
 struct draft_seats_options {
-    uint32_t seat_count;
+    uint32_t seat_count;   /* Most seats that are taken at a time. */
     uint32_t block_count;  /* Blocks of the draft model's KV memory. */
     uint32_t block_tokens; /* Tokens of a block. */
 };
 
 struct draft_seats;
 
+/* Returns ST_NO_MEMORY on failure. */
 enum status draft_seats_open(const struct draft_seats_options *options, struct draft_seats **out);
-void draft_seats_close(struct draft_seats *seats); /* NULL is fine. Frees all seats. */
+void draft_seats_close(struct draft_seats *seats); /* Frees all seats. NULL is fine. */
 
-/* Takes a seat for a context of at most `tokens` tokens, none of which is computed. `user` is any
- * number of the caller. Returns DRAFT_SEAT_NONE if no seat is free, if memory is short, or if
- * `tokens` is 0. */
-draft_seat draft_seats_take(struct draft_seats *seats, uint32_t tokens, uint32_t user);
-/* Frees the seat and its blocks. The job that runs may still use them: later jobs overwrite what it
- * writes. DRAFT_SEAT_NONE is fine. */
+/* Takes a seat for a context of at most `tokens_max` tokens, none of which is computed. user: any
+ * number, which draft_seats_next returns. Returns DRAFT_SEAT_NONE if no seat is free, if memory is
+ * short, or if `tokens_max` is 0. */
+draft_seat draft_seats_take(struct draft_seats *seats, uint32_t tokens_max, uint32_t user);
+/* Frees the seat and its blocks. A job that runs with the seat goes on; the blocks may have new
+ * owners, whose jobs run later and overwrite what it writes. DRAFT_SEAT_NONE is fine. */
 void draft_seats_free(struct draft_seats *seats, draft_seat seat);
 
-/* Stores the `user` of the first taken seat from `at` on, and returns this seat; DRAFT_SEAT_NONE =
- * there is none. All seats: at = 1, then 1 + the returned seat. */
-draft_seat draft_seats_next(const struct draft_seats *seats, draft_seat at, uint32_t *user_out);
+/* Returns the taken seat with the lowest number ≥ `from`, and stores its `user`; DRAFT_SEAT_NONE =
+ * there is none. To visit all seats, begin with from = 1, and go on with 1 + the returned seat. */
+draft_seat draft_seats_next(const struct draft_seats *seats, draft_seat from, uint32_t *user_out);
 
-/* Returns how many tokens, the first ones of the context, are computed. */
+/* Returns how many tokens at the begin of the context are computed. */
 uint32_t draft_seats_computed(const struct draft_seats *seats, draft_seat seat);
-/* The tokens of the context from `tokens` on have changed: only those before are computed. */
+/* Records that the context has changed after its first `tokens` tokens: further tokens no longer
+ * count as computed, nor do those that the running job computes. */
 void draft_seats_cut(struct draft_seats *seats, draft_seat seat, uint32_t tokens);
 
-/* Adds the seat's tokens up to `end` to the next job: takes blocks for them, and stores the seat's
- * block table, which is valid until the job is done. Requires that draft_seats_computed < end ≤ the
- * `tokens` of draft_seats_take, and that the job has the seat only once. Returns false, and changes
- * nothing, if too few blocks are free. */
-bool draft_seats_begin(struct draft_seats *seats, draft_seat seat, uint32_t end,
+/* Adds a seat to the next job, which computes the context's tokens from draft_seats_computed up to
+ * the first `end_tokens` tokens. Takes blocks for them, and stores the seat's block table, which is
+ * valid until the job is done. Requires that draft_seats_computed < end_tokens ≤ tokens_max, and
+ * that the job does not have the seat yet. Returns false, and changes nothing, if too few blocks
+ * are free. */
+bool draft_seats_begin(struct draft_seats *seats, draft_seat seat, uint32_t end_tokens,
                        const kv_block_id **blocks_out);
-/* Call it when the job is done: records that its tokens are computed. */
+/* Call it when the job is done: the tokens of its seats count as computed. */
 void draft_seats_job_done(struct draft_seats *seats);
 
 /* Returns the number of free blocks. */

@@ -192,10 +192,10 @@ static bool prepares(struct token_pool *pool)
     return false;
 }
 
-bool token_pool_drafts_next(struct token_pool *pool, uint32_t catch_up_rows,
+bool token_pool_drafts_next(struct token_pool *pool, uint32_t catch_up_rows_max,
                             struct token_draft_job *out)
 {
-    struct making making = {.pool = pool, .job = out, .catch_up_left = catch_up_rows};
+    struct making making = {.pool = pool, .job = out, .catch_up_left = catch_up_rows_max};
     out->item_count = out->row_count = out->catch_up_rows = 0;
     add_each(&making, TOKEN_DECODING, decide_add);
     add_each(&making, TOKEN_DECODING, catch_up_add);

@@ -1,14 +1,14 @@
-/* token_drafts: drafts of a draft model, a small model on the token machine. The draft model draws
- * each token with the seed and the position of the answer's token, and with its rules where both
- * models have one vocabulary, so that both tokens are often equal. This part says which tokens the
- * draft model computes next and keeps what it has generated. machine/draft.c has the model,
- * computes, and makes every call, on the machine's event loop thread.
+/* token_drafts: drafts of a draft model, a small model on the token machine. This part of the token
+ * pool decides which tokens the draft model computes next, and keeps the tokens that it has
+ * generated. machine/draft.c has the draft model and makes every call, on the machine's event loop
+ * thread. This part computes nothing.
  *
- * The draft model has KV of its own (draft_seats.h) and computes it on this machine from the
- * request's tokens: while the request awaits its KV, and between steps, a part at a time. Once the
- * draft model has caught up with an answer, scheduler/drafts.h decides for each step how many
- * tokens the draft model drafts; 0 = none. If the draft model's KV memory is full, or a token is
- * not in its vocabulary, the request goes on without these drafts. */
+ * The draft model has KV of its own (draft_seats.h), which it computes from the request's tokens, a
+ * part at a time: while the request awaits its KV, and between decode steps. When the draft model
+ * has caught up with an answer, scheduler/drafts.h decides for each decode step how many tokens the
+ * draft model drafts. The draft model draws each token with the seed and the position of the
+ * answer's token, so that the two tokens are often equal. If the draft model's KV memory is full,
+ * or a token is not in its vocabulary, the request goes on without these drafts. */
 #ifndef TOKEN_POOL_TOKEN_DRAFTS_H
 #define TOKEN_POOL_TOKEN_DRAFTS_H
 
@@ -19,36 +19,36 @@
 struct token_draft_item {
     sched_slot slot;
     kv_owner_id owner;      /* Identifies the request. */
-    const uint32_t *tokens; /* [row_count] */
-    uint32_t position;      /* Position of the first of them in the context. */
+    const uint32_t *tokens; /* [row_count]: the tokens. */
+    uint32_t position;      /* Position of tokens[0] in the context. */
     uint32_t row_count;
     const kv_block_id *blocks; /* The request's blocks of the draft model's KV memory. */
-    /* Rules for the token that follows the last one; NULL = that token is not wanted. */
+    /* How the *next token*, the one after `tokens`, is drawn; NULL = no token is drawn, and the
+     * fields below are not used. */
     const struct sampling *sampling;
-    struct sample_context context; /* Further rules for that token. */
-    struct grammar_answer *answer; /* Its constraint; NULL = none. */
-    const uint32_t *drafted;       /* [drafted_count]: the answer's drafted tokens before it. */
+    struct sample_context context; /* Further input of the sampler. */
+    struct grammar_answer *answer; /* The answer's constraint; NULL = none. */
+    const uint32_t *drafted;       /* [drafted_count]: the drafted tokens before the next token. */
     uint32_t drafted_count;
-    uint32_t answer_index; /* Index of that token in the answer. */
+    uint32_t answer_index; /* Index of the next token in the answer. */
 };
 
 /* What the draft model computes in one job. The blocks are valid until token_pool_drafts_done. All
- * other pointers are valid only until the next call of the pool, because a request may end while
- * the job runs: the caller copies what it needs later. */
+ * other pointers are valid only until the next call of the pool. */
 struct token_draft_job {
-    uint32_t row_count;
+    uint32_t row_count; /* Sum of the items' row_count. */
     uint32_t item_count;
-    uint32_t catch_up_rows; /* Rows of items that catch up. */
+    uint32_t catch_up_rows; /* Rows of the items without `sampling`. */
     struct token_draft_item items[LIMIT_BATCH_SEQUENCES];
 };
 
-/* Stores the next job. At most catch_up_rows rows are computed for requests with which the draft
- * model has to catch up. Returns false if there is nothing to compute before the machine's next
- * step. Requires that no step and no job runs. */
-bool token_pool_drafts_next(struct token_pool *pool, uint32_t catch_up_rows,
+/* Stores the next job, which has at most `catch_up_rows_max` catch_up_rows. Returns false if there
+ * is nothing to compute before the machine's next step. Requires that no decode step and no job
+ * runs. */
+bool token_pool_drafts_next(struct token_pool *pool, uint32_t catch_up_rows_max,
                             struct token_draft_job *out);
-/* Call it when the job is done. ids[i] is the token that was drawn for item i, if its token was
- * wanted. */
+/* Call it when the job is done. ids[i] is the token that was drawn for item i; not read for an item
+ * without `sampling`. */
 void token_pool_drafts_done(struct token_pool *pool, const struct token_draft_job *job,
                             const uint32_t *ids);
 

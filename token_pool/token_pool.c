@@ -155,10 +155,10 @@ static enum status tables_open(struct token_pool *pool, struct token_request *re
     request->tables.ids = malloc((ids + tokens + reserve->rule_count) * sizeof(uint32_t));
     if (request->tables.ids == NULL)
         return ST_NO_MEMORY;
-    request->rules = request->tables.ids + ids + tokens;
-    request->rule_count = reserve->rule_count;
+    request->token_rules = request->tables.ids + ids + tokens;
+    request->token_rule_words = reserve->rule_count;
     if (reserve->rule_count > 0)
-        memcpy(request->rules, reserve->rules, reserve->rule_count * sizeof(uint32_t));
+        memcpy(request->token_rules, reserve->rules, reserve->rule_count * sizeof(uint32_t));
     if (reserve->constraint_bytes > 0 &&
         grammar_answer_open(pool->options.grammars, reserve->constraint, reserve->constraint_bytes,
                             reserve->answer, reserve->answer_count, &request->answer) != ST_OK) {
@@ -168,8 +168,8 @@ static enum status tables_open(struct token_pool *pool, struct token_request *re
     if (!has_prompt)
         return ST_OK;
     request->uses_prefix_cache = reserve->prefix_cache && pool->options.prefix != NULL;
-    request->reads_tokens =
-        token_rules_read_context(&request->sampling, request->rules, request->rule_count);
+    request->reads_tokens = token_rules_read_context(&request->sampling, request->token_rules,
+                                                     request->token_rule_words);
     request->tokens = request->tables.ids + ids;
     memcpy(request->tokens, reserve->prompt, request->prompt_tokens * sizeof(uint32_t));
     if (pool->options.memory.draft_tokens > 0 && !request->copy)
@@ -356,12 +356,12 @@ static void request_cancel(struct token_pool *pool, struct token_request *reques
         token_request_forget(pool, request);
 }
 
-void token_pool_cancel(struct token_pool *pool, const struct message_request *name, bool writer,
-                       int64_t now_us)
+void token_pool_cancel(struct token_pool *pool, const struct message_request *name,
+                       bool writes_pending, int64_t now_us)
 {
     struct token_request *request = request_find(pool, name);
     if (request != NULL)
-        request_cancel(pool, request, writer, now_us);
+        request_cancel(pool, request, writes_pending, now_us);
 }
 
 void token_pool_gateway_gone(struct token_pool *pool, const struct transport_peer *gateway,
@@ -576,7 +576,7 @@ void token_pool_writer_up(struct token_pool *pool, struct token_link link, const
 }
 
 void token_pool_writer_down(struct token_pool *pool, struct token_link link, bool writes_pending,
-                            const char *text, int64_t now_us)
+                            const char *reason, int64_t now_us)
 {
     struct token_writer *writer = writer_find(pool, link);
     struct error error;
@@ -585,7 +585,7 @@ void token_pool_writer_down(struct token_pool *pool, struct token_link link, boo
     writer->peer = NULL;
     writer->ended = true;
     error_set(&error, ST_UNREACHABLE, "prompt machine %.*s is gone before its KV was here: %s",
-              (int)strcspn(writer->name, "/"), writer->name, text);
+              (int)strcspn(writer->name, "/"), writer->name, reason);
     for (uint32_t i = 0; i < pool->options.memory.slot_count; i++) {
         struct token_request *request = &pool->requests[i];
         if (request->state != TOKEN_RESERVED || request->local ||

@@ -1,22 +1,25 @@
-/* token_pool: the token phase of requests on one machine. The message RESERVE reserves a request's
- * blocks. The message KV_READY says that the prompt's KV is in these blocks. After that, each
- * decode step generates one token (with drafted tokens, perhaps more), until the answer ends.
+/* token_pool: the token phase of requests on one machine. The pool owns its requests and their
+ * blocks. machine/ makes every call on the machine's event loop thread. The pool never logs, never
+ * waits, and does not compute.
+ *
+ * The message RESERVE reserves a request's blocks. The message KV_READY says that the prompt's KV
+ * is in these blocks. After that, each decode step generates one token (with drafted tokens,
+ * perhaps more), until the answer ends.
  *
  * Blocks for the prompt and the first growth_tokens of the answer are reserved before the prompt
  * runs; the answer takes more blocks as it grows. When memory is full, new requests wait in order,
  * and leave some memory to growing answers. If there is still no block for a growing answer, a
- * victim is preempted: it frees all its blocks, and its gateway resumes it later. The pool carries
- * out these decisions (token_memory.c); scheduler/memory.h makes them.
+ * request is preempted. scheduler/memory.h makes these decisions, and the pool carries them out
+ * (token_memory.c).
  *
- * Full blocks of prompt and answer are put into the prefix cache when their KV is complete. Blocks
- * of a prompt that the cache already has are neither taken nor transferred again (token_blocks.c).
+ * For requests that may use the prefix cache, full blocks of prompt and answer are put into the
+ * cache when their KV is complete. Blocks of a prompt that the cache already has are neither taken
+ * nor transferred again (token_blocks.c).
  *
- * The pool owns its requests and their blocks. If a request ends while a prompt machine may still
- * write into its blocks, the blocks are quarantined until that machine sends KV_ABORTED or
- * KV_READY. If that machine's connections end first, the quarantine lasts until one second after
- * the last of their writes can have arrived (transport_writes_await), however long that takes.
- * machine/ makes every call on the machine's event loop thread. The pool never logs, never waits,
- * and does not compute. */
+ * If a request ends while a prompt machine may still write into its blocks, the blocks are
+ * quarantined until no write can arrive: until that machine sends KV_ABORTED or KV_READY, or until
+ * one second after the last writes of its ended connections can have arrived
+ * (transport_writes_await). */
 #ifndef TOKEN_POOL_TOKEN_POOL_H
 #define TOKEN_POOL_TOKEN_POOL_H
 
@@ -46,10 +49,10 @@ struct token_pool_calls {
      * prompt machine is this machine. */
     bool (*local_writes)(void *self, const struct message_request *request);
     /* NULL = this machine has no stages. Stage processes check each write into their memory, so
-     * they must know which requests await KV of another machine. ends = false: the request begins
-     * to await KV; the function tells the processes, and calls token_pool_await_known when all of
-     * them know. ends = true: the request no longer awaits KV. */
-    void (*await_changed)(void *self, const struct token_await *await, bool ends);
+     * they must know which requests await KV of another machine. has_ended = false: the request
+     * begins to await KV; the machine tells the processes, and later calls token_pool_await_known.
+     * has_ended = true: the request no longer awaits KV. */
+    void (*await_changed)(void *self, const struct token_await *await, bool has_ended);
 };
 
 /* A request that awaits KV of another machine. */
@@ -102,17 +105,18 @@ uint32_t token_pool_count(const struct token_pool *pool);
 void token_pool_mixed_set(struct token_pool *pool, bool mixed);
 
 /* Handles RESERVE of a gateway. The gateway gets FAILED now, or RESERVED when the request has its
- * blocks (token_pool_waiting_grant) and all stage processes know of it (token_pool_await_known). A
- * copy gets RESERVED without waiting for memory, or fails. */
+ * blocks (token_pool_waiting_grant) and all stage processes know of it (token_pool_await_known).
+ * The copy of an answer's KV (reserve->copy) does not wait for memory: it gets its blocks now, or
+ * fails. */
 void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
                         const struct message_reserve *reserve, int64_t now_us);
-/* Handles CANCEL of a gateway. writer = true: a prompt machine may be writing into the blocks,
- * which are then quarantined. If the prompt machine is this machine, local_writes is called instead
- * of using `writer`. */
-void token_pool_cancel(struct token_pool *pool, const struct message_request *request, bool writer,
-                       int64_t now_us);
+/* Handles CANCEL of a gateway. writes_pending: the prompt machine may be writing into the blocks,
+ * which are then quarantined. If the prompt machine is this machine, calls.local_writes decides
+ * instead. */
+void token_pool_cancel(struct token_pool *pool, const struct message_request *request,
+                       bool writes_pending, int64_t now_us);
 /* Returns true if the request awaits KV in all blocks [first, first + count), from the machine to
- * which `process` belongs. `process` is MACHINE, or MACHINE/NUMBER for a stage process. */
+ * which `process` belongs. process: MACHINE, or MACHINE/NUMBER for a stage process. */
 bool token_pool_request_awaits(const struct token_pool *pool, const struct message_request *request,
                                const char *process, uint64_t first, uint64_t count);
 /* Returns false if the RESERVE of the request named another prompt machine than the machine to
@@ -122,60 +126,64 @@ bool token_pool_writer_matches(const struct token_pool *pool, const struct messa
 /* Call it when all stage processes know that the request with this owner id awaits KV
  * (calls.await_changed): sends RESERVED. No effect if the request has ended. */
 void token_pool_await_known(struct token_pool *pool, kv_owner_id owner);
-/* Handles PROGRESS of a prompt machine: the KV of the prompt's first tokens is complete, so this KV
- * is kept in the prefix cache if the rest does not arrive. Passes PROGRESS on to the gateway. */
+/* Handles PROGRESS of a prompt machine: the KV of the prompt's first tokens is complete. If the
+ * rest does not arrive, this KV is kept in the prefix cache. Passes PROGRESS on to the gateway.
+ * Ignores PROGRESS for requests that do not use the prefix cache or whose prompt machine is this
+ * machine. */
 void token_pool_progress(struct token_pool *pool, const struct message_progress *progress);
 /* Hands the full blocks of an answer that is being generated to the prefix cache, so that the
  * prompt pool of this machine can copy them. No effect if the pool does not decode the request. */
 void token_pool_publish(struct token_pool *pool, const struct message_request *request);
-/* Returns true if the pool decodes the request, and if in layers with a window the request's blocks
- * of the spans [first, end) have the KV of these spans. Stores these blocks in *out; out = NULL:
- * only checks. The answer may overwrite the blocks when a later token needs them. After that, this
- * function returns false, so a reader must call it again when it has read the blocks. */
+/* Returns true if the pool decodes the request, and in layers with a window the request's blocks of
+ * the spans [first, end) have the KV of these spans. Stores these blocks in *out; out NULL = they
+ * are not wanted. The answer may overwrite the blocks when a later token needs them; the function
+ * then returns false. So a reader must call it again when it has read the blocks. */
 bool token_pool_windows_find(const struct token_pool *pool, const struct message_request *request,
                              uint32_t first, uint32_t end, struct kv_tables *out);
-/* Handle KV_READY and KV_ABORTED of a prompt machine. If the numbers of KV_READY contradict the
- * RESERVE, the gateway gets FAILED. This machine's own prompt pool sends no such messages: machine/
- * calls the functions for it. */
+/* Handles KV_READY of a prompt machine, or of this machine's own prompt pool. If its numbers
+ * contradict the RESERVE, the gateway gets FAILED. */
 void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready,
                          int64_t now_us);
+/* Handles KV_ABORTED of a prompt machine, or of this machine's own prompt pool. */
 void token_pool_kv_aborted(struct token_pool *pool, const struct message_request *request,
                            int64_t now_us);
 
-/* Cancels the requests of a gateway whose connection has ended. NULL = of all gateways. */
+/* Cancels the requests of a gateway whose connection has ended. gateway: NULL = all gateways. */
 void token_pool_gateway_gone(struct token_pool *pool, const struct transport_peer *gateway,
                              int64_t now_us);
-/* A connection over which a prompt machine writes. */
+/* A connection over which a process of a prompt machine writes. */
 struct token_link {
     uint32_t process; /* Process of this machine: 0 = the head, 1 + n = stage process n. */
     uint64_t number;  /* transport_peer_number in that process. */
 };
 
-/* Call it when a connection has begun. name: MACHINE, or MACHINE/NUMBER for a stage process; peer:
- * the connection; NULL = a stage process has the connection. If the head of a prompt machine has
- * connected again, the pool sends it CANCEL for requests that have ended in the meantime. Before
- * this call, the caller must send that machine no message that lets it write. */
+/* Call it when a connection has begun. name: the process at its other end: MACHINE, or
+ * MACHINE/NUMBER for a stage process. peer: the connection; NULL = a stage process of this machine
+ * has the connection. If the head of a prompt machine has connected again, the pool sends it CANCEL
+ * for requests that have ended in the meantime. Before this call, the caller must send that machine
+ * no message that lets it write. */
 void token_pool_writer_up(struct token_pool *pool, struct token_link link, const char *name,
                           struct transport_peer *peer);
-/* Call it when a connection has ended: reservations that await KV of that machine fail and are
+/* Call it when a connection has ended: requests that await KV of that machine fail and are
  * quarantined. writes_pending = true: writes over the connection may still arrive
- * (transport_writes_await); the caller reports their end with token_pool_writes_ended. `text` says
- * why the connection has ended. */
+ * (transport_writes_await); the caller reports their end with token_pool_writes_ended. reason: why
+ * the connection has ended, for the gateways. */
 void token_pool_writer_down(struct token_pool *pool, struct token_link link, bool writes_pending,
-                            const char *text, int64_t now_us);
+                            const char *reason, int64_t now_us);
 /* Call it when no write of a connection that ended with writes_pending = true can arrive any
  * longer. */
 void token_pool_writes_ended(struct token_pool *pool, struct token_link link, int64_t now_us);
 
-/* Gives each answer whose next token has no room another block. If no block is available, a victim
- * is preempted; if the victim is in a batch, the growing answer waits. Call it before each batch
- * and before token_pool_waiting_grant, which gives away the remaining blocks. */
+/* Gives each answer whose next token has no room the blocks of another span. If too few blocks are
+ * available, a request is preempted; if that request is in a batch, the growing answer waits. Call
+ * it before each batch and before token_pool_waiting_grant, which gives away the remaining
+ * blocks. */
 void token_pool_answers_grow(struct token_pool *pool);
-/* Gives memory to the waiting requests, in order. */
+/* Gives the waiting requests their first blocks, in order, until one does not fit. */
 void token_pool_waiting_grant(struct token_pool *pool, int64_t now_us);
-/* Gives up one reservation whose KV is awaited, if machines may be waiting for each other in a
- * circle (sched_memory_deadlock_victim). prompt_holders = number of prompts that hold blocks of
- * this machine. Call it after all batches that can begin have begun. */
+/* Gives up one request that awaits its KV, if machines may be waiting for each other in a circle
+ * (sched_memory_deadlock_victim). prompt_holders: number of prompts that hold blocks of this
+ * machine. Call it after all batches that can begin have begun. */
 void token_pool_deadlock_break(struct token_pool *pool, uint32_t prompt_holders, int64_t now_us);
 /* Handles leases (kv_pool_lease_set) that have ended. Returns the time of the next call; INT64_MAX
  * = none. */
@@ -219,19 +227,19 @@ struct token_decode {
 /* Stores the input of the request's next decode step. Requires that the request is decoding. */
 void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t now_us,
                              struct token_decode *out);
-/* Takes the result of a decode step of `count` rows: of the input token, and of the first count - 1
- * drafted tokens. Call it after sched_machine_batch_done. tokens[i] was drawn from row i and has
- * id, finish and log-probabilities; the pool sets the other fields of the tokens that it takes. It
- * takes tokens up to the first one that differs from its draft or ends the answer, and returns how
- * many it has taken. */
+/* Takes the result of a request's decode step of `row_count` rows: of the input token, and of the
+ * first row_count - 1 drafted tokens. Call it after sched_machine_batch_done. tokens[i] was drawn
+ * from row i and has id, finish and log-probabilities; the pool sets the other fields of the tokens
+ * that it accepts. The pool accepts tokens up to the first one that differs from its drafted token
+ * or ends the answer. Returns the number of accepted tokens; 1 if the request was cancelled. */
 uint32_t token_pool_decode_done(struct token_pool *pool, sched_slot slot,
-                                struct message_token *tokens, uint32_t count, int64_t now_us);
-/* Sends the tokens of the decode step, one message to each gateway. It is not part of
- * token_pool_decode_done, so that the next batch can start before the tokens are sent. */
+                                struct message_token *tokens, uint32_t row_count, int64_t now_us);
+/* Sends the accepted tokens, one message to each gateway. Call it after token_pool_decode_done of
+ * all requests of the batch; the next batch can begin before this call. */
 void token_pool_tokens_send(struct token_pool *pool);
 
-/* Adds to `out` the numbers of answers (generated now or later) and of KV tokens of all gateways
- * except `gateway`. */
+/* Adds to *out the work of all gateways except `gateway`: the number of answers that are generated
+ * now or later, and the KV tokens of all their requests. */
 void token_pool_load_add(const struct token_pool *pool, const struct transport_peer *gateway,
                          struct message_others *out);
 

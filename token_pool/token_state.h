@@ -1,7 +1,8 @@
-/* token_state: the token pool's table of requests, and the functions that the .c files of
- * token_pool/ share. Only token_pool/ and tests include this header. All functions run on the
- * machine's event loop thread. They do not decide which request gets memory (scheduler/memory.h),
- * compute nothing, and own no connection: they send through options.calls. */
+/* token_state: struct token_pool with its table of requests, and the functions that the .c files of
+ * token_pool/ share. Only token_pool/ and tests include this header. Everything runs on the
+ * machine's event loop thread. The functions do not decide which request gets memory
+ * (scheduler/memory.h does), compute nothing, and own no connections: they send through
+ * options.calls. */
 #ifndef TOKEN_POOL_TOKEN_STATE_H
 #define TOKEN_POOL_TOKEN_STATE_H
 
@@ -12,10 +13,10 @@
 #include "token_pool/draft_seats.h"
 #include "token_pool/token_pool.h"
 
-/* Length of the lease of a reservation, and of a quarantine whose prompt machine is connected. The
- * lease of a reservation is renewed while the prompt machine is connected, because its queue may be
- * long. Renewals end after LEASE_MAX_US (token_pool.c), except for blocks that this machine's own
- * prompt pool writes. */
+/* Length of a lease (kv_pool_lease_set): of a request in TOKEN_RESERVED, and of a quarantine whose
+ * prompt machine has a link. Leases are renewed while the prompt machine has a link (struct
+ * token_writer) or is this machine. In TOKEN_RESERVED, with another prompt machine, the renewals
+ * end after LEASE_MAX_US (token_pool.c). */
 #define TOKEN_LEASE_US 60000000
 
 /* States of a request. The legal transitions, which only token_request_state_set makes:
@@ -28,12 +29,11 @@
 enum token_request_state {
     TOKEN_FREE,     /* No request uses the slot. */
     TOKEN_WAITING,  /* Waits for its first blocks. */
-    TOKEN_RESERVED, /* Has its first blocks; awaits its KV. The reservation has a lease. */
+    TOKEN_RESERVED, /* Has its first blocks; awaits its KV. The blocks have a lease. */
     TOKEN_DECODING, /* The prompt's KV is complete. The request is in a batch or between two. */
     /* Cancelled while in a batch. token_pool_decode_done forgets the request. */
     TOKEN_STOPPED_IN_BATCH,
-    /* Ended. The blocks stay until the writer stops or the lease ends. */
-    TOKEN_QUARANTINED,
+    TOKEN_QUARANTINED, /* Ended. The blocks stay until no process can write into them. */
     TOKEN_STATE_COUNT
 };
 
@@ -47,11 +47,11 @@ struct token_request {
     bool copy; /* The KV goes to the prefix cache when it is complete; nothing is decoded. */
     bool copy_windows; /* The copy has the KV of layers with a window, too. */
     struct sampling sampling;
-    struct grammar_answer *answer; /* NULL = no constraint. */
+    struct grammar_answer *answer; /* Progress in the answer's constraint; NULL = no constraint. */
     uint32_t prompt_tokens;
-    uint32_t output_limit;
-    uint32_t path; /* Path through the machine's stages. */
-    /* The request's blocks (token_blocks_of). Its ids, `tokens` and `rules` are one allocation. */
+    uint32_t output_limit; /* Most tokens of the answer. */
+    uint32_t path;         /* Path through the machine's stages. */
+    /* The request's blocks. tables.ids, `tokens` and `token_rules` are one allocation. */
     struct kv_tables tables;
     /* TOKEN_RESERVED: number of the prompt's first spans whose KV is complete (PROGRESS). */
     uint32_t arrived_spans;
@@ -62,25 +62,24 @@ struct token_request {
     /* The request's blocks are looked up in the prefix cache and added to it. Requires `tokens`. */
     bool uses_prefix_cache;
     bool reads_tokens; /* Sampling depends on `tokens` (token_rules_read_context). */
-    uint32_t rule_count;
-    uint32_t *rules;                /* Words of common/token_rules.h. */
+    uint32_t token_rule_words;
+    uint32_t *token_rules;          /* Words of common/token_rules.h. */
     struct draft_index draft_index; /* Of `tokens`; closed = the request has no drafts. */
     /* Drafted tokens that the next step may check; they are in `tokens`, after the known ones. */
     uint32_t draft_count;
-    uint32_t draft_matched; /* `matched` of the draft (scheduler/drafts.h). */
-    struct sched_draft_trust draft_trust;
+    uint32_t draft_matched;               /* `matched` of the draft (scheduler/drafts.h). */
+    struct sched_draft_trust draft_trust; /* How often the request's drafts were right. */
     draft_seat draft_seat; /* DRAFT_SEAT_NONE = the request has no drafts of the draft model. */
     bool draft_decided;    /* draft_wanted is decided for the next step. */
-    uint32_t draft_wanted; /* Tokens that the draft model shall generate for the next step. */
+    uint32_t draft_wanted; /* Tokens that the draft model must generate for the next step. */
     /* Tokens that the draft model has generated for the next step; they are in `tokens`, after the
      * known ones. */
     uint32_t draft_made;
     uint32_t generated;  /* Known tokens of the answer. The first one arrives with KV_READY. */
-    uint32_t last_token; /* The last of these tokens, which the next decode step reads. */
+    uint32_t last_token; /* Id of the latest known token, which the next decode step reads. */
     int64_t reserved_us; /* When the request got its first blocks. */
-    /* TOKEN_QUARANTINED: links_begun when the quarantine began. If the prompt machine's head was
-     * connected then, later links of the machine's processes raise the number. Over links after
-     * this one, no process writes into the blocks. */
+    /* TOKEN_QUARANTINED: number (links_begun) of the latest link over which a process of the prompt
+     * machine may write into the blocks. */
     uint64_t quarantined_at_link;
     int64_t decoding_us; /* When the prompt's KV was complete. */
     int64_t began_us;    /* Start of the first decode step; -1 = not yet. */
@@ -93,8 +92,7 @@ struct token_outgoing {
 };
 
 /* A connection over which a process of a prompt machine may write. The connection is open, or it
- * has ended but some of its writes may still arrive. One process may have two connections: it can
- * connect again before this side has noticed that the first connection is lost. */
+ * has ended but some of its writes may still arrive. One process may have several connections. */
 struct token_writer {
     struct token_link link;
     char name[LIMIT_NAME_BYTES]; /* MACHINE, or MACHINE/NUMBER for a stage process. */
@@ -103,10 +101,10 @@ struct token_writer {
     bool ended;                  /* The connection has ended, but its writes may still arrive. */
 };
 
-/* A request whose blocks were freed although its prompt machine has not confirmed that it has
- * stopped writing; they were freed because all connections of that machine had ended. When that
- * machine connects again, it gets CANCEL for the request before it may write, because the PREFILL
- * of the request may still be on its way. */
+/* A request whose blocks were freed because all connections of its prompt machine had ended, and
+ * not because the prompt machine had reported that it no longer writes. When that machine connects
+ * again, it gets CANCEL for the request before it may write: the request's PREFILL may still reach
+ * it. */
 struct token_unconfirmed {
     struct message_request request;
     char prompt_machine[LIMIT_NAME_BYTES]; /* Empty = unused. */
@@ -125,8 +123,9 @@ struct token_pool {
     struct message_buffer tokens_message;     /* The TOKENS message that is being encoded. */
     uint32_t writer_count, writer_capacity;
     struct token_writer *writers;
-    uint64_t links_begun; /* Number of links that have begun. */
-    /* A writer could not be recorded for lack of memory. After that, no quarantine ends by time. */
+    uint64_t links_begun; /* Number of links (token_pool_writer_up) that have begun. */
+    /* A writer could not be recorded for lack of memory. After that, no lease of a quarantine
+     * ends. */
     bool writers_unknown;
     /* Number of unconfirmed requests so far. Request n of them is unconfirmed[n %
      * TOKEN_UNCONFIRMED_MAX]. */
@@ -164,8 +163,7 @@ static inline void token_request_token_add(struct token_request *request, uint32
 
 /* ---- token_pool.c ---- */
 
-/* Changes the state. Asserts that the transition is legal: every caller has checked the state, so
- * no message of a peer can cause an illegal one. */
+/* Changes the state. Asserts that the transition is legal. */
 void token_request_state_set(struct token_pool *pool, struct token_request *request,
                              enum token_request_state to);
 /* Frees everything that the request holds, and its slot. Sends no message to the gateway or the
@@ -190,34 +188,37 @@ static inline uint32_t *token_request_drafts(const struct token_request *request
     return request->tokens + request->prompt_tokens + request->generated;
 }
 
-/* Returns what the sampler reads besides `sampling` after the first `drafted` drafted tokens. */
-struct sample_context token_request_context(const struct token_request *request, uint32_t drafted);
+/* Returns what the sampler reads, besides `sampling`, to draw the token after the first
+ * `drafted_count` drafted tokens. */
+struct sample_context token_request_context(const struct token_request *request,
+                                            uint32_t drafted_count);
 /* Returns how many of the first `count` drafted tokens the answer's constraint allows. */
 uint32_t token_request_draft_allowed(struct token_request *request, uint32_t count);
 /* Returns the most tokens that a draft may have. */
 uint32_t token_request_draft_most(const struct token_pool *pool,
                                   const struct token_request *request);
-/* Drafts the tokens of the request's next step, and tells the scheduler how many of them the step
- * may check. No effect if the request has no drafts. Requires TOKEN_DECODING. */
+/* Drafts tokens for the request's next step, and tells the scheduler how many of them the step may
+ * check. Without an open draft_index the request gets no drafted tokens. Requires
+ * TOKEN_DECODING. */
 void token_request_draft(struct token_pool *pool, struct token_request *request);
 
 /* ---- token_drafts.c ---- */
 
 /* Opens draft_seats, if the options have a draft model. */
 enum status token_drafts_open(struct token_pool *pool);
-/* Takes a seat for the request, if there is a draft model. */
+/* Takes a seat for the request, if there is a draft model and its KV memory has a free block. */
 void token_request_seat_take(struct token_pool *pool, struct token_request *request);
 /* Frees the request's seat, if it has one. */
 void token_request_seat_leave(struct token_pool *pool, struct token_request *request);
-/* Forgets what the draft model has generated for the request, because the answer has a new
- * token. */
+/* Forgets the tokens that the draft model has generated for the request. Call it when the answer
+ * has a new token. */
 void token_request_drafted_drop(struct token_pool *pool, struct token_request *request);
 
 /* ---- token_memory.c ---- */
 
-/* Gives a copy its blocks, and sends RESERVED when the stage processes know of it. Returns false if
- * memory is short. If the prefix cache has all blocks, sends RESERVED at once and ends the
- * request. */
+/* Gives a copy its blocks, or returns false if memory is short. RESERVED is sent now or, with stage
+ * processes, when they know of the copy. If the prefix cache has all blocks already, the request
+ * ends here. */
 bool token_copy_grant(struct token_pool *pool, struct token_request *request, int64_t now_us);
 
 /* Tells the stage processes (calls.await_changed) that the request awaits no KV after this call. No
@@ -235,7 +236,7 @@ uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *
  * computed: by the answer's tokens, or by a machine that takes the answer over. */
 uint32_t token_blocks_window_first(const struct token_pool *pool,
                                    const struct token_request *request);
-/* Ends what token_blocks_prefix_pin began: the pinned blocks may be evicted. */
+/* Undoes token_blocks_prefix_pin: the pinned blocks may be evicted again. */
 void token_blocks_prefix_unpin(struct token_pool *pool, struct token_request *request);
 /* Takes the blocks of the request's first spans that the prefix cache does not have. Requires that
  * these blocks are available. */

@@ -5,15 +5,16 @@
 #include <assert.h>
 #include <string.h>
 
-struct sample_context token_request_context(const struct token_request *request, uint32_t drafted)
+struct sample_context token_request_context(const struct token_request *request,
+                                            uint32_t drafted_count)
 {
     const bool reads = request->reads_tokens;
     const uint32_t known = request->prompt_tokens + request->generated;
     return (struct sample_context){
-        .rules = request->rules,
-        .rule_count = request->rule_count,
+        .rules = request->token_rules,
+        .rule_count = request->token_rule_words,
         .tokens = request->tokens,
-        .token_count = reads ? known + drafted : 0,
+        .token_count = reads ? known + drafted_count : 0,
         .prompt_count = reads ? request->prompt_tokens - request->sampling.answer_tokens : 0,
     };
 }
@@ -153,7 +154,7 @@ static void token_take(struct token_pool *pool, struct token_request *request,
 }
 
 uint32_t token_pool_decode_done(struct token_pool *pool, sched_slot slot,
-                                struct message_token *tokens, uint32_t count, int64_t now_us)
+                                struct message_token *tokens, uint32_t row_count, int64_t now_us)
 {
     struct token_request *request = token_request_of(pool, slot);
     if (request->state == TOKEN_STOPPED_IN_BATCH) {
@@ -166,15 +167,15 @@ uint32_t token_pool_decode_done(struct token_pool *pool, sched_slot slot,
     bool right;
     do {
         struct message_token *token = &tokens[taken++];
-        right = taken < count && *token_request_drafts(request) == token->id;
+        right = taken < row_count && *token_request_drafts(request) == token->id;
         token_take(pool, request, token, now_us);
         if (token->finish != FINISH_NONE) {
-            draft_count(pool, request, count - 1, taken - 1);
+            draft_count(pool, request, row_count - 1, taken - 1);
             token_request_forget(pool, request);
             return taken;
         }
     } while (right);
-    draft_count(pool, request, count - 1, taken - 1);
+    draft_count(pool, request, row_count - 1, taken - 1);
     sched_machine_decode_advance(pool->options.sched, token_slot_of(pool, request), taken - 1);
     token_request_draft(pool, request);
     return taken;

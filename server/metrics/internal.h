@@ -1,8 +1,8 @@
-/* metrics_internal: the structs and functions that the files of server/metrics/ share. metrics.c:
- * input. render.c: the page. versions.c, kv.c, stages.c, others.c, slo.c, process.c: parts of the
- * page. problems.c: the present problems. Only these files include it; callers use metrics.h.
- * Everything runs on the gateway's event loop thread. Only process.c measures something: its own
- * process, for each page and every 10 s for problems.c. */
+/* metrics_internal: the structs and functions that the files of server/metrics/ share. metrics.c
+ * stores the figures. render.c writes the page; versions.c, kv.c, stages.c, others.c, slo.c and
+ * process.c write parts of the page. problems.c finds the present problems. Only these files
+ * include this header; callers use metrics.h. Everything runs on the gateway's event loop thread.
+ * Only process.c measures: the gateway's own process. */
 #ifndef SERVER_METRICS_INTERNAL_H
 #define SERVER_METRICS_INTERNAL_H
 
@@ -12,16 +12,16 @@
 
 #define METRICS_HTTP_CODES 600
 
-/* The figures of one machine, from its latest STATS and from the gateway. */
+/* The figures of one machine, from the messages STATS, ABOUT and LOADS and from the gateway. */
 struct metrics_machine {
-    bool up;                    /* The machine is connected. */
-    bool pool_known;            /* `pool` was set. */
-    uint32_t pool;              /* Current pool, as in metrics_machine_pool_set. */
-    uint64_t moves;             /* Changes of `pool`. */
-    uint64_t losses;            /* Changes of `up` to false. */
-    bool gauges_known;          /* `latest_stats` belongs to the process that is connected now. */
-    bool counters_known;        /* A STATS has arrived. */
-    struct message_about about; /* The latest ABOUT; empty texts = none. */
+    bool up;                           /* The machine is connected. */
+    bool pool_known;                   /* `pool` was set. */
+    uint32_t pool;                     /* Current pool, as in metrics_machine_pool_set. */
+    uint64_t moves;                    /* Changes of `pool`. */
+    uint64_t losses;                   /* Changes of `up` to false. */
+    bool gauges_known;                 /* A STATS has arrived since `up` changed. */
+    bool counters_known;               /* A STATS has arrived. */
+    struct message_about about;        /* The latest ABOUT; empty texts = none. */
     struct message_stats latest_stats; /* The latest STATS. */
     /* Sums of the counters of the machine's earlier processes. */
     struct message_stats earlier_counters;
@@ -29,11 +29,10 @@ struct metrics_machine {
     struct message_load *loads; /* The latest loads of the stage processes. */
 };
 
-/* The transport of a link is one of a few texts, so a link is stored as a byte: there are
- * LIMIT_MACHINES² of them. */
+/* Most different texts in metrics.paths. A link stores the index of its text in one byte. */
 #define METRICS_PATHS 64
 
-/* Values of `links`. METRICS_LINK_UP + i = up, over the transport paths[i]. */
+/* Values in metrics.links. METRICS_LINK_UP + i = the link is up; paths[i] says how KV travels. */
 enum { METRICS_LINK_UNKNOWN, METRICS_LINK_DOWN, METRICS_LINK_UP };
 
 struct metrics_problems; /* See problems.c. */
@@ -44,21 +43,22 @@ struct metrics {
     const struct api_keys *keys;
     char model_name[64];
     char gateway_name[LIMIT_NAME_BYTES];
-    bool follows; /* Another gateway leads. */
+    bool follows; /* metrics_leads_set was called last with false. */
     struct metrics_version versions[METRICS_VERSIONS];
     struct histogram times[METRICS_TIME_COUNT]; /* In seconds. */
     struct histogram prompt_sizes;              /* In tokens. */
-    struct histogram answer_sizes;
-    bool has_events;
-    bool has_etcd;
-    bool reloaded;                   /* METRICS_RELOAD_GOOD was set. */
+    struct histogram answer_sizes;              /* In tokens. */
+    bool has_events;                            /* There is an event log. */
+    bool has_etcd;                              /* metrics_etcd_set was called. */
+    bool reloaded;                              /* metrics_reload_set was called. */
     struct histogram iterations;     /* Times of the event loop's iterations, in seconds. */
-    uint64_t stalls;                 /* Iterations of more than a second. */
-    int64_t stall_us;                /* The latest of these. */
-    double slo_s[METRICS_SLO_COUNT]; /* The limits of the config; 0 = not set. */
+    uint64_t stalls;                 /* Number of iterations of more than a second. */
+    int64_t stall_us;                /* Time of the latest of these iterations. */
+    double slo_s[METRICS_SLO_COUNT]; /* See metrics_slo_set, in seconds. */
     bool headroom_known;
-    double headroom[METRICS_SLO_COUNT + 1];         /* In the order of slo_answers. */
-    uint64_t slo_answers[METRICS_SLO_COUNT + 1][2]; /* [slo][met]; the last row: both limits. */
+    double headroom[METRICS_SLO_COUNT + 1]; /* See metrics_headroom_set. */
+    /* Numbers of answers that missed [0] and met [1] each limit; the last row: all limits. */
+    uint64_t slo_answers[METRICS_SLO_COUNT + 1][2];
     uint64_t refused[METRICS_REFUSAL_COUNT];
     uint64_t values[METRICS_VALUE_COUNT];
     uint64_t http_codes[METRICS_HTTP_CODES]; /* [0] counts codes out of range. */
@@ -67,14 +67,13 @@ struct metrics {
     /* Counters of removed machines, for sums over all machines. */
     struct message_stats removed_counters;
     uint32_t path_count;
-    char paths[METRICS_PATHS][64];
-    uint8_t links[LIMIT_MACHINES][LIMIT_MACHINES];
-    float link_bytes_per_s[LIMIT_MACHINES][LIMIT_MACHINES]; /* 0 = not measured. */
+    char paths[METRICS_PATHS][64];                          /* Texts of metrics_link_set. */
+    uint8_t links[LIMIT_MACHINES][LIMIT_MACHINES];          /* [prompt machine][token machine] */
+    float link_bytes_per_s[LIMIT_MACHINES][LIMIT_MACHINES]; /* As `links`; 0 = not measured. */
 };
 
-/* Bounds of histograms of times: four buckets per decade, from ten microseconds (a short transfer
- * through shared memory) to three minutes (a prompt in a long queue). Every percentile is known to
- * within 78 %, and much better with interpolation. */
+/* Bounds of histograms of times: four per decade, from ten microseconds (a short transfer through
+ * shared memory) to three minutes (a prompt in a long queue). */
 #define METRICS_TIME_FIRST_S 0.00001
 #define METRICS_TIME_FACTOR  1.7782794100389228
 #define METRICS_TIME_BUCKETS 30
@@ -82,8 +81,8 @@ struct metrics {
 /* Returns a machine's counters, summed over all its processes, and its latest gauges. */
 struct message_stats metrics_counters(const struct metrics *m, uint32_t machine);
 
-/* The groups of families that common/counters.h names. The groups of a machine follow each other on
- * the page in this order. */
+/* Groups of metric families. common/counters.h names the group of each family. A *family* is what
+ * Prometheus calls the samples of one metric. */
 enum metrics_group {
     METRICS_GROUP_HIDDEN, /* Not on the page, or a part of another family. */
     METRICS_GROUP_LOAD,
@@ -105,9 +104,9 @@ struct metrics_row {
     size_t offset; /* Offset of the field. */
     double factor; /* Converts the field's unit to the family's. */
     enum metrics_group group;
-    const char *type;
-    const char *family;
-    const char *help;
+    const char *type;   /* Text after TYPE, such as "counter". */
+    const char *family; /* Name of the family. */
+    const char *help;   /* Text after HELP. */
 };
 
 #define METRICS_ROW(bits, offset, kind, group, factor, family, help)                               \
@@ -115,6 +114,7 @@ struct metrics_row {
 
 /* ---- problems.c ---- */
 
+/* Returns ST_NO_MEMORY on failure. */
 enum status metrics_problems_open(struct metrics *m);
 void metrics_problems_close(struct metrics *m);
 /* Forgets the problems of a machine that was removed. */
@@ -122,7 +122,7 @@ void metrics_problems_forget(struct metrics *m, uint32_t machine);
 
 /* ---- render.c ---- */
 
-/* Returns the value of the label `reason`. */
+/* Returns the text for a reason of refusal on the page. */
 const char *metrics_refusal_name(enum metrics_refusal refusal);
 
 /* Returns the row's value in the struct `values`, in the family's unit. */

@@ -68,12 +68,12 @@ void metrics_iteration_add(struct metrics *m, int64_t us)
     m->stall_us = us;
 }
 
-void metrics_reload_set(struct metrics *m, bool good, int64_t now_s)
+void metrics_reload_set(struct metrics *m, bool succeeded, int64_t unix_s)
 {
     m->reloaded = true;
-    m->values[METRICS_RELOAD_GOOD] = good;
-    if (good)
-        m->values[METRICS_RELOAD_TIME] = (uint64_t)now_s;
+    m->values[METRICS_RELOAD_GOOD] = succeeded;
+    if (succeeded)
+        m->values[METRICS_RELOAD_TIME] = (uint64_t)unix_s;
 }
 
 void metrics_etcd_set(struct metrics *m, bool up)

@@ -1,13 +1,9 @@
-/* metrics: all figures of /metrics, and their text in Prometheus' exposition format 0.0.4. It only
- * stores numbers: server/gateway/ and server/http/ report events when they happen, and machines
- * report their figures with STATS. It keeps no history, except what the search for problems needs
- * (problems.c), and measures only the memory, time and files of its own process. server/gateway/,
- * server/http/ and server/serve*.c make every call, all on the gateway's event loop thread, so
- * there are no locks.
- *
- * All times of a request come from the gateway: from struct request_life, and from times that
- * machines measure and report. server/http/ reports only status codes. A request here is one
- * answer: a completion with n = 3 counts as three requests. */
+/* metrics: owns all figures of /metrics, and writes them in Prometheus' exposition format 0.0.4.
+ * Its callers report what happens, and pass on the figures that machines report. server/gateway/,
+ * server/http/ and server/serve*.c make every call, on the gateway's event loop thread. The part
+ * measures only the memory, time and files of the gateway's process. It keeps no history, except
+ * what the search for problems needs. A request here is one answer: a completion with n = 3 counts
+ * as three requests. */
 #ifndef SERVER_METRICS_METRICS_H
 #define SERVER_METRICS_METRICS_H
 
@@ -29,33 +25,33 @@ struct metrics;
  * Returns ST_NO_MEMORY on failure. */
 enum status metrics_open(const struct fleet *fleet, const char *model_name,
                          const struct api_keys *keys, struct metrics **out);
-void metrics_close(struct metrics *m); /* NULL is fine */
+void metrics_close(struct metrics *m); /* NULL is fine. */
 
-/* ---- called by the HTTP side ---- */
-
+/* Content-Type of the page. */
 #define METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
 /* Counts a response with this status code. Call it when the exchange has ended, also if the client
  * left before it had the whole response. */
 void metrics_http_done(struct metrics *m, unsigned code);
 
-/* Returns the whole page, NUL-terminated; the caller frees it. NULL = no memory. */
+/* Returns the page of /metrics, NUL-terminated; the caller frees it. NULL = no memory. */
 char *metrics_render(const struct metrics *m, size_t *bytes_out);
 
-/* ---- called by the gateway and server/serve*.c ---- */
-
-/* Looks for problems, once a second (problems.h). Returns the milliseconds until the next call. */
+/* Looks for problems (problems.h), at most once a second. Returns the milliseconds until the next
+ * call. unix_s: Unix time. */
 int metrics_problems_turn(struct metrics *m, int64_t now_us, int64_t unix_s);
-/* Appends the present problems as JSON objects, separated by commas, the worst problems first.
- * Members: name (of the alarm), severity, where, what, since_s, what_to_do, page. */
+/* Appends the present problems as JSON objects, separated by commas, in the order of problems.h:
+ * the worst first. Members: name (of the alarm), severity, where, what, since_s, what_to_do,
+ * page. */
 void metrics_problems_write(const struct metrics *m, int64_t now_us, struct text *out);
 
-/* The intervals of a request. QUEUE, RESERVE, PROMPT, EXPOSED and FIRST_DECODE do not overlap: TTFT
- * = QUEUE + RESERVE + PROMPT + the network time between them; EXPOSED and FIRST_DECODE are between
- * the first and the second token. The other intervals overlap with these. */
+/* The intervals of a request. QUEUE, RESERVE, PROMPT, EXPOSED and FIRST_DECODE do not overlap. The
+ * sum of QUEUE, RESERVE and PROMPT is TTFT without the time on the network. EXPOSED and
+ * FIRST_DECODE are between the first and the second token. The other intervals overlap with
+ * these. */
 enum metrics_time {
     METRICS_QUEUE,    /* arrival → prompt batch began, less METRICS_RESERVE */
-    METRICS_RESERVE,  /* RESERVE sent → the token machine had KV memory for it */
+    METRICS_RESERVE,  /* RESERVE sent → the token machine had KV memory for the request */
     METRICS_PROMPT,   /* prompt batch began → first token sampled */
     METRICS_EXPOSED,  /* first token sampled → all KV at the token machine */
     METRICS_TRANSFER, /* first KV write → all KV at the token machine */
@@ -75,9 +71,9 @@ void metrics_time_add(struct metrics *m, enum metrics_time interval, int64_t us)
 
 /* How a request ended. */
 enum metrics_reason {
-    METRICS_STOP,
-    METRICS_LENGTH,
-    METRICS_ABORT,
+    METRICS_STOP,   /* An end token or a stop string ended the answer. */
+    METRICS_LENGTH, /* The answer reached its length limit; or nothing was to be generated. */
+    METRICS_ABORT,  /* The rest of the answer was no longer wanted. */
     METRICS_ERROR,
     METRICS_REASON_COUNT
 };
@@ -91,7 +87,7 @@ enum metrics_refusal {
     METRICS_REFUSED_LATE,      /* The first token would come later than the SLO allows. */
     METRICS_REFUSED_TOO_LONG,  /* The first token would be too late even on an idle cluster. */
     METRICS_REFUSED_TOO_LARGE, /* No machine has KV memory for the request. */
-    METRICS_REFUSED_WAIT,      /* It would wait longer than scheduler/queue_ms. */
+    METRICS_REFUSED_WAIT,      /* The wait would be, or was, longer than scheduler/queue_ms. */
     METRICS_REFUSAL_COUNT
 };
 
@@ -100,8 +96,8 @@ void metrics_request_refused(struct metrics *m, enum metrics_refusal refusal);
 /* The limits of the config's `slo`. */
 enum metrics_slo { METRICS_SLO_TTFT, METRICS_SLO_TBT, METRICS_SLO_COUNT };
 
-/* Sets the limits, which then are bounds of the histograms of these times. If a limit has changed,
- * the histograms that have the bound start again at 0, as after a restart. */
+/* Sets the limits, which then are bounds of the histograms of these times; 0 = no limit. If a limit
+ * has changed, the histograms that have this bound start again at 0. */
 void metrics_slo_set(struct metrics *m, uint32_t ttft_ms, uint32_t tbt_ms);
 /* Counts an answer that has ended. ttft_us: its time to the first token; tbt_us: its mean time
  * between tokens (0 = it has one token). failed: the answer ended with an error, so it is within no
@@ -113,8 +109,8 @@ void metrics_slo_answer_add(struct metrics *m, bool failed, int64_t ttft_us, int
 void metrics_headroom_set(struct metrics *m, const double *factors);
 /* Counts an iteration of the event loop that took `us` microseconds without its sleep. */
 void metrics_iteration_add(struct metrics *m, int64_t us);
-/* Counts a reload. now_s: Unix time. */
-void metrics_reload_set(struct metrics *m, bool good, int64_t now_s);
+/* Records the result of the latest reload, or of the start. unix_s: Unix time. */
+void metrics_reload_set(struct metrics *m, bool succeeded, int64_t unix_s);
 /* Sets whether etcd answers. Without a call the page does not mention etcd. */
 void metrics_etcd_set(struct metrics *m, bool up);
 
@@ -124,7 +120,7 @@ enum metrics_value { GATEWAY_COUNTERS(METRICS_VALUE) METRICS_VALUE_COUNT };
 #undef METRICS_VALUE
 
 void metrics_counter_add(struct metrics *m, enum metrics_value counter, uint64_t by);
-/* CERTIFICATE_EXPIRES is in seconds since 1970; 0 = no certificate. */
+/* METRICS_CERTIFICATE_EXPIRES is in seconds since 1970; 0 = no certificate. */
 void metrics_value_set(struct metrics *m, enum metrics_value value, uint64_t to);
 
 /* Sets the numbers of lines of the event log. has_log = false: there is no event log. */
@@ -149,7 +145,8 @@ void metrics_machine_up_set(struct metrics *m, uint32_t machine, bool up);
 void metrics_machine_forget(struct metrics *m, uint32_t machine);
 /* Sets the machine's current pool (enum pool). A change counts as a move. */
 void metrics_machine_pool_set(struct metrics *m, uint32_t machine, uint32_t pool);
-/* Sets the link over which `prompt` writes KV to `token`. path: how KV travels, if `up`. */
+/* Sets the state of the link over which machine `prompt` writes KV to machine `token`. path: a text
+ * that says how KV travels; not read if the link is not up. */
 void metrics_link_set(struct metrics *m, uint32_t prompt, uint32_t token, bool up,
                       const char *path);
 /* Sets the measured bandwidth of this link. */
@@ -158,10 +155,12 @@ void metrics_link_speed_set(struct metrics *m, uint32_t prompt, uint32_t token,
 void metrics_gateway_name_set(struct metrics *m, const char *name);
 /* Sets whether this gateway leads (server/gateway/internal.h); at first it does. */
 void metrics_leads_set(struct metrics *m, bool leads);
-/* Sets the loads of a machine's stage processes. */
+/* Stores a machine's LOADS: the loads of its stage processes. */
 void metrics_loads_set(struct metrics *m, uint32_t machine, const struct message_loads *loads);
-/* Sets a machine's figures. Its counters continue across restarts of the machine. */
+/* Stores a machine's ABOUT. */
 void metrics_about_set(struct metrics *m, uint32_t machine, const struct message_about *about);
+/* Stores a machine's STATS. On the page its counters go on from their old values when the machine
+ * was restarted. */
 void metrics_stats_set(struct metrics *m, uint32_t machine, const struct message_stats *stats);
 
 #endif

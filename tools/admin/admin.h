@@ -1,7 +1,7 @@
-/* admin: the subcommands that ask running gateways, and change them. main.c calls them on the main
- * thread. argv[0] is the subcommand's name. They return the exit status: 0 = done; 2 = wrong
- * options; 1 = another failure, also if one of several gateways failed. They read no config file.
- */
+/* admin: the subcommands of administrators, such as `cleave status`. They send requests to running
+ * gateways (client.h). main.c calls each function on the main thread; argv[0] is the subcommand's
+ * name. Each returns the exit status: 0 = done; 2 = wrong options; 1 = every other failure, also if
+ * only one of several gateways failed. They read no config file. */
 #ifndef TOOLS_ADMIN_ADMIN_H
 #define TOOLS_ADMIN_ADMIN_H
 

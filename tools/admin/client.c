@@ -305,7 +305,7 @@ enum status admin_client_json(struct admin_client *client, unsigned gateway, con
     return ST_OK;
 }
 
-bool admin_machine_path(const char *folder, const char *name, char out[LIMIT_NAME_BYTES + 32],
+bool admin_machine_path(const char *path_start, const char *name, char out[LIMIT_NAME_BYTES + 32],
                         struct error *error)
 {
     size_t good = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_");
@@ -313,6 +313,6 @@ bool admin_machine_path(const char *folder, const char *name, char out[LIMIT_NAM
         error_set(error, ST_USAGE, "\"%.60s\": want the name of a machine", name);
         return false;
     }
-    snprintf(out, LIMIT_NAME_BYTES + 32, "%s%s", folder, name);
+    snprintf(out, LIMIT_NAME_BYTES + 32, "%s%s", path_start, name);
     return true;
 }

@@ -1,7 +1,7 @@
-/* admin_client: asks gateways over HTTP as an administrator: over the Unix socket of
- * http/admin_socket, or over a URL with an API key. The subcommands of admin.h use it on the main
- * thread. It needs libcurl, which is loaded when a client is opened. It does not know the paths of
- * a gateway's API: its callers name them. */
+/* admin_client: sends requests to gateways over HTTP as an administrator: over the Unix socket of
+ * http/admin_socket, or over a URL with an API key. The subcommands of admin.h make every call, on
+ * the main thread. This part needs libcurl, which is loaded when a client is opened. It does not
+ * know the paths of a gateway's API: its callers name them. */
 #ifndef TOOLS_ADMIN_CLIENT_H
 #define TOOLS_ADMIN_CLIENT_H
 
@@ -20,9 +20,11 @@
 struct admin_target {
     struct option_texts gateways; /* Values of --socket and --url, in their order. */
     const char *api_key_file;     /* NULL = none. */
-    const char *ca_file; /* Certificates that may have signed the gateway's; NULL = system. */
-    bool every_address;  /* Each address of a URL's host is a gateway. */
-    double timeout_s;    /* Most time of one request. */
+    /* File of certificates that may have signed the gateway's certificate; NULL = the certificates
+     * of the system. */
+    const char *ca_file;
+    bool every_address; /* Each address of a URL's host is a gateway. */
+    double timeout_s;   /* Most time of one request. */
 };
 
 /* Rows of the table of options, for the field `field` of the command's struct `type`. */
@@ -45,8 +47,8 @@ struct admin_target {
 
 struct admin_client;
 
-/* Opens a client for the gateways of *target, without connecting; only with every_address are the
- * hosts' names resolved. Without a gateway in *target, the client asks ADMIN_SOCKET if this file
+/* Opens a client for the gateways of *target, without connecting. With every_address, resolves the
+ * names of the URLs' hosts. If *target names no gateway, the gateway is ADMIN_SOCKET if this file
  * exists, otherwise ADMIN_URL. The text target->ca_file must stay valid until the client is closed.
  * ST_UNSUPPORTED: libcurl is not installed. ST_NO_MEMORY: memory runs out. Other errors say what is
  * wrong with *target. */
@@ -59,24 +61,24 @@ unsigned admin_client_count(const struct admin_client *client); /* Number of gat
  * address. The text is valid until the client is closed. */
 const char *admin_client_name(const struct admin_client *client, unsigned gateway);
 
-/* Sends a request to gateway number `gateway` (from 0) and waits for the answer. body: NULL = none.
- * *text_out: the answer's body, which the caller frees. ST_UNREACHABLE: no whole answer within
- * timeout_s, or an answer above 64 MiB. ST_NOT_FOUND: HTTP status 404. ST_INVALID: another HTTP
- * status above 299. ST_IO: the answer is empty. ST_TOO_LARGE: `path` is too long. ST_NO_MEMORY:
- * memory runs out. The error has the gateway's name (not if the path is too long) and the message
- * of its answer. */
+/* Sends a request to gateway number `gateway` (from 0) and waits for the answer. body: of the
+ * request; NULL = none. *text_out: the answer's body, which the caller frees. ST_UNREACHABLE: no
+ * whole answer within timeout_s, or an answer above 64 MiB. ST_NOT_FOUND: HTTP status 404.
+ * ST_INVALID: another HTTP status above 299. ST_IO: the answer is empty. ST_TOO_LARGE: `path` is
+ * too long. ST_NO_MEMORY: memory runs out. *error has the message of the gateway's answer, if there
+ * is one. */
 enum status admin_client_text(struct admin_client *client, unsigned gateway, const char *method,
                               const char *path, const char *body, char **text_out,
                               struct error *error);
-/* Does what admin_client_text does, for an answer that is a JSON object; *root_out is a new
- * reference. ST_IO: the answer is not a JSON object. */
+/* As admin_client_text, for an answer that is a JSON object; *root_out is a new reference. ST_IO:
+ * the answer is not a JSON object, or is empty. */
 enum status admin_client_json(struct admin_client *client, unsigned gateway, const char *method,
                               const char *path, const char *body, json_t **root_out,
                               struct error *error);
 
-/* Writes the path of a request about a machine: `folder`, which ends with a slash (at most 32
+/* Writes the path of a request about a machine: `path_start`, which ends with a slash (at most 32
  * bytes), and the machine's name. Returns false, with *error, if no machine can have the name. */
-bool admin_machine_path(const char *folder, const char *name, char out[LIMIT_NAME_BYTES + 32],
+bool admin_machine_path(const char *path_start, const char *name, char out[LIMIT_NAME_BYTES + 32],
                         struct error *error);
 
 #endif

@@ -33,11 +33,11 @@ static bool sample_next(const char **at, const char *name, const char **labels_o
     return false;
 }
 
-double page_sum(const char *page, const char *name)
+double page_sum(const char *page, const char *family)
 {
     const char *labels;
     double value, sum = 0;
-    while (sample_next(&page, name, &labels, &value))
+    while (sample_next(&page, family, &labels, &value))
         sum += value;
     return sum;
 }
@@ -61,22 +61,22 @@ static void bucket_add(struct page_histogram *h, double bound, double below)
     h->bound_count++;
 }
 
-void page_histogram_read(const char *page, const char *name, struct page_histogram *out)
+void page_histogram_read(const char *page, const char *family, struct page_histogram *out)
 {
-    char family[128];
+    char samples[128];
     const char *at = page, *labels;
     double value;
     *out = (struct page_histogram){.bound_count = 0};
-    snprintf(family, sizeof(family), "%s_bucket", name);
-    while (sample_next(&at, family, &labels, &value)) {
+    snprintf(samples, sizeof(samples), "%s_bucket", family);
+    while (sample_next(&at, samples, &labels, &value)) {
         const char *bound = labels != NULL ? strstr(labels, "le=\"") : NULL;
         if (bound != NULL && bound < strchr(labels, '}') && bound[4] != '+')
             bucket_add(out, strtod(bound + 4, NULL), value);
     }
-    snprintf(family, sizeof(family), "%s_count", name);
-    out->total = page_sum(page, family);
-    snprintf(family, sizeof(family), "%s_sum", name);
-    out->sum = page_sum(page, family);
+    snprintf(samples, sizeof(samples), "%s_count", family);
+    out->total = page_sum(page, samples);
+    snprintf(samples, sizeof(samples), "%s_sum", family);
+    out->sum = page_sum(page, samples);
 }
 
 void page_histogram_since(struct page_histogram *now, const struct page_histogram *before)
@@ -89,33 +89,35 @@ void page_histogram_since(struct page_histogram *now, const struct page_histogra
     now->sum -= before->sum;
 }
 
-double page_quantile(const struct page_histogram *h, double q)
+double page_quantile(const struct page_histogram *histogram, double share)
 {
-    const double wanted = q * h->total;
-    if (h->total <= 0 || h->bound_count == 0)
+    const double wanted = share * histogram->total;
+    if (histogram->total <= 0 || histogram->bound_count == 0)
         return -1;
-    for (uint32_t i = 0; i < h->bound_count; i++) {
-        if (h->below[i] < wanted)
+    for (uint32_t i = 0; i < histogram->bound_count; i++) {
+        if (histogram->below[i] < wanted)
             continue;
-        const double low = i > 0 ? h->bounds[i - 1] : 0, before = i > 0 ? h->below[i - 1] : 0;
-        const double inside = h->below[i] - before;
-        return inside > 0 ? low + (h->bounds[i] - low) * (wanted - before) / inside : h->bounds[i];
+        const double low = i > 0 ? histogram->bounds[i - 1] : 0,
+                     before = i > 0 ? histogram->below[i - 1] : 0;
+        const double inside = histogram->below[i] - before;
+        return inside > 0 ? low + (histogram->bounds[i] - low) * (wanted - before) / inside
+                          : histogram->bounds[i];
     }
-    return h->bounds[h->bound_count - 1];
+    return histogram->bounds[histogram->bound_count - 1];
 }
 
-double page_share(const struct page_histogram *h, double limit)
+double page_share(const struct page_histogram *histogram, double limit)
 {
-    if (h->total <= 0)
+    if (histogram->total <= 0)
         return -1;
     double low = 0, before = 0;
-    for (uint32_t i = 0; i < h->bound_count; i++) {
-        if (h->bounds[i] >= limit) {
-            const double part = (limit - low) / (h->bounds[i] - low);
-            return (before + (h->below[i] - before) * part) / h->total;
+    for (uint32_t i = 0; i < histogram->bound_count; i++) {
+        if (histogram->bounds[i] >= limit) {
+            const double part = (limit - low) / (histogram->bounds[i] - low);
+            return (before + (histogram->below[i] - before) * part) / histogram->total;
         }
-        low = h->bounds[i];
-        before = h->below[i];
+        low = histogram->bounds[i];
+        before = histogram->below[i];
     }
-    return before / h->total;
+    return before / histogram->total;
 }

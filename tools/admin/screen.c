@@ -72,7 +72,7 @@ static void phases_write(const struct screen_sample *since, FILE *out)
     }
 }
 
-void screen_write(const json_t *state, const char *name, const struct screen_sample *now,
+void screen_write(const json_t *state, const char *gateway_name, const struct screen_sample *now,
                   const struct screen_sample *before, FILE *out)
 {
     struct screen_sample since = *now, none = {.known = false};
@@ -88,7 +88,7 @@ void screen_write(const json_t *state, const char *name, const struct screen_sam
     for (int i = 0; i < SCREEN_PHASES; i++)
         page_histogram_since(&since.phases[i], &before->phases[i]);
 
-    view_gateway(state, name, out);
+    view_gateway(state, gateway_name, out);
     view_problems(state, SCREEN_PROBLEMS, out);
     fprintf(out, "tokens/s  prompt %.0f, answer %.0f; answers/s %.2f (%s)\n",
             grown(now->prompt_tokens, before->prompt_tokens) / seconds,

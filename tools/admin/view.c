@@ -9,27 +9,27 @@
 
 #define BAR_COLUMNS 10
 
-const char *view_text(const json_t *object, const char *name)
+const char *view_text(const json_t *object, const char *member)
 {
-    const char *text = json_string_value(json_object_get(object, name));
+    const char *text = json_string_value(json_object_get(object, member));
     return text != NULL ? text : "";
 }
 
-uint64_t view_whole(const json_t *object, const char *name)
+uint64_t view_whole(const json_t *object, const char *member)
 {
-    json_int_t number = json_integer_value(json_object_get(object, name));
+    json_int_t number = json_integer_value(json_object_get(object, member));
     return number > 0 ? (uint64_t)number : 0;
 }
 
-bool view_true(const json_t *object, const char *name)
+bool view_true(const json_t *object, const char *member)
 {
-    return json_is_true(json_object_get(object, name));
+    return json_is_true(json_object_get(object, member));
 }
 
-const char *view_printable(const char *text, char *out, size_t bytes)
+const char *view_printable(const char *text, char *out, size_t capacity)
 {
     size_t used = 0;
-    for (; *text != 0 && used + 1 < bytes; text++)
+    for (; *text != 0 && used + 1 < capacity; text++)
         out[used++] = (unsigned char)*text < ' ' || *text == 127 ? '?' : *text;
     out[used] = 0;
     return out;
@@ -81,7 +81,7 @@ static void headroom_write(const json_t *headroom, FILE *out)
             view_true(headroom, "at_least") ? "at least " : "", text[0], text[1], text[2]);
 }
 
-void view_gateway(const json_t *state, const char *name, FILE *out)
+void view_gateway(const json_t *state, const char *gateway_name, FILE *out)
 {
     char model[128], detail[400], id[64], version[96], uptime[24];
     view_printable(view_text(state, "model"), model, sizeof(model));
@@ -89,7 +89,7 @@ void view_gateway(const json_t *state, const char *name, FILE *out)
     view_printable(view_text(state, "gateway"), id, sizeof(id));
     view_printable(view_text(state, "version"), version, sizeof(version));
     duration_write(json_number_value(json_object_get(state, "uptime_s")), uptime);
-    fprintf(out, "gateway %s at %s: %s%s, serves %s, up %s%s%s\n", id, name,
+    fprintf(out, "gateway %s at %s: %s%s, serves %s, up %s%s%s\n", id, gateway_name,
             view_true(state, "ready") ? "ready" : "not ready",
             view_true(state, "stopping") ? ", stopping" : "", model, uptime,
             version[0] != 0 ? ", cleave " : "", version);
@@ -167,7 +167,7 @@ static void machine_row(struct table *table, const json_t *machine, bool bars)
     table_cell_add(table, "%s", device[0] != 0 ? view_printable(device, text, sizeof(text)) : "-");
 }
 
-void view_machines(const json_t *state, bool bars, FILE *out)
+void view_machines(const json_t *state, bool with_bars, FILE *out)
 {
     static const char *const heads[] = {"MACHINE", "POOL",         "STATE",  "KV USED", "PROMPTS",
                                         "DECODES", "TOKENS/S P/D", "MEMORY", "HOST",    "DEVICE"};
@@ -180,7 +180,7 @@ void view_machines(const json_t *state, bool bars, FILE *out)
     table_init(table, sizeof(heads) / sizeof(heads[0]));
     for (i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
         table_cell_add(table, "%s", heads[i]);
-    json_array_foreach(machines, i, machine) machine_row(table, machine, bars);
+    json_array_foreach(machines, i, machine) machine_row(table, machine, with_bars);
     table_print_plain(table, out);
     free(table);
     if (json_array_size(machines) >= TABLE_ROWS_MAX)
@@ -270,7 +270,7 @@ json_t *view_silent_state(const char *error_text)
                      "docs/operation.md#at-three-oclock, CleaveGatewayDown");
 }
 
-void view_problems(const json_t *state, size_t count_max, FILE *out)
+void view_problems(const json_t *state, size_t problems_max, FILE *out)
 {
     const json_t *problems = json_object_get(state, "problems"), *problem;
     char text[500], where[64], duration[24];
@@ -280,9 +280,9 @@ void view_problems(const json_t *state, size_t count_max, FILE *out)
     json_array_foreach(problems, i, problem)
     {
         const json_t *since_s = json_object_get(problem, "since_s"); /* Missing = not known. */
-        if (i == count_max) {
+        if (i == problems_max) {
             fprintf(out, "  … and %zu more: see cleave status\n",
-                    json_array_size(problems) - count_max);
+                    json_array_size(problems) - problems_max);
             break;
         }
         duration_write(json_number_value(since_s), duration);

@@ -103,7 +103,7 @@ static enum status all_check(const struct check_options *options, struct config 
 {
     const struct check_report report = {result_say, results};
     struct check_machines_options machines = {
-        .config = config, .machine_index = -1, .deep = options->deep};
+        .config = config, .machine_index = -1, .is_deep = options->deep};
     if (!config_make(options, config, results))
         return ST_OK;
     if (options->machine != NULL) {

@@ -8,9 +8,10 @@
 
 #include "server/serve.h"
 
-/* The subcommand; with --schema or --keys-schema it prints a JSON Schema instead. Returns the exit
- * status: 0 = no error was found, or the schema was printed; 1 = errors were found, or another
- * failure; 2 = wrong options, or --machine names no machine of the config. */
+/* Runs the subcommand; argv[0] is its name. With --schema or --keys-schema it prints a JSON Schema
+ * instead. Returns the exit status: 0 = no error was found, or the schema was printed; 2 = wrong
+ * options, or --machine names no machine of the config; 1 = errors were found, or another
+ * failure. */
 int check_main(int argc, char **argv);
 
 /* --- machines.c --- */
@@ -20,14 +21,15 @@ struct check_machines_options {
     /* Index of the machine that this host runs; -1 = this host runs the machines that the gateway
      * starts (config_machine.local). */
     int machine_index;
-    bool deep; /* Also open devices, and connect to other machines and to etcd. */
-    struct config_model_bytes files; /* If the model's size is unknown, memory is not checked. */
+    bool is_deep; /* Also open devices, and connect to other machines and to etcd. */
+    /* Sizes of the model's files (serve_check). 0 = not known: memory is not checked. */
+    struct config_model_bytes files;
 };
 
 /* Checks devices, threads and addresses of the machines that this host runs, and the memory of the
  * host for machines on the CPU. Checks that the names of the other machines, of stages and of etcd
- * can be resolved, and with `deep` that they accept connections. Calls `report` with each result.
- */
+ * can be resolved; if is_deep, also that they accept connections. Calls report->say with each
+ * result. */
 void check_machines(const struct check_machines_options *options,
                     const struct check_report *report);
 

@@ -60,12 +60,12 @@ static void devices_check(const struct check_machines_options *options,
     snprintf(key, sizeof(key), "machines/%s/%s", machine->name,
              stages.count > 0 ? "stages" : "device");
     if (stages.count == 0)
-        device_check(key, machine->device, machine->cpu_fallback, options->deep, report);
+        device_check(key, machine->device, machine->cpu_fallback, options->is_deep, report);
     for (uint32_t i = 0; i < stages.count; i++) {
         const struct config_stage *stage = &stages.stages[i];
         bool again = i > 0 && strcmp(stage->device, stages.stages[i - 1].device) == 0;
         if (stage->address[0] == 0 && !again)
-            device_check(key, stage->device, machine->cpu_fallback, options->deep, report);
+            device_check(key, stage->device, machine->cpu_fallback, options->is_deep, report);
     }
     snprintf(key, sizeof(key), "machines/%s/threads", machine->name);
     if (machine->threads > cores_usable() && strcmp(machine->device, "cpu") == 0)
@@ -185,7 +185,7 @@ static void stages_check(const struct check_machines_options *options,
     snprintf(key, sizeof(key), "machines/%s/stages", machine->name);
     for (uint32_t i = 0; i < stages.count; i++)
         if (stages.stages[i].address[0] != 0)
-            peer_check(key, stages.stages[i].address, options->deep, report);
+            peer_check(key, stages.stages[i].address, options->is_deep, report);
 }
 
 /* The endpoints are http://HOST:PORT or https://HOST:PORT, separated by commas (config_check). */
@@ -200,7 +200,7 @@ static void etcd_check(const struct check_machines_options *options,
             return;
         at += 3;
         snprintf(address, sizeof(address), "%.*s", (int)strcspn(at, ",/ "), at);
-        peer_check("cluster/etcd_endpoints", address, options->deep, report);
+        peer_check("cluster/etcd_endpoints", address, options->is_deep, report);
         at += strcspn(at, ",");
     }
 }
@@ -216,7 +216,7 @@ void check_machines(const struct check_machines_options *options, const struct c
             own_address_check(key, machine->address, report);
             stages_check(options, machine, report);
         } else if (machine->address[0] != 0) {
-            peer_check(key, machine->address, options->deep, report);
+            peer_check(key, machine->address, options->is_deep, report);
         }
     }
     memory_check(options, report);

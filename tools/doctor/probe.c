@@ -69,7 +69,7 @@ static _Noreturn void child_run(enum status (*check)(const void *context, void *
 }
 
 enum status probe_run(enum status (*check)(const void *context, void *out, struct error *error),
-                      const void *context, int timeout_ms, void *out, size_t bytes,
+                      const void *context, int timeout_ms, void *out, size_t out_bytes,
                       struct error *error)
 {
     int ends[2];
@@ -82,16 +82,16 @@ enum status probe_run(enum status (*check)(const void *context, void *out, struc
     pid_t pid = fork();
     if (pid == 0) {
         parent_end_signal_set(SIGKILL, parent);
-        child_run(check, context, ends[1], out, bytes);
+        child_run(check, context, ends[1], out, out_bytes);
     }
     close(ends[1]);
-    void *said = malloc(bytes);
+    void *said = malloc(out_bytes);
     bool good = pid > 0 && said != NULL && read_all(ends[0], &answer, sizeof(answer), end_us) &&
-                read_all(ends[0], said, bytes, end_us);
+                read_all(ends[0], said, out_bytes, end_us);
     bool late = clock_now_us(&clock_system) >= end_us;
     close(ends[0]);
     if (good)
-        memcpy(out, said, bytes);
+        memcpy(out, said, out_bytes);
     free(said);
     if (pid < 0)
         return error_set(error, ST_IO, "no process: %s", strerror(errno));

@@ -1,7 +1,8 @@
-/* report: what `cleave doctor` has found, as one struct, and the functions that fill and write the
- * struct. doctor.c calls them on the main thread, and sets region_why, can_serve, why_not and
- * checks_s itself. A number is 0 and a text is empty if the host does not provide the value. No
- * function loads a model or talks to a machine of a cluster. */
+/* report: the findings of `cleave doctor` about this host, as one struct, and the functions that
+ * fill and write the struct. doctor.c owns the struct and calls the functions on the main thread;
+ * it sets region_why, can_serve, why_not and checks_s itself. A number is 0 and a text is empty if
+ * the host does not provide the value. No function loads a model or talks to a machine of a
+ * cluster. */
 #ifndef TOOLS_DOCTOR_REPORT_H
 #define TOOLS_DOCTOR_REPORT_H
 
@@ -27,10 +28,9 @@ struct doctor_host {
     uint64_t available_bytes;   /* Available to this process. */
     char huge_pages[32];        /* For private memory: "always", "madvise", "never". */
     char huge_pages_shared[32]; /* For shared segments. */
-    uint64_t shmmax_bytes;      /* Largest System V segment. */
-    uint64_t shmall_bytes;      /* All System V segments together. */
-    /* Largest number of System V segments; 0 = no segment can be made. */
-    uint64_t shmmni;
+    uint64_t shmmax_bytes;      /* Most bytes of one System V segment (kernel.shmmax). */
+    uint64_t shmall_bytes;      /* Most bytes of all System V segments (kernel.shmall). */
+    uint64_t shmmni; /* Most System V segments (kernel.shmmni); 0 = no segment can be made. */
     uint64_t dev_shm_bytes; /* 0 = no /dev/shm. */
     uint64_t memlock_bytes; /* UINT64_MAX = no limit. */
 };
@@ -41,8 +41,8 @@ struct doctor_gpu {
     uint64_t free_bytes;
     uint64_t total_bytes;
     enum transport_memory_way way; /* How the transport moves KV out of the GPU. */
-    /* Why `way` is not direct or not shared, or why no transport opened; "" = `way` is direct or
-     * shared. */
+    /* Why the transport uses no better `way`, or why no transport opened; "" = `way` is the
+     * best. */
     char way_why[128];
 };
 
@@ -104,19 +104,21 @@ struct doctor_report {
 
 /* Fills *out from the kernel's files and the CPU backend, in this process. */
 void doctor_host_check(struct doctor_host *out);
-/* Fills report->gpus, up to the first GPU that cannot be opened. As in the two functions below,
- * each check (here: of one GPU) runs in a process of its own for at most timeout_ms (probe.h), and
- * a check that fails leaves its reason in the report. */
+
+/* Each check of the next three functions runs in a process of its own, for at most timeout_ms
+ * (probe.h). A check that fails leaves its reason in the report. */
+
+/* Fills report->gpus: checks each GPU, up to the first GPU that cannot be opened. */
 void doctor_gpus_check(struct doctor_report *report, int timeout_ms);
-/* Fills report->copies with a copy to each of the first DOCTOR_COPIES_MAX GPUs. Requires that
- * doctor_gpus_check was called. */
+/* Fills report->copies: writes from the first GPU to each of the first DOCTOR_COPIES_MAX GPUs.
+ * Requires that doctor_gpus_check was called. */
 void doctor_copies_check(struct doctor_report *report, int timeout_ms);
 /* Fills report->ucx and report->paths. */
 void doctor_paths_check(struct doctor_report *report, int timeout_ms);
 
-/* Write the report as text for a person, or as JSON. doctor_json_write returns false if the JSON
- * could not be written. */
+/* Writes the report as text for a person. */
 void doctor_text_write(const struct doctor_report *report, FILE *out);
+/* Writes the report as JSON. Returns false if the JSON could not be written. */
 bool doctor_json_write(const struct doctor_report *report, FILE *out);
 
 #endif

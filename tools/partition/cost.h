@@ -1,9 +1,10 @@
-/* partition_cost: turns a profile, a cluster and the wanted work into the partitioner's problem
- * (solver/partition.h): the time of a piece of work in each layer on each kind of device, the bytes
- * of each layer's weights and KV, and the links between devices. A piece is a micro-batch of a
- * prompt, or a group of sequences that decode together. `cleave partition` and the simulator's
- * machine_split call the functions on their main thread; the functions have no state. They do not
- * choose a split: the partitioner does. */
+/* partition_cost: computes the partitioner's problem (solver/partition.h) from a profile, a cluster
+ * and the wanted work: the time of a piece of work in each layer on each kind of device, the bytes
+ * of each layer's weights and KV, and the links between devices. A *piece* is a micro-batch of a
+ * prompt, or a group of sequences that decode together. `cleave partition`, and `cleave plan` and
+ * `simulate` through tools/simulate/machine_split.c, call the functions on their main thread. The
+ * functions have no state, and the caller owns the result. They do not choose a split: the
+ * partitioner does. */
 #ifndef TOOLS_PARTITION_COST_H
 #define TOOLS_PARTITION_COST_H
 
@@ -19,7 +20,7 @@ struct partition_work {
     uint32_t group_sequences;    /* Token phase: sequences of one group. */
     uint32_t context_tokens;     /* Token phase: average context of a sequence. */
     uint64_t blocks;          /* KV blocks of the machine, of PARTITION_BLOCK_TOKENS tokens each. */
-    uint64_t workspace_bytes; /* Memory of each device besides weights and KV. */
+    uint64_t workspace_bytes; /* Memory that each device needs besides weights and KV. */
     uint32_t stages;          /* Number of stages; 0 = the best number. */
     bool replicas;            /* A stage may have several replicas. */
     double limit_ms;          /* Limit of TTFT (prompt phase) or TBT (token phase); 0 = none. */
@@ -30,12 +31,13 @@ struct partition_costs {
     struct partition_problem problem; /* Points into *out, the cluster and the profile. */
     struct partition_goal goal;
     struct partition_kind kinds[PARTITION_KINDS_MAX];
-    /* Time of a piece per kind of device and layer. */
+    /* Time of a piece, for each kind of device and layer. */
     uint64_t layer_ns[PARTITION_KINDS_MAX][LIMIT_LAYERS];
-    /* Weights and KV of each layer. With several layer groups, the KV of as many consecutive layers
-     * as there are groups counts for the last of these layers. */
+    /* Weights and KV of each layer. With g layer groups, the KV of each g consecutive layers counts
+     * for the last of these layers. */
     uint64_t layer_bytes[LIMIT_LAYERS];
-    /* Prompt phase: prompt_tokens / number of micro-batches. Token phase: group_sequences. */
+    /* Tokens of a piece. Prompt phase: the mean over the micro-batches. Token phase: one for each
+     * sequence. */
     double piece_tokens;
     double boundary_bytes; /* Activations of a piece between two stages. */
 };
@@ -44,10 +46,9 @@ struct partition_costs {
  * layers. */
 uint64_t partition_block_bytes(const struct profile *profile);
 
-/* Fills *out. The time of a prompt's piece is the mean over its micro-batches, because later
- * micro-batches have more context, the last micro-batch can be shorter, and only the last one is
- * sampled. *out must not be moved, and the cluster and the profile must outlive it, because *out
- * points into all three. */
+/* Fills *out. The time of a prompt's piece is the mean over the prompt's micro-batches. *out points
+ * into itself, the cluster and the profile. So it must not be moved, and the cluster and the
+ * profile must outlive it. */
 void partition_costs_of(const struct profile *profile, const struct partition_cluster *cluster,
                         const struct partition_work *work, struct partition_costs *out);
 

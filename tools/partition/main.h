@@ -5,9 +5,9 @@
 #ifndef TOOLS_PARTITION_MAIN_H
 #define TOOLS_PARTITION_MAIN_H
 
-/* argv[0] is the subcommand's name. Returns the exit status: 0 = a plan for each phase that was
- * asked for; 1 = a phase has no plan (nothing fits, or the limit cannot be kept), or another
- * failure; 2 = wrong options. */
+/* Runs the command; argv[0] is the subcommand's name. Returns the exit status: 0 = a plan for each
+ * wanted phase; 2 = wrong options; 1 = a phase has no plan (nothing fits, or the limit cannot be
+ * kept), or another failure. */
 int partition_main(int argc, char **argv);
 
 #endif

@@ -1,7 +1,6 @@
 /* partition_print: writes a plan of the partitioner as a text picture, as JSON, or as the stages of
- * a config. `cleave partition`, `cleave plan` and the simulator's machine_split (only
- * partition_blocks_wanted) call the functions on their main thread; the functions have no state.
- * They solve nothing and open no files. */
+ * a config. `cleave partition`, `plan` and `simulate` call the functions on their main thread. The
+ * functions have no state, compute no plans and open no files. */
 #ifndef TOOLS_PARTITION_PRINT_H
 #define TOOLS_PARTITION_PRINT_H
 
@@ -10,7 +9,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* One phase's plan and the inputs of the partitioner. The pointers belong to the caller. */
+/* One phase's plan and the inputs from which it was computed. Nothing here is owned. */
 struct partition_result {
     const struct profile *profile;
     const struct partition_cluster *cluster;
@@ -19,17 +18,18 @@ struct partition_result {
     const struct partition_plan *plan;
 };
 
-/* Returns the number of KV blocks of all sequences that must be in flight to keep the slowest stage
- * or link busy. Requires a plan of the token phase. */
+/* Returns how many KV blocks the machine needs for the sequences that keep its slowest stage or
+ * link busy. Requires a plan of the token phase. */
 uint64_t partition_blocks_wanted(const struct partition_result *result);
 
-/* Writes a line for each stage and each link, then the conclusions. */
+/* Writes the picture: a line for each stage and each link, then the plan's speed and memory. */
 void partition_print(const struct partition_result *result, FILE *out);
 
 /* Returns the plan as a JSON object, a new reference for the caller; NULL = out of memory. */
 json_t *partition_json(const struct partition_result *result);
-/* Returns the plan as the value of the config key machines/NAME/stages, a new reference for the
- * caller: an array with an entry for each device, the replicas of a stage one after another. */
+/* Returns the plan as the value of the config key machines/NAME/stages: an array with an element
+ * for each device, the replicas of a stage one after another. A new reference for the caller; NULL
+ * = out of memory. */
 json_t *partition_config(const struct partition_result *result);
 
 #endif

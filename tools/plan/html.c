@@ -14,11 +14,12 @@ static void table_print(const void *self, FILE *out)
 
 static enum status pictures_write(const struct plan_search *search, FILE *out, struct error *error)
 {
-    struct plan_picture of = {.search = search, .first = 0};
+    struct plan_picture of = {.search = search, .first_cell = 0};
     enum status status = ST_OK;
-    for (; of.first < search->cell_count && status == ST_OK; of.first = plan_picture_end(&of)) {
+    for (; of.first_cell < search->cell_count && status == ST_OK;
+         of.first_cell = plan_picture_end(&of)) {
         const struct gnuplot_picture picture = plan_picture_make(&of);
-        html_heading_write(search->cells[of.first].budget, out);
+        html_heading_write(search->cells[of.first_cell].budget, out);
         if (plan_picture_is_empty(&of))
             fputs("<p>No plan meets the SLO.</p>\n", out);
         else

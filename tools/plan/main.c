@@ -33,7 +33,7 @@ static void progress_show(void *self, uint64_t done, uint64_t points, uint64_t r
 static enum status plot_write(const struct plan_search *search, const char *path,
                               struct error *error)
 {
-    const struct plan_picture of = {.search = search, .first = 0};
+    const struct plan_picture of = {.search = search, .first_cell = 0};
     const struct gnuplot_picture picture = plan_picture_make(&of);
     enum status status = plan_picture_is_empty(&of)
                              ? error_set(error, ST_NOT_FOUND, "no plan meets the SLO")
@@ -76,7 +76,7 @@ static enum status plan_run(const struct plan_options *options, int argc, char *
     struct plan_search search = {
         .inputs = &setup->inputs,
         .memo = &memo,
-        .step_per_s = options->step,
+        .step_per_s = options->step_per_s,
         .rate_max = setup->rate_max,
         .machines_max = (uint32_t)options->machines_max,
         .all_boundaries = options->all_boundaries,
@@ -93,8 +93,8 @@ static enum status plan_run(const struct plan_options *options, int argc, char *
         fprintf(stderr, "cleave plan: %llu simulations from %s\n",
                 (unsigned long long)memo.entries_read, options->journal);
     status = plan_search_run(&search, error);
-    if (status == ST_OK && options->mtbf > 0)
-        status = plan_failures_run(&search, options->mtbf, options->repair, error);
+    if (status == ST_OK && options->mtbf_s > 0)
+        status = plan_failures_run(&search, options->mtbf_s, options->repair_s, error);
     if (status == ST_OK)
         fprintf(stderr, "cleave plan: %llu simulations, %.1f s, %.1f s of CPU\n",
                 (unsigned long long)search.runs,

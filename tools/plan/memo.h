@@ -1,8 +1,8 @@
-/* plan_memo: remembers which mixes of machines met the SLO at which rate. The results are kept in
- * memory, and each result is appended to a journal file at once, so a `cleave plan` that was
- * stopped can be continued. plan_main opens and closes the memo on the main thread. The threads of
- * a search call plan_memo_find and plan_memo_add at the same time; the memo's mutex protects it.
- * The memo changes only how long a plan takes, not the plan. It does not simulate. */
+/* plan_memo: remembers which mixes of machines met the SLO at which rate. The memo owns these
+ * results in memory. It also appends each result to a journal file at once, if there is one, so
+ * that a `cleave plan` that was stopped can be continued. plan_main opens and closes the memo on
+ * the main thread. The threads of a search call plan_memo_find and plan_memo_add at the same time.
+ * The memo does not simulate, and has no influence on the plan: it only saves time. */
 #ifndef TOOLS_PLAN_MEMO_H
 #define TOOLS_PLAN_MEMO_H
 
@@ -28,19 +28,20 @@ struct plan_memo {
 };
 
 /* Opens the memo. path: the journal file, which is created or continued; NULL = none. inputs_hash:
- * hash of all inputs that influence a result. A last line without its end is removed. Errors name
- * the file: ST_MISMATCH = the journal belongs to other inputs; ST_INVALID = the file is no journal;
- * ST_IO = the file cannot be read or written; ST_NO_MEMORY. After an error the memo is not open. */
+ * hash of all inputs that influence a result. Removes a last line that was not written to its end.
+ * ST_MISMATCH: the journal belongs to other inputs. ST_INVALID: the file is no journal. ST_IO: the
+ * file cannot be read or written. ST_NO_MEMORY. After an error the memo must not be closed. */
 enum status plan_memo_open(struct plan_memo *memo, const char *path, uint64_t inputs_hash,
                            struct error *error);
-/* Closes the memo. path: the journal's name in errors. error: NULL = not wanted. Returns ST_IO if a
- * result could not be written to the journal. */
+/* Closes the memo. path: the journal's name in errors. error: NULL = not wanted. Returns ST_IO if
+ * results could not be written to the journal. */
 enum status plan_memo_close(struct plan_memo *memo, const char *path, struct error *error);
 
 /* Finds the result of a mix at a rate. Returns false if it is not known. */
 bool plan_memo_find(struct plan_memo *memo, const struct plan_mix *mix, double rate_per_s,
                     bool *met_out);
-/* Adds a result. An existing entry stays as it is. Returns ST_OK or ST_NO_MEMORY. */
+/* Adds a result, unless the memo has a result of this mix at this rate. Returns ST_OK or
+ * ST_NO_MEMORY. */
 enum status plan_memo_add(struct plan_memo *memo, const struct plan_mix *mix, double rate_per_s,
                           bool met);
 

@@ -12,8 +12,8 @@
 /* clang-format off */
 static const struct option_entry entries[] = {
     /* name, value, type, field, lowest, highest (of texts: most of them), choices, default, help */
-    {"lengths", "FILE", OPTION_TEXT, FIELD(lengths), 0, 0, {NULL}, NULL, "requests with lengths drawn from this trace and Poisson arrivals"},
-    {"pairs", NULL, OPTION_FLAG, FIELD(pairs), 0, 0, {NULL}, NULL, "with --lengths: draw both lengths of a request from one row (default: independently, as in the paper)"},
+    {"lengths", "FILE", OPTION_TEXT, FIELD(lengths_trace), 0, 0, {NULL}, NULL, "requests with lengths drawn from this trace and Poisson arrivals"},
+    {"pairs", NULL, OPTION_FLAG, FIELD(lengths_paired), 0, 0, {NULL}, NULL, "with --lengths: draw both lengths of a request from one row (default: independently, as in the paper)"},
     {"trace", "TRACE", OPTION_TEXT, FIELD(trace), 0, 0, {NULL}, NULL, "or: the requests of a trace or a synthetic workload (docs/simulator.md), made faster or slower"},
     {"table", "FILE", OPTION_TEXT, FIELD(perf_model), 0, 0, {NULL}, NULL, "times from perf_model.csv of Splitwise's simulator"},
     {"profile", "FILE", OPTION_TEXT, FIELD(profile), 0, 0, {NULL}, NULL, "or: times that cleave profile measured, and the gateway's policy; the layers of machines with several devices are split"},
@@ -24,12 +24,12 @@ static const struct option_entry entries[] = {
     {"clusters", "KINDS", OPTION_TEXTS, FIELD(clusters), 0, PLAN_TEXTS_MAX, {NULL}, NULL, "PROMPT+TOKEN: kinds of the two pools; KIND: one mixed pool; paper: the paper's six; may be repeated (default: all)"},
     {"least", "WHAT", OPTION_TEXT, FIELD(minimize), 0, 0, {NULL}, "cost", "what to minimize at a fixed rate: cost, power or machines"},
     {"slo", "LIMITS", OPTION_TEXT, FIELD(slo), 0, 0, {NULL}, NULL, "slowdowns at P50/P90/P99 of TTFT, TBT and E2E (default: 2/3/6,1.25/1.5/5,1.25/1.5/5)"},
-    {"mtbf", "S", OPTION_REAL, FIELD(mtbf), 0, 1e12, {NULL}, "0", "with --profile: also simulate the plans with machines that fail every S seconds on average, with and without kv/checkpoint; 0: not"},
-    {"repair", "S", OPTION_REAL, FIELD(repair), 0, 1e9, {NULL}, "60", "seconds until a failed machine is back"},
-    {"step", "X", OPTION_REAL, FIELD(step), 0.001, 1e6, {NULL}, "5", "rates are multiples of X requests per second"},
-    {"rate-most", "X", OPTION_REAL, FIELD(rate_max), 0.001, 1e6, {NULL}, "300", "highest rate to try"},
+    {"mtbf", "S", OPTION_REAL, FIELD(mtbf_s), 0, 1e12, {NULL}, "0", "with --profile: also simulate the plans with machines that fail every S seconds on average, with and without kv/checkpoint; 0: not"},
+    {"repair", "S", OPTION_REAL, FIELD(repair_s), 0, 1e9, {NULL}, "60", "seconds until a failed machine is back"},
+    {"step", "X", OPTION_REAL, FIELD(step_per_s), 0.001, 1e6, {NULL}, "5", "rates are multiples of X requests per second"},
+    {"rate-most", "X", OPTION_REAL, FIELD(rate_max_per_s), 0.001, 1e6, {NULL}, "300", "highest rate to try"},
     {"machines-most", "N", OPTION_WHOLE, FIELD(machines_max), 1, 1000, {NULL}, "100", "largest number of machines of a plan"},
-    {"duration", "S", OPTION_REAL, FIELD(duration), 0.1, 1e7, {NULL}, "120", "seconds of arrivals"},
+    {"duration", "S", OPTION_REAL, FIELD(duration_s), 0.1, 1e7, {NULL}, "120", "seconds of arrivals"},
     {"seed", "N", OPTION_WHOLE, FIELD(seed), 0, 9e15, {NULL}, "1", "seed of the random choices"},
     {"tier", "KIND:GIB:GB/S:US", OPTION_TEXTS, FIELD(tiers), 0, TIER_KIND_COUNT, {NULL}, NULL, "with --profile: KV below the machines' memory, as of cleave simulate; may be repeated"},
     {"workers", "N", OPTION_WHOLE, FIELD(workers), 1, 64, {NULL}, NULL, "threads; the plan does not depend on them (default: all cores)"},
@@ -45,9 +45,9 @@ static const struct option_entry entries[] = {
 static enum status check(void *out, struct error *error)
 {
     struct plan_options *o = out;
-    if ((o->trace == NULL) == (o->lengths == NULL))
+    if ((o->trace == NULL) == (o->lengths_trace == NULL))
         return error_set(error, ST_USAGE, "want --lengths FILE or --trace TRACE");
-    if (o->pairs && o->lengths == NULL)
+    if (o->lengths_paired && o->lengths_trace == NULL)
         return error_set(error, ST_USAGE, "--pairs: --lengths FILE is missing");
     if ((o->perf_model == NULL) == (o->profile == NULL))
         return error_set(error, ST_USAGE, "want --table FILE or --profile FILE");
@@ -62,14 +62,14 @@ static enum status check(void *out, struct error *error)
                              o->tiers.texts[i]);
     if (o->cores > 0 && o->profile == NULL)
         return error_set(error, ST_USAGE, "--cores: --profile FILE is missing");
-    if (o->mtbf > 0 && o->profile == NULL)
+    if (o->mtbf_s > 0 && o->profile == NULL)
         return error_set(error, ST_USAGE, "--mtbf: --profile FILE is missing");
     if (o->budgets.count == 0)
         return error_set(error, ST_USAGE,
                          "--fixed is missing: want cost=X, power=X, machines=N or rate=X");
-    if (o->rate_max < o->step)
-        return error_set(error, ST_USAGE, "--rate-most %g: want at least --step %g", o->rate_max,
-                         o->step);
+    if (o->rate_max_per_s < o->step_per_s)
+        return error_set(error, ST_USAGE, "--rate-most %g: want at least --step %g",
+                         o->rate_max_per_s, o->step_per_s);
     o->all_boundaries |= o->html != NULL || o->plot != NULL;
     o->model = o->model != NULL ? o->model : "bloom-176b";
     return gnuplot_option_check(o->plot, error);

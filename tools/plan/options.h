@@ -1,7 +1,7 @@
 /* plan_options: the command line of `cleave plan`, as values; options.c has each option's help
- * text. plan_main reads the options once on the main thread (common/options.h) and uses those of
- * the search and of the output; setup.c turns the others into the inputs of the search. Texts point
- * into the caller's arguments. This part opens no files. */
+ * text. plan_main reads the options once, on the main thread (common/options.h). plan_main and
+ * setup.c use the values. Texts point into the program's arguments; nothing is owned. This part
+ * opens no files. */
 #ifndef TOOLS_PLAN_OPTIONS_H
 #define TOOLS_PLAN_OPTIONS_H
 
@@ -10,35 +10,37 @@
 #define PLAN_TEXTS_MAX 16 /* Most values of an option that may be repeated. */
 
 struct plan_options {
-    /* A trace or a synthetic workload. Exactly one of `trace` and `lengths` is set. */
+    /* A trace or a synthetic workload. Exactly one of `trace` and `lengths_trace` is set. */
     const char *trace;
-    const char *lengths; /* A trace from whose rows lengths are drawn; arrivals are random. */
-    bool pairs;          /* Both lengths of a request are drawn from one row. */
+    /* A trace from whose rows lengths of requests are drawn; the arrivals are random. */
+    const char *lengths_trace;
+    bool lengths_paired; /* Both lengths of a request are drawn from one row. */
     /* File with the times of the Splitwise paper's simulator (perf_model.csv). Exactly one of
      * perf_model and profile is set. */
     const char *perf_model;
     const char *profile;       /* File of `cleave profile`. */
     uint64_t cores;            /* Cores that all machines share; 0 = each machine has its own. */
-    struct option_texts tiers; /* KIND:GIB:GB/S:US each, as of `cleave simulate`. */
-    const char *model;         /* Name of the table's model; without a table not used. */
+    struct option_texts tiers; /* KIND:GIB:GB/S:US each, as for `cleave simulate`. */
+    const char *model;         /* Name of the model in perf_model; not used with a profile. */
     /* Files with kinds of machines; none = the files that the option's help text names. */
     struct option_texts hardware;
     /* "PROMPT+TOKEN", "KIND", "paper" or the name of a cluster of the paper; none = all. */
     struct option_texts clusters;
     struct option_texts budgets; /* Fixed amounts, such as "cost=100", "rate=50" or "iso-cost". */
-    const char *minimize;        /* "cost", "power" or "machines", if the rate is fixed. */
-    double mtbf;           /* Mean seconds until a machine fails; 0 = failures are not simulated. */
-    double repair;         /* Seconds until a failed machine is back. */
+    const char *minimize;        /* "cost", "power" or "machines"; used if the rate is fixed. */
+    double mtbf_s;         /* Mean time until a machine fails; 0 = failures are not simulated. */
+    double repair_s;       /* Time until a failed machine is back. */
     const char *slo;       /* Nine limits of slowdowns; NULL = the SLO of the Splitwise paper. */
-    double step;           /* Rates are multiples of this, in requests per second. */
-    double rate_max;       /* Highest rate to try, in requests per second. */
+    double step_per_s;     /* Rates are multiples of this number of requests per second. */
+    double rate_max_per_s; /* Highest rate to try, in requests per second. */
     uint64_t machines_max; /* Most machines of a plan. */
-    double duration;       /* Seconds of arrivals. */
-    uint64_t seed;
-    uint64_t workers;    /* Threads of the search; 0 = one per core. */
-    bool all_boundaries; /* Find the boundary of every split (search.h); also for html and plot. */
-    const char *journal; /* The journal (memo.h); NULL = none. */
-    bool json;
+    double duration_s;     /* Time in which requests arrive. */
+    uint64_t seed;         /* Seed of the random choices. */
+    uint64_t workers;      /* Threads of the search; 0 = one per core. */
+    /* Find the boundary of every split (search.h). Also set if `html` or `plot` is set. */
+    bool all_boundaries;
+    const char *journal;      /* The journal (memo.h); NULL = none. */
+    bool json;                /* Print the plans as JSON. */
     const char *write_config; /* File for a config of the best plan; NULL = none. */
     const char *html;         /* File for a report; NULL = none. */
     const char *plot;         /* File for the pictures of the first budget; NULL = none. */

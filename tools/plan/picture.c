@@ -144,7 +144,7 @@ static enum status draw(const void *self, FILE *script, struct error *error)
 {
     const struct plan_picture *picture = self;
     struct figure f = {.search = picture->search,
-                       .first = picture->first,
+                       .first = picture->first_cell,
                        .end = plan_picture_end(picture),
                        .plot = script};
     enum status status = data_write(&f, error);
@@ -156,9 +156,9 @@ static enum status draw(const void *self, FILE *script, struct error *error)
 uint32_t plan_picture_end(const struct plan_picture *picture)
 {
     const struct plan_search *search = picture->search;
-    uint32_t end = picture->first;
+    uint32_t end = picture->first_cell;
     while (end < search->cell_count &&
-           search->cells[end].budget == search->cells[picture->first].budget)
+           search->cells[end].budget == search->cells[picture->first_cell].budget)
         end++;
     return end;
 }
@@ -166,7 +166,7 @@ uint32_t plan_picture_end(const struct plan_picture *picture)
 bool plan_picture_is_empty(const struct plan_picture *picture)
 {
     bool found = false;
-    for (uint32_t c = picture->first; c < plan_picture_end(picture); c++)
+    for (uint32_t c = picture->first_cell; c < plan_picture_end(picture); c++)
         found |= picture->search->cells[c].found;
     return !found;
 }

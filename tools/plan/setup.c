@@ -198,11 +198,11 @@ static enum status fixed_check(const struct plan_options *options, const struct 
     if (cell->fixed == PLAN_MACHINES && cell->amount > (double)options->machines_max)
         return error_set(error, ST_USAGE, "--fixed \"%.60s\": more than --machines-most %llu",
                          cell->budget, (unsigned long long)options->machines_max);
-    if ((fixed ? cell->amount : options->step) <= requests->rate_max)
+    if ((fixed ? cell->amount : options->step_per_s) <= requests->rate_max)
         return ST_OK;
-    if (options->lengths != NULL)
+    if (options->lengths_trace != NULL)
         return error_set(error, ST_USAGE, "--fixed \"%.60s\": more than --rate-most %g",
-                         cell->budget, options->rate_max);
+                         cell->budget, options->rate_max_per_s);
     return error_set(error, ST_USAGE,
                      "--fixed \"%.60s\": %llu requests of %s last %g s at %.4g a second at most: "
                      "want more of them, a shorter --duration or a smaller %s",
@@ -379,10 +379,10 @@ static enum status requests_make(const struct plan_options *o, struct plan_setup
 {
     struct plan_requests *requests = &setup->inputs.requests;
     enum status status = o->trace != NULL
-                             ? plan_requests_read(requests, o->trace, o->seed, o->duration, error)
-                             : plan_requests_draw(requests, o->lengths, o->pairs, o->seed,
-                                                  o->duration, o->rate_max, error);
-    setup->rate_max = fmin(o->rate_max, requests->rate_max);
+                             ? plan_requests_read(requests, o->trace, o->seed, o->duration_s, error)
+                             : plan_requests_draw(requests, o->lengths_trace, o->lengths_paired,
+                                                  o->seed, o->duration_s, o->rate_max_per_s, error);
+    setup->rate_max = fmin(o->rate_max_per_s, requests->rate_max);
     return status;
 }
 

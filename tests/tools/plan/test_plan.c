@@ -91,7 +91,7 @@ static void plan_find(struct plan *p, uint32_t workers, const char *state)
     struct error error;
     p->search = (struct plan_search){.inputs = &p->setup.inputs,
                                      .memo = &p->memo,
-                                     .step_per_s = p->options.step,
+                                     .step_per_s = p->options.step_per_s,
                                      .rate_max = p->setup.rate_max,
                                      .machines_max = (uint32_t)p->options.machines_max,
                                      .all_boundaries = p->options.all_boundaries,

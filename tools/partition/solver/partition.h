@@ -1,9 +1,10 @@
-/* partition: which layers of a model run on which devices, as the stages of a pipeline. It finds
- * the split with the smallest bottleneck whose latency is within a limit. The result is exact for
- * the cost model below, which docs/partitioning.md explains. The commands `cleave partition`,
- * `simulate` and `plan` use it; a running machine does not. One thread at a time may use a `struct
- * partition`. The functions read no clock, do no I/O, and allocate memory only at opening. They do
- * not know profiles (cost.h makes the problem from a profile) and print nothing (print.h does).
+/* partition: the partitioner decides which layers of a model run on which devices, as the stages of
+ * a pipeline. It finds the plan with the smallest bottleneck whose latency is within a limit. The
+ * result is exact for the cost model below, which docs/partitioning.md explains. The commands
+ * `cleave partition`, `simulate` and `plan` call the functions; a running machine does not. One
+ * thread at a time may use a `struct partition`. The functions read no clock, do no I/O, and
+ * allocate memory only in partition_open. They do not know profiles (cost.h makes the problem from
+ * a profile) and print nothing (print.h does).
  *
  * The pipeline. A plan is a sequence of stages. Each stage runs consecutive layers on `replicas`
  * devices of one kind. Work moves through the stages in pieces: a micro-batch of a prompt, or one
@@ -17,9 +18,9 @@
  * (vocabulary, sampling). Between two stages a piece takes delay_ns on a link; the link is busy for
  * busy_ns of this time. Computing and sending overlap. So
  *
- *   bottleneck = max over stages and links of time / replicas, busy_ns   (one piece per bottleneck)
- *   pace       = max over stages and links of time, busy_ns   (of one request: it uses one replica)
- *   latency    = sum of times + sum of delay_ns + return time + (micro_batches - 1) × pace
+ * bottleneck = max over stages and links of time / replicas, busy_ns   (one piece per bottleneck)
+ * pace       = max over stages and links of time, busy_ns   (of one request: it uses one replica)
+ * latency    = sum of times + sum of delay_ns + return time + (micro_batches - 1) × pace
  *
  * For a prompt, the latency is the time to its first token (GPipe's fill and drain). For a group of
  * sequences with micro_batches = 1 it is one decode step. The return time is the time of the
@@ -37,9 +38,9 @@
  * host, or on several hosts with equal devices that hold no other stage.
  *
  * Ties. If several plans within the limit have the smallest bottleneck, a plan with the smallest
- * latency is taken; among equal latencies, a plan with the fewest devices. If several plans
- * remain, every run takes the same plan. Times are whole nanoseconds and rates are fractions, so
- * nothing is rounded. */
+ * latency is taken; among equal latencies, a plan with the fewest devices. If several plans remain,
+ * every run takes the same plan. Times are whole nanoseconds and rates are fractions, so nothing is
+ * rounded. */
 #ifndef TOOLS_PARTITION_SOLVER_PARTITION_H
 #define TOOLS_PARTITION_SOLVER_PARTITION_H
 
@@ -69,7 +70,7 @@ struct partition_kind {       /* A kind of device. */
 };
 
 struct partition_host {                    /* A kind of host. */
-    uint32_t count;                        /* Hosts of this kind. */
+    uint32_t count;                        /* Number of hosts of this kind. */
     uint32_t devices[PARTITION_KINDS_MAX]; /* Devices per host, of each kind. */
 };
 
@@ -139,10 +140,9 @@ struct partition_plan {
 struct partition;
 
 /* Checks the problem and allocates the memory. ST_INVALID: a value is wrong, or no plan fits into
- * the devices' memory. ST_TOO_LARGE: a bound above is exceeded; a number of bytes is above 2^50;
- * there are no devices, kinds or hosts; or there are too many ways to use the devices (the product
- * over the kinds of hosts of their number + 1, times the ways to use one host in part).
- * ST_NO_MEMORY: memory runs out. The error text says which. */
+ * the devices' memory. ST_TOO_LARGE: a time, a number of bytes, or a number of devices, kinds or
+ * hosts is not within its bounds; or PARTITION_MEMORY_MAX does not suffice. ST_NO_MEMORY. The error
+ * text says which value. */
 enum status partition_open(const struct partition_problem *problem, struct partition **out,
                            struct error *error);
 void partition_close(struct partition *partition); /* NULL is fine */

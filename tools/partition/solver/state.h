@@ -1,8 +1,7 @@
-/* partition_state: the structs and functions that the files of the partitioner (solver/) share;
- * only these files and tests include it. It owns the numbering of states, the tables over states,
- * and the steps of the search. The thread that calls partition_open or partition_solve calls every
- * function. It does not read profiles or clusters: partition.h has the problem, in plain times and
- * bytes.
+/* partition_state: struct partition, which owns the tables of the partitioner (partition.h), and
+ * the functions that the files of solver/ share. Only these files and tests include this header.
+ * The functions run on the thread that calls partition_open or partition_solve. They do not read
+ * profiles or clusters: partition.h has the problem, in plain times and bytes.
  *
  * A *state* says which part of the cluster the first stages of a pipeline use: for each kind of
  * host, how many hosts, including the *open* host. The open host is the host of the latest stage if
@@ -36,13 +35,12 @@ struct partition_bound {
     uint64_t pace_ns;           /* Bound on the time of a stage, and on busy_ns of a link. */
 };
 
-/* How the best pipeline to a state and layer ended: its last stage, which began in state
- * `from_state`. */
+/* The last stage of the best pipeline that leads to a state and a layer. */
 struct partition_label {
-    uint32_t from_state;
-    uint8_t start; /* First layer of the stage. */
-    uint8_t kind;
-    uint8_t replicas; /* 0 = no stage: the step closed the host. */
+    uint32_t from_state; /* State before the stage. */
+    uint8_t start;       /* First layer of the stage. */
+    uint8_t kind;        /* Kind of its devices. */
+    uint8_t replicas;    /* 0 = there is no stage: the open host was closed. */
     uint8_t host_kind;
 };
 
@@ -54,7 +52,7 @@ struct partition {
     /* Most replicas of a stage, per kind of device; 0 = no such device. */
     uint32_t replicas_max[PARTITION_KINDS_MAX];
     uint32_t paths_max; /* 0 = any number. */
-    /* Number of paths that the current search allows: replica counts must divide it. 0 = any
+    /* Number of paths in the current search: every replica count must divide it. 0 = any replica
      * counts. */
     uint32_t paths;
     /* Sum of the times of the layers before each layer. Index 1 and up include the time before the
@@ -117,9 +115,8 @@ struct partition_place {
     uint32_t used[PARTITION_HOSTS_MAX];
 };
 
-/* Go to the first state, and to the next one. partition_place_next returns false after the last
- * state. */
 void partition_place_first(const struct partition *p, struct partition_place *place);
+/* Goes to the next state. Returns false if *place is the last state. */
 bool partition_place_next(const struct partition *p, struct partition_place *place);
 /* Returns the closed state with the same hosts. */
 uint32_t partition_place_closed(const struct partition *p, const struct partition_place *place);
@@ -154,8 +151,8 @@ static inline uint32_t partition_move_target(const struct partition *p,
     return base + p->slot_first[move->host_kind] + index - 1;
 }
 
-/* Finds the states that use one host or one device less; at most one per kind of host and kind of
- * device. Returns their number. */
+/* Stores the states that use one host or one device less: at most PARTITION_HOSTS_MAX +
+ * PARTITION_KINDS_MAX. Returns their number. */
 uint32_t partition_states_below(const struct partition *p, const struct partition_place *place,
                                 uint32_t *states_out);
 
@@ -181,12 +178,13 @@ static inline uint64_t partition_run_bytes(const struct partition *p, uint32_t f
     return first == 0 && end == p->layers ? bytes - p->shared_bytes : bytes;
 }
 
-/* Return the rows of `reach` and `reach_back`, indexed by the number of replicas. */
+/* Returns a row of `reach`, indexed by the number of replicas. */
 static inline uint16_t *partition_reach_of(const struct partition *p, uint32_t kind, uint32_t first)
 {
     return p->reach + ((size_t)kind * p->width + first) * (PARTITION_DEVICES_MAX + 1);
 }
 
+/* Returns a row of `reach_back`, indexed by the number of replicas. */
 static inline uint16_t *partition_back_of(const struct partition *p, uint32_t kind, uint32_t end)
 {
     return p->reach_back + ((size_t)kind * p->width + end) * (PARTITION_DEVICES_MAX + 1);
@@ -195,36 +193,37 @@ static inline uint16_t *partition_back_of(const struct partition *p, uint32_t ki
 /* Returns true if the link is within the bound. */
 bool partition_link_fits(const struct partition_link *link, const struct partition_bound *bound);
 
-/* Fills `reach` for the bound. */
+/* Fills p->reach for the bound. */
 void partition_reach_fill(struct partition *p, const struct partition_bound *bound);
 
-/* Fills `reach` and, up to the first state that reaches all layers, `furthest_end` for the bound.
- * Returns how many layers, from the first on, a pipeline can run within the bound (p->layers =
- * all), with at most p->stages stages if their number is given. */
+/* Fills p->reach and p->furthest_end for the bound, up to the first state that reaches all layers.
+ * Returns how many layers, from the first on, a pipeline can run within the bound. If p->stages is
+ * given, the pipeline has at most this number of stages. */
 uint32_t partition_reach(struct partition *p, const struct partition_bound *bound);
 
 /* --- need.c --- */
 
-/* Fills `reach` and `rest_first` for the bound. Returns false if no plan is within the bound;
- * `rest_first` is then worthless. If the number of stages is given, `rest_first` is 0 everywhere,
- * and `true` means only that at most this number of stages can run all layers. */
+/* Fills p->reach and p->rest_first for the bound. Returns false if no plan is within the bound;
+ * p->rest_first is then not valid. If p->stages is given, p->rest_first is 0 everywhere, and true
+ * means only that at most this number of stages can run all layers. */
 bool partition_need_fill(struct partition *p, const struct partition_bound *bound);
 
 /* --- candidates.c --- */
 
-/* partition_rate_before returns the largest rate below `rate` that a link, or a stage with a time
- * of at most pace_ns, can have. partition_pace_before returns the largest pace below pace_ns that a
- * stage or link can have. 0 = none. */
+/* Returns the largest rate below `rate` that a link, or a stage with a time of at most pace_ns, can
+ * have; 0 = none. */
 struct partition_rate partition_rate_before(const struct partition *p, struct partition_rate rate,
                                             uint64_t pace_ns);
+/* Returns the largest time below pace_ns that a piece can take in a stage or on a link; 0 =
+ * none. */
 uint64_t partition_pace_before(const struct partition *p, uint64_t pace_ns);
 
 /* --- paths.c --- */
 
-/* Finds the plan with the smallest latency (with one micro-batch) within the bound, and of these
- * the one with the fewest devices, if its score (latency << 8 | devices) is below `cutoff`. The
- * plan has exactly p->stages stages if their number is given. Returns false if there is no such
- * plan. Overwrites all tables. */
+/* Finds the plan within the bound with the smallest latency (with one micro-batch); among equal
+ * latencies, the plan with the fewest devices. The plan has exactly p->stages stages, if p->stages
+ * is given. Returns false if there is no plan with a score (latency << 8 | devices) below `cutoff`.
+ * Overwrites all tables. */
 bool partition_shortest_find(struct partition *p, const struct partition_bound *bound,
                              uint64_t cutoff, struct partition_plan *plan_out);
 
