@@ -31,27 +31,27 @@ struct kv_owners {
     uint32_t *heap;  /* Records ordered by (until_us, id). */
 };
 
-enum status kv_owners_open(uint32_t capacity, struct kv_owners **out)
+enum status kv_owners_open(uint32_t owners_max, struct kv_owners **out)
 {
     uint64_t table_size = 2;
-    while (table_size < 2 * (uint64_t)capacity) /* At most half full, so that probes stay short. */
+    while (table_size < 2 * (uint64_t)owners_max) /* At most half full: probes stay short. */
         table_size *= 2;
     struct kv_owners *owners = calloc(1, sizeof(*owners));
     if (owners == NULL)
         return ST_NO_MEMORY;
-    owners->records = calloc(capacity, sizeof(*owners->records));
-    owners->heap = calloc(capacity, sizeof(*owners->heap));
+    owners->records = calloc(owners_max, sizeof(*owners->records));
+    owners->heap = calloc(owners_max, sizeof(*owners->heap));
     owners->table = calloc(table_size, sizeof(*owners->table));
     if (owners->records == NULL || owners->heap == NULL || owners->table == NULL) {
         kv_owners_close(owners);
         return ST_NO_MEMORY;
     }
-    owners->capacity = capacity;
+    owners->capacity = owners_max;
     owners->table_mask = (uint32_t)(table_size - 1);
     for (uint64_t i = 0; i < table_size; i++)
         owners->table[i] = KV_OWNER_NONE;
-    for (uint32_t i = 0; i < capacity; i++) {
-        owners->records[i].next_free = i + 1 < capacity ? i + 1 : KV_OWNER_NONE;
+    for (uint32_t i = 0; i < owners_max; i++) {
+        owners->records[i].next_free = i + 1 < owners_max ? i + 1 : KV_OWNER_NONE;
         owners->records[i].heap_at = NOT_IN_HEAP;
     }
     *out = owners;
@@ -152,8 +152,8 @@ uint32_t kv_owners_find(const struct kv_owners *owners, kv_owner_id id)
     return owners->table[table_at(owners, id)];
 }
 
-uint32_t kv_owners_blocks_add(struct kv_owners *owners, kv_owner_id id, uint32_t blocks,
-                              uint32_t leased)
+uint32_t kv_owners_blocks_add(struct kv_owners *owners, kv_owner_id id, uint32_t block_count,
+                              uint32_t leased_count)
 {
     uint32_t at = table_at(owners, id);
     uint32_t record = owners->table[at];
@@ -164,8 +164,8 @@ uint32_t kv_owners_blocks_add(struct kv_owners *owners, kv_owner_id id, uint32_t
         owners->records[record].id = id;
         owners->table[at] = record;
     }
-    owners->records[record].blocks += blocks;
-    owners->records[record].leased += leased;
+    owners->records[record].blocks += block_count;
+    owners->records[record].leased += leased_count;
     return record;
 }
 
@@ -174,13 +174,13 @@ void kv_owners_leased_add(struct kv_owners *owners, uint32_t record, int change)
     owners->records[record].leased += (uint32_t)change;
 }
 
-void kv_owners_blocks_remove(struct kv_owners *owners, uint32_t record, uint32_t blocks,
-                             uint32_t leased)
+void kv_owners_blocks_remove(struct kv_owners *owners, uint32_t record, uint32_t block_count,
+                             uint32_t leased_count)
 {
     struct record *entry = &owners->records[record];
-    assert(entry->blocks >= blocks && entry->leased >= leased);
-    entry->blocks -= blocks;
-    entry->leased -= leased;
+    assert(entry->blocks >= block_count && entry->leased >= leased_count);
+    entry->blocks -= block_count;
+    entry->leased -= leased_count;
     if (entry->blocks > 0)
         return;
     heap_remove(owners, record);

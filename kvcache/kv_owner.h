@@ -1,8 +1,8 @@
-/* kv_owner: a table of the owners that hold blocks of a pool. For each owner, it has the number of
- * blocks and the lease. A lease is the time at which the owner's reserved and quarantined blocks
- * are due to be freed. Only kv_pool.c calls the functions, on the thread that uses the pool. Not
- * thread-safe. It does not know which blocks an owner has (kv_pool does), frees no blocks and reads
- * no clock. */
+/* kv_owner: a table of the owners that hold blocks of a pool. For each owner, the table has the
+ * number of its blocks, how many of them are leased (reserved or quarantined), and the owner's
+ * lease: the time at which the leased blocks are due to be freed. Only kv_pool.c calls the
+ * functions, on the thread that uses the pool. The table is not thread-safe. It does not know which
+ * blocks an owner has (kv_pool does), frees no blocks and reads no clock. */
 #ifndef KVCACHE_KV_OWNER_H
 #define KVCACHE_KV_OWNER_H
 
@@ -13,36 +13,35 @@
 
 struct kv_owners;
 
-/* Opens a table for at most `capacity` owners. Returns ST_NO_MEMORY on failure. */
-enum status kv_owners_open(uint32_t capacity, struct kv_owners **out);
+/* Opens a table for at most owners_max owners. Returns ST_NO_MEMORY on failure. */
+enum status kv_owners_open(uint32_t owners_max, struct kv_owners **out);
 void kv_owners_close(struct kv_owners *owners); /* NULL is fine. */
 
 /* Returns the owner's record; KV_OWNER_NONE = the owner holds no blocks. */
 uint32_t kv_owners_find(const struct kv_owners *owners, kv_owner_id id);
 
-/* Adds `blocks` blocks to the owner `id`. `leased` of them are reserved or quarantined. Returns the
- * owner's record, which is new if the owner had no blocks. Requires that the table has room. */
-uint32_t kv_owners_blocks_add(struct kv_owners *owners, kv_owner_id id, uint32_t blocks,
-                              uint32_t leased);
-/* Adds `change`, which may be negative, to the number of the owner's reserved and quarantined
- * blocks. */
+/* Adds block_count blocks to the owner; leased_count of them are leased. Returns the owner's
+ * record, which is new if the owner had no blocks. Requires that the table has room. */
+uint32_t kv_owners_blocks_add(struct kv_owners *owners, kv_owner_id id, uint32_t block_count,
+                              uint32_t leased_count);
+/* Adds `change`, which may be negative, to the number of the owner's leased blocks. */
 void kv_owners_leased_add(struct kv_owners *owners, uint32_t record, int change);
-/* Takes `blocks` blocks away from the owner. `leased` of them are reserved or quarantined. An owner
- * without blocks loses its record and its lease. */
-void kv_owners_blocks_remove(struct kv_owners *owners, uint32_t record, uint32_t blocks,
-                             uint32_t leased);
+/* Removes block_count blocks from the owner; leased_count of them are leased. An owner without
+ * blocks loses its record and its lease. */
+void kv_owners_blocks_remove(struct kv_owners *owners, uint32_t record, uint32_t block_count,
+                             uint32_t leased_count);
 
 /* Sets the end of the owner's lease, in microseconds of the caller's clock; 0 = no lease. */
 void kv_owners_lease_set(struct kv_owners *owners, uint32_t record, int64_t until_us);
-/* Finds an owner of reserved or quarantined blocks whose lease has ended at now_us, removes the
- * lease and stores the owner. Returns false if no such lease has ended. Leases that ended earlier,
- * of owners without reserved or quarantined blocks, are removed on the way. */
+/* Finds an owner of leased blocks whose lease has ended at now_us, removes the lease and stores the
+ * owner's id. Returns false if no such lease has ended. */
 bool kv_owners_expired(struct kv_owners *owners, int64_t now_us, kv_owner_id *id_out);
 
-/* kv_pool_check calls kv_owners_check_count once for each block with an owner, and then
- * kv_owners_check, which returns true if these counts and the records agree, and resets the
- * counts. */
+/* Counts a block for kv_owners_check. kv_pool_check calls this function once for each block with an
+ * owner. */
 void kv_owners_check_count(struct kv_owners *owners, uint32_t record, bool leased);
+/* Returns true if the table agrees with the counted blocks and with itself; else false, with the
+ * first difference in *error. Resets the counts. */
 bool kv_owners_check(struct kv_owners *owners, struct error *error);
 
 #endif

@@ -1,14 +1,13 @@
-/* kv_pool: the state and the owner of each KV block of one machine. It never touches the memory of
- * the blocks, and does not decide which request gets blocks (scheduler/memory.h does). A block that
- * is not free has exactly one owner. Blocks that several requests read belong to the prefix cache
- * (kv_prefix.h).
+/* kv_pool: owns the state and the owner of each KV block of one machine. It does not touch the
+ * memory of the blocks, and does not decide which request gets blocks (scheduler/memory.h does). A
+ * block that is not free has exactly one owner. Blocks that several requests read belong to the
+ * prefix cache (kv_prefix.h).
  *
- * machine/ opens the pool. prompt_pool/, token_pool/ and machine/tier_loads.c take, mark and free
- * blocks (mostly through kv_tables.h); the prefix cache marks and frees its own. A machine with a
- * draft model has a second pool for the draft model's KV (token_pool/draft_seats.c). In a machine
- * with stages, the head has the pool, and all stage processes use the same block ids. Not
- * thread-safe: the machine's event loop thread makes every call, and the simulator's thread for a
- * simulated machine. */
+ * machine/ opens the pool. prompt_pool/, token_pool/, machine/ and the prefix cache take, mark and
+ * free blocks, mostly through kv_tables.h. A machine with a draft model has a second pool for the
+ * draft model's KV. In a machine with stages, the head has the pool, and all stage processes use
+ * the same block ids. The pool is not thread-safe: the machine's event loop thread makes every
+ * call, or the simulator's thread for a simulated machine. */
 #ifndef KVCACHE_KV_POOL_H
 #define KVCACHE_KV_POOL_H
 
@@ -19,8 +18,9 @@
 #include <stdint.h>
 
 typedef uint32_t kv_block_id; /* Index of a block, from 0. */
-/* The id of one request on this machine, which no later request gets, or KV_PREFIX_OWNER. 0 is no
- * valid id. */
+/* The owner of blocks: the id of a request on this machine (no later request gets the same id), a
+ * number that machine/tier_loads.c gives to a load from a tier, or KV_PREFIX_OWNER. 0 is not
+ * valid. */
 typedef uint64_t kv_owner_id;
 
 #define KV_BLOCK_NONE UINT32_MAX /* No block. */
@@ -62,19 +62,18 @@ struct kv_pool;
 enum status kv_pool_open(uint32_t block_count, struct kv_pool **out);
 void kv_pool_close(struct kv_pool *pool); /* NULL is fine. Requires that every block is free. */
 
-/* Sets the function that evicts cached blocks: kv_pool_take calls `reclaim`, which must free at
- * least `count` cached blocks. NULL = no function; then no block may be cached. */
-void kv_pool_reclaimer_set(struct kv_pool *pool, void (*reclaim)(void *self, uint32_t count),
+/* Sets the function that evicts cached blocks. kv_pool_take calls it if too few blocks are free; it
+ * must free at least block_count cached blocks. NULL = no function; then no block may be cached. */
+void kv_pool_reclaimer_set(struct kv_pool *pool, void (*reclaim)(void *self, uint32_t block_count),
                            void *self);
 
-/* Returns the number of blocks that kv_pool_take can get: the free blocks, plus the cached blocks
- * if `reclaim` is set. */
+/* Returns the number of blocks that kv_pool_take can get: the free and the cached blocks. */
 uint32_t kv_pool_available(const struct kv_pool *pool);
 
-/* Takes `count` blocks for the KV of layers of one kind, and for `owner`, and sets their state to
- * KV_RESERVED. ids_out receives their ids, preferably consecutive ids, because such blocks can be
- * transferred as one write. Requires that `owner` is not 0. Returns ST_NO_RESOURCE, and takes
- * nothing, if fewer blocks are available. */
+/* Takes `count` blocks for the KV of layers of one kind, makes `owner` their owner, and sets their
+ * state to KV_RESERVED. ids_out receives their ids, preferably consecutive ids, because such blocks
+ * can be transferred as one write. Requires that `owner` is not 0. Returns ST_NO_RESOURCE, and
+ * takes no block, if fewer blocks are available. */
 enum status kv_pool_take(struct kv_pool *pool, kv_owner_id owner, enum layer_kind kind,
                          uint32_t count, kv_block_id *ids_out);
 
@@ -83,10 +82,11 @@ enum status kv_pool_take(struct kv_pool *pool, kv_owner_id owner, enum layer_kin
 bool kv_pool_fillable(const struct kv_pool *pool, kv_owner_id owner, uint64_t first,
                       uint64_t count);
 
-/* Returns true if the block, which must be one of the pool's, belongs to `owner`. */
+/* Returns true if the block belongs to `owner`. Requires that the pool has the block. */
 bool kv_pool_owns(const struct kv_pool *pool, kv_owner_id owner, kv_block_id id);
 
-/* Changes the state of blocks of `owner`. Requires that each change is drawn above (asserted). */
+/* Changes the state of blocks of `owner`. Requires that each change is drawn above, and does not
+ * lead to KV_FREE. */
 void kv_pool_mark(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *ids, uint32_t count,
                   enum kv_state state);
 
@@ -98,25 +98,24 @@ void kv_pool_owner_change(struct kv_pool *pool, kv_owner_id owner, kv_owner_id h
 /* Frees blocks of `owner`, in any state. */
 void kv_pool_free(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *ids, uint32_t count);
 
-/* Sets the end of the owner's lease, which covers its reserved and quarantined blocks, in
- * microseconds of the caller's clock; 0 = no lease. The lease is removed when the owner's last
- * block is freed. No effect for an owner without blocks. */
+/* Sets the owner's lease: the time, in microseconds of the caller's clock, at which its reserved
+ * and quarantined blocks are due to be freed; 0 = no lease. The lease is removed when the owner's
+ * last block is freed. No effect for an owner without blocks. */
 void kv_pool_lease_set(struct kv_pool *pool, kv_owner_id owner, int64_t until_us);
 /* Finds an owner of reserved or quarantined blocks whose lease has ended at now_us, removes the
  * lease and stores the owner. Returns false if no such lease has ended. The caller frees the blocks
  * or sets a new lease. */
 bool kv_pool_expired(struct kv_pool *pool, int64_t now_us, kv_owner_id *owner_out);
 
-/* kv_pool_block_count returns the number of all blocks, kv_pool_count the number of blocks in
- * `state`, kv_pool_kind_count the number of blocks that were taken for layers of this kind and are
- * not free. */
+/* Returns the number of all blocks. */
 uint32_t kv_pool_block_count(const struct kv_pool *pool);
+/* Returns the number of blocks in `state`. */
 uint32_t kv_pool_count(const struct kv_pool *pool, enum kv_state state);
+/* Returns the number of blocks that were taken for layers of this kind and are not free. */
 uint32_t kv_pool_kind_count(const struct kv_pool *pool, enum layer_kind kind);
 
-/* For tests and for the end of a machine process: returns true if the counts of the states, the
- * lists of free blocks and the owners' records agree with the blocks; else false, with the first
- * difference in *error. O(blocks). */
+/* For tests and for the end of a machine process: returns true if the pool agrees with itself; else
+ * false, with the first difference in *error. Looks at every block. */
 bool kv_pool_check(const struct kv_pool *pool, struct error *error);
 
 #endif

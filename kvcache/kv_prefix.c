@@ -51,7 +51,7 @@ struct kv_prefix {
     uint32_t node_count;
     uint32_t unused; /* First unused node. */
     uint32_t bucket_mask;
-    struct kv_prefix_listener listener; /* step 0 = no listener. */
+    struct kv_prefix_listener listener; /* step_spans 0 = no listener. */
     /* See kv_prefix_added_set. */
     void (*added)(void *self, uint64_t salt, const uint32_t *tokens, uint32_t spans);
     void *added_self;
@@ -92,8 +92,8 @@ static bool is_in_part(const struct kv_prefix *prefix, uint32_t group, uint32_t 
 
 static bool is_reported(const struct kv_prefix *prefix, const struct node *node)
 {
-    return node->used && (node->windows || !is_windowed(prefix)) && prefix->listener.step > 0 &&
-           node->depth % prefix->listener.step == 0;
+    return node->used && (node->windows || !is_windowed(prefix)) &&
+           prefix->listener.step_spans > 0 && node->depth % prefix->listener.step_spans == 0;
 }
 
 static void change_report(const struct kv_prefix *prefix, const struct node *node, bool held)
@@ -530,7 +530,7 @@ static uint32_t span_add(struct kv_prefix *prefix, const struct kv_prefix_blocks
 
 void kv_prefix_listen(struct kv_prefix *prefix, const struct kv_prefix_listener *listener)
 {
-    assert(prefix->first == NONE && listener->step > 0);
+    assert(prefix->first == NONE && listener->step_spans > 0);
     prefix->listener = *listener;
 }
 
@@ -543,10 +543,10 @@ void kv_prefix_added_set(struct kv_prefix *prefix,
     prefix->added_self = self;
 }
 
-uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, uint32_t count_max)
+uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, uint32_t hashes_max)
 {
     uint32_t count = 0;
-    for (uint32_t id = 0; id < prefix->node_count && count < count_max; id++)
+    for (uint32_t id = 0; id < prefix->node_count && count < hashes_max; id++)
         if (is_reported(prefix, &prefix->nodes[id]))
             hashes_out[count++] = prefix->nodes[id].hash;
     return count;

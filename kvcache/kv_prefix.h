@@ -1,28 +1,27 @@
-/* kv_prefix: the prefix cache of one machine. It keeps full blocks of prompts and answers, also
+/* kv_prefix: the prefix cache of one machine. It owns full blocks of prompts and answers, also
  * after their request has ended, so that a request that begins with the same tokens can read these
- * blocks. prompt_pool/, token_pool/ and machine/tier_*.c look tokens up and add blocks; machine/
- * opens the cache and listens to its changes. The machine's event loop thread makes every call, and
- * the simulator's thread for a simulated machine. The cache stores block ids and tokens and never
- * touches the memory of the blocks. It sends nothing (machine/prefixes.c reports prefixes to
- * gateways).
+ * blocks. prompt_pool/, token_pool/ and machine/ make every call, on the machine's event loop
+ * thread; for a simulated machine, the simulator does, on its thread. The cache stores block ids
+ * and tokens and does not touch the memory of the blocks. It sends nothing (machine/prefixes.c
+ * reports prefixes to gateways).
  *
- * Spans (common/layer_groups.h) form chains: each span except the first follows one other span, and
- * several spans may follow the same span. A span is found by a hash of the salt and all tokens up
- * to its end. Then the span's tokens and the span before it are compared, so equal hashes never
- * give a wrong answer. A chain has a salt (0 = none), which is compared too. Requests with
- * different salts share no block, so that no client learns from the number of cached tokens what
- * another client has sent.
+ * Spans form chains: each span except the first follows one other span, and several spans may
+ * follow the same span. A chain has a salt (0 = none). Requests with different salts share no
+ * block, so that no client learns from the number of cached tokens what another client has sent. A
+ * span is found by a hash of the salt and of all tokens up to its end. Then the salt, the span's
+ * tokens and the span before it are compared, so that equal hashes do no harm.
  *
  * A span has a block in each layer group without a window. In the groups with a window, it has
  * either a block in each of them (its *window blocks*) or none. In layers with a window, the tokens
  * after a chain read only the last spans of the chain. So a request can compute these tokens only
  * if these last spans have window blocks.
  *
- * The cache owns its blocks (KV_PREFIX_OWNER). A request that reads a chain reads the blocks of all
- * spans in the groups without a window, and some of the window blocks (struct kv_prefix_reader).
- * Blocks that a request reads are KV_LIVE. Other blocks are KV_CACHED: the pool counts them as
- * available. When the pool or the cache needs room, the cache evicts the blocks whose last reader
- * left first, and in each chain the blocks of the last span first. */
+ * The cache's blocks have the owner KV_PREFIX_OWNER. A request that reads a chain reads the blocks
+ * of all spans in the groups without a window, and some of the window blocks (struct
+ * kv_prefix_reader). Blocks that a request reads are KV_LIVE. Other blocks are KV_CACHED: the pool
+ * counts them as available. When the pool or the cache needs room, the cache evicts the blocks that
+ * have had no reader for the longest time; in each chain, the blocks of the last span are evicted
+ * first. */
 #ifndef KVCACHE_KV_PREFIX_H
 #define KVCACHE_KV_PREFIX_H
 
@@ -37,16 +36,16 @@ struct kv_prefix;
 
 /* What a request reads in the cache. All zeros = nothing. */
 struct kv_prefix_reader {
-    uint32_t chain_end; /* For the cache only: identifies the chain's last span; 0 = no chain. */
+    uint32_t chain_end; /* Used by the cache: identifies the chain's last span; 0 = no chain. */
     uint32_t spans;     /* Number of spans of the chain. */
     /* The request reads the window blocks of the spans [window_first, window_end). */
     uint32_t window_first;
     uint32_t window_end;
 };
 
-/* Opens an empty cache for the blocks of `pool` and calls kv_pool_reclaimer_set. A block has
- * block_tokens >= 1 tokens. *groups is copied. The pool must outlive the cache. Returns
- * ST_NO_MEMORY on failure. */
+/* Opens an empty cache for the blocks of `pool`, and becomes the pool's reclaimer
+ * (kv_pool_reclaimer_set). Requires that block_tokens is at least 1 and that the pool outlives the
+ * cache. *groups is copied. Returns ST_NO_MEMORY on failure. */
 enum status kv_prefix_open(struct kv_pool *pool, const struct layer_groups *groups,
                            uint32_t block_tokens, struct kv_prefix **out);
 /* Frees the cache and its blocks. Requires that no request reads them. NULL is fine. */
@@ -60,16 +59,16 @@ void kv_prefix_close(struct kv_prefix *prefix);
  * window_first: a chain is found also without window blocks, and the caller reads the window blocks
  * from span window_first on, up to the first span that has none.
  *
- * Stores the ids in the first entries of `tables`, and sets tables->cached_spans and
+ * Stores the ids of the blocks in the first entries of `tables`, and sets tables->cached_spans and
  * tables->window_cached_spans. The caller is now a reader: the blocks that *reader_out names are
- * not evicted until kv_prefix_read_end. Returns the number of spans. */
+ * not evicted until kv_prefix_read_end. Returns the number of spans; 0 = none is found. */
 uint32_t kv_prefix_read_begin(struct kv_prefix *prefix, uint64_t salt, const uint32_t *tokens,
                               uint32_t spans_max, uint32_t window_first, struct kv_tables *tables,
                               struct kv_prefix_reader *reader_out);
 
-/* Call it when the caller no longer reads anything. Sets *reader to zeros. */
+/* Called when the caller no longer reads any block. Sets *reader to zeros. */
 void kv_prefix_read_end(struct kv_prefix *prefix, struct kv_prefix_reader *reader);
-/* Call it when the caller no longer reads window blocks, but still reads the other blocks. */
+/* Called when the caller no longer reads window blocks, but still reads the other blocks. */
 void kv_prefix_windows_read_end(struct kv_prefix *prefix, struct kv_prefix_reader *reader);
 
 /* The blocks of a request that kv_prefix_add adds. */
@@ -88,13 +87,12 @@ struct kv_prefix_blocks {
     uint32_t window_read_first;
 };
 
-/* Adds a request's blocks to the cache. Requires that each of them is a KV_LIVE block of the owner
- * or a block of the cache. The owner's blocks become blocks of the cache; if the cache already has
- * a block for these tokens and this salt, the owner keeps its block. *reader is what the caller
- * reads, from kv_prefix_read_begin. After the call, the caller reads the chain of all added spans;
- * nothing changes if blocks->spans is 0. If all layer groups have a window, spans without blocks
- * take room in the cache too, and the cache may have no room for all spans; then it adds only the
- * first ones. */
+/* Adds a request's blocks to the cache. Requires that each added block is a KV_LIVE block of the
+ * owner or a block of the cache. The owner's blocks become blocks of the cache; if the cache
+ * already has a block for these tokens and this salt, the owner keeps its block. *reader is what
+ * the caller reads, from kv_prefix_read_begin. After the call, the caller reads the chain of all
+ * added spans. If the cache has no room for all spans, only the first spans are added (possible
+ * only if all layer groups have a window). No effect if blocks->spans is 0. */
 void kv_prefix_add(struct kv_prefix *prefix, const struct kv_prefix_blocks *blocks,
                    struct kv_prefix_reader *reader);
 
@@ -106,29 +104,30 @@ void kv_prefix_own_blocks_free(const struct kv_prefix *prefix, kv_owner_id owner
 /* A listener for prefixes that enter or leave the cache. A prefix is in the cache while its last
  * span has blocks in all layer groups. */
 struct kv_prefix_listener {
-    uint32_t step; /* `changed` is called for prefixes of a multiple of `step` >= 1 spans. */
-    /* Called when a prefix has entered (held = true) or left (false) the cache, except by
-     * kv_prefix_close. hash = its prefix_hash (common/prefix_hash.h). */
+    uint32_t step_spans; /* Only prefixes of a multiple of step_spans (at least 1) are reported. */
+    /* Called when a prefix has entered (held = true) or left (held = false) the cache, except by
+     * kv_prefix_close. `hash` is the prefix's prefix_hash (common/prefix_hash.h). */
     void (*changed)(void *self, uint64_t hash, bool held);
     void *self; /* First argument of `changed`. */
 };
 /* Sets the only listener; *listener is copied. Requires an empty cache. */
 void kv_prefix_listen(struct kv_prefix *prefix, const struct kv_prefix_listener *listener);
 
-/* Sets the function that kv_prefix_add calls at its end if the chain has a span, with the tokens of
- * the chain's `spans` spans. The function may look chains up. NULL = no function. */
+/* Sets the function that kv_prefix_add calls at its end, unless the chain is empty. `tokens` are
+ * the tokens of the chain's `spans` spans. The function may call kv_prefix_read_begin. NULL = no
+ * function. */
 void kv_prefix_added_set(struct kv_prefix *prefix,
                          void (*added)(void *self, uint64_t salt, const uint32_t *tokens,
                                        uint32_t spans),
                          void *self);
 
-/* Stores the hashes of at most count_max prefixes in the cache whose length is a multiple of the
- * listener's `step`. Returns the number of hashes; 0 without a listener. */
-uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, uint32_t count_max);
+/* Stores the hashes of at most hashes_max prefixes in the cache whose length is a multiple of the
+ * listener's step_spans. Returns the number of hashes; 0 without a listener. */
+uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, uint32_t hashes_max);
 
-/* For tests and for the end of a machine process: returns true if chains, readers and the order of
- * eviction agree with each other; else false, with the first difference in *error. kv_pool_check
- * checks the pool. O(blocks). */
+/* For tests and for the end of a machine process: returns true if the cache agrees with itself and
+ * with the pool's count of cached blocks; else false, with the first difference in *error. Looks at
+ * every span. */
 bool kv_prefix_check(const struct kv_prefix *prefix, struct error *error);
 
 #endif

@@ -91,8 +91,8 @@ uint32_t kv_tables_list(const struct kv_tables *tables, const struct layer_group
     return count;
 }
 
-void kv_tables_read(const struct kv_tables *tables, const struct layer_groups *groups,
-                    uint32_t first, uint32_t end, uint32_t window_first, const kv_block_id *ids)
+void kv_tables_set(const struct kv_tables *tables, const struct layer_groups *groups,
+                   uint32_t first, uint32_t end, uint32_t window_first, const kv_block_id *ids)
 {
     for (uint32_t group = 0; group < layer_groups_count(groups); group++)
         for (uint32_t i = list_first(groups, group, first, window_first); i < end; i++)

@@ -1,13 +1,13 @@
-/* kv_tables: the block tables of one request on one machine: one table per layer group
- * (common/layer_groups.h). The functions take blocks from a kv_pool, mark and free them, and fill
- * in the tables. Entry i of a group's table is the block of span i. The first entries may name
- * blocks of the prefix cache (kv_prefix.h). The entries after them name the request's own blocks:
- * in a group with a window, each of the first `keep` of these names a block, and each later entry i
- * names the block of entry i - keep.
+/* kv_tables: the block tables of one request on one machine: one table for each layer group. The
+ * functions take blocks from a kv_pool, mark and free them, and fill in the tables. Entry i of a
+ * group's table is the block of span i. The first entries may name blocks of the prefix cache
+ * (kv_prefix.h). The entries after them name the request's own blocks. In a group with a window,
+ * only the first `keep` of these entries have a block of their own; each later entry i names the
+ * block of entry i - keep, whose span no later token reads.
  *
- * The request tables, the prefix cache and machine/tier_*.c call the functions on the machine's
- * event loop thread; the simulator calls them too. They allocate no memory: the caller owns the
- * ids. They do not decide how many blocks a request gets (scheduler/memory.h). */
+ * prompt_pool/, token_pool/, machine/ and the prefix cache call the functions on the machine's
+ * event loop thread; the simulator calls them too. The functions allocate no memory: the caller
+ * owns the tables. They do not decide how many blocks a request gets (scheduler/memory.h). */
 #ifndef KVCACHE_KV_TABLES_H
 #define KVCACHE_KV_TABLES_H
 
@@ -18,8 +18,8 @@
 
 struct kv_tables {
     kv_block_id *ids; /* [groups][stride]; the table of group g begins at ids + g * stride. */
-    uint32_t stride;  /* Most spans of the request. */
-    uint32_t keep;    /* layer_groups_keep for this request. */
+    uint32_t stride;  /* Entries of each table: the most spans of the request. */
+    uint32_t keep;    /* In groups with a window, own blocks of the request (layer_groups_keep). */
     /* In groups without a window, the first cached_spans entries name blocks of the prefix
      * cache. */
     uint32_t cached_spans;
@@ -29,8 +29,8 @@ struct kv_tables {
     uint32_t window_cached_spans;
 };
 
-/* Returns true if entry `span` of the group's table names a block of the request (not of the prefix
- * cache) that no earlier entry names. */
+/* Returns true if entry `span` of the group's table names an own block of the request (not a block
+ * of the prefix cache), and no earlier entry names this block. */
 bool kv_tables_owns(const struct kv_tables *tables, const struct layer_groups *groups,
                     uint32_t group, uint32_t span);
 
@@ -42,26 +42,28 @@ static inline kv_block_id kv_tables_id(const struct kv_tables *tables, uint32_t 
 }
 
 /* Takes the request's own blocks of the spans [first, end) for `owner`. `first` is the number of
- * spans that earlier calls have taken. Requires that enough blocks are available (asserted): the
- * scheduler has checked that. Returns the number of entries that got the block of an earlier entry,
- * because no later token reads the span of the earlier entry. */
+ * spans that earlier calls have taken. Requires that enough blocks are available: the caller checks
+ * kv_pool_available before. Returns the number of entries that got the block of an earlier
+ * entry. */
 uint32_t kv_tables_take(const struct kv_tables *tables, const struct layer_groups *groups,
                         struct kv_pool *pool, kv_owner_id owner, uint32_t first, uint32_t end);
 
-/* Change the state of the request's own blocks in the spans [first, end), or free these blocks. A
- * block that several entries name belongs to the span of its first entry. */
+/* Changes the state of the request's own blocks in the spans [first, end). A block that several
+ * entries name belongs to the span of its first entry. */
 void kv_tables_mark(const struct kv_tables *tables, const struct layer_groups *groups,
                     struct kv_pool *pool, kv_owner_id owner, uint32_t first, uint32_t end,
                     enum kv_state state);
+/* Frees the blocks that kv_tables_mark would mark. */
 void kv_tables_free(const struct kv_tables *tables, const struct layer_groups *groups,
                     struct kv_pool *pool, kv_owner_id owner, uint32_t first, uint32_t end);
 
 /* Stores the ids of the blocks of the spans [first, end), group after group; in groups with a
- * window, the spans [window_first, end). Returns the number of ids (layer_groups_between). */
+ * window, of the spans [window_first, end) instead. Returns the number of ids
+ * (layer_groups_between). */
 uint32_t kv_tables_list(const struct kv_tables *tables, const struct layer_groups *groups,
                         uint32_t first, uint32_t end, uint32_t window_first, kv_block_id *ids_out);
-/* The reverse of kv_tables_list: sets the entries to these ids, in the order of kv_tables_list. */
-void kv_tables_read(const struct kv_tables *tables, const struct layer_groups *groups,
-                    uint32_t first, uint32_t end, uint32_t window_first, const kv_block_id *ids);
+/* Sets the entries whose ids kv_tables_list stores, in the same order. */
+void kv_tables_set(const struct kv_tables *tables, const struct layer_groups *groups,
+                   uint32_t first, uint32_t end, uint32_t window_first, const kv_block_id *ids);
 
 #endif

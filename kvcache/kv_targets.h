@@ -1,15 +1,15 @@
-/* kv_targets: where one process of a prompt machine writes its KV. For each token machine (target),
- * it owns a list of the target's processes that store this process's layers and KV heads, the
- * connections to these processes, and the flushes that have not ended. A token machine without
- * stages is one process. A machine with stages has several processes: each KV head of each layer is
- * written directly to the process that stores it, however the two machines are split into stages
- * and ranks. If every rank of a stage has all KV heads (kv_arena.copies), rank n of the target gets
- * them from rank n % kv_arena.copies of this stage.
+/* kv_targets: writes the KV of one process of a prompt machine to token machines. A target is a
+ * token machine. For each target, this part owns the list of the target's processes that store
+ * layers and KV heads of this process, the connections to these processes, and the flushes that
+ * have not ended. A token machine without stages is one process. A machine with stages has several
+ * processes: each KV head of each layer is written directly to the process that stores it, however
+ * the two machines are split into stages and ranks. If every rank of a stage has all KV heads
+ * (kv_arena.copies), rank n of the target gets them from rank n % kv_arena.copies of this stage.
  *
- * machine/executor/ makes every call on the event loop thread, for prompt_pool/ or in a stage
- * process. The caller numbers the targets and opens the transport. kv_targets chooses no blocks,
- * does not know prompts, and does not repeat a failed write. A flush has a cookie: a number that
- * the caller chooses. In the comments below, "our" layers and heads are those of this process. */
+ * machine/executor/ makes every call, on the event loop thread of a machine or of a stage process.
+ * The caller numbers the targets and opens the transport. kv_targets chooses no blocks, does not
+ * know prompts, and does not repeat a failed write. A flush has a cookie: a number that the caller
+ * chooses. In the comments below, "our" layers and heads are those of this process. */
 #ifndef KVCACHE_KV_TARGETS_H
 #define KVCACHE_KV_TARGETS_H
 
@@ -24,12 +24,12 @@ struct kv_targets_options {
     struct transport *transport; /* Must outlive the targets. */
     struct kv_arena arena;       /* Layout of this process's region: its layers and heads. */
     uint32_t context_blocks;     /* Most blocks of one request in one layer group. */
-    /* up = true: all connections to the target are up, and `text` names the transport. up = false:
-     * the target has failed, and `text` says why; the target is already dropped, and its pending
-     * flushes are never reported. */
+    /* Called when the state of a target has changed. up = true: all connections to the target are
+     * up, and `text` names the transport. up = false: the target has failed, and `text` says why;
+     * the target is already dropped (kv_targets_drop). */
     void (*link_changed)(void *self, uint32_t target, bool up, const char *text);
-    /* The flush with this cookie has ended: all writes have arrived (ST_OK), or some may not have
-     * arrived (any other status). */
+    /* Called when the flush with this cookie has ended: all writes have arrived (ST_OK), or some
+     * may not have arrived (any other status). */
     void (*flushed)(void *self, uint64_t cookie, enum status status);
     void *self; /* First argument of both functions. */
 };
@@ -48,11 +48,12 @@ void kv_targets_close(struct kv_targets *t);
  * 0). `name` and `stages` are copied. */
 void kv_targets_set(struct kv_targets *t, uint32_t target, const char *name,
                     struct transport_peer *peer, const struct message_stages *stages);
-/* Ends the connections that kv_targets made to the target, and forgets its flushes. Calls neither
- * `link_changed` nor `flushed`. */
+/* Ends the connections that kv_targets made to the target, and forgets the target's flushes:
+ * `flushed` is not called for them. Does not call `link_changed`. */
 void kv_targets_drop(struct kv_targets *t, uint32_t target);
 
-/* Returns true if the target is up and has the path (< LIMIT_STAGE_PATHS). */
+/* Returns true if the target is up and has the path. Requires that `path` is below
+ * LIMIT_STAGE_PATHS. */
 bool kv_targets_up(const struct kv_targets *t, uint32_t target, uint32_t path);
 
 /* KV of one request to be written to a target. */
@@ -62,9 +63,9 @@ struct kv_push {
     uint32_t target; /* Number of the target. */
     uint32_t path;   /* The request's path through the target's stages. */
     /* In layer group g, our block source_blocks[g * source_stride + i] is written to the target's
-     * block target_blocks[g * target_stride + i], for every i in [first, first + count); in groups
-     * without a window only from full_first on, in groups with a window only from window_first on.
-     * Both arrays belong to the caller. */
+     * block target_blocks[g * target_stride + i], for every span i in [first, first + count). In
+     * groups without a window, spans before full_first are skipped; in groups with a window, spans
+     * before window_first. Both arrays belong to the caller. */
     const kv_block_id *source_blocks;
     const kv_block_id *target_blocks;
     uint32_t source_stride;
@@ -73,22 +74,24 @@ struct kv_push {
     uint32_t count;
     uint32_t full_first;
     uint32_t window_first;
-    uint32_t layer; /* The first layer that is not written yet. kv_targets_push increases it. */
+    uint32_t layer; /* The first layer that is not written yet. */
 };
 
-/* Writes our heads of the layers [push->layer, layer_end) to the target's processes, and adds 1 to
- * push->layer for each layer written. The writes arrive later (kv_targets_flush). Requires that
- * these layers are ours, and count <= context_blocks. Returns ST_OK if every write has begun,
- * ST_UNREACHABLE if the target is not up or has no such path, ST_INVALID if a process does not have
- * a block, or the transport's error. After an error some blocks may have been written. */
+/* Begins to write our heads of the layers [push->layer, layer_end) to the target's processes, and
+ * adds 1 to push->layer for each layer. The writes arrive later (kv_targets_flush). Requires that
+ * these layers are ours, and that push->count is at most context_blocks. Returns ST_OK if every
+ * write has begun, ST_UNREACHABLE if the target is not up or has no such path, ST_INVALID if a
+ * process does not have a block, or the transport's error. After an error some blocks may have been
+ * written. */
 enum status kv_targets_push(struct kv_targets *t, struct kv_push *push, uint32_t layer_end);
-/* Begins a flush: `flushed` is called later, from kv_targets_flushed, when everything that was
- * written before to the processes of the path has arrived. Requires kv_targets_up, a cookie that no
- * pending flush has, and fewer than 2 × LIMIT_MACHINE_REQUESTS pending flushes. */
+/* Begins a flush: `flushed` is called later, from kv_targets_flushed, when all KV that was written
+ * before to the processes of the path has arrived. Requires that kv_targets_up is true, that no
+ * pending flush has the cookie, and fewer than 2 × LIMIT_MACHINE_REQUESTS pending flushes. */
 void kv_targets_flush(struct kv_targets *t, uint32_t target, uint32_t path, uint64_t cookie);
 
-/* Through these functions the caller passes on events of the transport: peer_up and peer_down of
- * peers of kind PEER_TARGET (transport/peer_user.h), and flushed of every peer. */
+/* The caller passes on these events of the transport: peer_up and peer_down of peers of kind
+ * PEER_TARGET (transport/peer_user.h), and `flushed` with a cookie of kv_targets_flush (other
+ * cookies have no effect). */
 void kv_targets_peer_up(struct kv_targets *t, struct transport_peer *peer);
 void kv_targets_peer_down(struct kv_targets *t, struct transport_peer *peer, const char *text);
 void kv_targets_flushed(struct kv_targets *t, const struct transport_peer *peer, uint64_t cookie,

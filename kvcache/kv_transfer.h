@@ -1,10 +1,7 @@
 /* kv_transfer: the layout of KV memory (arena), and the plan of a transfer: which bytes of a layer
- * are written to which offsets of the token machine. On the prompt machine, kv_targets.c plans each
- * layer that it writes. On the token machine, machine/ checks where a peer writes. In a machine
- * with stages, machine/executor/staging.c plans the copies of KV that tiers store or load. Machines
- * and tiers (kvcache/tiers/) compute sizes and offsets of KV memory with it. The functions own
- * nothing and may be called on any thread. They only compute offsets: they access no KV memory and
- * send nothing. */
+ * are written to which offsets of another process's KV memory. kv_targets.c, kvcache/tiers/ and
+ * machine/ compute sizes and offsets of KV memory with these functions. The functions own nothing
+ * and may be called on any thread. They access no KV memory and send nothing. */
 #ifndef KVCACHE_KV_TRANSFER_H
 #define KVCACHE_KV_TRANSFER_H
 
@@ -14,12 +11,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* An arena: the layout of one process's KV memory. The memory has rows, and each row has one layer
- * of each layer group (common/layer_groups.h). Layer l is in row l / groups.count - first_layer /
- * groups.count; with one group, each layer has a row of its own. Block b of a layer begins at byte
- * row * layer_stride_bytes + b * block_bytes: the layers of a row use different blocks. Within a
- * block, the KV heads follow each other, and all have the same size. So consecutive heads are
- * contiguous, and are laid out like a block of an arena that has only these heads. */
+/* An arena: the layout of one process's KV memory. The memory has rows. A row has at most one layer
+ * of each layer group: layer l is in row l / groups.count - first_layer / groups.count (whole
+ * numbers). With one group, each layer has a row of its own. Block b of a layer begins at byte row
+ * * layer_stride_bytes + b * block_bytes: the layers of a row use different blocks. Within a block,
+ * the KV heads follow each other, and all have the same size. So consecutive heads are contiguous,
+ * and are laid out like a block of an arena that has only these heads. */
 struct kv_arena {
     struct layer_groups groups;
     uint32_t first_layer; /* Layers first_layer to first_layer + layer_count - 1. */
@@ -30,10 +27,10 @@ struct kv_arena {
     /* Number of ranks of the stage, if each of them stores all KV heads; 0 = the heads are divided
      * among the ranks. */
     uint32_t copies;
-    uint32_t copy;               /* Number of this process among these ranks, from 0. */
-    uint32_t block_count;        /* Blocks of each layer. */
+    uint32_t copy;               /* With copies: rank of this process, from 0. */
+    uint32_t block_count;        /* Blocks of a row. */
     uint32_t block_tokens;       /* Tokens of a block. */
-    uint64_t block_bytes;        /* Bytes of one layer of a block, with these heads only. */
+    uint64_t block_bytes;        /* Bytes of one layer of a block, with the arena's heads only. */
     uint64_t layer_stride_bytes; /* From a row's start to the next row's start. */
 };
 
@@ -80,15 +77,16 @@ struct kv_arena kv_arena_slice(const struct kv_arena *whole, uint32_t first_laye
 
 /* Computes the blocks [*first_out, *first_out + *count_out) to which the bytes [offset, offset +
  * bytes) of the arena belong. Returns false if `bytes` is 0 or if the bytes are not in one row.
- * Both numbers may come from a peer: any values are fine. */
+ * Both numbers may come from a peer: any values are fine. Bytes in the gap at the end of a row give
+ * blocks that do not exist. */
 bool kv_arena_blocks(const struct kv_arena *arena, uint64_t offset, uint64_t bytes,
                      uint64_t *first_out, uint64_t *count_out);
 
 /* Computes the writes of one layer: block source_blocks[i] to block target_blocks[i], for every i
  * in [first, first + count), with the heads that both arenas have. Requires that both arenas have
- * the layer, all these blocks, and heads of equal size. Writes that are contiguous in both arenas
- * are merged. runs_out must have room for `count` runs. Returns the number of runs: 0 if no head is
- * in both arenas. */
+ * the layer, all these blocks, heads of equal size, and an equal head_total. Writes that are
+ * contiguous in both arenas are merged. runs_out must have room for `count` runs. Returns the
+ * number of runs; 0 = no head is in both arenas. */
 uint32_t kv_transfer_plan(const struct kv_arena *source, const kv_block_id *source_blocks,
                           const struct kv_arena *target, const kv_block_id *target_blocks,
                           uint32_t layer, uint32_t first, uint32_t count, struct kv_run *runs_out);

@@ -12,8 +12,9 @@ static bool is_end(const struct sampling *sampling, uint32_t id)
     return false;
 }
 
-void answer_sample_fill(const struct sampling *sampling, uint32_t vocab, uint32_t index,
-                        uint32_t row, uint32_t position, struct engine_sample *out)
+void answer_sample_fill(const struct sampling *sampling, uint32_t vocab_tokens,
+                        uint32_t answer_index, uint32_t row, uint32_t position,
+                        struct engine_sample *out)
 {
     *out = (struct engine_sample){
         .row = row,
@@ -21,10 +22,10 @@ void answer_sample_fill(const struct sampling *sampling, uint32_t vocab, uint32_
                    .position = position,
                    .forced_token = COMPUTE_SAMPLE_DRAW},
     };
-    if (index >= sampling->output_tokens_min)
+    if (answer_index >= sampling->output_tokens_min)
         return;
     for (uint32_t i = 0; i < sampling->end_count; i++)
-        if (sampling->end_tokens[i] < vocab)
+        if (sampling->end_tokens[i] < vocab_tokens)
             out->choice.masked[out->choice.masked_count++] = sampling->end_tokens[i];
 }
 
@@ -45,20 +46,22 @@ static void logprobs_copy(const struct sampled *sampled, struct message_token *o
     }
 }
 
-void answer_token_fill(const struct sampling *sampling, uint32_t output_limit, uint32_t index,
-                       const struct sampled *sampled, struct message_token *out)
+void answer_token_fill(const struct sampling *sampling, uint32_t output_tokens_max,
+                       uint32_t answer_index, const struct sampled *sampled,
+                       struct message_token *out)
 {
-    *out = (struct message_token){.index = index, .id = sampled->id, .finish = FINISH_NONE};
+    *out = (struct message_token){.index = answer_index, .id = sampled->id, .finish = FINISH_NONE};
     if (sampling->logprobs >= 0)
         logprobs_copy(sampled, out);
     if (is_end(sampling, sampled->id))
         out->finish = FINISH_STOP;
-    else if (index + 1 >= output_limit)
+    else if (answer_index + 1 >= output_tokens_max)
         out->finish = FINISH_LENGTH;
 }
 
-void answer_score_fill(uint32_t index, const struct sampled *sampled, struct message_token *out)
+void answer_score_fill(uint32_t prompt_index, const struct sampled *sampled,
+                       struct message_token *out)
 {
-    *out = (struct message_token){.index = index, .id = sampled->id, .scored = true};
+    *out = (struct message_token){.index = prompt_index, .id = sampled->id, .scored = true};
     logprobs_copy(sampled, out);
 }

@@ -1,6 +1,6 @@
 /* machine_join: makes the config of a machine that has no config file: `cleave machine --join`.
- * machine/main.c calls it once, on the main thread, before the process enters the sandbox. It keeps
- * no state, and registers nothing (member.h does). */
+ * machine/main.c calls it once, on the main thread, before the process enters the sandbox. This
+ * part owns nothing, and does not register the machine (member.h does). */
 #ifndef MACHINE_JOIN_H
 #define MACHINE_JOIN_H
 
@@ -14,10 +14,10 @@ struct machine_join {
     const char *listen;
 };
 
-/* Changes *config, the default config, to a config with this one machine, which registers itself in
- * etcd, and writes the machine's name to name_out. If `listen` is NULL, looks up the name of the
- * first etcd host. Returns ST_USAGE if a value is wrong, or an error of the look-up; ST_UNREACHABLE
- * if this host has no way to etcd. */
+/* Changes *config, which must be the default config, to a config with one machine that registers
+ * itself in etcd. Writes the machine's name to name_out. If `listen` is NULL, looks up the name of
+ * the first etcd host. Returns ST_USAGE if a value is wrong, an error of the look-up, or
+ * ST_UNREACHABLE if this host has no way to etcd. */
 enum status machine_join_config(const struct machine_join *join, char name_out[LIMIT_NAME_BYTES],
                                 struct config *config, struct error *error);
 

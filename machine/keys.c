@@ -14,15 +14,15 @@ void machine_keys_use(struct machine_keys *keys, const struct secret_keys *next)
     log_info("cluster keys: %s", ids);
 }
 
-enum status machine_keys_open(struct machine_keys *keys, const struct config *config, int fd,
+enum status machine_keys_open(struct machine_keys *keys, const struct config *config, int pipe_fd,
                               struct error *error)
 {
     struct secret_keys first;
-    *keys = (struct machine_keys){.pipe_fd = fd};
-    if (fd >= 0)
-        return child_keys_receive(fd, true, &keys->keys) == ST_OK
+    *keys = (struct machine_keys){.pipe_fd = pipe_fd};
+    if (pipe_fd >= 0)
+        return child_keys_receive(pipe_fd, true, &keys->keys) == ST_OK
                    ? ST_OK
-                   : error_set(error, ST_IO, "--cluster-keys-fd %d: no keys", fd);
+                   : error_set(error, ST_IO, "--cluster-keys-fd %d: no keys", pipe_fd);
     if (config->cluster.key_file[0] == 0)
         return ST_OK;
     enum status status = config_file_path(config, config->cluster.key_file, keys->file_path, error);

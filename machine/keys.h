@@ -17,19 +17,20 @@ struct machine_keys {
     char file_path[LIMIT_PATH_BYTES]; /* Path of the key file; empty = none. */
 };
 
-/* Reads the first keys: from the pipe `fd`, waiting until they arrive; or, if fd is -1, from the
+/* Reads the first keys: from the pipe, waiting until they arrive; or, if pipe_fd is -1, from the
  * config's key file. If the config names no key file, there are no keys. Returns ST_IO if the pipe
  * brings no keys, or an error of the key file. */
-enum status machine_keys_open(struct machine_keys *keys, const struct config *config, int fd,
+enum status machine_keys_open(struct machine_keys *keys, const struct config *config, int pipe_fd,
                               struct error *error);
 /* Wipes the keys and closes the pipe. */
 void machine_keys_done(struct machine_keys *keys);
 
-/* Read new keys: from the pipe (requires a pipe), and from the file (after SIGHUP). Return true if
- * there are keys in *next_out that differ from the keys in use. The caller then makes them the keys
- * in use with machine_keys_use. If the other process has ended, machine_keys_receive closes the
- * pipe. machine_keys_read_again logs errors; they change nothing. */
+/* Reads new keys from the pipe, without waiting. Returns true if *next_out has keys that differ
+ * from the keys in use; the caller then makes them the keys in use with machine_keys_use. Closes
+ * the pipe if the other process has ended or has sent something else than keys. Requires a pipe. */
 bool machine_keys_receive(struct machine_keys *keys, struct secret_keys *next_out);
+/* Reads the key file again, after SIGHUP. Returns true as machine_keys_receive does. Logs why there
+ * are no new keys. */
 bool machine_keys_read_again(const struct machine_keys *keys, struct secret_keys *next_out);
 /* Copies the keys, and logs their ids. */
 void machine_keys_use(struct machine_keys *keys, const struct secret_keys *next);

@@ -63,13 +63,12 @@ int machine_fd(const struct machine *m);
  * if the descriptor is not readable; 0 = at once, -1 = no limit. */
 int machine_turn(struct machine *m);
 
-/* For a machine with stages: machine_ready returns true when all stage processes are ready; until
- * then the caller keeps calling machine_turn. machine_failure returns an error when the machine
- * cannot continue, for example because a stage process is gone; executor_ops.failure
- * (executor/executor.h) says what each status means. For a machine without stages, machine_ready
- * always returns true, and machine_failure always ST_OK: if its device fails, the process ends at
- * once. */
+/* Returns true when all stage processes are ready, and for a machine without stages. Until then the
+ * caller keeps calling machine_turn. */
 bool machine_ready(const struct machine *m);
+/* Returns an error when a machine with stages cannot continue, for example because a stage process
+ * is gone; executor_ops.failure (executor/executor.h) says what each status means. Returns ST_OK
+ * for a machine without stages: if its device fails, the process ends at once. */
 enum status machine_failure(const struct machine *m, struct error *error);
 
 /* Replaces the cluster keys of the machine and of the stage processes that it has started; see
@@ -86,17 +85,19 @@ void machine_log_level_send(struct machine *m, int level);
  * after server/drain_ms, the machine stops as by machine_stop. No effect if the machine is leaving
  * or stopping already. */
 void machine_leave(struct machine *m);
-/* Refuses new requests and cancels the present ones. machine_stopped returns true when no batch is
- * in flight and no KV of a prompt is still being sent; the machine waits at most 1 s for this KV. A
- * SHUTDOWN message has the same effect as machine_stop, except after machine_leave. */
+/* Refuses new requests and cancels the present ones. A SHUTDOWN message has the same effect, except
+ * after machine_leave. */
 void machine_stop(struct machine *m);
+/* Returns true when the machine is stopping, no batch is in flight, and no KV of a prompt is still
+ * being sent. The machine waits at most 1 s for this KV. */
 bool machine_stopped(const struct machine *m);
 
 /* Checks the bookkeeping of the block pool and of the prefix cache. If the bookkeeping contradicts
  * itself, returns false and stores the contradiction in *error. */
 bool machine_kv_check(const struct machine *m, struct error *error);
-/* Return the hashes that the machine registers in etcd (member.h). */
+/* Returns the hash of the model's metadata, for member.h. */
 uint64_t machine_metadata_hash(const struct machine *m);
+/* Returns the hash of the model's metadata and weights, for member.h. */
 const struct digest *machine_model_hash(const struct machine *m);
 
 /* The subcommand `cleave machine`, which the program's main.c calls; `cleave machine --help` lists

@@ -1,8 +1,7 @@
-/* machine_member: a machine's registration in etcd (membership/registration.h). It logs when the
- * machine is registered, and why it is not. machine/process.c makes every call, on its event loop
- * thread. A machine that does not register has member = NULL, which every function except
- * machine_member_open accepts. This part does not decide when the machine stops, and does not read
- * the entries of other machines. */
+/* machine_member: owns a machine's registration in etcd (membership/registration.h), and logs when
+ * the machine is registered, or why it is not. machine/process.c makes every call, on its event
+ * loop thread. A machine that does not register has member NULL, which every function except
+ * machine_member_open accepts. This part does not decide when the machine stops. */
 #ifndef MACHINE_MEMBER_H
 #define MACHINE_MEMBER_H
 
@@ -10,9 +9,9 @@
 
 struct machine_member;
 
-/* Begins to register the machine `m`, which the config has under `name`. address: the address on
- * which the machine listens; if this is a wildcard ("0.0.0.0:7400"), the config's address is
- * registered. Returns ST_INVALID if the config's address is then empty or a wildcard, too,
+/* Begins to register the machine `m`, whose config entry has the name `name`. address: the address
+ * on which the machine listens; if this is a wildcard ("0.0.0.0:7400"), the address in the config
+ * is registered instead. Returns ST_INVALID if that address is empty or a wildcard too,
  * ST_NO_MEMORY, or an error of registration_open. */
 enum status machine_member_open(const struct config *config, const struct machine *m,
                                 const char *name, const char *address, struct machine_member **out,

@@ -36,7 +36,7 @@ enum status machine_prefixes_open(struct machine *m)
     if (m->prefixes == NULL)
         return ST_NO_MEMORY;
     m->prefixes->machine = m;
-    const struct kv_prefix_listener ear = {.step = prefix_step_blocks(m->arena.block_tokens),
+    const struct kv_prefix_listener ear = {.step_spans = prefix_step_blocks(m->arena.block_tokens),
                                            .changed = on_changed,
                                            .self = m->prefixes};
     kv_prefix_listen(m->prefix, &ear);

@@ -30,8 +30,8 @@ struct machine_process {
     int turns_fd;        /* Shared memory of the turns; -1 = none. */
     struct turns *turns; /* Opened by machine_process_turns_open; NULL = none. */
     int batches_fd;      /* Record of the running batches; -1 = none. */
-    /* Exit status that says why the machine has ended (host/child.h): a stage process crashed or
-     * was killed. Set by machine_process_run_machine; 0 = neither. */
+    /* CHILD_EXIT_CRASHED or CHILD_EXIT_KILLED (host/child.h) if a stage process crashed or was
+     * killed; 0 = neither. Set by machine_process_run_machine. */
     int exit_status;
     struct notify notify; /* The service manager. */
     int signal_fd;        /* signalfd: SIGHUP, SIGUSR2, and the signals that end the process. */
@@ -50,10 +50,11 @@ void machine_process_log_configure(const struct machine_process *process);
  * config allows turns, and the process computes and is no rank. The caller closes process->turns.
  */
 enum status machine_process_turns_open(struct machine_process *process, struct error *error);
-/* Run the machine or the stage process, and return when the process must end, with ST_OK or an
- * error, which main.c prints. A rank that has a group (stage_in_group) does not return: the process
- * exits. */
+/* Runs the machine, and returns when the process must end: ST_OK, or an error that main.c
+ * prints. */
 enum status machine_process_run_machine(struct machine_process *process, struct error *error);
+/* Runs the stage process, and returns as machine_process_run_machine does. A rank that has a group
+ * (stage_in_group) does not return: the process exits. */
 enum status machine_process_run_stage(struct machine_process *process, struct error *error);
 
 #endif

@@ -234,7 +234,7 @@ int machine_draft_fd(const struct machine *m); /* -1 = none. */
 /* Starts the draft model's next job, if it has one. Returns true while a job runs: the caller then
  * starts no batch. Requires that no batch is in flight. */
 bool machine_draft_turn(struct machine *m);
-/* Call it when the machine's batches have been started, or when there was none to start: the draft
+/* Called when the machine's batches have been started, or when there was none to start: the draft
  * model may then catch up with further tokens (token_drafts.h). */
 void machine_draft_step_began(struct machine *m);
 /* If the draft model's job is done, hands the tokens that it has generated to the token pool. */

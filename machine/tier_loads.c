@@ -138,7 +138,7 @@ static uint32_t spans_with_room(const struct machine_tiers *t, uint32_t first, u
 {
     const struct machine *m = t->machine;
     const uint32_t groups = layer_groups_count(&m->arena.groups);
-    const uint32_t most = m->arena.block_count / TIERS_BLOCKS_PART_MAX;
+    const uint32_t most = m->arena.block_count / TIERS_BLOCKS_DIVISOR;
     uint32_t room = t->load_blocks == 0     ? m->arena.block_count
                     : most > t->load_blocks ? most - t->load_blocks
                                             : 0;
@@ -175,9 +175,9 @@ static void loaded_take(struct machine_load *load)
                                             .window_valid_first =
                                                 windowed ? load->window_first : end,
                                             .window_read_first = end};
-    t->adds = true;
+    t->load_is_adding = true;
     kv_prefix_add(m->prefix, &blocks, &load->reader);
-    t->adds = false;
+    t->load_is_adding = false;
     kv_prefix_own_blocks_free(m->prefix, load->owner, &load->tables, end);
     t->load_blocks -= load->taken_blocks;
     const uint32_t tokens = (end - first) * m->arena.block_tokens;

@@ -236,7 +236,7 @@ static struct tier_store *store_make(struct machine_tiers *t, uint64_t salt, con
 static bool store_fits(const struct tier_store *store)
 {
     const struct machine_tiers *t = store->tiers;
-    const uint32_t most = t->machine->arena.block_count / TIERS_BLOCKS_PART_MAX;
+    const uint32_t most = t->machine->arena.block_count / TIERS_BLOCKS_DIVISOR;
     return store->end > 0 && (t->stores == NULL || t->store_blocks + store->blocks <= most);
 }
 
@@ -252,7 +252,7 @@ void tier_stores_added(void *self, uint64_t salt, const uint32_t *tokens, uint32
 {
     struct machine_tiers *t = self;
     bool wanted = false;
-    if (t->adds || spans == 0)
+    if (t->load_is_adding || spans == 0)
         return;
     for (uint32_t i = 0; i < t->count; i++)
         wanted |= tier_stores(t, i);

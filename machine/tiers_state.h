@@ -1,8 +1,9 @@
-/* tiers_state: the structs and functions that the files about tiers share. tiers.c: opening,
- * closing, the event loop's turn. tier_stores.c: KV on its way to tiers. tier_loads.c: KV on its
- * way from tiers. tier_staging.c: the staging memory (executor/staging.h). No other file
- * includes this header; state.h has the functions for the other files of machine/. Everything runs
- * on the machine's event loop thread. */
+/* tiers_state: the structs and functions that the files about tiers share. These files decide which
+ * KV is stored in tiers (kvcache/tiers/tiers.h) and loaded from them. tiers.c: opening, closing,
+ * the event loop's turn. tier_stores.c: KV on its way to tiers. tier_loads.c: KV on its way from
+ * tiers. tier_staging.c: the staging memory (executor/staging.h). No other file includes this
+ * header; state.h has the functions for the other files of machine/. Everything runs on the
+ * machine's event loop thread. */
 #ifndef MACHINE_TIERS_STATE_H
 #define MACHINE_TIERS_STATE_H
 
@@ -12,8 +13,9 @@
 #include "scheduler/tier_loads.h"
 #include "transport/message_tier.h"
 
-/* Several loads together, and several stores together, use at most this part of the blocks. */
-#define TIERS_BLOCKS_PART_MAX 2
+/* All loads together use at most 1 / TIERS_BLOCKS_DIVISOR of the machine's blocks, and so do all
+ * stores. */
+#define TIERS_BLOCKS_DIVISOR 2
 
 struct tier_store; /* See tier_stores.c. */
 
@@ -26,16 +28,16 @@ struct tier_slot {
 struct machine_tiers {
     struct machine *machine;
     struct tiers *tiers;
-    uint32_t count;
-    struct message_tier counts[TIER_KIND_COUNT]; /* Only the counters. */
-    struct sched_tier_loads loads_measured[TIER_KIND_COUNT];
-    uint64_t load_number;       /* Loads so far. */
-    uint32_t load_blocks;       /* Blocks that loads have taken. */
-    uint32_t store_blocks;      /* Blocks that stores read. */
-    struct tier_store *stores;  /* Not ended. */
-    struct machine_load *loads; /* Not freed. */
-    bool loads_ended;           /* A load has ended since the latest turn. */
-    bool adds;                  /* A load adds its spans to the prefix cache. */
+    uint32_t count;                              /* Number of tiers. */
+    struct message_tier counts[TIER_KIND_COUNT]; /* By tier; only the counters are used. */
+    struct sched_tier_loads loads_measured[TIER_KIND_COUNT]; /* By tier. */
+    uint64_t load_number;                                    /* Number of loads so far. */
+    uint32_t load_blocks;                                    /* Blocks that loads have taken. */
+    uint32_t store_blocks;                                   /* Blocks that stores read. */
+    struct tier_store *stores;                               /* Stores that have not ended. */
+    struct machine_load *loads;                              /* Loads that are not freed. */
+    bool loads_ended;    /* A load has ended since the latest turn. */
+    bool load_is_adding; /* A load is adding its spans to the prefix cache. */
     bool closing;
 
     /* Spans of a slot; 0 = there is no staging memory: the tiers use the machine's KV memory. */
@@ -45,7 +47,7 @@ struct machine_tiers {
     kv_block_id slot_blocks[STAGING_SLOTS][LAYER_GROUPS_MAX * STAGING_SPANS_MAX];
 };
 
-/* Returns the number of blocks of that many spans, in all layer groups. */
+/* Returns the number of blocks of `spans` spans in all layer groups. */
 static inline uint32_t tiers_blocks(const struct machine *m, uint32_t spans)
 {
     return spans * layer_groups_count(&m->arena.groups);
@@ -62,18 +64,19 @@ void tier_stores_added(void *self, uint64_t salt, const uint32_t *tokens, uint32
 /* Goes on with the stores that wait for a slot, and ends all storing early if requests wait and
  * memory is short. */
 void tier_stores_turn(struct machine_tiers *t);
-/* The KV of the store's slot is in the staging memory. */
+/* Called when the KV of the store's slot is in the staging memory, or could not be copied. */
 void tier_store_fetched(struct tier_store *store, enum status status);
 void tier_stores_cancel(struct machine_tiers *t);
 /* Frees the stores that no job has. Requires tier_stores_cancel, and that no job is left. */
 void tier_stores_close(struct machine_tiers *t);
 
 /* tier_loads.c */
-/* Returns from how many tokens on KV is loaded from the tier. */
+/* Returns the least number of tokens whose KV is loaded from the tier. */
 uint32_t tier_least_tokens(const struct machine_tiers *t, uint32_t tier);
 /* Goes on with the loads that wait for a slot. */
 void tier_loads_turn(struct machine_tiers *t);
-/* The KV of the load's slot is in the stage processes or the GPU. */
+/* Called when the KV of the load's slot is in the stage processes or the GPU, or could not be
+ * copied. */
 void tier_load_delivered(struct machine_load *load, enum status status);
 /* Marks the loads whose prompts no longer wait. Returns true if there are any. */
 bool tier_loads_late(struct machine_tiers *t);
@@ -88,10 +91,13 @@ void tier_staging_open(struct machine_tiers *t);
 uint32_t tier_slot_take_store(struct machine_tiers *t, struct tier_store *store);
 uint32_t tier_slot_take_load(struct machine_tiers *t, struct machine_load *load);
 void tier_slot_give(struct machine_tiers *t, uint32_t slot);
-/* Begin to copy KV of the spans [first, end) of the tables from the stage processes or the GPU to
- * the slot, or back. tier_store_fetched or tier_load_delivered follows. */
+/* Begins to copy KV of the spans [first, end) of the tables from the stage processes or the GPU to
+ * the slot; in groups with a window, of the spans from window_first on. tier_store_fetched
+ * follows. */
 void tier_slot_fetch(struct machine_tiers *t, uint32_t slot, const struct kv_tables *tables,
                      uint32_t window_first, uint32_t first, uint32_t end);
+/* Does what tier_slot_fetch does, but copies from the slot to the stage processes or
+ * the GPU. tier_load_delivered follows. */
 void tier_slot_deliver(struct machine_tiers *t, uint32_t slot, const struct kv_tables *tables,
                        uint32_t window_first, uint32_t first, uint32_t end);
 

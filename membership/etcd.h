@@ -1,10 +1,10 @@
-/* etcd: calls of etcd's JSON gateway (etcd 3.4 or newer, /v3/…) over libcurl, which the first
- * etcd_open loads. With several endpoints, a failed call makes the following calls go to the next
- * endpoint. With a user, the client logs in once: calls that begin without a token wait for the
- * login, and later calls carry its token. If etcd no longer accepts the token, the client logs in
- * again and repeats the call once. Only files of membership/ and tests include it; they make every
- * call on the event loop thread of their process. The client never blocks and never logs. It does
- * not repeat calls that failed for other reasons (its callers do), and does not know what the keys
+/* etcd: a client that calls etcd's JSON gateway (etcd 3.4 or newer, /v3/…) over libcurl. A client
+ * owns its connections and its login. If there are several endpoints (addresses of etcd), a failed
+ * call makes the following calls go to the next endpoint. If the config names a user, the client
+ * logs in once, and calls wait for the login. If etcd no longer accepts the login, the client logs
+ * in again and repeats the call once. registration.c and watch.c make every call, on the event loop
+ * thread of their process. The client does not wait for the network, and does not log. It does not
+ * repeat calls that failed for other reasons (its callers do), and does not know what the keys
  * mean. */
 #ifndef MEMBERSHIP_ETCD_H
 #define MEMBERSHIP_ETCD_H

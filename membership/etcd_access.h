@@ -1,8 +1,8 @@
-/* etcd_access: how a client of etcd proves who it is (user and password, client certificate), and
- * how it checks etcd's certificate (CA). Each of the three is optional. The files are read when
- * they are needed, so renewed files are used without a restart. Only etcd.c calls the functions, on
- * the event loop thread of its process. They keep no secrets in memory and make no calls to
- * etcd. */
+/* etcd_access: how a client of etcd proves its identity (user and password, client certificate),
+ * and how it checks etcd's certificate (CA). Each of the three is optional. The files are read for
+ * each call, so renewed files are used without a restart. Only etcd.c calls the functions, on the
+ * event loop thread of its process. This part owns only names. It keeps no secrets in memory and
+ * makes no calls to etcd. */
 #ifndef MEMBERSHIP_ETCD_ACCESS_H
 #define MEMBERSHIP_ETCD_ACCESS_H
 

@@ -1,10 +1,10 @@
-/* registration: a machine's own entry in etcd. The entry has a lease that is kept alive while the
- * process lives; when the process dies, the entry disappears with the lease. If a machine with the
- * same name is registered at another address, registration waits until that entry is gone; an entry
- * with this machine's address, or with a value that cannot be read, is overwritten.
+/* registration: a machine's own entry in etcd. The entry has a lease: etcd removes the entry if the
+ * process does not renew the lease in time, for example because the process is dead. If a machine
+ * with the same name is registered at another address, registration waits until that entry is gone.
+ * An entry with this machine's address, or with a value that cannot be read, is overwritten.
  * machine/member.c makes every call, on the machine's event loop thread. Registration repeats
- * failed calls without limit, except the removal of the entry, which it tries once. It never
- * blocks, never logs, and does not read entries under other names (see watch.h). */
+ * failed calls without limit, except the removal of the entry, which is tried once. It does not
+ * wait for the network, does not log, and does not read entries under other names (see watch.h). */
 #ifndef MEMBERSHIP_REGISTRATION_H
 #define MEMBERSHIP_REGISTRATION_H
 
@@ -21,9 +21,9 @@ struct registration_options {
     uint32_t lease_s;            /* Time after which the entry of a dead process disappears. */
     const struct clock *clock;   /* Must outlive the registration. */
     const struct member *member; /* Copied. */
-    /* registered = true: the entry exists, and `text` names its key and the endpoint; false: `text`
-     * says why the entry does not exist. Called by registration_turn when `registered` or `text`
-     * has changed. */
+    /* registered = true: the entry exists, and `text` names its key and the endpoint. registered =
+     * false: `text` says why the entry does not exist, or why it could not be checked or its lease
+     * not be renewed. Called by registration_turn when `registered` or `text` has changed. */
     void (*state_changed)(void *self, bool registered, const char *text);
     void *self; /* First argument of `state_changed`. */
 };
@@ -31,7 +31,8 @@ struct registration_options {
 /* Begins to register; registration_turn does the work. Errors: see etcd_open. */
 enum status registration_open(const struct registration_options *options, struct registration **out,
                               struct error *error);
-/* NULL is fine. Before registration_removed is true, the entry stays until its lease ends. */
+/* Ends the registration. If registration_removed is false, the entry stays until its lease ends.
+ * NULL is fine. */
 void registration_close(struct registration *r);
 
 /* Returns a descriptor for the caller's epoll set; the registration owns it. */
@@ -41,7 +42,7 @@ int registration_fd(const struct registration *r);
  * registration_remove, and when the descriptor is readable. */
 int registration_turn(struct registration *r);
 
-/* Begins to remove the entry; nothing is registered after that. */
+/* Begins to remove the entry; the machine is not registered again. */
 void registration_remove(struct registration *r);
 /* Returns true after registration_remove, when the removal is done, has failed, or was not
  * needed. */

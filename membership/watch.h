@@ -1,9 +1,9 @@
 /* watch: reports to a gateway the machines that are registered in etcd: first all of them, then
- * each change. While etcd does not answer, no machine is reported as gone. A whole list is read
- * again once a minute. The gateway (server/serve*.c) makes every call, on its event loop thread.
- * Watch repeats failed calls without limit, and ignores entries beyond the first 4096. It never
- * blocks, never logs, writes nothing to etcd (see registration.h), and does not connect to the
- * machines. */
+ * each change. It owns a list of the entries in etcd. While etcd does not answer, no machine is
+ * reported as gone. The gateway (server/serve*.c) makes every call, on its event loop thread. Watch
+ * repeats failed calls without limit, and ignores entries beyond the first 4096. It does not wait
+ * for the network, does not log, writes nothing to etcd (see registration.h), and does not connect
+ * to the machines. */
 #ifndef MEMBERSHIP_WATCH_H
 #define MEMBERSHIP_WATCH_H
 
@@ -23,7 +23,7 @@ struct watch_events {
     /* The machine's entry is gone or can no longer be used. */
     void (*left)(void *self, const char *name);
     /* An entry cannot be used. Called when the entry is new or has changed, and after
-     * watch_report_again. The text contains key and value. */
+     * watch_report_again. `text` contains key, value (both perhaps truncated) and the reason. */
     void (*unusable)(void *self, const char *text);
     /* connected = true: etcd answers, and `text` names the endpoint. connected = false: `text` says
      * why etcd does not answer. Called when `connected` has changed, and while it is false, when

@@ -299,8 +299,8 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         memcpy(request->rules, prefill->rules, prefill->rule_count * sizeof(uint32_t));
     memset(request->targets.ids, 0xff, target_count * sizeof(uint32_t)); /* KV_BLOCK_NONE */
     if (target_count > 0)
-        kv_tables_read(&request->targets, groups, request->target_held_spans, sizes->spans,
-                       request->window_first, prefill->blocks);
+        kv_tables_set(&request->targets, groups, request->target_held_spans, sizes->spans,
+                      request->window_first, prefill->blocks);
     if (!request->local && pool->options.paths != NULL)
         request->path = sched_paths_next(pool->options.paths);
     prompt_request_state_set(request, PROMPT_QUEUED);

@@ -1,8 +1,9 @@
-/* store_connection: a connection to one server of the shared store, over TCP or TLS. It sends and
- * receives bytes, and knows nothing about their meaning (store_session.h). Every call waits, but
- * never longer than until its deadline, a time of clock_system in microseconds. Only files of this
- * folder and tests include it; the thread of the store's tier makes every call. It does not connect
- * again by itself. */
+/* store_connection: a connection to one server of the shared store (tier_store.h), over TCP or TLS.
+ * It owns the socket and the TLS session. It sends and receives bytes, and does not know their
+ * meaning (store_session.h does). A call with a deadline waits until the deadline at most. A
+ * deadline is a time of clock_system in microseconds. store_session.c and tier_store.c make every
+ * call, on the thread of the store's tier, or on the thread that makes or closes the tier. A
+ * connection does not connect again by itself. */
 #ifndef KVCACHE_TIERS_STORE_CONNECTION_H
 #define KVCACHE_TIERS_STORE_CONNECTION_H
 
@@ -23,22 +24,22 @@ void store_tls_close(struct store_tls *tls);
 struct store_connection;
 
 struct store_connection_options {
-    const struct address *address;
-    struct resolver *resolver;
-    struct store_tls *tls; /* NULL = no TLS. Must outlive the connection. */
-    int64_t deadline_us;
+    const struct address *address; /* Of the server. */
+    struct resolver *resolver;     /* Finds the numeric addresses of the server's host. */
+    struct store_tls *tls;         /* NULL = no TLS. Must outlive the connection. */
+    int64_t deadline_us;           /* Of store_connection_open. */
 };
 
 /* Finds the server's address, connects, and makes the TLS hand-shake, in which the server's
  * certificate must name the host and be signed by a trusted CA. Returns ST_TIMED_OUT,
- * ST_UNREACHABLE, ST_MISMATCH if the hand-shake fails for another reason than time, or
- * ST_NO_MEMORY. */
+ * ST_UNREACHABLE, ST_MISMATCH if the hand-shake fails for another reason than time, ST_NO_MEMORY,
+ * or an error of resolver_find. */
 enum status store_connection_open(const struct store_connection_options *options,
                                   struct store_connection **out, struct error *error);
 void store_connection_close(struct store_connection *c); /* NULL is fine. */
 
-/* Sends all bytes. After ST_TIMED_OUT or ST_UNREACHABLE, an unknown number of them is sent, and the
- * connection can only be closed. */
+/* Sends all bytes. After ST_TIMED_OUT or ST_UNREACHABLE, the number of bytes that were sent is
+ * unknown, and the connection can only be closed. */
 enum status store_connection_send(struct store_connection *c, const void *data, size_t bytes,
                                   int64_t deadline_us, struct error *error);
 /* Waits for bytes and stores at most `capacity` of them, at least 1. Returns ST_TIMED_OUT, or

@@ -155,17 +155,17 @@ static enum status command_add(struct store_session *session, const char *comman
 }
 
 enum status store_session_send(struct store_session *session, const struct store_word *words,
-                               int count, int64_t deadline_us, struct error *error)
+                               int word_count, int64_t deadline_us, struct error *error)
 {
     const char *data[STORE_COMMAND_WORDS];
     size_t bytes[STORE_COMMAND_WORDS];
     char *command = NULL;
-    assert(count > 0 && count <= STORE_COMMAND_WORDS);
-    for (int i = 0; i < count; i++) {
+    assert(word_count > 0 && word_count <= STORE_COMMAND_WORDS);
+    for (int i = 0; i < word_count; i++) {
         data[i] = words[i].data;
         bytes[i] = words[i].bytes;
     }
-    const long long length = redisFormatCommandArgv(&command, count, data, bytes);
+    const long long length = redisFormatCommandArgv(&command, word_count, data, bytes);
     if (length < 0)
         return error_set(error, ST_NO_MEMORY, "out of memory");
     enum status status = command_add(session, command, (size_t)length, deadline_us, error);

@@ -397,7 +397,7 @@ static void file_close(struct tier_backend *b)
     free(b);
 }
 
-enum status tier_file_make(const char *path, uint64_t bytes, struct tier_backend **out)
+enum status tier_file_make(const char *path, uint64_t file_bytes, struct tier_backend **out)
 {
     static const struct tier_backend_ops ops = {.kind = TIER_KIND_FILE,
                                                 .open = file_open,
@@ -411,7 +411,7 @@ enum status tier_file_make(const char *path, uint64_t bytes, struct tier_backend
     if (f == NULL)
         return ST_NO_MEMORY;
     f->backend.ops = &ops;
-    f->bytes = bytes;
+    f->bytes = file_bytes;
     f->fd = -1;
     memcpy(f->path, path, path_bytes);
     *out = &f->backend;

@@ -28,21 +28,21 @@ static uint32_t bucket_count(uint32_t count)
     return buckets;
 }
 
-uint64_t tier_index_bytes(uint32_t count)
+uint64_t tier_index_bytes(uint32_t place_count)
 {
-    return sizeof(struct tier_index) + count * sizeof(struct place) +
-           bucket_count(count) * sizeof(uint32_t);
+    return sizeof(struct tier_index) + place_count * sizeof(struct place) +
+           bucket_count(place_count) * sizeof(uint32_t);
 }
 
-enum status tier_index_open(uint32_t count, struct tier_index **out)
+enum status tier_index_open(uint32_t place_count, struct tier_index **out)
 {
-    const uint32_t buckets = bucket_count(count);
+    const uint32_t buckets = bucket_count(place_count);
     struct tier_index *index = calloc(1, sizeof(*index));
     if (index == NULL)
         return ST_NO_MEMORY;
-    index->count = count;
+    index->count = place_count;
     index->bucket_mask = buckets - 1;
-    index->places = calloc(count, sizeof(index->places[0]));
+    index->places = calloc(place_count, sizeof(index->places[0]));
     index->buckets = malloc(buckets * sizeof(index->buckets[0]));
     if (index->places == NULL || index->buckets == NULL) {
         tier_index_close(index);

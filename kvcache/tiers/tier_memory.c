@@ -147,7 +147,7 @@ static void memory_close(struct tier_backend *b)
     free(s);
 }
 
-enum status tier_memory_make(uint64_t bytes, struct tier_backend **out)
+enum status tier_memory_make(uint64_t bytes_max, struct tier_backend **out)
 {
     static const struct tier_backend_ops ops = {.kind = TIER_KIND_MEMORY,
                                                 .open = memory_open,
@@ -160,7 +160,7 @@ enum status tier_memory_make(uint64_t bytes, struct tier_backend **out)
     if (s == NULL)
         return ST_NO_MEMORY;
     s->backend.ops = &ops;
-    s->bytes = bytes;
+    s->bytes = bytes_max;
     *out = &s->backend;
     return ST_OK;
 }

@@ -36,8 +36,8 @@ static uint32_t layer_of(const struct kv_arena *arena, uint32_t row, uint32_t gr
     return layer < arena->layer_count ? layer : arena->layer_count;
 }
 
-void tier_record_fill(void *record, const struct kv_arena *arena, const uint8_t *region,
-                      uint32_t group, kv_block_id block)
+void tier_record_payload_set(void *record, const struct kv_arena *arena, const uint8_t *region,
+                             uint32_t group, kv_block_id block)
 {
     uint8_t *to = (uint8_t *)record + TIER_RECORD_HEADER_BYTES;
     for (uint32_t row = 0; row < kv_arena_rows(arena); row++, to += arena->block_bytes) {
@@ -49,8 +49,8 @@ void tier_record_fill(void *record, const struct kv_arena *arena, const uint8_t 
     }
 }
 
-void tier_record_empty(const void *record, const struct kv_arena *arena, uint8_t *region,
-                       uint32_t group, kv_block_id block)
+void tier_record_payload_get(const void *record, const struct kv_arena *arena, uint8_t *region,
+                             uint32_t group, kv_block_id block)
 {
     const uint8_t *from = (const uint8_t *)record + TIER_RECORD_HEADER_BYTES;
     for (uint32_t row = 0; row < kv_arena_rows(arena); row++, from += arena->block_bytes) {
@@ -75,7 +75,7 @@ void tier_identity_make(const struct digest *model, const char *kv_type,
 }
 
 void tier_names_make(const struct digest *identity, const uint8_t *key, uint64_t salt,
-                     const uint32_t *tokens, uint32_t block_tokens, uint32_t count,
+                     const uint32_t *tokens, uint32_t block_tokens, uint32_t span_count,
                      struct digest *names_out)
 {
     static const uint8_t no_key[TIER_KEY_BYTES];
@@ -83,15 +83,15 @@ void tier_names_make(const struct digest *identity, const uint8_t *key, uint64_t
                                           {&salt, sizeof(salt)}};
     struct digest name;
     secret_mac(key != NULL ? key : no_key, TIER_KEY_BYTES, pieces, 2, name.bytes);
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < span_count; i++) {
         digest_add(&name, tokens + (size_t)i * block_tokens, block_tokens * sizeof(tokens[0]));
         names_out[i] = name;
     }
 }
 
-struct digest tier_name_of_group(const struct digest *name, uint32_t group)
+struct digest tier_name_of_group(const struct digest *group_0_name, uint32_t group)
 {
-    struct digest of_group = *name;
+    struct digest of_group = *group_0_name;
     if (group > 0)
         digest_add(&of_group, &group, sizeof(group));
     return of_group;
@@ -161,8 +161,9 @@ static int payload_cipher(const uint8_t *key, const struct header *header, void 
 }
 
 enum status tier_record_seal(const uint8_t *key, const struct digest *name, void *record,
-                             size_t bytes, struct error *error)
+                             size_t record_bytes, struct error *error)
 {
+    const size_t bytes = record_bytes;
     struct header header = {.magic = MAGIC,
                             .version = VERSION,
                             .encrypted = key != NULL,
@@ -184,8 +185,9 @@ enum status tier_record_seal(const uint8_t *key, const struct digest *name, void
 }
 
 enum status tier_record_open(const uint8_t *key, const struct digest *name, void *record,
-                             size_t bytes, struct error *error)
+                             size_t record_bytes, struct error *error)
 {
+    const size_t bytes = record_bytes;
     struct header header;
     uint8_t check[TAG_BYTES], wanted[TAG_BYTES];
     memcpy(&header, record, sizeof(header));

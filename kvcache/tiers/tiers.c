@@ -290,8 +290,8 @@ static bool record_load(struct tier *t, struct tier_job *job, uint32_t group, ui
     if (status == ST_INVALID)
         damaged_drop(t, job, span);
     if (status == ST_OK)
-        tier_record_empty(t->record, &options->arena, options->region, group,
-                          block_of(job, group, span));
+        tier_record_payload_get(t->record, &options->arena, options->region, group,
+                                block_of(job, group, span));
     return status == ST_OK;
 }
 
@@ -319,8 +319,8 @@ static enum status record_store(struct tier *t, struct tier_job *job, uint32_t g
     const struct tiers_options *options = &t->tiers->options;
     const struct digest *name = name_of(job, group, span);
     struct error error = {0};
-    tier_record_fill(t->record, &options->arena, options->region, group,
-                     block_of(job, group, span));
+    tier_record_payload_set(t->record, &options->arena, options->region, group,
+                            block_of(job, group, span));
     enum status status =
         tier_record_seal(key_of(t), name, t->record, t->tiers->record_bytes, &error);
     if (status == ST_OK)
@@ -362,7 +362,6 @@ static void store_begin(struct tier *t, struct tier_job *job)
 /* Does a part of the job. Returns true if the job has ended. */
 static bool job_step(struct tier *t, struct tier_job *job)
 {
-    const int64_t begin_us = clock_now_us(&clock_system);
     bool ended = true;
     if (job->kind == TIER_STORE && !job->begun)
         store_begin(t, job);
@@ -377,7 +376,6 @@ static bool job_step(struct tier *t, struct tier_job *job)
         else
             load_run(t, job);
     }
-    job->us += clock_now_us(&clock_system) - begin_us;
     return ended;
 }
 
@@ -593,7 +591,6 @@ bool tiers_submit(struct tiers *tiers, struct tier_job *job)
     job->count = job->written = job->dropped = job->damaged = job->at = 0;
     job->begun = false;
     memset(job->stored, 0, sizeof(job->stored));
-    job->us = 0;
     atomic_init(&job->cancelled, false);
     const bool stores = job->kind == TIER_STORE || job->kind == TIER_PROBE;
     pthread_mutex_lock(&t->mutex);

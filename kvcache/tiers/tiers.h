@@ -1,15 +1,12 @@
-/* tiers: the stores for KV of one machine, each with a thread of its own, so that the machine's
- * event loop never waits for a disk or a network. The event loop submits jobs: find out how many
- * spans of a chain are stored (TIER_FIND), load spans into blocks (TIER_LOAD), store spans
- * (TIER_STORE). A thread does all other jobs before it stores the next span. TIER_PROBE counts the
- * first spans that are stored completely, for a caller that then stores the other spans; the job
- * waits as a TIER_STORE does.
+/* tiers: the tiers of one machine: stores for KV (tier_backend.h), each with a thread of its own,
+ * so that the machine's event loop does not wait for a disk or a network. This part owns the
+ * backends and the threads. machine/ makes every call, on the machine's event loop thread: it
+ * submits jobs, and learns their results in tiers_progress.
  *
- * The threads read and write KV memory of the blocks that a job names. Until the job has ended, the
- * caller must neither write these blocks nor let other code write them; the blocks of a TIER_LOAD
- * must not be read either. The caller decides which spans are stored and loaded (machine/tier_*.c
- * do), and logs what `note` says. machine/ makes every call on the machine's event loop
- * thread. Only memory of the host can be used. */
+ * The threads read and write KV memory of the blocks that a job names. Until the job has ended, no
+ * other code may write these blocks; the blocks of a TIER_LOAD must not be read either. The KV
+ * memory must be memory of the host. This part does not decide which spans are stored and loaded
+ * (machine/tier_*.c do), and does not log. */
 #ifndef KVCACHE_TIERS_TIERS_H
 #define KVCACHE_TIERS_TIERS_H
 
@@ -21,13 +18,22 @@
 #define TIER_JOBS_MAX 256     /* Jobs of a tier that have not ended. */
 #define TIER_RETRY_US 2000000 /* Time after which the thread tries an unreachable tier again. */
 
-enum tier_job_kind { TIER_FIND, TIER_LOAD, TIER_STORE, TIER_PROBE };
+/* The thread of a tier stores a span only while no TIER_FIND and no TIER_LOAD waits. */
+enum tier_job_kind {
+    TIER_FIND,  /* Counts the first spans that can be loaded. */
+    TIER_LOAD,  /* Loads spans into blocks. */
+    TIER_STORE, /* Stores spans. */
+    /* Counts the first spans whose records are all stored, for a caller that will store the other
+     * spans. Waits until no TIER_FIND and no TIER_LOAD waits. */
+    TIER_PROBE,
+};
 
-/* A job. The caller owns the memory, and does not touch it from tiers_submit until `ended`. */
+/* A job. The caller owns the memory. From tiers_submit until `ended`, the caller only calls
+ * tiers_job_cancel for the job. */
 struct tier_job {
     enum tier_job_kind kind;
-    uint32_t tier;
-    uint64_t salt;
+    uint32_t tier;          /* Index in tiers_options.backends. */
+    uint64_t salt;          /* Of the chain (kv_prefix.h). */
     const uint32_t *tokens; /* The tokens of the spans [0, end). */
     /* The block of span i in layer group g is blocks[g * stride + i - blocks_first]; not used by
      * TIER_FIND and TIER_PROBE. */
@@ -36,23 +42,21 @@ struct tier_job {
     uint32_t stride;
     uint32_t first; /* The job concerns the spans [first, end). */
     uint32_t end;
-    /* In layer groups with a window, a job concerns the spans from window_first on only. Not used
-     * by TIER_FIND, which counts the spans up to an end at which all records are stored that the
-     * tokens after it read. */
+    /* In layer groups with a window, a job concerns only the spans from window_first on. Not used
+     * by TIER_FIND, which finds out the window blocks that the tokens after the last span read. */
     uint32_t window_first;
-    /* Time of clock_system at which the job ends; not used by TIER_STORE and TIER_PROBE. */
+    /* Time of clock_system at which the job gives up; not used by TIER_STORE and TIER_PROBE. */
     int64_t deadline_us;
-    void (*ended)(void *self, struct tier_job *job);
-    void *self;            /* First argument of `ended`. */
-    atomic_bool cancelled; /* See tiers_job_cancel. */
+    void (*ended)(void *self, struct tier_job *job); /* Called when the job has ended. */
+    void *self;                                      /* First argument of `ended`. */
+    atomic_bool cancelled;                           /* See tiers_job_cancel. */
 
     /* Results, valid in `ended`. */
-    /* Spans from `first` on that are stored (TIER_FIND, TIER_PROBE) or were loaded. */
+    /* Spans from `first` on that were found (TIER_FIND, TIER_PROBE) or loaded (TIER_LOAD). */
     uint32_t count;
     uint32_t written; /* TIER_STORE: records that were written. */
-    uint32_t dropped; /* TIER_STORE: spans that are not stored. */
-    uint32_t damaged; /* Records that were damaged. */
-    int64_t us;       /* Time of the job, without waiting for its turn. */
+    uint32_t dropped; /* TIER_STORE: spans that could not be stored. */
+    uint32_t damaged; /* TIER_LOAD: records that were damaged. */
 
     /* Used by tiers.c. */
     struct tier_job *next;
@@ -65,28 +69,30 @@ struct tier_job {
 
 struct tiers_options {
     struct digest identity; /* tier_identity_make */
-    bool encrypted;         /* `key` is used. */
+    bool encrypted;         /* Records are encrypted with `key`. */
     uint8_t key[TIER_KEY_BYTES];
     struct kv_arena arena;                          /* All layers, with all KV heads. */
     uint8_t *region;                                /* KV memory with this layout. */
-    uint32_t count;                                 /* Tiers. */
+    uint32_t count;                                 /* Number of tiers. */
     struct tier_backend *backends[TIER_KIND_COUNT]; /* tiers_close closes them. */
-    /* Something that an operator wants to know about a tier has happened. ST_OK = it works (again),
-     * and `text` says which records were removed when it was opened, empty = none; ST_NO_RESOURCE =
-     * it stores nothing now; ST_INVALID, ST_UNREACHABLE, ST_TIMED_OUT: it goes on; other errors:
-     * the tier is off. */
+    /* Called from tiers_progress to report a change of a tier to an operator. ST_OK = the tier
+     * works, and `text` says which records were removed when it was opened, empty = none; after
+     * other statuses, `text` says why. ST_NO_RESOURCE = the tier stores nothing now; ST_INVALID = a
+     * record was damaged; ST_UNREACHABLE or ST_TIMED_OUT = the tier is tried again later; other
+     * statuses = the tier is off. */
     void (*note)(void *self, uint32_t tier, enum status status, const char *text);
     void *self; /* First argument of `note`. */
 };
 
 struct tiers;
 
-/* Starts the threads; *options is copied. The backends are closed also after an error. Returns
- * ST_NO_MEMORY, or ST_NO_RESOURCE if there is no thread or no descriptor. */
+/* Starts the threads, which open the backends; *options is copied. The backends are closed also
+ * after an error. Returns ST_NO_MEMORY, or ST_NO_RESOURCE if no thread or no descriptor can be
+ * made. */
 enum status tiers_open(const struct tiers_options *options, struct tiers **out,
                        struct error *error);
-/* Ends all jobs and the threads; `ended` is called for each job. Waits until the backends return.
- * NULL is fine. */
+/* Ends all jobs and the threads, and closes the backends; `ended` is called for each job. Waits
+ * until running calls of the backends return. NULL is fine. */
 void tiers_close(struct tiers *tiers);
 
 /* Returns a descriptor that is readable when tiers_progress has something to do. */
@@ -97,14 +103,15 @@ bool tiers_progress(struct tiers *tiers);
 
 /* Begins a job. `ended` is called later, from tiers_progress or tiers_close. Returns false, and
  * `ended` is not called, if the tier does not work now, if it has TIER_JOBS_MAX jobs, or if there
- * is no memory. A tier that is still being opened for the first time takes TIER_FIND and TIER_LOAD,
- * and does them when it is open: so a machine that has just started finds what it had stored
- * before. Requires first < end. */
+ * is no memory. A tier that is still being opened for the first time accepts TIER_FIND and
+ * TIER_LOAD, and does them after the attempt to open: so a machine that has just started finds
+ * records from before. Requires that first is less than end. */
 bool tiers_submit(struct tiers *tiers, struct tier_job *job);
-/* Asks a job to end early, after the span that it is working on. */
+/* Asks a job to end early. A TIER_LOAD or TIER_STORE that is running ends after its current
+ * span. */
 void tiers_job_cancel(struct tier_job *job);
 
-/* Returns true if the tier works: it is open, and its latest call has reached it. */
+/* Returns true if the tier works: it is open, and can be reached. */
 bool tiers_works(const struct tiers *tiers, uint32_t tier);
 /* Returns the operations of the tier's backend. */
 const struct tier_backend_ops *tiers_ops(const struct tiers *tiers, uint32_t tier);

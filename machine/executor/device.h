@@ -1,9 +1,9 @@
-/* device: the part of a process that computes: the backend, the weights of the process's layers,
- * and the engine with its thread. It owns all of them. A machine without stages has one device for
- * all layers (local.c), and a second one for its draft model (machine/draft.c); each stage process
- * has one for its layers (stage.c). These owners make every call on the event loop thread of their
- * process. This part starts no jobs (the owners start them with engine.h), and does not own the KV
- * region (the owner does). */
+/* device: the part of a process that computes. A device owns the backend, the weights of the
+ * process's layers, and the engine with its thread. A machine without stages has one device for all
+ * layers (local.c), and a second device if it has a draft model (machine/draft.c). Each stage
+ * process has one device for its layers (stage.c). These files make every call, on the event loop
+ * thread of their process. A device starts no jobs (its user does, with engine.h), and does not own
+ * the KV region (its user does). */
 #ifndef MACHINE_EXECUTOR_DEVICE_H
 #define MACHINE_EXECUTOR_DEVICE_H
 
@@ -25,7 +25,7 @@ struct device_options {
     const struct config_machine *machine;
     const char *name;                  /* Name of the device in the config, such as "cpu". */
     const struct compute_ops *ops;     /* Backend; NULL = selected by `name`. */
-    bool fallback;                     /* Use the CPU if the GPU is not available. */
+    bool fallback;                     /* Use the CPU if the GPU cannot be used. */
     uint32_t threads;                  /* Threads of a CPU; 0 = one for each core. */
     const struct machine_shape *shape; /* Read during the call. */
     /* Arena of this device's layers and heads; read during the call. */
@@ -34,13 +34,12 @@ struct device_options {
     /* Ranks that share these layers; 0 = this device has the whole layers. */
     uint32_t ranks;
     const struct model_file *file; /* Read during the call. */
-    /* Creates the KV region of these layers and stores its address in *kv_out: device memory from
-     * `memory`, or host memory if `memory` is NULL. For a CPU the function is called before the
-     * backend starts threads; for a GPU after the backend is open. */
+    /* Creates the KV region of these layers and stores the region's address in *kv_out: device
+     * memory from `memory`, or host memory if `memory` is NULL. Called once, during device_open. */
     enum status (*kv_region_create)(void *self, const struct device_memory *memory, void **kv_out,
                                     struct error *error);
     void *self;          /* First argument of kv_region_create. */
-    bool prefault;       /* Touch a KV region in host memory early instead of at first use. */
+    bool prefault;       /* Touch a KV region in host memory in the background, before its use. */
     struct turns *turns; /* Turns on the host's cores, for a CPU; NULL = none. */
 };
 
@@ -48,8 +47,8 @@ struct device_options {
  * caller calls device_close also after an error. */
 enum status device_open(const struct device_options *options, struct device *out,
                         struct error *error);
-/* Stops all use of the KV region, so that the caller may close it: waits for the job that runs,
- * then closes the engine. */
+/* Waits for the job that runs, then closes the engine. After that, the device does not use the KV
+ * region, so the caller may close the region. */
 void device_stop(struct device *device);
 /* Calls device_stop, frees everything, and sets *device to zeros. All zeros are fine. */
 void device_close(struct device *device);

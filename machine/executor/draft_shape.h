@@ -1,7 +1,7 @@
-/* draft_shape: the sizes of a machine's draft model (config key scheduler/draft_model), which
- * follow from the config and the model files before memory is allocated. shape.c and
- * machine/draft.c call it on the event loop thread while the machine starts. It allocates no memory
- * for KV or weights, and keeps no state. */
+/* draft_shape: the sizes of a machine's draft model (config key scheduler/draft_model), computed
+ * from the config and the model files before memory is allocated. shape.c and machine/draft.c call
+ * it on the main thread while the machine starts. This part owns nothing. It allocates no memory
+ * for KV or weights. */
 #ifndef MACHINE_EXECUTOR_DRAFT_SHAPE_H
 #define MACHINE_EXECUTOR_DRAFT_SHAPE_H
 

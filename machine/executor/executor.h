@@ -11,7 +11,7 @@
 #ifndef MACHINE_EXECUTOR_EXECUTOR_H
 #define MACHINE_EXECUTOR_EXECUTOR_H
 
-#include "kvcache/kv_owner.h"
+#include "kvcache/kv_pool.h"
 #include "machine/executor/engine.h"
 #include "machine/executor/shape.h"
 #include "prompt_pool/prompt_pool.h"
@@ -92,7 +92,7 @@ struct executor_ops {
     void (*target_drop)(struct executor *e, uint32_t target);
     /* As kv_targets_push. NULL for an executor with pushes_kv. */
     enum status (*target_push)(struct executor *e, struct kv_push *push, uint32_t layer_end);
-    /* Has the stage processes write KV that no batch computes, in all layers; push->layer is not
+    /* Makes the stage processes write KV that they already have, in all layers; push->layer is not
      * used. NULL for an executor without pushes_kv, which has target_push instead. own_path,
      * cookie: as for target_flush, which must follow. Returns ST_TOO_LARGE if the blocks do not fit
      * one message, or ST_NO_MEMORY. */
@@ -110,12 +110,12 @@ struct executor_ops {
      * processes need these reports to check each write into their memory. NULL = the caller checks
      * writes itself. */
     void (*kv_await)(struct executor *e, uint32_t path, const struct stage_await *await);
-    /* kv_fetch begins to copy KV of all layers and heads from the stage processes, or from the GPU,
-     * into a slot of the staging memory (staging.h); kv_deliver from the slot to them.
-     * executor_calls.kv_copied reports the end; until then the slot and the blocks must not be used
-     * otherwise. Both require staging memory (executor.staging), is_ready, and that no copy of the
-     * slot is under way. */
+    /* Begins to copy KV of all layers and heads from the stage processes, or from the GPU, into a
+     * slot of the staging memory (staging.h). executor_calls.kv_copied reports the end; until then
+     * the slot and the blocks must not be used otherwise. Requires staging memory
+     * (executor.staging), is_ready, and that no copy of the slot is under way. */
     void (*kv_fetch)(struct executor *e, const struct executor_copy *copy);
+    /* Does what kv_fetch does, but copies from the slot to the stage processes or the GPU. */
     void (*kv_deliver)(struct executor *e, const struct executor_copy *copy);
     /* Gives new cluster keys to the stage processes that the executor has started; NULL = an
      * executor without stage processes. */
@@ -124,9 +124,9 @@ struct executor_ops {
      * started. NULL = there are none. */
     void (*log_level_send)(struct executor *e, int level);
 
-    /* Handle events of the transport. peer_up and peer_down: for the peers that the executor has
-     * connected to. peer_message: for peers of kind PEER_STAGE; NULL = the executor has no such
-     * peers. peer_flushed: for all peers. */
+    /* The machine passes these events of the transport on. peer_up and peer_down: for the peers
+     * that the executor has connected to. peer_message: for peers of kind PEER_STAGE; NULL = the
+     * executor has no such peers. peer_flushed: for all peers. */
     void (*peer_up)(struct executor *e, struct transport_peer *peer);
     void (*peer_down)(struct executor *e, struct transport_peer *peer, const char *text,
                       int64_t now_us);
@@ -199,13 +199,13 @@ struct executor_options {
     void *self; /* First argument of the calls. */
 };
 
-/* executor_local_open opens an executor in the machine's process. executor_pipeline_open opens one
- * that starts the stage processes without an address in the config, and connects to all stage
- * processes of the machine.
- * *out is set also after an error, unless there was no memory for it; the caller then stops,
- * disconnects and closes the executor. */
+/* Opens an executor in the machine's own process. *out is set also after an error, unless there was
+ * no memory for the executor; the caller then stops, disconnects and closes the executor. */
 enum status executor_local_open(const struct executor_options *options, struct executor **out,
                                 struct error *error);
+/* Opens the executor of a machine with stages. It starts the stage processes without an address in
+ * the config, and connects to all stage processes of the machine. *out is set also after an error,
+ * as by executor_local_open. */
 enum status executor_pipeline_open(const struct executor_options *options, struct executor **out,
                                    struct error *error);
 

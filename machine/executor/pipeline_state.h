@@ -1,16 +1,16 @@
 /* pipeline_state: the structs and functions that the files of the pipeline share. The pipeline is
- * the executor of a machine with stages (executor.h). It starts the stage processes that have no
- * address in the config, connects to all stage processes, sends batches to them, receives the
- * sampled tokens, and lets them write KV to other machines. It holds no weights and no KV: the
- * stage processes do (stage.h).
+ * the executor of a machine with stages (executor.h). It owns the stage processes of this host, and
+ * the connections to all stage processes. It sends batches to the stage processes, receives the
+ * sampled tokens, and lets the processes write KV to other machines. It has no weights, and no KV
+ * except the staging memory (staging.h): the stage processes have them (stage.h). Everything runs
+ * on the head's event loop thread.
  *
  * If a stage process dies or becomes unreachable, the machine ends (pipeline_fail): its KV is gone,
  * and the gateways resume the requests on other machines.
  *
  * pipeline.c: stage processes from start to end. pipeline_group.c: groups of ranks. pipeline_job.c:
  * batches. pipeline_kv.c: KV on its way to other machines. pipeline_staging.c: KV on its way to and
- * from tiers. Everything runs on the head's event loop
- * thread. No other file includes this header. */
+ * from tiers. No other file includes this header. */
 #ifndef MACHINE_EXECUTOR_PIPELINE_STATE_H
 #define MACHINE_EXECUTOR_PIPELINE_STATE_H
 

@@ -1,8 +1,9 @@
-/* machine_shape: the sizes that follow from config and model file, before memory for KV and weights
- * is allocated: context, KV blocks, batch sizes, stages. A machine's own process and each of its
- * stage processes compute the same sizes. The shape is made while the process starts; after that it
- * is read-only. The files of machine/ and machine/executor/ make every call, on the event loop
- * thread of their process. This part allocates no KV memory and keeps no state.
+/* machine_shape: the sizes of a machine, computed from config and model file before memory for KV
+ * and weights is allocated: context, KV blocks, batch sizes, stages. A machine's own process and
+ * each of its stage processes compute the same sizes. The shape is made while the process starts;
+ * after that it is read-only. The files of machine/ and machine/executor/ make every call, on the
+ * event loop thread of their process. This part owns nothing and allocates no KV memory: the caller
+ * owns the shape.
  *
  * machine_copy_counts and machine_peer_note_log do not concern sizes. They are here because a
  * machine's own process and its stage processes both call them. */

@@ -1,12 +1,11 @@
-/* stage_contexts: the input of the sampler on the last stage of a pipeline. For each request it
- * keeps an array of 32-bit words: the request's token rules, then its tokens (struct
- * sample_context). The head sends only words that are new, or that were drafted tokens (message
- * CONTEXT). The files of the stage process (stage_*.c) make every call on its event loop thread.
- * The engine's thread reads the words of the requests in its batch, which do not change until the
- * batch is done. There are at most LIMIT_MACHINE_REQUESTS contexts. A context has at most 2 ×
- * LIMIT_CONTEXT_WORDS words, because stage_message.c limits the known and the new words of a
- * message separately. This part checks counts of words; stage_message.c has checked `table`, the
- * number that stands for a request. This part does not sample. */
+/* stage_contexts: what the sampler on the last stage of a pipeline must know of each request. For
+ * each request this part owns an array of 32-bit words: the request's token rules, then its tokens
+ * (struct sample_context). The head sends words in messages CONTEXT: only words that are new, or
+ * that were drafted tokens. The files of the stage process (stage_*.c) make every call, on the
+ * event loop thread of this process. The engine's thread reads the words of the requests in its
+ * batch, which do not change until the batch is done. There are at most LIMIT_MACHINE_REQUESTS
+ * contexts. This part checks counts of words; stage_message.c has checked `table`, the number that
+ * stands for a request. This part does not sample. */
 #ifndef MACHINE_EXECUTOR_STAGE_CONTEXTS_H
 #define MACHINE_EXECUTOR_STAGE_CONTEXTS_H
 

@@ -1,9 +1,9 @@
 /* stage_plan: divides a machine's layers over its stage processes (stages, replicas and ranks), as
  * the config says, or evenly by the layers' costs (stage_costs.h). The head and each stage process
- * compute the plan from config and model while the process starts (shape.c); a stage process
- * compares its part with the head's (message OPEN). After that the plan is read-only. The files of
- * machine/ and machine/executor/ make every call, on the event loop thread of their process. This
- * part starts no processes and makes no connections. */
+ * compute the plan from config and model while they start (shape.c); a stage process compares its
+ * part with the head's (message OPEN). After that the plan is read-only. The files of machine/ and
+ * machine/executor/ make every call, on the event loop thread of their process. This part owns
+ * nothing (the caller owns the plan), starts no processes and makes no connections. */
 #ifndef MACHINE_EXECUTOR_STAGE_PLAN_H
 #define MACHINE_EXECUTOR_STAGE_PLAN_H
 

@@ -156,15 +156,17 @@ void stage_state_send(struct stage *s, bool ready, const char *text);
 /* stage_writers.c: which peers write KV, and what they may write. */
 enum status stage_writers_open(struct stage *s);
 void stage_writers_close(struct stage *s);
-/* Record that a writer has connected, that its connection has ended, and that the writes of an
- * ended connection have ended (transport_events.writes_ended); each reports it to the head
- * (WRITER). */
+/* Called when a writer has connected: records the writer and reports this to the head (WRITER). */
 void stage_writer_up(struct stage *s, struct transport_peer *peer);
+/* Called when a writer's connection has ended: reports this to the head (WRITER). */
 void stage_writer_down(struct stage *s, struct transport_peer *peer, const char *text);
-void stage_writes_ended(struct stage *s, uint64_t number);
-/* Call it when the head is gone: disconnects all writers, and forgets which requests await KV. */
+/* Called when the writes of an ended connection have ended (transport_events.writes_ended). Forgets
+ * the writer and reports this to the head (WRITER); or, if the connection was a head's, ends what
+ * stage_head_writes_await has begun. */
+void stage_writes_ended(struct stage *s, uint64_t peer_number);
+/* Called when the head is gone: disconnects all writers, and forgets which requests await KV. */
 void stage_writers_drop(struct stage *s);
-/* Call it when a head has opened this process: reports the writers, and which of them are gone
+/* Called when a head has opened this process: reports the writers, and which of them are gone
  * although their writes have not ended. */
 void stage_writers_report(struct stage *s);
 /* Handles AWAIT: records a request that awaits KV and answers AWAITED, or (await->ends) forgets the
@@ -175,20 +177,20 @@ enum status stage_await_take(struct stage *s, const struct stage_await *await, s
 bool stage_write_wanted(const struct stage *s, const struct transport_peer *peer,
                         const struct transport_request *request, uint64_t offset, uint64_t bytes);
 
-/* Call it when the head's connection has ended: the head's writes of loaded KV
+/* Called when the head's connection has ended. The head's writes of loaded KV
  * (executor_ops.kv_deliver) may still arrive. Until these writes have ended, this process is not
  * ready for another head. */
 void stage_head_writes_await(struct stage *s, struct transport_peer *head);
 
 /* stage_group.c */
 bool stage_is_rank(const struct stage *s); /* Returns true if the stage has several ranks. */
-/* Call it when the head has sent OPEN: rank 0 of several makes the group. */
+/* Called when the head has sent OPEN: rank 0 of several makes the group. */
 void stage_group_make(struct stage *s);
 /* Handles GROUP: begins to join the group. An error is reported to the head. */
 void stage_group_take(struct stage *s, const struct stage_group *group);
-/* Call it when the engine has joined, or has failed to join. */
+/* Called when the engine has joined, or has failed to join. */
 void stage_group_progress(struct stage *s);
-/* Call it when the head is gone. A process can join only one group, so a process with a group
+/* Called when the head is gone. A process can join only one group, so a process with a group
  * stops. */
 void stage_group_head_gone(struct stage *s);
 
@@ -206,17 +208,18 @@ void stage_flush_take(struct stage *s, const struct stage_flush *flush);
 /* Handles FETCH: begins to write this process's part of some blocks into the head's staging memory.
  */
 enum status stage_fetch_take(struct stage *s, const struct stage_fetch *fetch, struct error *error);
-/* Call it when the flush of the fetched KV of a slot has ended: sends FETCHED. */
+/* Called when the flush of the fetched KV of a slot has ended: sends FETCHED. */
 void stage_fetched(struct stage *s, uint32_t slot, enum status status);
 /* Handles the progress of the engine's job: pushes computed layers, and finishes the batch. */
 void stage_jobs_progress(struct stage *s, struct engine_progress progress);
 void stage_jobs_start(struct stage *s); /* Starts the next batch if the engine is idle. */
-/* Call it when the head is gone: forgets all batches and tables. */
+/* Called when the head is gone: forgets all batches and tables. */
 void stage_jobs_forget(struct stage *s);
-/* Call them when a flush has ended: a flush of activations to the next stage (the cookie contains
- * serial and slot), or a flush of a request's KV. */
+/* Called when a flush of activations to the next stage has ended. The cookie contains serial and
+ * slot. */
 void stage_activations_sent(struct stage *s, struct transport_peer *peer, uint64_t cookie,
                             enum status status);
+/* Called when a flush of a request's KV has ended; a callback of kv_targets. */
 void stage_flushed(void *self, uint64_t cookie, enum status status);
 
 #endif

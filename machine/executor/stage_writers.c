@@ -82,9 +82,9 @@ void stage_writer_down(struct stage *s, struct transport_peer *peer, const char 
         *link = s->writers[--s->writer_count];
 }
 
-void stage_writes_ended(struct stage *s, uint64_t number)
+void stage_writes_ended(struct stage *s, uint64_t peer_number)
 {
-    struct stage_writer_link *link = link_find(s, number);
+    struct stage_writer_link *link = link_find(s, peer_number);
     if (link == NULL) { /* A head's. */
         s->heads_lingering -= s->heads_lingering > 0 ? 1 : 0;
         return;

@@ -1,22 +1,24 @@
-/* staging: memory of the host through which KV travels between the tiers (kvcache/tiers/) and KV
- * memory that the tiers' threads cannot use.
+/* staging: the layout of the staging memory, and copies from and to it. Staging memory is memory of
+ * the host through which KV travels between the tiers (kvcache/tiers/) and KV memory that the
+ * threads of the tiers cannot use:
  *
- * - KV of stage processes: tiers store whole blocks, with all layers and all KV heads, and each
- *   stage process has only some of them. So the processes write their parts into blocks of the head
- *   before a tier stores these, and the head writes the parts of a loaded block to the processes.
- *   Writes are one-sided (transport.h).
+ * - KV of stage processes: tiers store blocks with all layers and all KV heads, and a stage process
+ *   has only some of them. So the processes write their parts of a block into the staging memory of
+ *   the head before a tier stores the block, and the head writes the parts of a loaded block to the
+ *   processes. Writes are one-sided (transport.h).
  * - KV in the memory of a GPU, on a machine without stages: the GPU copies (local_staging.h).
  *
- * The memory is divided into slots. Its owner (machine/tier_staging.c) decides what a slot is used
- * for. The head and the stage processes compute the same layout from config and model. The
- * functions own nothing and keep no state; the event loop thread of each process calls them. */
+ * The memory is divided into slots. machine/tier_staging.c decides what a slot is used for. The
+ * head and the stage processes compute the same layout from config and model. The files of machine/
+ * and machine/executor/ make every call, on the event loop thread of their process. The functions
+ * own nothing: the memory belongs to the head's transport. */
 #ifndef MACHINE_EXECUTOR_STAGING_H
 #define MACHINE_EXECUTOR_STAGING_H
 
 #include "machine/executor/shape.h"
 
-#define STAGING_SLOTS     4
-#define STAGING_SPANS_MAX 64 /* Of a slot. */
+#define STAGING_SLOTS     4  /* Number of slots. */
+#define STAGING_SPANS_MAX 64 /* Most spans of a slot. */
 
 /* Returns the layout of the staging memory of a machine whose KV tiers cannot use; block_count 0 =
  * the machine has none, because it has no tiers, or replicas of stages. */
@@ -37,16 +39,16 @@ struct staging_side {
 };
 
 /* Computes the copies of one layer that both arenas have, from `source` to `target`: the KV heads
- * that both have of `span_count` <= STAGING_SPANS_MAX spans, in layer groups with a window only the
- * spans from window_first on. Returns the number of runs. */
+ * that both have of `span_count` spans (at most STAGING_SPANS_MAX). In layer groups with a window,
+ * only the spans from window_first on are copied. Returns the number of runs. */
 uint32_t staging_layer_runs(const struct staging_side *source, const struct staging_side *target,
                             uint32_t layer, uint32_t window_first, uint32_t span_count,
                             struct kv_run runs_out[STAGING_SPANS_MAX]);
 
-/* Begins to write the KV of `span_count` <= STAGING_SPANS_MAX spans from our region to a peer's:
- * those layers and KV heads that both arenas have, in layer groups with a window only the spans
- * from window_first on. A flush must follow. Returns an error of transport_write; then some of it
- * may have been written. */
+/* Begins to write the KV of span_count spans (at most STAGING_SPANS_MAX) from this process's region
+ * to a peer's region: the layers and KV heads that both arenas have. In layer groups with a window,
+ * only the spans from window_first on are written. A flush must follow. Returns ST_OK or an error
+ * of transport_write; after an error, a part may have been written. */
 enum status staging_write(struct transport *transport, struct transport_peer *peer,
                           const struct staging_side *own, const struct staging_side *peers,
                           uint32_t window_first, uint32_t span_count);

@@ -2,7 +2,8 @@
  * a model's format. Such an answer has what the request demands, written so that answer_parser.h
  * can read it: tool calls whose arguments follow their schemas, or content that follows another
  * constraint and begins after the reasoning. server/api/answer_constraint.c calls it on the
- * gateway's text threads. Any thread; no state. It does not compile the constraint. */
+ * gateway's text threads; any thread may. This part owns nothing. It does not compile the
+ * constraint. */
 #ifndef MODEL_ANSWER_ANSWER_CALLS_H
 #define MODEL_ANSWER_ANSWER_CALLS_H
 

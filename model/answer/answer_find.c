@@ -39,21 +39,23 @@ static enum answer_reasoning reasoning_find(const char *text, size_t bytes)
 }
 
 void answer_format_find(const char *tools, const char *reasoning, const char *template_text,
-                        size_t bytes, const struct tokenizer *tokenizer, struct answer_format *out)
+                        size_t template_bytes, const struct tokenizer *tokenizer,
+                        struct answer_format *out)
 {
     static const char *const tool_names[] = {"none",     "hermes",  "llama3", "mistral",
                                              "deepseek", "harmony", "json"};
     static const char *const reasoning_names[] = {"none", "think", "mistral", "harmony"};
-    struct answer_format format = {.tools = tools_find(template_text, bytes),
-                                   .reasoning = reasoning_find(template_text, bytes)};
+    struct answer_format format = {.tools = tools_find(template_text, template_bytes),
+                                   .reasoning = reasoning_find(template_text, template_bytes)};
     for (int i = 0; i < 7; i++)
         if (strcmp(tools, tool_names[i]) == 0)
             format.tools = (enum answer_tools)i;
     for (int i = 0; i < 4; i++)
         if (strcmp(reasoning, reasoning_names[i]) == 0)
             format.reasoning = (enum answer_reasoning)i;
-    format.variant = format.tools == ANSWER_TOOLS_MISTRAL ? has(template_text, bytes, "[ARGS]")
-                                                          : has(template_text, bytes, "```json");
+    format.variant = format.tools == ANSWER_TOOLS_MISTRAL
+                         ? has(template_text, template_bytes, "[ARGS]")
+                         : has(template_text, template_bytes, "```json");
     for (uint32_t m = 1; m < ANSWER_MARKERS; m++) {
         uint32_t id = tokenizer_find(tokenizer, answer_marker_text((enum answer_marker)m));
         if (id != TOKENIZER_NO_TOKEN && tokenizer_is_special(tokenizer, id))

@@ -41,8 +41,9 @@ static bool ends_with(const char *text, size_t bytes, enum answer_marker marker)
 }
 
 enum answer_begin answer_begin_find(const struct answer_format *format, const char *prompt,
-                                    size_t bytes)
+                                    size_t prompt_bytes)
 {
+    size_t bytes = prompt_bytes;
     const bool mistral = format->reasoning == ANSWER_REASONING_MISTRAL;
     if (format->reasoning != ANSWER_REASONING_THINK && !mistral)
         return ANSWER_BEGINS;

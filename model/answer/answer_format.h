@@ -2,8 +2,8 @@
  * opens a model, server/api/served_model.c finds the model's format from the text of its chat
  * template; for each request, server/api/encode.c calls answer_begin_find on a text thread.
  * answer_parser.h reads answers in a format, and answer_calls.h writes constraints for such
- * answers. Any thread; no state. It renders no templates (model/text/chat.h) and reads no
- * answers. */
+ * answers. Any thread may call the functions, which own nothing. They render no templates
+ * (model/text/chat.h) and read no answers. */
 #ifndef MODEL_ANSWER_ANSWER_FORMAT_H
 #define MODEL_ANSWER_ANSWER_FORMAT_H
 
@@ -77,7 +77,8 @@ struct answer_format {
  * "hermes" or "think"; "auto" = found in the template's text. `tokenizer` is used during the call
  * only. */
 void answer_format_find(const char *tools, const char *reasoning, const char *template_text,
-                        size_t bytes, const struct tokenizer *tokenizer, struct answer_format *out);
+                        size_t template_bytes, const struct tokenizer *tokenizer,
+                        struct answer_format *out);
 
 const char *answer_marker_text(enum answer_marker marker); /* Returns a text such as "<think>". */
 
@@ -90,6 +91,6 @@ enum answer_begin {
 
 /* Finds out from the end of the prompt's text where the answer begins. */
 enum answer_begin answer_begin_find(const struct answer_format *format, const char *prompt,
-                                    size_t bytes);
+                                    size_t prompt_bytes);
 
 #endif

@@ -21,7 +21,7 @@ void parser_report(struct answer_parser *p, enum answer_part part, size_t bytes)
     parser_drop(p, bytes);
 }
 
-size_t parser_blanks(const struct answer_parser *p, size_t at)
+size_t parser_blanks_skip(const struct answer_parser *p, size_t at)
 {
     while (at < parser_text_bytes(p) && scan_is_blank(parser_text(p)[at]))
         at++;
@@ -30,7 +30,7 @@ size_t parser_blanks(const struct answer_parser *p, size_t at)
 
 bool parser_blanks_drop(struct answer_parser *p)
 {
-    parser_drop(p, parser_blanks(p, 0));
+    parser_drop(p, parser_blanks_skip(p, 0));
     return parser_text_bytes(p) > 0;
 }
 
@@ -120,7 +120,7 @@ static enum answer_marker reasoning_end(const struct answer_parser *p)
 
 static enum step stage_begin(struct answer_parser *p)
 {
-    size_t at = parser_blanks(p, 0);
+    size_t at = parser_blanks_skip(p, 0);
     if (at == parser_text_bytes(p) && at <= BLANKS_MAX && !p->ended)
         return STEP_WAIT;
     enum match match =

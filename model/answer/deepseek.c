@@ -52,7 +52,7 @@ static enum step call_begin(struct answer_parser *p, size_t at, size_t from, siz
 {
     while (end > from && scan_is_blank(parser_text(p)[end - 1]))
         end--;
-    from = parser_blanks(p, from);
+    from = parser_blanks_skip(p, from);
     parser_call_begin(p, at, parser_text(p) + from, end > from ? end - from : 0, false);
     return state_set(p, IN_CALL);
 }
@@ -61,7 +61,7 @@ static enum step call_begin(struct answer_parser *p, size_t at, size_t from, siz
 static enum step head_step(struct answer_parser *p)
 {
     const size_t left = parser_text_bytes(p);
-    size_t at = parser_blanks(p, p->family_offset);
+    size_t at = parser_blanks_skip(p, p->family_offset);
     enum match match = parser_match_marker(p, at, ANSWER_MARKER_DEEPSEEK_CALL);
     if (match == MATCH_PART && at - p->family_offset <= HEAD_BYTES)
         return head_wait(p, p->family_offset);
@@ -74,7 +74,7 @@ static enum step head_step(struct answer_parser *p)
     if (found == NULL)
         return head_wait(p, from);
     const size_t behind = (size_t)(found - text) + strlen(separator);
-    at = parser_blanks(p, behind);
+    at = parser_blanks_skip(p, behind);
     const char *object = memchr(text + at, '{', left - at);
     if (object == NULL)
         return head_wait(p, from);

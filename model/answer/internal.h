@@ -40,10 +40,10 @@ struct answer_family {
      * or "[". */
     enum answer_marker trigger;
     /* Appends the text of a place as an expression of a constraint (model/grammar/grammar.h,
-     * "format:") that `step` can read. name: the tool, for CALL_HEAD and CALL_TAIL. several: there
+     * "format:") that `step` can read. tool_name: for CALL_HEAD and CALL_TAIL. several_calls: there
      * may be more than one call. */
     void (*write)(struct text *out, const struct answer_format *format, enum call_place place,
-                  const char *name, bool several);
+                  const char *tool_name, bool several_calls);
 };
 
 extern const struct answer_family answer_family_none;
@@ -106,13 +106,13 @@ struct answer_parser {
     struct call_scan call;
 };
 
-/* parser_text returns the text that was fed and is neither reported nor dropped yet;
- * parser_text_bytes returns its bytes. */
+/* Returns the text that was fed and is neither reported nor dropped yet. */
 static inline const char *parser_text(const struct answer_parser *p)
 {
     return p->held.data + p->used;
 }
 
+/* Returns the number of bytes of parser_text. */
 static inline size_t parser_text_bytes(const struct answer_parser *p)
 {
     return p->held.bytes - p->used;
@@ -124,14 +124,15 @@ void parser_report(struct answer_parser *p, enum answer_part part, size_t bytes)
 void parser_drop(struct answer_parser *p, size_t bytes);
 /* Drops blanks. Returns false if no text is left. */
 bool parser_blanks_drop(struct answer_parser *p);
-/* Returns the offset of the first byte from `at` on that is no blank. */
-size_t parser_blanks(const struct answer_parser *p, size_t at);
+/* Returns the offset of the first byte from offset `at` on that is not a blank. */
+size_t parser_blanks_skip(const struct answer_parser *p, size_t at);
 
 /* Result of a comparison. MATCH_PART: the answer's text so far is a beginning of the wanted text.
  */
 enum match { MATCH_NO, MATCH_YES, MATCH_PART };
-/* Return whether `text`, or the marker, begins at offset `at`. */
+/* Returns whether `text` begins at offset `at`. */
 enum match parser_match(const struct answer_parser *p, size_t at, const char *text);
+/* Returns whether the text of the marker begins at offset `at`. */
 enum match parser_match_marker(const struct answer_parser *p, size_t at, enum answer_marker marker);
 
 /* Reports the text before the first of the markers (a list that ends with ANSWER_MARKER_NONE), but

@@ -13,7 +13,7 @@ static enum step text(struct answer_parser *p)
 /* Looks for an object, after blanks, at offset `at`. */
 static enum step object_step(struct answer_parser *p, size_t at)
 {
-    at = parser_blanks(p, at);
+    at = parser_blanks_skip(p, at);
     if (at == parser_text_bytes(p) && at <= BLANKS_MAX && !p->ended)
         return STEP_WAIT;
     if (at > BLANKS_MAX || at == parser_text_bytes(p) || parser_text(p)[at] != '{')
@@ -41,7 +41,7 @@ static enum step json_step(struct answer_parser *p)
     size_t at;
     switch (p->family_state) {
     case AT_BEGIN:
-        at = parser_blanks(p, 0);
+        at = parser_blanks_skip(p, 0);
         p->calls_in_list = at < parser_text_bytes(p) && parser_text(p)[at] == '[';
         return object_step(p, at + p->calls_in_list);
     case IN_CALL:

@@ -17,7 +17,7 @@ static size_t marker_bytes(void)
 /* Looks for a call at offset `at`, after blanks. */
 static enum step begin_step(struct answer_parser *p, size_t at)
 {
-    at = parser_blanks(p, at);
+    at = parser_blanks_skip(p, at);
     if (at == parser_text_bytes(p) && at <= BLANKS_MAX && !p->ended)
         return STEP_WAIT;
     enum match match =

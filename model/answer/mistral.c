@@ -68,7 +68,7 @@ static size_t markers_behind(const struct answer_parser *p, size_t at)
 static enum step head_step(struct answer_parser *p)
 {
     const char *text = parser_text(p);
-    const size_t left = parser_text_bytes(p), from = parser_blanks(p, p->family_offset);
+    const size_t left = parser_text_bytes(p), from = parser_blanks_skip(p, p->family_offset);
     size_t at = from, end;
     p->calls_in_list = false;
     if (at < left && text[at] == '[') { /* a list; a marker cannot stand here */
@@ -77,7 +77,7 @@ static enum step head_step(struct answer_parser *p)
     }
     for (end = at; end < left && is_name_byte(text[end]); end++)
         ;
-    at = parser_blanks(p, p->calls_in_list ? at : markers_behind(p, end));
+    at = parser_blanks_skip(p, p->calls_in_list ? at : markers_behind(p, end));
     if (at < left && at - p->family_offset <= HEAD_BYTES && text[at] == '{')
         return p->calls_in_list || end == from ? call_begin(p, at, NULL, 0)
                                                : call_begin(p, at, text + from, end - from);
@@ -89,7 +89,7 @@ static enum step behind_step(struct answer_parser *p)
     if (!parser_blanks_drop(p))
         return STEP_WAIT;
     if (p->calls_in_list && parser_text(p)[0] == ',') {
-        size_t at = parser_blanks(p, 1);
+        size_t at = parser_blanks_skip(p, 1);
         if (at == parser_text_bytes(p) && at <= BLANKS_MAX && !p->ended)
             return STEP_WAIT;
         if (at < parser_text_bytes(p) && at <= BLANKS_MAX && parser_text(p)[at] == '{')

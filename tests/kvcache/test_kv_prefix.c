@@ -312,7 +312,8 @@ static void test_random(const struct layer_groups *shape)
     hits = cut_hits = evictions = heard_gone = 0;
     CHECK(kv_pool_open(BLOCKS, &pool) == ST_OK);
     CHECK(kv_prefix_open(pool, &groups, BLOCK_TOKENS, &prefix) == ST_OK);
-    const struct kv_prefix_listener ear = {.step = STEP, .changed = on_changed, .self = &heard};
+    const struct kv_prefix_listener ear = {
+        .step_spans = STEP, .changed = on_changed, .self = &heard};
     kv_prefix_listen(prefix, &ear);
     for (uint32_t i = 0; i < OPERATIONS; i++) {
         struct reader *r = &readers[draw(READERS)];

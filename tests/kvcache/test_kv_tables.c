@@ -138,7 +138,7 @@ static void copy(const struct shape *s, const struct machine *from, struct machi
     struct kv_tables again = to->tables;
     again.ids = malloc((size_t)s->groups.count * again.stride * sizeof(kv_block_id));
     CHECK(again.ids != NULL);
-    kv_tables_read(&again, &s->groups, 0, spans, window_first, target);
+    kv_tables_set(&again, &s->groups, 0, spans, window_first, target);
     CHECK(kv_tables_list(&again, &s->groups, 0, spans, window_first, source) == count &&
           memcmp(source, target, count * sizeof(source[0])) == 0);
     free(again.ids);

@@ -27,14 +27,14 @@ static void prefix_changed(void *self, uint64_t hash, bool held)
 enum status sim_kv_open(struct sim_machine *m)
 {
     const struct kv_prefix_listener listener = {
-        .step = m->options.prefix_step, .changed = prefix_changed, .self = m};
+        .step_spans = m->options.prefix_step, .changed = prefix_changed, .self = m};
     if (!m->options.prefixes)
         return sim_cache_open(&m->cache, m->blocks);
     m->holdings = calloc(SIM_SLOTS, sizeof(m->holdings[0]));
     if (m->holdings == NULL)
         return ST_NO_MEMORY;
     return sim_pool_open(m->blocks, m->block_tokens, groups_of(m),
-                         listener.step > 0 ? &listener : NULL, &m->pool);
+                         listener.step_spans > 0 ? &listener : NULL, &m->pool);
 }
 
 void sim_kv_close(struct sim_machine *m)
