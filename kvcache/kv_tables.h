@@ -42,9 +42,8 @@ static inline kv_block_id kv_tables_id(const struct kv_tables *tables, uint32_t 
 }
 
 /* Takes the request's own blocks of the spans [first, end) for `owner`. `first` is the number of
- * spans that earlier calls have taken. Requires that enough blocks are available: the caller checks
- * kv_pool_available before. Returns the number of entries that got the block of an earlier
- * entry. */
+ * spans that earlier calls have taken. Requires that enough blocks are available
+ * (kv_pool_available). Returns the number of entries that got the block of an earlier entry. */
 uint32_t kv_tables_take(const struct kv_tables *tables, const struct layer_groups *groups,
                         struct kv_pool *pool, kv_owner_id owner, uint32_t first, uint32_t end);
 
