@@ -4,7 +4,7 @@
   ./dev fuzz                       lists the targets
   ./dev fuzz all 60                runs every target for 60 seconds
   ./dev fuzz gguf request 600      runs two targets for 600 seconds each
-  ./dev fuzz all 3600 --settled 600   ends a target earlier if it found no new edge for 600 seconds
+  ./dev fuzz all 3600 --settled 600   ends a target earlier if it found no new edge in 600 seconds of CPU time
   ./dev fuzz --merge gguf          adds the finds of one target to its corpus in the tree
 
 SECONDS is the time for each target (default 60). Prints one line for each target: executions, edges (places in the code
@@ -94,19 +94,19 @@ def seeds_of(name, source):
 class Run:
     """One libFuzzer process."""
 
-    def __init__(self, name, source, seconds, seeds, number):
+    def __init__(self, name, source, seeds, number, given):
         self.name, self.source = name, source
         self.corpus, self.crashes = folder(FOUND, name, "corpus"), folder(FOUND, name, "crashes")
         self.before = len(files_of(self.corpus))
         self.crashes_before = set(files_of(self.crashes))
         self.log = os.path.join(FOUND, name, f"log-{number}.txt")
-        command = [program_of(source), f"-max_total_time={seconds}", "-timeout=25", "-rss_limit_mb=2048",
-                   "-malloc_limit_mb=1024", "-len_control=20", "-print_final_stats=1", f"-artifact_prefix={self.crashes}/",
+        command = [program_of(source), f"-max_total_time={given.seconds}", f"-timeout={given.timeout}",
+                   "-rss_limit_mb=2048", "-malloc_limit_mb=1024", "-len_control=20", "-print_final_stats=1", f"-artifact_prefix={self.crashes}/",
                    self.corpus, seeds]
         if files_of(os.path.join(TREE, name)):
             command.append(os.path.join(TREE, name))
         self.begin = time.monotonic()
-        self.edges, self.grown, self.settled = 0, self.begin, False
+        self.edges, self.grown, self.settled = 0, 0.0, None
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment())
 
@@ -116,14 +116,22 @@ class Run:
             text = log.read()
         return text, max((int(number) for number in re.findall(r"\bcov: (\d+)", text)), default=0)
 
+    def cpu_seconds(self):
+        """Returns the CPU time of the process, so that a busy computer does not end a target earlier."""
+        with open(f"/proc/{self.process.pid}/stat", encoding="ascii", errors="replace") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def end_if_settled(self, seconds):
-        """Ends the process if the number of edges has not grown for this time. The time in which libFuzzer reads the
-        corpus does not count, because no edges are printed until then."""
-        edges, now = self.read_log()[1], time.monotonic()
+        """Ends the process if the number of edges has not grown for this CPU time. The time in which libFuzzer reads
+        the corpus does not count, because no edges are printed until then."""
+        if self.process.poll() is not None:
+            return
+        edges, now = self.read_log()[1], self.cpu_seconds()
         if edges != self.edges or edges == 0:
             self.edges, self.grown = edges, now
-        elif now - self.grown >= seconds and not self.settled:
-            self.settled = True
+        elif now - self.grown >= seconds and self.settled is None:
+            self.settled = f"settled: last new edge after {self.grown:.0f} of {now:.0f} s of CPU time"
             self.process.send_signal(signal.SIGINT)
 
     def failed(self):
@@ -145,7 +153,7 @@ def report(runs):
     died = [run.log for run in runs if run.failed()]
     name, source = runs[0].name, runs[0].source
     print(f"{name}: {sum(result[0] for result in results)} executions in {max(result[2] for result in results):.0f} s, "
-          f"{max(result[1] for result in results)} edges{', settled' if any(run.settled for run in runs) else ''}, "
+          f"{max(result[1] for result in results)} edges{''.join(f' ({run.settled})' for run in runs if run.settled)}, "
           f"{len(files_of(runs[0].corpus)) - runs[0].before} new files in {runs[0].corpus}, {len(crashes)} crashes", flush=True)
     for path in crashes:
         print(f"  {path}: replay with {program_of(source)} {path}", flush=True)
@@ -154,13 +162,14 @@ def report(runs):
     return bool(died)
 
 
-def fuzz(names, targets, seconds, settled, jobs):
-    """Runs up to `jobs` processes at a time: one for each target, or all of them for one target. A target whose edges
-    have not grown for `settled` seconds ends early; 0 = never."""
+def fuzz(names, targets, given):
+    """Runs up to `given.jobs` processes at a time: one for each target, or all of them for one target. A target whose
+    edges have not grown for `given.settled` seconds of CPU time ends early; 0 = never."""
+    jobs, settled = given.jobs, given.settled
     failed, waiting, running = False, collections.deque(names), []
     seeds = {name: seeds_of(name, targets[name]) for name in names}
     if len(names) == 1:
-        runs = [Run(names[0], targets[names[0]], seconds, seeds[names[0]], i) for i in range(jobs)]
+        runs = [Run(names[0], targets[names[0]], seeds[names[0]], i, given) for i in range(jobs)]
         while settled and any(run.process.poll() is None for run in runs):
             time.sleep(1)
             for run in runs:
@@ -169,7 +178,7 @@ def fuzz(names, targets, seconds, settled, jobs):
     while waiting or running:
         while waiting and len(running) < jobs:
             name = waiting.popleft()
-            running.append(Run(name, targets[name], seconds, seeds[name], 0))
+            running.append(Run(name, targets[name], seeds[name], 0, given))
         ended = [run for run in running if run.process.poll() is not None]
         if not ended:
             time.sleep(1 if settled else 0.2)
@@ -244,7 +253,9 @@ def options(arguments):
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--list", action="store_true", help="list the targets")
     parser.add_argument("--merge", action="store_true", help="add finds to the corpus of the tree; with SECONDS, run first")
-    parser.add_argument("--settled", type=int, default=0, metavar="S", help="end a target after S seconds without new edges")
+    parser.add_argument("--settled", type=int, default=0, metavar="S", help="end a target after S seconds of CPU time without new edges")
+    parser.add_argument("--timeout", type=int, default=25, metavar="S",
+                        help="report an input that takes longer (default 25 s; more where other work takes the CPU)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes at a time (default 1)")
     return parser.parse_args(arguments)
 
@@ -261,12 +272,13 @@ def main(arguments):
     for name in names:
         if name not in targets:
             sys.exit(f"dev: no fuzz target {name}; ./dev fuzz --list shows all targets")
-    if len(numbers) > 1 or given.jobs < 1 or given.settled < 0:
-        sys.exit("dev: fuzz: want at most one number of seconds, --settled of at least 0, and at least one job")
+    if len(numbers) > 1 or given.jobs < 1 or given.timeout < 1 or given.settled < 0:
+        sys.exit("dev: fuzz: want at most one number of seconds, --settled of at least 0, and --timeout and --jobs of at least 1")
     build([targets[name] for name in names])
     failed = False
+    given.seconds = numbers[0] if numbers else 60
     if numbers or not given.merge:
-        failed = fuzz(names, targets, numbers[0] if numbers else 60, given.settled, given.jobs)
+        failed = fuzz(names, targets, given)
     if given.merge:
         for name in names:
             merge(name, targets[name])
