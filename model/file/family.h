@@ -36,6 +36,7 @@ struct family {
     bool gelu;              /* Default of KEY_ACTIVATION: GELU in its tanh form; false = SiLU. */
     bool plain_ffn;         /* The feed-forward has no gate: down · gelu(up). */
     bool latent;            /* Latent attention. */
+    bool draft_layers;      /* Models may have draft layers. */
     bool experts;           /* Models may have experts. */
     bool experts_sigmoid;   /* Default of KEY_EXPERTS_GATING for folders. */
     bool experts_normalise; /* Default of KEY_EXPERTS_NORM. */

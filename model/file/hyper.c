@@ -136,6 +136,25 @@ static enum status read_sizes(const struct hyper_reader *r, struct model_hyper *
     return status;
 }
 
+/* Counts the draft layers: 0 if the files have the key but not the layers, as some converters leave
+ * the files. */
+static enum status read_draft_layers(const struct hyper_reader *r, const struct family *family,
+                                     struct model_hyper *h)
+{
+    const bool folder = model_file_is_folder(r->file);
+    uint32_t count = 0;
+    if (!family->draft_layers)
+        return ST_OK;
+    enum status status = hyper_read_u32_range(r, KEY_DRAFT_LAYERS, false, 0,
+                                              folder ? LIMIT_LAYERS : h->layer_count - 1, &count);
+    if (status != ST_OK)
+        return status;
+    h->layer_count -= folder ? 0 : count;
+    if (model_file_tensor_find(r->file, ROLE_DRAFT_PROJECTION, h->layer_count) != NULL)
+        h->draft_layers = count;
+    return ST_OK;
+}
+
 static enum status multiple(const struct hyper_reader *r, enum model_key key, uint32_t value,
                             enum model_key of, uint32_t part)
 {
@@ -324,6 +343,8 @@ enum status model_hyper_read(const struct model_file *file, struct model_hyper *
     if (status == ST_OK)
         status = read_sizes(r, &h);
     if (status == ST_OK)
+        status = read_draft_layers(r, family, &h);
+    if (status == ST_OK)
         status = hyper_read_experts(r, family->experts, &h);
     if (status == ST_OK)
         status = family->latent ? hyper_read_latent(r, &h) : read_heads(r, &h);
@@ -352,4 +373,23 @@ enum status model_hyper_read(const struct model_file *file, struct model_hyper *
     h.ffn_block = ffn_block(r, h.layer_count);
     *out = h;
     return status;
+}
+
+enum status model_hyper_read_draft_layer(const struct model_file *file, struct model_hyper *out,
+                                         struct error *error)
+{
+    struct model_hyper h;
+    char key[KEY_NAME_BYTES];
+    enum status status = model_hyper_read(file, &h, error);
+    if (status == ST_OK && h.draft_layers == 0)
+        status = error_set(error, ST_INVALID,
+                           "the model has no draft layer (key %s, and the layer's tensors)",
+                           key_name(file, KEY_DRAFT_LAYERS, key));
+    if (status != ST_OK)
+        return status;
+    h.layer_count = 1;
+    h.draft_layers = 0;
+    memset(h.layer_bits, 0, sizeof(h.layer_bits));
+    *out = h;
+    return ST_OK;
 }

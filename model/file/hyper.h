@@ -84,7 +84,12 @@ struct model_latent {
 struct model_hyper {
     char architecture[32]; /* Name of the family as in GGUF files, such as "qwen3" (family.c). */
     char name[64];         /* Result of model_file_name, cut; the architecture if there is none. */
-    uint32_t layer_count;
+    uint32_t layer_count;  /* Without draft layers. */
+    /* Draft layers, which the files have after the other layers. Such a layer predicts the token
+     * after the next one (multi-token prediction, DeepSeek-V3, 2024, section 2.2) from the next
+     * token and the final vector (forward_final_vector) of the token before it. Only the first one
+     * is used. */
+    uint32_t draft_layers;
     uint32_t hidden; /* Embedding length. */
     uint32_t ffn;    /* Feed-forward length of layers without experts. */
     /* Elements of the largest quantisation block of all `down` matrices. A rank's slice of the
@@ -170,5 +175,10 @@ static inline uint32_t model_ffn_all(const struct model_hyper *h)
  * error names the key or tensor. *out is written only on success. */
 enum status model_hyper_read(const struct model_file *file, struct model_hyper *out,
                              struct error *error);
+
+/* Does what model_hyper_read does, for the first draft layer as a model of one layer. Returns
+ * ST_INVALID if the model has no draft layer. */
+enum status model_hyper_read_draft_layer(const struct model_file *file, struct model_hyper *out,
+                                         struct error *error);
 
 #endif

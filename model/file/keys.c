@@ -11,6 +11,7 @@
 static const char *const gguf_suffixes[KEY_COUNT] = {
     [KEY_ARCHITECTURE] = "", /* See gguf_name. */
     [KEY_LAYERS] = "block_count",
+    [KEY_DRAFT_LAYERS] = "nextn_predict_layers",
     [KEY_HIDDEN] = "embedding_length",
     [KEY_FFN] = "feed_forward_length",
     [KEY_CONTEXT] = "context_length",
@@ -68,6 +69,7 @@ static const char *const gguf_suffixes[KEY_COUNT] = {
 static const char *const config_paths[KEY_COUNT] = {
     [KEY_ARCHITECTURE] = "model_type",
     [KEY_LAYERS] = "num_hidden_layers",
+    [KEY_DRAFT_LAYERS] = "num_nextn_predict_layers",
     [KEY_HIDDEN] = "hidden_size",
     [KEY_FFN] = "intermediate_size",
     [KEY_CONTEXT] = "max_position_embeddings",

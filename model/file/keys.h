@@ -9,7 +9,8 @@
 
 enum model_key {
     KEY_ARCHITECTURE,
-    KEY_LAYERS,
+    KEY_LAYERS, /* In GGUF files, draft layers included. */
+    KEY_DRAFT_LAYERS,
     KEY_HIDDEN,
     KEY_FFN,
     KEY_CONTEXT,

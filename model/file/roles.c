@@ -114,6 +114,12 @@ static const char *const texts[ROLE_COUNT][COLUMNS] = {
     [ROLE_SHARED_DOWN] = {"ffn_down_shexp.weight",
                           "mlp.shared_expert.down_proj.weight|mlp.shared_experts.down_proj.weight",
                           NULL},
+    [ROLE_DRAFT_PROJECTION] = {"nextn.eh_proj.weight", "eh_proj.weight", NULL},
+    [ROLE_DRAFT_TOKEN_NORM] = {"nextn.enorm.weight", "enorm.weight", NULL},
+    [ROLE_DRAFT_FINAL_NORM] = {"nextn.hnorm.weight", "hnorm.weight", NULL},
+    [ROLE_DRAFT_EMBEDDING] = {"nextn.embed_tokens.weight", "embed_tokens.weight", NULL},
+    [ROLE_DRAFT_OUTPUT_NORM] = {"nextn.shared_head_norm.weight", "shared_head.norm.weight", NULL},
+    [ROLE_DRAFT_OUTPUT] = {"nextn.shared_head_head.weight", "shared_head.head.weight", NULL},
     [ROLE_ROPE_TABLE] = {"attn_rot_embd", "self_attn.rotary_emb.inv_freq",
                          "self_attn.rotary_emb.inv_freq"},
 };

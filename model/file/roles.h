@@ -72,6 +72,14 @@ enum model_role {
     ROLE_SHARED_GATE,   /* Experts that every row uses, as one. */
     ROLE_SHARED_UP,
     ROLE_SHARED_DOWN,
+    /* Of a draft layer (model_hyper.draft_layers), which also has the roles of any other layer. It
+     * may lack the last three; the tensors of the model then take their place. */
+    ROLE_DRAFT_PROJECTION, /* Columns of the token's embedding, then of the final vector. */
+    ROLE_DRAFT_TOKEN_NORM, /* Norm of the embedding. */
+    ROLE_DRAFT_FINAL_NORM, /* Norm of the final vector. */
+    ROLE_DRAFT_EMBEDDING,
+    ROLE_DRAFT_OUTPUT_NORM,
+    ROLE_DRAFT_OUTPUT,
     ROLE_ROPE_TABLE, /* RoPE table of old files, which is not used. */
     ROLE_COUNT
 };
@@ -93,6 +101,12 @@ enum role_names {
 static inline bool role_is_of_layer(enum model_role role)
 {
     return role >= ROLE_ATTENTION_NORM;
+}
+
+/* Returns true if only draft layers have tensors of this role. */
+static inline bool role_is_of_draft(enum model_role role)
+{
+    return role >= ROLE_DRAFT_PROJECTION && role <= ROLE_DRAFT_OUTPUT;
 }
 
 /* Returns true if there is a tensor of this role for each expert of a layer. */

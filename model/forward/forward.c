@@ -32,6 +32,7 @@ static void check_batch(const struct forward *f, const struct forward_batch *b,
     }
     assert(row == b->batch.row_count);
     assert(forward_stage_is_whole(f->m) || b->activations != NULL);
+    assert(f->m->draft.token == NULL || b->finals != NULL);
     for (uint32_t i = 0; i < row && model_has_first(f->m); i++)
         assert(b->token_ids[i] < h->vocab);
     for (uint32_t i = 0; i < b->logits_count; i++)
@@ -324,11 +325,15 @@ bool forward_run(struct forward *f, const struct forward_batch *batch, const str
     f->token_ids = !model_has_first(m)   ? NULL
                    : forward_in_group(f) ? forward_group_ids(f, batch)
                                          : batch->token_ids;
+    f->finals = batch->finals;
     f->logits_stay = batch->logits_stay;
     f->scored_rows = batch->all_rows && model_has_last(m) ? rows : 0;
     *logits_out = NULL;
     struct pass pass = {.f = f, .batch = batch};
     pass.tail = model_has_last(m) && !batch->all_rows && batch->logits_count < rows;
+    f->tail_count = pass.tail ? batch->logits_count : 0;
+    for (uint32_t i = 0; i < f->tail_count; i++)
+        f->tail_rows[i] = batch->logits_rows[i];
     if (m->ops->steps != NULL) {
         const struct forward_batch padded = pad(f, batch, kv);
         pass.batch = &padded;

@@ -105,19 +105,6 @@ static struct compute_rope_table *layer_rope(const struct model *m,
     return (bits & MODEL_LAYER_LOCAL_BASE) != 0 ? m->local_rope : m->rope;
 }
 
-void forward_lane_embed(struct forward *f, const struct forward_lane *lane)
-{
-    const struct model *m = f->m;
-    const struct model_hyper *h = &m->hyper;
-    const uint32_t rows = lane->batch.row_count;
-    float *x = f->residual + (size_t)lane->first_row * h->hidden;
-    m->ops->embed(lane->compute, m->embedding, f->token_ids + lane->first_row, rows, x);
-    if (forward_in_group(f))
-        m->ops->group->sum(lane->compute, (size_t)rows * h->hidden, x);
-    if (h->embedding_scale != 1)
-        m->ops->scale(lane->compute, h->embedding_scale, (size_t)rows * h->hidden, x);
-}
-
 /* Normalises rows of x into lane->hidden, as the family does. weight NULL = not at all. */
 static void lane_norm(const struct forward *f, const struct forward_lane *lane, const float *x,
                       const uint32_t *rows, uint32_t count, const float *weight, const float *bias)
@@ -129,6 +116,39 @@ static void lane_norm(const struct forward *f, const struct forward_lane *lane, 
     else
         f->m->ops->norm(lane->compute, x, rows, count, h->hidden, weight, h->norm_epsilon,
                         lane->hidden);
+}
+
+/* Makes the input of a draft layer from the embeddings x of the lane's rows. */
+static void draft_input(struct forward *f, const struct forward_lane *lane, float *x)
+{
+    const struct model_draft *w = &f->m->draft;
+    const struct compute_ops *ops = f->m->ops;
+    const size_t hidden = f->m->hyper.hidden;
+    const float *finals = f->finals + lane->first_row * hidden, *bias = NULL;
+    const struct compute_matrix *token = w->token;
+    for (uint32_t first = 0, count; first < lane->batch.row_count; first += count) {
+        count = chunk_at(lane, first, lane->batch.row_count);
+        float *part = x + first * hidden;
+        lane_norm(f, lane, part, NULL, count, w->token_norm, NULL);
+        ops->matmul(lane->compute, &token, &bias, 1, lane->hidden, count, &part);
+        lane_norm(f, lane, finals + first * hidden, NULL, count, w->final_norm, NULL);
+        ops->matmul_add(lane->compute, w->final, lane->hidden, count, part);
+    }
+}
+
+void forward_lane_embed(struct forward *f, const struct forward_lane *lane)
+{
+    const struct model *m = f->m;
+    const struct model_hyper *h = &m->hyper;
+    const uint32_t rows = lane->batch.row_count;
+    float *x = f->residual + (size_t)lane->first_row * h->hidden;
+    m->ops->embed(lane->compute, m->embedding, f->token_ids + lane->first_row, rows, x);
+    if (forward_in_group(f))
+        m->ops->group->sum(lane->compute, (size_t)rows * h->hidden, x);
+    if (h->embedding_scale != 1)
+        m->ops->scale(lane->compute, h->embedding_scale, (size_t)rows * h->hidden, x);
+    if (m->draft.token != NULL)
+        draft_input(f, lane, x);
 }
 
 /* Normalises q and k: each head, or all heads as one vector. */

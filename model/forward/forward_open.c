@@ -172,6 +172,7 @@ static struct needs needs_of(const struct model *m)
 {
     const struct compute_ops *ops = m->ops;
     struct needs needs = {.hidden = model_has_last(m) ? ops->matrix_needs(m->output) : 0};
+    needs.hidden |= matrix_needs(m, m->draft.token) | matrix_needs(m, m->draft.final);
     for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++) {
         const struct model_layer *layer = &m->layers[i];
         needs.hidden |=
@@ -300,13 +301,14 @@ enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logi
     f->m = m;
     f->rows_max = rows_max;
     f->logits_max = logits_max;
+    f->tail_rows = calloc(logits_max, sizeof(f->tail_rows[0]));
     const struct layer_groups groups = model_layer_groups(&m->hyper);
     f->groups_max = layer_groups_count(&groups);
-    enum status status = forward_group_open(f, error);
+    enum status status = f->tail_rows != NULL ? forward_group_open(f, error) : ST_NO_MEMORY;
     if (status == ST_OK)
         status = open_lanes(f);
     if (status == ST_OK)
-        status = forward_pool_open(f);
+        status = forward_finals_open(f);
     if (status != ST_OK) {
         forward_close(f);
         return error_set(error, status,
@@ -354,5 +356,6 @@ void forward_close(struct forward *f)
     free(f->host_norm);
     free(f->host_row);
     free(f->own_ids);
+    free(f->tail_rows);
     free(f);
 }

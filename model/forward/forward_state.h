@@ -1,7 +1,7 @@
 /* forward_state: the internal state of the forward pass, for forward_open.c (workspace), forward.c
  * (order of the layers), forward_lane.c (one layer), forward_latent.c (latent attention),
  * forward_experts.c (experts), forward_group.c (sums over the ranks of a stage), adapters.c
- * (low-rank adapters) and pool.c (embeddings). Functions that open something run on the thread that
+ * (low-rank adapters) and finals.c (final vectors). Functions that open something run on the thread that
  * opens the forward pass, the others on the engine thread; functions of a lane also run on the
  * device's worker threads. Before the engine thread starts, forward_prepare runs passes on the
  * thread that opens. It does not have the weights (weights.h) or the KV-cache. Other folders use
@@ -82,7 +82,10 @@ struct forward {
     float *residual;
     float *q;             /* [rows_max × q width] */
     float *tail_residual; /* [logits_max × hidden]; rows of `residual` whose logits are wanted. */
-    float *tail_q;        /* [logits_max × q width]; the same rows of q. */
+    uint32_t *tail_rows;  /* [logits_max]; the numbers of these rows. */
+    /* Rows in tail_residual after the last batch; 0 = all rows are in `residual`. */
+    uint32_t tail_count;
+    float *tail_q; /* [logits_max × q width]; the same rows of q. */
     /* [rows_max × hidden]; the result of attention or of the feed-forward, before its post norm or
      * the sum over the ranks. NULL = not needed: no post norms, no biases of attention's output and
      * of down, residual_scale 1, and one rank. */
@@ -98,10 +101,11 @@ struct forward {
     uint32_t *own_ids;
     uint32_t vocab_counts[MODEL_RANKS_MAX]; /* vocab_count of every rank. */
     const uint32_t *token_ids; /* Token ids of the last batch: the caller's, or own_ids. */
+    const float *finals;       /* forward_batch.finals of the last batch. */
     /* Copy of the logits for the host; NULL = the host reads the device's memory, or there are no
      * logits. */
     float *host_logits;
-    /* For forward_pool: copies of the last norm's weights and biases [2 × hidden] and of a row
+    /* For final vectors: copies of the last norm's weights and biases [2 × hidden] and of a row
      * [hidden] in host memory. NULL = the host reads the device's memory, or the stage lacks the
      * last layer. */
     float *host_norm, *host_row;
@@ -169,8 +173,8 @@ static inline bool forward_stage_is_whole(const struct model *m)
     return model_has_first(m) && model_has_last(m);
 }
 
-/* pool.c: allocates what forward_pool needs. Returns ST_NO_MEMORY. */
-enum status forward_pool_open(struct forward *f);
+/* finals.c: allocates what final vectors need. Returns ST_NO_MEMORY. */
+enum status forward_finals_open(struct forward *f);
 
 /* Returns the most rows of a batch that several lanes may share. */
 uint32_t forward_lanes_rows(const struct forward *f);

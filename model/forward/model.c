@@ -11,11 +11,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-static bool role_known(const struct model *m, enum model_role role, uint32_t layer)
+static bool role_known(const struct model_hyper *h, enum model_role role, uint32_t layer)
 {
-    const struct model_hyper *h = &m->hyper;
-    if (role_is_of_layer(role) && layer >= h->layer_count)
+    if (role_is_of_layer(role) && layer >= h->layer_count + h->draft_layers)
         return false;
+    if (role_is_of_draft(role))
+        return layer >= h->layer_count;
     if (role == ROLE_Q_NORM || role == ROLE_K_NORM)
         return h->qk_norms != FAMILY_QK_NONE;
     if (role == ROLE_SINKS)
@@ -34,31 +35,32 @@ static bool role_known(const struct model *m, enum model_role role, uint32_t lay
 }
 
 /* Returns true if the model has experts of the kind that the tensor belongs to. */
-static bool expert_known(const struct model *m, enum model_role role, struct mapped_text name)
+static bool expert_known(const struct model_hyper *h, enum model_role role, struct mapped_text name)
 {
     const bool is_experts = role >= ROLE_ROUTER && role <= ROLE_SHARED_DOWN;
     const bool is_bias = role == ROLE_ROUTER_BIAS ||
                          (role >= ROLE_EXPERTS_GATE_UP_BIAS && role <= ROLE_EXPERTS_DOWN_BIAS);
-    if (is_experts && m->hyper.experts.count == 0)
+    if (is_experts && h->experts.count == 0)
         return false;
-    if (is_bias && !m->hyper.experts.biases)
+    if (is_bias && !h->experts.biases)
         return false;
-    return !role_is_of_expert(role) || role_expert_number(name) < m->hyper.experts.count;
+    return !role_is_of_expert(role) || role_expert_number(name) < h->experts.count;
 }
 
-static enum status check_known(const struct loader *l)
+/* h: of the whole model. */
+static enum status check_known(const struct loader *l, const struct model_hyper *h)
 {
     enum model_role role = ROLE_COUNT;
     uint32_t layer = 0;
     bool known = false;
     const struct mapped_tensor *t;
     for (size_t i = 0; (t = model_file_tensor_at(l->file, i, &role, &layer, &known)) != NULL; i++)
-        if (!known || !role_known(l->m, role, layer) || !expert_known(l->m, role, t->name))
+        if (!known || !role_known(h, role, layer) || !expert_known(h, role, t->name))
             return error_set(l->error, ST_UNSUPPORTED,
                              "tensor %.*s is not one that a %s model of %" PRIu32
                              " layers has here",
                              (int)(t->name.bytes < 200 ? t->name.bytes : 200), t->name.text,
-                             l->m->hyper.architecture, l->m->hyper.layer_count);
+                             h->architecture, h->layer_count);
     return ST_OK;
 }
 
@@ -68,7 +70,8 @@ static enum status load_norm_part(const struct loader *l, enum model_role role, 
     enum status status = load_vector(l, role, layer, part.total);
     if (status != ST_OK)
         return status;
-    const float factor = role == ROLE_OUTPUT_NORM ? l->m->hyper.logit_scale : 1;
+    const bool last = role == ROLE_OUTPUT_NORM || role == ROLE_DRAFT_OUTPUT_NORM;
+    const float factor = last ? l->m->hyper.logit_scale : 1;
     for (uint32_t i = 0; i < part.total; i++)
         l->host_vector[i] = (l->host_vector[i] + l->m->hyper.norm_offset) * factor;
     *out = load_vector_copy(l, part);
@@ -326,6 +329,49 @@ static enum status load_ends(const struct loader *l)
     return load_matrix(l, own_output ? ROLE_OUTPUT : ROLE_EMBEDDING, 0, hidden, vocab, &m->output);
 }
 
+/* Loads what makes the input of the draft layer. The projection becomes two matrices, so that their
+ * inputs are activations of the usual width. */
+static enum status load_draft(const struct loader *l, uint32_t layer)
+{
+    struct model_draft *into = &l->m->draft;
+    const uint32_t hidden = l->m->hyper.hidden;
+    const struct load_part rows = load_whole(hidden), first = {0, hidden, 2 * hidden},
+                           second = {hidden, hidden, 2 * hidden};
+    enum status status = load_norm(l, ROLE_DRAFT_TOKEN_NORM, layer, hidden, &into->token_norm);
+    if (status == ST_OK)
+        status = load_norm(l, ROLE_DRAFT_FINAL_NORM, layer, hidden, &into->final_norm);
+    if (status == ST_OK)
+        status = load_matrix(l, ROLE_DRAFT_PROJECTION, layer, first, rows, &into->token);
+    if (status == ST_OK)
+        status = load_matrix(l, ROLE_DRAFT_PROJECTION, layer, second, rows, &into->final);
+    return status;
+}
+
+/* Returns `own` if the draft layer has a tensor of this role, else `role`, which is the model's. */
+static enum model_role role_or_own(const struct loader *l, enum model_role own,
+                                   enum model_role role, uint32_t layer)
+{
+    return tensor_is_there(l, own, layer) ? own : role;
+}
+
+/* Loads what is outside the draft layer `layer`. */
+static enum status load_draft_ends(const struct loader *l, uint32_t layer)
+{
+    struct model *m = l->m;
+    const struct load_part hidden = load_whole(m->hyper.hidden), vocab = load_whole(m->hyper.vocab);
+    const enum model_role embedding = role_or_own(l, ROLE_DRAFT_EMBEDDING, ROLE_EMBEDDING, layer);
+    const enum model_role norm = role_or_own(l, ROLE_DRAFT_OUTPUT_NORM, ROLE_OUTPUT_NORM, layer);
+    enum model_role output = role_or_own(l, ROLE_DRAFT_OUTPUT, ROLE_OUTPUT, layer);
+    enum status status = load_matrix(l, embedding, layer, hidden, vocab, &m->embedding);
+    if (status == ST_OK)
+        status = load_norm(l, norm, layer, m->hyper.hidden, &m->output_norm);
+    if (status == ST_OK && output == ROLE_OUTPUT && !tensor_is_there(l, ROLE_OUTPUT, 0))
+        output = ROLE_EMBEDDING;
+    if (status == ST_OK)
+        status = load_matrix(l, output, layer, hidden, vocab, &m->output);
+    return status == ST_OK ? load_draft(l, layer) : status;
+}
+
 /* Elements of the longest vector: a norm, a bias, or the biases of all experts of a layer. */
 static size_t vector_max(const struct model_hyper *h)
 {
@@ -346,15 +392,16 @@ static enum status take_memory(const struct loader *l)
     uint32_t layer_count = m->last_layer - m->first_layer;
     /* Per layer four norms, nine biases, the norms of q and k, the sinks, two biases of the
      * router, three of the experts, and two norms of latent attention, each rounded up to a cache
-     * line; then the final norm, its bias, that of the logits and the RoPE factors. */
+     * line; then the final norm, its bias, that of the logits, the RoPE factors and two norms of a
+     * draft layer. */
     const uint32_t heads = 2 * m->shard.head_count + 3 * m->shard.kv_head_count;
     size_t per_layer = (size_t)h->hidden * 8 + (size_t)(heads + 2) * h->head_dim +
                        2 * m->shard.ffn_count + m->shard.head_count + 2 * h->experts.count +
                        h->latent.rank + h->latent.q_rank + 23 * 16;
     if (h->experts.biases)
         per_layer += m->shard.expert_count * (2 * (size_t)h->experts.ffn + h->hidden);
-    m->vectors_capacity = per_layer * layer_count + 2 * (size_t)h->hidden + m->shard.vocab_count +
-                          h->rope_dim + 4 * 16;
+    m->vectors_capacity = per_layer * layer_count + 4 * (size_t)h->hidden + m->shard.vocab_count +
+                          h->rope_dim + 6 * 16;
     m->layers = calloc(layer_count, sizeof(*m->layers));
     if (m->layers == NULL ||
         m->ops->memory_take(m->compute, m->vectors_capacity, &m->vectors) != ST_OK)
@@ -363,21 +410,24 @@ static enum status take_memory(const struct loader *l)
     return ST_OK;
 }
 
-static enum status load_all(const struct loader *l, const struct model_options *options)
+/* whole: the hyper-parameters of the whole model. */
+static enum status load_all(const struct loader *l, const struct model_options *options,
+                            const struct model_hyper *whole)
 {
     struct model *m = l->m;
-    uint32_t layer_count = m->last_layer - m->first_layer;
-    enum status status = check_known(l);
+    const uint32_t layer_count = m->last_layer - m->first_layer;
+    const uint32_t first = options->draft_layer ? whole->layer_count : m->first_layer;
+    enum status status = check_known(l, whole);
     if (status == ST_OK)
         status = take_memory(l);
     if (status == ST_OK)
         status = rope_load(l);
     if (status == ST_OK)
-        status = load_ends(l);
+        status = options->draft_layer ? load_draft_ends(l, first) : load_ends(l);
     for (uint32_t i = 0; status == ST_OK && i < layer_count; i++) {
-        status = load_attention(l, m->first_layer + i, &m->layers[i]);
+        status = load_attention(l, first + i, &m->layers[i]);
         if (status == ST_OK)
-            status = load_ffn(l, m->first_layer + i, &m->layers[i]);
+            status = load_ffn(l, first + i, &m->layers[i]);
         if (status == ST_OK && options->progress != NULL)
             options->progress(options->progress_self, i + 1, layer_count);
     }
@@ -387,8 +437,11 @@ static enum status load_all(const struct loader *l, const struct model_options *
 enum status model_open(const struct model_file *file, const struct model_options *options,
                        struct model **out, struct error *error)
 {
-    struct model_hyper hyper;
-    enum status status = model_hyper_read(file, &hyper, error);
+    struct model_hyper whole, hyper;
+    enum status status = model_hyper_read(file, &whole, error);
+    hyper = whole;
+    if (status == ST_OK && options->draft_layer)
+        status = model_hyper_read_draft_layer(file, &hyper, error);
     if (status != ST_OK)
         return status;
     uint32_t first = options->first_layer;
@@ -428,7 +481,7 @@ enum status model_open(const struct model_file *file, const struct model_options
         .error = error,
         .host_vector = malloc(vector_max(&hyper) * sizeof(float)),
     };
-    status = loader.host_vector != NULL ? load_all(&loader, options)
+    status = loader.host_vector != NULL ? load_all(&loader, options, &whole)
                                         : error_set(error, ST_NO_MEMORY, "no memory for a model");
     free(loader.host_vector);
     if (status != ST_OK) {
@@ -470,6 +523,8 @@ void model_close(struct model *m)
     if (m->output != m->embedding)
         matrix_close(m, m->output);
     matrix_close(m, m->embedding);
+    matrix_close(m, m->draft.token);
+    matrix_close(m, m->draft.final);
     if (m->rope != NULL)
         m->ops->rope_close(m->compute, m->rope);
     if (m->local_rope != NULL)

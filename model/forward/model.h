@@ -28,6 +28,9 @@ struct model_options {
     uint32_t last_layer;
     /* The rank's slice of each layer (shard.h); 0, 0 = whole layers. */
     uint32_t rank, ranks;
+    /* true: load the first draft layer (model_hyper.draft_layers), which is then a model of one
+     * layer, for the fields above too. Its batches have `finals`. */
+    bool draft_layer;
     /* Longest context; 0 = the context length in the file. A larger number than
      * LIMIT_CONTEXT_TOKENS counts as LIMIT_CONTEXT_TOKENS. */
     uint32_t context_tokens_max;
@@ -40,13 +43,13 @@ struct model;
 
 /* Loads the weights of the stage's layers to the device. A stage with the first layer also loads
  * the embedding; a stage with the last layer also loads the final norm and the vocabulary matrix
- * (its own or the embedding). `file` is read only during the call. Fails, for example, for weights,
+ * (its own or the embedding); a draft layer has all three. `file` is read only during the call. Fails, for example, for weights,
  * layers or ranks that do not fit together, and for a model that this device cannot compute. Errors
  * about the files name the tensor or key. */
 enum status model_open(const struct model_file *file, const struct model_options *options,
                        struct model **out, struct error *error);
 void model_close(struct model *m); /* NULL is fine */
-/* Returns the hyper-parameters of the whole model. */
+/* Returns the hyper-parameters of the whole model, or those of model_hyper_read_draft_layer. */
 const struct model_hyper *model_hyper_get(const struct model *m);
 /* Returns the slice of each layer that this process has. */
 const struct model_shard *model_shard_get(const struct model *m);
@@ -90,6 +93,10 @@ struct forward_batch {
      * has the output of the stage before; after the call, the output of this stage. The first stage
      * ignores its content, and the last stage destroys it. NULL = the stage has all layers. */
     float *activations;
+    /* [batch.row_count × hidden] in memory of the host, for a draft layer: for each row, the final
+     * vector from which the row's token was drawn (forward_final_vector). The device must be a CPU.
+     */
+    const float *finals;
     struct compute_batch batch;  /* Rows, their sequences and block tables. */
     const uint32_t *logits_rows; /* Rows whose logits are wanted, in ascending order. */
     uint32_t logits_count;
@@ -130,7 +137,12 @@ bool forward_run(struct forward *f, const struct forward_batch *batch, const str
 void forward_logits(struct forward *f, const uint32_t *rows, uint32_t count,
                     const float **logits_out);
 
-/* Adds the final vectors (after the last norm) of rows [first_row, first_row + count) of the last
+/* Writes the final vector of a row of the last batch, which is the row after the last norm, to
+ * out[hidden]. Requires the last layer, and a row of logits_rows, or any row of a batch with
+ * all_rows. With several ranks, any rank may call it alone. */
+void forward_final_vector(struct forward *f, uint32_t row, float *out);
+
+/* Adds the final vectors of rows [first_row, first_row + count) of the last
  * batch to sum[hidden], as numbers of common/pooling.h. Requires the last layer and a batch with
  * all_rows. With several ranks, any rank may call it alone. */
 void forward_pool(struct forward *f, uint32_t first_row, uint32_t count, int64_t *sum);

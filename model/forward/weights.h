@@ -72,8 +72,15 @@ struct model_layer {
     const float *down_bias; /* [hidden]; NULL except at rank 0. */
 };
 
+/* What makes the input of a draft layer: token · norm(embedding) + final · norm(final vector). All
+ * NULL = the model is not a draft layer. */
+struct model_draft {
+    struct compute_matrix *token, *final; /* [hidden × hidden] */
+    const float *token_norm, *final_norm; /* [hidden] */
+};
+
 struct model {
-    struct model_hyper hyper; /* Hyper-parameters of the whole model. */
+    struct model_hyper hyper; /* See model_hyper_get. */
     struct model_shard shard; /* The part of each layer that this process has. */
     const struct compute_ops *ops;
     struct compute *compute;
@@ -90,6 +97,7 @@ struct model {
     const float *output_norm;
     const float *output_norm_bias; /* [hidden], times logit_scale; NULL = none. */
     const float *output_bias;      /* [vocab], times logit_scale; NULL = none. */
+    struct model_draft draft;
     struct compute_rope_table *rope;
     struct compute_rope_table *local_rope; /* NULL = model_hyper.local_freq_base is 0. */
     float *vectors;                        /* Device memory of all norm weights and biases. */

@@ -79,6 +79,16 @@ def tensor_bytes(tensor, shape, base, dtype):
     return b"".join(map(table.__getitem__, random))
 
 
+def elements(reference, name, shape, base, dtype):
+    """Returns the elements of the tensor: those that reference["values"] has as numbers, or random ones."""
+    if name not in reference.get("values", {}):
+        return tensor_bytes(name, shape, base, dtype)
+    pack = bf16 if dtype == "BF16" else lambda value: struct.pack("<f", value)
+    values_of = reference["values"][name]
+    assert len(values_of) == math.prod(shape), name
+    return b"".join(map(pack, values_of))
+
+
 def tensors(reference):
     """Yields (name, shape, base) of all tensors. A stored name has a * for each number; its ranges follow."""
     for pattern, ranges, shape, base in reference["tensors"]:
@@ -90,7 +100,7 @@ def write_weights(reference, path):
     header, data, at = {"__metadata__": {"format": "pt"}}, [], 0
     dtype = reference.get("dtype", "BF16")
     for name, shape, base in tensors(reference):
-        data.append(tensor_bytes(name, shape, base, dtype))
+        data.append(elements(reference, name, shape, base, dtype))
         header[name] = {"dtype": dtype_of(name, dtype), "shape": shape, "data_offsets": [at, at + len(data[-1])]}
         at += len(data[-1])
     text = json.dumps(header, separators=(",", ":")).encode()

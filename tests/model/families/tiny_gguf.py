@@ -110,7 +110,7 @@ def multiplied(data, factor):
 def tensors(reference):
     """Yields (name, shape, kind, elements). A tensor that has a factor becomes F32."""
     factors = reference["gguf"].get("factors", {})
-    sources = {name: (tiny_folder.tensor_bytes(name, shape, base, "BF16"), shape)
+    sources = {name: (tiny_folder.elements(reference, name, shape, base, "BF16"), shape)
                for name, shape, base in tiny_folder.tensors(reference)}
     for pattern, ranges, shape, kind, source, how in reference["gguf"]["tensors"]:
         for numbers in itertools.product(*(range(first, last + 1) for first, last in ranges)):

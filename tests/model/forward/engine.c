@@ -43,8 +43,9 @@ void engine_open(const struct model_file *g, const struct engine_options *option
         const struct model_options model_options = {
             .ops = out->ops,
             .compute = out->compute,
+            .draft_layer = options->draft_layer,
             .first_layer = hyper.layer_count * i / out->stage_count,
-            .last_layer = hyper.layer_count * (i + 1) / out->stage_count,
+            .last_layer = options->draft_layer ? 0 : hyper.layer_count * (i + 1) / out->stage_count,
             .rank = options->group != NULL ? options->group->rank : 0,
             .ranks = options->group != NULL ? options->group->ranks : 0};
         out->first_layers[i] = model_options.first_layer;
@@ -126,6 +127,7 @@ const float *engine_run(struct engine *e, const uint32_t *ids, uint32_t count, u
         .row_count = count, .first_position = position, .blocks = blocks};
     const struct forward_batch batch = {
         .token_ids = ids,
+        .finals = e->finals,
         .batch = {.row_count = count, .sequence_count = 1, .sequences = &sequence},
         .logits_rows = rows + logits_from,
         .logits_count = count - logits_from,

@@ -21,6 +21,7 @@ struct engine_options {
     uint32_t logits_max; /* Most rows of logits of one batch. */
     /* Stage i has the layers [i * count / stages, (i + 1) * count / stages); 0 = one stage. */
     uint32_t stage_count;
+    bool draft_layer; /* Open the draft layer instead of the model; one stage. */
     /* Group in which this process is a rank; only rank 0 gets logits. NULL = the whole model. */
     struct ranks *group;
 };
@@ -39,6 +40,7 @@ struct engine {
     const struct model_hyper *hyper;
     const struct model_shard *shard; /* This rank's share of the model. */
     uint32_t block_count;
+    const float *finals; /* forward_batch.finals of the next engine_run. */
 };
 
 void engine_open(const struct model_file *g, const struct engine_options *options,

@@ -18,7 +18,8 @@ struct reference_layer {
 };
 
 struct reference {
-    uint32_t layer_count, hidden, ffn, heads, kv_heads, head_dim, vocab, rope_dim;
+    uint32_t layer_count; /* without draft layers */
+    uint32_t draft_layers, hidden, ffn, heads, kv_heads, head_dim, vocab, rope_dim;
     float epsilon;
     bool neox, gemma;
     uint32_t experts, used, expert_ffn, shared_ffn, groups, groups_used;
@@ -31,7 +32,9 @@ struct reference {
     double local_base; /* of layers with a window; 0: as the others */
     float *factors;    /* NULL: none */
     float *embedding, *output, *output_norm;
-    struct reference_layer *layers;
+    struct reference_layer *layers; /* the draft layers are last */
+    /* Of the first draft layer; the last three NULL: those of the model */
+    float *projection, *token_norm, *final_norm, *draft_embedding, *draft_output, *draft_norm;
 };
 
 static void *take(size_t bytes)
@@ -114,7 +117,8 @@ struct reference *reference_open(const struct gguf *g)
     r->window = (uint32_t)number(g, arch, "attention.sliding_window", 0);
     r->attention_cap = (float)number(g, arch, "attn_logit_softcapping", 0);
     r->logits_cap = (float)number(g, arch, "final_logit_softcapping", 0);
-    r->layer_count = (uint32_t)number(g, arch, "block_count", 0);
+    r->draft_layers = (uint32_t)number(g, arch, "nextn_predict_layers", 0);
+    r->layer_count = (uint32_t)number(g, arch, "block_count", 0) - r->draft_layers;
     r->hidden = (uint32_t)number(g, arch, "embedding_length", 0);
     r->ffn = (uint32_t)number(g, arch, "feed_forward_length", 0);
     r->experts = (uint32_t)number(g, arch, "expert_count", 0);
@@ -147,8 +151,15 @@ struct reference *reference_open(const struct gguf *g)
     if (r->output == NULL)
         r->output = r->embedding;
     r->output_norm = tensor(g, "output_norm.weight", true);
-    r->layers = take(r->layer_count * sizeof(*r->layers));
-    for (uint32_t i = 0; i < r->layer_count; i++)
+    const uint32_t all = r->layer_count + r->draft_layers;
+    r->projection = layer_tensor(g, r->layer_count, "nextn.eh_proj.weight", r->draft_layers > 0);
+    r->token_norm = layer_tensor(g, r->layer_count, "nextn.enorm.weight", r->draft_layers > 0);
+    r->final_norm = layer_tensor(g, r->layer_count, "nextn.hnorm.weight", r->draft_layers > 0);
+    r->draft_embedding = layer_tensor(g, r->layer_count, "nextn.embed_tokens.weight", false);
+    r->draft_output = layer_tensor(g, r->layer_count, "nextn.shared_head_head.weight", false);
+    r->draft_norm = layer_tensor(g, r->layer_count, "nextn.shared_head_norm.weight", false);
+    r->layers = take(all * sizeof(*r->layers));
+    for (uint32_t i = 0; i < all; i++)
         r->layers[i] = (struct reference_layer){
             .attention_norm = layer_tensor(g, i, "attn_norm.weight", true),
             .q = layer_tensor(g, i, "attn_q.weight", r->q_rank == 0),
@@ -187,7 +198,7 @@ struct reference *reference_open(const struct gguf *g)
 
 void reference_close(struct reference *r)
 {
-    for (uint32_t i = 0; i < r->layer_count; i++) {
+    for (uint32_t i = 0; i < r->layer_count + r->draft_layers; i++) {
         struct reference_layer *l = &r->layers[i];
         float *all[] = {l->attention_norm,
                         l->q,
@@ -225,6 +236,12 @@ void reference_close(struct reference *r)
     }
     if (r->output != r->embedding)
         free(r->output);
+    free(r->projection);
+    free(r->token_norm);
+    free(r->final_norm);
+    free(r->draft_embedding);
+    free(r->draft_output);
+    free(r->draft_norm);
     free(r->embedding);
     free(r->output_norm);
     free(r->factors);
@@ -602,14 +619,13 @@ static void run_layer(const struct reference *r, uint32_t layer, struct workspac
         x[i] += w->added[i];
 }
 
-void reference_run(const struct reference *r, const uint32_t *ids, uint32_t count, uint32_t first,
-                   float *logits_out)
+/* Runs `rows` rows of x through the layers [first, end). */
+static void run_layers(const struct reference *r, uint32_t first, uint32_t end, float *x,
+                       uint32_t rows)
 {
-    size_t q_floats = (size_t)count * r->heads * r->head_dim;
-    size_t kv_floats = (size_t)count * r->kv_heads * r->head_dim;
-    size_t hidden_floats = (size_t)count * r->hidden;
-    size_t ffn_floats = (size_t)count * r->ffn;
-    float *x = take(hidden_floats * sizeof(float));
+    const size_t q_floats = (size_t)rows * r->heads * r->head_dim;
+    const size_t kv_floats = (size_t)rows * r->kv_heads * r->head_dim;
+    const size_t hidden_floats = (size_t)rows * r->hidden, ffn_floats = (size_t)rows * r->ffn;
     struct workspace w = {
         .a = take(hidden_floats * sizeof(float)),
         .q = take(q_floats * sizeof(float)),
@@ -619,22 +635,66 @@ void reference_run(const struct reference *r, const uint32_t *ids, uint32_t coun
         .gate = take(ffn_floats * sizeof(float)),
         .up = take(ffn_floats * sizeof(float)),
         .added = take(hidden_floats * sizeof(float)),
-        .scores = take(count * sizeof(float)),
+        .scores = take(rows * sizeof(float)),
     };
-    for (uint32_t i = 0; i < count; i++)
-        memcpy(x + (size_t)i * r->hidden, r->embedding + (size_t)ids[i] * r->hidden,
-               r->hidden * sizeof(float));
-    for (size_t i = 0; r->gemma && i < hidden_floats; i++)
-        x[i] *= sqrtf((float)r->hidden);
-    for (uint32_t i = 0; i < r->layer_count; i++)
-        run_layer(r, i, &w, x, count);
-    norm(r, x + (size_t)first * r->hidden, count - first, r->output_norm, w.a);
-    multiply(r->output, r->vocab, r->hidden, w.a, count - first, logits_out);
-    for (size_t i = 0; i < (size_t)(count - first) * r->vocab; i++)
-        logits_out[i] = capped(logits_out[i], r->logits_cap);
-    float *all[] = {x, w.a, w.q, w.k, w.v, w.heads, w.gate, w.up, w.added, w.scores};
+    for (uint32_t i = first; i < end; i++)
+        run_layer(r, i, &w, x, rows);
+    float *all[] = {w.a, w.q, w.k, w.v, w.heads, w.gate, w.up, w.added, w.scores};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         free(all[i]);
+}
+
+static void embed(const struct reference *r, const float *embedding, const uint32_t *ids,
+                  uint32_t count, float *x)
+{
+    const size_t floats = (size_t)count * r->hidden;
+    for (uint32_t i = 0; i < count; i++)
+        memcpy(x + (size_t)i * r->hidden, embedding + (size_t)ids[i] * r->hidden,
+               r->hidden * sizeof(float));
+    for (size_t i = 0; r->gemma && i < floats; i++)
+        x[i] *= sqrtf((float)r->hidden);
+}
+
+void reference_finals(const struct reference *r, const uint32_t *ids, uint32_t count, float *out)
+{
+    embed(r, r->embedding, ids, count, out);
+    run_layers(r, 0, r->layer_count, out, count);
+    norm(r, out, count, r->output_norm, out);
+}
+
+void reference_run(const struct reference *r, const uint32_t *ids, uint32_t count, uint32_t first,
+                   float *logits_out)
+{
+    float *x = take((size_t)count * r->hidden * sizeof(float));
+    reference_finals(r, ids, count, x);
+    multiply(r->output, r->vocab, r->hidden, x + (size_t)first * r->hidden, count - first,
+             logits_out);
+    for (size_t i = 0; i < (size_t)(count - first) * r->vocab; i++)
+        logits_out[i] = capped(logits_out[i], r->logits_cap);
+    free(x);
+}
+
+/* DeepSeek-V3 (2024), section 2.2, formulas 21 to 23; the final vectors are those after the model's
+ * last norm. */
+void reference_draft_run(const struct reference *r, const uint32_t *ids, const float *finals,
+                         uint32_t count, float *logits_out, float *finals_out)
+{
+    const uint32_t hidden = r->hidden;
+    float *x = take((size_t)count * hidden * sizeof(float));
+    float *joined = take((size_t)count * 2 * hidden * sizeof(float));
+    embed(r, r->draft_embedding != NULL ? r->draft_embedding : r->embedding, ids, count, x);
+    for (uint32_t i = 0; i < count; i++) {
+        float *row = joined + (size_t)i * 2 * hidden;
+        norm(r, x + (size_t)i * hidden, 1, r->token_norm, row);
+        norm(r, finals + (size_t)i * hidden, 1, r->final_norm, row + hidden);
+    }
+    multiply(r->projection, hidden, 2 * hidden, joined, count, x);
+    run_layers(r, r->layer_count, r->layer_count + 1, x, count);
+    norm(r, x, count, r->draft_norm != NULL ? r->draft_norm : r->output_norm, finals_out);
+    multiply(r->draft_output != NULL ? r->draft_output : r->output, r->vocab, hidden, finals_out,
+             count, logits_out);
+    free(x);
+    free(joined);
 }
 
 double reference_distance(const float *a, const float *reference, size_t count)

@@ -19,6 +19,14 @@ uint32_t reference_vocab(const struct reference *r);
 void reference_run(const struct reference *r, const uint32_t *ids, uint32_t count, uint32_t first,
                    float *logits_out);
 
+/* Writes the vectors after the last norm of ids[0..count) to out[count × hidden]. */
+void reference_finals(const struct reference *r, const uint32_t *ids, uint32_t count, float *out);
+
+/* Runs ids[0..count) through the first draft layer. finals[count × hidden] has the final vector of
+ * the token before each. The layer's own final vectors go to finals_out[count × hidden]. */
+void reference_draft_run(const struct reference *r, const uint32_t *ids, const float *finals,
+                         uint32_t count, float *logits_out, float *finals_out);
+
 /* Returns the root mean square of the differences, divided by that of the reference. */
 double reference_distance(const float *a, const float *reference, size_t count);
 

@@ -225,7 +225,9 @@ static void put_keys(struct builder *b)
     char key[128];
     put_string(b, "general.architecture", s->architecture);
     put_string(b, "general.name", "synthetic");
-    put_u32(b, "block_count", s->layers);
+    put_u32(b, "block_count", s->layers + s->draft_layers);
+    if (s->draft_layers != 0)
+        put_u32(b, "nextn_predict_layers", s->draft_layers);
     put_u32(b, "context_length", s->context);
     put_u32(b, "embedding_length", s->hidden);
     put_u32(b, "feed_forward_length", s->ffn);
@@ -266,6 +268,8 @@ static void put_keys(struct builder *b)
         put_u32(b, "expert_used_count", s->experts_used);
         put_u32(b, "expert_feed_forward_length", s->expert_ffn);
     }
+    if (s->experts != 0 && is(s->architecture, "deepseek2"))
+        gguf_writer_bool(b->w, "deepseek2.expert_weights_norm", true);
     if (s->shared_ffn != 0)
         put_u32(b, "expert_shared_feed_forward_length", s->shared_ffn);
     if (s->sigmoid) {
@@ -298,6 +302,7 @@ static void put_layer(struct builder *b, uint32_t layer)
     const bool latent = rank != 0;
     const uint32_t stack = s->latent_apart ? s->heads : 0;
     const uint32_t heads = latent ? s->heads * value : q; /* Width of attention's result. */
+    const bool draft = layer >= s->layers, whole = draft && !s->draft_shares;
     const struct {
         const char *suffix;
         enum compute_type type;
@@ -342,6 +347,12 @@ static void put_layer(struct builder *b, uint32_t layer)
         {"ffn_gate_shexp.weight", s->type, s->hidden, sff, 0, in, sff > 0},
         {"ffn_up_shexp.weight", s->type, s->hidden, sff, 0, in, sff > 0},
         {"ffn_down_shexp.weight", s->v_type, sff, s->hidden, 0, 1.0f / sqrtf((float)sff), sff > 0},
+        {"nextn.eh_proj.weight", s->type, 2 * s->hidden, s->hidden, 0, in, draft},
+        {"nextn.enorm.weight", s->vector_type, s->hidden, 0, 1.0f, 0.2f, draft},
+        {"nextn.hnorm.weight", s->vector_type, s->hidden, 0, 1.0f, 0.2f, draft},
+        {"nextn.embed_tokens.weight", s->end_type, s->hidden, s->vocab, 0, 0.7f, whole},
+        {"nextn.shared_head_norm.weight", s->vector_type, s->hidden, 0, 1.0f, 0.2f, whole},
+        {"nextn.shared_head_head.weight", s->end_type, s->hidden, s->vocab, 0, 0.1f, whole},
     };
     for (size_t i = 0; i < sizeof(tensors) / sizeof(tensors[0]); i++) {
         char name[64];
@@ -371,7 +382,7 @@ uint8_t *synthetic_image(const struct synthetic *s, size_t *bytes_out)
                            rope_dim / 2 * sizeof(float));
     else if (s->rope_factors)
         put_tensor(&b, "rope_freqs.weight", COMPUTE_F32, rope_dim / 2, 0, 3.0f, 0.5f);
-    for (uint32_t i = 0; i < s->layers; i++)
+    for (uint32_t i = 0; i < s->layers + s->draft_layers; i++)
         put_layer(&b, i);
     if (s->extra != NULL)
         put_tensor(&b, s->extra, COMPUTE_F32, 8, 0, 0, 1.0f);

@@ -39,6 +39,8 @@ struct synthetic {
     uint32_t experts, experts_used, expert_ffn, shared_ffn, dense_layers;
     bool sigmoid;                               /* Routing as in DeepSeek-V3, with a choice bias. */
     uint32_t expert_groups, expert_groups_used; /* 0 = no such keys. */
+    uint32_t draft_layers; /* Draft layers after the others; they have experts, if any has. */
+    bool draft_shares; /* Draft layers have no embedding, last norm and vocabulary of their own. */
     uint64_t seed;
     /* The fields below make wrong files; NULL or 0 = no change. */
     const char *leave_out;    /* Name of a tensor to leave out. */
