@@ -91,7 +91,8 @@
     X(64, drafts, COUNTER, SENT, 1, "cleave_spec_decode_num_drafts_total",                         \
       "Decode steps of an answer that checked drafted tokens.")                                    \
     X(64, draft_model_tokens, COUNTER, SENT, 1, "cleave_draft_model_tokens_total",                 \
-      "Drafted tokens of the draft model (scheduler/draft_model) that were checked.")              \
+      "Drafted tokens of the draft model (scheduler/draft_model, scheduler/draft_layer) that "     \
+      "were checked.")                                                                             \
     X(64, draft_model_tokens_accepted, COUNTER, SENT, 1,                                           \
       "cleave_draft_model_accepted_tokens_total",                                                  \
       "Drafted tokens of the draft model that were right.")                                        \

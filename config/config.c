@@ -124,10 +124,18 @@ enum status config_model_path(const struct config *config, char out[LIMIT_PATH_B
     return model_find(config, config->model, out, error);
 }
 
-enum status config_draft_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
-                                    struct error *error)
+const char *config_draft_key(const struct config *config)
 {
-    return model_find(config, config->scheduler.draft_model, out, error);
+    return config->scheduler.draft_layer           ? "scheduler/draft_layer"
+           : config->scheduler.draft_model[0] != 0 ? "scheduler/draft_model"
+                                                   : NULL;
+}
+
+enum status config_draft_path(const struct config *config, char out[LIMIT_PATH_BYTES],
+                              struct error *error)
+{
+    const bool layer = config->scheduler.draft_layer;
+    return model_find(config, layer ? config->model : config->scheduler.draft_model, out, error);
 }
 
 enum status config_file_path(const struct config *config, const char *file,

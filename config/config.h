@@ -165,6 +165,7 @@ struct config {
         uint32_t batch_sequences_max;
         uint32_t speculative_tokens;        /* 0 = no drafts. */
         char draft_model[LIMIT_PATH_BYTES]; /* Empty = no draft model. */
+        bool draft_layer;                   /* The model's draft layer is the draft model. */
         uint32_t growth_tokens;
         uint32_t handover_tokens_min;
         uint32_t growth_reserve_percent;
@@ -249,13 +250,13 @@ void config_machine_share(const struct config_machine *machine, struct config_ho
 
 /* Returns true if the machine has a draft model: the config names one and allows drafts
  * (scheduler/speculative_tokens above 0), the machine is not in the prompt pool, and its own
- * process computes (it has no stages). Requires that config_check has accepted the config. */
+ * process computes (it has no stages), with a draft layer on a CPU. Requires that config_check has accepted the config. */
 bool config_machine_drafts(const struct config *config, const struct config_machine *machine);
 
 /* Sizes of models' files. */
 struct config_model_bytes {
     uint64_t model; /* 0 = unknown. */
-    uint64_t draft; /* The draft model; 0 = none. */
+    uint64_t draft; /* The draft model; 0 = none, or a draft layer, which is a part of `model`. */
 };
 
 /* Memory of this host that machines take. */
@@ -319,9 +320,11 @@ enum status config_check(const struct config *config, const char *source, struct
  * the error names the places that were searched. */
 enum status config_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                               struct error *error);
-/* As config_model_path, for scheduler/draft_model. Requires that the key is not empty. */
-enum status config_draft_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
-                                    struct error *error);
+/* Returns the key that names the draft model, for errors; NULL = there is no draft model. */
+const char *config_draft_key(const struct config *config);
+/* As config_model_path, for the files that have the draft model. Requires that there is one. */
+enum status config_draft_path(const struct config *config, char out[LIMIT_PATH_BYTES],
+                              struct error *error);
 
 /* Stores the path of a file that the config names: an absolute path unchanged, any other path
  * relative to the config file's folder (to the current directory if the config is not a file).

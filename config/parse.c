@@ -366,6 +366,9 @@ static bool values_check(const struct config *config, struct config_fault *fault
     if (config->kv.tiers.file.path[0] != 0 && !config->kv.prefix_cache)
         return config_fault_set(fault, "kv/tiers/file/path", " = \"%.200s\": want kv/prefix_cache",
                                 config->kv.tiers.file.path);
+    if (config->scheduler.draft_layer && config->scheduler.draft_model[0] != 0)
+        return config_fault_set(fault, "scheduler/draft_layer",
+                                " = true: want draft_layer or draft_model, not both");
     return etcd_check(config, fault) && store_check(config, fault) &&
            config_adapters_check(config, fault) && config_machines_check(config, fault) &&
            openness_check(config, fault) && web_origins_check(config, fault);

@@ -356,8 +356,9 @@ bool config_machine_drafts(const struct config *config, const struct config_mach
 {
     struct config_stages stages;
     config_stages(machine, &stages);
-    return config->scheduler.draft_model[0] != 0 && config->scheduler.speculative_tokens > 0 &&
-           machine->pool != POOL_PROMPT && stages.count == 0;
+    return config_draft_key(config) != NULL && config->scheduler.speculative_tokens > 0 &&
+           machine->pool != POOL_PROMPT && stages.count == 0 &&
+           !(config->scheduler.draft_layer && device_name_gpu(machine->device, NULL));
 }
 
 void config_machine_memory_add(const struct config *config, const struct config_machine *machine,

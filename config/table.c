@@ -307,6 +307,11 @@ const struct config_key config_keys[] = {
      .default_text = "", .reload = CONFIG_RELOAD_MACHINES,
      .help = "A small model with the same vocabulary, with which token machines without stages "
              "draft tokens, too (scheduling.md). Looked for like `model`. Empty: none."},
+    {"scheduler/draft_layer", CONFIG_BOOL, FIELD(scheduler.draft_layer), 0, 0,
+     .default_text = "false", .reload = CONFIG_RELOAD_MACHINES,
+     .help =
+         "true: token machines without stages, on a CPU, draft tokens with the model's own draft "
+         "layer (multi-token prediction), too (scheduling.md)."},
     {"scheduler/growth_tokens", CONFIG_WHOLE, FIELD(scheduler.growth_tokens), 1,
      LIMIT_CONTEXT_TOKENS, .default_text = "32", .reload = CONFIG_RELOAD_MACHINES,
      .help = "KV memory for this many answer tokens is reserved with the prompt's; after that an "

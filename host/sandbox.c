@@ -137,8 +137,7 @@ static void add_models(struct sandbox_paths *paths, const struct config *config)
     struct error error;
     if (config_model_path(config, path, &error) == ST_OK)
         add_model(paths, path);
-    if (config->scheduler.draft_model[0] != 0 &&
-        config_draft_model_path(config, path, &error) == ST_OK)
+    if (config_draft_key(config) != NULL && config_draft_path(config, path, &error) == ST_OK)
         add_model(paths, path);
 }
 

@@ -32,12 +32,16 @@ static enum status batch_open(const struct machine *m, struct machine_batch *bat
     batch->request_slots = calloc(sequences, sizeof(batch->request_slots[0]));
     batch->owners = calloc(sequences, sizeof(batch->owners[0]));
     batch->pushes = calloc(sequences, sizeof(batch->pushes[0]));
+    const uint32_t floats = machine_draft_final_floats(m);
+    if (floats > 0)
+        batch->finals = calloc((size_t)sequences * floats, sizeof(batch->finals[0]));
     bool good = batch->token_ids != NULL && batch->sequences != NULL && batch->samples != NULL &&
                 batch->sample_items != NULL && batch->sample_uses != NULL &&
                 batch->scores != NULL && batch->score_items != NULL &&
                 batch->score_results != NULL && batch->pooled != NULL && batch->sampling != NULL &&
                 batch->output_limits != NULL && batch->indices != NULL &&
-                batch->request_slots != NULL && batch->owners != NULL && batch->pushes != NULL;
+                batch->request_slots != NULL && batch->owners != NULL && batch->pushes != NULL &&
+                (floats == 0 || batch->finals != NULL);
     return good ? ST_OK : ST_NO_MEMORY;
 }
 
@@ -58,6 +62,7 @@ static void batch_close(struct machine_batch *batch)
     free(batch->request_slots);
     free(batch->owners);
     free(batch->pushes);
+    free(batch->finals);
 }
 
 enum status machine_batch_open(struct machine *m)
@@ -187,6 +192,13 @@ static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t 
     };
 }
 
+/* Returns the final vector of a sample; NULL = the machine has no draft layer. */
+static float *final_of(const struct machine *m, const struct machine_batch *batch, uint32_t sample)
+{
+    return batch->finals != NULL ? batch->finals + (size_t)sample * machine_draft_final_floats(m)
+                                 : NULL;
+}
+
 /* Adds a decode step. A step with drafted tokens has a row for each of them, and a token is drawn
  * from every row; token_pool_decode_done knows which of them count. */
 static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t index,
@@ -214,6 +226,8 @@ static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t 
             allowed = grammar_answer_draft_add(row.answer, row.draft[i - 1]);
         add_sample(m, batch, index, i, sequence->first_row + i, row.position + 1 + i, &row.context,
                    allowed ? row.answer : NULL);
+        batch->samples[batch->job.sample_count - 1].final =
+            final_of(m, batch, batch->job.sample_count - 1);
         if (!allowed)
             batch->sample_uses[batch->job.sample_count - 1] = MACHINE_SAMPLE_UNUSED;
         row.context.token_count += row.context.token_count > 0 ? 1 : 0;
@@ -452,13 +466,15 @@ void machine_batch_done(void *self, uint32_t slot)
     for (uint32_t i = 0; i < batch->items.item_count; i++) {
         const struct sched_batch_item *item = &batch->items.items[i];
         struct message_token tokens[1 + LIMIT_DRAFT_TOKENS];
+        const float *finals = final_of(m, batch, sampled);
         uint32_t count = tokens_fill(batch, i, sampled, tokens);
         while (sampled < batch->job.sample_count && batch->sample_items[sampled] == i)
             sampled++;
         if (item->is_prompt)
             prompt_pool_chunk_done(m->prompt_pool, item, count > 0 ? tokens : NULL, m->now_us);
         else
-            taken += token_pool_decode_done(m->token_pool, item->slot, tokens, count, m->now_us);
+            taken +=
+                token_pool_decode_done(m->token_pool, item->slot, tokens, finals, count, m->now_us);
     }
     m->stats.token_batch_rows += batch->has_prompts ? 0 : taken;
 }

@@ -1,5 +1,6 @@
 /* machine_draft: the draft model of a machine whose own process computes: a device of its own, with
- * the draft model's weights, engine and KV memory. The draft model and the machine's model compute
+ * the draft model's weights, engine and KV memory. The draft layer of the machine's model is such a
+ * draft model, too; its input are also final vectors (token_pool/draft_finals.h). The draft model and the machine's model compute
  * in turn: between two steps, the draft model computes one job for each token of the longest draft.
  * token_pool/token_drafts.c decides what a job computes. */
 #include "machine/state.h"
@@ -31,9 +32,11 @@ struct machine_draft {
     struct device device;
     const struct device_memory *memory; /* Memory that has the KV; NULL = host memory. */
     void *kv;
-    struct token_draft_job wanted;      /* The job that runs. */
-    struct engine_job job;              /* The same for the engine; uses the arrays below. */
-    uint32_t *token_ids;                /* [rows_max] */
+    struct token_draft_job wanted; /* The job that runs. */
+    struct engine_job job;         /* The same for the engine; uses the arrays below. */
+    uint32_t *token_ids;           /* [rows_max] */
+    float *finals;       /* [rows_max × final_floats]: final vectors of the rows' tokens. */
+    float *drawn_finals; /* [sequences_max × final_floats]: final vectors of each item's token. */
     struct compute_sequence *sequences; /* [sequences_max] */
     struct engine_sample *samples;      /* [sequences_max] */
     uint32_t *ids;                      /* [sequences_max] */
@@ -83,6 +86,7 @@ static enum status draft_device_open(struct machine *m, struct machine_draft *d,
         .threads = m->config_entry->threads,
         .shape = &d->shape,
         .arena = &d->arena,
+        .draft_layer = m->options.config->scheduler.draft_layer,
         .file = file,
         .kv_region_create = region_create,
         .self = d,
@@ -90,7 +94,7 @@ static enum status draft_device_open(struct machine *m, struct machine_draft *d,
     };
     status = device_open(&options, &d->device, error);
     if (status != ST_OK)
-        error_prefix(error, "scheduler/draft_model");
+        error_prefix(error, "%s", config_draft_key(m->options.config));
     model_file_close(file);
     return status;
 }
@@ -113,36 +117,48 @@ static enum status draft_open(struct machine *m, struct machine_draft *d, struct
     d->ids = calloc(shape->sequences_max, sizeof(d->ids[0]));
     d->mask_words = GRAMMAR_MASK_WORDS(shape->hyper.vocab);
     d->masks = calloc(shape->sequences_max, d->mask_words * sizeof(d->masks[0]));
-    if (d->token_ids == NULL || d->sequences == NULL || d->samples == NULL || d->ids == NULL ||
-        d->masks == NULL)
-        return error_set(error, ST_NO_MEMORY, "scheduler/draft_model: out of memory");
+    const size_t finals = machine_draft_final_floats(m) * sizeof(float);
+    if (finals > 0) {
+        d->finals = calloc(d->shape.rows_max, finals);
+        d->drawn_finals = calloc(shape->sequences_max, finals);
+    }
+    if ((finals > 0 && (d->finals == NULL || d->drawn_finals == NULL)) || d->token_ids == NULL ||
+        d->sequences == NULL || d->samples == NULL || d->ids == NULL || d->masks == NULL)
+        return error_set(error, ST_NO_MEMORY, "%s: out of memory",
+                         config_draft_key(m->options.config));
     return draft_device_open(m, d, error);
+}
+
+/* Returns why a machine of a config with a draft model has none. */
+static const char *unused_reason(const struct machine *m)
+{
+    if (m->options.config->scheduler.speculative_tokens == 0)
+        return "scheduler/speculative_tokens, the most tokens of a draft, is 0";
+    if (m->shape.plan.process_count > 0)
+        return "machines with stages or ranks draft tokens from the context only";
+    return "machines with a GPU draft tokens from the context only";
 }
 
 enum status machine_draft_open(struct machine *m, struct error *error)
 {
     const struct config *config = m->options.config;
-    const uint32_t processes = m->shape.plan.process_count;
+    const char *key = config_draft_key(config);
     if (!config_machine_drafts(config, m->config_entry)) {
-        if (config->scheduler.draft_model[0] != 0 && config->scheduler.speculative_tokens == 0)
-            log_warn("machine %s does not use scheduler/draft_model: scheduler/speculative_tokens, "
-                     "the most tokens of a draft, is 0",
-                     m->config_entry->name);
-        else if (config->scheduler.draft_model[0] != 0 && processes > 0)
-            log_warn("machine %s does not use scheduler/draft_model: machines with stages or ranks "
-                     "draft tokens from the context only",
-                     m->config_entry->name);
+        if (key != NULL &&
+            (config->scheduler.speculative_tokens == 0 || m->config_entry->pool != POOL_PROMPT))
+            log_warn("machine %s does not use %s: %s", m->config_entry->name, key,
+                     unused_reason(m));
         return ST_OK;
     }
     m->draft = calloc(1, sizeof(*m->draft));
     if (m->draft == NULL)
-        return error_set(error, ST_NO_MEMORY, "scheduler/draft_model: out of memory");
+        return error_set(error, ST_NO_MEMORY, "%s: out of memory", key);
     enum status status = draft_open(m, m->draft, error);
     if (status == ST_OK)
-        log_info("machine %s drafts tokens with %s: %zu MiB of weights, %llu MiB "
+        log_info("machine %s drafts tokens with %s%s: %zu MiB of weights, %llu MiB "
                  "of its kv_memory",
-                 m->config_entry->name, m->shape.draft.hyper.name,
-                 model_weight_bytes(m->draft->device.model) >> 20,
+                 m->config_entry->name, config->scheduler.draft_layer ? "the draft layer of " : "",
+                 m->shape.draft.hyper.name, model_weight_bytes(m->draft->device.model) >> 20,
                  (unsigned long long)(kv_arena_bytes(&m->draft->arena) >> 20));
     return status;
 }
@@ -165,6 +181,8 @@ void machine_draft_close(struct machine *m)
         munmap(d->kv, kv_arena_bytes(&d->arena));
     device_close(&d->device);
     free(d->token_ids);
+    free(d->finals);
+    free(d->drawn_finals);
     free(d->sequences);
     free(d->samples);
     free(d->ids);
@@ -172,6 +190,11 @@ void machine_draft_close(struct machine *m)
     free(d->words);
     free(d);
     m->draft = NULL;
+}
+
+uint32_t machine_draft_final_floats(const struct machine *m)
+{
+    return m->draft != NULL && m->options.config->scheduler.draft_layer ? m->shape.hyper.hidden : 0;
 }
 
 struct token_draft_model machine_draft_sizes(const struct machine *m)
@@ -186,6 +209,7 @@ struct token_draft_model machine_draft_sizes(const struct machine *m)
         .block_tokens = d->arena.block_tokens,
         .rows_max = d->shape.rows_max,
         .step_rows = d->shape.sequences_max,
+        .final_floats = machine_draft_final_floats(m),
     };
 }
 
@@ -258,11 +282,14 @@ static void item_fill(const struct machine *m, struct machine_draft *d, uint32_t
                       uint32_t row, bool rules)
 {
     const struct token_draft_item *item = &d->wanted.items[index];
+    const size_t floats = machine_draft_final_floats(m);
+    if (floats > 0)
+        memcpy(d->finals + row * floats, item->finals, item->row_count * floats * sizeof(float));
     memcpy(d->token_ids + row, item->tokens, item->row_count * sizeof(uint32_t));
     d->sequences[index] = (struct compute_sequence){
         .first_row = row,
         .row_count = item->row_count,
-        .first_position = item->position,
+        .first_position = item->kv_position,
         .blocks = item->blocks,
     };
     if (item->sampling == NULL)
@@ -271,6 +298,7 @@ static void item_fill(const struct machine *m, struct machine_draft *d, uint32_t
     answer_sample_fill(item->sampling, d->shape.hyper.vocab, item->answer_index,
                        row + item->row_count - 1, item->position + item->row_count, sample);
     sample->choice.sampling.logprobs = -1;
+    sample->final = floats > 0 ? d->drawn_finals + index * floats : NULL;
     if (rules)
         sample_rules_add(m, d, item, sample);
 }
@@ -281,6 +309,7 @@ static void job_start(struct machine *m)
     uint32_t row = 0;
     d->job = (struct engine_job){
         .token_ids = d->token_ids,
+        .finals = d->finals,
         .batch = {.row_count = d->wanted.row_count,
                   .sequence_count = d->wanted.item_count,
                   .sequences = d->sequences},
@@ -352,5 +381,5 @@ void machine_draft_progress(struct machine *m)
     times_add(m, d);
     for (uint32_t i = 0; i < d->wanted.item_count; i++)
         d->ids[i] = d->wanted.items[i].sampling != NULL ? d->samples[sample++].result.id : 0;
-    token_pool_drafts_done(m->token_pool, &d->wanted, d->ids);
+    token_pool_drafts_done(m->token_pool, &d->wanted, d->ids, d->drawn_finals);
 }

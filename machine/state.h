@@ -67,6 +67,8 @@ struct machine_batch {
     uint32_t *sample_items;
     enum machine_sample_use *sample_uses; /* [sequences_max]: of sample i. */
     size_t mask_bytes;                    /* Bytes of all masks together. */
+    /* [sequences_max × machine_draft_final_floats]: final vectors of the samples. */
+    float *finals;
     struct engine_score *scores; /* [sequences_max]; score i belongs to item score_items[i]. */
     uint32_t *score_items;
     struct sampled *score_results;    /* [rows_max] */
@@ -230,6 +232,8 @@ void machine_draft_stop(struct machine *m);
 void machine_draft_close(struct machine *m);
 /* Returns the sizes for the token pool; all zeros = there is no draft model. */
 struct token_draft_model machine_draft_sizes(const struct machine *m);
+/* Returns the numbers of a final vector that a draft layer reads; 0 = there is no draft layer. */
+uint32_t machine_draft_final_floats(const struct machine *m);
 int machine_draft_fd(const struct machine *m); /* -1 = none. */
 /* Starts the draft model's next job, if it has one. Returns true while a job runs: the caller then
  * starts no batch. Requires that no batch is in flight. */

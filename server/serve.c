@@ -447,7 +447,7 @@ static int check_only(struct serve *s, struct error *error)
         model_read(s, error) != ST_OK)
         return 1;
     if (serve_version_draft_check(s->config, -1, s->file, &s->current, error) != ST_OK) {
-        error_prefix(error, "scheduler/draft_model");
+        error_prefix(error, "%s", config_draft_key(s->config));
         return 1;
     }
     serve_options_print(s->config, s->config->model);

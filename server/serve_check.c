@@ -230,9 +230,11 @@ static void files_check(const struct config *config, const struct check_report *
 static void draft_check(const struct config *config, int machine_index, struct model_file *file,
                         struct serve_version *version, const struct check_report *report)
 {
-    static const char key[] = "scheduler/draft_model";
+    const char *key = config_draft_key(config);
     struct error error;
-    if (config->scheduler.draft_model[0] != 0 && config->scheduler.speculative_tokens == 0)
+    if (key == NULL)
+        return;
+    if (config->scheduler.speculative_tokens == 0)
         check_say(report, CHECK_WARNING, key,
                   "it is not used, because scheduler/speculative_tokens is 0");
     if (serve_version_draft_check(config, machine_index, file, version, &error) != ST_OK)

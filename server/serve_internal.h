@@ -188,7 +188,8 @@ enum status serve_version_open(const struct config *config, uint32_t number,
                                struct serve_version *out, struct model_file **file_out,
                                struct error *error);
 /* If a machine of this host has a draft model: checks that the draft model's files can be opened
- * and have the tokens of the model `file`, and stores their size in the version. machine_index: see
+ * and have the tokens of the model `file`, and stores their size in the version. If it has a draft
+ * layer: checks that the model has it. Errors do not name the config key. machine_index: see
  * serve_check_machine_files. */
 enum status serve_version_draft_check(const struct config *config, int machine_index,
                                       struct model_file *file, struct serve_version *version,

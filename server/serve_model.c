@@ -126,7 +126,11 @@ enum status serve_version_draft_check(const struct config *config, int machine_i
     struct model_file *draft;
     if (!drafts_here(config, machine_index))
         return ST_OK;
-    enum status status = config_draft_model_path(config, path, error);
+    if (config->scheduler.draft_layer) {
+        struct model_hyper hyper;
+        return model_hyper_read_draft_layer(file, &hyper, error);
+    }
+    enum status status = config_draft_path(config, path, error);
     if (status != ST_OK)
         return status;
     status = draft_file_open(path, file, &draft, error);

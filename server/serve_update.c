@@ -141,7 +141,7 @@ static enum status plan_new(struct serve *s, struct config *next, struct serve_v
     if (status == ST_OK) {
         status = serve_version_draft_check(next, -1, file, version, error);
         if (status != ST_OK)
-            error_prefix(error, "scheduler/draft_model");
+            error_prefix(error, "%s", config_draft_key(next));
     }
     model_file_close(file);
     if (status == ST_OK)

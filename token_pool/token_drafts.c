@@ -7,6 +7,9 @@
 
 /* A request that the draft model is behind by more tokens catches up in parts. */
 #define BEHIND_TOKENS 32
+/* Most final vectors that a request keeps: while a machine computes prompts, its draft layer does
+ * not catch up. */
+#define FINALS_MAX (2 * BEHIND_TOKENS + 1 + LIMIT_DRAFT_TOKENS)
 
 /* What one job is made of. */
 struct making {
@@ -29,13 +32,16 @@ enum status token_drafts_open(struct token_pool *pool)
 
 void token_request_seat_take(struct token_pool *pool, struct token_request *request)
 {
-    const uint32_t tokens = request->prompt_tokens + request->output_limit;
-    const uint32_t most = pool->options.draft_model.context_tokens;
+    const struct token_draft_model *model = &pool->options.draft_model;
+    const uint32_t before = model->final_floats > 0 ? 0 : request->prompt_tokens;
+    const uint32_t tokens = before + request->output_limit, most = model->context_tokens;
     if (pool->draft_seats == NULL || !draft_index_is_open(&request->draft_index) ||
         draft_seats_blocks_free(pool->draft_seats) == 0)
         return;
     request->draft_seat = draft_seats_take(pool->draft_seats, tokens < most ? tokens : most,
                                            token_slot_of(pool, request));
+    if (model->final_floats > 0 && request->draft_seat != DRAFT_SEAT_NONE)
+        draft_finals_open(&request->draft_finals, model->final_floats, FINALS_MAX);
     /* As often right as those of earlier answers. */
     request->draft_trust = pool->draft_trust;
 }
@@ -45,6 +51,26 @@ void token_request_seat_leave(struct token_pool *pool, struct token_request *req
     if (request->draft_seat != DRAFT_SEAT_NONE)
         draft_seats_free(pool->draft_seats, request->draft_seat);
     request->draft_seat = DRAFT_SEAT_NONE;
+    draft_finals_close(&request->draft_finals);
+}
+
+/* Only the tokens before `position` are computed. */
+static void seat_cut(struct token_pool *pool, struct token_request *request, uint32_t position)
+{
+    const uint32_t first = request->draft_first;
+    draft_seats_cut(pool->draft_seats, request->draft_seat,
+                    position > first ? position - first : 0);
+}
+
+void token_request_finals_add(struct token_pool *pool, struct token_request *request,
+                              uint32_t position, const float *finals, uint32_t count)
+{
+    if (request->draft_finals.vectors == NULL)
+        return;
+    if (!draft_finals_add(&request->draft_finals, position, finals, count))
+        request->draft_first = position;
+    /* Drafted tokens were computed from the draft layer's own final vectors. */
+    seat_cut(pool, request, position);
 }
 
 void token_request_drafted_drop(struct token_pool *pool, struct token_request *request)
@@ -53,14 +79,21 @@ void token_request_drafted_drop(struct token_pool *pool, struct token_request *r
     request->draft_wanted = request->draft_made = 0;
     /* KV of the drafts that were right is kept. The latest token was drawn by the step. */
     if (request->draft_seat != DRAFT_SEAT_NONE)
-        draft_seats_cut(pool->draft_seats, request->draft_seat,
-                        request->prompt_tokens + request->generated - 1);
+        seat_cut(pool, request, request->prompt_tokens + request->generated - 1);
 }
 
 /* Returns the tokens of the context, with those that the draft model has generated. */
 static uint32_t tokens_of(const struct token_request *request)
 {
     return request->prompt_tokens + request->generated + request->draft_made;
+}
+
+/* Returns how many tokens of the request the draft model can compute next. */
+static uint32_t behind_of(const struct token_pool *pool, const struct token_request *request)
+{
+    if (pool->options.draft_model.final_floats > 0)
+        return request->draft_finals.count;
+    return tokens_of(request) - draft_seats_computed(pool->draft_seats, request->draft_seat);
 }
 
 /* Returns the most tokens that a draft of the model may have. */
@@ -97,12 +130,15 @@ static void item_add(struct making *making, struct token_request *request, uint3
     struct token_pool *pool = making->pool;
     struct token_draft_job *job = making->job;
     struct token_draft_item *item = &job->items[job->item_count];
-    const uint32_t first = draft_seats_computed(pool->draft_seats, request->draft_seat);
+    const uint32_t computed = draft_seats_computed(pool->draft_seats, request->draft_seat);
+    const uint32_t first = request->draft_first + computed;
     *item = (struct token_draft_item){
         .slot = token_slot_of(pool, request),
         .owner = request->owner,
         .tokens = request->tokens + first,
+        .finals = request->draft_finals.vectors,
         .position = first,
+        .kv_position = computed,
         .row_count = rows,
         .sampling = samples ? &request->sampling : NULL,
         .answer_index = request->generated + request->draft_made,
@@ -115,8 +151,8 @@ static void item_add(struct making *making, struct token_request *request, uint3
     bool known = true;
     for (uint32_t i = 0; i < rows; i++)
         known = known && item->tokens[i] < pool->options.draft_model.vocab;
-    if (!known ||
-        !draft_seats_begin(pool->draft_seats, request->draft_seat, first + rows, &item->blocks)) {
+    if (!known || !draft_seats_begin(pool->draft_seats, request->draft_seat, computed + rows,
+                                     &item->blocks)) {
         token_request_seat_leave(pool, request);
         return;
     }
@@ -130,9 +166,8 @@ static void step_add(struct making *making, struct token_request *request)
 {
     const struct token_pool *pool = making->pool;
     const struct token_draft_model *model = &pool->options.draft_model;
-    const uint32_t rows =
-        tokens_of(request) - draft_seats_computed(pool->draft_seats, request->draft_seat);
-    if (request->draft_made < request->draft_wanted && rows <= BEHIND_TOKENS &&
+    const uint32_t rows = behind_of(pool, request);
+    if (request->draft_made < request->draft_wanted && rows > 0 && rows <= BEHIND_TOKENS &&
         making->job->item_count < model->step_rows &&
         making->job->row_count + rows <= model->rows_max)
         item_add(making, request, rows, true);
@@ -144,13 +179,15 @@ static void catch_up_add(struct making *making, struct token_request *request)
     const struct token_pool *pool = making->pool;
     const struct token_draft_model *model = &pool->options.draft_model;
     const uint32_t computed = draft_seats_computed(pool->draft_seats, request->draft_seat);
-    const uint32_t all = tokens_of(request);
-    /* The latest token of an answer is left to the step that draws the token after it. */
-    const uint32_t known = all - (request->state == TOKEN_DECODING ? 1 : 0);
-    uint32_t rows = (known < model->context_tokens ? known : model->context_tokens) - computed;
-    if (request->state == TOKEN_DECODING &&
-        (request->draft_wanted == 0 || all - computed <= BEHIND_TOKENS))
+    const uint32_t behind = behind_of(pool, request), room = model->context_tokens - computed;
+    const bool decodes = request->state == TOKEN_DECODING;
+    /* Final vectors are kept for a few tokens only, so their tokens are computed in any case. */
+    const bool needed = request->draft_wanted > 0 || model->final_floats > 0;
+    if (decodes && (!needed || behind <= BEHIND_TOKENS))
         return;
+    /* The latest token of an answer is left to the step that draws the token after it. */
+    uint32_t rows = behind - (decodes ? 1 : 0);
+    rows = rows < room ? rows : room;
     rows = rows < making->catch_up_left ? rows : making->catch_up_left;
     if (rows == 0 || making->job->item_count == model->step_rows ||
         making->job->row_count + rows > model->rows_max)
@@ -182,7 +219,7 @@ static void decide_add(struct making *making, struct token_request *request)
 static bool prepares(struct token_pool *pool)
 {
     const uint32_t decoding = pool->state_counts[TOKEN_DECODING];
-    if (pool->state_counts[TOKEN_RESERVED] == 0)
+    if (pool->state_counts[TOKEN_RESERVED] == 0 || pool->options.draft_model.final_floats > 0)
         return false;
     if (sched_drafts_model_length(pool->options.drafts, &pool->draft_trust,
                                   decoding > 0 ? decoding : 1, pool->options.memory.draft_tokens, 0,
@@ -204,9 +241,10 @@ bool token_pool_drafts_next(struct token_pool *pool, uint32_t catch_up_rows_max,
     return out->item_count > 0;
 }
 
-/* The draft model has generated the request's next token. A token that the answer cannot have ends
- * the draft. */
-static void drafted_add(struct token_pool *pool, struct token_request *request, uint32_t id)
+/* The draft model has generated the request's next token, from this final vector. A token that the
+ * answer cannot have ends the draft. */
+static void drafted_add(struct token_pool *pool, struct token_request *request, uint32_t id,
+                        const float *final)
 {
     const uint32_t made = request->draft_made;
     uint32_t *drafted = &token_request_drafts(request)[made];
@@ -217,21 +255,27 @@ static void drafted_add(struct token_pool *pool, struct token_request *request, 
         request->draft_wanted = made;
         return;
     }
+    draft_finals_add(&request->draft_finals, tokens_of(request), final, 1);
     request->draft_made = request->draft_count = made + 1;
     request->draft_matched = SCHED_DRAFT_MODEL;
     sched_machine_draft_set(pool->options.sched, token_slot_of(pool, request), made + 1);
 }
 
 void token_pool_drafts_done(struct token_pool *pool, const struct token_draft_job *job,
-                            const uint32_t *ids)
+                            const uint32_t *ids, const float *finals)
 {
+    const size_t floats = pool->options.draft_model.final_floats;
     draft_seats_job_done(pool->draft_seats);
     for (uint32_t i = 0; i < job->item_count; i++) {
         const struct token_draft_item *item = &job->items[i];
-        if (item->sampling == NULL || !sched_slots_used(pool->slots, item->slot))
+        if (!sched_slots_used(pool->slots, item->slot))
             continue;
         struct token_request *request = token_request_of(pool, item->slot);
-        if (request->owner == item->owner && request->state == TOKEN_DECODING)
-            drafted_add(pool, request, ids[i]);
+        if (request->owner != item->owner)
+            continue;
+        if (request->draft_finals.vectors != NULL)
+            draft_finals_drop(&request->draft_finals, item->row_count);
+        if (item->sampling != NULL && request->state == TOKEN_DECODING)
+            drafted_add(pool, request, ids[i], finals + i * floats);
     }
 }

@@ -75,6 +75,9 @@ struct token_draft_model {
     uint32_t block_tokens;   /* Tokens of such a block. */
     uint32_t rows_max;       /* Most rows that it computes in one job. */
     uint32_t step_rows;      /* Most rows of the machine's decode steps. */
+    /* The draft model is a draft layer of the machine's model, which reads final vectors of this
+     * many numbers (draft_finals.h); 0 = it reads tokens only. */
+    uint32_t final_floats;
 };
 
 struct token_pool_options {
@@ -230,10 +233,12 @@ void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t n
 /* Takes the result of a request's decode step of `row_count` rows: of the input token, and of the
  * first row_count - 1 drafted tokens. Call it after sched_machine_batch_done. tokens[i] was drawn
  * from row i and has id, finish and log-probabilities; the pool sets the other fields of the tokens
- * that it accepts. The pool accepts tokens up to the first one that differs from its drafted token
- * or ends the answer. Returns the number of accepted tokens; 1 if the request was cancelled. */
+ * that it accepts. finals: [row_count × token_draft_model.final_floats], the final vectors of the
+ * rows. The pool accepts tokens up to the first one that differs from its drafted token or ends the
+ * answer. Returns the number of accepted tokens; 1 if the request was cancelled. */
 uint32_t token_pool_decode_done(struct token_pool *pool, sched_slot slot,
-                                struct message_token *tokens, uint32_t row_count, int64_t now_us);
+                                struct message_token *tokens, const float *finals,
+                                uint32_t row_count, int64_t now_us);
 /* Sends the accepted tokens, one message to each gateway. Call it after token_pool_decode_done of
  * all requests of the batch; the next batch can begin before this call. */
 void token_pool_tokens_send(struct token_pool *pool);

@@ -10,6 +10,7 @@
 #include "scheduler/drafts.h"
 #include "scheduler/slots.h"
 #include "token_pool/draft.h"
+#include "token_pool/draft_finals.h"
 #include "token_pool/draft_seats.h"
 #include "token_pool/token_pool.h"
 
@@ -70,7 +71,11 @@ struct token_request {
     uint32_t draft_matched;               /* `matched` of the draft (scheduler/drafts.h). */
     struct sched_draft_trust draft_trust; /* How often the request's drafts were right. */
     draft_seat draft_seat; /* DRAFT_SEAT_NONE = the request has no drafts of the draft model. */
-    bool draft_decided;    /* draft_wanted is decided for the next step. */
+    /* Position in the context of the first token that the draft model computes: 0, or, with a draft
+     * layer, the first one since which no final vector is missing. */
+    uint32_t draft_first;
+    struct draft_finals draft_finals; /* Closed = the draft model is not a draft layer. */
+    bool draft_decided;               /* draft_wanted is decided for the next step. */
     uint32_t draft_wanted; /* Tokens that the draft model must generate for the next step. */
     /* Tokens that the draft model has generated for the next step; they are in `tokens`, after the
      * known ones. */
@@ -210,6 +215,10 @@ enum status token_drafts_open(struct token_pool *pool);
 void token_request_seat_take(struct token_pool *pool, struct token_request *request);
 /* Frees the request's seat, if it has one. */
 void token_request_seat_leave(struct token_pool *pool, struct token_request *request);
+/* Gives the draft model, if it is a draft layer, the final vectors of `count` new tokens. The first
+ * of these tokens is at `position` in the context. */
+void token_request_finals_add(struct token_pool *pool, struct token_request *request,
+                              uint32_t position, const float *finals, uint32_t count);
 /* Forgets the tokens that the draft model has generated for the request. Call it when the answer
  * has a new token. */
 void token_request_drafted_drop(struct token_pool *pool, struct token_request *request);

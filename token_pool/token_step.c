@@ -154,9 +154,11 @@ static void token_take(struct token_pool *pool, struct token_request *request,
 }
 
 uint32_t token_pool_decode_done(struct token_pool *pool, sched_slot slot,
-                                struct message_token *tokens, uint32_t row_count, int64_t now_us)
+                                struct message_token *tokens, const float *finals,
+                                uint32_t row_count, int64_t now_us)
 {
     struct token_request *request = token_request_of(pool, slot);
+    const uint32_t known = request->prompt_tokens + request->generated;
     if (request->state == TOKEN_STOPPED_IN_BATCH) {
         token_request_token_add(request, tokens[0].id);
         token_request_forget(pool, request);
@@ -177,6 +179,7 @@ uint32_t token_pool_decode_done(struct token_pool *pool, sched_slot slot,
     } while (right);
     draft_count(pool, request, row_count - 1, taken - 1);
     sched_machine_decode_advance(pool->options.sched, token_slot_of(pool, request), taken - 1);
+    token_request_finals_add(pool, request, known, finals, taken);
     token_request_draft(pool, request);
     return taken;
 }

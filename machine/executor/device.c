@@ -73,6 +73,7 @@ enum status device_open(const struct device_options *options, struct device *out
         .last_layer = arena->first_layer + arena->layer_count,
         .rank = options->rank,
         .ranks = options->ranks,
+        .draft_layer = options->draft_layer,
         .context_tokens_max = shape->context_tokens,
     };
     status = model_open(options->file, &model_options, &out->model, error);

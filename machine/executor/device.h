@@ -33,6 +33,7 @@ struct device_options {
     uint32_t rank; /* Index of this rank; 0 without ranks. */
     /* Ranks that share these layers; 0 = this device has the whole layers. */
     uint32_t ranks;
+    bool draft_layer;              /* The device has the draft layer of the file's model. */
     const struct model_file *file; /* Read during the call. */
     /* Creates the KV region of these layers and stores the region's address in *kv_out: device
      * memory from `memory`, or host memory if `memory` is NULL. Called once, during device_open. */

@@ -7,11 +7,11 @@ enum status draft_shape_file_open(const struct config *config, struct model_file
                                   struct model_file **out, struct error *error)
 {
     char path[LIMIT_PATH_BYTES];
-    enum status status = config_draft_model_path(config, path, error);
+    enum status status = config_draft_path(config, path, error);
     if (status == ST_OK)
         status = draft_file_open(path, target, out, error);
     if (status != ST_OK)
-        error_prefix(error, "scheduler/draft_model");
+        error_prefix(error, "%s", config_draft_key(config));
     return status;
 }
 
@@ -19,7 +19,9 @@ static enum status sizes_read(const struct config *config, const struct model_fi
                               uint32_t context_tokens, enum compute_kv_dtype dtype,
                               struct draft_shape *out, struct error *error)
 {
-    enum status status = model_hyper_read(file, &out->hyper, error);
+    enum status status = config->scheduler.draft_layer
+                             ? model_hyper_read_draft_layer(file, &out->hyper, error)
+                             : model_hyper_read(file, &out->hyper, error);
     if (status != ST_OK)
         return status;
     const struct model_hyper *hyper = &out->hyper;
@@ -45,7 +47,7 @@ enum status draft_shape_read(const struct config *config, struct model_file *tar
         return status;
     status = sizes_read(config, file, context_tokens, dtype, out, error);
     if (status != ST_OK)
-        error_prefix(error, "scheduler/draft_model");
+        error_prefix(error, "%s", config_draft_key(config));
     model_file_close(file);
     return status;
 }

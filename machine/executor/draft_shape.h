@@ -1,7 +1,8 @@
-/* draft_shape: the sizes of a machine's draft model (config key scheduler/draft_model), computed
- * from the config and the model files before memory is allocated. shape.c and machine/draft.c call
- * it on the main thread while the machine starts. This part owns nothing. It allocates no memory
- * for KV or weights. */
+/* draft_shape: the sizes of a machine's draft model, computed from the config and the model files
+ * before memory is allocated. The draft model is a model of its own (config key
+ * scheduler/draft_model) or the draft layer of the machine's model (scheduler/draft_layer). shape.c
+ * and machine/draft.c call it on the main thread while the machine starts. This part owns nothing.
+ * It allocates no memory for KV or weights. */
 #ifndef MACHINE_EXECUTOR_DRAFT_SHAPE_H
 #define MACHINE_EXECUTOR_DRAFT_SHAPE_H
 
@@ -19,7 +20,8 @@ struct draft_shape {
 
 /* Reads the draft model's files. `target` is the machine's model; context_tokens is the longest
  * context of the machine; dtype is the type of its KV. Returns ST_INVALID if the vocabularies
- * differ (except for at most 1,024 padding tokens at their ends), ST_UNSUPPORTED if the draft model
+ * differ (except for at most 1,024 padding tokens at their ends), or if the machine's model has no
+ * draft layer, ST_UNSUPPORTED if the draft model
  * cannot have KV of this type, or an error of the files. The text names the key. */
 enum status draft_shape_read(const struct config *config, struct model_file *target,
                              uint32_t context_tokens, enum compute_kv_dtype dtype,

@@ -326,6 +326,7 @@ static void job_run(struct engine *engine, struct engine_job *job)
     struct forward_batch batch = {
         .token_ids = job->token_ids,
         .activations = job->activations,
+        .finals = job->finals,
         .batch = job->batch,
         .logits_rows = rows,
         .logits_count = count,
@@ -352,6 +353,9 @@ static void job_run(struct engine *engine, struct engine_job *job)
         forward_logits(engine->forward, rows, count, &logits);
         sample_rows(engine, job->samples + at, count, logits);
     }
+    for (uint32_t i = 0; i < job->sample_count; i++)
+        if (job->samples[i].final != NULL)
+            forward_final_vector(engine->forward, job->samples[i].row, job->samples[i].final);
     for (uint32_t i = 0; i < job->score_count; i++)
         score_rows(engine, &job->scores[i]);
     for (uint32_t i = 0; has_logits(engine) && i < job->pooled_count; i++)

@@ -26,6 +26,8 @@ struct engine_sample {
     /* Bit id % 32 of word id / 32 is 1 if token `id` may be drawn; NULL = any token may. */
     const uint32_t *allowed;
     struct sampled result;
+    float
+        *final; /* Result: [hidden], the row's final vector (forward_final_vector); NULL = none. */
 };
 
 /* Rows whose next token is already known, as in a prompt. The engine computes the log-probability
@@ -50,6 +52,7 @@ struct engine_job {
     const uint32_t *token_ids; /* [batch.row_count]; NULL = the stage does not have layer 0. */
     /* Activations, in and out (struct forward_batch); NULL with a whole model. */
     float *activations;
+    const float *finals; /* Final vectors for a draft layer (struct forward_batch). */
     struct compute_batch batch;
     uint32_t sample_count;
     struct engine_sample *samples; /* In ascending order of rows. */

@@ -535,7 +535,7 @@ static void decode(bool all)
                                                 .finish = last ? FINISH_LENGTH : FINISH_NONE};
         }
         sched_drafts_step_add(&drafts.steps, batch.row_count, 1000);
-        token_pool_decode_done(pool, batch.items[i].slot, tokens, count, now_us);
+        token_pool_decode_done(pool, batch.items[i].slot, tokens, NULL, count, now_us);
     }
     token_pool_tokens_send(pool);
 }

@@ -540,7 +540,7 @@ static void plain_batch_end(struct bed *bed)
         bool stops = draw(20 * calm) == 0;
         struct message_token token = {.id = 7, .finish = stops ? FINISH_STOP : FINISH_NONE};
         uint32_t before = token_messages;
-        token_pool_decode_done(bed->pool, done.batch.items[i].slot, &token, 1, bed->now_us);
+        token_pool_decode_done(bed->pool, done.batch.items[i].slot, &token, NULL, 1, bed->now_us);
         full_count += token_messages - before;
         row_count++;
         plain_row_end(bed, done.rows[i], stops);

@@ -332,7 +332,8 @@ static void step(struct talk *cancelled)
             taken = tokens_draw(of[i], &rows[i], count, tokens);
             step_written(of[i], &rows[i], count);
         }
-        CHECK(token_pool_decode_done(pool, batch.items[i].slot, tokens, count, now_us) == taken);
+        CHECK(token_pool_decode_done(pool, batch.items[i].slot, tokens, NULL, count, now_us) ==
+              taken);
     }
     token_pool_tokens_send(pool);
 }

@@ -375,7 +375,7 @@ static void row_end(sched_slot slot)
         log_add(&real_log, TOKEN, (uint32_t)(r - requests), 0);
         token.finish = ++r->generated == r->answer_tokens ? FINISH_LENGTH : FINISH_NONE;
     }
-    token_pool_decode_done(pool, slot, &token, 1, now_us);
+    token_pool_decode_done(pool, slot, &token, NULL, 1, now_us);
 }
 
 static void batch_end(void)

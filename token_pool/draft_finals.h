@@ -1,0 +1,33 @@
+/* draft_finals: the final vectors that a draft layer (model_hyper.draft_layers) reads, of the tokens
+ * of one answer that the layer has not computed yet. The vector of a token is the final vector that
+ * the token was drawn from. The token pool owns one per request with a seat (draft_seats.h), and
+ * makes every call on the machine's event loop thread. This part knows neither tokens nor KV. */
+#ifndef TOKEN_POOL_DRAFT_FINALS_H
+#define TOKEN_POOL_DRAFT_FINALS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* All zeros = closed: has no vectors and takes none. */
+struct draft_finals {
+    float *vectors;    /* [capacity × floats]; NULL = closed. */
+    uint32_t floats;   /* Numbers of a vector. */
+    uint32_t capacity; /* Most vectors. */
+    uint32_t first;    /* Position in the context of the token that has the first vector. */
+    uint32_t count;    /* Vectors, of consecutive tokens. */
+};
+
+/* Opens an empty store for at most `capacity` vectors. If memory is short, the store stays closed. */
+void draft_finals_open(struct draft_finals *finals, uint32_t floats, uint32_t capacity);
+void draft_finals_close(struct draft_finals *finals);
+
+/* Adds the vectors of the tokens [first, first + count), count ≤ capacity, instead of any that the
+ * store has for tokens from `first` on. Returns false if the store has forgotten vectors of earlier
+ * tokens, or lacks some: the tokens before `first` then cannot be computed. */
+bool draft_finals_add(struct draft_finals *finals, uint32_t first, const float *vectors,
+                      uint32_t count);
+/* Drops the first `count` vectors: the layer has computed their tokens. Requires count ≤
+ * finals->count. */
+void draft_finals_drop(struct draft_finals *finals, uint32_t count);
+
+#endif
