@@ -250,7 +250,8 @@ void config_machine_share(const struct config_machine *machine, struct config_ho
 
 /* Returns true if the machine has a draft model: the config names one and allows drafts
  * (scheduler/speculative_tokens above 0), the machine is not in the prompt pool, and its own
- * process computes (it has no stages), with a draft layer on a CPU. Requires that config_check has accepted the config. */
+ * process computes (it has no stages; with a draft layer: on a CPU). Requires that config_check has
+ * accepted the config. */
 bool config_machine_drafts(const struct config *config, const struct config_machine *machine);
 
 /* Sizes of models' files. */

@@ -1,8 +1,8 @@
 /* machine_draft: the draft model of a machine whose own process computes: a device of its own, with
  * the draft model's weights, engine and KV memory. The draft layer of the machine's model is such a
- * draft model, too; its input are also final vectors (token_pool/draft_finals.h). The draft model and the machine's model compute
- * in turn: between two steps, the draft model computes one job for each token of the longest draft.
- * token_pool/token_drafts.c decides what a job computes. */
+ * draft model, too, which also reads final vectors (token_pool/draft_finals.h). The draft model and
+ * the machine's model compute in turn: between two steps, the draft model computes one job for each
+ * token of the longest draft. token_pool/token_drafts.c decides what a job computes. */
 #include "machine/state.h"
 
 #include "machine/answer.h"

@@ -1,7 +1,8 @@
-/* draft_finals: the final vectors that a draft layer (model_hyper.draft_layers) reads, of the tokens
- * of one answer that the layer has not computed yet. The vector of a token is the final vector that
- * the token was drawn from. The token pool owns one per request with a seat (draft_seats.h), and
- * makes every call on the machine's event loop thread. This part knows neither tokens nor KV. */
+/* draft_finals: the final vectors that a draft layer (model_hyper.draft_layers) reads, for the
+ * tokens of one answer that the layer has not computed yet. The vector of a token is the final
+ * vector that the token was drawn from. The token pool owns one store per request with a seat
+ * (draft_seats.h), and makes every call on the machine's event loop thread. This part knows neither
+ * tokens nor KV. */
 #ifndef TOKEN_POOL_DRAFT_FINALS_H
 #define TOKEN_POOL_DRAFT_FINALS_H
 
@@ -17,7 +18,8 @@ struct draft_finals {
     uint32_t count;    /* Vectors, of consecutive tokens. */
 };
 
-/* Opens an empty store for at most `capacity` vectors. If memory is short, the store stays closed. */
+/* Opens an empty store for at most `capacity` vectors. If memory is short, the store stays
+ * closed. */
 void draft_finals_open(struct draft_finals *finals, uint32_t floats, uint32_t capacity);
 void draft_finals_close(struct draft_finals *finals);
 

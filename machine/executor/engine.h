@@ -26,8 +26,8 @@ struct engine_sample {
     /* Bit id % 32 of word id / 32 is 1 if token `id` may be drawn; NULL = any token may. */
     const uint32_t *allowed;
     struct sampled result;
-    float
-        *final; /* Result: [hidden], the row's final vector (forward_final_vector); NULL = none. */
+    /* Result: [hidden], the row's final vector (forward_final_vector); NULL = not wanted. */
+    float *final;
 };
 
 /* Rows whose next token is already known, as in a prompt. The engine computes the log-probability

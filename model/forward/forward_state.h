@@ -1,8 +1,8 @@
 /* forward_state: the internal state of the forward pass, for forward_open.c (workspace), forward.c
  * (order of the layers), forward_lane.c (one layer), forward_latent.c (latent attention),
  * forward_experts.c (experts), forward_group.c (sums over the ranks of a stage), adapters.c
- * (low-rank adapters) and finals.c (final vectors). Functions that open something run on the thread that
- * opens the forward pass, the others on the engine thread; functions of a lane also run on the
+ * (low-rank adapters) and finals.c (final vectors). Functions that open something run on the thread
+ * that opens the forward pass, the others on the engine thread; functions of a lane also run on the
  * device's worker threads. Before the engine thread starts, forward_prepare runs passes on the
  * thread that opens. It does not have the weights (weights.h) or the KV-cache. Other folders use
  * model.h.

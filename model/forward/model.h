@@ -43,9 +43,9 @@ struct model;
 
 /* Loads the weights of the stage's layers to the device. A stage with the first layer also loads
  * the embedding; a stage with the last layer also loads the final norm and the vocabulary matrix
- * (its own or the embedding); a draft layer has all three. `file` is read only during the call. Fails, for example, for weights,
- * layers or ranks that do not fit together, and for a model that this device cannot compute. Errors
- * about the files name the tensor or key. */
+ * (its own or the embedding); a draft layer has all three. `file` is read only during the call.
+ * Fails, for example, for weights, layers or ranks that do not fit together, and for a model that
+ * this device cannot compute. Errors about the files name the tensor or key. */
 enum status model_open(const struct model_file *file, const struct model_options *options,
                        struct model **out, struct error *error);
 void model_close(struct model *m); /* NULL is fine */

@@ -69,8 +69,8 @@ DRAFTED, RIGHT = "cleave_draft_model_tokens_total", "cleave_draft_model_accepted
 
 def figures_of(cluster, answers):
     """Returns how many tokens the draft layer has drafted, and how many of them were right, when the machines have reported
-    all tokens of the answers."""
-    tokens = sum(len(choice["ids"]) for choices in answers.values() for choice in choices)
+    all tokens of the answers. The first token of an answer belongs to the prompt phase."""
+    tokens = sum(len(choice["ids"]) - 1 for choices in answers.values() for choice in choices)
     sums = {}
 
     def reported():

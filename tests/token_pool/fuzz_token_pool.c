@@ -10,7 +10,9 @@
  * connection, and a machine handles the CANCELs that it gets when it connects before any PREFILL.
  * The input decides when PREFILL arrives. After each event, all blocks that a process may write are
  * compared with the pool. The draft model is modelled as a memory of the tokens whose KV a block
- * would have: whenever it computes, its blocks must have exactly the request's tokens. */
+ * would have: whenever it computes, its blocks must have exactly the request's tokens. In half of
+ * the inputs the draft model is a draft layer: a final vector says which model made it for which
+ * token, and the KV of known tokens must come from the machine's model. */
 #include "tests/check.h"
 #include "tests/fuzz.h"
 #include "token_pool/token_drafts.h"
@@ -33,6 +35,9 @@
 /* The draft model: too few blocks for all requests, and a token less than the vocabulary. */
 #define DRAFT_BLOCKS 24
 #define DRAFT_VOCAB  9
+#define FINAL_FLOATS 2 /* Position of the token that has the vector, and one of the next two. */
+#define OF_MODEL     1.0f
+#define OF_LAYER     2.0f
 
 /* A request as the gateway and its prompt machine see it. */
 struct job {
@@ -87,6 +92,9 @@ static struct token_pool *pool;
 static struct sched_drafts drafts;
 static uint64_t drafted;                              /* Drafted tokens of all steps. */
 static uint32_t draft_kv[DRAFT_BLOCKS][BLOCK_TOKENS]; /* The token whose KV is there. */
+/* The draft layer has computed the KV from its own final vector. */
+static bool draft_kv_own[DRAFT_BLOCKS][BLOCK_TOKENS];
+static uint32_t final_floats; /* 0 = the draft model is not a draft layer. */
 static struct token_draft_job draft_job;
 static bool draft_runs;      /* The draft model computes draft_job. */
 static uint64_t draft_steps; /* Tokens that the draft model has generated. */
@@ -464,6 +472,28 @@ static void cancel(struct job *job)
 
 /* ---- the draft model ---- */
 
+/* The draft model reads the KV of the token at `at`; of the item's tokens, it computes it first. */
+static void draft_compute(const struct token_draft_item *item, const struct token_request *request,
+                          uint32_t at)
+{
+    const uint32_t in_kv = at - (item->position - item->kv_position);
+    const kv_block_id block = item->blocks[in_kv / BLOCK_TOKENS];
+    uint32_t *kv_token = &draft_kv[block][in_kv % BLOCK_TOKENS];
+    bool *own = &draft_kv_own[block][in_kv % BLOCK_TOKENS];
+    if (at >= item->position) {
+        const uint32_t row = at - item->position;
+        const float *final = item->finals + row * final_floats;
+        *kv_token = item->tokens[row];
+        *own = final_floats > 0 && final[1] == OF_LAYER;
+        CHECK(*kv_token < DRAFT_VOCAB);
+        CHECKF(final_floats == 0 || final[0] == (float)at, "token %u has the vector of %g", at,
+               (double) final[0]);
+    }
+    CHECKF(*kv_token == request->tokens[at], "the draft model reads another token at %u", at);
+    CHECKF(*own == (final_floats > 0 && at >= request->prompt_tokens + request->generated),
+           "the KV at %u comes from the wrong final vector", at);
+}
+
 static void draft_begin(uint32_t catch_up_rows)
 {
     if (draft_runs || !token_pool_drafts_next(pool, catch_up_rows, &draft_job))
@@ -477,31 +507,29 @@ static void draft_begin(uint32_t catch_up_rows)
         const uint32_t end = item->position + item->row_count;
         CHECK(request->owner == item->owner && end <= known);
         CHECK(item->sampling == NULL || end == known);
-        for (uint32_t at = 0; at < end; at++) {
-            uint32_t *kv_token = &draft_kv[item->blocks[at / BLOCK_TOKENS]][at % BLOCK_TOKENS];
-            if (at >= item->position) {
-                *kv_token = item->tokens[at - item->position];
-                CHECK(*kv_token < DRAFT_VOCAB);
-            }
-            CHECKF(*kv_token == request->tokens[at], "the draft model reads another token at %u",
-                   at);
-        }
+        CHECK(final_floats > 0 || item->kv_position == item->position);
+        for (uint32_t at = item->position - item->kv_position; at < end; at++)
+            draft_compute(item, request, at);
     }
 }
 
 static void draft_end(void)
 {
     uint32_t ids[LIMIT_BATCH_SEQUENCES];
+    float finals[LIMIT_BATCH_SEQUENCES * FINAL_FLOATS];
     if (!draft_runs)
         return;
     draft_runs = false;
     for (uint32_t i = 0; i < draft_job.item_count; i++) { /* 11 is not in the vocabulary. */
         ids[i] = (now_us + i) % 13 == 0 ? 11 : 1;
         draft_steps += draft_job.items[i].sampling != NULL ? 1 : 0;
+        finals[i * FINAL_FLOATS] =
+            (float)(draft_job.items[i].position + draft_job.items[i].row_count);
+        finals[i * FINAL_FLOATS + 1] = OF_LAYER;
     }
     if (draft_job.catch_up_rows == 0)
         sched_drafts_step_add(&drafts.model, draft_job.item_count, 100);
-    token_pool_drafts_done(pool, &draft_job, ids);
+    token_pool_drafts_done(pool, &draft_job, ids, finals);
 }
 
 static void decode(bool all)
@@ -527,7 +555,11 @@ static void decode(bool all)
         const struct token_request *request = token_request_of(pool, batch.items[i].slot);
         struct message_token tokens[1 + LIMIT_DRAFT_TOKENS];
         const uint32_t count = batch.items[i].token_count;
+        const uint32_t known = request->prompt_tokens + request->generated;
+        float finals[(1 + LIMIT_DRAFT_TOKENS) * FINAL_FLOATS];
         for (uint32_t at = 0; at < count; at++) {
+            finals[at * FINAL_FLOATS] = (float)(known + at);
+            finals[at * FINAL_FLOATS + 1] = OF_MODEL;
             bool last = all || request->generated + at + 1 >= request->output_limit;
             /* Mostly the token that repeats, which is what a draft has. */
             const uint32_t other = now_us % 5 == 0 ? DRAFT_VOCAB : 3;
@@ -535,7 +567,7 @@ static void decode(bool all)
                                                 .finish = last ? FINISH_LENGTH : FINISH_NONE};
         }
         sched_drafts_step_add(&drafts.steps, batch.row_count, 1000);
-        token_pool_decode_done(pool, batch.items[i].slot, tokens, NULL, count, now_us);
+        token_pool_decode_done(pool, batch.items[i].slot, tokens, finals, count, now_us);
     }
     token_pool_tokens_send(pool);
 }
@@ -653,7 +685,8 @@ static void open_all(void)
                         .block_count = DRAFT_BLOCKS,
                         .block_tokens = BLOCK_TOKENS,
                         .rows_max = 80,
-                        .step_rows = 8},
+                        .step_rows = 8,
+                        .final_floats = final_floats},
         .calls = {.send = on_send, .send_tokens = on_send_tokens, .local_writes = on_local_writes},
     };
     CHECK(token_pool_open(&tokens, &pool) == ST_OK);
@@ -694,6 +727,7 @@ static void finish(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    final_floats = size > 0 && data[size - 1] % 2 != 0 ? FINAL_FLOATS : 0;
     open_all();
     for (size_t at = 0; at + 1 < size && at / 2 < EVENTS_MAX; at += 2) {
         event(data[at], data[at + 1]);

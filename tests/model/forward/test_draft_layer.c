@@ -1,8 +1,8 @@
 /* Goal: the draft layer of a model (multi-token prediction) is computed right, and in every way of
- * computing with the same bits; the model's final vectors, which the draft layer reads, too. Method:
- * random models; the engine in exact mode equals the plain fp32 reference, and as shipped is near
- * it. Then the draft layer drafts: each drafted token is computed from the layer's own final vector
- * of the token before. */
+ * computing with the same bits; so are the model's final vectors, which the draft layer reads.
+ * Method: random models; the engine in exact mode equals the plain fp32 reference, and as shipped
+ * is near it. Then the draft layer drafts: each drafted token is computed from the layer's own
+ * final vector of the token before. */
 #include "tests/check.h"
 #include "tests/model/forward/engine.h"
 #include "tests/model/forward/reference.h"
