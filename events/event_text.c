@@ -87,7 +87,6 @@ static const struct field event_fields[] = {
     ROW(sched_event, busy, false),
     ROW(sched_event, prompt_tokens_per_s, false),
     ROW(sched_event, output_tokens_per_s, false),
-    ROW(sched_event, push_tokens_per_s, false),
     ROW(sched_event, host, false),
     ROW(sched_event, link.latency_us, false),
     ROW(sched_event, link.tokens_per_s, false),

@@ -278,7 +278,7 @@ static void replay(struct headroom *h, double factor)
 /* Gives machines without measured times the mean of the others. */
 static bool times_complete(struct headroom *h)
 {
-    struct sched_rates sum = {.push_us = 0};
+    struct sched_rates sum = {.prompts = {.weight = 0}};
     for (uint32_t i = 0; i < h->machine_count; i++) {
         const double *from[2] = {&h->machines[i].rates.prompts.weight,
                                  &h->machines[i].rates.decodes.weight};

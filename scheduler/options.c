@@ -115,7 +115,6 @@ struct sched_event sched_rates_event(const struct config *config, const struct s
             rates, config->scheduler.prompt_batch_tokens / RATES_BATCH_PART),
         .output_tokens_per_s = sched_rates_output_tokens_per_s(
             rates, config->scheduler.batch_sequences_max, config->slo.tbt_ms * 1000ll),
-        .push_tokens_per_s = sched_rates_push_tokens_per_s(rates),
         .step = sched_rates_step(rates),
     };
 }

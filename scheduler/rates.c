@@ -69,24 +69,10 @@ void sched_rates_decodes_add(struct sched_rates *rates, uint64_t batches, uint64
     line_add(&rates->decodes, batches, rows, us);
 }
 
-void sched_rates_pushes_add(struct sched_rates *rates, uint64_t tokens, uint64_t us)
-{
-    if (tokens == 0)
-        return;
-    double keep = old_share(us), part = new_share(us);
-    rates->push_tokens = rates->push_tokens * keep + part * (double)tokens;
-    rates->push_us = rates->push_us * keep + part * (double)(us > 0 ? us : 1);
-}
-
 static uint32_t rate_of(double rows, double us)
 {
     double rate = rows / us * US_PER_S;
     return rate < 1 ? 1 : rate > 1e9 ? 1000000000 : (uint32_t)rate;
-}
-
-uint32_t sched_rates_push_tokens_per_s(const struct sched_rates *rates)
-{
-    return rates->push_us > 0 ? rate_of(rates->push_tokens, rates->push_us) : 0;
 }
 
 void rates_line_fit(const struct rates_line *line, double *fixed_out, double *per_row_out)

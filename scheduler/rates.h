@@ -1,9 +1,8 @@
-/* rates: the speed of a machine, computed from measured times: prompt tokens per second; decoded
- * tokens per second with batches as large as the TBT target allows; and tokens whose KV is pushed,
- * per second of the transfers' time after computing has ended. The gateway and the simulator have
- * one struct sched_rates for each machine, on the thread of the cluster scheduler. A machine uses
- * struct rates_line for the speeds of its links and tiers, on its event loop thread. Pure: no clock
- * and no I/O. It measures nothing: the machines do. Older measurements count less
+/* rates: the speed of a machine, computed from measured times: prompt tokens per second, and decoded
+ * tokens per second with batches as large as the TBT target allows. The gateway and the simulator
+ * have one struct sched_rates for each machine, on the thread of the cluster scheduler. A machine
+ * uses struct rates_line for the speeds of its links and tiers, on its event loop thread. Pure: no
+ * clock and no I/O. It measures nothing: the machines do. Older measurements count less
  * (RATES_MEMORY_US). */
 #ifndef SCHEDULER_RATES_H
 #define SCHEDULER_RATES_H
@@ -36,8 +35,6 @@ void rates_line_fit(const struct rates_line *line, double *fixed_out, double *pe
 struct sched_rates {
     struct rates_line prompts; /* Batches with prompts. */
     struct rates_line decodes; /* Batches that only decode. */
-    double push_tokens;        /* Tokens of pushes, weighted by their age. */
-    double push_us;            /* Microseconds of pushes after computing, weighted by their age. */
 };
 
 /* The time of a batch that only decodes: fixed_ns + row_ns × answers. All zeros = not known. */
@@ -59,17 +56,10 @@ void sched_rates_prompts_add(struct sched_rates *rates, uint64_t batches, uint64
 void sched_rates_decodes_add(struct sched_rates *rates, uint64_t batches, uint64_t rows,
                              uint64_t us);
 
-/* Records that KV of `tokens` tokens was pushed, and that the transfers took `us` microseconds
- * after computing had ended. No effect if `tokens` is 0. */
-void sched_rates_pushes_add(struct sched_rates *rates, uint64_t tokens, uint64_t us);
-
 /* Returns the prompt tokens per second with batches of `rows` rows; 0 = not known yet. With equal
  * `rows`, a machine that has computed short prompts can be compared with a machine that has
  * computed long prompts. */
 uint32_t sched_rates_prompt_tokens_per_s(const struct sched_rates *rates, uint32_t rows);
-/* Returns the tokens whose KV is pushed, per second of the transfers' time after computing has
- * ended; 0 = not known yet. */
-uint32_t sched_rates_push_tokens_per_s(const struct sched_rates *rates);
 /* Returns the decoded tokens per second with the largest batch of at most rows_max rows that takes
  * at most tbt_us, or with a batch of one row if even this batch takes longer; 0 = not known yet. */
 uint32_t sched_rates_output_tokens_per_s(const struct sched_rates *rates, uint32_t rows_max,

@@ -144,20 +144,6 @@ static uint64_t queue_us(const struct choice *c, uint32_t machine)
                                         : cluster_work_us(c->seek->sc, machine, MEASURE_PENDING, 0);
 }
 
-/* The time from the end of computing to the arrival of the KV at the token machine. Layers travel
- * while others are computed. */
-static uint64_t push_us(const struct choice *c, uint32_t prompt, uint32_t token,
-                        uint64_t computed_us, uint64_t compute_us)
-{
-    const struct sched_cluster *sc = c->seek->sc;
-    const uint64_t begins_us =
-        larger(computed_us - compute_us, cluster_transfer_wait_us(sc, prompt, token));
-    const uint64_t tokens = c->seek->request->prompt_tokens - tokens_held(c, token);
-    return larger(begins_us + cluster_transfer_us(sc, prompt, token, tokens),
-                  computed_us + cluster_transfer_us(sc, prompt, token, 0)) -
-           computed_us;
-}
-
 /* source: the machine that first sends the prompt machine what it holds; SCHED_NO_MACHINE =
  * none. */
 static struct estimate pair_estimate(const struct choice *c, uint32_t prompt, uint32_t token,
@@ -188,7 +174,8 @@ static struct estimate pair_estimate(const struct choice *c, uint32_t prompt, ui
     out.cost_us += out.computed_us + answers * compute_us;
     if (token != SCHED_NO_MACHINE && token != prompt) {
         out.work_tokens += tokens - tokens_held(c, token);
-        out.cost_us += push_us(c, prompt, token, out.computed_us, compute_us);
+        out.cost_us += cluster_exposed_us(sc, prompt, token, tokens - tokens_held(c, token),
+                                          out.computed_us, compute_us);
     }
     return out;
 }

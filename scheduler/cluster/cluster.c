@@ -226,7 +226,6 @@ static void on_machine_word(struct sched_cluster *sc, const struct sched_event *
     if (event->kind == SCHED_MACHINE_RATES) {
         machine->prompt_tokens_per_s = event->prompt_tokens_per_s;
         machine->output_tokens_per_s = event->output_tokens_per_s;
-        machine->push_tokens_per_s = event->push_tokens_per_s;
         machine->step = event->step;
         cluster_speeds_refresh(sc);
     } else if (event->kind == SCHED_MACHINE_TIERS) {

@@ -229,8 +229,8 @@ enum sched_event_kind {
     SCHED_MACHINE_UNDRAIN, /* `machine` gets requests again. */
     /* The home pool of `machine` is now `pool`. The machine finishes its requests. */
     SCHED_MACHINE_HOME,
-    /* Measured rates of `machine`: prompt_tokens_per_s, output_tokens_per_s, push_tokens_per_s,
-     * step; 0 = not known. */
+    /* Measured rates of `machine`: prompt_tokens_per_s, output_tokens_per_s, step;
+     * 0 = not known. */
     SCHED_MACHINE_RATES,
     SCHED_MACHINE_TIERS, /* The tiers of `machine`: tiers. None works before this event. */
     SCHED_MACHINE_QUEUE, /* `busy` = whether prompts wait on `machine`. */
@@ -297,8 +297,6 @@ struct sched_event {
     uint64_t identity;
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
-    /* Tokens whose KV was sent, per second that their transfers took after computing had ended. */
-    uint32_t push_tokens_per_s;
     uint32_t host; /* Machines with the same number are on one host; 0 = unknown. */
     struct sched_link_speed link;
     struct sched_tier tiers[TIER_KIND_COUNT];

@@ -7,8 +7,6 @@
 /* The fastest machine is at most this many percent faster than the slowest: they are equal. */
 #define EQUAL_PERCENT 25
 
-#define PUSH_TOKENS_PER_S 1000000 /* Assumed for a machine that has not pushed yet. */
-
 static uint64_t known_rate(const struct cluster_machine *machine, enum measure measure)
 {
     return measure == MEASURE_PENDING ? machine->prompt_tokens_per_s : machine->output_tokens_per_s;
@@ -74,10 +72,4 @@ uint64_t cluster_work_us(const struct sched_cluster *sc, uint32_t machine, enum 
 {
     uint64_t tokens = sc->ranks[measure][machine].tokens + more;
     return tokens * US_PER_S / cluster_rate(sc, machine, measure);
-}
-
-uint64_t cluster_push_us(const struct sched_cluster *sc, uint32_t machine, uint64_t tokens)
-{
-    uint32_t rate = sc->machines[machine].push_tokens_per_s;
-    return tokens * US_PER_S / (rate > 0 ? rate : PUSH_TOKENS_PER_S);
 }

@@ -109,7 +109,6 @@ struct cluster_machine {
     uint32_t large_requests;
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
-    uint32_t push_tokens_per_s;
     struct sched_step step; /* All zeros = not known. */
     uint32_t host;          /* Machines with the same number are on one host; 0 = unknown. */
     /* When the transfers that were begun from the machine (sends) and to it (receives) are expected
@@ -368,11 +367,6 @@ uint64_t cluster_step_ns(const struct sched_cluster *sc, uint32_t machine, uint6
 uint64_t cluster_work_us(const struct sched_cluster *sc, uint32_t machine, enum measure measure,
                          uint64_t more);
 
-/* Returns the microseconds that the machine needs to push the KV of `tokens` tokens, without the
- * part that overlaps with computing. A machine without a measured rate counts as one that pushes
- * 1,000,000 tokens a second. */
-uint64_t cluster_push_us(const struct sched_cluster *sc, uint32_t machine, uint64_t tokens);
-
 /* ---- cores.c ---- */
 
 /* Returns true if both machines take turns on the same cores. */
@@ -406,7 +400,13 @@ uint64_t cluster_transfer_error_us(const struct sched_cluster *sc, uint32_t from
 /* Returns the microseconds until all transfers that were begun before, from machine `from` or to
  * machine `to`, have ended. */
 uint64_t cluster_transfer_wait_us(const struct sched_cluster *sc, uint32_t from, uint32_t to);
-/* Records that KV of `tokens` tokens is sent after these transfers (cluster_transfer_wait_us). */
+/* Returns the microseconds from the end of computing a prompt until the KV of `tokens` of its tokens
+ * has arrived. The prompt is computed until `computed_us` from now, for `compute_us`; layers are
+ * sent while others are computed, after all transfers that were begun before. */
+uint64_t cluster_exposed_us(const struct sched_cluster *sc, uint32_t from, uint32_t to,
+                            uint64_t tokens, uint64_t computed_us, uint64_t compute_us);
+/* Records that KV of `tokens` tokens is sent from one machine to another, after all transfers from
+ * the one and to the other that were begun before. */
 void cluster_transfer_begin(struct sched_cluster *sc, uint32_t from, uint32_t to, uint64_t tokens);
 
 /* ---- stored.c ---- */

@@ -92,6 +92,16 @@ static double answers_excess(const struct seek *s, uint32_t i, struct times with
     return (double)decodes_of(s, i) * larger(excess(with.answers) - without, 0);
 }
 
+/* Returns the microseconds that the answer's second token waits for the KV. */
+static uint64_t push_exposed_us(const struct seek *s, uint32_t prompt, uint32_t token)
+{
+    const struct sched_cluster *sc = s->sc;
+    const uint64_t tokens = s->request->prompt_tokens;
+    const uint64_t compute_us = tokens * US_PER_S / cluster_rate(sc, prompt, MEASURE_PENDING);
+    const uint64_t computed_us = cluster_work_us(sc, prompt, MEASURE_PENDING, 0) + compute_us;
+    return cluster_exposed_us(sc, prompt, token, tokens, computed_us, compute_us);
+}
+
 /* token = SCHED_NO_MACHINE: only the prompt is computed. */
 static double cost(const struct seek *s, uint32_t prompt, uint32_t token)
 {
@@ -103,7 +113,7 @@ static double cost(const struct seek *s, uint32_t prompt, uint32_t token)
     double late = excess(at.ttft) + answers_excess(s, prompt, at);
     if (prompt != token && token != SCHED_NO_MACHINE) {
         struct times on = times_with(s, token, 0, 1);
-        double push_us = (double)cluster_push_us(sc, prompt, tokens);
+        double push_us = (double)push_exposed_us(s, prompt, token);
         tbt = larger(on.answer, on.answers) +
               push_us / answer_tokens(s->request) / (double)sc->options.one_machine_targets.tbt_us;
         late += answers_excess(s, token, on);

@@ -391,10 +391,6 @@ void gateway_machine_rates(struct gateway *g, struct fleet_machine *m,
     sched_rates_decodes_add(&m->rates, stats->token_batches - before->token_batches,
                             stats->token_batch_rows - before->token_batch_rows,
                             stats->token_batch_us - before->token_batch_us);
-    sched_rates_pushes_add(
-        &m->rates,
-        gateway_kv_tokens(m, message_stats_transferred(stats) - message_stats_transferred(before)),
-        stats->transfer_exposed_us - before->transfer_exposed_us);
     struct sched_event event = sched_rates_event(g->options.config, &m->rates);
     event.now_us = gateway_now(g);
     event.machine = m->index;

@@ -87,9 +87,9 @@ static void speed_add(struct text *out, const struct gateway *g, const struct fl
     const struct sched_event speed = sched_rates_event(g->options.config, &m->rates);
     text_addf(out,
               ",\"measured\":{\"prompt_tokens_per_s\":%u,\"output_tokens_per_s\":%u"
-              ",\"push_tokens_per_s\":%u,\"step_us\":%u,\"step_us_per_answer\":%u}",
-              speed.prompt_tokens_per_s, speed.output_tokens_per_s, speed.push_tokens_per_s,
-              speed.step.fixed_ns / 1000, speed.step.row_ns / 1000);
+              ",\"step_us\":%u,\"step_us_per_answer\":%u}",
+              speed.prompt_tokens_per_s, speed.output_tokens_per_s, speed.step.fixed_ns / 1000,
+              speed.step.row_ns / 1000);
 }
 
 /* The values in effect of the keys that are "auto". */

@@ -221,11 +221,29 @@ static void tell(struct model *m, uint32_t i)
 
 /* ---- what follows ---- */
 
+int64_t model_link_wait_us(const struct model *m, uint32_t from, uint32_t to)
+{
+    int64_t sends_us = m->machines[from].sends_until_us - m->now_us;
+    int64_t receives_us = m->machines[to].receives_until_us - m->now_us;
+    int64_t longest_us = sends_us > receives_us ? sends_us : receives_us;
+    return longest_us > 0 ? longest_us : 0;
+}
+
 /* The request leaves the queue: it is routed (turn), or refused. */
 static void waits_end(struct model *m, struct model_request *r, bool turn)
 {
     r->state = turn ? MODEL_ROUTED : MODEL_GONE;
     queue_model_leave(&m->queue, (uint32_t)(r - m->requests), turn);
+}
+
+/* The test measures no link, so each transfer takes 1 ms and 1 us for each token. */
+static void push_begin(struct model *m, const struct model_request *r)
+{
+    if (r->token_machine == NONE || r->token_machine == r->prompt_machine)
+        return;
+    int64_t from_us = m->now_us + model_link_wait_us(m, r->prompt_machine, r->token_machine);
+    m->machines[r->prompt_machine].sends_until_us = from_us + 1000 + r->prompt_tokens;
+    m->machines[r->token_machine].receives_until_us = from_us + 1000 + r->prompt_tokens;
 }
 
 static void route(struct model *m, struct model_request *r, const struct model_route *c)
@@ -234,6 +252,7 @@ static void route(struct model *m, struct model_request *r, const struct model_r
     r->computed = r->prefilled = false;
     r->prompt_machine = c->prompt_machine;
     r->token_machine = c->token_machine;
+    push_begin(m, r);
     r->too_large_if_mixed[0] = r->prompt_tokens > m->machines[r->prompt_machine].mixed_kv_tokens;
     r->too_large_if_mixed[1] =
         r->token_machine != NONE &&
@@ -498,7 +517,6 @@ void model_event(struct model *m, const struct sched_event *event)
     case SCHED_MACHINE_RATES:
         machine->prompt_rate = event->prompt_tokens_per_s;
         machine->output_rate = event->output_tokens_per_s;
-        machine->push_rate = event->push_tokens_per_s;
         machine->step = event->step;
         break;
     case SCHED_MACHINE_QUEUE:

@@ -50,7 +50,8 @@ struct model_machine {
     uint32_t threads;
     uint32_t prompt_rate;
     uint32_t output_rate;
-    uint32_t push_rate;
+    int64_t sends_until_us;    /* When the KV that the machine sends has left. */
+    int64_t receives_until_us; /* When the KV that is sent to the machine has arrived. */
     struct sched_step step;
     struct sched_others others;
     bool link[MODEL_MACHINES];

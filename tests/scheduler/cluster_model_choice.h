@@ -48,6 +48,8 @@ bool model_token_over(const struct model_search *l, uint32_t i, bool both);
 bool model_before(const struct model_search *l, uint32_t a, uint32_t b, enum by by);
 /* Returns the load by which machines are ordered, in tokens. */
 uint64_t model_rank(const struct model *m, uint32_t i, enum by by);
+/* Returns the microseconds until all KV that `from` sends, and that is sent to `to`, has arrived. */
+int64_t model_link_wait_us(const struct model *m, uint32_t from, uint32_t to);
 /* Stores the machines for a request. Returns false if there are none now. */
 bool model_choose(const struct model_search *l, struct model_route *c);
 /* Returns false if no machine that was ever up is large enough. A request of one token whose prompt

@@ -93,6 +93,18 @@ static double loss(const struct model_search *l, uint32_t i, struct figures f)
     return more > 0 ? (double)running(l, i) * more : 0;
 }
 
+/* Returns the time from the end of computing until the KV has arrived. */
+static int64_t exposed_us(const struct model_search *l, uint32_t prompt, uint32_t token)
+{
+    int64_t rate = (int64_t)prompt_rate(l->m, prompt), tokens = l->r->prompt_tokens;
+    int64_t compute_us = tokens * 1000000 / rate;
+    int64_t begin_us = (int64_t)model_rank(l->m, prompt, PENDING) * 1000000 / rate;
+    int64_t end_us = begin_us + compute_us;
+    int64_t wait_us = model_link_wait_us(l->m, prompt, token);
+    int64_t sent_us = (wait_us > begin_us ? wait_us : begin_us) + 1000 + tokens;
+    return sent_us > end_us + 1000 ? sent_us - end_us : 1000;
+}
+
 static double cost(const struct model_search *l, uint32_t prompt, uint32_t token)
 {
     struct figures at = figures(l, prompt, true, prompt == token);
@@ -100,8 +112,7 @@ static double cost(const struct model_search *l, uint32_t prompt, uint32_t token
     double late = above(at.ttft) + loss(l, prompt, at);
     double most = at.ttft > at.running ? at.ttft : at.running;
     if (token != prompt && token != NONE) {
-        uint64_t rate = l->m->machines[prompt].push_rate;
-        uint64_t push_us = (uint64_t)l->r->prompt_tokens * 1000000 / (rate > 0 ? rate : 1000000);
+        int64_t push_us = exposed_us(l, prompt, token);
         struct figures on = figures(l, token, false, true);
         tbt = (on.fresh > on.running ? on.fresh : on.running) +
               (double)push_us / answer_length(l) / (double)l->m->options.one_machine_targets.tbt_us;

@@ -433,6 +433,18 @@ static void begin(uint32_t id, uint32_t prompt, uint32_t output)
     decoded_by = actions.items[0].token_machine;
 }
 
+/* Reports this speed of all links. */
+static void links_tell(uint32_t tokens_per_s)
+{
+    for (uint32_t i = 0; i < MACHINES; i++)
+        for (uint32_t k = 0; k < MACHINES; k++)
+            if (i != k)
+                tell((struct sched_event){.kind = SCHED_LINK_SPEED,
+                                          .machine = i,
+                                          .peer = k,
+                                          .link = {.tokens_per_s = tokens_per_s}});
+}
+
 static void test_together(void)
 {
     /* Without a queue, phases are split, whatever the machines do besides. */
@@ -471,14 +483,13 @@ static void test_together(void)
     sched_cluster_close(sc);
     /* KV that moves slowly: 300 tokens take 3 s. */
     together_open(0);
-    for (uint32_t i = 0; i < 2; i++)
-        tell((struct sched_event){.kind = SCHED_MACHINE_RATES,
-                                  .machine = i,
-                                  .prompt_tokens_per_s = 1000,
-                                  .push_tokens_per_s = 100,
-                                  .step = {.fixed_ns = 10000000}});
+    links_tell(100);
     begin(20, 300, 100);
     CHECK(decoded_by == routed_to);
+    /* The links have become fast again. The next prompt is split at once. */
+    links_tell(100000);
+    begin(21, 300, 100);
+    CHECK(routed_to < 2 && decoded_by >= 2);
     sched_cluster_close(sc);
     /* Nothing is known: split. */
     struct sched_cluster_options options = adaptive;

@@ -38,17 +38,14 @@ int main(void)
     struct sched_rates long_known = {0}; /* Ten hours at one speed, then a minute at another. */
     sched_rates_prompts_add(&long_known, 36000, 72000000, 36000000000);
     sched_rates_decodes_add(&long_known, 3600000, 14400000, 36000000000);
-    sched_rates_pushes_add(&long_known, 36000000, 36000000000);
     CHECK(NEAR(sched_rates_prompt_tokens_per_s(&long_known, 500), 2000));
     for (int i = 0; i < 60; i++) {
         sched_rates_prompts_add(&long_known, 1, 500, 1000000);
         sched_rates_decodes_add(&long_known, 50, 200, 1000000);
-        sched_rates_pushes_add(&long_known, 250, 1000000);
     }
     CHECK(sched_rates_prompt_tokens_per_s(&long_known, 500) < 600);
     /* The rate is 200 now; it was 400. */
     CHECK(sched_rates_output_tokens_per_s(&long_known, 4, 50000) < 220);
-    CHECK(sched_rates_push_tokens_per_s(&long_known) < 350);
 
     for (uint32_t i = 0; i < 1000; i++)
         decodes(&rates, 1 + i % 8, 8000, 500);
@@ -72,14 +69,5 @@ int main(void)
     }
     CHECK(NEAR(sched_rates_prompt_tokens_per_s(&shorts, 800), 8000));
     CHECK(NEAR(sched_rates_prompt_tokens_per_s(&longs, 800), 8000));
-
-    CHECK(sched_rates_push_tokens_per_s(&rates) == 0);
-    sched_rates_pushes_add(&rates, 0, 1000);
-    CHECK(sched_rates_push_tokens_per_s(&rates) == 0);
-    for (int i = 0; i < 20; i++)
-        sched_rates_pushes_add(&rates, 100, 2000);
-    CHECK(NEAR(sched_rates_push_tokens_per_s(&rates), 50000));
-    sched_rates_pushes_add(&same, 1000, 0); /* All KV was pushed while the machine computed. */
-    CHECK(sched_rates_push_tokens_per_s(&same) == 1000000000);
     return 0;
 }

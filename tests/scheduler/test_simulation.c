@@ -596,7 +596,6 @@ static void something_happens(void)
                                   .machine = i,
                                   .prompt_tokens_per_s = draw(20000),
                                   .output_tokens_per_s = draw(20000),
-                                  .push_tokens_per_s = draw(200000),
                                   .step = {.fixed_ns = draw(5000000), .row_ns = draw(500000)}});
         break;
     case 24:
@@ -772,7 +771,7 @@ static void run(void)
 }
 
 /* Seeds with prompts of two machines that wait for each other, because the pools have changed. */
-static const uint64_t known[] = {42, 187};
+static const uint64_t known[] = {1274, 3669};
 
 int main(int argc, char **argv)
 {

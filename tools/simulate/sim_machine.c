@@ -107,11 +107,6 @@ uint64_t sim_machine_mixed_kv_tokens(const struct sim_machine *m)
     return sched_memory_tokens_most(memory, sched_memory_prompt_share(memory));
 }
 
-void sim_machine_push_record(struct sim_machine *m, uint64_t tokens, double exposed_s)
-{
-    sched_rates_pushes_add(&m->rates, tokens, (uint64_t)(exposed_s * 1e6));
-}
-
 const struct sched_rates *sim_machine_rates(const struct sim_machine *m)
 {
     return &m->rates;

@@ -197,9 +197,6 @@ uint64_t sim_machine_kv_tokens(const struct sim_machine *m);
 uint64_t sim_machine_mixed_kv_tokens(const struct sim_machine *m);
 /* Returns what the cluster scheduler knows of the machine's KV memory. */
 struct sched_kv sim_machine_kv(const struct sim_machine *m);
-/* Records that KV of `tokens` tokens arrived at its token machine exposed_s seconds after it was
- * computed. */
-void sim_machine_push_record(struct sim_machine *m, uint64_t tokens, double exposed_s);
 /* Returns the machine's measured rates, which it reports to the scheduler. */
 const struct sched_rates *sim_machine_rates(const struct sim_machine *m);
 

@@ -313,8 +313,6 @@ static void kv_reaches(struct run *r, uint32_t slot)
     struct run_request *q = &r->requests[slot];
     state_set(q, RUN_DECODING);
     q->transfer_s = r->now_s - q->prompt_end_s;
-    if (q->prompt_machine != q->token_machine)
-        sim_machine_push_record(r->hosts[q->prompt_machine].machine, q->prompt, q->transfer_s);
     sim_machine_decode(r->hosts[q->token_machine].machine, q->token_slot, left_of(q));
     run_begin_later(r, q->token_machine);
     run_kv_share(r, q, q->token_machine, q->token_slot, q->prompt, false);
