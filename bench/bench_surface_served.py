@@ -264,14 +264,14 @@ def job_of(key, form, found, rates, search, seconds):
 
 
 def measure(options, keys, rates_of, search):
-    """Returns [(what was predicted, {form: points})] of the cells."""
+    """Yields (what was predicted, {form: points}) of each cell."""
     with concurrent.futures.ProcessPoolExecutor() as pool:
         predictions = list(pool.map(predict, [(options, key) for key in keys]))
     with concurrent.futures.ThreadPoolExecutor(options.parallel) as pool:
         points = [{form: pool.submit(serve, job_of(key, form, found, rates_of(found, form), search, options.seconds))
                    for form in FORMS} for key, found in zip(keys, predictions)]
-        return [(found, {form: future.result() for form, future in of.items()})
-                for found, of in zip(predictions, points)]
+        for found, of in zip(predictions, points):
+            yield found, {form: future.result() for form, future in of.items()}
 
 
 def name_of(key):
@@ -319,8 +319,8 @@ def surface(options):
     keys = [] if options.only_report else keys[:options.cells]
     for key, (found, of) in zip(keys, measure(options, keys, lambda found, form: [found["simulated"][form]], True)):
         cells.append({"key": key, **found, "points": of})
-    with open(options.json, "w") as file:
-        json.dump(cells, file, indent=1)
+        with open(options.json, "w") as file:
+            json.dump(cells, file, indent=1)
     report(options, cells)
 
 
