@@ -446,10 +446,8 @@ static int check_only(struct serve *s, struct error *error)
     if (access_open(s, error) != ST_OK || serve_cluster_keys_find(s, error) != ST_OK ||
         model_read(s, error) != ST_OK)
         return 1;
-    if (serve_version_draft_check(s->config, -1, s->file, &s->current, error) != ST_OK) {
-        error_prefix(error, "%s", config_draft_key(s->config));
+    if (serve_version_draft_check(s->config, -1, s->file, &s->current, error) != ST_OK)
         return 1;
-    }
     serve_options_print(s->config, s->config->model);
     return 0;
 }

@@ -237,7 +237,7 @@ static void draft_check(const struct config *config, int machine_index, struct m
     if (config->scheduler.speculative_tokens == 0)
         check_say(report, CHECK_WARNING, key,
                   "it is not used, because scheduler/speculative_tokens is 0");
-    if (serve_version_draft_check(config, machine_index, file, version, &error) != ST_OK)
+    if (serve_version_draft_read(config, machine_index, file, version, &error) != ST_OK)
         check_say(report, CHECK_ERROR, key, "%s", error.text);
     else if (version->file_bytes.draft > 0)
         check_say(report, CHECK_GOOD, key, "%s: %llu MiB, the vocabulary of the model",

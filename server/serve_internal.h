@@ -189,11 +189,15 @@ enum status serve_version_open(const struct config *config, uint32_t number,
                                struct error *error);
 /* If a machine of this host has a draft model: checks that the draft model's files can be opened
  * and have the tokens of the model `file`, and stores their size in the version. If it has a draft
- * layer: checks that the model has it. Errors do not name the config key. machine_index: see
- * serve_check_machine_files. */
+ * layer: checks that the model has it. The text of an error begins with the config key.
+ * machine_index: see serve_check_machine_files. */
 enum status serve_version_draft_check(const struct config *config, int machine_index,
                                       struct model_file *file, struct serve_version *version,
                                       struct error *error);
+/* As serve_version_draft_check, but the text of an error does not name the key. */
+enum status serve_version_draft_read(const struct config *config, int machine_index,
+                                     struct model_file *file, struct serve_version *version,
+                                     struct error *error);
 /* Sets version->served: reads the tokenizer and the chat template of the version's model. */
 enum status serve_version_text_read(struct serve_version *version, struct model_file *file,
                                     struct error *error);

@@ -118,9 +118,9 @@ static bool drafts_here(const struct config *config, int machine_index)
     return false;
 }
 
-enum status serve_version_draft_check(const struct config *config, int machine_index,
-                                      struct model_file *file, struct serve_version *version,
-                                      struct error *error)
+enum status serve_version_draft_read(const struct config *config, int machine_index,
+                                     struct model_file *file, struct serve_version *version,
+                                     struct error *error)
 {
     char path[LIMIT_PATH_BYTES];
     struct model_file *draft;
@@ -139,6 +139,17 @@ enum status serve_version_draft_check(const struct config *config, int machine_i
     version->file_bytes.draft = model_file_bytes(draft);
     model_file_close(draft);
     return ST_OK;
+}
+
+enum status serve_version_draft_check(const struct config *config, int machine_index,
+                                      struct model_file *file, struct serve_version *version,
+                                      struct error *error)
+{
+    const enum status status =
+        serve_version_draft_read(config, machine_index, file, version, error);
+    if (status != ST_OK)
+        error_prefix(error, "%s", config_draft_key(config));
+    return status;
 }
 
 enum status serve_version_text_read(struct serve_version *version, struct model_file *file,

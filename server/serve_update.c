@@ -138,11 +138,8 @@ static enum status plan_new(struct serve *s, struct config *next, struct serve_v
     enum status status = serve_version_open(next, s->version_last + 1, version, &file, error);
     if (status == ST_OK)
         status = serve_version_text_read(version, file, error);
-    if (status == ST_OK) {
+    if (status == ST_OK)
         status = serve_version_draft_check(next, -1, file, version, error);
-        if (status != ST_OK)
-            error_prefix(error, "%s", config_draft_key(next));
-    }
     model_file_close(file);
     if (status == ST_OK)
         status = names_set(next, version->number, error);
