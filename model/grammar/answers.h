@@ -1,78 +1,85 @@
-/* answers: the constrained answers of a machine. A cache (struct grammar_cache) compiles
- * constraints on a thread of its own, and keeps them for later requests. An answer (struct
- * grammar_answer) follows one constraint through the tokens of one request's answer.
+/* answers: the constrained answers of a machine. A constraint (grammar.h) says which texts an
+ * answer may have. A struct grammar_cache owns the compiled constraints of a machine: it compiles
+ * constraints on a thread of its own and keeps them for later requests. A struct grammar_answer
+ * follows one constraint through the tokens of one request's answer, and computes the mask of the
+ * tokens that may come next.
  *
- * When a request with a constraint arrives, machine/held.c asks the cache to compile the constraint
- * and holds the request back until the compilation has ended, so that the event loop never waits.
- * The two pools keep one answer for each constrained request and add its tokens, and
- * machine/batch.c and machine/draft.c ask for the mask of the next token. All calls are made on the
- * machine's event loop thread. Memory is limited by GRAMMAR_CACHE_BYTES. The part does not sample
- * and does not end answers. */
+ * The machine, its prompt pool and its token pool call it, all on the machine's event loop thread.
+ * The machine holds a request with a constraint back until the constraint is compiled
+ * (grammar_cache_prepare), so that the event loop does not wait for the compilation. The part does
+ * not sample and does not end answers. */
 #ifndef MODEL_GRAMMAR_ANSWERS_H
 #define MODEL_GRAMMAR_ANSWERS_H
 
 #include "model/grammar/grammar.h"
 
-/* If the compiled constraints of a machine take more memory than this, or are 4096, constraints
- * that no answer uses are freed, the least recently used first. If that is not enough, no further
- * constraint is compiled. (A constraint in use may still grow, up to GRAMMAR_BYTES_MAX.) */
+/* A new constraint is compiled only while the compiled constraints take at most this much memory
+ * (and there are less than 4096 constraints). To make room, the cache first frees constraints that
+ * no open answer uses, the least recently used first. Constraints in use may grow beyond this
+ * limit. */
 #define GRAMMAR_CACHE_BYTES (256u << 20)
 
 struct grammar_cache;
 
-/* Makes the vocabulary, which the cache then owns. */
+/* A function that makes the vocabulary, which the cache then owns. `self` is the argument that was
+ * given to grammar_cache_open. */
 typedef enum status grammar_vocabulary_make(void *self, struct grammar_vocabulary **out,
                                             struct error *error);
 
 /* Opens an empty cache and starts its thread. On success, the thread calls `make` once, before it
- * compiles the first constraint. (That takes about 0.1 s; a machine that starts does not wait for
- * it.) If `make` fails, all constraints fail with its error. Returns ST_NO_MEMORY, or
- * ST_NO_RESOURCE if there is no thread or no descriptor. */
+ * compiles the first constraint; the call may still run after grammar_cache_open has returned. If
+ * `make` fails, all constraints fail with the error of `make`. Returns ST_NO_MEMORY, or
+ * ST_NO_RESOURCE if no thread or no descriptor can be made; `make` is then not called. */
 enum status grammar_cache_open(grammar_vocabulary_make *make, void *self,
                                struct grammar_cache **out, struct error *error);
-/* NULL is fine. Requires that all answers are closed. */
+/* Frees the cache. NULL is fine. Requires that all answers of the cache are closed. */
 void grammar_cache_close(struct grammar_cache *cache);
-/* Begins to compile a constraint that a request will need, unless the cache has it already. Returns
- * false while it is being compiled. Returns true if the compilation has succeeded, has failed, or
- * cannot begin: an answer that is opened with this constraint then does not wait, unless the cache
- * has freed the constraint before. cache NULL is fine. */
+/* Begins to compile the constraint `text` (`bytes` bytes), unless the cache already has the
+ * constraint. Returns false while the constraint waits for its compilation or is being compiled.
+ * Returns true if the compilation has succeeded, has failed, or cannot begin, if bytes is 0 (no
+ * constraint), or if cache is NULL. */
 bool grammar_cache_prepare(struct grammar_cache *cache, const char *text, uint32_t bytes);
 /* Returns a descriptor that becomes readable when a compilation has ended, and stays readable until
- * grammar_cache_ended is called. */
+ * grammar_cache_ended returns true. The cache owns the descriptor. */
 int grammar_cache_fd(const struct grammar_cache *cache);
 /* Returns true if compilations have ended since the previous call. cache NULL is fine. */
 bool grammar_cache_ended(struct grammar_cache *cache);
 
 struct grammar_answer;
 
-/* Opens an answer that begins with `tokens` (the tokens of a resumed answer). Constraint and tokens
- * are copied. The cache keeps the constraint until the answer is closed. cache NULL =
- * grammar_answer_mask will fail. Returns ST_NO_MEMORY on failure. */
+/* Opens an answer of the constraint `text` (`bytes` bytes). `tokens` are the tokens that a resumed
+ * answer already has; token_count 0 = none. The text and the tokens are copied. The constraint is
+ * compiled if the cache does not have it, and the cache keeps it until the answer is closed. If
+ * cache is NULL or has no room, the answer opens, but grammar_answer_mask fails. Returns
+ * ST_NO_MEMORY on failure. */
 enum status grammar_answer_open(struct grammar_cache *cache, const char *text, uint32_t bytes,
                                 const uint32_t *tokens, uint32_t token_count,
                                 struct grammar_answer **out);
 void grammar_answer_close(struct grammar_answer *answer); /* NULL is fine. */
-/* Adds the answer's next token. An error is returned by the next grammar_answer_mask. Requires that
- * there is no draft. */
+/* Adds the answer's next token. If the constraint does not allow the token, or memory is short, all
+ * later calls of grammar_answer_mask return the error. Requires that no drafted tokens are in the
+ * answer. */
 void grammar_answer_add(struct grammar_answer *answer, uint32_t token);
 
-/* Adds a drafted token, which may follow the answer and the drafted tokens before it. The next
- * masks are those after this token. Returns false, and adds nothing, if the constraint does not
- * allow the token, if memory is short, or after an error. At most LIMIT_DRAFT_TOKENS. */
+/* Adds a drafted token after the answer and its earlier drafted tokens. The next mask is the mask
+ * after this token. Returns false, and adds nothing, if the constraint does not allow the token, if
+ * memory is short, or after an error of the answer. Requires that the answer has less than
+ * LIMIT_DRAFT_TOKENS drafted tokens. */
 bool grammar_answer_draft_add(struct grammar_answer *answer, uint32_t token);
-/* Forgets all drafted tokens. Call it before the next grammar_answer_add. */
+/* Removes all drafted tokens from the answer. */
 void grammar_answer_draft_drop(struct grammar_answer *answer);
-/* Stores the tokens that must follow the answer, as grammar_run_forced does. Returns their number;
- * 0 also after an error. Requires that there is no draft. */
+/* Stores at most `most` tokens of the text that must follow the answer, as grammar_run_forced does.
+ * Returns their number; 0 also after an error. Requires that no drafted tokens are in the answer. */
 uint32_t grammar_answer_forced(struct grammar_answer *answer, uint32_t most, uint32_t *tokens_out);
 
 /* Stores the mask of the tokens that may follow the answer and its drafted tokens, in the form of
  * grammar_run_mask. Tokens of `end_tokens` are in the mask exactly if the answer may end. The mask
- * is valid until the next mask with the same number of drafted tokens. With a draft, an error is
- * not remembered. This function, grammar_answer_draft_add and grammar_answer_forced wait for the
- * compilation, if it has not ended. Returns the errors of grammar_open, grammar_run_token and
+ * belongs to the answer, and is valid until the next mask with the same number of drafted tokens.
+ * This function, grammar_answer_draft_add and grammar_answer_forced wait for the compilation, if it
+ * has not ended. Returns an error of `make`, grammar_open, grammar_run_open, grammar_run_token or
  * grammar_run_mask; ST_NO_RESOURCE if the cache had no room for the constraint when the answer was
- * opened; ST_UNSUPPORTED if no token is allowed, or if the answer has no cache. */
+ * opened; ST_UNSUPPORTED if no token is allowed, or if the answer has no cache; ST_NO_MEMORY. After
+ * an error without drafted tokens, all later calls return the same error. */
 enum status grammar_answer_mask(struct grammar_answer *answer, const uint32_t *end_tokens,
                                 uint32_t end_count, const uint32_t **mask_out, struct error *error);
 

@@ -1,13 +1,14 @@
-/* automaton: a finished automaton over bytes: the nodes of a builder (builder.h), checked and
- * simplified, and the classes of bytes that it treats alike. grammar.c and dfa.c make one from a
- * builder while they compile a constraint, and a stepper (stepper.h) follows it. It does not change
- * after automaton_finish, so any thread may read it. It has no state of a text. */
+/* automaton: a finished automaton over bytes. It owns the nodes of a builder (builder.h), checked
+ * and simplified, and the classes of bytes that all nodes treat alike. grammar.c and dfa.c call
+ * automaton_finish on the thread that compiles a constraint. The automaton does not change after
+ * that, so any thread may read it. It does not follow a text: stepper.h does. */
 #ifndef MODEL_GRAMMAR_AUTOMATON_H
 #define MODEL_GRAMMAR_AUTOMATON_H
 
 #include "model/grammar/builder.h"
 
-/* Most calls of rules that are open at the same time. It limits the nesting of a document. */
+/* Most calls of rules that are open at the same time. This limits how deep the lists and objects of
+ * a JSON document can be nested. */
 #define AUTOMATON_DEPTH_MAX 300
 
 struct automaton {
@@ -15,17 +16,18 @@ struct automaton {
     uint32_t node_count;
     uint32_t start;          /* Node at which a text begins. */
     uint32_t class_count;    /* Number of classes of bytes. */
-    uint8_t class_of[256];   /* Class of each byte. All nodes treat the bytes of a class alike. */
+    uint8_t class_of[256];   /* Class of each byte. */
     uint8_t class_byte[256]; /* [class_count]: one byte of each class. */
 };
 
-/* Makes an automaton of the builder's nodes. Its texts are the texts of rule `root`. On success the
- * builder is empty; after an error the caller frees it with builder_done. Removes paths that cannot
- * reach an end. Returns the builder's error; ST_INVALID if no text satisfies the constraint;
- * ST_UNSUPPORTED if a rule can begin with itself, or if something is repeated more than 64 times
- * that can be empty, or is too large to find out; ST_NO_MEMORY. */
+/* Makes an automaton from the builder's nodes, for the texts of rule `root`. On success the builder
+ * is empty; after an error the caller frees the builder with builder_done, and *out is all zeros.
+ * Returns the builder's error, if it has one; ST_INVALID if the rule has no text; ST_UNSUPPORTED if
+ * a rule can call itself before it takes a byte; ST_UNSUPPORTED if a counted repetition of more
+ * than 64 times repeats what can be the empty text, or what is too large to check for that;
+ * ST_NO_MEMORY. */
 enum status automaton_finish(struct builder *b, uint32_t root, struct automaton *out,
                              struct error *error);
-void automaton_done(struct automaton *a); /* Frees the nodes. All zeros are fine. */
+void automaton_done(struct automaton *a); /* Frees the nodes. An automaton of zeros is fine. */
 
 #endif

@@ -1,36 +1,43 @@
 /* dfa: small deterministic automata over bytes, for texts that satisfy two patterns, or one pattern
- * and not another. The files schema_*.c use them for the inside of JSON strings in SPELLING_JSON,
- * while they compile a schema, on the thread that compiles. A dfa has at most DFA_STATES_MAX
- * states, and all automata of a constraint visit at most about DFA_WORK_MAX states, so that
- * compiling takes at most a fraction of a second. After an error, which the builder `errors` keeps,
- * the functions return NULL; all functions accept NULL as a dfa. */
+ * and not another. The caller owns each struct dfa. The files schema_*.c call it on the thread that
+ * compiles a constraint, for the inside of JSON strings in SPELLING_JSON (builder.h). It does not
+ * parse patterns.
+ *
+ * A dfa has at most DFA_STATES_MAX states, and the work for one constraint is limited by
+ * DFA_WORK_MAX. A function that fails records the error in the builder `errors` and returns NULL.
+ * All functions accept NULL as a dfa, and treat it as a dfa without texts; those that return a dfa
+ * then return NULL. */
 #ifndef MODEL_GRAMMAR_DFA_H
 #define MODEL_GRAMMAR_DFA_H
 
 #include "model/grammar/builder.h"
 
-#define DFA_STATES_MAX 8192u
-#define DFA_WORK_MAX   65536u /* Most states that are visited for one constraint. */
+#define DFA_STATES_MAX 8192u /* More states are the error ST_TOO_LARGE. */
+/* Limit of the visited states of all dfas that record errors in the same builder. A state of a
+ * complicated pattern counts as several. More are the error ST_TOO_LARGE. */
+#define DFA_WORK_MAX 65536u
 
 struct dfa;
 
-/* Returns a dfa for the texts of `body`, a fragment of the builder `part`, which is empty
- * afterwards. */
+/* Returns a dfa for the texts of `body`, a fragment of the builder `part`. `part` is empty
+ * afterwards, also after an error. */
 struct dfa *dfa_open(struct builder *errors, struct builder *part, struct fragment body);
 void dfa_close(struct dfa *d);
 
-/* Return a dfa for the texts of `a` that are also texts of `b`, or that are no texts of `b`. Both
- * functions close `a` and `b`. */
+/* dfa_and returns a dfa for the texts of `a` that are also texts of `b`; dfa_without, for the texts
+ * of `a` that are no texts of `b`. Both functions close `a` and `b`, also after an error. */
 struct dfa *dfa_and(struct builder *errors, struct dfa *a, struct dfa *b);
 struct dfa *dfa_without(struct builder *errors, struct dfa *a, struct dfa *b);
-/* Returns a dfa for the texts of `a` that have `least` to `most` characters; most COUNT_UNLIMITED =
- * no upper bound. Closes `a`. The error is ST_TOO_LARGE for a bound of 16384 or more characters. */
+/* Returns a dfa for the texts of `a` that have `least` to `most` characters of a JSON string; most
+ * COUNT_UNLIMITED = no upper bound. Closes `a`, also after an error. A bound of 16384 or more
+ * characters is the error ST_TOO_LARGE. */
 struct dfa *dfa_with_length(struct builder *errors, struct dfa *a, uint32_t least, uint32_t most);
 struct dfa *dfa_copy(struct builder *errors, const struct dfa *d);
 
 bool dfa_is_empty(const struct dfa *d); /* Returns true if the dfa has no text. */
+/* Returns true if the text of these `count` bytes is a text of the dfa. */
 bool dfa_matches(const struct dfa *d, const char *bytes, size_t count);
-/* Returns a fragment for the texts of the dfa, which stays open. */
+/* Returns a fragment of the builder `b` for the texts of the dfa. The dfa stays open. */
 struct fragment dfa_fragment(struct builder *b, const struct dfa *d);
 
 #endif

@@ -1,19 +1,19 @@
-/* grammar: constrained output. It compiles a constraint (a JSON schema, a regular expression, a
- * list of choices, a grammar in GBNF) into an automaton over bytes, follows an answer through the
- * automaton token by token, and says which tokens may follow.
- *
- * The state of a run depends only on the constraint and the answer's bytes. So a machine that takes
- * over an answer opens a new run and feeds it the tokens that were delivered.
+/* grammar: constrained output. A constraint says which texts an answer may have: a JSON schema, a
+ * regular expression, a list of choices, or a grammar in GBNF (the notation of llama.cpp). This
+ * part compiles a constraint into an automaton over bytes (struct grammar), follows an answer
+ * through the automaton (struct grammar_run), and says which tokens may follow. It does not sample,
+ * and it knows no requests.
  *
  * The gateway compiles each constraint on one of its text threads, only to check it. On a machine,
- * answers.c opens the vocabulary and compiles constraints on a thread of its own, and follows them
- * on the event loop thread. One thread at a time may use a grammar and its runs. A
- * grammar_vocabulary does not change once it is open: all threads may share it.
+ * the thread of answers.h makes the vocabulary and compiles constraints, and the event loop thread
+ * follows answers. One thread at a time may use a grammar and its runs. A grammar_vocabulary does
+ * not change once it is open: all threads may share it.
  *
- * The constraint's text (GRAMMAR_TEXT_BYTES_MAX), the automaton's size and nesting, and the memory
- * of each grammar (GRAMMAR_BYTES_MAX) are limited. A constraint that exceeds a limit, or that the
- * automaton cannot honour exactly, is refused with the reason; for a schema the reason begins with
- * the JSON pointer of the keyword. It does not sample, and it knows no requests. */
+ * The state of a run depends only on the constraint and the answer's bytes. So a machine that takes
+ * over an answer opens a new run and adds the tokens that the answer already has.
+ *
+ * A constraint that is too large, or that the automaton cannot honour exactly, is refused with an
+ * error that names the reason. */
 #ifndef MODEL_GRAMMAR_GRAMMAR_H
 #define MODEL_GRAMMAR_GRAMMAR_H
 
@@ -24,25 +24,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GRAMMAR_TEXT_BYTES_MAX LIMIT_CONSTRAINT_BYTES /* One constraint, with its kind. */
-#define GRAMMAR_BYTES_MAX      (48u << 20) /* Memory of one grammar with all its caches. */
-/* Tokens with more bytes (control tokens: more than 253) are never allowed. */
+#define GRAMMAR_TEXT_BYTES_MAX LIMIT_CONSTRAINT_BYTES /* Most bytes of a constraint's text. */
+#define GRAMMAR_BYTES_MAX      (48u << 20) /* Most memory of one grammar (grammar_bytes). */
+/* No constraint allows a token of more bytes, or a control token of more than 253 bytes. */
 #define GRAMMAR_TOKEN_BYTES 255
 
-/* A constraint is one text: the name of its kind, a colon, and the content.
+/* A constraint is one text: the name of its kind, a colon, and the content. N is at most 65535.
  *
  *   json_schema:SCHEMA   documents that satisfy the JSON schema
  *   json_object:         any JSON object
  *   regex:PATTERN        texts that the regular expression matches as a whole
  *   choice:["a", "b"]    one of these texts
  *   grammar:RULES        texts of the rule `root` of a grammar in GBNF
- *   format:EXPRESSION    texts of an expression in JSON, which cleave itself writes:
+ *   format:EXPRESSION    texts of an expression in JSON, which the gateway writes:
  *     "text"                      the text
  *     {"token": "<|x|>"}          the control token of that name
  *     {"schema": SCHEMA}          a document of the schema; "place": what errors call the schema
- *     {"constraint": "regex:…"}   a text of another constraint
- *     {"without": MARKER}         any text that does not contain the marker: a text or a token
- *     {"plain": "{["}             any text whose first character after blanks is none of these
+ *     {"constraint": "regex:…"}   a text of a constraint of another kind than "format"
+ *     {"without": MARKER}         any text without control tokens that does not contain the marker,
+ *                                 which is a text or {"token": …}
+ *     {"plain": "{["}             any text without control tokens whose first character after
+ *                                 blanks, if there is one, is none of these
  *     {"optional": EXPRESSION}    the expression, or nothing
  *     {"any": [EXPRESSION, …]}    one of the expressions
  *     {"repeat": EXPRESSION, "between": EXPRESSION, "most": N}    1 to N times
@@ -53,14 +55,15 @@
 
 struct grammar_vocabulary;
 
-/* A function that returns the bytes of token `id`; NULL = no constraint allows the token. Sets
- * *control_out, which is false before the call, to true for a control token, which only {"token":
- * …} allows. */
+/* A function that returns the bytes of token `id`; NULL = no constraint may allow the token. It
+ * sets *control_out, which is false before the call, to true for a control token: only the
+ * expression {"token": …} allows a control token. */
 typedef const char *grammar_piece_of(const void *self, uint32_t id, size_t *bytes_out,
                                      bool *control_out);
 
-/* Builds the tree of `count` tokens. piece_of is called only during the call, with `self` as its
- * first argument. Returns ST_NO_MEMORY, also if the tokens have more than 1 GiB of bytes. */
+/* Opens a vocabulary with the tokens 0 to count - 1. piece_of is called only during this call, with
+ * `self` as its first argument. The only error is ST_NO_MEMORY, also if all tokens together have
+ * more than 1 GiB. */
 enum status grammar_vocabulary_open(uint32_t count, grammar_piece_of *piece_of, const void *self,
                                     struct grammar_vocabulary **out, struct error *error);
 void grammar_vocabulary_close(struct grammar_vocabulary *v);           /* NULL is fine. */
@@ -70,15 +73,16 @@ uint32_t grammar_vocabulary_count(const struct grammar_vocabulary *v); /* Number
 
 struct grammar;
 
-/* Compiles a constraint. `vocabulary` must outlive the grammar; NULL = the grammar serves only to
- * check the constraint, or for runs that are fed bytes. Returns ST_INVALID if the constraint is
- * wrong, ST_UNSUPPORTED if it cannot be honoured, ST_TOO_LARGE, ST_NO_MEMORY. */
+/* Compiles the constraint `text` of `bytes` bytes. `vocabulary` must outlive the grammar; NULL = the
+ * runs of the grammar take bytes, but no tokens. Returns ST_INVALID if the constraint is wrong or no
+ * text satisfies it, ST_UNSUPPORTED if the constraint cannot be honoured, ST_TOO_LARGE,
+ * ST_NO_MEMORY. */
 enum status grammar_open(const char *text, size_t bytes,
                          const struct grammar_vocabulary *vocabulary, struct grammar **out,
                          struct error *error);
-/* NULL is fine. Requires that all runs are closed. */
+/* Frees the grammar. NULL is fine. Requires that all its runs are closed. */
 void grammar_close(struct grammar *g);
-size_t grammar_bytes(const struct grammar *g); /* Returns the memory that the grammar uses now. */
+size_t grammar_bytes(const struct grammar *g); /* Returns the bytes that the grammar uses now. */
 
 /* ---- an answer that follows a constraint ---- */
 
@@ -88,20 +92,21 @@ struct grammar_run;
 enum status grammar_run_open(struct grammar *g, struct grammar_run **out, struct error *error);
 void grammar_run_close(struct grammar_run *run); /* NULL is fine. */
 
-/* Add bytes, or the bytes of a token, to the answer. They return ST_INVALID if the constraint does
- * not allow the bytes, ST_TOO_LARGE if the text can be read in too many ways or needs too much
- * memory, ST_NO_MEMORY. After an error the run is as it was before the call. */
+/* Add `count` bytes, or the bytes of token `id`, to the answer. Return ST_INVALID if the constraint
+ * does not allow them or the grammar has no vocabulary with this token; ST_TOO_LARGE if the answer
+ * can be read in too many ways or needs too much memory; ST_NO_MEMORY. After an error the answer is
+ * as it was before the call. */
 enum status grammar_run_bytes(struct grammar_run *run, const char *bytes, size_t count,
                               struct error *error);
-/* Requires a vocabulary. */
 enum status grammar_run_token(struct grammar_run *run, uint32_t id, struct error *error);
 
-/* Sets the run to the answer of `from`, a run of the same grammar. */
+/* Gives the run the answer of `from`, which must be a run of the same grammar. */
 void grammar_run_set(struct grammar_run *run, const struct grammar_run *from);
 
-/* Stores the tokens of the bytes that must come next, whatever is drawn (at most `most` tokens, and
- * of at most 64 bytes): the longest token that fits, again and again. (A model may divide the bytes
- * into other tokens.) Returns their number; 0 also if the answer may end. Requires a vocabulary. */
+/* Stores tokens of the bytes that must come next, if only one continuation is allowed: again and
+ * again the longest token that fits, at most `most` tokens with together at most 64 bytes. (The
+ * model may divide the same bytes into other tokens.) Returns the number of tokens; 0 also if the
+ * answer may end or memory is short. Requires a vocabulary. */
 uint32_t grammar_run_forced(struct grammar_run *run, uint32_t most, uint32_t *tokens_out);
 
 /* Returns true if the answer may end after the bytes so far. */
@@ -110,19 +115,21 @@ bool grammar_run_accepts(const struct grammar_run *run);
 /* Number of words in a mask: bit id % 32 of word id / 32 is 1 if token `id` may follow. */
 #define GRAMMAR_MASK_WORDS(tokens) (((tokens) + 31u) / 32u)
 
-/* Writes GRAMMAR_MASK_WORDS(grammar_vocabulary_count) words. Tokens that end an answer are not in
- * the mask: the caller adds them if grammar_run_accepts. Requires a vocabulary. Returns
- * ST_TOO_LARGE or ST_NO_MEMORY, as grammar_run_bytes does. */
+/* Writes the mask of the tokens that may come next: GRAMMAR_MASK_WORDS(tokens of the vocabulary)
+ * words. The mask does not tell whether the answer may end: the caller adds the tokens that end an
+ * answer if grammar_run_accepts is true. Requires a vocabulary. Returns ST_TOO_LARGE or
+ * ST_NO_MEMORY, as grammar_run_bytes does; *mask is then not complete. */
 enum status grammar_run_mask(struct grammar_run *run, uint32_t *mask, struct error *error);
 
 /* ---- the keywords of JSON schemas ---- */
 
-/* What happens with each keyword. The documentation's table of keywords is checked against it. */
+/* A keyword of JSON schemas, and whether it is honoured, ignored as an annotation, or refused. */
 struct grammar_keyword {
-    const char *name;
+    const char *name; /* As in a schema, such as "minItems". */
     enum { GRAMMAR_HONOURED, GRAMMAR_ANNOTATION, GRAMMAR_REFUSED } use;
     const char *note; /* What is honoured, or why the keyword is refused. */
 };
+/* All known keywords. A keyword that is not in this table is ignored. */
 extern const struct grammar_keyword grammar_keywords[];
 extern const size_t grammar_keywords_count;
 

@@ -1,12 +1,12 @@
 /* stepper: follows an automaton byte by byte. A place is a node of the automaton with the stack of
  * open calls. A state is the set of all places in which the automaton can be after the same bytes.
- * States and stacks are numbered; equal states, and equal stacks, have equal numbers, and the
- * successors of a state are computed once and kept.
+ * States and stacks have numbers; equal states have equal numbers, and so have equal stacks.
  *
- * grammar.c and mask.c call it for answers, dfa.c while a constraint is compiled; one thread at a
- * time. A struct stepper owns its states. Their memory is limited: when a function returns
- * STEPPER_FULL, the caller can call stepper_compact, which keeps only the states that the caller
- * still needs, and try again. It knows no tokens. */
+ * A struct stepper owns its states. grammar.c and mask.c call it on the thread that follows an
+ * answer, dfa.c on the thread that compiles a constraint. One thread at a time may use a stepper.
+ * The memory of the states is limited: when a function returns STEPPER_FULL, the caller can call
+ * stepper_compact, which forgets the states that the caller does not need, and try again. The part
+ * knows no tokens. */
 #ifndef MODEL_GRAMMAR_STEPPER_H
 #define MODEL_GRAMMAR_STEPPER_H
 
@@ -14,22 +14,23 @@
 
 #define STEPPER_PLACES_MAX 4096 /* Most places of a state. */
 
-/* The state without places: no text continues. */
+/* The state without places: the automaton does not allow the bytes. */
 #define STEPPER_DEAD 0u
-/* Numbers that the functions return instead of a state: the memory is full; a state would have more
- * than STEPPER_PLACES_MAX places; malloc has failed. */
-#define STEPPER_FULL          UINT32_MAX
-#define STEPPER_AMBIGUOUS     (UINT32_MAX - 1)
-#define STEPPER_NO_MEMORY     (UINT32_MAX - 2)
+/* Numbers that the functions return instead of a state. */
+#define STEPPER_FULL          UINT32_MAX       /* The states need more than `bytes_max`. */
+#define STEPPER_AMBIGUOUS     (UINT32_MAX - 1) /* A state needs too many places. */
+#define STEPPER_NO_MEMORY     (UINT32_MAX - 2) /* malloc has failed. */
 #define STEPPER_FAILED(state) ((state) >= STEPPER_NO_MEMORY)
 
 #define STACK_OPEN  0u /* The callers are not known: the automaton stops at the rule's end. */
-#define STACK_EMPTY 1u /* No call is open: the end of the root rule is the end of the text. */
+#define STACK_EMPTY 1u /* No call is open: the end of the rule is the end of the text. */
 
 struct place {
-    uint32_t node;
-    uint32_t least, most; /* Repetitions that are still needed, and still allowed. */
-    uint32_t stack;       /* STACK_OPEN, STACK_EMPTY, or the frame of the innermost open call. */
+    uint32_t node; /* Number of a node of the automaton. */
+    /* Rounds of the counted repetition around the node that are still needed, and still allowed,
+     * with the present round; 0 = no such repetition. most COUNT_UNLIMITED = no upper bound. */
+    uint32_t least, most;
+    uint32_t stack; /* STACK_OPEN, STACK_EMPTY, or the frame of the innermost open call. */
 };
 
 /* An open call. */
@@ -41,23 +42,23 @@ struct frame {
 };
 
 struct stepper_state {
-    uint32_t first, count; /* Its places are stepper.places[first .. first + count). */
+    uint32_t first, count; /* The state's places are stepper.places[first .. first + count). */
     uint32_t hash;
-    uint32_t caller_number; /* A number that belongs to the caller; UINT32_MAX in a new state. */
+    uint32_t caller_number; /* Set and read only by the caller; UINT32_MAX in a new state. */
     bool accepts;           /* The text may end in this state. */
     bool returns;           /* A place is at the end of its rule on the stack STACK_OPEN. */
 };
 
 struct stepper {
     const struct automaton *automaton;
-    size_t bytes_max; /* Most bytes of memory. */
+    size_t bytes_max; /* Limit of the stepper's memory; only the hash tables may exceed it. */
     struct place *places;
     uint32_t place_count, place_capacity;
     struct stepper_state *states;
-    /* [states × classes of bytes] successors; UINT32_MAX = not computed yet. */
+    /* [state × class of bytes]: the next state; UINT32_MAX = not computed yet. */
     uint32_t *successors;
     uint32_t state_count, state_capacity;
-    struct frame *frames;
+    struct frame *frames; /* frames[0] and frames[1] stand for STACK_OPEN and STACK_EMPTY. */
     uint32_t frame_count, frame_capacity;
     uint32_t *state_table, *frame_table; /* Hash tables: number of the state or frame + 1. */
     uint32_t state_slots, frame_slots;   /* Sizes of the two tables. */
@@ -70,25 +71,26 @@ struct stepper {
     uint32_t failed;      /* Failure of the step, such as STEPPER_FULL; 0 = none. */
 };
 
-/* Opens a stepper that has no state except STEPPER_DEAD. `a` must outlive it. Returns false if
- * there is no memory. */
+/* Opens a stepper that has no state except STEPPER_DEAD. `a` must outlive the stepper. Returns false
+ * if there is no memory or bytes_max is too small. */
 bool stepper_open(struct stepper *m, const struct automaton *a, size_t bytes_max);
-void stepper_done(struct stepper *m);
-size_t stepper_bytes(const struct stepper *m); /* Returns the memory in use. */
+void stepper_done(struct stepper *m);          /* Frees the memory. A stepper of zeros is fine. */
+size_t stepper_bytes(const struct stepper *m); /* Returns the bytes of memory in use. */
 
-/* Each of the following functions returns a state, or a number for which STEPPER_FAILED is true. */
+/* The functions from stepper_start to stepper_step return a state, or a number for which
+ * STEPPER_FAILED is true. */
 
 /* Returns the state at the beginning of a text. */
 uint32_t stepper_start(struct stepper *m);
-/* Computes the successor of a state and keeps it for stepper_step. */
+/* Returns the state after `byte`, and keeps it for stepper_step. Only stepper_step calls it. */
 uint32_t stepper_step_slow(struct stepper *m, uint32_t state, uint8_t byte);
 /* Returns the state after the innermost call of `stack` has returned; STEPPER_DEAD for STACK_OPEN
  * and STACK_EMPTY. */
 uint32_t stepper_return(struct stepper *m, uint32_t stack);
-/* Returns the state that has these places. Requires that all places are at a NODE_RANGE. */
+/* Returns the state that has these `count` places. Requires that each place is at a NODE_RANGE. */
 uint32_t stepper_state_of(struct stepper *m, const struct place *places, uint32_t count);
 
-/* Returns the state after `byte`. */
+/* Returns the state after `byte`; STEPPER_DEAD if the automaton does not allow the byte. */
 static inline uint32_t stepper_step(struct stepper *m, uint32_t state, uint8_t byte)
 {
     const struct automaton *a = m->automaton;
@@ -96,8 +98,9 @@ static inline uint32_t stepper_step(struct stepper *m, uint32_t state, uint8_t b
     return next != UINT32_MAX ? next : stepper_step_slow(m, state, byte);
 }
 
-/* Forgets all states except *states[0..count), and writes their new numbers. Returns false if there
- * is no memory; then nothing has changed. */
+/* Forgets all states except STEPPER_DEAD and the states *states[0..count), whose new numbers it
+ * writes there. The kept states keep their caller_number. Returns false if there is no memory; then
+ * nothing has changed. */
 bool stepper_compact(struct stepper *m, uint32_t **states, uint32_t count);
 
 #endif
