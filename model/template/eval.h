@@ -1,8 +1,8 @@
 /* eval: executes a compiled template (tree.h) on values (value.h): expressions, statements, scopes
- * of variables, calls of macros, functions, methods, filters and tests. template_render (exec.c)
- * starts it; only the files of model/template/ call it, on the thread that renders. The memory
- * belongs to the rendering (struct run). Every function ends the rendering with run_fail on an
- * error or when a limit is reached. It does not parse (tree.h does). */
+ * of variables, calls of macros, functions, methods, filters and tests. Only the files of
+ * model/template/ call it, on the thread that calls template_render. All memory belongs to the
+ * rendering (struct run). A function that meets an error or a limit ends the rendering with
+ * run_fail, and does not return. This part does not parse templates (tree.h does). */
 #ifndef MODEL_TEMPLATE_EVAL_H
 #define MODEL_TEMPLATE_EVAL_H
 
@@ -21,20 +21,22 @@ struct scope {
     uint32_t capacity;
 };
 
-/* The value of a macro, or of `caller` in a macro that a call block calls. */
+/* What a value of kind MACRO points to: a macro, or the body of a call block, which is the value of
+ * `caller` in the called macro. */
 struct macro {
     const struct node *node; /* N_MACRO or N_CALL_BODY. */
     struct scope *scope;     /* The scope in which the macro was defined. */
 };
 
-/* The value of `loop` within a for loop. */
+/* What a value of kind LOOP points to: the state of a for loop, which the loop's body sees as the
+ * variable `loop`. */
 struct loop {
-    struct list items; /* The items that the loop visits. */
-    size_t index;      /* Index of the current item. */
-    uint32_t depth;    /* Recursion depth, from 0 (loop.depth0). */
-    const struct node *node;
-    struct scope *scope;   /* The scope around the loop. */
-    struct value *changed; /* Last value given to loop.changed; NULL = none. */
+    struct list items;       /* The items that the loop visits. */
+    size_t index;            /* Index of the current item. */
+    uint32_t depth;          /* Recursion depth, from 0 (loop.depth0). */
+    const struct node *node; /* N_FOR. */
+    struct scope *scope;     /* The scope around the loop. */
+    struct value *changed;   /* The value of the latest call of loop.changed; NULL = none. */
 };
 
 /* The values of a call's arguments. */
@@ -44,24 +46,28 @@ struct arguments {
     struct map *named; /* Keyword arguments; NULL = none. */
 };
 
-/* What follows a statement: the next statement, the end of the loop, or the loop's next item. */
+/* What runs after a statement: the next statement, what follows the loop, or the loop's next
+ * item. */
 enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
 
 /* ---- eval.c, exec.c, call.c ---- */
 
 /* Returns the value of an expression. */
 struct value eval_expression(struct run *r, const struct node *n);
-/* Runs the loop n (N_FOR) over the items of `items`. `depth` becomes loop.depth0. */
+/* Runs the loop n (N_FOR) over the items of `items`, except those that the loop's filter refuses.
+ * `depth` becomes loop.depth0. */
 enum flow exec_loop(struct run *r, const struct node *n, struct value items, uint32_t depth);
-/* Runs a body and returns its text. */
+/* Runs the statements that begin with `body` and returns the text that they write. */
 struct value exec_text(struct run *r, const struct node *body);
 /* Sets a variable of the current scope (r->scope). */
 void scope_set(struct run *r, uint32_t name, struct value v);
 /* Returns a new empty scope. The caller makes the new scope the current one (r->scope). */
 struct scope *scope_new(struct run *r, struct scope *parent);
-/* Evaluates the list of argument nodes that begins with `first`; NULL = no arguments. */
+/* Evaluates the arguments of a call and stores their values in *out. `first` is the first node of
+ * the list; NULL = no arguments. */
 void read_arguments(struct run *r, const struct node *first, struct arguments *out);
-/* Calls a macro, function, method, loop or joiner, and returns the result. */
+/* Calls `callee`, which must be a macro, function, method, loop or joiner, and returns the result.
+ * Fails for other values. */
 struct value value_call(struct run *r, struct value callee, const struct arguments *with);
 /* Returns the number of the global function with this name; -1 = there is none. */
 int function_number(struct value name);
@@ -75,8 +81,8 @@ struct value value_operate(struct run *r, enum operation op, struct value a, str
 /* Returns whether a op b holds, for op from OP_EQ to OP_NOT_IN. */
 bool value_compare(struct run *r, enum operation op, struct value a, struct value b);
 
-/* Return the positional argument `index`, else the keyword argument `name`, else `otherwise`.
- * argument_integer fails unless the argument is an integer. */
+/* Return the positional argument `index`; without it, the keyword argument `name`; without both,
+ * `otherwise`. argument_integer fails unless the argument is an integer or a bool. */
 struct value argument_get(struct run *r, const struct arguments *a, size_t index, const char *name,
                           struct value otherwise);
 int64_t argument_integer(struct run *r, const struct arguments *a, size_t index, const char *name,
@@ -84,18 +90,19 @@ int64_t argument_integer(struct run *r, const struct arguments *a, size_t index,
 
 /* ---- filter.c, test.c, method.c ---- */
 
-/* Apply the filter, or the test, with this number (filter_number, test_number) to v. `name` is for
- * errors. Both functions fail for the number UINT32_MAX. */
+/* Apply the filter, or the test, with this number (filter_number, test_number) to v, and return the
+ * result. Errors call the filter or the test `name`. Both functions fail for the number UINT32_MAX,
+ * which stands for an unknown name. */
 struct value filter_apply(struct run *r, uint32_t number, struct value name, struct value v,
                           const struct arguments *a);
 bool test_apply(struct run *r, uint32_t number, struct value name, struct value v,
                 const struct arguments *a);
-/* Calls a method of a string, list, dict, loop or cycler. */
+/* Calls a method of a string, list, dict, loop or cycler, and returns the result. */
 struct value method_call(struct run *r, const struct method *m, const struct arguments *a);
 /* Returns the current item of a cycler. */
 struct value cycler_current(struct run *r, const struct map *state);
-/* Returns true if values of this kind have a method with this name. Requires another kind than
- * LOOP, whose methods only attribute_get knows. */
+/* Returns true if the value has a method with this name. Requires a value that is no LOOP, whose
+ * methods only attribute_get knows. */
 bool has_method(struct value of, struct value name);
 
 /* A filter takes the value and the arguments, and returns the new value. */

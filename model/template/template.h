@@ -1,11 +1,11 @@
-/* template: executes chat templates in the language of Python's jinja2, with the settings, filters
- * and functions that Hugging Face's transformers gives them (trim_blocks, lstrip_blocks, break and
- * continue, generation, tojson, raise_exception, strftime_now). A template is treated as hostile
- * input: steps, depth, output and memory are limited, and a template can read only its variables.
- * model/text/chat.c compiles a template when a model is opened, or when a request brings its own,
- * and renders it for each chat on the gateway's text threads. A compiled template never changes, so
- * any number of threads may render it at the same time. This part reads no files, and does not know
- * chats or tokens. */
+/* template: compiles and renders chat templates, which are written in the language of Python's
+ * jinja2, with the settings, filters and functions that Hugging Face's transformers adds (such as
+ * trim_blocks, tojson, raise_exception and strftime_now). A template is treated as hostile input:
+ * steps, depth, output and memory are limited, and a template can read only its variables.
+ *
+ * model/text/chat.c calls it: on the thread that opens a model, and on the gateway's text threads.
+ * A compiled template does not change, so any number of threads may render it at the same time.
+ * This part reads no files, and does not know messages or tokens. */
 #ifndef MODEL_TEMPLATE_TEMPLATE_H
 #define MODEL_TEMPLATE_TEMPLATE_H
 
@@ -20,16 +20,17 @@ struct template;
 
 /* Limits of one rendering. */
 struct template_limits {
-    uint64_t steps;      /* Nodes evaluated and items visited. */
-    uint32_t depth;      /* Nested evaluations; one takes up to 500 bytes of the C stack. */
+    uint64_t steps;      /* Evaluated nodes and visited items; long texts count as several. */
+    uint32_t depth;      /* Nested evaluations. They use the C stack of the calling thread. */
     size_t memory_bytes; /* Memory, including all texts that the rendering builds. */
     size_t output_bytes; /* Bytes of the output. */
 };
 
+/* Limits for templates of models and of clients. */
 extern const struct template_limits template_limits_default;
 
-/* A range [begin, end) of the output's bytes that comes from the input values, not from the
- * template. */
+/* A range [begin, end) of the output's bytes that comes from the values in `inputs`
+ * (template_render), not from the template. */
 struct template_range {
     size_t begin;
     size_t end;
@@ -42,19 +43,22 @@ struct template_output {
     size_t input_count;
 };
 
-/* Compiles the text, which is used only during the call. The caller closes *out with
- * template_close. Returns ST_INVALID, with the line, for a wrong template; ST_TOO_LARGE for a text
- * of more than 4 MiB or one that needs too much memory or depth; ST_NO_MEMORY. */
+/* Compiles the template `text` of `bytes` bytes. The text is used only during the call. The caller
+ * closes *out with template_close. Returns ST_INVALID for a wrong template, with the line in the
+ * error's text; ST_TOO_LARGE for a text of more than 4 MiB, or one that needs too much memory,
+ * depth or time; ST_NO_MEMORY. */
 enum status template_compile(const char *text, size_t bytes, struct template **out,
                              struct error *error);
-void template_close(struct template *t); /* NULL is fine. */
+/* Frees the template. NULL is fine. Requires that no rendering of the template is running. */
+void template_close(struct template *t);
 
-/* Renders with the variables of two JSON objects; NULL = no variables. Text from `inputs` is listed
- * in out->inputs, except the usual values of a key "role", such as "user". Text from `settings`
- * (such as bos_token) counts as the template's. If both objects have a name, `inputs` wins. `now`
- * is the time that strftime_now formats. The caller releases *out with template_output_done.
- * Returns ST_INVALID if the template fails or raises an exception, ST_TOO_LARGE if a limit is
- * exceeded, ST_NO_MEMORY; the error names the line. */
+/* Renders the template. Its variables are the members of the JSON objects `inputs` and `settings`
+ * (NULL = no variables). If both have a member of the same name, the member of `inputs` counts.
+ * out->inputs lists the bytes that come from `inputs`, except the usual values of a key "role",
+ * such as "user"; bytes that come from `settings` (such as bos_token) are not listed. `now` is the
+ * time that strftime_now formats. The caller frees *out with template_output_done. Returns ST_INVALID if
+ * the template fails or raises an exception, with the line in the error's text; ST_TOO_LARGE if a
+ * limit is exceeded; ST_NO_MEMORY. *out is set only if the status is ST_OK. */
 enum status template_render(const struct template *t, const json_t *inputs, const json_t *settings,
                             time_t now, const struct template_limits *limits,
                             struct template_output *out, struct error *error);

@@ -1,9 +1,9 @@
 /* tree: a compiled template (struct template), and what its lexer (lex.c) and its parser (parse.c
- * for expressions, statements.c for statements) share. The nodes of the tree are in the arena of
- * the template, which owns them. The names of variables are numbered, so that scopes compare
- * numbers instead of texts. Only the files of model/template/ include it. The lexer and the parser
- * run on the thread that calls template_compile. After that the tree does not change, and eval.h
- * executes it on any thread. Errors end the compilation with run_fail. */
+ * for expressions, statements.c for statements) share. The template owns the nodes of the tree,
+ * which are in its arena. Only the files of model/template/ include this header. The lexer and the
+ * parser run on the thread that calls template_compile, and end the compilation with run_fail on an
+ * error. After that the tree does not change, and any thread may execute it (eval.h). This part
+ * does not execute templates. */
 #ifndef MODEL_TEMPLATE_TREE_H
 #define MODEL_TEMPLATE_TREE_H
 
@@ -14,8 +14,8 @@ enum token_kind { TOKEN_END, TOKEN_DATA, TOKEN_NAME, TOKEN_STRING, TOKEN_NUMBER,
 struct token {
     enum token_kind kind;
     uint32_t line; /* Line in the template, from 1. */
-    /* The text of data, of a name, of a string or of an operator (also "{{", "}}", "{%", "%}"); or
-     * a number. */
+    /* TOKEN_NUMBER: the number. TOKEN_END: not set. Others: the text of the data, name, string or
+     * operator; "{{", "}}", "{%" and "%}" are operators. */
     struct value value;
 };
 
@@ -93,18 +93,18 @@ struct node {
     uint8_t kind;  /* enum node_kind. */
     uint8_t op;    /* enum operation, or REST_ bits. */
     uint32_t line; /* Line in the template, for errors. */
-    uint32_t name; /* A name's number (name_number). */
+    uint32_t name; /* Number of a name (name_number), of a filter or of a test; N_FOR: a flag. */
     struct node *a, *b, *c;
     struct node *body, *else_body;
     struct node *next;
     struct value value;
 };
 
-/* Numbers of the names that eval.h itself sets. */
+/* Numbers of the names that the execution itself sets, in every template. */
 enum own_name { NAME_LOOP, NAME_CALLER, NAME_VARARGS, NAME_KWARGS };
 
-/* Bits of node.op of a macro: which of these names the macro's body uses. They decide which
- * arguments without a parameter the macro takes. */
+/* Bits of node.op of a macro: which of these names the macro's body uses. As in jinja2, a macro
+ * accepts arguments without a parameter only if its body uses the name that receives them. */
 #define REST_CALLER  1
 #define REST_VARARGS 2
 #define REST_KWARGS  4
@@ -112,15 +112,16 @@ enum own_name { NAME_LOOP, NAME_CALLER, NAME_VARARGS, NAME_KWARGS };
 struct template
 {
     struct arena arena;  /* Memory of the nodes, names and texts. */
-    struct node *body;   /* First statement. */
-    struct value *names; /* [name_count], by number. */
+    struct node *body;   /* First statement; NULL = an empty template. */
+    struct value *names; /* [name_count]: the names of variables, by number. */
     uint32_t name_count;
     uint32_t name_capacity;
 };
 
 /* Splits the text into tokens; the last is TOKEN_END. */
 void template_lex(struct run *r, const char *text, size_t bytes, struct tokens *out);
-/* Returns the number of a name. A new name gets the next number. */
+/* Returns the number of a variable's name in the template. A new name gets the next number. The
+ * execution compares these numbers instead of texts. */
 uint32_t name_number(struct run *r, struct template *t, struct value name);
 
 /* The state of the parser. */
@@ -131,7 +132,9 @@ struct parser {
     uint8_t rest_used;              /* REST_ bits of the macro that is being read. */
 };
 
-/* Returns true if the token is an operator or a name with this text. */
+/* In the next three functions, `text` is the text of an operator or a name. */
+
+/* Returns true if the token is this operator or name. */
 bool token_is(const struct token *t, const char *text);
 /* Skips the next token if it is this operator or name. Returns false if it is another token. */
 bool token_skip(struct parser *p, const char *text);
@@ -141,15 +144,19 @@ void token_expect(struct parser *p, const char *text);
 struct node *node_new(struct parser *p, enum node_kind kind);
 /* Ends the compilation with the error that `wanted` was expected instead of the next token. */
 _Noreturn void parse_fail(struct parser *p, const char *wanted);
-/* Reads an expression. with_choice: the expression may be "a if b else c". */
+
+/* Each of the following functions reads from the next token on and returns the node of what it has
+ * read. */
+
+/* Reads an expression. with_choice = true: the expression may be "a if b else c". */
 struct node *parse_expression(struct parser *p, bool with_choice);
-/* Reads expressions separated by commas. Without a comma, returns the only expression; else a
- * N_TUPLE. `end`: a name before which the tuple may end; NULL = none. */
+/* Reads expressions separated by commas. Returns an N_TUPLE, or the expression itself if there is
+ * no comma. `end`: a name, such as "in", before which the tuple may end; NULL = none. */
 struct node *parse_tuple(struct parser *p, bool with_choice, const char *end);
 /* Reads a name, a constant, a list, a dict, or an expression in brackets. */
 struct node *parse_primary(struct parser *p);
-/* Reads filters "| name(arguments)", tests "is name" and calls, which are applied to `of`.
- * leading_name: a filter comes first, without "|" before its name. */
+/* Reads filters "| name(arguments)", tests "is name" and calls "(arguments)" that follow the
+ * expression `of`. leading_name = true: the first filter has no "|" before its name. */
 struct node *parse_filters(struct parser *p, struct node *of, bool leading_name);
 
 /* Return the number of the filter, or of the test, with this name; UINT32_MAX = there is none. */

@@ -1,14 +1,13 @@
 /* value: the values of a template's variables and expressions, as in Python, and the memory that
- * holds them. A struct run is one rendering or one compilation. All its memory is in one arena. A
- * rendering frees its arena at the end; the arena of a compilation becomes the template's. An error
- * or an exceeded limit leaves the run with longjmp: run_fail returns to template_render or
- * template_compile. Any function with a struct run may do so.
+ * holds them. A struct run is one rendering or one compilation, and owns this memory (its arena).
+ * Only the files of model/template/ call it, on the thread that calls template_render or
+ * template_compile. This part does not execute templates (eval.h does).
  *
- * Only the files of model/template/ include it. One thread uses a struct run. Each byte of a string
- * has a mark that says whether the byte comes from the input (template_output.inputs). Functions
- * that copy bytes keep their marks. Bytes that a function generates have the mark 1 if they are
- * escapes, padding, numbers of string_percent, or JSON except its numbers; else 0. It does not
- * execute templates (eval.h does). */
+ * Errors: any function that takes a struct run may call run_fail, which does not return but ends
+ * the rendering or the compilation (longjmp).
+ *
+ * Marks: each byte of a string has a mark; 1 = the byte comes from the input
+ * (template_output.inputs). Functions that copy bytes keep their marks. */
 #ifndef MODEL_TEMPLATE_VALUE_H
 #define MODEL_TEMPLATE_VALUE_H
 
@@ -17,8 +16,9 @@
 #include <setjmp.h>
 #include <stdbool.h>
 
+/* Kinds of values. */
 enum kind {
-    UNDEFINED,
+    UNDEFINED, /* A variable, attribute or item that does not exist. */
     NONE,
     BOOL,
     INT,
@@ -42,31 +42,30 @@ enum list_kind { PLAIN, TUPLE, GENERATOR, RANGE, KEYS, VALUES, ITEMS };
 /* A value. Comments name the kinds that use a field. */
 struct value {
     uint8_t kind;  /* enum kind. */
-    bool input;    /* STRING without marks: all bytes come from the input. */
-    bool markup;   /* STRING: text that is already escaped (Markup). */
+    bool input;    /* STRING with `marks` NULL: the mark of all bytes. */
+    bool markup;   /* STRING: HTML that is already escaped (Python's Markup). */
     uint32_t size; /* STRING: bytes of `text`. UNDEFINED: bytes of `missing`. */
     union {
-        bool boolean;
-        int64_t integer;
-        double number;
-        const char *text;
+        bool boolean;     /* BOOL. */
+        int64_t integer;  /* INT, FUNCTION. */
+        double number;    /* FLOAT. */
+        const char *text; /* STRING; `size` bytes. */
         struct list *list;
         struct map *map; /* MAP, NAMESPACE, CYCLER, JOINER. */
         const struct macro *macro;
         struct method *method;
         struct loop *loop;
-        /* UNDEFINED: the name, for messages, without a NUL at its end; NULL = unknown. */
+        /* UNDEFINED: the name that does not exist, for errors, without a NUL at its end; NULL =
+         * unknown. */
         const char *missing;
     };
-    /* STRING: one mark for each byte, 1 = from the input. NULL = `input` is the mark of all. */
-    const uint8_t *marks;
-    /* STRING: the buffer that `text` lies in, to which string_join may append in place; NULL =
-     * none. */
-    struct buffer *buffer;
+    const uint8_t *marks;  /* STRING: one mark for each byte; NULL = see `input`. */
+    struct buffer *buffer; /* STRING: the buffer that contains `text`; NULL = none. */
 };
 
+/* What a value of kind LIST points to. */
 struct list {
-    struct value *items;
+    struct value *items; /* [count] */
     size_t count;
     size_t capacity;
     enum list_kind kind;
@@ -80,8 +79,8 @@ struct map_entry {
 /* A dict, the attributes of a namespace, or the state of a cycler or joiner. Entries are in the
  * order in which they were added. */
 struct map {
-    struct map_entry *entries;
-    uint32_t *slots; /* Hash table of entry number + 1, 0 = empty; NULL = few entries. */
+    struct map_entry *entries; /* [count] */
+    uint32_t *slots;           /* Hash table of entry number + 1, 0 = empty; NULL = few entries. */
     uint32_t count;
     uint32_t capacity;
     uint32_t slot_count;
@@ -90,7 +89,7 @@ struct map {
 /* A method bound to a value, such as `x.strip` before the brackets of the call. */
 struct method {
     struct value self; /* The value that has the method. */
-    struct value name;
+    struct value name; /* Name of the method. */
 };
 
 /* Text that grows. */
@@ -99,11 +98,11 @@ struct buffer {
     uint8_t *marks; /* One mark for each byte, as in struct value. */
     size_t used;
     size_t capacity;
-    bool any_input;    /* Some byte comes from the input. */
-    bool any_template; /* Some byte comes from the template. */
+    bool any_input;    /* Some byte has the mark 1. */
+    bool any_template; /* Some byte has the mark 0. */
 };
 
-/* Memory that is freed as a whole. All zeros except `limit` = empty. */
+/* Memory that is freed as a whole. An arena is empty if all fields except `limit` are zero. */
 struct arena {
     struct chunk *chunks; /* All pieces that malloc returned. */
     char *next_free;      /* Next free byte of the current chunk. */
@@ -115,28 +114,28 @@ struct arena {
 /* One rendering or one compilation. */
 struct run {
     struct arena arena;
-    jmp_buf *fail_jump;  /* Where run_fail jumps to. */
-    enum status status;  /* The status that run_fail has set. */
-    struct error *error; /* Receives the text of run_fail. */
-    uint32_t line;       /* Line of the template, for errors. */
-    uint64_t steps_left; /* Steps until the run fails. */
-    uint32_t depth_left; /* Nested calls until the run fails. */
-    size_t output_limit; /* Most bytes of the output. */
-    time_t now;          /* The time that strftime_now formats. */
-    struct buffer *out;  /* Receives the text of the statements that run. */
-    struct scope *scope; /* The current variables. */
-    const struct template *template;
+    jmp_buf *fail_jump;              /* Where run_fail jumps to. */
+    enum status status;              /* The status that run_fail has set. */
+    struct error *error;             /* Receives the text of run_fail. */
+    uint32_t line;                   /* Line of the template, for errors. */
+    uint64_t steps_left;             /* Steps until the run fails. */
+    uint32_t depth_left;             /* Calls of run_enter that may still be nested. */
+    size_t output_limit;             /* Most bytes of the output. */
+    time_t now;                      /* The time that strftime_now formats. */
+    struct buffer *out;              /* Receives the text of the statements that run. */
+    struct scope *scope;             /* The current scope (eval.h). NULL in a compilation. */
+    const struct template *template; /* The template that is rendered. NULL in a compilation. */
 };
 
 /* Sets r->status and r->error, and ends the rendering or the compilation. */
 _Noreturn void run_fail(struct run *r, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Returns memory of the arena, 16-byte aligned and not zeroed. */
+/* Returns memory of the arena, 16-byte aligned and not zeroed. Fails beyond the arena's limit. */
 void *run_alloc(struct run *r, size_t bytes);
-/* Counts steps; fails if there are too many. */
+/* Counts this many steps; fails if the run has no steps left. */
 void run_step(struct run *r, uint64_t steps);
-/* A nested call begins with run_enter and ends with run_leave. run_enter counts a step and fails if
- * calls are nested too deeply. */
+/* A function that may call itself begins with run_enter and ends with run_leave. run_enter counts a
+ * step and fails if calls are nested too deeply. */
 void run_enter(struct run *r);
 static inline void run_leave(struct run *r)
 {
@@ -161,16 +160,18 @@ static inline struct value value_float(double d)
 {
     return (struct value){.kind = FLOAT, .number = d};
 }
-/* Returns a string. value_text does not copy the text, value_bytes does. */
+/* Return a string whose bytes have the mark 0. value_text does not copy the NUL-terminated text,
+ * value_bytes copies the `bytes` bytes. */
 struct value value_text(const char *literal);
 struct value value_bytes(struct run *r, const char *text, size_t bytes);
-/* Converts a JSON value, whose strings are not copied. input: strings get the mark 1, except the
- * usual values of a key "role", such as "user". */
+/* Converts a JSON value; NULL becomes NONE. The strings are not copied. input = true: the bytes of
+ * strings get the mark 1, except the usual values of a key "role", such as "user". */
 struct value value_from_json(struct run *r, const json_t *json, bool input);
-/* Returns a new list with room for `capacity` items, and stores it in *list (NULL = not wanted). */
+/* Returns an empty list with room for `capacity` items as a value, and stores a pointer to the list
+ * in *list, unless list is NULL. */
 struct value list_new(struct run *r, enum list_kind kind, size_t capacity, struct list **list);
-void list_add(struct run *r, struct list *list, struct value v);
-struct value map_new(struct run *r);
+void list_add(struct run *r, struct list *list, struct value v); /* Appends v. */
+struct value map_new(struct run *r);                             /* Returns an empty MAP. */
 /* Adds an entry, or replaces the value of an equal key. */
 void map_set(struct run *r, struct map *map, struct value key, struct value value);
 /* Returns the value of the key; NULL = there is none. */
@@ -179,6 +180,7 @@ struct value *map_get(struct run *r, const struct map *map, struct value key);
 /* ---- reading values ---- */
 const char *value_type(struct value v); /* Returns Python's name of the type, such as "str". */
 bool value_true(struct value v);        /* Returns Python's bool(v). */
+/* Returns Python's a == b. */
 bool value_equal(struct run *r, struct value a, struct value b);
 /* Returns a number below 0 if a is less than b, above 0 if greater, else 0. Fails for types that
  * have no order. */
@@ -187,6 +189,8 @@ int value_order(struct run *r, struct value a, struct value b);
 bool value_contains(struct run *r, struct value container, struct value item);
 /* Returns true if v is a string equal to `text`. */
 bool value_is_text(struct value v, const char *text);
+/* Return whether v is an int, float or bool; such a value as a double; an int or bool as an
+ * integer. */
 static inline bool is_number(struct value v)
 {
     return v.kind == INT || v.kind == FLOAT || v.kind == BOOL;
@@ -202,14 +206,15 @@ static inline int64_t integer_of(struct value v)
 /* Returns Python's len(v): characters of a string, items of a list or dict; 0 for an undefined
  * value. Fails for other types and for generators. */
 size_t value_length(struct run *r, struct value v);
-/* Returns the items that iteration over a value gives; none for an undefined value. A generator is
- * empty afterwards. Fails for types that have no items. */
+/* Returns the items that Python's iteration over the value gives; none for an undefined value. The
+ * items of a list are not copied. A generator is empty afterwards. Fails for types that have no
+ * items. */
 struct list value_items(struct run *r, struct value v);
-/* Fails unless the value is of this kind. `where` begins the error. */
+/* Fails unless the value is of this kind. The error begins with `where`. */
 void value_want(struct run *r, struct value v, enum kind kind, const char *where);
 
 /* ---- strings ---- */
-struct buffer *buffer_new(struct run *r);
+struct buffer *buffer_new(struct run *r); /* Returns an empty buffer. */
 /* buffer_add appends bytes, all with the mark `input`. buffer_add_part appends bytes [at, at +
  * bytes) of a string, with their marks. */
 void buffer_add(struct run *r, struct buffer *b, const char *text, size_t bytes, bool input);
@@ -217,20 +222,21 @@ void buffer_add_part(struct run *r, struct buffer *b, struct value v, size_t at,
 void buffer_add_str(struct run *r, struct buffer *b, struct value v);  /* As string_of. */
 void buffer_add_repr(struct run *r, struct buffer *b, struct value v); /* As Python's repr(). */
 /* Appends what Python's json.dumps returns. indent: blanks per level, -1 = one line; `comma` and
- * `colon`: the separators; ascii: characters outside ASCII become \uXXXX; sorted: keys are
- * sorted. */
+ * `colon`: the separators; ascii = true: characters outside ASCII become \uXXXX; sorted = true:
+ * keys are sorted. */
 void buffer_add_json(struct run *r, struct buffer *b, struct value v, int indent,
                      struct value comma, struct value colon, bool ascii, bool sorted);
-/* Returns the buffer's text as a string, without a copy. */
+/* Returns the buffer's text as a string. The text is not copied. */
 struct value buffer_value(struct buffer *b);
-/* Returns bytes [at, at + bytes) of a string, without a copy. */
+/* Returns bytes [at, at + bytes) of a string. The bytes are not copied. */
 struct value string_part(struct value v, size_t at, size_t bytes);
 /* Returns Python's str(v); an empty string for an undefined value. */
 struct value string_of(struct run *r, struct value v);
-/* Returns a followed by b. If one of them is escaped text (markup), the other is escaped. */
+/* Returns the strings a and b joined. If exactly one of them is markup, the other is escaped. */
 struct value string_join(struct run *r, struct value a, struct value b);
 /* Returns string_of(v) with &, <, >, " and ' escaped, as markup. */
 struct value string_escape(struct run *r, struct value v);
+/* string_case returns Python's str.upper, lower, title, capitalize or swapcase of v. */
 enum string_case { UPPER, LOWER, TITLE, CAPITALIZE, SWAP };
 struct value string_case(struct run *r, struct value v, enum string_case new_case);
 enum string_sides { SIDES_LEFT = 1, SIDES_RIGHT = 2, SIDES_BOTH = SIDES_LEFT | SIDES_RIGHT };
@@ -240,22 +246,23 @@ struct value string_strip(struct run *r, struct value v, enum string_sides sides
 /* Replaces at most `limit` occurrences of `old`; a negative limit = all. */
 struct value string_replace(struct run *r, struct value v, struct value old, struct value new,
                             int64_t limit);
-/* Returns the list of lines. keep: the lines have their line ends. */
+/* Returns the list of lines. keep = true: the lines contain their line ends. */
 struct value string_lines(struct run *r, struct value s, bool keep);
 /* Returns Python's `format % arguments`. */
 struct value string_percent(struct run *r, struct value format, struct value arguments);
 /* Returns Python's str.format, for the fields {}, {0} and {name} only. */
 struct value string_format(struct run *r, struct value format, const struct list *arguments,
                            const struct map *named);
-/* Decodes the character at `text` and returns its length in bytes. An invalid byte is one
- * character. */
+/* Decodes the character at `text` (`bytes` > 0 bytes), stores its code point in *code, and returns
+ * its length in bytes. An invalid byte is one character. */
 size_t character_read(const char *text, size_t bytes, uint32_t *code);
 /* Writes a character as UTF-8 and returns its length in bytes. */
 size_t character_write(uint32_t code, char out[4]);
-size_t characters_count(const char *text, size_t bytes);
-/* Returns the offset of character `character`; `bytes` if there are fewer characters. */
+size_t characters_count(const char *text, size_t bytes); /* Returns the number of characters. */
+/* Returns the byte offset of the character with this number, from 0; `bytes` if there are fewer
+ * characters. */
 size_t character_offset(const char *text, size_t bytes, size_t character);
-/* Properties of characters, approximated by ranges. unicode_upper and unicode_lower know Latin,
+/* Properties of a code point, approximated by ranges. unicode_upper and unicode_lower change Latin,
  * Greek and Cyrillic letters only. */
 bool unicode_is_space(uint32_t code);
 bool unicode_is_printable(uint32_t code);
