@@ -1,13 +1,14 @@
-/* prompt_pool: the prompt phase of requests on one machine. The message PREFILL admits a request.
- * The prompt is computed in chunks, and its KV is written into the token machine's blocks: layer by
- * layer while the prompt is computed, or in one piece at the end. The first token is sent to the
- * gateway. When the KV has arrived, KV_READY is sent to the token machine. A PREFILL that is a copy
- * (copied_generation) computes nothing: KV that this machine has is written to another machine.
+/* prompt_pool: the prompt phase of requests on one machine. A struct prompt_pool owns its requests
+ * and the blocks that it takes for them. machine/ makes every call on the machine's event loop
+ * thread. The pool does not decide what a batch contains (sched_machine does) and does not compute
+ * (the executor does): it describes each chunk to machine/, which passes back the results. It does
+ * not log and does not wait.
  *
- * The pool owns its requests and the blocks that it takes for them. It does not decide what a batch
- * contains (sched_machine does) and does not compute (the executor does): it describes each chunk
- * to its caller, machine/, which passes back the results. machine/ makes every call on the
- * machine's event loop thread. The pool never logs and never waits. */
+ * The message PREFILL admits a request. The prompt is computed in chunks, and its KV is written
+ * into the token machine's blocks: layer by layer while the prompt is computed (layer-wise), or in
+ * one piece at the end. The first token is sent to the gateway. When the KV has arrived, KV_READY
+ * is sent to the token machine. A PREFILL with a copied_generation is a copy: nothing is computed,
+ * and KV that this machine has is written to another machine. */
 #ifndef PROMPT_POOL_PROMPT_POOL_H
 #define PROMPT_POOL_PROMPT_POOL_H
 
@@ -26,47 +27,50 @@
 struct prompt_pool;
 struct kv_push;
 
-/* The blocks of a prompt whose answer is generated on the same machine. */
+/* The blocks of a prompt whose answer is generated on the same machine. The token pool owns
+ * them. */
 struct prompt_local {
-    uint32_t path; /* Path of the reservation through this machine's stages. */
+    uint32_t path; /* The request's path through this machine's stages. */
     /* Block tables of the request in the token pool. The first tables.cached_spans spans already
-     * have their KV. These spans hold fewer tokens than the prompt, so at least one token is
-     * computed. tables.ids = NULL: no blocks are reserved. */
+     * have their KV; these spans hold fewer tokens than the prompt. tables.ids NULL = no blocks are
+     * reserved. */
     struct kv_tables tables;
     uint32_t span_count; /* Spans of the prompt; all have blocks. */
 };
 
 /* Functions that the pool needs from its machine. */
 struct prompt_pool_calls {
-    /* Queues a message for a peer. A peer's failure is reported after the call, never during it. */
+    /* Queues a message for a peer. A failure of the peer is reported only after the call. */
     void (*send)(void *self, struct transport_peer *peer, const struct message *message);
     /* Queues an encoded message TOKENS for a peer. */
     void (*send_tokens)(void *self, struct transport_peer *peer,
                         const struct message_buffer *tokens);
     /* The next three functions are called for a prompt whose KV stays on this machine. local_blocks
-     * returns the reserved blocks of the request, or ST_NOT_FOUND. The blocks stay reserved until
-     * local_ready or local_aborted. */
+     * stores the blocks that the token pool has reserved for the request, or returns ST_NOT_FOUND.
+     * The blocks stay reserved until the pool calls local_ready (the KV is complete) or
+     * local_aborted (the blocks are no longer needed). */
     enum status (*local_blocks)(void *self, const struct message_request *request,
                                 struct prompt_local *out);
     void (*local_ready)(void *self, const struct message_kv_ready *ready, int64_t now_us);
     void (*local_aborted)(void *self, const struct message_request *request);
     /* Hands the full blocks of an answer that this machine generates to the prefix cache. */
     void (*publish)(void *self, const struct message_request *request);
-    /* Finds the window blocks of an answer that this machine generates
-     * (token_pool_windows_find). */
+    /* Stores in *out the blocks of the spans [first, end) in layers with a window, of an answer
+     * that this machine generates. out NULL = only looks for them. Returns false if the answer no
+     * longer has them. */
     bool (*windows_find)(void *self, const struct message_request *request, uint32_t first,
                          uint32_t end, struct kv_tables *out);
     /* Writes KV to another machine, as kv_targets_push does. Never called with
      * options.stages_push. */
     enum status (*push)(void *self, struct kv_push *push, uint32_t layer_end);
-    /* Has the stages write KV that no chunk computes, in all layers. Called only with
-     * options.stages_push. own_path and cookie: those of the call of `flush` that follows. */
+    /* Makes the stages write the KV of a copy, in all layers. Called only with options.stages_push.
+     * own_path and cookie have the same values in the call of `flush` that follows. */
     enum status (*copy)(void *self, uint32_t own_path, const struct kv_push *push, uint64_t cookie);
-    /* Asks for a call of prompt_pool_flushed with `cookie`, a number that stands for the request,
-     * when everything written for the request has arrived. own_path: the request's path through
-     * this machine's stages; target: the token machine's number in prompt_links; path: the
-     * request's path through the target's stages. stages_flush = true: the stages flush without
-     * being asked, because of a push with `is_last` set (struct prompt_push). */
+    /* Asks for a call of prompt_pool_flushed with `cookie` when everything that has been written
+     * for the request so far has arrived. own_path: the request's path through this machine's
+     * stages; target: the token machine's number in prompt_links; path: the request's path through
+     * the target's stages. stages_flush = true: the stages flush by themselves, because a push had
+     * `is_last` (struct prompt_push). */
     void (*flush)(void *self, uint32_t own_path, uint32_t target, uint32_t path, uint64_t cookie,
                   bool stages_flush);
 };
@@ -78,7 +82,7 @@ struct prompt_pool_options {
     /* NULL = no prefix cache: each prompt is computed from its first token. */
     struct kv_prefix *prefix;
     struct kv_arena arena; /* Layout of this machine's region. */
-    uint32_t blocks_max;   /* Most blocks of one prompt. */
+    uint32_t blocks_max;   /* Most blocks that this machine takes for one prompt. */
     uint32_t kept_spans;   /* Spans that layers with a window keep (layer_groups_keep). */
     struct prompt_links *links;
     sched_slot first_slot;   /* The pool uses the slots [first_slot, first_slot + slot_count). */
@@ -89,60 +93,66 @@ struct prompt_pool_options {
     uint32_t context_tokens; /* Most tokens of a request's context. */
     uint8_t transfer_mode;   /* enum message_transfer_mode: for requests with TRANSFER_AUTO. */
     /* Used if both the request and `transfer_mode` say TRANSFER_AUTO: prompts of at least this
-     * length are sent layer-wise. UINT32_MAX = as the measured speeds say (scheduler/layerwise.h).
+     * length are sent layer-wise. UINT32_MAX = the measured speeds decide (scheduler/layerwise.h).
      */
     uint32_t layerwise_threshold_tokens;
     struct grammar_cache *grammars; /* For constrained answers; NULL = these requests fail. */
     struct sched_paths *paths;      /* The paths through this machine's stages; NULL = one path. */
-    /* true: the machine's stages push KV, as the chunks of a batch say (struct prompt_push). false:
-     * the pool pushes it with calls.push. */
+    /* true = the machine's stages push the KV of each chunk (struct prompt_push). false = the pool
+     * pushes the KV with calls.push. */
     bool stages_push;
     struct prompt_pool_calls calls;
     void *self; /* First argument of the calls. */
 };
 
-/* Opens an empty pool; *options is copied. Returns ST_NO_MEMORY on failure. */
+/* Opens an empty pool; *options is copied, and what its pointers point to must outlive the pool.
+ * Returns ST_NO_MEMORY on failure. */
 enum status prompt_pool_open(const struct prompt_pool_options *options, struct prompt_pool **out);
-void prompt_pool_close(struct prompt_pool *pool); /* Frees every block. NULL is fine. */
+/* Frees the requests and their blocks, without sending messages. NULL is fine. */
+void prompt_pool_close(struct prompt_pool *pool);
 
 /* Handle the messages PREFILL and CANCEL of a gateway. If a PREFILL cannot be admitted, the gateway
- * gets FAILED. The token machine then gets KV_ABORTED (if this machine has reserved blocks for the
- * answer: a call of local_aborted), except if it is not connected, if it has withdrawn the request,
- * or if the pool already has the request. */
+ * gets FAILED. If blocks are reserved for the answer, they are given up: the token machine gets
+ * KV_ABORTED, if its link is up, or calls.local_aborted is called. They are not given up if the
+ * pool already has the request, or if the token machine has withdrawn it. A CANCEL of a request
+ * that is not in the pool has no effect. */
 void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gateway,
                          const struct message_prefill *prefill, int64_t now_us);
 void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *request);
 
 /* Handles CANCEL of a token machine that has given up the request. If the pool has the request,
  * cancels the request and returns true; KV_ABORTED follows when the request's writes have arrived.
- * Else returns false: a PREFILL of the request that arrives later will fail, so the caller sends
- * KV_ABORTED at once. */
+ * Else returns false, and the caller sends KV_ABORTED at once. A PREFILL of the request that
+ * arrives later then fails, unless many other requests have been withdrawn since. */
 bool prompt_pool_withdraw(struct prompt_pool *pool, const struct message_request *request);
 
-/* Returns true while the request is in the pool and its KV stays on this machine: a call of
- * local_ready or local_aborted follows. */
+/* Returns true if the request is in the pool, its KV stays on this machine, and neither local_ready
+ * nor local_aborted has been called for it. */
 bool prompt_pool_has_local(const struct prompt_pool *pool, const struct message_request *request);
 uint32_t prompt_pool_count(const struct prompt_pool *pool); /* Number of requests in the pool. */
-/* Returns the number of requests that hold blocks which this pool has taken. Requests whose KV
- * stays on this machine use blocks of the token pool and do not count. */
+/* Returns the number of requests for which this pool has taken blocks. Requests whose KV stays on
+ * this machine use blocks of the token pool and do not count. */
 uint32_t prompt_pool_holder_count(const struct prompt_pool *pool);
 
 /* Cancels the requests of a gateway whose connection has ended. NULL = of all gateways. */
 void prompt_pool_gateway_gone(struct prompt_pool *pool, const struct transport_peer *gateway);
-/* Call it when the connection to a token machine (target) has ended. Requests whose answer ended
- * with the first token are completed; all other requests of the target fail. */
+/* Call it when the connection to the token machine `target` has ended, which `text` explains.
+ * Requests that do not need the token machine, because their answer has ended with the first token,
+ * are completed; other requests of the target fail. */
 void prompt_pool_target_down(struct prompt_pool *pool, const struct transport_peer *target,
                              const char *text, int64_t now_us);
-/* Call it when a flush has ended (calls.flush): ST_OK = everything written for the request with
- * this cookie has arrived. */
+/* Call it when a flush (calls.flush) with this cookie has ended. status ST_OK = everything that was
+ * written for the request before the flush has arrived; other = the transfer has failed. No effect
+ * if the request is no longer in the pool. */
 void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status status,
                          int64_t now_us);
 
-/* Call them before and after sched_machine_batch_next of the path. batch_tokens: most prompt tokens
- * of the batch. prompt_pool_prefixes_enter looks up the prefixes of the prompts that may be in the
- * batch, and tells the scheduler how many tokens of each prompt are left to compute.
- * prompt_pool_prefixes_leave releases the prefixes of the prompts that are not in the batch, so
- * that a waiting prompt holds no blocks. */
+/* Look up and release prefixes in the prefix cache. Call prompt_pool_prefixes_enter before
+ * sched_machine_batch_next of the path, and prompt_pool_prefixes_leave after it. batch_tokens: most
+ * prompt tokens of the batch. prompt_pool_prefixes_enter looks up the prefixes of the prompts that
+ * may be in the batch, and tells the scheduler how many tokens of each of these prompts are left to
+ * compute. prompt_pool_prefixes_leave releases the prefixes of the prompts that are not in the
+ * batch. */
 void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t path, uint32_t batch_tokens);
 void prompt_pool_prefixes_leave(struct prompt_pool *pool);
 
@@ -154,86 +164,91 @@ struct prompt_push {
     uint32_t first_span;   /* First span of the prompt that is pushed. */
     uint32_t full_first;   /* First span that layers without a window push. */
     uint32_t window_first; /* First span that layers with a window push. */
-    uint32_t target;       /* Number of the target in prompt_links. */
-    uint32_t path;         /* Path through the target's stages. */
-    /* The target's block for span i in layer group g is blocks[g * stride + i]. */
+    uint32_t target;       /* Number of the token machine in prompt_links. */
+    uint32_t path;         /* Path through the token machine's stages. */
+    /* The token machine's block for span i in layer group g is blocks[g * stride + i]. */
     const kv_block_id *blocks;
     uint32_t stride; /* Entries of `blocks` per layer group. */
-    uint64_t cookie; /* To be passed to prompt_pool_flushed. */
+    uint64_t cookie; /* The `cookie` of the flush after the prompt's last push (calls.flush). */
     struct message_request request;
-    /* true: each layer is pushed as soon as it is computed. false: all layers are pushed at the
+    /* true = each layer is pushed as soon as it is computed. false = all layers are pushed at the
      * chunk's end. */
     bool layerwise;
-    bool is_last; /* The last push of the prompt: the stages flush after it. */
+    bool is_last; /* true = the last push of the prompt: the stages flush after it. */
 };
 
-/* A prompt item (chunk) of a batch, as the engine needs it. Pointers are valid until
- * prompt_pool_chunk_done. */
+/* A chunk of a batch, as the engine needs it. Pointers are valid until prompt_pool_chunk_done or
+ * prompt_pool_chunk_abandoned. */
 struct prompt_chunk {
     uint64_t request;          /* The request's id. */
-    const uint32_t *token_ids; /* The chunk's item->token_count tokens. */
-    /* Position of the first id in the prompt. (item->first_token is counted from the end of the
-     * cached part.) */
-    uint32_t first_token;
+    const uint32_t *token_ids; /* The tokens of the chunk; their number is in the batch item. */
+    uint32_t first_token;      /* Position of the chunk's first token in the prompt. */
     const kv_block_id *blocks; /* kv_tables.ids of the request. */
     uint32_t group_stride;     /* kv_tables.stride of the request. */
-    /* Identifies the request; distinguishes it from others that had the same slot. */
-    kv_owner_id owner;
-    struct prompt_push push;
+    kv_owner_id owner;       /* The request as an owner of blocks; no other request has this id. */
+    struct prompt_push push; /* What the stages push; span_count 0 = nothing. */
     const struct sampling *sampling;
-    struct sample_context context; /* Set if samples_token is true. */
+    struct sample_context context; /* Set only if samples_token is true. */
     struct grammar_answer *answer; /* NULL = no constraint. */
-    uint32_t output_limit;         /* Most tokens of the answer. */
-    bool samples_token;            /* The last row gives token 0 of the answer. */
+    uint32_t output_limit;         /* Most tokens that may follow the prompt. */
+    bool samples_token;            /* true = the last row gives the token after the prompt. */
     /* Number of rows, from the chunk's first, whose next prompt token is scored. */
     uint32_t score_count;
-    /* Rows whose vectors the engine adds to the request's embedding: rows [pooled_first,
-     * pooled_first + pooled_count) of the chunk; pooled_sum: [hidden]. */
+    /* The engine adds the vectors of the rows [pooled_first, pooled_first + pooled_count) of the
+     * chunk to the request's embedding, pooled_sum[hidden]. */
     uint32_t pooled_first;
     uint32_t pooled_count;
     int64_t *pooled_sum;
-    /* Without options.stages_push: call prompt_pool_layers_done while the batch runs. */
+    /* true = the KV is sent layer-wise. Without options.stages_push, the caller then calls
+     * prompt_pool_layers_done while the batch runs. */
     bool layerwise;
 };
 
-/* Sets the machine's time for a token of a prompt (struct sched_pace); 0 = not known. */
+/* Sets the time that this machine needs for a token of a prompt (struct sched_pace); 0 = not
+ * known. */
 void prompt_pool_token_us_set(struct prompt_pool *pool, double token_us);
-/* Returns the speeds by which prompts for the target are sent layer by layer. */
+/* Returns the speeds that decide whether prompts for the target (its number in prompt_links) are
+ * sent layer-wise. */
 struct sched_layerwise prompt_pool_layerwise(const struct prompt_pool *pool, uint32_t target);
 
-/* Prepares one prompt item of a batch that is about to run. At its first chunk, a prompt takes its
- * blocks, except if it uses the token pool's blocks. */
+/* Prepares a prompt item (chunk) of a batch that is about to run, and describes the chunk in *out.
+ * At its first chunk, a prompt takes its blocks, except if it uses blocks of the token pool.
+ * Requires that the request is not stopped. */
 void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_item *item,
                              int64_t now_us, struct prompt_chunk *out);
-/* Pushes the layers before `layers` that are not pushed yet, for the layer-wise requests of the
- * running batch. Requires that these layers are computed. */
+/* Call it when the first `layers` layers of the running batch are computed: pushes those of them
+ * that are not pushed yet, for the layer-wise requests of the batch. No effect with
+ * options.stages_push. */
 void prompt_pool_layers_done(struct prompt_pool *pool, uint32_t layers, int64_t now_us);
-/* Take the results of a batch. The caller calls sched_machine_batch_done first. Then, for each
- * chunk with a score_count above 0, it calls prompt_pool_score_add for each score in order, and
- * prompt_pool_scores_end. After that it calls prompt_pool_chunk_done for every chunk of the batch.
- * `token` has index, id, finish and log-probabilities; the pool sets the other fields. For
- * prompt_pool_chunk_done, `token` is NULL unless the chunk's samples_token is true. */
+/* Take the results of a batch. The caller calls, in this order:
+ * - sched_machine_batch_done;
+ * - for each chunk with scores, prompt_pool_score_add for each score in the order of the prompt,
+ *   and then prompt_pool_scores_end;
+ * - for every chunk of the batch, prompt_pool_chunk_done. Its `token` is NULL unless the chunk's
+ *   samples_token is true.
+ * `token` has index, id, finish and log-probabilities; the pool sets the other fields. */
 void prompt_pool_score_add(struct prompt_pool *pool, sched_slot slot, struct message_token *token);
 void prompt_pool_scores_end(struct prompt_pool *pool, sched_slot slot);
 void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_item *item,
                             struct message_token *token, int64_t now_us);
-/* Takes the place of prompt_pool_chunk_done if the batch has ended early (executor_ops.abandon):
- * the KV of the chunk is not complete. Requires that the request is stopped. */
+/* Call it instead of prompt_pool_chunk_done if the batch has ended early (executor_ops.abandon), so
+ * that the KV of the chunk is not complete. Requires that the request is stopped. */
 void prompt_pool_chunk_abandoned(struct prompt_pool *pool, const struct sched_batch_item *item);
-/* Handles the prompts whose last chunk is done: sends their first tokens and embeddings, pushes the
- * KV that is not pushed yet, and flushes. Separate from prompt_pool_chunk_done, so that the next
- * batch can start before this work. */
+/* Handles the prompts whose last chunk is done, and the copies: sends first tokens and embeddings,
+ * pushes the KV that is not pushed yet, and flushes. This work is not part of
+ * prompt_pool_chunk_done, so that the next batch can start before it. */
 void prompt_pool_results_send(struct prompt_pool *pool, int64_t now_us);
 
-/* Returns true if a request was stopped while a batch computed it, since the previous call. */
+/* Returns true if, since the previous call, a request was stopped (cancelled or failed) while a
+ * batch computed it. */
 bool prompt_pool_stops_take(struct prompt_pool *pool);
-/* Returns true if the request in the slot, which a batch contains, is stopped: the batch's results
- * for it are not wanted. */
+/* Returns true if the request in the slot is stopped: the results of its batch are not wanted.
+ * Requires that a batch contains the request. */
 bool prompt_pool_is_stopped(struct prompt_pool *pool, sched_slot slot);
 
 /* Adds the pool's counters to `stats`. */
 void prompt_pool_stats_add(const struct prompt_pool *pool, struct message_stats *stats);
-/* Adds to `out` the numbers of prompts, prompt tokens and KV tokens of all gateways except
+/* Adds to *out how many prompts, prompt tokens and KV tokens the pool has from all gateways except
  * `gateway`. */
 void prompt_pool_load_add(const struct prompt_pool *pool, const struct transport_peer *gateway,
                           struct message_others *out);

@@ -69,7 +69,8 @@ bool grammar_answer_draft_add(struct grammar_answer *answer, uint32_t token);
 /* Removes all drafted tokens from the answer. */
 void grammar_answer_draft_drop(struct grammar_answer *answer);
 /* Stores at most `most` tokens of the text that must follow the answer, as grammar_run_forced does.
- * Returns their number; 0 also after an error. Requires that no drafted tokens are in the answer. */
+ * Returns their number; 0 also after an error. Requires that no drafted tokens are in the
+ * answer. */
 uint32_t grammar_answer_forced(struct grammar_answer *answer, uint32_t most, uint32_t *tokens_out);
 
 /* Stores the mask of the tokens that may follow the answer and its drafted tokens, in the form of

@@ -73,9 +73,9 @@ uint32_t grammar_vocabulary_count(const struct grammar_vocabulary *v); /* Number
 
 struct grammar;
 
-/* Compiles the constraint `text` of `bytes` bytes. `vocabulary` must outlive the grammar; NULL = the
- * runs of the grammar take bytes, but no tokens. Returns ST_INVALID if the constraint is wrong or no
- * text satisfies it, ST_UNSUPPORTED if the constraint cannot be honoured, ST_TOO_LARGE,
+/* Compiles the constraint `text` of `bytes` bytes. `vocabulary` must outlive the grammar; NULL =
+ * the runs of the grammar take bytes, but no tokens. Returns ST_INVALID if the constraint is wrong
+ * or no text satisfies it, ST_UNSUPPORTED if the constraint cannot be honoured, ST_TOO_LARGE,
  * ST_NO_MEMORY. */
 enum status grammar_open(const char *text, size_t bytes,
                          const struct grammar_vocabulary *vocabulary, struct grammar **out,

@@ -71,8 +71,8 @@ struct stepper {
     uint32_t failed;      /* Failure of the step, such as STEPPER_FULL; 0 = none. */
 };
 
-/* Opens a stepper that has no state except STEPPER_DEAD. `a` must outlive the stepper. Returns false
- * if there is no memory or bytes_max is too small. */
+/* Opens a stepper that has no state except STEPPER_DEAD. `a` must outlive the stepper. Returns
+ * false if there is no memory or bytes_max is too small. */
 bool stepper_open(struct stepper *m, const struct automaton *a, size_t bytes_max);
 void stepper_done(struct stepper *m);          /* Frees the memory. A stepper of zeros is fine. */
 size_t stepper_bytes(const struct stepper *m); /* Returns the bytes of memory in use. */

@@ -56,9 +56,9 @@ void template_close(struct template *t);
  * (NULL = no variables). If both have a member of the same name, the member of `inputs` counts.
  * out->inputs lists the bytes that come from `inputs`, except the usual values of a key "role",
  * such as "user"; bytes that come from `settings` (such as bos_token) are not listed. `now` is the
- * time that strftime_now formats. The caller frees *out with template_output_done. Returns ST_INVALID if
- * the template fails or raises an exception, with the line in the error's text; ST_TOO_LARGE if a
- * limit is exceeded; ST_NO_MEMORY. *out is set only if the status is ST_OK. */
+ * time that strftime_now formats. The caller frees *out with template_output_done. Returns
+ * ST_INVALID if the template fails or raises an exception, with the line in the error's text;
+ * ST_TOO_LARGE if a limit is exceeded; ST_NO_MEMORY. *out is set only if the status is ST_OK. */
 enum status template_render(const struct template *t, const json_t *inputs, const json_t *settings,
                             time_t now, const struct template_limits *limits,
                             struct template_output *out, struct error *error);

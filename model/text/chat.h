@@ -32,8 +32,8 @@ struct chat_request {
 
 /* Compiles the template `replacement`, a text that is used only during the call. NULL = compiles
  * the model's own template, and the model's template for requests with tools, if it has one. A
- * model without a template gets the template ChatML if its vocabulary has <|im_start|>. *out does not use
- * `file` after the call.
+ * model without a template gets the template ChatML if its vocabulary has <|im_start|>. *out does
+ * not use `file` after the call.
  *
  * Returns the errors of model_file_vocabulary; the errors of template_compile for `replacement`;
  * ST_NO_MEMORY. If the model has no template, or one that does not compile, the function returns

@@ -63,7 +63,8 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
                              size_t *capacity, size_t *count_out, struct error *error);
 
 /* Returns a lower bound of the number of tokens that encoding the text gives; 0 = no bound is
- * known. With the bound, the caller can refuse a text that is much too long without encoding the text. */
+ * known. With the bound, the caller can refuse a text that is much too long without encoding the
+ * text. */
 size_t tokenizer_tokens_min(const struct tokenizer *t, const char *text, size_t bytes);
 
 /* Returns the bytes that a token stands for, or the spelling of a special token. NULL = no token

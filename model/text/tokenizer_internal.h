@@ -89,8 +89,8 @@ static inline const char *texts_at(const struct texts *t, uint32_t id, size_t *b
 #define MERGE_PAIR     ((1ull << 2 * MERGE_ID_BITS) - 1) /* Bits of the two ids in a slot. */
 #define MERGE_EMPTY    UINT64_MAX                        /* An empty slot. */
 
-/* The merges of a vocabulary: a hash table from a pair of tokens to the rank of their merge. A merge
- * replaces the two tokens by one; the merge with the lowest rank comes first. */
+/* The merges of a vocabulary: a hash table from a pair of tokens to the rank of their merge. A
+ * merge replaces the two tokens by one; the merge with the lowest rank comes first. */
 struct merges {
     uint64_t *slots;    /* rank << 40 | left << 20 | right; open addressing, at most half full. */
     uint64_t *filter;   /* Bits by the pair's hash; 0 = the pair has no merge. */
@@ -132,8 +132,8 @@ static inline uint32_t merges_rank(const struct merges *m, uint32_t left, uint32
 
 /* ---- the byte alphabet of GPT-2, which writes every byte as a printable character ---- */
 
-/* Decodes `text` from the byte alphabet to `out`, which must have room for `bytes` bytes. Characters
- * that are not in the alphabet are copied. Returns the number of bytes written. */
+/* Decodes `text` from the byte alphabet to `out`, which must have room for `bytes` bytes.
+ * Characters that are not in the alphabet are copied. Returns the number of bytes written. */
 size_t alphabet_decode(const char *text, size_t bytes, char *out);
 
 /* ---- pre-tokenizers: splitting a text into words ---- */
@@ -177,9 +177,9 @@ struct split {
 
 /* Begins to split a text. The caller ends it with split_end. The only error is ST_NO_MEMORY. */
 enum status split_begin(struct split *w, const struct splitter *s, const char *text, size_t bytes);
-/* Stores the offsets of the next word's begin and end. Words follow each other without gaps. Returns
- * ST_NOT_FOUND at the end of the text, ST_TOO_LARGE if PCRE2 needs too many steps or finds no
- * word. */
+/* Stores the offsets of the next word's begin and end. Words follow each other without gaps.
+ * Returns ST_NOT_FOUND at the end of the text, ST_TOO_LARGE if PCRE2 needs too many steps or finds
+ * no word. */
 enum status split_next(struct split *w, size_t *start_out, size_t *end_out);
 void split_end(struct split *w);
 
@@ -229,8 +229,8 @@ struct normalizer {
 enum status normalizer_open(struct normalizer *n, const struct vocabulary *v, struct error *error);
 void normalizer_close(struct normalizer *n);
 /* Applies the steps to *text. *owned_out is memory that the caller frees when it no longer needs
- * the new *text; NULL = nothing to free. Returns ST_NO_MEMORY or ST_TOO_LARGE on failure; then there
- * is nothing to free, and *text must not be used. */
+ * the new *text; NULL = nothing to free. Returns ST_NO_MEMORY or ST_TOO_LARGE on failure; then
+ * there is nothing to free, and *text must not be used. */
 enum status normalizer_apply(const struct normalizer *n, struct mapped_text *text,
                              char **owned_out);
 
