@@ -1,9 +1,10 @@
 /* json_scan: reads one JSON object byte by byte, and says where the object ends and whether its
- * syntax is right. call_scan.c calls it for the calls in an answer, on the thread of the answer's
- * parser. Its only state is struct json_scan, which the caller owns. Strings may contain line
- * breaks and other control characters, although JSON does not allow them. Objects of more than
- * JSON_SCAN_DEPTH levels, and numbers of more than JSON_SCAN_WORD_BYTES bytes, count as wrong. It
- * stores no values. */
+ * syntax is right. Its only state is struct json_scan, which the caller owns. call_scan.c calls it
+ * for the tool calls in an answer, on the thread that parses the answer. It stores no values.
+ *
+ * Strings may contain line breaks and other control characters, although JSON does not allow them.
+ * An object with more than JSON_SCAN_DEPTH open levels, or with a number of more than
+ * JSON_SCAN_WORD_BYTES bytes, counts as wrong. */
 #ifndef MODEL_ANSWER_JSON_SCAN_H
 #define MODEL_ANSWER_JSON_SCAN_H
 
@@ -14,7 +15,7 @@
 #define JSON_SCAN_WORD_BYTES 63  /* Most bytes of a number. */
 
 enum scan_state {
-    SCAN_BEGIN,        /* Only blanks were read. */
+    SCAN_BEGIN,        /* Nothing, or only white space, was read. */
     SCAN_VALUE,        /* A value must follow. */
     SCAN_VALUE_OR_END, /* After "[": a value or "]" must follow. */
     SCAN_KEY,          /* A name must follow. */
@@ -25,7 +26,7 @@ enum scan_state {
     SCAN_IN_WORD,      /* Inside a number, true, false or null. */
     SCAN_NEXT,         /* After a value: "," or the end of the object or list must follow. */
     SCAN_DONE,         /* The object is complete. */
-    SCAN_WRONG,        /* The text is no JSON object. */
+    SCAN_WRONG,        /* The bytes are no JSON object, or a byte follows the object. */
 };
 
 /* All zeros = no byte was read. */
@@ -33,13 +34,13 @@ struct json_scan {
     enum scan_state state;
     uint32_t depth;                         /* Number of open objects and lists. */
     uint8_t hex_digits_left;                /* Digits that an escape \u still needs. */
-    bool escape;                            /* The next byte completes an escape. */
+    bool escape;                            /* The previous byte was a backslash in a string. */
     uint8_t word_bytes;                     /* Bytes in `word`. */
     char word[JSON_SCAN_WORD_BYTES + 1];    /* The number, true, false or null so far. */
-    uint8_t is_object[JSON_SCAN_DEPTH / 8]; /* Bit i: level i is an object; else it is a list. */
+    uint8_t is_object[JSON_SCAN_DEPTH / 8]; /* Bit i: 1 = level i is an object; 0 = a list. */
 };
 
-/* Reads one byte and returns the new state. */
+/* Reads one byte and returns the new state (s->state). */
 enum scan_state json_scan_byte(struct json_scan *s, char byte);
 
 /* Returns true for the characters that JSON allows between tokens. */

@@ -1,7 +1,8 @@
 /* adapter: one low-rank adapter (LoRA) in the form of the library PEFT: a folder with
- * adapter_config.json and adapter_model.safetensors. It owns the mappings of both files and finds
- * the two matrices of each product. model_file.c opens adapters, on the thread that uses the
- * model_file; model/forward/adapters.c reads them. It does not know the model's shapes. */
+ * adapter_config.json and adapter_model.safetensors. A struct adapter owns the mappings of both
+ * files and finds the two matrices with which the adapter changes a product. model_file.c and
+ * model/forward/adapters.c call it, on the thread that uses the model_file. It does not know the
+ * model's shapes. */
 #ifndef MODEL_FILE_ADAPTER_H
 #define MODEL_FILE_ADAPTER_H
 
@@ -9,7 +10,7 @@
 #include "common/status.h"
 #include "model/file/mapped.h"
 
-/* The products of a layer that an adapter can change. */
+/* The products of a layer (a matrix of the model times a vector) that an adapter can change. */
 enum adapter_matrix {
     ADAPTER_Q,
     ADAPTER_K,
@@ -23,8 +24,9 @@ enum adapter_matrix {
 
 struct adapter;
 
-/* Opens the adapter's folder. On failure *error has the reason. The caller closes *out with
- * adapter_close. */
+/* Opens the adapter in the folder at `path`. The caller closes *out with adapter_close. Returns
+ * ST_NOT_FOUND if a file is missing, ST_IO, ST_INVALID, ST_UNSUPPORTED if the adapter has a setting
+ * or tensor that is not supported, or ST_NO_MEMORY. */
 enum status adapter_open(const char *path, struct adapter **out, struct error *error);
 /* Opens an adapter whose two files are in memory (fuzzing, tests). Requires that the files stay
  * unchanged until adapter_close. */
@@ -32,11 +34,13 @@ enum status adapter_open_memory(struct mapped_text config, struct mapped_text we
                                 struct adapter **out, struct error *error);
 void adapter_close(struct adapter *a); /* NULL is fine. */
 
-/* Returns matrix A ([rank × columns of the product]) or, with `up`, B ([rows × rank]) of a product;
- * NULL = the adapter does not change the product. `a` owns the tensor. */
+/* Returns one of the two matrices of a product: up = false, A ([rank × columns of the model's
+ * matrix]); up = true, B ([rows of the model's matrix × rank]). The files may have other shapes:
+ * the function checks only that A and B have two dimensions of F32, F16 or BF16. NULL = the adapter
+ * does not change the product. `a` owns the tensor. */
 const struct mapped_tensor *adapter_tensor(const struct adapter *a, uint32_t layer,
                                            enum adapter_matrix matrix, bool up);
-/* Returns the factor of a product B · A · x whose matrices have this rank. */
+/* Returns the factor by which B · A · x is multiplied if the matrices have this rank. */
 float adapter_scale(const struct adapter *a, uint32_t rank);
 /* Returns one more than the index of the last layer that the adapter changes; 0 = it changes no
  * layer. */

@@ -1,8 +1,7 @@
 /* safetensors: reads and checks the header of one safetensors file: the type, shape and position of
- * every tensor. Tensors must not overlap, and no bytes may lie between or after them. The data
- * stays in the caller's mapping. folder.c and adapter.c call it for each file, on the thread that
- * uses the model_file; no state. It maps no files, reads no tensor data, and does not know the
- * tensors of a model. */
+ * every tensor. A struct safetensors owns the table of the tensors; their data stay in the caller's
+ * mapping. folder.c and adapter.c call it for each file, on the thread that uses the model_file. It
+ * maps no files, reads no tensor data, and does not know which tensors a model has. */
 #ifndef MODEL_FILE_SAFETENSORS_H
 #define MODEL_FILE_SAFETENSORS_H
 
@@ -11,6 +10,7 @@
 
 struct json_t;
 
+/* The tensors of one file. */
 struct safetensors {
     struct json_t *header;         /* JSON document that owns the tensors' names. */
     struct mapped_tensor *tensors; /* [tensor_count], in the order of their data. */
@@ -18,11 +18,12 @@ struct safetensors {
     size_t data_start; /* Offset of the tensor data in the file. */
 };
 
-/* Reads the header of the file data[0..bytes), which must stay mapped until safetensors_done.
- * Errors call the file `name`. On failure *error has the reason. *out is written only on
- * success. */
+/* Reads the header of the file data[0..bytes), which must stay mapped while the tensors are used.
+ * Errors call the file `name`. Returns ST_INVALID if the header is malformed, if tensors overlap,
+ * or if bytes lie between or after them; ST_UNSUPPORTED if a tensor has another type than those of
+ * mapped.h; ST_NO_MEMORY. *out is written only on success. */
 enum status safetensors_read(const char *name, const void *data, size_t bytes,
                              struct safetensors *out, struct error *error);
-void safetensors_done(struct safetensors *s); /* A zeroed struct is fine. */
+void safetensors_done(struct safetensors *s); /* Frees the table. A struct of zeros is fine. */
 
 #endif
