@@ -1,6 +1,6 @@
-/* model_file_internal: struct model_file, for model_file.c, which owns it, and for keys.c,
- * pooling.c and sampling_defaults.c, which read it. One thread at a time uses the struct
- * (model_file.h). Other files use model_file.h. */
+/* model_file_internal: struct model_file. model_file.c fills it, and keys.c, pooling.c and
+ * sampling_defaults.c read it, on the thread that uses the model_file. Other files use
+ * model_file.h. */
 #ifndef MODEL_FILE_MODEL_FILE_INTERNAL_H
 #define MODEL_FILE_MODEL_FILE_INTERNAL_H
 
@@ -19,14 +19,13 @@ struct model_file {
     /* The embedding matrix is also the vocabulary matrix. Set only for a folder. */
     bool tied;
     struct vocabulary vocabulary;
-    bool vocabulary_read; /* `vocabulary` is set. */
+    bool vocabulary_read; /* `vocabulary` is set (model_file_vocabulary). */
     struct {
         char name[ADAPTER_NAME_BYTES];
         struct adapter *adapter;
     } adapters[LIMIT_ADAPTERS];
     uint32_t adapter_count;
-    /* Digest of the model with its adapters. digest_is_none = not computed yet; always so without
-     * adapters. */
+    /* Digest of the model with its adapters; all zeros = not computed yet, or no adapters. */
     struct digest digest;
 };
 

@@ -1,10 +1,12 @@
 /* packed: weights that a folder stores as packed integers, with scales in other tensors: GPTQ, AWQ,
- * compressed-tensors' pack-quantized and int-quantized, and gpt-oss' MXFP4. For each packed matrix,
- * packed_tensors_add adds a tensor to the folder, under the matrix's usual name. The added tensor
- * has data = NULL and a GGUF type, to which packed_read converts its rows. The type holds the
- * weights exactly; scales become F16, rounded if F16 does not hold them. quantization.c and
- * model_file.c call the functions, on the thread that uses the model_file. They keep no state, and
- * do not read config.json (quantization.c and quantization_packed.c do). */
+ * compressed-tensors' pack-quantized and int-quantized, and gpt-oss' MXFP4. It has no state.
+ * quantization.c and model_file.c call it, on the thread that uses the model_file. It does not read
+ * config.json (quantization.c and quantization_packed.c do).
+ *
+ * For each packed matrix, packed_tensors_add adds a tensor to the folder, under the matrix's usual
+ * name. The added tensor has data = NULL and a type of GGUF files, to which packed_read converts
+ * the rows. This type holds the integers exactly. Scales become F16, and are rounded if F16 cannot
+ * hold them. */
 #ifndef MODEL_FILE_PACKED_H
 #define MODEL_FILE_PACKED_H
 
@@ -26,28 +28,29 @@ struct packed_settings {
     enum packed_format format;
     uint32_t bits;             /* Bits of a weight: 4 or 8. */
     uint32_t group_columns;    /* Columns of a row that share a scale; 0 = all columns. */
-    bool is_asymmetric;        /* The zero points differ; else each is the middle, 8 or 128. */
+    bool is_asymmetric;        /* The zero points differ; false = each is the middle, 8 or 128. */
     bool zero_points_less_one; /* GPTQ only: the stored zero points are 1 too small. */
 };
 
 /* Checks the tensors of all packed matrices of the folder, and adds one tensor for each matrix.
- * Fails, for example, if a tensor is wrong or not supported; *error then names the tensor. */
+ * Returns ST_INVALID or ST_UNSUPPORTED if a tensor is wrong or not supported, and names the tensor
+ * in the error's text; ST_NO_MEMORY. */
 enum status packed_tensors_add(const struct packed_settings *settings, struct folder *folder,
                                struct error *error);
 
 /* Converts rows [first_row, first_row + row_count) of a tensor that packed_tensors_add added. In a
  * tensor with the matrices of all experts, row r of expert e has the number e × rows + r. *out
- * receives the rows in the tensor's GGUF type; the caller frees it. Fails, for example, for a scale
+ * receives the rows in the tensor's type; the caller frees *out. Returns ST_INVALID for a scale
  * that is NaN or above 65504 (F16's greatest number), and for a zero point that is not the middle
- * although the settings say so. */
+ * although the settings say so; ST_NO_MEMORY; or an error of packed_tensors_add. */
 enum status packed_read(const struct packed_settings *settings, const struct folder *folder,
                         const struct mapped_tensor *tensor, uint32_t first_row, uint32_t row_count,
                         void **out, struct error *error);
 
 /* If `name` has an ending that only tensors of packed matrices have (such as .qweight), writes the
  * name of the tensor that packed_tensors_add adds for the matrix ("a.qweight" gives "a.weight"),
- * and returns true. .weight_scale is no such ending, because 8-bit floats have it, too
- * (quantization.h). Returns false for other names, or if the result does not fit in `capacity`. */
+ * and returns true. Returns false for other names, or if the result does not fit in `capacity`
+ * bytes. (.weight_scale is no such ending, because 8-bit floats have it, too: quantization.h.) */
 bool packed_weights_name(struct mapped_text name, char *out, size_t capacity);
 
 #endif

@@ -1,6 +1,7 @@
 /* quantization_internal: the functions that quantization.c (8-bit floats) and quantization_packed.c
- * (integers) share. They read the object quantization_config of config.json. The thread that uses
- * the model_file calls them; no state. They read no tensors. Other files use quantization.h. */
+ * (integers) share to read the object quantization_config of config.json. They have no state and
+ * run on the thread that uses the model_file. They read no tensors. Other files use
+ * quantization.h. */
 #ifndef MODEL_FILE_QUANTIZATION_INTERNAL_H
 #define MODEL_FILE_QUANTIZATION_INTERNAL_H
 
@@ -12,7 +13,8 @@ struct quantization_reader {
     struct error *error;
 };
 
-/* Returns ST_UNSUPPORTED; the error shows the key, its value and what is supported. */
+/* Sets the error "key … is VALUE, supported SUPPORTED" and returns ST_UNSUPPORTED. value NULL = the
+ * key is missing. */
 enum status quantization_refuse(const struct quantization_reader *r, const char *key,
                                 const json_t *value, const char *supported);
 
@@ -25,9 +27,9 @@ static inline bool quantization_is_text(const json_t *value, const char *text)
 }
 
 /* Read the settings of the methods "gptq" and "awq", and of one group of "compressed-tensors" whose
- * weights are integers. They are in quantization_packed.c, and return ST_UNSUPPORTED with the key.
- * group: name of the group in config_groups; packed: true = 4 or 8 bits packed in words, false =
- * integers of 8 bits (PACKED_INT8). */
+ * weights are integers. Return ST_UNSUPPORTED, and name the key in the error's text, if a value is
+ * not supported. group: name of the group in config_groups; weights: the object `weights` of the
+ * group; packed: true = 4 or 8 bits packed in words, false = integers of 8 bits (PACKED_INT8). */
 enum status quantization_read_gptq(const struct quantization_reader *r,
                                    struct packed_settings *out);
 enum status quantization_read_awq(const struct quantization_reader *r, struct packed_settings *out);

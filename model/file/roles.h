@@ -1,6 +1,6 @@
-/* roles: the role of each tensor in a model, and the tensor's name in each file format.
- * model_file.c and the code that loads weights (model/forward/) use it. Any thread; no state. It
- * reads no file and checks no shape. */
+/* roles: the role of each tensor in a model, and the tensor's name in each file format. It has no
+ * state; any thread may call it. model/file/ and the code that loads weights (model/forward/) call
+ * it. It reads no file and checks no shape. */
 #ifndef MODEL_FILE_ROLES_H
 #define MODEL_FILE_ROLES_H
 
@@ -15,7 +15,7 @@ enum model_role {
     ROLE_ROPE_FACTORS, /* Divisors of the RoPE frequencies. */
     ROLE_ROPE_LONG,    /* LongRoPE's divisors for long contexts. */
     ROLE_ROPE_SHORT,
-    /* The roles below exist once per layer. */
+    /* The roles from here on, except ROLE_COUNT, are roles of a layer. */
     ROLE_ATTENTION_NORM,
     ROLE_ATTENTION_NORM_BIAS,
     ROLE_Q,
@@ -69,7 +69,7 @@ enum model_role {
     ROLE_EXPERT_UP,
     ROLE_EXPERT_DOWN,
     ROLE_SHARED_ROUTER, /* Its product with a row decides the weight of the shared experts. */
-    ROLE_SHARED_GATE,   /* Experts that every row uses, as one. */
+    ROLE_SHARED_GATE,   /* The experts that every row uses, as one expert. */
     ROLE_SHARED_UP,
     ROLE_SHARED_DOWN,
     /* Of a draft layer (model_hyper.draft_layers), which also has the roles of any other layer. It
@@ -97,7 +97,7 @@ enum role_names {
 
 #define ROLE_NAME_BYTES 96 /* A tensor's name, with its NUL. */
 
-/* Returns true if each layer has a tensor of this role. */
+/* Returns true if tensors of this role belong to a layer. */
 static inline bool role_is_of_layer(enum model_role role)
 {
     return role >= ROLE_ATTENTION_NORM;
@@ -109,14 +109,15 @@ static inline bool role_is_of_draft(enum model_role role)
     return role >= ROLE_DRAFT_PROJECTION && role <= ROLE_DRAFT_OUTPUT;
 }
 
-/* Returns true if there is a tensor of this role for each expert of a layer. */
+/* Returns true if tensors of this role belong to one expert of a layer. */
 static inline bool role_is_of_expert(enum model_role role)
 {
     return role == ROLE_EXPERT_GATE || role == ROLE_EXPERT_UP || role == ROLE_EXPERT_DOWN;
 }
 
-/* Writes spelling `spelling` (from 0) of the tensor's name to `out`. Returns false if there are
- * fewer. `layer` is used only for roles of a layer, and `expert` only for roles of an expert. */
+/* A tensor of a role can have several names, its spellings. Writes the spelling with the number
+ * `spelling` (from 0) to `out`. Returns false if there are fewer spellings. `layer` is used only
+ * for roles of a layer, and `expert` only for roles of an expert. */
 bool role_spelling(enum role_names names, enum model_role role, uint32_t layer, uint32_t expert,
                    uint32_t spelling, char out[ROLE_NAME_BYTES]);
 /* Returns the number of the expert in the name of a tensor whose role is of an expert. */
