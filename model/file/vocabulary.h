@@ -1,9 +1,8 @@
 /* vocabulary: the tokens of a model and the settings of its tokenizer and chat template, for every
- * file format. vocabulary_gguf.c, vocabulary_json*.c, vocabulary_sentencepiece.c and
- * vocabulary_tekken.c fill it; tokenizer_open, chat_template_open and draft_file_open read it, on
- * the thread that uses the model_file. Its texts point into the model's files, which must stay
- * open. It does not change once it is filled. It has no look-ups and does not tokenize
- * (model/text/tokenizer.h does). */
+ * file format. The readers of vocabulary_read.h fill a struct vocabulary; model/text/ and
+ * draft_file_open read it, on the thread that uses the model_file. Its texts point into the model's
+ * files, which must stay open. It does not change once it is filled. It has no look-ups and does
+ * not tokenize (model/text/tokenizer.h does). */
 #ifndef MODEL_FILE_VOCABULARY_H
 #define MODEL_FILE_VOCABULARY_H
 
@@ -45,26 +44,27 @@ enum vocabulary_prefix {
 
 /* A step that changes a text before it is divided into words. */
 enum vocabulary_step_kind {
-    STEP_NFC, /* Unicode's normal forms. */
+    STEP_NFC, /* This and the next three: Unicode's normal forms. */
     STEP_NFD,
     STEP_NFKC,
     STEP_NFKD,
     STEP_LOWERCASE,
-    STEP_STRIP_LEFT, /* Removes white space at the beginning. */
-    STEP_STRIP_RIGHT,
-    STEP_PREPEND,  /* Puts `to` first, if the text is not empty. */
-    STEP_REPLACE,  /* Replaces every `from` by `to`. */
-    STEP_CHARSMAP, /* SentencePiece's compiled table of replacements, which is `from`. */
-    STEP_COLLAPSE, /* Removes blanks at both ends, and all but one of each run of blanks. */
+    STEP_STRIP_LEFT,  /* Removes white space at the beginning. */
+    STEP_STRIP_RIGHT, /* Removes white space at the end. */
+    STEP_PREPEND,     /* Puts `to` first, if the text is not empty. */
+    STEP_REPLACE,     /* Replaces every `from` by `to`. */
+    STEP_CHARSMAP,    /* SentencePiece's compiled table of replacements, which is `from`. */
+    STEP_COLLAPSE,    /* Removes blanks at both ends, and all but one of each run of blanks. */
 };
 
+/* A step; its kind says which of the texts it uses. */
 struct vocabulary_step {
     enum vocabulary_step_kind kind;
     struct mapped_text from, to;
 };
 
-#define VOCABULARY_STEPS_MAX       8
-#define VOCABULARY_EXPRESSIONS_MAX 6
+#define VOCABULARY_STEPS_MAX       8 /* Most steps of a vocabulary. */
+#define VOCABULARY_EXPRESSIONS_MAX 6 /* Most regular expressions of a vocabulary. */
 
 /* How a special or user-defined token is found in a text: bits of find_flags. */
 enum vocabulary_find {
@@ -92,15 +92,14 @@ struct vocabulary {
     /* [count] scores; only with VOCABULARY_SCORES, and with VOCABULARY_UNIGRAM if long_scores is
      * NULL. */
     const float *scores;
-    /* Used only with VOCABULARY_UNIGRAM. [count] the scores of a tokenizer.json, whose sums have 64
-     * bits; NULL = sums of `scores` have 32 bits, as in SentencePiece. With nearly equal sums, the
-     * width decides which tokens are taken. */
+    /* Used only with VOCABULARY_UNIGRAM. [count] the scores of a tokenizer.json, which are added
+     * with 64 bits; NULL = `scores` are added with 32 bits, as SentencePiece does. */
     const double *long_scores;
     /* Pairs "left right"; the first pair has the highest priority. */
     const struct mapped_text *merges;
     size_t merge_count;
-    /* There are no pairs: two tokens merge if their joint text is a token, the token with the
-     * lowest id first (tiktoken). */
+    /* true = there are no pairs: two tokens merge if their joint text is a token, and the merge
+     * into the token with the lowest id comes first (as in tiktoken). */
     bool merges_by_id;
     struct vocabulary_step steps[VOCABULARY_STEPS_MAX];
     uint32_t step_count;
@@ -110,18 +109,17 @@ struct vocabulary {
     struct mapped_text splitter;
     struct mapped_text expressions[VOCABULARY_EXPRESSIONS_MAX];
     uint32_t expression_count;
-    /* YES: a word that is itself a token becomes this token. NO: its bytes are merged by the rules.
-     * UNSET: the pre-tokenizer's default; no without a pre-tokenizer. */
+    /* YES: a word that is itself a token becomes this token. NO: the word's bytes are merged.
+     * UNSET: the pre-tokenizer's default, and NO without a pre-tokenizer. */
     enum vocabulary_setting words_first;
-    /* Whether a prompt begins with BOS. UNSET: the pre-tokenizer's default; yes for
-     * SentencePiece. */
+    /* Whether a text begins with BOS. UNSET: the pre-tokenizer's default, and YES without a
+     * pre-tokenizer. */
     enum vocabulary_setting add_bos;
-    /* Whether a text ends with EOS; used only for embeddings. UNSET: no. */
+    /* Whether a text ends with EOS. UNSET: NO. */
     enum vocabulary_setting add_eos;
     enum vocabulary_prefix prefix; /* Not used with VOCABULARY_BYTES. */
-    /* Every single blank begins a new word, because no token has two blanks. */
-    bool blank_begins_word;
-    bool user_blanks;   /* User-defined tokens spell a blank as U+2581. */
+    bool blank_begins_word;        /* Each blank begins a new word, also after another blank. */
+    bool user_blanks;              /* User-defined tokens spell a blank as U+2581. */
     bool unknown_fused; /* Unknown characters that follow each other become one unknown token. */
     uint32_t bos, eos, unknown; /* VOCABULARY_NO_TOKEN = none. */
     /* Tokens that, besides `eos`, end an answer according to the files. The list may have `eos`,
@@ -137,7 +135,7 @@ struct vocabulary {
     struct json_t *documents[4];
 };
 
-/* Frees what the vocabulary owns, and sets *v to 0. A zeroed struct is fine. */
+/* Frees what the vocabulary owns, and sets *v to zeros. A struct of zeros is fine. */
 void vocabulary_done(struct vocabulary *v);
 
 #endif

@@ -1,7 +1,7 @@
-/* vocabulary_read: the readers of vocabularies, one for each file format. model_file.c calls the
- * readers of GGUF files and of folders; the files vocabulary_*.c call the other functions. All run
- * on the thread that uses the model_file; no state. They check what they read, but build no
- * look-ups (tokenizer_open does). */
+/* vocabulary_read: the readers of vocabularies, one for each file format. They have no state and
+ * run on the thread that uses the model_file. model_file.c calls the readers of GGUF files and of
+ * folders; the files vocabulary_*.c call the other functions. The readers check what they read, but
+ * build no look-ups (tokenizer_open does). */
 #ifndef MODEL_FILE_VOCABULARY_READ_H
 #define MODEL_FILE_VOCABULARY_READ_H
 
@@ -9,19 +9,21 @@
 #include "model/file/gguf.h"
 #include "model/file/vocabulary.h"
 
-/* Reads the keys tokenizer.ggml.* of a GGUF file. On failure *error has the reason. On success the
- * caller frees *out with vocabulary_done. */
+/* Reads the keys tokenizer.* of a GGUF file. On success the caller frees *out with vocabulary_done.
+ * Returns ST_INVALID, ST_UNSUPPORTED or ST_NO_MEMORY on failure; *out is then not written. */
 enum status vocabulary_read_gguf(const struct gguf *g, struct vocabulary *out, struct error *error);
 
-/* Reads tokenizer.json and the tokenizer's other files. The vocabulary gets one token for each row
- * of `embedding`. Rows without a token in tokenizer.json become unused tokens. On failure *error
- * has the reason. On success the caller frees *out with vocabulary_done. */
+/* Reads the tokenizer's files of a folder: tokenizer.json, tekken.json or tokenizer.model, and the
+ * files beside it. The vocabulary gets one token for each row of the embedding matrix `embedding`;
+ * rows without a token in the files become unused tokens. `embedding` NULL is the error ST_INVALID.
+ * On success the caller frees *out with vocabulary_done. Returns ST_INVALID, ST_UNSUPPORTED,
+ * ST_TOO_LARGE or ST_NO_MEMORY on failure; *out is then not written. */
 enum status vocabulary_read_json(const struct folder *f, const struct mapped_tensor *embedding,
                                  struct vocabulary *out, struct error *error);
 
-/* The functions below that have a parameter v fill parts of *v. They require v->count, the rows of
- * the embedding, and return the errors of vocabulary_read_json. Also after an error, the caller
- * frees *v with vocabulary_done. */
+/* The following functions that have a parameter v fill parts of *v. They require that v->count is
+ * set to the rows of the embedding matrix, and return the errors of vocabulary_read_json. The
+ * caller frees *v with vocabulary_done, also after an error. */
 
 /* ---- the tokenizers of folders without tokenizer.json ---- */
 
@@ -45,9 +47,10 @@ enum status vocabulary_json_tokens(const struct json_t *root, struct vocabulary 
 /* Reads model.merges into `merges`. Requires v->kind. */
 enum status vocabulary_json_merges(const struct json_t *root, struct vocabulary *v,
                                    struct error *error);
-/* Returns the OR of enum vocabulary_find of an added token. */
+/* Returns the OR of enum vocabulary_find for an entry of added_tokens. */
 uint8_t vocabulary_json_find_flags(const struct json_t *added);
-/* Returns the pre-tokenizer that is equal to a regular expression; text NULL = none. */
+/* Returns the name of the pre-tokenizer (splitter_open) that divides texts as this regular
+ * expression does; text NULL = none. */
 struct mapped_text vocabulary_splitter_find(const char *expression);
 /* Returns the id of the token with this text in tokenizer.json; VOCABULARY_NO_TOKEN = none. */
 uint32_t vocabulary_json_find(const struct json_t *root, const char *text);
