@@ -16,8 +16,8 @@ enum status vocabulary_read_gguf(const struct gguf *g, struct vocabulary *out, s
 /* Reads the tokenizer's files of a folder: tokenizer.json, tekken.json or tokenizer.model, and the
  * files beside it. The vocabulary gets one token for each row of the embedding matrix `embedding`;
  * rows without a token in the files become unused tokens. `embedding` NULL is the error ST_INVALID.
- * On success the caller frees *out with vocabulary_done. Returns ST_INVALID, ST_UNSUPPORTED,
- * ST_TOO_LARGE or ST_NO_MEMORY on failure; *out is then not written. */
+ * On success the caller frees *out with vocabulary_done. Returns ST_INVALID, ST_UNSUPPORTED or
+ * ST_NO_MEMORY on failure; *out is then not written. */
 enum status vocabulary_read_json(const struct folder *f, const struct mapped_tensor *embedding,
                                  struct vocabulary *out, struct error *error);
 

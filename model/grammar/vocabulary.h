@@ -25,8 +25,8 @@ struct grammar_vocabulary {
     uint32_t count;      /* Number of tokens, including tokens that are never allowed. */
     uint32_t longest;    /* Bytes of the longest token that can be allowed. */
     uint32_t node_count; /* Nodes, including the root. */
-    struct vocabulary_node
-        *nodes;    /* [node_count + 1]; node 0 is the root, the last one ends ids. */
+    /* [node_count + 1]; node 0 is the root. `first` of the last entry is the number of `ids`. */
+    struct vocabulary_node *nodes;
     uint32_t *ids; /* Tokens that can be allowed, in the order of their bytes. */
     /* [count + 1]: the bytes of token `id` are bytes[starts[id]] to bytes[starts[id + 1] - 1]; no
      * bytes = the token is never allowed. A control token has TOKEN_BEGIN and TOKEN_END around its

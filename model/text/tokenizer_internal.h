@@ -351,7 +351,7 @@ struct tokenizer {
     struct texts pieces;
     uint8_t *flags;         /* FLAG_ bits, by id. */
     _Atomic uint8_t *words; /* WORD_ values, by id. Any thread that encodes may change a value. */
-    struct bpe bpe; /* There are merges only if the kind has neither scores nor long_scores. */
+    struct bpe bpe;         /* `merges` is empty with VOCABULARY_SCORES and VOCABULARY_UNIGRAM. */
     struct specials specials;
     struct splitter *splitter; /* NULL = a kind other than VOCABULARY_BYTES. */
     size_t word_bytes_max;     /* Bytes of the longest normal token. */
