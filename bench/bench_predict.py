@@ -2,33 +2,36 @@
 """bench_predict: compares `cleave simulate` with real clusters of one computer, also with machines that die.
 
 For each form: a cluster serves --seconds of Poisson arrivals (`cleave replay`), and the simulation of the same requests
-(the same trace, a profile of this computer) predicts TTFT, mean gap (TBT) and E2E. In the form with deaths, each machine
-is killed at exponentially distributed times, and comes back after the time that `--repair` says, in both.
+(the same trace, a profile of this computer) predicts TTFT, mean gap (TBT) and E2E. In the forms with deaths, machines
+are killed at the same random times in both; the mean time until the gateway has a machine back is measured, and is the
+simulation's --repair. The quantiles are those of all rounds together.
 
-usage: bench_predict.py --profile FILE [--seconds S] [--rounds N] [--only NAME,…] [--build FOLDER]
+usage: bench_predict.py --profile FILE [--seconds S] [--rounds N] [--lengths FACTOR] [--only NAME;…]
+                        [--keep FOLDER] [--build FOLDER]
   The profile needs the threads 1 and all cores, and measurements beside another device:
   cleave profile --threads 1 --threads 2 --beside 1, and for the form with ranks, which add themselves to it:
   cleave profile --threads 2 --ranks 2 --no-links --add profile.json
 """
 
 import argparse
+import contextlib
 import csv
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import tempfile
 import threading
 import time
-from statistics import median
 
 from bench_cluster import cluster
 from bench_loop import quantile
 from bench_table import number, table
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-REQUESTS = "prompt=lognormal:200:0.6,output=lognormal:60:0.5"
+PROMPT, ANSWER = 200, 60  # Medians of the lengths, in tokens.
 MTBF_S, REPAIR_S = 25, 0.5
 OWN = {"threads": 1}
 # Name: config, requests per second, whether machines die.
@@ -43,63 +46,100 @@ FORMS = {
                            False),
 }
 SHARES = (0.5, 0.9, 0.99)
+FIGURES = ("ttft", "tbt", "e2e")
+WARM_S = 5
 
 
-def quantiles(path):
-    """Returns {figure: [P50, P90, P99]} in milliseconds."""
+def trace_of(options, rate, seconds):
+    return (f"poisson:rate={rate},seconds={seconds},prompt=lognormal:{PROMPT * options.lengths:g}:0.6,"
+            f"output=lognormal:{ANSWER * options.lengths:g}:0.5")
+
+
+def rows_of(path):
+    """Returns {figure: milliseconds of each request}."""
     with open(path) as file:
         rows = [row for row in csv.DictReader(file) if row.get("outcome", "done") in ("done", "", None)]
-    out = {}
-    for figure in ("ttft", "tbt", "e2e"):
-        values = sorted(1e3 * float(row[f"{figure}_s"]) for row in rows if row[f"{figure}_s"])
-        out[figure] = [quantile(values, share) for share in SHARES]
-    return out
+    return {figure: [1e3 * float(row[f"{figure}_s"]) for row in rows if row[f"{figure}_s"]] for figure in FIGURES}
 
 
-def kill_at_random(one, seed, stop):
-    """Kills machines until `stop` is set, each MTBF_S apart on average."""
-    draw = random.Random(seed)
-    while not stop.wait(draw.expovariate(len(one.children()) / MTBF_S)):
-        children = list(one.children().values())
-        if children:
-            os.kill(draw.choice(children), signal.SIGKILL)
+def kills_draw(names, seconds, seed):
+    """Returns [(seconds, machine)]: each machine is killed MTBF_S apart on average."""
+    draw, kills, at_s = random.Random(seed), [], 0
+    while True:
+        at_s += draw.expovariate(len(names) / MTBF_S)
+        if at_s >= seconds:
+            return kills
+        kills.append((at_s, draw.choice(names)))
+
+
+def kill_all(one, kills, begin, stop):
+    """Kills machines at these times. A machine that is not back yet is left alone, as in the simulation."""
+    for at_s, name in kills:
+        if stop.wait(max(0, begin + at_s - time.monotonic())):
+            return
+        pid = one.children().get(name)
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+
+
+def repair_time(one):
+    """Returns the mean seconds until the gateway had a killed machine back, from its log; 0 = none was killed."""
+    times = [int(ms) for ms in re.findall(r"(\d+) ms after it was lost", one.logged())]
+    return sum(times) / max(1, len(times)) / 1e3
+
+
+def measure(options, whole, trace, rate, kills, seed, path):
+    """Serves the trace. Returns the mean seconds of a restart (0 = no machine dies)."""
+    cleave = os.path.join(options.build, "cleave")
+    with cluster.Cluster(whole, binary=cleave) as one:
+        replay = [cleave, "replay", "--url", f"http://{one.host}:{one.port}", "--seed"]
+        if kills is not None:
+            kills += kills_draw(sorted(one.children()), options.seconds, seed)
+        warm = trace_of(options, rate, WARM_S)
+        subprocess.run([*replay, str(seed + 1000), warm], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        stop = threading.Event()
+        killer = threading.Thread(target=kill_all, args=(one, kills or [], time.monotonic(), stop))
+        killer.start()
+        subprocess.run([*replay, str(seed), trace, "--out", path], stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL, timeout=10 * options.seconds)
+        stop.set()
+        killer.join()
+        return repair_time(one)
+
+
+def predict(options, config_path, trace, kills, repair_s, seed, folder):
+    """Returns the times of the simulated requests."""
+    path = os.path.join(folder, "predicted.csv")
+    command = [os.path.join(options.build, "cleave"), "simulate", config_path, "--trace", trace, "--seed", str(seed),
+               "--out", path, "--cores", str(os.cpu_count())]
+    if kills is not None:
+        with open(os.path.join(folder, "kills.csv"), "w") as file:
+            file.write("time_s,machine\n" + "".join(f"{at_s:.3f},{name}\n" for at_s, name in kills))
+        command += ["--kills", file.name, "--repair", f"{repair_s:.3f}"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise SystemExit(done.stderr)
+    return rows_of(path)
 
 
 def form_run(options, name, seed):
-    """Returns the predicted and the measured quantiles."""
+    """Returns the predicted and the measured times of the requests."""
     config, rate, dies = FORMS[name]
-    cleave = os.path.join(options.build, "cleave")
-    trace = f"poisson:rate={rate},seconds={options.seconds},{REQUESTS}"
-    with tempfile.TemporaryDirectory() as folder:
-        def at(file):
-            return os.path.join(folder, file)
+    trace = trace_of(options, rate, options.seconds)
+    with contextlib.ExitStack() as ends:
+        folder = ends.enter_context(tempfile.TemporaryDirectory())
+        if options.keep:
+            folder = os.path.join(options.keep, f"{name}-{seed}")
+            os.makedirs(folder, exist_ok=True)
         whole = {"kv": {"memory": "512MiB", "prefix_cache": False}, **config}
-        with open(at("config.json"), "w") as file:
+        config_path = os.path.join(folder, "config.json")
+        with open(config_path, "w") as file:
             json.dump({**whole, "profile": options.profile}, file)
-        command = [cleave, "simulate", at("config.json"), "--trace", trace, "--seed", str(seed), "--out",
-                   at("predicted.csv"), "--cores", str(os.cpu_count())]
+        kills, measured = [] if dies else None, os.path.join(folder, "measured.csv")
+        repair_s = measure(options, whole, trace, rate, kills, seed, measured)
         if dies:
-            command += ["--mtbf", str(MTBF_S), "--repair", str(REPAIR_S)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        if done.returncode != 0:
-            raise SystemExit(done.stderr)
-        with cluster.Cluster(whole, binary=cleave) as one:
-            url = f"http://{one.host}:{one.port}"
-            warm = f"poisson:rate={rate},seconds=5,{REQUESTS}"
-            subprocess.run([cleave, "replay", warm, "--url", url, "--seed", str(seed + 1000)],
-                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            stop = threading.Event()
-            killer = threading.Thread(target=kill_at_random, args=(one, seed, stop))
-            if dies:
-                killer.start()
-            begin = time.monotonic()
-            subprocess.run([cleave, "replay", trace, "--url", url, "--seed", str(seed), "--out", at("measured.csv")],
-                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=10 * options.seconds)
-            stop.set()
-            if dies:
-                killer.join()
-            print(f"{name}: {time.monotonic() - begin:.0f} s", flush=True)
-        return quantiles(at("predicted.csv")), quantiles(at("measured.csv"))
+            print(f"{name}: {len(kills)} kills, {repair_s:.2f} s until a machine is back", flush=True)
+        return predict(options, config_path, trace, kills, repair_s, seed, folder), rows_of(measured)
 
 
 def main():
@@ -107,26 +147,29 @@ def main():
     parser.add_argument("--profile", required=True)
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--lengths", type=float, default=1, help="factor for the lengths, below 1 for slow computers")
     parser.add_argument("--only")
+    parser.add_argument("--keep", metavar="FOLDER", help="keep the times of all requests there")
     parser.add_argument("--build", default=os.path.join(ROOT, "build"))
     options = parser.parse_args()
     options.profile = os.path.abspath(options.profile)
-    names = options.only.split(",") if options.only else list(FORMS)
+    names = options.only.split(";") if options.only else list(FORMS)
     found = {name: [] for name in names}
     for seed in range(1, options.rounds + 1):
         for name in names:
             found[name].append(form_run(options, name, seed))
     rows = []
     for name in names:
-        for figure in ("ttft", "tbt", "e2e"):
+        for figure in FIGURES:
             row = [name, figure.upper()]
-            for i in range(len(SHARES)):
-                predicted = median(one[0][figure][i] for one in found[name])
-                measured = median(one[1][figure][i] for one in found[name])
+            both = [sorted(value for one in found[name] for value in one[i][figure]) for i in range(2)]
+            for share in SHARES:
+                predicted, measured = (quantile(values, share) for values in both)
                 row += [number(predicted), number(measured), f"{100 * (predicted / measured - 1):+.0f}%"]
             rows.append(row)
     print(table(["cluster", "ms", *(text for share in SHARES for text in
                                     (f"P{100 * share:g} predicted", "measured", "error"))], rows))
 
 
-main()
+if __name__ == "__main__":
+    main()
