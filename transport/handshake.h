@@ -1,19 +1,22 @@
-/* handshake: encodes, decodes and compares the frame HELLO, with which both sides of a connection
- * begin. With a cluster key, HELLO follows the proofs of auth.h. The frame contains the identity of
- * the process, the range of protocol versions that it speaks (protocol.h), the layout of its KV,
- * and what a peer needs to write into its region. The first fields (magic, highest version, name,
- * and since TRANSPORT_PROTOCOL_RANGES the lowest version) are the same in every version, so that
- * two versions can recognize each other. Later versions may add fields at the end of the fixed
- * part, whose size is in the frame. This part does no I/O. The decoder is fuzzed. ucx_greet.c makes
- * and reads the frame, on the one thread that owns the transport. */
+/* handshake: encodes, decodes and compares the payload of the frame HELLO. Both sides of a control
+ * connection (peers.h) send HELLO before any message; with a cluster key, after the proofs of
+ * auth.h. HELLO contains the identity of the process, the range of protocol versions that the
+ * process speaks (protocol.h), and what a peer needs to write into the region of the process.
+ *
+ * This part owns nothing and does no I/O: ucx_greet.c sends and receives the frame. Only files of
+ * this folder and tests include it. The one thread that owns the transport makes every call.
+ *
+ * The first fields (magic, highest version, name, lowest version) are the same in every version
+ * since TRANSPORT_PROTOCOL_RANGES, so that two versions can recognize each other. Later versions
+ * may add fields at the end of the part of HELLO that has a fixed size. */
 #ifndef TRANSPORT_HANDSHAKE_H
 #define TRANSPORT_HANDSHAKE_H
 
 #include "transport/fabric.h"
 
-#define HANDSHAKE_BYTES_MAX (64u << 10) /* Largest size of the frame. */
+#define HANDSHAKE_BYTES_MAX (64u << 10) /* Largest payload of HELLO. */
 
-/* Versions of what both sides compute (common/formats.h). */
+/* Versions of results that two processes compute separately and compare (common/formats.h). */
 struct handshake_formats {
     uint32_t kv;
     uint32_t prefix_hash;
@@ -21,38 +24,43 @@ struct handshake_formats {
 };
 
 struct handshake {
-    uint32_t version_lowest; /* The versions that the sender speaks: from this one … */
-    uint32_t version;        /* … to this one. */
+    uint32_t version_lowest; /* Lowest protocol version that the sender speaks. */
+    uint32_t version;        /* Highest protocol version that the sender speaks. */
     struct handshake_formats formats;
     struct transport_identity identity;
     struct transport_region_info region;
-    /* Zero for a peer without a region. A decoded address points into the frame. */
+    /* Zero for a sender without a region. The pointers of a decoded address point into the
+     * payload. */
     struct fabric_address address;
-    uint64_t token; /* Names the inbox that the sender keeps for the receiver. */
+    /* Number by which the sender recognizes the writes of the receiver (fabric_inbox_token). */
+    uint64_t token;
 };
 
-/* Writes the frame's payload to `out`; returns its size, or 0 if it does not fit. */
+/* Writes the payload of HELLO to `out`. Returns its size in bytes, or 0 if it is larger than
+ * `capacity` or HANDSHAKE_BYTES_MAX. */
 size_t handshake_encode(const struct handshake *handshake, uint8_t *out, size_t capacity);
 
-/* Sets the versions and formats of this program. `version`: the highest version to speak. */
+/* Sets the versions and formats of this program, and all other fields to 0. `version`: the highest
+ * protocol version to speak. */
 void handshake_init(struct handshake *out, uint32_t version);
 
-/* Returns ST_INVALID if the frame is not a hand-shake or one of its fields is invalid. From the
- * frame of a peer that speaks no version of this program, only versions and name are set. Fields
- * that this program does not know are ignored. Pointers of `out` point into `data`. */
+/* Decodes the payload of HELLO. Returns ST_OK, or ST_INVALID if the payload is not that of HELLO or
+ * one of its fields is invalid; *out is then unchanged. If the sender speaks no version of this
+ * program, returns ST_OK and sets only the versions and the name; all other fields are 0. */
 enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake *out,
                              struct error *error);
 
-/* Copies a name out of a frame, for error texts and logs; `from` and `to` have LIMIT_NAME_BYTES
- * bytes. Each character that cannot be printed, and each space, becomes '?'. Returns false if the
- * name has no NUL. */
+/* Copies the name of a process out of a frame; `from` and `to` have LIMIT_NAME_BYTES bytes. Each
+ * character that is not printable ASCII, and each space, becomes '?'. Returns false if the name has
+ * no NUL; `to` is then unchanged. */
 bool handshake_name_copy(const char *from, char *to);
 
-/* Returns the highest version that both sides speak; 0 = none. */
+/* Returns the highest protocol version that both sides speak; 0 = none. */
 uint32_t handshake_version(const struct handshake *first, const struct handshake *second);
 
-/* Returns ST_OK if a connection between the two is allowed, else ST_MISMATCH with a text that names
- * the difference and both values, those of `first` before those of `second`. */
+/* Returns ST_OK if versions, formats and identities allow a connection (struct transport_identity),
+ * else ST_MISMATCH. The error text names what differs and both values, that of `first` before that
+ * of `second`. */
 enum status handshake_check(const struct handshake *first, const struct handshake *second,
                             struct error *error);
 

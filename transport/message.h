@@ -1,13 +1,7 @@
-/* message: the control messages between gateway and machines and between machines, and their
- * encoding. The bytes of a message are a header, then the struct of its kind as it is in memory up
- * to its first pointer (little-endian, without hidden padding), then its arrays. The tables in
- * message.c hold the ranges of the fields that are not free; one encoder and one decoder work from
- * these tables (message_layout.h). The decoder checks every length and range before it reads, and
- * is fuzzed. Machines, gateways and benchmarks encode and decode messages. This part does no I/O
- * (transport.h) and keeps no state: any thread may call it.
- *
- * Any change of a struct of this header needs a new TRANSPORT_PROTOCOL_VERSION (protocol.h). New
- * fields are added at the end of a message, where 0 means what the message meant without the field.
+/* message: the control messages between gateways and machines and between machines, and functions
+ * that encode and decode them. Gateways, machines, stage processes and benchmarks call these
+ * functions. This part keeps no state and does no I/O (transport.h): any thread may call it. The
+ * messages between the processes of one machine with stages are in stage_message.h.
  *
  *   gateway → machine   RESERVE, PREFILL, CANCEL, PEER, ROLE, SHUTDOWN, PROBE
  *   machine → gateway   RESERVED, TOKENS, EMBEDDING, PREFILLED, PREEMPTED, FAILED, ABOUT, STATS,
@@ -16,11 +10,16 @@
  *   token   → prompt    STAGES, CANCEL
  *
  * To cancel a request, the gateway sends CANCEL to each machine that still has the request.
- *
- * The messages between the processes of one machine with stages are in stage_message.h.
- *
  * Messages name a request by its id and its generation. A resumed request has a higher generation;
- * messages for an older generation are dropped. */
+ * messages for an older generation are dropped.
+ *
+ * The bytes of a message are a header, then the struct of its kind as it is in memory up to its
+ * first pointer (little-endian, without hidden padding), then its arrays. The decoder checks every
+ * length before it reads, and the range of each field that has one (the tables in message.c). The
+ * decoder is fuzzed.
+ *
+ * Any change of a message needs a new TRANSPORT_PROTOCOL_VERSION (protocol.h). New fields are added
+ * at the end of a message, where 0 means what the message meant without the field. */
 #ifndef TRANSPORT_MESSAGE_H
 #define TRANSPORT_MESSAGE_H
 
@@ -47,8 +46,8 @@ enum message_kind {
     MESSAGE_PREFILL,
     /* The tokens that one batch sampled, for all requests of the receiving gateway. */
     MESSAGE_TOKENS,
-    /* The prompt is computed, and its KV has arrived at the token machine; contains the times of
-     * both. */
+    /* The prompt machine has done its part: the prompt is computed, and its KV is at the token
+     * machine if there is one. Contains the times of both. */
     MESSAGE_PREFILLED,
     MESSAGE_KV_READY, /* All KV of the prompt is in the token machine's blocks: begin to decode. */
     /* The prompt machine no longer writes into the token machine's blocks: free these blocks. */
@@ -58,53 +57,53 @@ enum message_kind {
     MESSAGE_STATS,  /* Counters and gauges of the machine. */
     /* Connect to this machine; empty address = the machine was removed from the cluster. */
     MESSAGE_PEER,
-    MESSAGE_LINK, /* The connection to another machine: whether it is up, and its speed. */
-    /* The machine ends its process (machine_stop). As the answer to LEAVING: this gateway has no
-     * request on the machine any more. */
+    MESSAGE_LINK, /* The link to another machine: whether it is up, and its speed. */
+    /* The machine should end its process. After LEAVING, it means: this gateway no longer has a
+     * request on the machine. */
     MESSAGE_SHUTDOWN,
-    /* The machine's pools; they decide how much memory the machine keeps for prompts. */
-    MESSAGE_ROLE,
-    MESSAGE_OTHERS, /* The load of other gateways on this machine. */
+    MESSAGE_ROLE,   /* The home pool and the current pool of the machine. */
+    MESSAGE_OTHERS, /* The load that other gateways put on this machine. */
     /* The request has lost its memory on this machine. The gateway resumes it on any machine. */
     MESSAGE_PREEMPTED,
     MESSAGE_PREFIXES, /* Prefixes whose KV the machine has begun or ceased to hold. */
     MESSAGE_LOADS,    /* Load of each process of a machine with stages. */
-    /* Which process receives the KV of which layers and heads. A machine sends it first to each
-     * machine that connects to write KV. */
+    /* Which process receives the KV of which layers and heads. A machine sends STAGES to each
+     * process that connects to the machine to write KV. */
     MESSAGE_STAGES,
-    MESSAGE_EMBEDDING, /* The sum of a prompt's vectors; PREFILLED follows. */
+    MESSAGE_EMBEDDING, /* The sum of the vectors of a prompt's tokens; PREFILLED follows. */
     MESSAGE_ABOUT,     /* Where and with what the machine computes. Sent to each new gateway. */
-    MESSAGE_PROGRESS,  /* How much of a prompt's KV is complete before the whole prompt is. */
+    MESSAGE_PROGRESS,  /* The KV of the first tokens of a prompt is complete. */
     MESSAGE_PROBE,     /* Asks whether the machine is alive. The machine sends the PROBE back. */
-    /* The machine wants to end: the gateway sends it no new requests, hands its answers over, and
-     * sends SHUTDOWN when no request of the gateway is left on it. */
+    /* The machine wants to end. The gateway then sends the machine no new requests and hands the
+     * running answers over. It sends SHUTDOWN when none of its requests is left on the machine. */
     MESSAGE_LEAVING,
     MESSAGE_KIND_COUNT
 };
 
-const char *message_kind_name(enum message_kind kind); /* Returns a name such as "RESERVE". */
+/* Returns a name such as "RESERVE"; "unknown" for an unknown kind. */
+const char *message_kind_name(enum message_kind kind);
 
 /* The structs of messages have no hidden padding, because their bytes are sent. A member `padding`
  * is sent as 0. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wpadded"
 
-/* An attempt to serve a request; part of most messages. */
+/* Names one attempt to serve a request; part of most messages. */
 struct message_request {
     uint64_t id;
     uint32_t generation;
     uint32_t padding;
 };
 
-/* Returns a number by which every machine sorts requests in the same order. The lower half of an id
- * is the gateway's count of requests, the upper half the gateway's number; the result has the count
- * in its upper half. */
+/* Returns the number by which every machine sorts requests, so that all machines have the same
+ * order. The upper half of a request's id is the number of its gateway, and the lower half is the
+ * gateway's count of requests. The returned number has the two halves exchanged. */
 static inline uint64_t message_request_number(const struct message_request *request)
 {
     return request->id << 32 | request->id >> 32;
 }
 
-/* A machine orders the waiting requests of all gateways by these fields. */
+/* The fields by which a machine orders the waiting requests of all gateways. */
 struct message_rank {
     uint64_t key;         /* Number of the request's API key, equal at every gateway; 0 = no key. */
     uint32_t weight;      /* Weight of the key against other keys; 0 counts as 1. */
@@ -113,34 +112,34 @@ struct message_rank {
     uint32_t preemptions; /* Number of times that the request was preempted. */
 };
 
-/* Why an answer ends with a token. FINISH_STOP = this token is an end token. FINISH_CONSTRAINT = no
- * token fits the request's constraint; this token has no meaning. FINISH_LENGTH = the answer has
- * its greatest length. */
+/* Whether and why the answer ends with this token. FINISH_NONE = it does not end. FINISH_STOP = the
+ * token is an end token. FINISH_LENGTH = the answer has its greatest length. FINISH_CONSTRAINT = no
+ * token fits the request's constraint; the id of this token has no meaning. */
 enum message_finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_CONSTRAINT };
 
 /* A token of an answer, or the score of a prompt token. The message contains the fields before
  * top_ids, then `top_count` elements of top_ids and of top_logprobs. */
 struct message_token {
-    uint64_t request;
+    uint64_t request; /* Id of the request. */
     uint32_t generation;
-    /* Position in the answer, from 0. The gateway delivers each position once, in this order. */
+    /* Number of the token among the answer's tokens of this generation, from 0. */
     uint32_t index;
-    uint32_t id;
-    /* Time that the request waited for its first batch: on the prompt machine since it arrived, on
-     * the token machine since KV_READY. Each machine sets wait_us, run_us and cached_tokens only in
-     * its first token of a request; in other tokens they are 0. */
+    uint32_t id; /* Id of the token in the vocabulary. */
+    /* Time that the request waited for its first batch. The prompt machine sets it in token 0: the
+     * time since PREFILL arrived. The token machine sets it in token 1: the time since it had the
+     * prompt's KV. In all other tokens wait_us, run_us and cached_tokens are 0. */
     uint32_t wait_us;
-    /* Time of the computation: on the prompt machine from the start of the first batch to the
-     * sampled token, on the token machine the time of the first decode step. */
+    /* Token 0: from the start of the prompt's first batch to the sampled token. Token 1: time of
+     * the first decode step. */
     uint32_t run_us;
     float logprob;
     uint8_t finish; /* enum message_finish. */
     /* True: `logprob` is the score of the prompt token at position `index`, from 1 (echo with
      * logprobs). */
     bool scored;
-    bool has_logprob;
-    uint8_t top_count;
-    /* Prompt machine: prompt tokens found in the prefix cache. */
+    bool has_logprob;  /* `logprob` has a meaning. */
+    uint8_t top_count; /* Number of the most likely tokens in top_ids and top_logprobs. */
+    /* Token 0: number of prompt tokens found in the prefix cache of the prompt machine. */
     uint32_t cached_tokens;
     uint32_t top_ids[LIMIT_LOGPROBS];
     float top_logprobs[LIMIT_LOGPROBS];
@@ -150,12 +149,14 @@ struct message_token {
  * (kv/layerwise_threshold_tokens). */
 enum message_transfer_mode { TRANSFER_AUTO, TRANSFER_LAYERWISE, TRANSFER_ONE_PIECE };
 
+/* RESERVE. In a resumed request, the prompt is the client's prompt and the tokens of the answer
+ * that the client has already got. */
 struct message_reserve {
     struct message_request request;
-    /* Machine that will write the KV. If this machine goes down before the KV is written, the
-     * request fails. */
+    /* Name of the machine that will write the KV. If this machine goes down before the KV is
+     * written, the request fails on the token machine. */
     char prompt_machine[LIMIT_NAME_BYTES];
-    uint32_t prompt_tokens;
+    uint32_t prompt_tokens; /* Number of tokens of the prompt. */
     /* Number of tokens in `prompt`: prompt_tokens, or 0 if neither the prefix cache nor the sampler
      * needs the prompt. */
     uint32_t prompt_count;
@@ -163,7 +164,7 @@ struct message_reserve {
     struct message_rank rank;
     struct sampling sampling;
     uint32_t rule_count; /* Words in `rules`: the request's token rules (common/token_rules.h). */
-    bool prefix_cache;   /* The machine looks the prompt up in its prefix cache. */
+    bool prefix_cache;   /* The request uses the prefix cache of the machine. */
     /* Only a copy of the prompt's KV will arrive, which the machine keeps in its prefix cache
      * (struct message_prefill, copied_generation). The prompt has full blocks only. The reservation
      * does not wait: it is refused with ST_NO_RESOURCE while memory is short. */
@@ -176,13 +177,14 @@ struct message_reserve {
      * Otherwise 0. */
     uint32_t answer_count;
     char client_id[LIMIT_CLIENT_ID_BYTES]; /* The client's id, for logs; empty = not known. */
-    /* In every decoded message, the arrays point into the received bytes. */
+    /* In every decoded message, the pointers to arrays point into the received bytes. */
     const uint32_t *prompt;
     const uint32_t *rules;
     const uint32_t *answer;
     const char *constraint; /* See model/grammar/grammar.h. */
 };
 
+/* RESERVED. */
 struct message_reserved {
     struct message_request request;
     /* Number of first spans of the prompt (common/layer_groups.h) whose KV the machine already has
@@ -199,21 +201,23 @@ struct message_reserved {
     const uint32_t *blocks;
 };
 
+/* PREFILL. */
 struct message_prefill {
     struct message_request request;
-    /* Empty = no token machine, because the answer has at most one token. The receiver's own name =
-     * the KV stays on the receiver, which decodes too. */
+    /* Empty = no token machine: the prompt machine generates all that is wanted. The receiver's own
+     * name = the KV stays on the receiver, which decodes too. */
     char token_machine[LIMIT_NAME_BYTES];
     bool score_prompt;     /* Send a scored token for each prompt position from 1 on. */
     uint8_t transfer_mode; /* enum message_transfer_mode. */
     uint8_t path;          /* Copied from RESERVED, like held_span_count, window_first, blocks. */
     uint8_t pooling;       /* enum pooling: not POOLING_NONE = send the prompt's embedding. */
-    uint32_t held_span_count; /* Number of first spans whose KV is not written. */
-    uint64_t prefix_salt;     /* Salt of the hashes of the prompt's prefixes; 0 = none. */
+    /* Number of first spans whose KV is not written in layers without a window. */
+    uint32_t held_span_count;
+    uint64_t prefix_salt; /* Salt of the hashes of the prompt's prefixes; 0 = none. */
     struct message_rank rank;
     struct sampling sampling;
-    uint32_t block_count; /* Number of ids in `blocks`. */
-    uint32_t prompt_count;
+    uint32_t block_count;  /* Number of ids in `blocks`. */
+    uint32_t prompt_count; /* Number of tokens in `prompt`. */
     /* Words in `rules`: the request's token rules (common/token_rules.h). */
     uint32_t rule_count;
     uint32_t constraint_bytes; /* Bytes of `constraint`; 0 = no constraint. */
@@ -232,26 +236,31 @@ struct message_prefill {
     const char *constraint;
 };
 
+/* TOKENS, as message_decode stores it. message_tokens_begin and message_tokens_add encode it. */
 struct message_tokens {
-    uint32_t count;
+    uint32_t count; /* Number of tokens. */
     /* Bytes of a token in front of its top_ids. A peer of another version may send more or fewer
      * fields of struct message_token; missing fields are 0. */
     uint32_t token_bytes;
-    /* Encoded tokens from `cursor` to `end`, read by message_tokens_next. */
+    /* The encoded tokens from `cursor` to `end` are those that message_tokens_next has not returned
+     * yet. */
     const uint8_t *cursor;
     const uint8_t *end;
 };
 
+/* EMBEDDING. */
 struct message_embedding {
     struct message_request request;
     uint32_t count; /* Elements of a vector. */
     uint32_t padding;
-    const int64_t *values; /* Numbers of common/pooling.h. */
+    const int64_t *values; /* [count]: the sum, in the unit of common/pooling.h. */
 };
 
+/* PREFILLED. All times are microseconds. If no KV was written, exposed_us, transfer_us, layers and
+ * `bytes` are 0. */
 struct message_prefilled {
     struct message_request request;
-    uint32_t queue_us; /* From the arrival at the prompt machine to the start of the first batch. */
+    uint32_t queue_us; /* From the arrival of PREFILL to the start of the first batch. */
     /* From the start of the first batch to the sampled token, after the last layer. */
     uint32_t prefill_us;
     /* From the sampled token to the flush of all KV: the part of transfer_us after computing has
@@ -259,63 +268,71 @@ struct message_prefilled {
     uint32_t exposed_us;
     uint32_t transfer_us; /* From the first write to the flush of all KV. */
     uint32_t layers;      /* Layers whose KV was written. */
-    bool layerwise;
+    bool layerwise;       /* The transfer mode was layer-wise, not one-piece. */
     uint8_t padding[3];
-    uint64_t bytes;
-    uint32_t layer_count; /* `layers`, or 0 if the times are not known (a machine with stages). */
+    uint64_t bytes; /* KV bytes that were written. */
+    /* Number of elements in layer_us: `layers`, or 0 if the times are not known. */
+    uint32_t layer_count;
     uint8_t padding2[4];
     /* [layer_count]: the time from the start of the first batch until the last write of the layer's
      * KV was given to the transport. */
     const uint32_t *layer_us;
 };
 
+/* KV_READY. */
 struct message_kv_ready {
     struct message_request request;
-    uint32_t prompt_tokens;
-    /* Token 0 of the answer; the prompt machine has already sent it to the gateway. */
+    uint32_t prompt_tokens; /* Number of tokens of the prompt. */
+    /* Token 0 of the answer, which the prompt machine sends to the gateway itself. No meaning for a
+     * copy (struct message_reserve, copy). */
     uint32_t first_token;
 };
 
-/* The KV of the prompt's first `tokens` tokens is complete. If a prompt machine sends the message
- * to a gateway, the KV is complete on the prompt machine. If a prompt machine sends it to a token
- * machine, the KV is complete on the token machine, in all layers; the token machine then sends the
- * message to the gateway, too. If one of the two machines is lost, the KV on the other one need not
- * be computed again. */
+/* PROGRESS: the KV of the prompt's first `tokens` tokens is complete, in all layers. From a prompt
+ * machine to a gateway: on the prompt machine. From a prompt machine to a token machine: on the
+ * token machine, which passes the message on to the gateway. If one of the two machines is lost,
+ * the KV on the other one need not be computed again. */
 struct message_progress {
     struct message_request request;
     uint32_t tokens; /* A multiple of the tokens of a block. */
     uint32_t padding;
 };
 
-/* The answer to a PROBE has the same number. So an answer shows that the machine was alive after
- * the gateway had sent this PROBE and those before. */
+/* PROBE. The machine answers with the same number. So an answer shows that the machine was alive
+ * after the gateway had sent this PROBE. */
 struct message_probe {
     uint64_t number;
 };
 
-/* The client is gone, or the gateway does not need the request. A token machine frees the blocks at
- * once, unless a prompt machine may still write to them. In that case the blocks are quarantined
- * until the KV_ABORTED or KV_READY of the prompt machine arrives, or until a second after its
- * connections and writes have ended. A prompt machine stops computing, and sends KV_ABORTED to the
- * token machine unless it has sent KV_READY. While blocks are quarantined, the token machine sends
- * CANCEL to the prompt machine once a minute, because the prompt machine may never have got
- * PREFILL. */
+/* CANCEL: the receiver should give the request up.
+ *
+ * A token machine frees the blocks at once, unless a prompt machine may still write to them. In
+ * that case the blocks are quarantined until KV_ABORTED or KV_READY arrives from the prompt
+ * machine, or until a second after the connections and the writes of the prompt machine have ended.
+ * While blocks are quarantined, the token machine sends CANCEL to the prompt machine once a minute,
+ * because the prompt machine may never have got PREFILL.
+ *
+ * A prompt machine stops computing, and sends KV_ABORTED to the token machine unless it has sent
+ * KV_READY. */
 struct message_cancel {
     struct message_request request;
-    bool writer; /* PREFILL was sent to the prompt machine, which may be writing. */
+    /* From a gateway to a token machine: PREFILL was sent to the prompt machine, which may be
+     * writing. */
+    bool writer;
     uint8_t padding[7];
 };
 
+/* FAILED. */
 struct message_failed {
     struct message_request request;
-    int32_t status; /* enum status. */
+    int32_t status; /* enum status: an error, less than 0. */
     uint32_t padding;
-    char text[256];
+    char text[256]; /* Why the machine has given up the request. */
 };
 
-/* A token machine was short of KV memory and chose this request to give up its blocks. If
- * `generated` is 0, the KV had not arrived, and the blocks are quarantined as after CANCEL.
- * Otherwise the machine has forgotten the request. */
+/* PREEMPTED: a token machine is short of KV memory and takes the blocks of this request away. If
+ * `generated` is 0, the prompt's KV had not arrived, and the blocks are quarantined as after
+ * CANCEL. Otherwise the machine has freed the blocks. */
 struct message_preempted {
     struct message_request request;
     /* Tokens generated in this generation. All of them were sent before this message. */
@@ -324,25 +341,27 @@ struct message_preempted {
     char text[256]; /* Reason, for logs. */
 };
 
-/* Counters of copies of KV into and out of device memory (struct transport_memory). `way` is an
- * enum transport_memory_way; with stages, the slowest way of all processes. */
+/* Counters of copies of KV into and out of device memory (struct transport_memory). The field `way`
+ * is an enum transport_memory_way; of a machine with stages, the slowest way of all processes. */
 struct message_copies {
     COPY_COUNTERS(COUNTER_FIELD_32)
     uint32_t padding;
     COPY_COUNTERS(COUNTER_FIELD_64)
 };
 
-/* State of a machine, sent when the state has changed, at most ten times a second; at once when a
- * gateway has connected or is gone. Counters start at 0 when the machine starts. */
+/* STATS: the state of a machine. It is sent when the state has changed, at most ten times a second,
+ * and at once when a gateway has connected or is gone. Counters start at 0 when the process of the
+ * machine starts. */
 struct message_stats {
     MACHINE_COUNTERS(COUNTER_FIELD_32)
     uint32_t kv_kinds;     /* Kinds of layers of the model (layer_groups_kinds). */
     uint32_t kv_blocks[6]; /* Number of blocks in each state, by enum kv_state. */
-    /* KV memory of the blocks that are not free, and KV bytes written to token machines, by the
-     * kind of their layers. Of KV that several ranks hold, one copy counts. */
+    /* Gauges by kind of layer: KV bytes of the blocks that are not free. Of KV that several ranks
+     * hold, one copy counts, here and in transfer_bytes. */
     uint64_t kv_bytes[LAYER_KIND_COUNT];
-    uint64_t transfer_bytes[LAYER_KIND_COUNT]; /* Counters. */
-    struct message_copies staged;
+    /* Counters by kind of layer: KV bytes written to token machines. */
+    uint64_t transfer_bytes[LAYER_KIND_COUNT];
+    struct message_copies staged; /* Copies of KV into and out of device memory. */
     MACHINE_COUNTERS(COUNTER_FIELD_64)
 };
 
@@ -350,13 +369,14 @@ static_assert(offsetof(struct message_stats, draft_accepted_15) ==
                   offsetof(struct message_stats, draft_accepted_0) +
                       (LIMIT_DRAFT_TOKENS - 1) * sizeof(uint64_t),
               "a counter per position, one after the other");
-/* Returns the offset of the counter draft_accepted_POSITION. */
+/* Returns the offset in struct message_stats of the counter draft_accepted_N, where N is
+ * `position`. Requires that `position` is less than LIMIT_DRAFT_TOKENS. */
 static inline size_t message_stats_draft_accepted(uint32_t position)
 {
     return offsetof(struct message_stats, draft_accepted_0) + position * sizeof(uint64_t);
 }
 
-/* Add the counters of `from`, but not the gauges, to `to`. */
+/* Add the counters of `from` to those of `to`; the gauges of `to` stay. */
 static inline void message_copies_add(struct message_copies *to, const struct message_copies *from)
 {
     COPY_COUNTERS(COUNTER_ADD)
@@ -370,7 +390,7 @@ static inline void message_stats_add(struct message_stats *to, const struct mess
     message_copies_add(&to->staged, &from->staged);
 }
 
-/* Returns the KV bytes of layers of all kinds that the machine has written to token machines. */
+/* Returns the KV bytes that the machine has written to token machines, of layers of all kinds. */
 static inline uint64_t message_stats_transferred(const struct message_stats *stats)
 {
     uint64_t bytes = 0;
@@ -379,8 +399,8 @@ static inline uint64_t message_stats_transferred(const struct message_stats *sta
     return bytes;
 }
 
-/* Prefixes in the prefix cache of a machine. Sent after STATS if they have changed, and at once to
- * a gateway that connects. */
+/* PREFIXES: the prefixes in the prefix cache of a machine. It is sent after STATS: all prefixes to
+ * a gateway that has connected, and later the changes or again all prefixes (replaces_all). */
 struct message_prefixes {
     uint32_t count;    /* At most LIMIT_PREFIXES. */
     bool replaces_all; /* Forget all prefixes reported before this message. */
@@ -391,14 +411,15 @@ struct message_prefixes {
     const uint32_t *held;
 };
 
+/* PEER. */
 struct message_peer {
-    char name[LIMIT_NAME_BYTES];
-    char address[LIMIT_ADDRESS_BYTES];
+    char name[LIMIT_NAME_BYTES];       /* Name of the other machine. */
+    char address[LIMIT_ADDRESS_BYTES]; /* "host:port"; empty = it was removed. */
 };
 
-/* The pools of a machine. A machine of any pool does all work that arrives; but a machine whose
- * current pool is the mixed pool keeps a part of its memory for prompts that are decoded on other
- * machines (token_pool_mixed_set). */
+/* ROLE: the pools of a machine. A machine of any pool does all work that arrives. But a machine
+ * whose current pool is the mixed pool keeps a part of its memory for prompts that are decoded on
+ * other machines (token_pool_mixed_set). */
 struct message_role {
     /* Number of the latest change of the home pool that the gateway knows; 0 = no change: the pool
      * in the config file is the home pool. */
@@ -410,11 +431,11 @@ struct message_role {
     uint8_t padding[6];
 };
 
-/* Where and with what a machine computes. The texts end in a NUL; empty = unknown. */
+/* ABOUT: where and with what a machine computes. The texts end in a NUL; empty = unknown. */
 struct message_about {
     char device[96]; /* What it computes on, such as "cpu, 4 threads". */
-    char host[64];   /* Name of its host. */
-    char build[64];  /* Release and commit of its program. */
+    char host[64];   /* Name of the machine's host. */
+    char build[64];  /* Release and commit of the machine's program. */
     /* The machine computes on the CPU, because the GPU that its config names cannot be used. */
     bool fell_back;
     uint8_t padding[7];
@@ -431,20 +452,21 @@ struct message_stage {
     char address[LIMIT_ADDRESS_BYTES];
 };
 
-/* The processes that hold KV of a machine. For each path, exactly one process holds a KV head of a
- * layer. */
+/* STAGES: the processes that hold KV of a machine. For each path, each KV head of each layer is in
+ * exactly one process, unless the ranks of a stage hold copies of the same heads. */
 struct message_stages {
     uint32_t count; /* 1 to LIMIT_STAGE_PROCESSES. */
     uint32_t padding;
     const struct message_stage *stages;
 };
 
-/* Load of one stage process, since it was opened. */
+/* Load of one stage process. Counters start at 0 when the process starts. */
 struct message_process {
     PROCESS_COUNTERS(COUNTER_FIELD_64)
-    struct message_copies staged;
+    struct message_copies staged; /* Copies of KV into and out of device memory. */
 };
 
+/* The indices of a stage process in its machine, and its load. */
 struct message_load {
     uint32_t stage;
     uint32_t replica;
@@ -453,16 +475,15 @@ struct message_load {
     struct message_process process;
 };
 
-/* Sent after STATS by a machine with stages. */
+/* LOADS. A machine with stages sends it after STATS. */
 struct message_loads {
     uint32_t count; /* At most LIMIT_STAGE_PROCESSES. */
     uint32_t padding;
     const struct message_load *loads;
 };
 
-/* The load of other gateways on this machine. Sent to a gateway when it has connected, and after
- * STATS when the values for this gateway have changed. The sums do not contain the receiver's own
- * requests. */
+/* OTHERS: the load that other gateways put on this machine. It is sent after STATS when the values
+ * for the receiving gateway have changed. The sums do not contain the receiver's own requests. */
 struct message_others {
     char leader[LIMIT_NAME_BYTES]; /* Name of the connected gateway with the lowest name. */
     uint32_t gateways;             /* Connected gateways, including the receiver. */
@@ -478,15 +499,20 @@ struct message_others {
     uint64_t kv_tokens;
     /* Serial of the ROLE that set `home`; 0 = none, the config file decides. */
     uint64_t home_serial;
-    uint64_t prompt_tokens_taken; /* Prompt tokens of all PREFILLs of other gateways. */
-    uint64_t answers_taken;       /* Number of all RESERVEs of other gateways. */
+    /* Prompt tokens of all PREFILLs of other gateways since the machine started, without PREFILLs
+     * that only copy KV (copied_generation). */
+    uint64_t prompt_tokens_taken;
+    /* Number of all RESERVEs of other gateways since the machine started, without those for a copy
+     * (struct message_reserve, copy). */
+    uint64_t answers_taken;
 };
 
+/* LINK: the state of the link from the sender to the machine `name`. */
 struct message_link {
     char name[LIMIT_NAME_BYTES];
     bool up;
     uint8_t padding[7];
-    char text[256]; /* How writes travel ("ucx put over posix"), or why the connection is down. */
+    char text[256]; /* How writes travel ("ucx put over posix"), or why the link is down. */
     /* The measured speed: KV of n bytes takes latency_us + 1000000 × n / bytes_per_s
      * microseconds. */
     uint64_t bytes_per_s; /* 0 = not measured. */
@@ -496,6 +522,8 @@ struct message_link {
 
 #pragma GCC diagnostic pop
 
+/* A message: its kind, and the member of the union for this kind. SHUTDOWN and LEAVING have no
+ * member. */
 struct message {
     enum message_kind kind;
     union {
@@ -535,28 +563,30 @@ struct message_buffer {
 /* Frees the buffer's memory. */
 void message_buffer_done(struct message_buffer *buffer);
 
-/* Replaces the buffer's content with the encoded message. Messages of the kind MESSAGE_TOKENS are
- * made with message_tokens_begin. `version`: the version of the protocol that the receiver speaks
- * with us (transport_peer_version); fields that this version does not have are left out. Returns
- * ST_INVALID if the kind is unknown or MESSAGE_TOKENS or a field is out of range, ST_TOO_LARGE if
- * the message would exceed LIMIT_MESSAGE_BYTES, ST_NO_MEMORY if the buffer cannot grow. */
+/* Replaces the buffer's content with the encoded message. `version`: the version of the protocol on
+ * the connection to the receiver (transport_peer_version). Fields that this version does not have
+ * are left out. Returns ST_INVALID if the kind is unknown or a field is out of range, ST_TOO_LARGE
+ * if the message would exceed LIMIT_MESSAGE_BYTES, ST_NO_MEMORY if the buffer cannot grow. Also
+ * returns ST_INVALID for MESSAGE_TOKENS, which message_tokens_add encodes. */
 enum status message_encode(const struct message *message, uint32_t version,
                            struct message_buffer *buffer);
 
-/* Begin a MESSAGE_TOKENS, and add one token. message_tokens_add returns ST_TOO_LARGE if the message
- * is full: send the message and begin another one. ST_INVALID = a field is out of range;
- * ST_NO_MEMORY = the buffer cannot grow. */
+/* Empties the buffer, for a new message TOKENS. */
 void message_tokens_begin(struct message_buffer *buffer);
+/* Adds one token to a message TOKENS; the first token also adds the header. Returns ST_TOO_LARGE if
+ * the message is full (send the message and begin another one), ST_INVALID if a field is out of
+ * range, ST_NO_MEMORY if the buffer cannot grow. On an error the token is not added. */
 enum status message_tokens_add(struct message_buffer *buffer, const struct message_token *token);
 
-/* Decodes data[0..bytes). Requires that `data` is aligned to 8 bytes, which transports guarantee.
- * Fields that the sender's version does not have become 0; fields and arrays that only the sender's
- * version has are ignored. Arrays of `out` point into `data`. Returns ST_INVALID with a text that
- * names kind, field and value; the content of `out` is then undefined. */
+/* Decodes and checks the message of `bytes` bytes at `data`. Requires that `data` is aligned to 8
+ * bytes, as it is in the event `message` of a transport. Fields that the sender's version does not
+ * have become 0; fields and arrays that only the sender's version has are ignored. Pointers of
+ * `out` point into `data`. Returns ST_OK, or ST_INVALID with a text that says what is wrong; the
+ * content of `out` is then undefined. */
 enum status message_decode(const uint8_t *data, size_t bytes, struct message *out,
                            struct error *error);
-/* Copies the next token of a decoded MESSAGE_TOKENS; elements of top_ids and top_logprobs after
- * top_count are not set. Returns false at the end. The decoder has already checked all tokens. */
+/* Copies the next token of a decoded message TOKENS, and moves `cursor` behind it. Elements of
+ * top_ids and top_logprobs from top_count on are not set. Returns false if no token is left. */
 bool message_tokens_next(struct message_tokens *tokens, struct message_token *out);
 
 #endif

@@ -1,37 +1,43 @@
-/* message_layout: tables that describe the structs of messages, and the functions that work from
- * them. They encode all messages except TOKENS (message_tokens_add), and decode and check all
- * messages. message.c also checks messages before they are sent; stage_message.c does not. Only
- * these two files and tests call the functions; other files use message.h and stage_message.h.
+/* message_layout: tables that describe the structs of messages, and the functions that encode,
+ * decode and check messages by these tables. Only message.c, stage_message.c and tests call the
+ * functions; other files use message.h and stage_message.h. This part keeps no state, and sends and
+ * receives nothing: any thread may call it.
+ *
+ * The functions encode all messages except TOKENS (message_tokens_add), and decode and check all
+ * messages. message.c also checks messages before they are sent; stage_message.c does not.
  *
  * The bytes of a message are a struct wire_header, the struct of its kind up to the first pointer,
- * then its arrays in the order of the table. Each array begins at a multiple of 8 bytes, so that a
- * decoded message can point into the received bytes.
+ * then its arrays in the order of the table. Each array that is not empty begins at a multiple of 8
+ * bytes, so that the pointers of a decoded message can point into the received bytes.
  *
  * Versions of the protocol (protocol.h): a later version may have more fields at the end of the
  * struct, and more arrays after the others. The sender leaves out what the receiver's version does
- * not have (struct message_growth). The decoder sets missing fields to 0, before it checks the
- * rules, and ignores further ones; it refuses a message that is shorter than in the lowest version
- * of this program. Nested structs and elements of arrays are the same in all these versions.
+ * not have (struct message_growth). The decoder sets missing fields to 0 before it checks the
+ * rules, and ignores fields and arrays that it does not know. It refuses a message that is shorter
+ * than in TRANSPORT_PROTOCOL_LOWEST. Nested structs and elements of arrays are the same in all
+ * versions from TRANSPORT_PROTOCOL_LOWEST on; only the tokens of TOKENS may have more or fewer
+ * fields.
  *
- * A table has a rule for each field for which some values are invalid: numbers with a range, bools,
+ * A table has rules for fields of which some values are invalid: numbers with a range, bools,
  * texts, padding, nested structs with rules. A field without a rule is sent and received as it is.
- * Every bool needs a rule, because a peer could send a byte that is neither true nor false.
- *
- * No state: any thread may call these functions. They send and receive nothing. */
+ * Every bool needs a rule, because a peer could send a byte that is neither true nor false. */
 #ifndef TRANSPORT_MESSAGE_LAYOUT_H
 #define TRANSPORT_MESSAGE_LAYOUT_H
 
 #include "transport/message.h"
 
+/* The first bytes of every message. */
 struct wire_header {
-    uint16_t kind;
-    uint16_t struct_bytes; /* Size of the struct that follows, in the sender's version. */
+    uint16_t kind; /* enum message_kind or enum stage_message_kind. */
+    /* Size of the struct that follows, in the sender's version: a multiple of 8. */
+    uint16_t struct_bytes;
     /* Size of the whole message with this header. A message of another size is refused. */
     uint32_t bytes;
 };
 
+/* What a rule requires of a field. */
 enum message_rule_kind {
-    /* RULE_U8 to RULE_FLOAT: a number from `low` to `high`. */
+    /* RULE_U8 to RULE_FLOAT: a number of this type from `low` to `high`. */
     RULE_U8,
     RULE_U32,
     RULE_I32,
@@ -40,24 +46,27 @@ enum message_rule_kind {
     RULE_BELOW,   /* A uint32_t that is less than the uint32_t at `limit_offset`. */
     RULE_TEXT,    /* A text with a NUL within `bytes`. The bytes after the NUL are sent as 0. */
     RULE_PADDING, /* Bytes that are sent as 0. */
-    /* An array of uint32_t. The uint32_t at `limit_offset` is the number of elements in use; the
-     * others are sent as 0. */
+    /* An array of uint32_t inside the struct. The uint32_t at `limit_offset` is the number of
+     * elements in use; the others are sent as 0. */
     RULE_COUNTED,
     RULE_STRUCT, /* A nested struct, described by `inner`. */
 };
 
-/* The rule for one field of a struct; `kind` says which members are used. */
+/* The rule for one field of a struct. The comments of enum message_rule_kind name the members after
+ * `offset` that a kind of rule uses. */
 struct message_rule {
     const char *field; /* Name of the field, for error texts. */
     enum message_rule_kind kind;
     uint16_t offset;       /* Offset of the field in the struct. */
-    uint16_t bytes;        /* Size of the field. */
+    uint16_t bytes;        /* Size of the field; only for RULE_TEXT, PADDING and COUNTED. */
     uint16_t limit_offset; /* Offset of another field, which limits this one. */
-    int64_t low;           /* Lowest and highest valid value. */
-    int64_t high;
-    const struct message_layout *inner;
+    int64_t low;           /* Lowest valid value. */
+    int64_t high;          /* Highest valid value. */
+    const struct message_layout *inner; /* Rules of the nested struct. */
 };
 
+/* An array of a message. The struct of the message has a pointer to it and the number of its
+ * elements. */
 struct message_array {
     const char *field;                    /* Name of the pointer, for error texts. */
     uint16_t pointer;                     /* Offset of the pointer to the elements. */
@@ -66,19 +75,19 @@ struct message_array {
     const struct message_layout *element; /* Rules of each element; NULL = none. */
 };
 
-/* The state of reading and checking one message: the bytes that are left, and the names for error
- * texts. */
+/* The state of reading and checking one message: the bytes that are not read yet, and what error
+ * texts need. */
 struct message_reader {
     const uint8_t *next; /* The bytes from `next` to `end` are not read yet. */
     const uint8_t *end;
     const char *message; /* Name of the kind of message. */
     const char *array; /* The checked field is in element `index` of this array; NULL = in none. */
     uint32_t index;
-    struct error *error;
+    struct error *error; /* NULL = no error text is wanted. */
 };
 
-/* An older form of a message: before `version`, the message had only the first `bytes` bytes of its
- * struct, and only the first `array_count` arrays. */
+/* An older form of a message: before protocol version `version`, the message had only the first
+ * `bytes` bytes of its struct, and only the first `array_count` arrays. */
 struct message_growth {
     uint16_t version;
     uint16_t bytes;
@@ -88,20 +97,23 @@ struct message_growth {
 /* Describes a kind of message, or a struct that messages contain. */
 struct message_layout {
     const char *name; /* Name of the kind of message; NULL for a struct that messages contain. */
-    uint16_t bytes;   /* Size of the struct up to its first pointer. */
+    uint16_t bytes;   /* Size of the message's struct up to its first pointer. */
     uint8_t rule_count;
     uint8_t array_count;
     uint8_t growth_count;
     const struct message_rule *rules;
     const struct message_array *arrays;
     const struct message_growth *growth; /* In ascending order of the versions. */
-    /* Checks relations between fields, after all rules. NULL = none. */
+    /* Checks relations between fields of `message`, after all rules. Returns ST_OK or ST_INVALID.
+     * NULL = there are no relations. */
     enum status (*check)(const struct message_reader *reader, const void *message);
-    /* Reads the bytes that follow the arrays. NULL = no bytes follow. */
+    /* Reads and checks the bytes that follow the arrays. Returns ST_OK or ST_INVALID. NULL = no
+     * bytes follow. */
     enum status (*read_rest)(struct message_reader *reader, void *message);
 };
 
-/* Initialisers for entries of the tables. */
+/* Initialisers of a message_rule for the field `name` of a struct. RANGE, BOOL, FINITE, BELOW,
+ * TEXT, PADDING, COUNTED and STRUCT are the rules; RULE_AT and FIELD_BYTES are parts of these. */
 /* clang-format off */
 #define RULE_AT(type, name)     .field = #name, .offset = offsetof(struct type, name)
 #define FIELD_BYTES(type, name) .bytes = sizeof(((struct type *)0)->name)
@@ -120,14 +132,15 @@ struct message_layout {
      .limit_offset = offsetof(struct type, number)}
 #define STRUCT(type, name, layout) {RULE_AT(type, name), .kind = RULE_STRUCT, .inner = &(layout)}
 
-/* Initialiser of a message_array: the pointer, the number of elements, and the layout of an element
- * or NULL. */
+/* Initialiser of a message_array: the fields with the pointer and with the number of elements, and
+ * the layout of an element or NULL. */
 #define ARRAY(type, name, number, layout)                                                          \
     {#name, offsetof(struct type, name), offsetof(struct type, number),                            \
      sizeof(((struct type *)0)->name[0]), (layout)}
 
-/* Initialisers for a struct message_layout. SIZE = a struct without pointers; UP_TO = the part of a
- * struct before its first pointer; RULES and ARRAYS = the tables. */
+/* Initialisers for a struct message_layout. SIZE: the size of a struct without pointers. UP_TO: the
+ * size of the part of a struct before its first pointer. RULES, ARRAYS and GROWTH: a table and its
+ * length. */
 #define SIZE(type)         .bytes = sizeof(struct type)
 #define UP_TO(type, first) .bytes = offsetof(struct type, first)
 #define LENGTH(table)      (sizeof(table) / sizeof((table)[0]))
@@ -143,45 +156,48 @@ struct message_layout {
 extern const struct message_layout layout_of_message_stage;
 extern const struct message_layout layout_of_message_copies;
 
-/* Return the layout of a kind of message.h or stage_message.h; NULL = unknown kind. */
+/* Return the layout of an enum message_kind, or of an enum stage_message_kind; NULL = unknown
+ * kind. */
 const struct message_layout *message_layout_of_kind(uint32_t kind);
 const struct message_layout *stage_message_layout_of_kind(uint32_t kind);
 
-/* Appends `bytes` bytes to the buffer and returns their address, or NULL if there is no memory. */
+/* Appends `bytes` bytes, which the caller then sets, to the buffer. Returns their address, valid
+ * until the buffer grows again, or NULL if there is no memory. */
 void *message_buffer_add(struct message_buffer *buffer, size_t bytes);
 
-/* Takes the next `bytes` bytes of the message. Returns NULL with an error that names `what` if
- * fewer bytes are left; the caller then returns ST_INVALID. */
+/* Takes the next `bytes` bytes of the message. Returns their address, or NULL with an error text
+ * that names `what` if fewer bytes are left; the caller then returns ST_INVALID. */
 const void *message_take(struct message_reader *reader, size_t bytes, const char *what);
 
-/* Checks that `value` is from `low` to `high`. Returns ST_INVALID with an error that names
- * `field`. */
+/* Checks that `value` is from `low` to `high`. Returns ST_OK, or ST_INVALID with an error text that
+ * names `field`. */
 enum status message_range_check(const struct message_reader *reader, const char *field,
                                 int64_t value, int64_t low, int64_t high);
 
-/* Checks one struct, at `from`, by the rules of its layout. Returns ST_INVALID with an error that
- * names the field. */
+/* Checks one struct, at `from`, by the rules of its layout; arrays are not checked. Returns ST_OK,
+ * or ST_INVALID with an error text that names the field. */
 enum status message_rules_check(struct message_reader *reader, const struct message_layout *layout,
                                 const void *from);
 
-/* Checks a message before it is sent: rules, elements of arrays, relations. Returns ST_INVALID
- * without an error text. */
+/* Checks a message before it is sent: rules, elements of arrays, relations. Returns ST_OK, or
+ * ST_INVALID without an error text. */
 enum status message_check(const struct message_layout *layout, const void *message);
 
-/* Returns the size of the struct in a version of the protocol, and in *array_count_out the number
- * of its arrays. */
+/* Returns the size of a message's struct, up to its first pointer, in a version of the protocol.
+ * *array_count_out receives the number of its arrays in this version. */
 size_t message_bytes_in(const struct message_layout *layout, uint32_t version,
                         uint32_t *array_count_out);
 
-/* Replaces the buffer's content with a message, encoded for a version of the protocol. Does not
- * check the content. Returns ST_TOO_LARGE if the message has more than LIMIT_MESSAGE_BYTES,
- * ST_NO_MEMORY. */
+/* Replaces the buffer's content with a message, encoded for a version of the protocol. `message`:
+ * the struct of the kind. Does not check the fields. Returns ST_OK, ST_TOO_LARGE if the encoded
+ * message would have more than LIMIT_MESSAGE_BYTES bytes, or ST_NO_MEMORY. */
 enum status message_write(const struct message_layout *layout, uint32_t kind, uint32_t version,
                           const void *message, struct message_buffer *buffer);
 
-/* Reads and checks a message of any kind for which `layout_of` returns a layout. Requires that
- * `data` is aligned to 8 bytes. `message` receives the struct of the kind; its arrays point into
- * `data`. Returns ST_INVALID for a message that is not valid. */
+/* Decodes and checks a message of any kind for which `layout_of` returns a layout. Requires that
+ * `data` is aligned to 8 bytes. `message` receives the struct of the kind; its pointers point into
+ * `data`. Returns ST_OK, or ST_INVALID if the message is not valid; the content of `message` is
+ * then undefined. */
 enum status message_read(const struct message_layout *(*layout_of)(uint32_t kind),
                          const uint8_t *data, size_t bytes, void *message, struct error *error);
 

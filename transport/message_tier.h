@@ -1,6 +1,7 @@
-/* message_tier: the fields of struct message_stats about one tier (kvcache/tiers/). machine/tiers.c
- * stores the fields; server/gateway/ and server/metrics/ read them. Any thread may call the
- * functions, which only copy: machine/ counts. */
+/* message_tier: copies the fields of one tier into and out of struct message_stats. A tier is a
+ * store for KV below a machine's KV memory (kvcache/tiers/). machine/ counts and stores the fields;
+ * server/gateway/ and server/metrics/ read them. The functions only copy and keep no state: any
+ * thread may call them. This part counts nothing and sends nothing. */
 #ifndef TRANSPORT_MESSAGE_TIER_H
 #define TRANSPORT_MESSAGE_TIER_H
 
@@ -10,11 +11,13 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Values of `state`: the machine has no such tier; the tier has failed and does not serve now; the
- * tier works. */
+/* State of a tier. NONE: the machine has no tier of this kind. BROKEN: the tier has failed and is
+ * not used now. WORKS: the tier is used. */
 enum message_tier_state { MESSAGE_TIER_NONE, MESSAGE_TIER_BROKEN, MESSAGE_TIER_WORKS };
 
-/* TIER_FIELDS of one tier, in the same order. */
+/* The state of a tier, then its counters and gauges (TIER_COUNTERS of common/counters.h says what
+ * each counts). struct message_stats has the same fields in the same order for each kind of
+ * tier. */
 struct message_tier {
     uint64_t state; /* enum message_tier_state */
 #define MESSAGE_TIER_FIELD(name, kind, factor, family, help) uint64_t name;
@@ -30,7 +33,7 @@ struct message_tier {
 TIER_KINDS(MESSAGE_TIER_SAME)
 #undef MESSAGE_TIER_SAME
 
-/* Returns the offset of the tier's fields. */
+/* Returns the offset in struct message_stats of the first field of the tier of this kind. */
 static inline size_t message_stats_tier_at(enum tier_kind kind)
 {
 #define MESSAGE_TIER_AT(KIND, kind) offsetof(struct message_stats, tier_##kind##_state),
@@ -39,6 +42,7 @@ static inline size_t message_stats_tier_at(enum tier_kind kind)
     return at[kind];
 }
 
+/* Returns the fields of the tier of this kind. */
 static inline struct message_tier message_stats_tier(const struct message_stats *stats,
                                                      enum tier_kind kind)
 {
@@ -47,6 +51,7 @@ static inline struct message_tier message_stats_tier(const struct message_stats 
     return tier;
 }
 
+/* Replaces the fields of the tier of this kind. */
 static inline void message_stats_tier_set(struct message_stats *stats, enum tier_kind kind,
                                           const struct message_tier *tier)
 {

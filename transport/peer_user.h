@@ -1,9 +1,11 @@
-/* peer_user: a struct that a process of a machine stores as the `user` of each of its connections
- * (transport_peer_user). It holds the kind of the peer, and the object that represents the peer.
- * The event functions of the process choose the handler by the kind; the handler finds its object.
- * Only the event loop thread that owns the transport sets and reads it. The gateway does not use
- * struct peer_user: its `user` is a struct fleet_machine. A peer_user owns neither the peer nor the
- * object. */
+/* peer_user: says what a connection of a machine or a stage process is for. A process sets a struct
+ * peer_user as the `user` of each connection that it accepts or makes (transport_peer_user). The
+ * struct holds the kind of the peer, and the object that represents the peer in the process. The
+ * process chooses by the kind which function handles an event of the connection.
+ *
+ * machine/, kvcache/kv_targets.c and prompt_pool/ set and read these structs, on the one event loop
+ * thread that owns the transport. A peer_user owns neither the peer nor the object. The gateway
+ * does not use struct peer_user: its `user` is a struct fleet_machine. */
 #ifndef TRANSPORT_PEER_USER_H
 #define TRANSPORT_PEER_USER_H
 
@@ -13,32 +15,35 @@
 
 enum peer_kind {
     /* Peers that have connected to this process: */
-    PEER_NEW, /* The connection is not up yet, or the peer was refused when it came up. */
+    PEER_NEW, /* No other kind: the connection is not up yet, or this process refuses the peer. */
     PEER_GATEWAY,
-    PEER_WRITER,         /* A machine, or a stage process of it, that writes KV. */
+    PEER_WRITER,         /* A machine, or a stage process of a machine, that writes KV. */
     PEER_HEAD,           /* The head of this stage process. */
-    PEER_STAGE_PREVIOUS, /* A process of the stage before this one. */
+    PEER_STAGE_PREVIOUS, /* A process of the stage before the stage of this process. */
     /* Peers to which this process has connected: */
-    PEER_LINK, /* A token machine; the object is a link of prompt_links. */
-    /* A process that stores a token machine's KV; the object is its entry in kv_targets. */
+    PEER_LINK, /* A token machine; the object is a link (prompt_pool/prompt_links.c). */
+    /* A process that stores KV of a token machine; the object is a struct target_process
+     * (kvcache/kv_targets.c). */
     PEER_TARGET,
-    PEER_STAGE, /* A stage process of this machine. */
+    /* A stage process of this machine; the object is a struct stage_process in a head, and a struct
+     * stage_next in a stage process (machine/executor/). */
+    PEER_STAGE,
     PEER_KIND_COUNT,
 };
 
 struct peer_user {
     enum peer_kind kind;
-    void *object; /* NULL = none. */
+    void *object; /* What represents the peer. NULL for peers that connected to this process. */
 };
 
-/* Returns the kind of the peer; a peer whose `user` is not set yet is PEER_NEW. */
+/* Returns the kind of the peer; PEER_NEW if the `user` of the connection is not set. */
 static inline enum peer_kind peer_kind_of(const struct transport_peer *peer)
 {
     const struct peer_user *user = transport_peer_user(peer);
     return user != NULL ? user->kind : PEER_NEW;
 }
 
-/* Returns the object that stands for the peer. Requires that the `user` of the peer is set. */
+/* Returns the object that represents the peer. Requires that the connection has a `user`. */
 static inline void *peer_object_of(const struct transport_peer *peer)
 {
     const struct peer_user *user = transport_peer_user(peer);

@@ -1,98 +1,104 @@
-/* stage_message: the messages between the processes of one machine with stages: the head
- * (scheduler, pools, connections to gateways) and the stage processes (weights, KV, compute).
- * Structs and arrays are sent as in message.h. Tables in stage_message.c hold the ranges of fields;
- * the receiver checks what depends on its shape, such as block ids (machine/executor/stage_jobs.c).
+/* stage_message: the messages between the processes of one machine with stages, and functions that
+ * encode and decode them. machine/executor/ calls these functions, in the head (pipeline*.c) and in
+ * stage processes (stage*.c). This part keeps no state and does no I/O (transport.h): any thread
+ * may call it.
  *
  *   head  → stage   OPEN, GROUP, CONTEXT, JOB, TARGET, COPY, FLUSH, AWAIT, FETCH
- *   stage → head    GROUP, STATE, POOLED, DONE, TARGET_LINK, FLUSHED, WRITER, LOAD, AWAITED, FETCHED
+ *   stage → head    GROUP, STATE, POOLED, DONE, TARGET_LINK, FLUSHED, WRITER, LOAD, AWAITED,
+ *                   FETCHED
  *   stage → stage   ACTIVATIONS
  *
- * The head sends a batch's JOB to all stages of a path at the same time. A stage writes its
- * activations into the next stage's batch slot, in the way in which KV is written, and then sends
- * ACTIVATIONS; the next stage begins when this message arrives. The last stage sends the sampled
- * tokens to the head. Jobs of one path run in the order in which they arrived.
+ * The head schedules batches and talks to the gateways. The stage processes have the weights and
+ * the KV, and compute. The head sends the JOB of a batch to all stages of a path at the same time.
+ * A stage writes its activations into the batch slot of the next stage, in the way in which KV is
+ * written, and then sends ACTIVATIONS. The next stage begins when this message has arrived. The
+ * last stage sends the sampled tokens to the head. Jobs of one path run in the order in which they
+ * arrived.
  *
- * A stage may be several ranks that compute together. When rank 0 is opened, it makes the group's
- * id and sends the id to the head. When all ranks are open, the head sends the id to all ranks, and
- * each rank joins the group. All ranks get the same JOBs and run them in the same order. A rank
- * whose activations go to no other process sends DONE: rank 0 of the last stage with the results,
- * the others without.
+ * A stage may have several ranks that compute together, as a group. When rank 0 is opened, it makes
+ * the id of the group and sends the id to the head. When all ranks are open, the head sends the id
+ * to all ranks, and each rank joins the group. All ranks get the same JOBs and run them in the same
+ * order. A rank that sends its activations to no other process sends DONE: rank 0 of the last stage
+ * with the results, the others without results.
  *
- * All processes of a machine speak the same version of the protocol: the head refuses a stage of
- * another version. So a change of these structs raises TRANSPORT_PROTOCOL_VERSION, but not
- * TRANSPORT_PROTOCOL_LOWEST.
+ * Structs and arrays are sent as in message.h. The decoder checks the ranges of fields (the tables
+ * in stage_message.c). The receiver checks what depends on its sizes, such as block ids.
  *
- * machine/executor/ encodes and decodes, in the head (pipeline*.c) and in stage processes
- * (stage*.c). This part does no I/O and keeps no state: any thread may call it. */
+ * All processes of a machine speak the same version of the protocol: the head refuses a stage
+ * process of another version. So a change of these structs raises TRANSPORT_PROTOCOL_VERSION, but
+ * not TRANSPORT_PROTOCOL_LOWEST. */
 #ifndef TRANSPORT_STAGE_MESSAGE_H
 #define TRANSPORT_STAGE_MESSAGE_H
 
 #include "transport/message.h"
 
 enum stage_message_kind {
-    /* The layers, sizes and rank that the head expects of the process. The process answers
-     * STATE. */
+    /* The layers, sizes and rank that the head expects of the process. STATE follows. */
     STAGE_OPEN = 64,
     STAGE_STATE,       /* The process is ready to work, or cannot work. */
     STAGE_JOB,         /* Compute this batch. */
     STAGE_ACTIVATIONS, /* The batch's activations are in the receiver's batch slot. */
-    STAGE_DONE,        /* The batch is computed, with the results of the last stage. */
-    STAGE_TARGET,      /* Keep connections to the processes of this token machine. */
+    STAGE_DONE,        /* The batch is computed. From the last stage: with the results. */
+    STAGE_TARGET,      /* Connect to the processes of this target, or disconnect from it. */
     STAGE_TARGET_LINK, /* All connections to the target are up, or one is down. */
-    STAGE_FLUSH,       /* Answer FLUSHED when all KV written for this request is at the target. */
-    STAGE_FLUSHED,     /* Answer to FLUSH. */
-    STAGE_WRITER,      /* A machine that writes KV has connected to this process, or is gone. */
-    STAGE_LOAD,        /* Counters of the process (struct message_process). */
+    STAGE_FLUSH,       /* Send FLUSHED when all KV written for this request is at the target. */
+    STAGE_FLUSHED, /* All KV written for this request is at the target, or a write has failed. */
+    STAGE_WRITER,  /* A machine that writes KV has connected to this process, or is gone. */
+    STAGE_LOAD,    /* Counters of the process (struct message_process). */
     /* The id by which the ranks of a stage find each other. Rank 0 sends it to the head, which
      * sends it to all ranks. */
     STAGE_GROUP,
-    STAGE_AWAIT,   /* A request begins or ceases to wait for KV in these blocks. */
+    STAGE_AWAIT,   /* A request begins or ceases to wait for KV of another machine. */
     STAGE_AWAITED, /* Answer to AWAIT: writes of the request into its blocks are accepted now. */
-    /* To the last stage, before the JOB: token rules and tokens of a request, for the sampler. */
+    /* To the last stage, before a JOB: token rules and tokens of a request, for the sampler. */
     STAGE_CONTEXT,
-    STAGE_POOLED,  /* Sums of vectors of a job's rows, for embeddings; sent before DONE. */
-    STAGE_COPY,    /* Write KV of these blocks to a target, in all layers; FLUSH follows. */
+    STAGE_POOLED,  /* The sum of the vectors of some rows, for an embedding; sent before DONE. */
+    STAGE_COPY,    /* Write KV of these blocks to a target, without computing. */
     STAGE_FETCH,   /* Write KV of these blocks into the head's staging memory. */
-    STAGE_FETCHED, /* Answer to FETCH: the KV is in the head's memory. */
+    STAGE_FETCHED, /* Answer to FETCH: the KV is in the staging memory, or this has failed. */
     STAGE_KIND_END
 };
 
-const char *stage_message_name(enum stage_message_kind kind); /* Returns a name such as "JOB". */
+/* Returns a name such as "JOB"; "unknown" for an unknown kind. */
+const char *stage_message_name(enum stage_message_kind kind);
 
 /* The bytes of these structs are sent, so they have no hidden padding. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wpadded"
 
+/* OPEN. */
 struct stage_open {
-    uint32_t stage; /* Index in the machine's list of stages. */
+    uint32_t stage; /* Index of the process among the machine's processes (struct stage_plan). */
     uint32_t first_layer;
-    /* The stage computes layers first_layer to last_layer - 1. */
+    /* The process computes layers first_layer to last_layer - 1. */
     uint32_t last_layer;
-    uint32_t block_count;
-    uint32_t rows_max; /* Largest number of tokens in a batch. */
-    uint32_t slots;    /* Number of batch slots: batches in flight, over all paths. */
+    uint32_t block_count; /* Number of blocks of the machine. */
+    uint32_t rows_max;    /* Largest number of tokens in a batch. */
+    uint32_t slots;       /* Number of batch slots: batches in flight, over all paths. */
     /* Spans of the longest request (machine_shape_context_spans). */
     uint32_t context_blocks;
-    uint32_t rank; /* Index of this rank, less than `ranks`. */
-    uint32_t ranks;
+    uint32_t rank;  /* Index of this rank, less than `ranks`. */
+    uint32_t ranks; /* Number of ranks of the stage. */
     uint32_t next_count;
-    /* [next_count]: the processes of the next stage, which get the activations. None for the last
-     * stage. */
+    /* [next_count]: the processes of the next stage to which this process sends activations. */
     const struct message_stage *next_stages;
 };
 
 #define STAGE_GROUP_ID_BYTES 128 /* COMPUTE_GROUP_ID_BYTES (compute/group.h). */
 
+/* GROUP. */
 struct stage_group {
     /* Kind of the device of rank 0, such as "cpu". Ranks on devices of other kinds cannot join. */
     char device[16];
     uint8_t id[STAGE_GROUP_ID_BYTES];
 };
 
+/* STATE. */
 struct stage_state {
-    bool ready;
+    bool ready; /* The process can compute JOBs. */
     uint8_t padding[7];
-    /* If `ready` is true, how activations travel; else why the process is not ready. */
+    /* If `ready` is true, the device and how activations travel; else why the process cannot
+     * work. */
     char text[256];
 };
 
@@ -101,24 +107,24 @@ struct stage_state {
  * `known_spans` spans of each part stay. The next `block_count` ids of the job's `blocks` are
  * appended: an equal number to each part, group after group. */
 struct stage_sequence {
-    uint32_t table; /* Number of the table, less than LIMIT_MACHINE_REQUESTS. */
-    uint32_t row_count;
-    uint32_t first_position;
+    uint32_t table;          /* Number of the table, less than LIMIT_MACHINE_REQUESTS. */
+    uint32_t row_count;      /* Number of the sequence's tokens in this batch. */
+    uint32_t first_position; /* Position in the context of the first of these tokens. */
     uint32_t known_spans;
     uint32_t block_count;
     uint32_t adapter; /* As in struct compute_sequence. */
 };
 
 /* KV of a sequence that is written to a target: spans first_span to first_span + span_count - 1 of
- * the sequence's table. Spans before full_first are not written in layers without a window, spans
- * before window_first are not written in layers with a window. */
+ * the sequence's table. In layers without a window, spans before full_first are not written. In
+ * layers with a window, spans before window_first are not written. */
 struct stage_push {
-    uint64_t cookie;     /* Number by which the head knows the request in FLUSHED. */
+    uint64_t cookie;     /* Number of the request, which FLUSHED repeats. */
     uint64_t request;    /* Id of the request, which each write names. */
     uint32_t generation; /* Generation of the request. */
-    uint32_t target;     /* Number of the target, from TARGET. */
-    /* Serial of the TARGET that gave `target` its meaning; a TARGET with a later serial gives the
-     * number to another machine. */
+    uint32_t target;     /* Number of the target (struct stage_target). */
+    /* Serial of the last TARGET for this number. After a later TARGET nothing is written, because
+     * the number may mean another machine. */
     uint32_t target_serial;
     /* Index in the job's `sequences`. */
     uint32_t sequence;
@@ -128,14 +134,15 @@ struct stage_push {
     uint32_t window_first;
     /* Number of the push's ids in the job's `targets`: `span_count` for each layer group. */
     uint32_t target_count;
-    uint8_t path; /* Path through the target's stages. */
+    uint8_t path; /* Path of the request through the target's stages. */
     /* 1 = write each layer when it is computed, 0 = write all layers at the end. */
     uint8_t layerwise;
-    uint8_t is_last; /* 1 = last push of the request: flush at once, without a FLUSH. */
+    uint8_t is_last; /* 1 = last push of the request: FLUSHED follows without a FLUSH. */
     uint8_t padding[1];
 };
 
-/* A row whose next token is sampled (struct engine_sample). */
+/* A row whose next token is sampled (struct engine_sample). The fields down to `logprobs` and
+ * the penalties are as in struct sampling (common/sampling.h). */
 struct stage_sample {
     uint64_t seed;
     float temperature;
@@ -143,9 +150,9 @@ struct stage_sample {
     float min_p;
     uint32_t top_k;
     int32_t logprobs;
-    uint32_t row;
-    uint32_t position;
-    uint32_t masked_count;
+    uint32_t row;          /* Index of the row in the batch. */
+    uint32_t position;     /* Position of the sampled token. */
+    uint32_t masked_count; /* Number of ids in `masked`: tokens that must not be sampled. */
     uint32_t masked[SAMPLING_ENDS_MAX];
     float presence_penalty;
     float frequency_penalty;
@@ -160,29 +167,31 @@ struct stage_sample {
     uint8_t padding[3];
 };
 
-/* Rows whose next token is known: their scores are wanted. */
+/* Rows whose next token is known. For each row, the log-probability of this token is wanted. */
 struct stage_score {
-    uint32_t first_row;
+    uint32_t first_row; /* Rows first_row to first_row + row_count - 1 of the batch. */
     uint32_t row_count;
-    int32_t logprobs;
+    int32_t logprobs; /* As in struct sampling. */
 };
 
-/* Rows whose final vectors are added up. */
+/* Rows whose final vectors are added up, for an embedding. */
 struct stage_rows {
-    uint32_t first_row;
+    uint32_t first_row; /* Rows first_row to first_row + row_count - 1 of the batch. */
     uint32_t row_count;
 };
 
-/* Words of a request's context (machine/executor/stage_contexts.h): the first `known_words` words
- * stay, and `new_words` words are appended. */
+/* CONTEXT: words of what the sampler must know of a request: its token rules, then its tokens
+ * (machine/executor/stage_contexts.h). The first `known_words` words stay, and `new_words` words
+ * follow them. */
 struct stage_context {
     uint32_t table;       /* Table of the request (struct stage_sequence). */
-    uint32_t known_words; /* 0 = the words begin the context of a new request. */
-    uint32_t new_words;
+    uint32_t known_words; /* 0 = no word stays. */
+    uint32_t new_words;   /* Number of `words`. */
     uint32_t padding;
     const uint32_t *words;
 };
 
+/* JOB: compute this batch. */
 struct stage_job {
     uint64_t serial;    /* Number of the job, which ACTIVATIONS, POOLED and DONE repeat. */
     uint32_t slot;      /* Batch slot. */
@@ -216,87 +225,97 @@ struct stage_job {
     const uint32_t *masks;
 };
 
-/* The sum of the vectors of one entry of a job's `pooled`. Sent before DONE. */
+/* POOLED: the sum of the final vectors of one element of a job's `pooled`. */
 struct stage_pooled {
     uint64_t serial;       /* Serial of the job. */
     uint32_t index;        /* Index in the job's `pooled`. */
     uint32_t count;        /* Elements of a vector. */
-    const int64_t *values; /* Numbers of common/pooling.h. */
+    const int64_t *values; /* [count]: the sum, in the unit of common/pooling.h. */
 };
 
+/* ACTIVATIONS. */
 struct stage_activations {
-    uint64_t serial;
-    uint32_t slot;
+    uint64_t serial; /* Serial of the job. */
+    uint32_t slot;   /* Batch slot of the job. */
     uint32_t padding;
 };
 
+/* DONE. */
 struct stage_done {
-    uint64_t serial;
-    uint32_t result_count; /* Results of the samples, then of the rows of the scores. */
+    uint64_t serial;       /* Serial of the job. */
+    uint32_t result_count; /* Number of `results`; 0 except from the last stage. */
     uint32_t padding;
-    const struct sampled *results;
+    const struct sampled *results; /* Of the samples, then of the rows of the scores. */
 };
 
+/* TARGET. */
 struct stage_target {
-    uint32_t target; /* Number that the head gave the target, less than LIMIT_MACHINES. */
-    /* Number of this message among all TARGETs. A TARGET_LINK with an older serial is ignored. */
+    uint32_t target; /* Number that the head has given the target, less than LIMIT_MACHINES. */
+    /* Count of the TARGETs with this number. A TARGET_LINK with an older serial is ignored. */
     uint32_t serial;
-    char name[LIMIT_NAME_BYTES];
+    char name[LIMIT_NAME_BYTES]; /* Name of the token machine; empty with count 0. */
     /* Processes of the target with their addresses; count 0 = disconnect from the target. */
     struct message_stages stages;
 };
 
+/* TARGET_LINK. */
 struct stage_target_link {
-    uint32_t target;
+    uint32_t target; /* As in struct stage_target, like `serial`. */
     uint32_t serial;
-    bool up;
+    bool up; /* True: all connections to the target are up. False: the target has failed. */
     uint8_t padding[7];
-    char text[256];
+    char text[256]; /* How writes travel, or why the target has failed. */
 };
 
-/* KV that no job computes, to be written to a target: entry i of a group's part of `sources` to
- * entry i of that part of `targets`. Both have `span_count` ids for each layer group. */
+/* COPY: KV that no job computes and that is written to a target. `sources` are blocks of this
+ * machine, `targets` blocks of the target. Both arrays have a part of `span_count` ids for each
+ * layer group. The KV of block i of a part of `sources` is written to block i of the same part of
+ * `targets`. */
 struct stage_copy {
     uint64_t cookie; /* As in struct stage_push, like the fields down to target_serial. */
     uint64_t request;
     uint32_t generation;
     uint32_t target;
     uint32_t target_serial;
-    uint32_t path; /* Path through the target's stages. */
+    uint32_t path; /* Path of the request through the target's stages. */
     uint32_t span_count;
-    /* First entry that layers without a window write; span_count = they write nothing. */
+    /* First span that is written in layers without a window; span_count = none is. */
     uint32_t full_first;
-    uint32_t window_first; /* The same for layers with a window. */
-    uint32_t block_count;  /* Number of ids in each of the two arrays. */
+    /* First span that is written in layers with a window; span_count = none is. */
+    uint32_t window_first;
+    uint32_t block_count; /* Number of ids in each of the two arrays. */
     const uint32_t *sources;
     const uint32_t *targets;
 };
 
-/* KV that the head's tiers store: the process writes its layers and KV heads of these blocks into a
- * slot of the head's staging memory (machine/executor/staging.h). The head sends the next FETCH for
- * a slot after FETCHED. */
+/* FETCH: KV that the head's tiers store. The process writes its layers and KV heads of these blocks
+ * into a slot of the head's staging memory (machine/executor/staging.h). The head sends the next
+ * FETCH for a slot after FETCHED. */
 struct stage_fetch {
-    uint32_t slot;
-    uint32_t span_count;
+    uint32_t slot;          /* Slot of the staging memory. */
+    uint32_t span_count;    /* Number of spans. */
     uint32_t window_first;  /* First span that is written in layers with a window. */
-    uint32_t block_count;   /* span_count for each layer group. */
-    const uint32_t *blocks; /* Group after group. */
+    uint32_t block_count;   /* Number of `blocks`: span_count for each layer group. */
+    const uint32_t *blocks; /* Ids, layer group after layer group. */
 };
 
+/* FETCHED. */
 struct stage_fetched {
-    uint32_t slot;
-    int32_t status; /* enum status. */
+    uint32_t slot;  /* Slot of the staging memory. */
+    int32_t status; /* enum status: ST_OK, or why the KV is not in the slot. */
 };
 
+/* FLUSH. */
 struct stage_flush {
-    uint64_t cookie;
+    uint64_t cookie; /* As in struct stage_push, like `target` and `path`. */
     uint32_t target;
     uint32_t path;
 };
 
+/* FLUSHED. */
 struct stage_flushed {
-    uint64_t cookie;
-    int32_t status; /* enum status. */
+    uint64_t cookie; /* As in struct stage_push. */
+    int32_t status;  /* enum status: ST_OK, or why KV is not at the target. */
     uint32_t padding;
 };
 
@@ -308,34 +327,38 @@ enum stage_writer_event {
     STAGE_WRITER_EVENTS   /* Number of events. */
 };
 
+/* WRITER. */
 struct stage_writer {
-    uint64_t number; /* Number of the connection (transport_peer_number). */
-    char name[LIMIT_NAME_BYTES];
-    uint32_t event; /* enum stage_writer_event. */
+    uint64_t number;             /* Number of the connection (transport_peer_number). */
+    char name[LIMIT_NAME_BYTES]; /* Name of the process that writes: MACHINE or MACHINE/NUMBER. */
+    uint32_t event;              /* enum stage_writer_event. */
     uint32_t padding;
-    char text[256];
+    char text[256]; /* Reason, for logs; may be empty. */
 };
 
-/* A request that waits for KV of the machine `writer`. The process answers AWAITED; after that the
- * gateway may send the block ids to `writer`. */
+/* AWAIT: a request waits for KV of the machine `writer`, or waits no longer. The process answers
+ * AWAITED if the wait begins. The head tells the gateway the block ids after that. */
 struct stage_await {
-    uint64_t cookie;
-    uint64_t request;
-    uint32_t generation;
-    uint32_t table; /* Table of the request (struct stage_sequence). */
+    uint64_t cookie;     /* Number that AWAITED repeats. */
+    uint64_t request;    /* Id of the request. */
+    uint32_t generation; /* Generation of the request. */
+    uint32_t table;      /* Table of the request (struct stage_sequence). */
     char writer[LIMIT_NAME_BYTES];
-    /* 1 = writes into these blocks are no longer accepted; the process does not answer. */
+    /* 0 = the wait begins: writes into `blocks` are accepted. 1 = the wait ends: these writes are
+     * no longer accepted; the process does not answer. */
     uint32_t ends;
-    uint32_t block_count;
+    uint32_t block_count; /* Number of `blocks`. */
     const uint32_t *blocks;
 };
 
+/* AWAITED. */
 struct stage_awaited {
-    uint64_t cookie;
+    uint64_t cookie; /* As in struct stage_await. */
 };
 
 #pragma GCC diagnostic pop
 
+/* A message: its kind, and the member of the union for this kind. */
 struct stage_message {
     enum stage_message_kind kind;
     union {
@@ -361,15 +384,16 @@ struct stage_message {
     };
 };
 
-/* Replaces the buffer's content with a message of any kind. Checks only the size: the receiver
- * checks the fields. Returns ST_TOO_LARGE if the message would exceed LIMIT_MESSAGE_BYTES,
- * ST_NO_MEMORY if the buffer cannot grow, ST_INVALID for an unknown kind. */
+/* Replaces the buffer's content with the encoded message. Checks only the size: the receiver checks
+ * the fields. Returns ST_TOO_LARGE if the message would exceed LIMIT_MESSAGE_BYTES, ST_NO_MEMORY if
+ * the buffer cannot grow, ST_INVALID for an unknown kind. */
 enum status stage_message_encode(const struct stage_message *message,
                                  struct message_buffer *buffer);
 
-/* Decodes like message_decode. Of a JOB it also checks the sums over the arrays (rows and new block
- * ids of the sequences, blocks of the pushes, rows of the scores), the indices of sequences and
- * rows, and that the rows of the samples ascend. */
+/* Decodes and checks a message like message_decode, with the same requirements and errors. Of a
+ * JOB, it also checks the sums over the arrays (rows and new block ids of the sequences, blocks of
+ * the pushes, rows of the scores), the indices of sequences and rows, and that the rows of the
+ * samples ascend. */
 enum status stage_message_decode(const uint8_t *data, size_t bytes, struct stage_message *out,
                                  struct error *error);
 

@@ -1,8 +1,11 @@
-/* stream: sends and receives frames in order on a non-blocking TCP socket, inside TLS if
- * stream_tls_begin was called. It owns the socket, the TLS session and the buffers. It does not
- * know what frames mean, and never waits: the caller watches the socket, also for EPOLLOUT while
- * stream_wants_write returns true. Only files of this folder and tests include it. The one thread
- * that owns the transport makes every call. */
+/* stream: sends and receives frames in order over one TCP socket, inside TLS if the caller has
+ * called stream_tls_begin. A frame is a head (struct stream_frame) and a payload. The stream owns
+ * the socket, the TLS session and the buffers. The stream never waits. The caller watches the
+ * socket with epoll: for EPOLLIN, and for EPOLLOUT while stream_wants_write returns true. The
+ * stream does not know what frames mean.
+ *
+ * Only files of this folder and tests include it. The one thread that owns the transport makes
+ * every call. */
 #ifndef TRANSPORT_STREAM_H
 #define TRANSPORT_STREAM_H
 
@@ -13,88 +16,106 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Most bytes that may wait for a slow peer (transport_send). */
+/* A frame is refused if more bytes than this, with the frame, would wait for the socket. Encryption
+ * adds a few bytes to each record. */
 #define STREAM_QUEUE_BYTES (64u << 20)
 
-/* The head of a frame; the payload follows. Payloads are padded to a multiple of eight bytes, so
- * that each payload is aligned in the receiver's buffer. */
+/* The head of a frame. The payload follows, then padding to a multiple of eight bytes, so that each
+ * payload is aligned in the receiver's buffer. */
 struct stream_frame {
     uint32_t bytes; /* Size of the payload without padding. */
-    uint32_t kind;
+    uint32_t kind;  /* enum frame_kind (peers.h). */
 };
 
 struct stream {
-    int fd; /* -1 = none. */
-    bool failed;
-    bool closed; /* The other side has closed or reset the connection. */
-    /* Buffer of received bytes; the bytes from in_head to in_tail are not taken yet. */
+    int fd;      /* -1 = none. */
+    bool failed; /* No more frames can be sent, because an earlier call has failed. */
+    bool closed; /* The first failure was that the other side closed or reset the connection. */
+    /* Buffer of received frames, decrypted. stream_frame_next has not returned the bytes from
+     * in_head to in_tail yet. */
     uint8_t *in;
     size_t in_head, in_tail, in_capacity;
-    /* Buffer of bytes to send, encrypted if `tls` is set; the bytes from out_head to out_tail
-     * wait. */
+    /* Buffer of bytes to send, encrypted if `tls` is set. The bytes from out_head to out_tail wait
+     * for the socket. */
     uint8_t *out;
     size_t out_head, out_tail, out_capacity;
     struct tls *tls; /* NULL = not encrypted. */
-    bool tls_seen;   /* The first bytes of the other side were TLS. */
-    /* Buffer of received bytes; the bytes from sealed_head to sealed_tail are not decrypted yet. */
+    bool tls_seen;   /* The first received bytes were TLS. Set by stream_handshake. */
+    /* Buffer of received encrypted bytes. TLS has not read the bytes from sealed_head to
+     * sealed_tail yet. */
     uint8_t *sealed;
     size_t sealed_head, sealed_tail, sealed_capacity;
 };
 
-void stream_init(struct stream *stream, int fd); /* Takes over `fd`. Allocates nothing. */
-/* Closes the socket and frees the buffers. May be called again. */
+/* Begins a stream over the connected or connecting socket `fd`, which then belongs to the stream;
+ * -1 = no socket. Allocates nothing. */
+void stream_init(struct stream *stream, int fd);
+/* Ends the stream: closes the socket, and frees the TLS session and the buffers. May be called
+ * again. */
 void stream_done(struct stream *stream);
-/* Frees everything except the socket. Returns the socket, which then belongs to the caller; -1 =
- * none. */
+/* Ends the stream like stream_done, but returns the socket, which then belongs to the caller; -1 =
+ * no socket. */
 int stream_release(struct stream *stream);
 
-/* Begins TLS. Requires that no bytes were sent or received. */
+/* Begins TLS; stream_handshake then sends the first bytes. Requires that no bytes were sent or
+ * received. `accepting`: the other side has connected to this side. Returns ST_OK or
+ * ST_NO_MEMORY. */
 enum status stream_tls_begin(struct stream *stream, struct tls_keys *keys, bool accepting);
-/* Continues the TLS hand-shake. Returns ST_OK if it is done, ST_IN_PROGRESS if it waits for the
- * other side, ST_UNREACHABLE if the connection is closed or reset, or an error of tls_handshake.
- * Returns ST_UNSUPPORTED if the other side does not speak TLS: the stream is then not encrypted. */
+/* Continues the TLS hand-shake. Call it after stream_tls_begin, and whenever the socket is
+ * readable, until it returns another status than ST_IN_PROGRESS. ST_OK: the hand-shake is done.
+ * ST_IN_PROGRESS: it waits for the other side. ST_UNSUPPORTED: the other side does not speak TLS;
+ * the stream goes on without encryption. ST_UNREACHABLE: the connection is lost. ST_MISMATCH: the
+ * other side does not have the key or refused the hand-shake. ST_INVALID: the hand-shake failed for
+ * another reason. ST_NO_MEMORY. */
 enum status stream_handshake(struct stream *stream, struct error *error);
 
-/* Sends a frame: as many bytes as the socket takes at once, and queues the rest. Returns
- * ST_NO_RESOURCE if the queue is full (nothing is then queued), ST_NO_MEMORY, or ST_UNREACHABLE if
- * the connection is lost. */
+/* Sends a frame: as many bytes as the socket takes at once, and queues the rest. While earlier
+ * bytes wait, queues the whole frame. `data` is copied. Returns ST_OK, or ST_NO_RESOURCE if the
+ * queue is full: nothing of the frame is then queued, and the stream still works. After any other
+ * error the stream has failed: ST_UNREACHABLE if the connection is lost or encryption failed,
+ * ST_NO_MEMORY. */
 enum status stream_send(struct stream *stream, uint32_t kind, const void *data, size_t bytes,
                         struct error *error);
 
-/* A frame whose payload is a head, then data. */
+/* A frame whose payload is given in two parts: `head`, then `data`. */
 struct stream_parts {
-    uint32_t kind;
+    uint32_t kind; /* As in struct stream_frame. */
     const void *head;
     size_t head_bytes;
     const void *data;
     size_t data_bytes;
 };
 
-/* Sends a frame like stream_send. `later`: only queues the frame until the caller calls
- * stream_flush, so that one packet carries several small frames. */
+/* Sends a frame like stream_send. `later`: only queues the frame, so that one packet carries
+ * several small frames. The caller then calls stream_flush. */
 enum status stream_send_parts(struct stream *stream, const struct stream_parts *parts, bool later,
                               struct error *error);
-/* Returns the number of bytes that wait to be sent, encrypted if TLS is used. */
+/* Returns the number of bytes that wait for the socket; with TLS, encrypted bytes. */
 size_t stream_queued_bytes(const struct stream *stream);
-/* Sends queued bytes, as many as the socket takes at once. Returns ST_OK also if bytes are left,
- * ST_UNREACHABLE if the connection is lost. Call it after EPOLLOUT, and after stream_send_parts
- * with `later`. */
+/* Sends queued bytes, as many as the socket takes at once. Call it after EPOLLOUT, and after
+ * stream_send_parts with `later`. Returns ST_OK, even if bytes are left in the queue, or
+ * ST_UNREACHABLE if the connection is lost. */
 enum status stream_flush(struct stream *stream, struct error *error);
-/* Returns true if bytes wait to be sent. */
+/* Returns true if bytes wait for the socket. */
 bool stream_wants_write(const struct stream *stream);
-/* Returns true if the other side has begun TLS although this side has not. */
+/* Returns true if the received bytes, before stream_frame_next, begin a TLS hand-shake. Requires
+ * that this side has not begun TLS. */
 bool stream_sees_tls(const struct stream *stream);
 
-/* Reads once from the socket; with TLS, decrypts what was read before, and reads only while no byte
- * can be decrypted. Returns ST_OK if data was read, ST_IN_PROGRESS if no data has arrived,
- * ST_UNREACHABLE if the connection is closed or reset or its TLS has failed, ST_INVALID if the next
- * frame has more than payload_max bytes of payload, ST_NO_MEMORY. */
+/* Receives bytes into the buffer. Call it until it returns another status than ST_OK: bytes that
+ * wait to be decrypted do not make the socket readable. Take the complete frames
+ * (stream_frame_next) before each call.
+ *
+ * ST_OK: bytes were received. ST_IN_PROGRESS: no bytes have arrived. ST_UNREACHABLE: the connection
+ * is closed or lost, or its TLS has failed. ST_INVALID: the next frame has more than payload_max
+ * bytes of payload, or the other side has violated TLS. ST_NO_MEMORY. */
 enum status stream_receive(struct stream *stream, size_t payload_max, struct error *error);
-/* Returns true if the peer has closed the connection, or the connection has failed. Frames that
+/* Returns true if the other side has closed the connection, or the connection is lost. Frames that
  * arrived before may still be unread. */
 bool stream_ended(const struct stream *stream);
 /* Takes the next complete frame out of the buffer. Returns false if the buffer has no complete
- * frame. The payload is 8-byte aligned and valid until the next stream_receive. */
+ * frame. The payload is aligned to 8 bytes. It is valid until the next stream_receive or the end of
+ * the stream. */
 bool stream_frame_next(struct stream *stream, struct stream_frame *frame_out,
                        const uint8_t **payload_out);
 

@@ -1,18 +1,19 @@
 /* transport: connections between the processes of a cluster, and one-sided writes of KV into a
- * peer's memory.
+ * peer's memory. A transport owns its connections and its region: the memory that peers may write.
+ * A flush tells the writing side when its earlier writes are in the peer's memory. The transport
+ * calls the user's functions (struct transport_events) inside transport_progress only.
  *
- * Each connection has a TCP socket, on which control messages travel in order. The hand-shake
- * travels on this socket too, and the end of the socket shows at once that a process has died. KV
- * travels from device to device if both regions are in devices of one host; else over UCX (shared
- * memory, InfiniBand); else, if UCX does not reach the peer, over further TCP sockets (data
- * connections). With a cluster key, TCP sockets carry TLS.
- * docs/transport.md explains why a connection has two channels. A transport without a region, such
- * as the gateway's, does not open UCX.
+ * Machines, stage processes, the gateway, `cleave profile`, `cleave doctor` and benchmarks open
+ * transports. One thread, usually an event loop, owns a transport and makes every call. The
+ * transport does not read messages (message.h does) and decides nothing about requests: a write of
+ * KV is an offset and a size in a region.
  *
- * Machines, stage processes, the gateway, `cleave profile`, `cleave doctor` and benchmarks have
- * transports. One thread, usually an event loop, owns a transport and makes every call. Callbacks
- * run only inside transport_progress. The transport does not interpret messages (message.h does)
- * and makes no decision about requests: a write of KV is an offset and a size in a region. */
+ * Each connection has a TCP socket. Control messages travel on this socket in order, and its end
+ * shows at once that a process has died. KV travels in the first of these ways that works: by
+ * copies between devices of one host; over UCX (shared memory, InfiniBand); over further TCP
+ * sockets (data connections). With a cluster key, TCP sockets carry TLS. docs/transport.md explains
+ * why a connection has two channels. A transport without a region, such as the gateway's, does not
+ * open UCX. */
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
 
@@ -27,6 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What a process is. TRANSPORT_MACHINE: any process that is not a gateway, also a stage process. */
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
 
 /* Which of LongRoPE's two lists of factors a machine computes with. The config chooses the list
@@ -38,15 +40,15 @@ enum transport_rope_list {
     TRANSPORT_ROPE_LIST_COUNT
 };
 
-/* What a process sends about itself in the hand-shake. Identities are compared before any message
- * is delivered. Between two machines, all fields from metadata_hash to rope_list must be equal.
- * Between a gateway and a machine, only metadata_hash must be equal, unless the gateway's is 0. In
- * addition, both processes must speak a common version of the protocol (protocol.h) and use the
- * same formats of hashes, two machines also the same format of KV (common/formats.h). A mismatch
- * ends the connection on both sides with ST_MISMATCH; the text names what differs and both
- * values. */
+/* What a process sends about itself in the hand-shake, with which a connection begins
+ * (handshake.h). Identities are compared before any message is delivered. Between two machines, all
+ * fields from metadata_hash to rope_list must be equal. Between a gateway and a machine, only
+ * metadata_hash must be equal, unless one of the two hashes is 0. In addition, both processes must
+ * speak a common version of the protocol (protocol.h) and use the same formats of hashes, two
+ * machines also the same format of KV (common/formats.h). A mismatch ends the connection on both
+ * sides with ST_MISMATCH; the text names what differs and both values. */
 struct transport_identity {
-    char name[LIMIT_NAME_BYTES];
+    char name[LIMIT_NAME_BYTES]; /* Name of the process in the cluster. */
     enum transport_role role;
     /* Hash of the model file's metadata and tensor table; 0 = a gateway that serves two versions of
      * its model (a model update) and compares the hashes itself. */
@@ -60,17 +62,18 @@ struct transport_identity {
     enum transport_rope_list rope_list;
 };
 
-/* A peer's KV region, from its hand-shake. bytes 0 = no region: gateways, and heads of machines
- * with stages, whose stage processes have the blocks. A head with tiers has a region for its stage
- * processes only (machine/executor/staging.h). */
+/* A peer's region, from its hand-shake. `bytes` is its size. It is 0 for a peer without a region: a
+ * gateway, or the head of a machine with stages, whose stage processes have the blocks. But the
+ * head of a machine with stages and tiers has a region for its stage processes
+ * (machine/executor/staging.h). */
 struct transport_region_info {
     uint64_t bytes;
     uint32_t block_count;
-    uint64_t layer_stride_bytes;
+    uint64_t layer_stride_bytes; /* From the start of one layer's blocks to that of the next. */
 };
 
 struct transport;
-struct transport_peer;
+struct transport_peer; /* A connection and the process at its other end. */
 
 /* The request that a write of KV belongs to, so that the receiver can check the write; id 0 = no
  * request, for writes of other data. */
@@ -79,29 +82,32 @@ struct transport_request {
     uint32_t generation;
 };
 
+/* Functions of the transport's user. `self` is transport_options.self. */
 struct transport_events {
-    /* The hand-shake is done: messages and writes may be sent. transport_peer_user is what
-     * transport_connect was given, or NULL for a peer that connected to us. */
+    /* The connection is up: messages and writes may be sent. */
     void (*peer_up)(void *self, struct transport_peer *peer);
-    /* The connection has ended, or could not be opened. `why` is the reason: ST_UNREACHABLE,
-     * ST_MISMATCH, ST_TIMED_OUT or another error; `text` names the peer's address or name.
-     * Unfinished flushes are reported before this event. No other event for this peer follows,
-     * except writes_ended, and the pointer is invalid after return. */
+    /* The connection has ended, or did not come up: then peer_up was not called, even if the peer
+     * has connected to us. `why`: ST_UNREACHABLE, ST_MISMATCH, ST_TIMED_OUT or another error.
+     * `text`: the name or address of the peer, and the reason. Unfinished flushes are reported
+     * before this event. After it, no event for this connection follows except writes_ended, and
+     * `peer` is invalid. */
     void (*peer_down)(void *self, struct transport_peer *peer, enum status why, const char *text);
     /* A message has arrived. `data` is aligned to 8 bytes and valid during the call. */
     void (*message)(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes);
-    /* ST_OK: every write to `peer` before transport_flush(…, cookie) is in the peer's memory, or
-     * the peer has dropped it (write_wanted). Any other status: it is unknown which of these writes
-     * are, and peer_down follows. */
+    /* A flush has ended. `cookie`: the number that transport_flush was given. ST_OK: every write to
+     * `peer` before that transport_flush is in the peer's memory, or the peer has dropped it
+     * (write_wanted). Any other status: it is unknown which of these writes have landed, and the
+     * connection is ending. */
     void (*flushed)(void *self, struct transport_peer *peer, uint64_t cookie, enum status status);
-    /* Returns false for a write into our region that must be dropped; the flush of a dropped write
-     * succeeds. Called for writes that arrive as active messages of UCX or over data connections,
-     * not for those that the peer makes in our memory itself (shared memory, RDMA, a device). NULL
-     * = every write inside the region is accepted. */
+    /* A piece of a write into our region has arrived: `bytes` at `offset` of the region. Returns
+     * false if the piece must be dropped; the flush of a dropped write succeeds. Called for writes
+     * that this process copies into the region (active messages of UCX, data connections), not for
+     * those that the peer makes in our memory itself (shared memory, RDMA, a device). NULL = every
+     * write inside the region is accepted. */
     bool (*write_wanted)(void *self, const struct transport_peer *peer,
                          const struct transport_request *request, uint64_t offset, uint64_t bytes);
-    /* No write over the connection with this number can land any more. Called only if
-     * transport_writes_await has returned true for the connection. */
+    /* No write over the connection with this number (transport_peer_number) can land any more.
+     * Called only if transport_writes_await has returned true for the connection. */
     void (*writes_ended)(void *self, uint64_t number);
     /* Our writes to `peer` travelled over data connections, and now travel over UCX
      * (transport_peer_path). Writes and flushes that are under way continue. NULL = not
@@ -113,42 +119,45 @@ struct transport_options {
     struct transport_identity identity;
     struct transport_events events;
     void *self; /* First argument of the events. */
-    /* Highest version of the protocol to speak; 0 = TRANSPORT_PROTOCOL_VERSION, or what the
-     * environment variable CLEAVE_PROTOCOL says, by which tests run a process as an older one. */
+    /* Highest version of the protocol to speak. 0 = the version in the environment variable
+     * CLEAVE_PROTOCOL, by which tests run a process as an older release; without this variable,
+     * TRANSPORT_PROTOCOL_VERSION. */
     uint32_t protocol_version;
-    /* Size of the memory that peers may write; 0 = no region and no UCX (a gateway). */
+    /* Size of the region; 0 = no region and no UCX. */
     uint64_t region_bytes;
     /* Device whose memory the region is, used until transport_close; NULL = host memory. A copy
      * into or out of the device that takes longer than silence_ms fails the connection. */
     const struct device_memory *device;
-    /* The layout of the region, which peers get in struct transport_region_info. */
+    /* Layout of the region. The transport only sends it to peers (struct transport_region_info). */
     uint32_t block_count;
     uint64_t layer_stride_bytes;
-    /* UCX_TLS: the transports that UCX may use, such as "tcp". NULL = shared memory, and between
-     * hosts RDMA hardware. "none" = UCX is not opened. A peer that UCX does not reach is written
-     * over data connections. */
+    /* UCX_TLS: the transports that UCX may use, such as "tcp". NULL = shared memory, RDMA hardware,
+     * and CUDA if `device` is CUDA memory. "none" = UCX is not opened. */
     const char *ucx_tls;
-    /* UCX_NET_DEVICES. NULL = the active RDMA devices of this host, or with ucx_tls all devices. */
+    /* UCX_NET_DEVICES: the network devices that UCX may use. NULL or empty = the active RDMA
+     * devices of this host, or with ucx_tls all devices. */
     const char *ucx_devices;
-    /* All peers are on this host, so UCX uses no network device except loopback. */
+    /* True: all peers are on this host, so UCX uses no network device except loopback. */
     bool one_host;
-    /* Number of data connections to a peer whose KV does not travel over UCX; 0 = 2. */
+    /* Number of data connections to a peer that UCX does not reach, at most
+     * TRANSPORT_DATA_CONNECTIONS_MAX; 0 = 2. */
     uint32_t data_connections;
-    /* Most bytes on their way to a peer: sent over data connections and not yet taken by the peer,
-     * or given to UCX and not yet finished; 0 = 8 MiB. */
+    /* Limit of the bytes on their way to a peer: sent over data connections and not yet taken by
+     * the peer, or given to UCX and not yet finished. One piece per connection may always be on its
+     * way. 0 = 8 MiB. */
     uint64_t data_window_bytes;
     uint32_t heartbeat_ms; /* A ping is sent if nothing was sent for this time; 0 = 1000. */
     uint32_t silence_ms;   /* A peer is down if nothing was received for this time; 0 = 5000. */
-    uint32_t connect_ms;   /* Time for connecting and the hand-shake; 0 = 5000. */
-    /* Time in which UCX must carry a first message to a peer and flush it; after that, writes to
-     * the peer travel over data connections. 0 = 2000. */
+    uint32_t connect_ms;   /* Time for look-up, connecting and hand-shake; 0 = 5000. */
+    /* Time in which UCX must carry a first message to a peer to which we have connected. If UCX
+     * does not, writes to the peer travel over data connections. 0 = 2000. */
     uint32_t link_ms;
     /* Time after which UCX is tried again for such a peer. Each failure doubles the time, up to 16
      * × link_retry_ms. 0 = 60,000. */
     uint32_t link_retry_ms;
-    /* The cluster's keys, copied. Each side proves that it has one of them before anything else is
-     * read, and sockets are encrypted. NULL = no key and no encryption: peers that have a key are
-     * refused, and no peer may open a device's memory. */
+    /* The cluster's keys, copied. Each side proves that it has one of these keys before the other
+     * side reads anything else, and sockets are encrypted. NULL = no key and no encryption: peers
+     * that have a key are refused, and no peer may open a device's memory. */
     const struct secret_keys *keys;
 };
 
@@ -163,14 +172,14 @@ enum transport_memory_way {
     TRANSPORT_WAY_PEER,
 };
 
-/* Copies of one direction. */
+/* Copies in one direction between a region in device memory and other memory. */
 struct transport_copy_counts {
     uint64_t bytes;
     uint64_t copies;
     int64_t busy_us; /* Time in which at least one copy was under way. */
 };
 
-/* The memory of our region, and the copies made so far. */
+/* Where our region is, and the copies made so far. */
 struct transport_memory {
     enum transport_memory_way way;
     /* For device memory: why the way is not TRANSPORT_WAY_DIRECT, or why peers cannot open the
@@ -180,8 +189,8 @@ struct transport_memory {
     struct transport_copy_counts copy_counts[DEVICE_DIRECTIONS];
 };
 
-/* An implementation. Each function is described at the function transport_… of the same name
- * below. */
+/* An implementation of a transport. Each function is described below, at the function transport_…
+ * of the same name. `impl` is what `open` has stored in *impl_out. */
 struct transport_ops {
     const char *name;
     enum status (*open)(const struct transport_options *options, void **impl_out,
@@ -208,48 +217,52 @@ struct transport_ops {
 /* The implementation over UCX and TCP (ucx.c). */
 extern const struct transport_ops transport_ucx;
 
-/* Most data connections to one peer. */
+/* Most data connections of one control connection. */
 #define TRANSPORT_DATA_CONNECTIONS_MAX 16u
 
 /* Returns true if UCX with these transports (transport_options.ucx_tls) may open a port without
  * access control: any computer that reaches the port could read and write the memory of this
- * process. */
+ * process. Unknown transports count as such. NULL = the default transports, which open no such
+ * port. */
 bool transport_ucx_exposes(const char *ucx_tls);
 
-/* Opens a transport without connections; *options is copied. An error says what failed. */
+/* Opens a transport without connections; *options is copied. The caller calls transport_close.
+ * Returns ST_INVALID for a protocol version that this program does not speak, or another error if
+ * memory, descriptors, the keys or UCX fail. */
 enum status transport_open(const struct transport_ops *ops, const struct transport_options *options,
                            struct transport **out, struct error *error);
-/* Closes every connection without calling peer_down, and frees the region. NULL is fine. */
+/* Closes every connection without calling an event, and frees the region. NULL is accepted. Must
+ * not be called from an event. */
 void transport_close(struct transport *t);
 
 /* Accepts peers on "host:port" (IPv4, name or [IPv6]; port 0 = any free port). Call it at most
- * once. bound_out receives the numeric address and the port in use. Errors name the address
- * ("listen on 127.0.0.1:7400: address already in use"). */
+ * once. Blocks while a host name is looked up. bound_out receives the numeric address and the port
+ * in use. Returns the errors of address_listen (address.h). */
 enum status transport_listen(struct transport *t, const char *address,
                              char bound_out[LIMIT_ADDRESS_BYTES], struct error *error);
 
-/* Begins to connect. Returns ST_OK: *out is the peer, and transport_progress later calls peer_up or
- * peer_down; after peer_up, peer_down may follow. Returns ST_INVALID if the address is not
- * "host:port" or memory is short: no callback follows. */
+/* Begins to connect to "host:port". `user`: what transport_peer_user returns. ST_OK: *out is the
+ * peer, and transport_progress later calls peer_up or peer_down. ST_INVALID: the address is not
+ * "host:port", or memory is short; no event follows. */
 enum status transport_connect(struct transport *t, const char *address, void *user,
                               struct transport_peer **out, struct error *error);
-/* Ends a connection. No event follows on this side, except writes_ended if transport_writes_await
- * has returned true; the other side gets peer_down. */
+/* Ends a connection. The other side gets peer_down. On this side no event follows, except
+ * writes_ended if transport_writes_await has returned true, and `peer` is invalid. */
 void transport_disconnect(struct transport *t, struct transport_peer *peer);
 
-/* Sets the metadata_hash of our identity. Hand-shakes that are not finished use it; connections
- * that are up stay. */
+/* Sets the metadata_hash of our identity, for later hand-shakes. Connections that are up stay. */
 void transport_metadata_hash_set(struct transport *t, uint64_t metadata_hash);
 
-/* Replaces the cluster's keys. Connections stay up: if the key that was proved last on a connection
- * is not the first key, both sides prove the first key to each other. If the key that was proved
- * last is no longer among the keys, the connection goes down unless the peer proves one of the keys
- * within connect_ms. Requires that the transport was opened with keys. On an error nothing has
- * changed. */
+/* Replaces the cluster's keys. Requires that the transport was opened with keys; `keys` is copied.
+ * Connections that are up stay up while `keys` has the key that was proved last on the connection.
+ * Otherwise the connection goes down unless the peer proves one of the keys within connect_ms: this
+ * side proves its first key to the peer, and a peer that has this key proves it too. Returns
+ * ST_NO_MEMORY, or ST_UNSUPPORTED if GnuTLS fails; nothing has then changed. */
 enum status transport_keys_set(struct transport *t, const struct secret_keys *keys,
                                struct error *error);
 
-/* Return the identity and the region of a peer; zero before the hand-shake. */
+/* Return the identity and the region of a peer; zero before the hand-shake. Valid as long as the
+ * peer. */
 const struct transport_identity *transport_peer_identity(const struct transport_peer *peer);
 const struct transport_region_info *transport_peer_region(const struct transport_peer *peer);
 /* Returns the version of the protocol that the connection uses: the highest one that both sides
@@ -257,49 +270,52 @@ const struct transport_region_info *transport_peer_region(const struct transport
 uint32_t transport_peer_version(const struct transport_peer *peer);
 /* Returns true if the highest versions of both sides are equal. */
 bool transport_peer_versions_equal(const struct transport_peer *peer);
-/* Returns how writes travel, for logs and /metrics, such as "ucx put over sysv", "messages over
- * tls" or "cuda ipc". */
+/* Returns how writes to the peer travel, for logs and /metrics, such as "ucx put over sysv",
+ * "messages over tls", "cuda ipc" or "messages only" (no writes). */
 const char *transport_peer_path(const struct transport_peer *peer);
-/* Returns why writes do not travel in a better way, such as that UCX did not reach the peer. Empty
- * = no reason. */
+/* Returns why writes to the peer do not travel in a faster way, such as that UCX did not reach the
+ * peer. Empty = no reason. */
 const char *transport_peer_note(const struct transport_peer *peer);
 /* Returns the number of the connection, from 1, which no other connection of the transport has. */
 uint64_t transport_peer_number(const struct transport_peer *peer);
 /* Call it in peer_down, or just before transport_disconnect. Returns true if writes of the peer may
  * still land after the connection has ended: the peer writes into our memory itself (shared memory,
- * RDMA, a device), and has not closed the connection. `writes_ended` is then called when the
- * process of the peer has ended its writes and closed the connection, or has died; never, if the
- * network within this host has failed. */
+ * RDMA, a device), and has not closed the connection. The event writes_ended follows when the
+ * process of the peer has ended its writes and closed the connection, or has died. The event does
+ * not follow if the socket of a peer on this host failed in another way, or if the transport is
+ * closed before. */
 bool transport_writes_await(struct transport *t, struct transport_peer *peer);
-/* Return and set the caller's pointer that transport_connect was given; NULL at first for a peer
- * that has connected to us. */
+/* Return and set a pointer of the caller. At first it is the `user` of transport_connect, or NULL
+ * for a peer that has connected to us. */
 void *transport_peer_user(const struct transport_peer *peer);
 void transport_peer_set_user(struct transport_peer *peer, void *user);
 
-/* Queues one message of at most LIMIT_MESSAGE_BYTES; the data is copied. Returns ST_NO_RESOURCE if
- * 64 MiB wait because the peer does not read: the caller should disconnect the peer. Returns
- * ST_TOO_LARGE for a larger message. After any other error the peer is not up or goes down. */
+/* Queues one message of at most LIMIT_MESSAGE_BYTES; `data` is copied. Returns ST_NO_RESOURCE if
+ * too many bytes wait because the peer does not read them (64 MiB): the caller should disconnect
+ * the peer. Returns ST_TOO_LARGE for a message of more than LIMIT_MESSAGE_BYTES. After any other
+ * error the peer is not up or goes down. */
 enum status transport_send(struct transport *t, struct transport_peer *peer, const void *data,
                            size_t bytes);
 
-/* Begins a one-sided write of `bytes` from `local`, which lies in our own region, to
- * `remote_offset` in the peer's region. `local` must not change until a later flush has been
- * reported. No effect if `bytes` is 0. Returns ST_INVALID if the write is outside of the peer's
- * region, ST_UNREACHABLE if the peer is not up or goes down. */
+/* Begins a one-sided write of `bytes` bytes from `local`, which must be in our own region, to
+ * `remote_offset` in the peer's region. The bytes at `local` must not change until a later flush
+ * has been reported. No effect if `bytes` is 0. Returns ST_INVALID if the write is outside of the
+ * peer's region, ST_UNREACHABLE if the peer is not up or goes down. */
 enum status transport_write(struct transport *t, struct transport_peer *peer, const void *local,
                             size_t bytes, uint64_t remote_offset);
-/* Does what transport_write does, for data of a request. */
+/* Does what transport_write does, and names the request of the data for the peer's write_wanted. */
 enum status transport_write_for(struct transport *t, struct transport_peer *peer, const void *local,
                                 size_t bytes, uint64_t remote_offset,
                                 const struct transport_request *request);
-/* Asks for a `flushed` event when all earlier writes to `peer` are in its memory. If the peer is
- * going down already, only peer_down follows. Requires that the peer has a region. */
+/* Asks for the event `flushed` when all earlier writes to `peer` are in its memory. `cookie`: any
+ * number of the caller. Requires that the peer is up and that both sides have a region. If the peer
+ * goes down, the event may not follow, but peer_down does. */
 void transport_flush(struct transport *t, struct transport_peer *peer, uint64_t cookie);
 
 /* Returns the memory of our region, page-aligned and zeroed at first: host memory, or memory of
  * options.device. NULL = no region. */
 void *transport_region(struct transport *t);
-/* Stores the kind of memory of our region and the copies made so far. */
+/* Stores where our region is and the copies made so far. */
 void transport_memory(struct transport *t, struct transport_memory *out);
 /* Returns "host", "direct", "staged" or, for TRANSPORT_WAY_PEER, "ipc". */
 const char *transport_memory_way_name(enum transport_memory_way way);
@@ -307,11 +323,10 @@ const char *transport_memory_way_name(enum transport_memory_way way);
 /* Returns a descriptor that is readable when transport_progress has work to do. Add it to an epoll,
  * level-triggered. */
 int transport_fd(struct transport *t);
-/* Does all work that is possible without waiting, calls the events, and arms the descriptor. Call
- * it when the descriptor is readable, and after calls that send or write. Returns after about 5 ms
- * at the latest; if work is left, the descriptor is readable. With a device, the end of a
- * connection may take up to 200 ms, for copies that have begun. Must not be called from an event.
- */
+/* Does the work that is possible without waiting, and calls the events. Call it when the descriptor
+ * is readable, and after calls that send or write. Begins no more work after about 5 ms; the
+ * descriptor stays readable if work is left. With a device, the end of a connection may take up to
+ * 200 ms, for copies that have begun. Must not be called from an event. */
 void transport_progress(struct transport *t);
 
 #endif

@@ -1,8 +1,8 @@
 /* transport_internal: the structs behind the opaque types of transport.h, and the comparison of
- * identities. transport.c, handshake.c and the implementations of transport_ops (ucx*.c; in tests,
- * loopback) share them. Only files of this folder and tests include it. Everything runs on the one
- * thread that owns the transport. It does not describe connections, frames or memory of an
- * implementation. */
+ * identities. Implementations of transport_ops (transport_ucx in ucx*.c; loopback in tests) fill
+ * the structs; the functions transport_… of transport.c read them. Only files of this folder and
+ * tests include it. All run on the one thread that owns the transport. Connections, frames and
+ * memory belong to the implementations (peers.h, fabric.h). */
 #ifndef TRANSPORT_TRANSPORT_INTERNAL_H
 #define TRANSPORT_TRANSPORT_INTERNAL_H
 
@@ -10,27 +10,29 @@
 
 struct transport {
     const struct transport_ops *ops;
-    void *impl;
+    void *impl; /* State of the implementation; the first argument of each of `ops`. */
 };
 
-/* The part of a peer that transport_peer_… functions read. First member of the peer struct of each
- * implementation. */
+/* What the functions transport_peer_… return about a connection. The first member of the struct by
+ * which an implementation represents a connection. */
 struct transport_peer {
-    struct transport_identity identity; /* Zero until the hand-shake. */
+    struct transport_identity identity; /* Zero before the hand-shake. */
     struct transport_region_info region;
-    uint32_t version;                  /* See transport_peer_version. */
-    bool versions_equal;               /* See transport_peer_versions_equal. */
-    char address[LIMIT_ADDRESS_BYTES]; /* Where the peer listens or connects from, for texts. */
-    char path[64];                     /* See transport_peer_path. */
-    char note[160];                    /* See transport_peer_note. */
-    void *user;                        /* See transport_peer_user. */
-    uint64_t number;                   /* See transport_peer_number. */
+    uint32_t version;    /* See transport_peer_version. */
+    bool versions_equal; /* See transport_peer_versions_equal. */
+    /* For logs and error texts: the address that we connect to, or from which the peer has
+     * connected to us. */
+    char address[LIMIT_ADDRESS_BYTES];
+    char path[64];   /* See transport_peer_path. */
+    char note[160];  /* See transport_peer_note. */
+    void *user;      /* See transport_peer_user. */
+    uint64_t number; /* See transport_peer_number. */
 };
 
-/* Compares two identities. Returns ST_OK, or ST_MISMATCH with a text that names the field and both
- * values, those of `first` before those of `second`. Both sides call it with the connecting side as
- * `first`. The accepting side finds a mismatch first and sends its text to the other side, so that
- * both logs have the same text. */
+/* Compares two identities as described at struct transport_identity; handshake_check compares
+ * versions and formats. Returns ST_OK, or ST_MISMATCH with a text that names the field and both
+ * values, that of `first` before that of `second`. `first`: the identity of the side that has
+ * connected. */
 enum status transport_identity_check(const struct transport_identity *first,
                                      const struct transport_identity *second, struct error *error);
 

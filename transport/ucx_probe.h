@@ -1,8 +1,7 @@
-/* ucx_probe: lists all transports that the installed UCX offers, including those that machines do
- * not use by default. `cleave doctor` calls it once, on the only thread of a child process. The
- * child process does not use UCX before, because UCX reads its environment variables only once per
- * process. It opens no port, connects to no peer and measures nothing. fabric_probe.c implements
- * it. */
+/* ucx_probe: lists what the installed UCX offers: its version, its transports (also those that
+ * machines do not use by default) and the kinds of memory that it can register. `cleave doctor`
+ * calls it, on the only thread of a child process. fabric_probe.c implements it. It keeps no state,
+ * opens no port, connects to no peer and measures nothing. */
 #ifndef TRANSPORT_UCX_PROBE_H
 #define TRANSPORT_UCX_PROBE_H
 
@@ -12,18 +11,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define UCX_PROBE_RESOURCES_MAX 64 /* Further resources are left out. */
+#define UCX_PROBE_RESOURCES_MAX 64 /* Most entries of ucx_probe.resources. */
 
 struct ucx_probe {
-    char version[32];
-    bool cuda; /* UCX can register a GPU's memory. */
+    char version[32]; /* Version of UCX, such as "1.13.1". */
+    bool cuda;        /* UCX can register the memory of CUDA devices. */
     /* Names of the kinds of memory that UCX can register, separated by blanks. */
     char memory_types[96];
-    uint32_t resource_count;
+    uint32_t resource_count; /* Entries of `resources`; UCX may offer more than fit. */
     char resources[UCX_PROBE_RESOURCES_MAX][32]; /* "transport/device", such as "tcp/eth0". */
 };
 
-/* Fills *out. Returns ST_IO if UCX cannot be opened: out->version is set, the rest is zero. */
+/* Fills *out. Requires that this process has not used UCX before, because UCX reads its environment
+ * variables only once in a process. Returns ST_IO if UCX cannot be opened; then out->version is set
+ * and all other fields are 0. */
 enum status ucx_probe(struct ucx_probe *out, struct error *error);
 
 #endif
