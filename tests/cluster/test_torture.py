@@ -45,6 +45,8 @@ DISTURBANCES, ROUNDS = 3, 20  # The streams are sent again until that many distu
 class Timed(threading.Thread):
     """A streamed answer whose thread notes when events arrive."""
 
+    ended = 0  # Changes when a stream has ended.
+
     def __init__(self, cluster, body, places):
         super().__init__(daemon=True)
         self.cluster, self.body, self.places = cluster, body, places
@@ -66,6 +68,7 @@ class Timed(threading.Thread):
                     self.text += "".join(choice["text"] for choice in event["choices"])
             except Exception as error:  # The test judges every exception.
                 self.error = f"{error or type(error).__name__}"
+            Timed.ended += 1
 
     def read(self):
         """Yields the events with text, and notes the generation that the others name."""
@@ -109,9 +112,11 @@ def config_of(kind, default_model):
 
 
 def disturb(cluster, kind, draw, every_s, over, counts):
-    """Kills or stops processes until `over` is set."""
+    """Kills or stops processes until `over` is set. The time to the next disturbance grows while no stream ends: a slow
+    or busy computer would otherwise answer nothing between two of them."""
     names = itertools.cycle(["t0", "p0", "t1", "p1"])
     stopped = []  # (when to continue, pid)
+    pause_s, ended = every_s, Timed.ended
     due = time.monotonic() + every_s
     while not over.wait(0.02):
         now = time.monotonic()
@@ -120,7 +125,9 @@ def disturb(cluster, kind, draw, every_s, over, counts):
             stopped.remove((when, pid))
         if now < due:
             continue
-        due = max(now, due + every_s)
+        pause_s = pause_s * 1.2 if Timed.ended == ended else every_s
+        ended = Timed.ended
+        due = max(now, due + pause_s)
         counts["disturbances"] += 1
         if kind in ("stages", "ranks"):
             found = cluster.stages()
