@@ -1,10 +1,11 @@
 /* prefix_hash: a hash of a sequence of tokens. Every process computes the same hash for the same
  * tokens. The prefix cache (kvcache/kv_prefix.c) hashes the prefixes that a machine holds, the
  * machine reports the hashes (machine/prefixes.c), and the gateway compares them with the hashes of
- * a prompt (server/gateway/schedule.c), which also finds repeated requests by the hash. The
- * simulator (tools/simulate/) does the same as these. The functions are pure, and any thread may
- * call them. Two different prefixes can have the same hash. Then the gateway may choose a worse
- * machine, but the answer is right, because the prefix cache compares the tokens too. */
+ * a prompt (server/gateway/schedule.c). The simulator (tools/simulate/) hashes and compares
+ * prefixes in the same way. The gateway also recognises repeated requests by the hash. The
+ * functions are pure, and any thread may call them. Two different prefixes can have the same hash.
+ * Then the gateway may choose a worse machine, but the answer is right, because the prefix cache
+ * compares the tokens too. */
 #ifndef COMMON_PREFIX_HASH_H
 #define COMMON_PREFIX_HASH_H
 
@@ -19,7 +20,7 @@ static inline uint64_t prefix_hash(uint64_t hash, const uint32_t *tokens, uint32
     return hash;
 }
 
-/* Returns the most blocks that hold at most 128 tokens together, at least 1. Machines report only
+/* Returns how many whole blocks fit into 128 tokens, but at least 1. Machines report only
  * prefixes whose length is a multiple of this number of blocks. */
 static inline uint32_t prefix_step_blocks(uint32_t block_tokens)
 {

@@ -37,17 +37,18 @@ enum status turns_create(int *fd_out, struct error *error);
 
 /* Joins the turns. `threads` is the number of threads that compute in a turn; 0, or more than there
  * are cores = one for each core. `fd` is the descriptor of turns_create; the caller may close it
- * afterwards. Returns ST_NO_RESOURCE if 64 processes have joined already, ST_INVALID if `fd` is not
- * a descriptor of turns_create, ST_IO, or ST_NO_MEMORY. */
+ * afterwards. Returns ST_NO_RESOURCE if 64 processes have joined already, ST_INVALID if `fd` is
+ * other memory than that of turns_create, ST_IO if `fd` cannot be mapped, or ST_NO_MEMORY. */
 enum status turns_open(int fd, uint32_t threads, struct turns **out, struct error *error);
 /* Ends the process's turn, if it has one, and leaves. NULL is fine. */
 void turns_close(struct turns *turns);
 
-/* Reports to the other processes that this process's decode steps take step_us microseconds of a
- * turn. Any thread may call it. NULL is fine. */
+/* Reports to the other processes that one decode step of this process takes step_us microseconds of
+ * a turn. Any thread may call it. NULL is fine. */
 void turns_step_us_set(struct turns *turns, uint32_t step_us);
-/* Returns the sum of the latest times that other processes have reported with turns_step_us_set
- * within the last second; 0 = none, or `turns` is NULL. Any thread may call it. */
+/* Returns a sum over the other processes that called turns_step_us_set within the last second: of
+ * the time that each process reported last. 0 = no process, or `turns` is NULL. Any thread may call
+ * it. */
 uint64_t turns_other_steps_us(const struct turns *turns);
 
 /* Asks for a turn without waiting. The event loop calls it when it hands a batch to an engine

@@ -1,11 +1,11 @@
 /* rows: kernels on rows of fp32: quantisation, RMSNorm, LayerNorm, SiLU, GELU, a cap, rotary
  * embedding, and the writing of K and V as floats. kernels.h defines the results. isa_portable.c,
  * isa_avx2.c and isa_avx512.c include this header after their vector header, through attention.h,
- * and put the functions rows_* into their struct kernels. Exceptions: the AVX-512 table has
- * quantise_avx512 instead of rows_quantise, and attention_store (attention.h) calls rows_store and
- * rows_store_latent. The backend calls the functions on worker threads, for one row, head or piece
- * of 16,384 values (rows_cap) per call; they keep no state. The operations and their order, and so
- * the bits of the results, are the same on every ISA. Products and attention are not here. */
+ * and put most functions rows_* into their struct kernels. The AVX-512 table has quantise_avx512
+ * instead of rows_quantise. rows_store and rows_store_latent are in no table: attention_store
+ * (attention.h) calls them. The backend calls the functions on worker threads, for a part of a
+ * batch per call; they keep no state. The operations and their order, and so the bits of the
+ * results, are the same on every ISA. Products and attention are not here. */
 #ifndef COMPUTE_CPU_ROWS_H
 #define COMPUTE_CPU_ROWS_H
 
@@ -16,8 +16,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Loops over vectors. Where a vec is in registers, the loops are unrolled, because the compiler
- * would otherwise keep the values in memory. Elsewhere unrolling would only produce more code. */
+/* Loops over vectors. On ISAs whose vec is a register, the loops are unrolled, because the compiler
+ * would otherwise keep the values in memory. On others, unrolling would only produce more code. */
 #ifdef VECTOR_REGISTERS
 #define ROWS_UNROLL         _Pragma("GCC unroll 6")
 #define ROWS_EACH(i, count) _Pragma("GCC unroll 16") for (uint32_t i = 0; i < (count); i++)
@@ -26,7 +26,7 @@
 #define ROWS_EACH(i, count) for (uint32_t i = 0; i < (count); i++)
 #endif
 
-#define ROWS_EXP_VECTORS 8      /* Vectors of one call of v_exp_each. */
+#define ROWS_EXP_VECTORS 8      /* Most vectors of one call of v_exp_each. */
 #define ROWS_EXP_LEAST   -86.0f /* Below -87.3, e^x is no normal number. */
 
 /* Replaces `count` ≤ ROWS_EXP_VECTORS vectors x by e^x, within about 1 ulp. If `least` is
@@ -77,9 +77,9 @@ INLINE uint32_t lanes_at(uint32_t i, uint32_t count)
     return count - i < VECTOR_LANES ? count - i : VECTOR_LANES;
 }
 
-/* Computes the scale of a block and the inverse of the scale. `bits` are the bits of the greatest
- * |x| of the block, which becomes the quant `most`. Returns false if the block has a NaN or an
- * infinity. */
+/* Computes the scale of a block and the inverse of the scale. `bits`: the bits (as fp32) of the
+ * greatest |x| of the block. `most`: the quant of this |x|. Returns false if the block has a NaN or
+ * an infinity. */
 INLINE bool block_scale(uint32_t bits, float most, float *scale, float *inverse)
 {
     float amax;

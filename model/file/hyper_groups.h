@@ -8,10 +8,10 @@
 #include "model/file/hyper.h"
 
 /* Returns the groups. Their number is the period of the windows: the smallest number with which all
- * layers of a group have equal windows, such as 6 if each sixth layer reads all tokens. If the
- * period is above LAYER_GROUPS_MAX or (unless it is 1) above half of the layers, or if no context
- * is longer than the window, returns one group without a window, whose layers keep the KV of all
- * tokens. */
+ * layers of a group have equal windows, such as 6 if each sixth layer reads all tokens. Returns one
+ * group without a window, whose layers keep the KV of all tokens, in three cases: the period is
+ * above LAYER_GROUPS_MAX; it is above 1 and above half of the layers; or no context is longer than
+ * the window. */
 struct layer_groups model_layer_groups(const struct model_hyper *h);
 
 #endif

@@ -8,9 +8,9 @@
 #include "server/gateway/table.h"
 
 /* Sets r->held to the machine that is up and has KV of the most tokens, among r->held, the machines
- * of the lost generation, and the machine of its checkpoint. tokens: 0 = no machine. Call it before
- * the machines of the generation are cleared from the request. gone: a machine that is treated as
- * if it were not up; NULL = none. */
+ * of the lost generation, and the machine of r->checkpoint. If there is no such machine,
+ * r->held.tokens becomes 0. Call it before the machines of the generation are cleared from the
+ * request. gone: a machine that is treated as if it were not up; NULL = none. */
 void request_held_update(struct gateway_request *r, const struct fleet_machine *gone);
 
 #endif

@@ -1,6 +1,6 @@
 /* profile_options: the command line of `cleave profile`, as values; options.c has each option's
  * help text. profile.c reads the options once on the main thread (common/options.h). Texts point
- * into the caller's arguments. This part opens no files. */
+ * into the caller's arguments or to default values; `host` is a copy. This part opens no files. */
 #ifndef TOOLS_PROFILE_OPTIONS_H
 #define TOOLS_PROFILE_OPTIONS_H
 
@@ -23,10 +23,10 @@ struct profile_options {
     /* Devices of the same kind to keep busy in a second measurement; 0 = no second measurement. */
     uint64_t busy_devices;
     struct option_texts peers; /* Addresses of links to other hosts. */
-    const char *serve_link;    /* Address on which to serve as the other end; NULL = measure. */
+    const char *serve_link;    /* Address to listen on for a host that measures; NULL = measure. */
     const char *key_file;      /* Key for links to other hosts; NULL = none. */
     const char *ucx_tls;       /* UCX_TLS for links to other hosts; NULL = UCX chooses. */
-    double seconds;            /* Time of all measurements together. */
+    double seconds;            /* Of all measurements; that of links is fixed. */
     bool quick;                /* Few points, measured in one round. */
     bool no_links;             /* Do not measure the links inside this host. */
     bool no_devices;           /* Measure links only. */

@@ -1,12 +1,13 @@
 /* sim_pool: the KV blocks of a simulated machine by their ids, in the pool and the prefix cache of
- * the server (kvcache/). It is used if the trace says which prompts begin alike; otherwise a
- * machine only counts its blocks (sim_cache.h). sim_machine_kv.c makes every call on the
- * simulation's one thread. It knows no requests, and decides nothing about memory: the caller asks
- * scheduler/memory.h first.
+ * the server (kvcache/). It is used if the trace says which prompts begin alike and kv/prefix_cache
+ * is on; otherwise a machine only counts its blocks (sim_cache.h). sim_machine_kv.c makes every
+ * call on the simulation's one thread. It knows no requests, and decides nothing about memory: the
+ * caller asks scheduler/memory.h first.
  *
  * A simulated request has no tokens. Instead, a number stands for the tokens of each of its spans
- * (common/layer_groups.h): two requests have equal numbers where their tokens are equal. So the
- * cache is opened with blocks of one token, and with a window in spans instead of tokens. */
+ * (common/layer_groups.h), called `contents` below: two requests have equal numbers where their
+ * tokens are equal. So the cache is opened with blocks of one token, and with a window in spans
+ * instead of tokens. */
 #ifndef TOOLS_SIMULATE_SIM_POOL_H
 #define TOOLS_SIMULATE_SIM_POOL_H
 
@@ -35,12 +36,12 @@ void sim_pool_close(struct sim_pool *pool);
  * reads. */
 uint32_t sim_pool_available(const struct sim_pool *pool);
 
-/* Opens a holding without blocks. spans_max: most spans of the task. keep: layer_groups_keep of the
- * task. Returns ST_NO_MEMORY on failure. */
+/* Opens a holding without blocks. spans_max: most spans of the task. keep: number of spans that a
+ * group with a window keeps (layer_groups_keep). Returns ST_NO_MEMORY on failure. */
 enum status sim_holding_open(struct sim_pool *pool, uint32_t spans_max, uint32_t keep,
                              struct sim_holding *out);
-/* Ends the reading of the cache, and frees the blocks that are not in the cache and the memory of
- * the tables. All zeros are fine. */
+/* Ends the reading of the cache. Frees the holding's blocks, except those in the cache, and the
+ * tables. All zeros are fine. */
 void sim_holding_close(struct sim_pool *pool, struct sim_holding *holding);
 
 /* Reads the longest cached chain of at most spans_max spans of `contents`. window_first: as in
@@ -52,8 +53,8 @@ void sim_holding_unpin(struct sim_pool *pool, struct sim_holding *holding);
 /* Takes the blocks of the spans after holding->spans, up to `spans`. Requires that they are
  * available. */
 void sim_holding_take(struct sim_pool *pool, struct sim_holding *holding, uint32_t spans);
-/* Ends the reading of cached blocks of layers with a window, if the next token reads only spans
- * from window_first on. */
+/* window_first: the first span that the next token reads in layers with a window. Ends the reading
+ * of these layers' cached blocks if all of them are before window_first. */
 void sim_holding_window_move(struct sim_pool *pool, struct sim_holding *holding,
                              uint32_t window_first);
 /* Adds the first `spans` spans to the cache; in layers with a window, only the spans from
@@ -64,8 +65,8 @@ void sim_holding_cache(struct sim_pool *pool, struct sim_holding *holding, const
 /* Returns how many of the first `spans` spans of `contents` are in the cache; 0 also if memory runs
  * out. */
 uint32_t sim_pool_cached_spans(struct sim_pool *pool, const uint32_t *contents, uint32_t spans);
-/* Adds the first `spans` spans to the cache, as far as they have room. Requires layers
- * without windows. Returns false if memory runs out. */
+/* Adds as many of the first `spans` spans to the cache as there are available blocks. Requires
+ * layers without windows. Returns false if memory runs out. */
 bool sim_pool_add(struct sim_pool *pool, const uint32_t *contents, uint32_t spans);
 
 #endif
