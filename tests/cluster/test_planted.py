@@ -297,7 +297,7 @@ def kv_tier_down():
     with tempfile.TemporaryDirectory(prefix="cleave-tier-") as folder:
         os.mkdir(os.path.join(folder, "prompt-0.kv"))
         tiers = {"file": {"path": folder, "size": "16MiB"}, "store": {"servers": store.address}}
-        with start({"kv": {"memory": "16MiB", "tiers": tiers}}) as cluster:
+        with start({"kv": {"memory": "16MiB", "tiers": tiers}, "scheduler": {"placement": "split"}}) as cluster:
             cluster.wait_ready(300)
             expect(cluster, name, "prompt-0", "cannot use KV tier file or store;")
             store.start_again()
