@@ -1,10 +1,13 @@
-/* draft: drafts the next tokens of an answer from its own context, for speculative decoding
- * (prompt look-up). A *place* is a position in the context at which the last tokens of the context
- * have occurred before. The draft is what followed the place with the most equal tokens (of equal
- * places, the latest). An index of all positions makes a look-up independent of the length of the
- * context; a look-up compares at most the 16 latest places. token_pool/ has one index for each
- * request that may have drafts, and makes every call on the machine's event loop thread. This part
- * does not know whether drafts are right or worth a check (scheduler/drafts.h does). */
+/* draft: finds where the next tokens of an answer may have occurred before, for speculative decoding
+ * (prompt look-up). A *place* is a position in the context after which the tokens of a draft are
+ * read. The last tokens of the context have occurred there before; or, in an answer with a
+ * constraint, the answer was at the same point of the constraint (grammar_run_shape), such as
+ * after a value of the same property. The *source* of a draft is the place with the most equal
+ * tokens before it (of equal places, the latest). An index of all positions makes a look-up
+ * independent of the length of the context; a look-up compares at most the 16 latest places of each
+ * kind. token_pool/draft_make.c has one index for each request that may have drafts, on the
+ * machine's event loop thread. This part does not know whether drafts are right or worth a check
+ * (scheduler/drafts.h does). */
 #ifndef TOKEN_POOL_DRAFT_H
 #define TOKEN_POOL_DRAFT_H
 
@@ -19,7 +22,7 @@
 
 /* The positions of all runs of `tokens` tokens. */
 struct draft_places {
-    uint32_t tokens;
+    uint32_t tokens; /* 0 = the places of equal shapes. */
     /* For each hash of such a run: 1 + the position of the last token of the latest run with this
      * hash; 0 = none. */
     uint32_t *heads;
@@ -31,17 +34,33 @@ struct draft_places {
 struct draft_index {
     uint32_t count;           /* Tokens of the context that are in the index. */
     uint32_t mask;            /* Number of heads, minus 1. */
-    uint32_t *memory;         /* Memory of both tables; NULL = closed. */
+    uint32_t *memory;         /* Memory of all tables; NULL = closed. */
     struct draft_places good; /* Runs of DRAFT_MATCH_GOOD tokens. */
     struct draft_places any;  /* Runs of one token. */
+    struct draft_places same; /* Positions of one shape. */
+    /* [capacity] For each position: the shape after its token, 0 = none. NULL = the answer has no
+     * constraint. */
+    uint32_t *shapes;
 };
 
-/* Opens an empty index for a context of at most `capacity` tokens. If memory is short, the index
- * stays closed, and there are no drafts. */
-void draft_index_open(struct draft_index *index, uint32_t capacity);
+struct draft_source {
+    uint32_t place;
+    uint32_t equal; /* Equal tokens before it, at most DRAFT_MATCH_MAX. */
+    bool same;      /* The place has the shape of the context. */
+    /* How many first tokens after `place` also follow each other place that was found; 0 = there is
+     * no other place. */
+    uint32_t agreed;
+};
+
+/* Opens an empty index for a context of at most `capacity` tokens. shapes = the answer has a
+ * constraint. If memory is short, the index stays closed, and there are no drafts. */
+void draft_index_open(struct draft_index *index, uint32_t capacity, bool shapes);
 void draft_index_close(struct draft_index *index);
 bool draft_index_is_open(const struct draft_index *index);
 
+/* Sets the shape after the token at `position`, which the index does not have yet. No effect without
+ * shapes. */
+void draft_index_shape_set(struct draft_index *index, uint32_t position, uint32_t shape);
 /* Adds tokens[index->count, count) to the index. The tokens before them must be the same as in
  * earlier calls. No effect if the index is closed. */
 void draft_index_add(struct draft_index *index, const uint32_t *tokens, uint32_t count);
@@ -49,13 +68,15 @@ void draft_index_add(struct draft_index *index, const uint32_t *tokens, uint32_t
 /* Returns true if the token may follow the context. */
 typedef bool (*draft_allows)(void *self, uint32_t token);
 
-/* Drafts the `most` tokens after the context, which is the first index->count of `tokens`, and
- * stores them in `out`; out may be tokens + index->count. Places whose next token is not allowed
- * are left out (allows NULL = every token is allowed). Returns the number of equal tokens of the
- * draft's place, from 1 to DRAFT_MATCH_MAX; 0 = there is no draft, and nothing is stored.
- * *agreed_out: how many first tokens of the draft also follow each other place that was found; 0 =
- * there is no other place. */
-uint32_t draft_find(const struct draft_index *index, const uint32_t *tokens, uint32_t most,
-                    draft_allows allows, void *self, uint32_t *out, uint32_t *agreed_out);
+/* Finds the source of the tokens that follow tokens[0, count): the tokens of the index, and drafted
+ * ones after them. shape: the shape after these tokens, 0 = none. Places whose next token is not
+ * allowed are left out (allows NULL = every token is allowed). At most `most` tokens count in
+ * `agreed`. Returns false if there is no place. */
+bool draft_source_find(const struct draft_index *index, const uint32_t *tokens, uint32_t count,
+                       uint32_t shape, uint32_t most, draft_allows allows, void *self,
+                       struct draft_source *source_out);
+/* Returns token i after the place, for a context of `count` tokens. After the end of the context it
+ * goes on as if the context were repeated from the place on. */
+uint32_t draft_token_after(const uint32_t *tokens, uint32_t place, uint32_t count, uint32_t i);
 
 #endif

@@ -62,15 +62,19 @@ void grammar_answer_add(struct grammar_answer *answer, uint32_t token);
 bool grammar_answer_draft_add(struct grammar_answer *answer, uint32_t token);
 /* Forgets all drafted tokens. Call it before the next grammar_answer_add. */
 void grammar_answer_draft_drop(struct grammar_answer *answer);
-/* Stores the tokens that must follow the answer, as grammar_run_forced does. Returns their number;
- * 0 also after an error. Requires that there is no draft. */
-uint32_t grammar_answer_forced(struct grammar_answer *answer, uint32_t most, uint32_t *tokens_out);
+/* Returns what must follow the answer and its drafted tokens, as grammar_run_forced does;
+ * GRAMMAR_FORCED_NONE also after an error. */
+enum grammar_forced grammar_answer_forced(struct grammar_answer *answer, uint32_t *token_out);
+/* Returns true if the token may follow the answer and its drafted tokens. */
+bool grammar_answer_allows(struct grammar_answer *answer, uint32_t token);
+/* Returns grammar_run_shape after the answer and its drafted tokens; 0 after an error. */
+uint32_t grammar_answer_shape(struct grammar_answer *answer);
 
 /* Stores the mask of the tokens that may follow the answer and its drafted tokens, in the form of
- * grammar_run_mask. Tokens of `end_tokens` are in the mask exactly if the answer may end. The mask
+ * grammar_run_mask. A certain token (grammar_run_forced) is the only one in the mask. Tokens of `end_tokens` are in the mask exactly if the answer may end. The mask
  * is valid until the next mask with the same number of drafted tokens. With a draft, an error is
- * not remembered. This function, grammar_answer_draft_add and grammar_answer_forced wait for the
- * compilation, if it has not ended. Returns the errors of grammar_open, grammar_run_token and
+ * not remembered. This function and those of drafted tokens wait for the compilation, if it has
+ * not ended. Returns the errors of grammar_open, grammar_run_token and
  * grammar_run_mask; ST_NO_RESOURCE if the cache had no room for the constraint when the answer was
  * opened; ST_UNSUPPORTED if no token is allowed, or if the answer has no cache. */
 enum status grammar_answer_mask(struct grammar_answer *answer, const uint32_t *end_tokens,

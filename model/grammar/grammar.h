@@ -99,10 +99,27 @@ enum status grammar_run_token(struct grammar_run *run, uint32_t id, struct error
 /* Sets the run to the answer of `from`, a run of the same grammar. */
 void grammar_run_set(struct grammar_run *run, const struct grammar_run *from);
 
-/* Stores the tokens of the bytes that must come next, whatever is drawn (at most `most` tokens, and
- * of at most 64 bytes): the longest token that fits, again and again. (A model may divide the bytes
- * into other tokens.) Returns their number; 0 also if the answer may end. Requires a vocabulary. */
-uint32_t grammar_run_forced(struct grammar_run *run, uint32_t most, uint32_t *tokens_out);
+/* What must come next, whatever is drawn. */
+enum grammar_forced {
+    GRAMMAR_FORCED_NONE,  /* Several texts may follow, or the answer may end. */
+    GRAMMAR_FORCED_TEXT,  /* The text is certain, but several tokens may begin it. */
+    GRAMMAR_FORCED_TOKEN, /* The token is certain. */
+};
+
+/* Finds what must come next. Where only one text may follow (64 bytes are read ahead), its longest
+ * token is certain, if at least one byte of the text follows that token: grammar_answer_mask then
+ * allows only this token. Otherwise a model would divide the text into tokens that it has rarely
+ * seen, because it draws them one by one. The token that reaches the end of the text may also reach
+ * beyond the text, so it is not certain. Sets *token_out, except for GRAMMAR_FORCED_NONE: for
+ * GRAMMAR_FORCED_TEXT to the longest token of the text. Requires a vocabulary. Returns ST_TOO_LARGE
+ * or ST_NO_MEMORY, as grammar_run_bytes does. */
+enum status grammar_run_forced(struct grammar_run *run, enum grammar_forced *forced_out,
+                               uint32_t *token_out, struct error *error);
+
+/* Returns a hash of the place in the constraint that the answer has reached. It does not depend on
+ * the number of items, characters or digits so far: after each item of an array it is the same. 0 =
+ * the text is nearly free there (more than 32 different bytes may follow), or the memory is full. */
+uint32_t grammar_run_shape(struct grammar_run *run);
 
 /* Returns true if the answer may end after the bytes so far. */
 bool grammar_run_accepts(const struct grammar_run *run);
