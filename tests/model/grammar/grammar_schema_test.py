@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 
@@ -171,6 +172,10 @@ class Maker:
         return schema
 
 
+# Characters that only one of Python's and ECMA-262's regular expressions takes for white space (\s), as JSON text.
+DIFFERENT_SPACE = re.compile("\\\\u001[c-f]|\x85|\ufeff")
+
+
 def random_schemas(probe, count):
     rng = random.Random(SEED)
     refused, walks, unfinished, reasons = 0, 0, 0, {}
@@ -186,7 +191,10 @@ def random_schemas(probe, count):
         unfinished += reply["unfinished"]
         for text in reply["walks"]:
             walks += 1
-            error = jsonschema.exceptions.best_match(validator.iter_errors(json.loads(text)))
+            document = json.loads(text)
+            if DIFFERENT_SPACE.search(json.dumps(document, ensure_ascii=False)) and "\\\\s" in json.dumps(schema).lower():
+                continue
+            error = jsonschema.exceptions.best_match(validator.iter_errors(document))
             assert error is None, f"schema {number}: {json.dumps(schema)}\ndocument {text}\n{error.message}"
     print(f"{count} random schemas: {refused} refused, {walks} walks valid, {unfinished} walks without end")
     for reason, times in sorted(reasons.items()):
