@@ -163,7 +163,8 @@ struct config {
         uint32_t micro_batch_tokens;  /* 0 = the best by the profile; prompt_fill_tokens without. */
         uint32_t mixed_prompt_tokens; /* Or CONFIG_AUTO. */
         uint32_t batch_sequences_max;
-        uint32_t speculative_tokens;        /* 0 = no drafts. */
+        uint32_t speculative_tokens; /* 0 = no drafts. */
+        bool speculative_always;
         char draft_model[LIMIT_PATH_BYTES]; /* Empty = no draft model. */
         bool draft_layer;                   /* The model's draft layer is the draft model. */
         uint32_t growth_tokens;

@@ -303,6 +303,9 @@ const struct config_key config_keys[] = {
      .help = "Most tokens that a token machine drafts from an answer's context and constraint, and "
              "checks in one step (scheduling.md). Answers stay the same; text that repeats is "
              "faster. 0 = none."},
+    {"scheduler/speculative_always", CONFIG_BOOL, FIELD(scheduler.speculative_always), 0, 0,
+     .default_text = "false", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "true: every draft is checked as a whole, even if that takes more time. For tests."},
     {"scheduler/draft_model", CONFIG_STRING, FIELD(scheduler.draft_model), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "", .reload = CONFIG_RELOAD_MACHINES,
      .help = "A small model with the same vocabulary, with which token machines without stages "

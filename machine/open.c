@@ -100,8 +100,7 @@ static enum status open_pools(struct machine *m)
                                                .target_prepare = machine_target_prepare,
                                                .target_drop = machine_target_drop,
                                                .self = m};
-    const char *drafts = getenv("CLEAVE_DRAFTS");
-    m->drafts.always = drafts != NULL && strcmp(drafts, "always") == 0;
+    m->drafts.always = config->scheduler.speculative_always;
     const struct token_pool_options tokens = {
         .name = m->config_entry->name,
         .sched = m->sched,

@@ -2,6 +2,7 @@
 #include "scheduler/drafts.h"
 
 #include <assert.h>
+#include <string.h>
 
 /* How far one step moves the time of its size. Other processes can make a step longer, and nothing
  * makes it shorter, so a shorter step counts more. */
@@ -22,32 +23,12 @@
 /* Before its first step, a draft model is assumed to take this part of the time of a step. */
 #define MODEL_PART 0.25
 
-/* The classes: fewer than 3 equal tokens, fewer than 5, fewer than 9, more; forced; agreed; of a
- * draft model. */
-#define CLASS_LONG   3
-#define CLASS_FORCED 4
-#define CLASS_AGREED 5
-#define CLASS_MODEL  6
-
-static const float prior[SCHED_DRAFT_CLASSES] = {0.3f, 0.3f, 0.5f, 0.7f, 0.8f, 0.9f, 0.6f};
-
-static uint32_t class_of(uint32_t matched)
-{
-    if (matched == SCHED_DRAFT_MODEL)
-        return CLASS_MODEL;
-    return matched == SCHED_DRAFT_FORCED ? CLASS_FORCED
-           : matched < 3                 ? 0
-           : matched < 5                 ? 1
-           : matched < 9                 ? 2
-                                         : CLASS_LONG;
-}
-
-/* Returns how many of the draft's first `count` tokens are of the class CLASS_AGREED. */
-static uint32_t agreed_of(const struct sched_draft_trust *trust, uint32_t class, uint32_t count)
-{
-    const uint32_t agreed = class < CLASS_FORCED ? trust->agreed : 0;
-    return agreed < count ? agreed : count;
-}
+/* Probabilities that are assumed before the first check. */
+static const float prior[SCHED_DRAFT_CLASSES] = {
+    [SCHED_DRAFT_FEW] = 0.3f,    [SCHED_DRAFT_SOME] = 0.3f,   [SCHED_DRAFT_MANY] = 0.5f,
+    [SCHED_DRAFT_MOST] = 0.7f,   [SCHED_DRAFT_AGREED] = 0.9f, [SCHED_DRAFT_SHAPE] = 0.8f,
+    [SCHED_DRAFT_FORCED] = 0.8f, [SCHED_DRAFT_MODEL] = 0.6f,  [SCHED_DRAFT_CERTAIN] = 1,
+};
 
 static uint32_t size_of(uint32_t rows)
 {
@@ -111,10 +92,12 @@ static double step_us(const struct sched_step_times *times, double rows)
 }
 
 /* Returns the probability that a token of the class is right if those before it are. */
-static double right_of(const struct sched_draft_trust *trust, uint32_t class)
+static double right_of(const struct sched_draft_trust *trust, enum sched_draft_class class)
 {
     double accepted = (double)trust->classes[class].accepted,
            rejected = (double)trust->classes[class].rejected;
+    if (class == SCHED_DRAFT_CERTAIN)
+        return 1;
     return (accepted + (double)(TRUST_PRIOR * prior[class])) /
            (accepted + rejected + (double)TRUST_PRIOR);
 }
@@ -126,23 +109,32 @@ static double model_us(const struct sched_drafts *drafts, uint32_t answers)
     return us > 0 ? us : MODEL_PART * step_us(&drafts->steps, answers);
 }
 
+double sched_drafts_cost(const struct sched_drafts *drafts, uint32_t answers,
+                         const struct sched_draft *draft, uint32_t checked)
+{
+    const double without_us = step_us(&drafts->steps, answers);
+    if (checked == 0 || without_us == 0)
+        return 0;
+    double us = step_us(&drafts->steps, (double)answers * (1 + checked)) - without_us;
+    if (draft->classes[0] == SCHED_DRAFT_MODEL)
+        us += checked * model_us(drafts, answers);
+    return us / without_us;
+}
+
 /* Returns the length with the most tokens per time, and the factor by which it is more than without
  * a draft; 0 and 1 if no length is better by SCHED_DRAFT_GAIN. */
 static uint32_t best_length(const struct sched_drafts *drafts,
                             const struct sched_draft_trust *trust, uint32_t answers,
-                            uint32_t matched, uint32_t most, double *gain_out)
+                            const struct sched_draft *draft, double *gain_out)
 {
-    uint32_t class = class_of(matched), length = 0, agreed = agreed_of(trust, class, most);
-    double right = right_of(trust, class), right_agreed = right_of(trust, CLASS_AGREED);
-    double without_us = step_us(&drafts->steps, answers);
-    double make_us = class == CLASS_MODEL ? model_us(drafts, answers) : 0;
     double tokens = 1, probability = 1, best = SCHED_DRAFT_GAIN;
-    for (uint32_t j = 1; j <= most && without_us > 0; j++) {
-        probability *= j <= agreed && right_agreed > right ? right_agreed : right;
+    uint32_t length = 0;
+    for (uint32_t j = 1; j <= draft->count && step_us(&drafts->steps, answers) > 0; j++) {
+        probability *= right_of(trust, draft->classes[j - 1]);
         tokens += probability;
-        double us = step_us(&drafts->steps, (double)answers * (1 + j)) + j * make_us;
-        if (tokens * without_us / us > best) {
-            best = tokens * without_us / us;
+        const double cost = sched_drafts_cost(drafts, answers, draft, j);
+        if (tokens / (1 + cost) > best && trust->lost_steps + cost <= SCHED_DRAFT_LOSS_STEPS) {
+            best = tokens / (1 + cost);
             length = j;
         }
     }
@@ -152,51 +144,67 @@ static uint32_t best_length(const struct sched_drafts *drafts,
 
 uint32_t sched_drafts_length(const struct sched_drafts *drafts,
                              const struct sched_draft_trust *trust, uint32_t answers,
-                             uint32_t matched, uint32_t most)
+                             const struct sched_draft *draft)
 {
     double gain;
     assert(answers >= 1);
-    return drafts->always ? most : best_length(drafts, trust, answers, matched, most, &gain);
+    return drafts->always ? draft->count : best_length(drafts, trust, answers, draft, &gain);
 }
 
 uint32_t sched_drafts_model_length(const struct sched_drafts *drafts,
                                    const struct sched_draft_trust *trust, uint32_t answers,
-                                   uint32_t most, uint32_t other_matched, uint32_t other_most)
+                                   uint32_t most, const struct sched_draft *other)
 {
-    double gain, other = 1;
+    struct sched_draft draft = {.count = most};
+    double gain, other_gain = 1;
     assert(answers >= 1);
+    memset(draft.classes, SCHED_DRAFT_MODEL, most);
     if (drafts->always) /* Tests see both: drafts of long matches, and of the model. */
-        return other_most > 0 && class_of(other_matched) >= CLASS_LONG ? 0 : most;
-    uint32_t length = best_length(drafts, trust, answers, SCHED_DRAFT_MODEL, most, &gain);
-    if (other_most > 0)
-        best_length(drafts, trust, answers, other_matched, other_most, &other);
-    return gain > other ? length : 0;
+        return other != NULL && other->count > 0 && other->classes[0] == SCHED_DRAFT_MOST ? 0
+                                                                                          : most;
+    uint32_t length = best_length(drafts, trust, answers, &draft, &gain);
+    if (other != NULL)
+        best_length(drafts, trust, answers, other, &other_gain);
+    return gain > other_gain ? length : 0;
 }
 
-/* Adds the results of tokens of one class: of `checked` ones the first `accepted` were right.
- * checked = 0: older results count less. */
-static void class_add(struct sched_draft_trust *trust, uint32_t class, uint32_t checked,
-                      uint32_t accepted)
+/* Counts the tokens of one class among the draft's first `count` tokens. */
+static uint32_t class_count(const struct sched_draft *draft, enum sched_draft_class class,
+                            uint32_t count)
 {
-    float keep = checked > 0 ? TRUST_KEEP : TRUST_KEEP_UNCHECKED;
-    trust->classes[class].accepted = trust->classes[class].accepted * keep + (float)accepted;
-    trust->classes[class].rejected =
-        trust->classes[class].rejected * keep + (accepted < checked ? 1.0f : 0.0f);
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < count; i++)
+        found += draft->classes[i] == class ? 1 : 0;
+    return found;
 }
 
-void sched_draft_trust_add(struct sched_draft_trust *trust, uint32_t matched, uint32_t checked,
-                           uint32_t accepted)
+/* Adds the results of a class: older ones count less. */
+static void class_add(struct sched_draft_trust *trust, uint32_t class, float keep, uint32_t right,
+                      bool wrong)
 {
-    assert(accepted <= checked);
-    const uint32_t class = class_of(matched), agreed = agreed_of(trust, class, checked);
-    if (checked == 0) {
-        class_add(trust, class, 0, 0);
-        if (agreed_of(trust, class, 1) > 0)
-            class_add(trust, CLASS_AGREED, 0, 0);
-        return;
-    }
-    if (agreed > 0)
-        class_add(trust, CLASS_AGREED, agreed, accepted < agreed ? accepted : agreed);
-    if (checked > agreed && accepted >= agreed)
-        class_add(trust, class, checked - agreed, accepted - agreed);
+    trust->classes[class].accepted = trust->classes[class].accepted * keep + (float)right;
+    trust->classes[class].rejected = trust->classes[class].rejected * keep + (wrong ? 1.0f : 0.0f);
+}
+
+void sched_draft_trust_skip(struct sched_draft_trust *trust, const struct sched_draft *draft)
+{
+    for (uint32_t class = 0; class < SCHED_DRAFT_CLASSES; class ++)
+        if (class_count(draft, class, draft->count) > 0)
+            class_add(trust, class, TRUST_KEEP_UNCHECKED, 0, false);
+}
+
+void sched_draft_trust_add(struct sched_draft_trust *trust, const struct sched_draft *draft,
+                           uint32_t checked, uint32_t accepted, double cost)
+{
+    assert(accepted <= checked && checked <= draft->count);
+    const uint32_t known = accepted < checked ? accepted + 1 : checked; /* Right, or wrong. */
+    if (checked == 0)
+        sched_draft_trust_skip(trust, draft);
+    for (uint32_t class = 0; class < SCHED_DRAFT_CLASSES; class ++)
+        if (class_count(draft, class, known) > 0)
+            class_add(trust, class, TRUST_KEEP, class_count(draft, class, accepted),
+                      known > accepted && draft->classes[accepted] == class);
+    trust->lost_steps += cost - accepted - SCHED_DRAFT_LOSS * (1 + accepted);
+    if (trust->lost_steps < -SCHED_DRAFT_WON_STEPS)
+        trust->lost_steps = -SCHED_DRAFT_WON_STEPS;
 }

@@ -8,18 +8,23 @@
 #define PLACES_MAX 16
 #define HEADS_MIN  64
 
-void draft_index_open(struct draft_index *index, uint32_t capacity)
+void draft_index_open(struct draft_index *index, uint32_t capacity, bool shapes)
 {
     uint32_t heads = HEADS_MIN;
     while (heads < capacity && heads < UINT32_MAX / 4)
         heads *= 2;
     const size_t words = (size_t)heads + capacity;
-    *index = (struct draft_index){.mask = heads - 1, .memory = calloc(2 * words, sizeof(uint32_t))};
+    const size_t all = shapes ? 3 * words + capacity : 2 * words;
+    *index = (struct draft_index){.mask = heads - 1, .memory = calloc(all, sizeof(uint32_t))};
     if (index->memory == NULL)
         return;
+    uint32_t *second = index->memory + words, *third = second + words;
     index->good = (struct draft_places){DRAFT_MATCH_GOOD, index->memory, index->memory + heads};
-    uint32_t *second = index->memory + words;
     index->any = (struct draft_places){1, second, second + heads};
+    if (!shapes)
+        return;
+    index->same = (struct draft_places){0, third, third + heads};
+    index->shapes = third + words;
 }
 
 void draft_index_close(struct draft_index *index)
@@ -33,25 +38,39 @@ bool draft_index_is_open(const struct draft_index *index)
     return index->memory != NULL;
 }
 
-/* Returns the head of the run that ends with tokens[last]. */
 static uint32_t *head_of(const struct draft_index *index, const struct draft_places *places,
-                         const uint32_t *tokens, uint32_t last)
+                         uint32_t hash)
 {
-    uint32_t hash = 0;
-    for (uint32_t i = 0; i < places->run_tokens; i++)
-        hash = (hash ^ tokens[last - i]) * 0x9e3779b1u;
     return &places->heads[(hash >> 7 ^ hash >> 19) & index->mask];
 }
 
-/* Adds the run that ends with tokens[last]. No effect if the context is shorter than a run. */
+/* Returns the hash of the run that ends with tokens[last], or of the shape after this token. */
+static uint32_t hash_of(const struct draft_places *places, const uint32_t *tokens, uint32_t last,
+                        uint32_t shape)
+{
+    uint32_t hash = places->run_tokens == 0 ? shape * 0x9e3779b1u : 0;
+    for (uint32_t i = 0; i < places->run_tokens; i++)
+        hash = (hash ^ tokens[last - i]) * 0x9e3779b1u;
+    return hash;
+}
+
+/* Adds the position of tokens[last]. No effect if the context is shorter than a run, or if the
+ * position has no shape. */
 static void place_add(const struct draft_index *index, const struct draft_places *places,
                       const uint32_t *tokens, uint32_t last)
 {
-    if (last + 1 < places->run_tokens)
+    const uint32_t shape = index->shapes != NULL ? index->shapes[last] : 0;
+    if (places->run_tokens == 0 ? shape == 0 : last + 1 < places->run_tokens)
         return;
-    uint32_t *head = head_of(index, places, tokens, last);
+    uint32_t *head = head_of(index, places, hash_of(places, tokens, last, shape));
     places->earlier[last] = *head;
     *head = last + 1;
+}
+
+void draft_index_shape_set(struct draft_index *index, uint32_t position, uint32_t shape)
+{
+    if (index->shapes != NULL)
+        index->shapes[position] = shape;
 }
 
 void draft_index_add(struct draft_index *index, const uint32_t *tokens, uint32_t count)
@@ -59,6 +78,7 @@ void draft_index_add(struct draft_index *index, const uint32_t *tokens, uint32_t
     for (; draft_index_is_open(index) && index->count < count; index->count++) {
         place_add(index, &index->good, tokens, index->count);
         place_add(index, &index->any, tokens, index->count);
+        place_add(index, &index->same, tokens, index->count);
     }
 }
 
@@ -72,63 +92,76 @@ static uint32_t equal_tokens(const uint32_t *tokens, uint32_t place, uint32_t la
     return equal;
 }
 
-/* Returns token i of the draft from `place`. A draft that reaches the end of the context goes on
- * with itself: the context repeats with the period last - place. `out` has the tokens before i. */
-static uint32_t token_after(const uint32_t *tokens, uint32_t place, uint32_t last,
-                            const uint32_t *out, uint32_t i)
+uint32_t draft_token_after(const uint32_t *tokens, uint32_t place, uint32_t count, uint32_t i)
 {
-    const uint32_t from = place + 1 + i;
-    return from <= last ? tokens[from] : out[from - last - 1];
+    return tokens[place + 1 + i % (count - 1 - place)];
 }
 
-/* The places that a look-up has found, and the first of those with the most equal tokens. */
-struct found {
+/* What a look-up looks for, and the places that it has found. `shape` is that of the context. */
+struct lookup {
+    const struct draft_index *index;
+    const uint32_t *tokens;
+    uint32_t count, shape;
+    draft_allows allows;
+    void *self;
     uint32_t places[PLACES_MAX];
-    uint32_t count;
-    uint32_t source;
-    uint32_t longest; /* Equal tokens of `source`; 0 = no place was found. */
+    uint32_t place_count;
 };
 
-static struct found places_find(const struct draft_index *index, const struct draft_places *places,
-                                const uint32_t *tokens, draft_allows allows, void *self)
+/* Finds the places of one kind. *source_out is the place with the most equal tokens. Returns false
+ * if there is no place. */
+static bool places_find(struct lookup *lookup, const struct draft_places *places,
+                        struct draft_source *source_out)
 {
-    const uint32_t last = index->count - 1;
-    struct found found = {.count = 0};
-    if (index->count < places->run_tokens)
-        return found;
-    uint32_t next = places->earlier[last];
-    for (uint32_t i = 0; i < PLACES_MAX && next > 0 && found.longest < DRAFT_MATCH_MAX; i++) {
+    const struct draft_index *index = lookup->index;
+    const uint32_t last = lookup->count - 1, *tokens = lookup->tokens;
+    lookup->place_count = 0;
+    if (places->run_tokens == 0 ? lookup->shape == 0 || index->shapes == NULL
+                                : lookup->count < places->run_tokens)
+        return false;
+    uint32_t next = last < index->count
+                        ? places->earlier[last]
+                        : *head_of(index, places, hash_of(places, tokens, last, lookup->shape));
+    for (uint32_t i = 0; i < PLACES_MAX && next > 0; i++) {
         const uint32_t place = next - 1, equal = equal_tokens(tokens, place, last);
+        const bool same =
+            lookup->shape != 0 && index->shapes != NULL && index->shapes[place] == lookup->shape;
         next = places->earlier[place];
-        if (equal < places->run_tokens || (allows != NULL && !allows(self, tokens[place + 1])))
+        if ((places->run_tokens == 0 ? !same : equal < places->run_tokens) ||
+            (lookup->allows != NULL && !lookup->allows(lookup->self, tokens[place + 1])))
             continue;
-        found.places[found.count++] = place;
-        if (equal > found.longest) {
-            found.longest = equal;
-            found.source = place;
-        }
+        if (lookup->place_count == 0 || equal > source_out->equal)
+            *source_out = (struct draft_source){.place = place, .equal = equal, .same = same};
+        lookup->places[lookup->place_count++] = place;
+        if (equal == DRAFT_MATCH_MAX)
+            break;
     }
-    return found;
+    return lookup->place_count > 0;
 }
 
-uint32_t draft_find(const struct draft_index *index, const uint32_t *tokens, uint32_t draft_tokens,
-                    draft_allows allows, void *self, uint32_t *out, uint32_t *agreed_out)
+/* Returns how many of the first `most` tokens after `source` also follow every other place; 0 if
+ * there is no other place. */
+static uint32_t agreed_find(const struct lookup *lookup, uint32_t source, uint32_t most)
 {
-    if (!draft_index_is_open(index) || index->count == 0 || draft_tokens == 0)
-        return 0;
-    const uint32_t last = index->count - 1;
-    struct found found = places_find(index, &index->good, tokens, allows, self);
-    if (found.count == 0)
-        found = places_find(index, &index->any, tokens, allows, self);
-    if (found.count == 0)
-        return 0;
-    for (uint32_t i = 0; i < draft_tokens; i++)
-        out[i] = token_after(tokens, found.source, last, out, i);
-    uint32_t agreed = found.count > 1 ? draft_tokens : 0;
-    for (uint32_t k = 0; k < found.count; k++)
+    uint32_t agreed = lookup->place_count > 1 ? most : 0;
+    for (uint32_t k = 0; k < lookup->place_count; k++)
         for (uint32_t i = 0; i < agreed; i++)
-            if (token_after(tokens, found.places[k], last, out, i) != out[i])
+            if (draft_token_after(lookup->tokens, lookup->places[k], lookup->count, i) !=
+                draft_token_after(lookup->tokens, source, lookup->count, i))
                 agreed = i;
-    *agreed_out = agreed;
-    return found.longest;
+    return agreed;
+}
+
+bool draft_source_find(const struct draft_index *index, const uint32_t *tokens, uint32_t count,
+                       uint32_t shape, uint32_t most, draft_allows allows, void *self,
+                       struct draft_source *source_out)
+{
+    struct lookup lookup = {index, tokens, count, shape, allows, self, {0}, 0};
+    if (!draft_index_is_open(index) || count == 0 || most == 0 ||
+        (!places_find(&lookup, &index->same, source_out) &&
+         !places_find(&lookup, &index->good, source_out) &&
+         !places_find(&lookup, &index->any, source_out)))
+        return false;
+    source_out->agreed = agreed_find(&lookup, source_out->place, most);
+    return true;
 }

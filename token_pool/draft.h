@@ -1,12 +1,14 @@
-/* draft: drafts the next tokens of an answer from its own context, for speculative decoding
- * (prompt look-up). The part owns an index of the tokens of one context. token_pool/ has one index
+/* draft: finds where the next tokens of an answer may have occurred before, for speculative decoding
+ * (prompt look-up). The part owns an index of the tokens of one context. draft_make has one index
  * for each request that may have drafts, and makes every call on the machine's event loop thread.
  * This part does not decide whether a draft is worth a check (scheduler/drafts.h does).
  *
- * A *place* is an earlier position in the context at which the last tokens of the context also
- * occur. The draft is what follows the place with the most equal tokens; if several places have as
- * many, the latest of them. A look-up compares only the latest places, so its time does not depend
- * on the length of the context. */
+ * A *place* is an earlier position in the context. The last tokens of the context also occur at the
+ * place; or, in an answer with a constraint, the answer was there at the same point of the
+ * constraint, for example after a value of the same property (its *shape*, grammar_run_shape). The
+ * *source* of a draft is the place with the most equal tokens; if several places have as many, the
+ * latest of them. A look-up compares only the latest places of each kind, so its time does not
+ * depend on the length of the context. */
 #ifndef TOKEN_POOL_DRAFT_H
 #define TOKEN_POOL_DRAFT_H
 
@@ -19,11 +21,12 @@
 /* More equal tokens than this number are not counted. */
 #define DRAFT_MATCH_MAX 32
 
-/* The positions of all runs of `run_tokens` consecutive tokens. Used by draft.c only. */
+/* The positions of all runs of `run_tokens` consecutive tokens, or of all shapes. Used by draft.c
+ * only. */
 struct draft_places {
-    uint32_t run_tokens;
+    uint32_t run_tokens; /* 0 = the positions of shapes. */
     /* For each hash of a run: 1 + the position of the last token of the latest run with this hash;
-     * 0 = none. */
+     * 0 = none. For shapes: 1 + the latest position whose shape has this hash. */
     uint32_t *heads;
     /* [capacity] For each position: the value in `heads` that this position has replaced. */
     uint32_t *earlier;
@@ -33,17 +36,34 @@ struct draft_places {
 struct draft_index {
     uint32_t count;           /* Tokens of the context that are in the index. */
     uint32_t mask;            /* Number of heads, minus 1. */
-    uint32_t *memory;         /* Memory of both tables; NULL = closed. */
+    uint32_t *memory;         /* Memory of all tables; NULL = closed. */
     struct draft_places good; /* Runs of DRAFT_MATCH_GOOD tokens. */
     struct draft_places any;  /* Runs of one token. */
+    struct draft_places same; /* Positions with a shape. */
+    /* [capacity] For each position: the shape after its token, 0 = none. NULL = the answer has no
+     * constraint. */
+    uint32_t *shapes;
 };
 
-/* Opens an empty index for a context of at most `capacity` tokens. If memory is short, the index
- * stays closed. */
-void draft_index_open(struct draft_index *index, uint32_t capacity);
+/* Where a draft comes from. */
+struct draft_source {
+    uint32_t place;
+    uint32_t equal; /* Equal tokens that end at the place, at most DRAFT_MATCH_MAX. */
+    bool same;      /* The place has the shape of the context. */
+    /* The number of tokens after the place that also follow every other place that was compared; 0
+     * if there is no other place. */
+    uint32_t agreed;
+};
+
+/* Opens an empty index for a context of at most `capacity` tokens. shapes = the index also has the
+ * shapes of positions. If memory is short, the index stays closed. */
+void draft_index_open(struct draft_index *index, uint32_t capacity, bool shapes);
 void draft_index_close(struct draft_index *index);
 bool draft_index_is_open(const struct draft_index *index);
 
+/* Sets the shape after the token at `position`, which draft_index_add has not added yet; 0 = none.
+ * No effect if the index has no shapes. */
+void draft_index_shape_set(struct draft_index *index, uint32_t position, uint32_t shape);
 /* Adds tokens[index->count … count - 1] to the index. The tokens before them must be equal to those
  * of earlier calls. No effect if the index is closed. */
 void draft_index_add(struct draft_index *index, const uint32_t *tokens, uint32_t count);
@@ -51,13 +71,16 @@ void draft_index_add(struct draft_index *index, const uint32_t *tokens, uint32_t
 /* Returns true if the token may follow the context. */
 typedef bool (*draft_allows)(void *self, uint32_t token);
 
-/* Drafts the `draft_tokens` tokens after the context, which is the first index->count of `tokens`,
- * and stores them in `out`; out may be tokens + index->count. Places whose next token is not
- * allowed are left out (allows NULL = every token is allowed). Returns the number of equal tokens
- * of the draft's place, from 1 to DRAFT_MATCH_MAX; 0 = there is no draft, and nothing is stored.
- * *agreed_out: the number of tokens at the draft's begin that also follow every other place that
- * was compared; 0 if there is no other place. */
-uint32_t draft_find(const struct draft_index *index, const uint32_t *tokens, uint32_t draft_tokens,
-                    draft_allows allows, void *self, uint32_t *out, uint32_t *agreed_out);
+/* Finds a source for the tokens after the first `count` of `tokens`, which are the tokens of the
+ * index and drafted tokens after them. shape = the shape after them, 0 = none. Places whose next
+ * token is not allowed are left out (allows NULL = every token is allowed). source_out->agreed is at
+ * most `most`. Returns false if there is no place, or if the index is closed or empty. */
+bool draft_source_find(const struct draft_index *index, const uint32_t *tokens, uint32_t count,
+                       uint32_t shape, uint32_t most, draft_allows allows, void *self,
+                       struct draft_source *source_out);
+/* Returns drafted token i (from 0) of a draft from `place`, for a context of `count` tokens, where
+ * place < count - 1. A draft that reaches the end of the context goes on from the place again, as if
+ * the context repeated with this period. */
+uint32_t draft_token_after(const uint32_t *tokens, uint32_t place, uint32_t count, uint32_t i);
 
 #endif

@@ -11,6 +11,8 @@
  * not catch up. */
 #define FINALS_MAX (2 * BEHIND_TOKENS + 1 + LIMIT_DRAFT_TOKENS)
 
+static const struct sched_draft model_draft = {.count = 1, .classes = {SCHED_DRAFT_MODEL}};
+
 /* What one job is made of. */
 struct making {
     struct token_pool *pool;
@@ -44,6 +46,7 @@ void token_request_seat_take(struct token_pool *pool, struct token_request *requ
         draft_finals_open(&request->draft_finals, model->final_floats, FINALS_MAX);
     /* As often right as those of earlier answers. */
     request->draft_trust = pool->draft_trust;
+    request->draft_trust.lost_steps = 0;
 }
 
 void token_request_seat_leave(struct token_pool *pool, struct token_request *request)
@@ -112,14 +115,16 @@ static uint32_t most_of(const struct token_pool *pool, const struct token_reques
 /* Decides once for each step how many tokens the draft model generates for the request. */
 static void drafts_decide(struct token_pool *pool, struct token_request *request)
 {
+    struct sched_draft other = request->draft;
     if (request->draft_decided)
         return;
+    other.count = request->draft_count;
     request->draft_decided = true;
-    request->draft_wanted = sched_drafts_model_length(
-        pool->options.drafts, &request->draft_trust, pool->state_counts[TOKEN_DECODING],
-        most_of(pool, request), request->draft_matched, request->draft_count);
+    request->draft_wanted = sched_drafts_model_length(pool->options.drafts, &request->draft_trust,
+                                                      pool->state_counts[TOKEN_DECODING],
+                                                      most_of(pool, request), &other);
     if (request->draft_wanted == 0)
-        sched_draft_trust_add(&request->draft_trust, SCHED_DRAFT_MODEL, 0, 0);
+        sched_draft_trust_skip(&request->draft_trust, &model_draft);
 }
 
 /* Adds the request's next `rows` tokens to the job. Gives its seat up if there is no memory for
@@ -222,10 +227,10 @@ static bool prepares(struct token_pool *pool)
     if (pool->state_counts[TOKEN_RESERVED] == 0 || pool->options.draft_model.final_floats > 0)
         return false;
     if (sched_drafts_model_length(pool->options.drafts, &pool->draft_trust,
-                                  decoding > 0 ? decoding : 1, pool->options.memory.draft_tokens, 0,
-                                  0) > 0)
+                                  decoding > 0 ? decoding : 1, pool->options.memory.draft_tokens,
+                                  NULL) > 0)
         return true;
-    sched_draft_trust_add(&pool->draft_trust, SCHED_DRAFT_MODEL, 0, 0);
+    sched_draft_trust_skip(&pool->draft_trust, &model_draft);
     return false;
 }
 
@@ -250,14 +255,14 @@ static void drafted_add(struct token_pool *pool, struct token_request *request, 
     uint32_t *drafted = &token_request_drafts(request)[made];
     const uint32_t other = *drafted; /* Perhaps of another draft, which then stays. */
     *drafted = id;
-    if (id >= pool->options.vocab || token_request_draft_allowed(request, made + 1) <= made) {
+    if (id >= pool->options.vocab || !token_request_draft_allowed(request, made + 1)) {
         *drafted = other;
         request->draft_wanted = made;
         return;
     }
     draft_finals_add(&request->draft_finals, tokens_of(request), final, 1);
-    request->draft_made = request->draft_count = made + 1;
-    request->draft_matched = SCHED_DRAFT_MODEL;
+    request->draft_made = request->draft_count = request->draft.count = made + 1;
+    request->draft.classes[made] = SCHED_DRAFT_MODEL;
     sched_machine_draft_set(pool->options.sched, token_slot_of(pool, request), made + 1);
 }
 

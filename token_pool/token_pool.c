@@ -173,7 +173,7 @@ static enum status tables_open(struct token_pool *pool, struct token_request *re
     request->tokens = request->tables.ids + ids;
     memcpy(request->tokens, reserve->prompt, request->prompt_tokens * sizeof(uint32_t));
     if (pool->options.memory.draft_tokens > 0 && !request->copy)
-        draft_index_open(&request->draft_index, (uint32_t)tokens);
+        draft_index_open(&request->draft_index, (uint32_t)tokens, request->answer != NULL);
     token_request_seat_take(pool, request);
     return ST_OK;
 }

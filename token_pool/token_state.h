@@ -9,8 +9,8 @@
 #include "kvcache/kv_tables.h"
 #include "scheduler/drafts.h"
 #include "scheduler/slots.h"
-#include "token_pool/draft.h"
 #include "token_pool/draft_finals.h"
+#include "token_pool/draft_make.h"
 #include "token_pool/draft_seats.h"
 #include "token_pool/token_pool.h"
 
@@ -68,7 +68,7 @@ struct token_request {
     struct draft_index draft_index; /* Of `tokens`; closed = the request has no drafts. */
     /* Drafted tokens that the next step may check; they are in `tokens`, after the known ones. */
     uint32_t draft_count;
-    uint32_t draft_matched;               /* `matched` of the draft (scheduler/drafts.h). */
+    struct sched_draft draft;             /* The draft that these tokens begin. */
     struct sched_draft_trust draft_trust; /* How often the request's drafts were right. */
     draft_seat draft_seat; /* DRAFT_SEAT_NONE = the request has no drafts of the draft model. */
     /* Position in the context of the first token that the draft model computes: 0, or, with a draft
@@ -162,6 +162,9 @@ static inline void token_request_token_add(struct token_request *request, uint32
         request->tokens[request->prompt_tokens + request->generated] = id;
     if (request->answer != NULL)
         grammar_answer_add(request->answer, id);
+    if (request->answer != NULL && draft_index_is_open(&request->draft_index))
+        draft_index_shape_set(&request->draft_index, request->prompt_tokens + request->generated,
+                              grammar_answer_shape(request->answer));
     request->generated++;
     request->last_token = id;
 }
@@ -197,8 +200,8 @@ static inline uint32_t *token_request_drafts(const struct token_request *request
  * `drafted_count` drafted tokens. */
 struct sample_context token_request_context(const struct token_request *request,
                                             uint32_t drafted_count);
-/* Returns how many of the first `count` drafted tokens the answer's constraint allows. */
-uint32_t token_request_draft_allowed(struct token_request *request, uint32_t count);
+/* Returns true if the answer's constraint allows the first `count` drafted tokens. */
+bool token_request_draft_allowed(struct token_request *request, uint32_t count);
 /* Returns the most tokens that a draft may have. */
 uint32_t token_request_draft_most(const struct token_pool *pool,
                                   const struct token_request *request);

@@ -42,44 +42,16 @@ void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t n
     };
 }
 
-uint32_t token_request_draft_allowed(struct token_request *request, uint32_t count)
+bool token_request_draft_allowed(struct token_request *request, uint32_t count)
 {
     const uint32_t *draft = token_request_drafts(request);
     uint32_t allowed = 0;
     if (request->answer == NULL)
-        return count;
+        return true;
     while (allowed < count && grammar_answer_draft_add(request->answer, draft[allowed]))
         allowed++;
     grammar_answer_draft_drop(request->answer);
-    return allowed;
-}
-
-/* Returns true if the constraint allows the token after the answer. */
-static bool constraint_allows(void *self, uint32_t token)
-{
-    struct grammar_answer *answer = self;
-    const bool allowed = grammar_answer_draft_add(answer, token);
-    grammar_answer_draft_drop(answer);
-    return allowed;
-}
-
-/* Drafts at most *count tokens, and sets *count to their number. Returns the draft's `matched`
- * (scheduler/drafts.h), 0 = no draft. */
-static uint32_t draft_make(struct token_request *request, uint32_t *count)
-{
-    uint32_t forced[LIMIT_DRAFT_TOKENS], forced_count = 0;
-    uint32_t matched =
-        draft_find(&request->draft_index, request->tokens, *count,
-                   request->answer != NULL ? constraint_allows : NULL, request->answer,
-                   token_request_drafts(request), &request->draft_trust.agreed);
-    if (request->answer != NULL)
-        forced_count = grammar_answer_forced(request->answer, *count, forced);
-    *count = matched > 0 ? token_request_draft_allowed(request, *count) : 0;
-    if (*count > 0 && *count >= forced_count)
-        return matched;
-    *count = forced_count;
-    memcpy(token_request_drafts(request), forced, forced_count * sizeof(forced[0]));
-    return forced_count > 0 ? SCHED_DRAFT_FORCED : 0;
+    return allowed == count;
 }
 
 uint32_t token_request_draft_most(const struct token_pool *pool,
@@ -93,22 +65,16 @@ uint32_t token_request_draft_most(const struct token_pool *pool,
 void token_request_draft(struct token_pool *pool, struct token_request *request)
 {
     const struct token_pool_options *options = &pool->options;
-    uint32_t known = request->prompt_tokens + request->generated;
-    uint32_t most = token_request_draft_most(pool, request);
-    uint32_t found;
-    request->draft_count = 0;
+    const uint32_t known = request->prompt_tokens + request->generated;
+    request->draft_count = request->draft.count = 0;
     token_request_drafted_drop(pool, request);
     if (!draft_index_is_open(&request->draft_index) || request->output_limit == request->generated)
         return;
     draft_index_add(&request->draft_index, request->tokens, known);
-    found = draft_make(request, &most);
-    if (found > 0) {
-        request->draft_matched = found;
-        request->draft_count = sched_drafts_length(options->drafts, &request->draft_trust,
-                                                   pool->state_counts[TOKEN_DECODING], found, most);
-        if (request->draft_count == 0)
-            sched_draft_trust_add(&request->draft_trust, found, 0, 0);
-    }
+    draft_make(&request->draft_index, request->tokens, request->answer,
+               token_request_draft_most(pool, request), &request->draft);
+    request->draft_count = sched_drafts_length(options->drafts, &request->draft_trust,
+                                               pool->state_counts[TOKEN_DECODING], &request->draft);
     sched_machine_draft_set(options->sched, token_slot_of(pool, request), request->draft_count);
 }
 
@@ -116,9 +82,13 @@ void token_request_draft(struct token_pool *pool, struct token_request *request)
 static void draft_count(struct token_pool *pool, struct token_request *request, uint32_t checked,
                         uint32_t accepted)
 {
-    const bool model = request->draft_matched == SCHED_DRAFT_MODEL;
+    const struct sched_draft *draft = &request->draft;
+    const double cost =
+        sched_drafts_cost(pool->options.drafts, pool->state_counts[TOKEN_DECODING], draft, checked);
+    sched_draft_trust_add(&request->draft_trust, draft, checked, accepted, cost);
     if (checked == 0)
         return;
+    const bool model = draft->classes[0] == SCHED_DRAFT_MODEL;
     pool->stats.drafts++;
     pool->stats.draft_tokens += checked;
     pool->stats.draft_tokens_accepted += accepted;
@@ -128,9 +98,8 @@ static void draft_count(struct token_pool *pool, struct token_request *request, 
         uint64_t *counter = (void *)((char *)&pool->stats + message_stats_draft_accepted(i));
         *counter += 1;
     }
-    sched_draft_trust_add(&request->draft_trust, request->draft_matched, checked, accepted);
     if (model)
-        sched_draft_trust_add(&pool->draft_trust, SCHED_DRAFT_MODEL, checked, accepted);
+        sched_draft_trust_add(&pool->draft_trust, draft, checked, accepted, cost);
 }
 
 /* Records a token of the answer, and queues it for the gateway. */

@@ -52,7 +52,8 @@ struct grammar_answer {
     uint32_t token_count, token_capacity;
     struct constraint *constraint; /* NULL only with an error in `status`. */
     struct grammar_run *run;       /* NULL = not yet. */
-    struct grammar_run *drafted;   /* After the drafted tokens; NULL = there never were any. */
+    /* After the drafted tokens, and scratch memory; NULL = there never were any drafted tokens. */
+    struct grammar_run *drafted, *tried;
     uint32_t draft_count;
     uint32_t *masks[1 + LIMIT_DRAFT_TOKENS]; /* By the drafted tokens; NULL = not used yet. */
     enum status status;                      /* The first error. */
@@ -283,6 +284,7 @@ void grammar_answer_close(struct grammar_answer *a)
         return;
     grammar_run_close(a->run);
     grammar_run_close(a->drafted);
+    grammar_run_close(a->tried);
     if (a->constraint != NULL)
         a->constraint->users--;
     free(a->tokens);
@@ -342,19 +344,48 @@ static bool answer_ready(struct grammar_answer *a)
     return a->status == ST_OK;
 }
 
+/* Opens the runs for drafted tokens, if they are not open. Returns false after an error. */
+static bool drafts_ready(struct grammar_answer *a)
+{
+    struct error error;
+    return answer_ready(a) &&
+           (a->drafted != NULL ||
+            grammar_run_open(a->constraint->grammar, &a->drafted, &error) == ST_OK) &&
+           (a->tried != NULL ||
+            grammar_run_open(a->constraint->grammar, &a->tried, &error) == ST_OK);
+}
+
+/* Returns the run after the answer and its drafted tokens. */
+static struct grammar_run *latest_run(const struct grammar_answer *a)
+{
+    return a->draft_count > 0 ? a->drafted : a->run;
+}
+
 bool grammar_answer_draft_add(struct grammar_answer *a, uint32_t token)
 {
     struct error error;
     assert(a->draft_count < LIMIT_DRAFT_TOKENS);
-    if (!answer_ready(a) || (a->drafted == NULL && grammar_run_open(a->constraint->grammar,
-                                                                    &a->drafted, &error) != ST_OK))
+    if (!drafts_ready(a))
         return false;
-    if (a->draft_count == 0)
-        grammar_run_set(a->drafted, a->run);
+    grammar_run_set(a->drafted, latest_run(a));
     if (grammar_run_token(a->drafted, token, &error) != ST_OK)
         return false;
     a->draft_count++;
     return true;
+}
+
+bool grammar_answer_allows(struct grammar_answer *a, uint32_t token)
+{
+    struct error error;
+    if (!drafts_ready(a))
+        return false;
+    grammar_run_set(a->tried, latest_run(a));
+    return grammar_run_token(a->tried, token, &error) == ST_OK;
+}
+
+uint32_t grammar_answer_shape(struct grammar_answer *a)
+{
+    return answer_ready(a) ? grammar_run_shape(latest_run(a)) : 0;
 }
 
 void grammar_answer_draft_drop(struct grammar_answer *a)
@@ -362,10 +393,29 @@ void grammar_answer_draft_drop(struct grammar_answer *a)
     a->draft_count = 0;
 }
 
-uint32_t grammar_answer_forced(struct grammar_answer *a, uint32_t most, uint32_t *tokens_out)
+enum grammar_forced grammar_answer_forced(struct grammar_answer *a, uint32_t *token_out)
 {
-    assert(a->draft_count == 0);
-    return answer_ready(a) ? grammar_run_forced(a->run, most, tokens_out) : 0;
+    enum grammar_forced forced = GRAMMAR_FORCED_NONE;
+    struct error error;
+    if (!answer_ready(a) || grammar_run_forced(latest_run(a), &forced, token_out, &error) != ST_OK)
+        return GRAMMAR_FORCED_NONE;
+    return forced;
+}
+
+/* Writes the mask without the end tokens. */
+static enum status mask_write(struct grammar_run *run, uint32_t vocabulary, uint32_t *mask,
+                              struct error *error)
+{
+    enum grammar_forced forced;
+    uint32_t token;
+    const enum status status = grammar_run_forced(run, &forced, &token, error);
+    if (status != ST_OK)
+        return status;
+    if (forced != GRAMMAR_FORCED_TOKEN)
+        return grammar_run_mask(run, mask, error);
+    memset(mask, 0, GRAMMAR_MASK_WORDS(vocabulary) * sizeof(uint32_t));
+    mask[token / 32] |= 1u << token % 32;
+    return ST_OK;
 }
 
 /* Adds the end tokens where the answer may end. Returns false if no token is left. */
@@ -394,14 +444,14 @@ enum status grammar_answer_mask(struct grammar_answer *a, const uint32_t *end_to
         return a->status;
     }
     const uint32_t vocabulary = grammar_vocabulary_count(a->cache->vocabulary);
-    struct grammar_run *run = at > 0 ? a->drafted : a->run;
+    struct grammar_run *run = latest_run(a);
     enum status status = ST_OK;
     if (a->masks[at] == NULL)
         a->masks[at] = malloc(GRAMMAR_MASK_WORDS(vocabulary) * sizeof(uint32_t));
     if (a->masks[at] == NULL)
         status = error_set(error, ST_NO_MEMORY, "the constraint: out of memory");
     if (status == ST_OK)
-        status = grammar_run_mask(run, a->masks[at], error);
+        status = mask_write(run, vocabulary, a->masks[at], error);
     if (status == ST_OK && !mask_complete(run, vocabulary, end_tokens, end_count, a->masks[at]))
         status = error_set(error, ST_UNSUPPORTED,
                            "no token of the model continues or ends the constrained text");

@@ -7,6 +7,8 @@
 
 #define STEPPER_BYTES_MAX (16u << 20)
 #define FORCED_BYTES_MAX  64 /* Bytes that grammar_run_forced reads ahead. */
+#define SHAPE_FRAMES      2  /* Innermost open calls that a shape depends on. */
+#define SHAPE_BYTES_MAX   32 /* Bytes that may follow where the text is not free. */
 
 enum status grammar_stepper_error(uint32_t state, struct error *error)
 {
@@ -246,17 +248,23 @@ void grammar_run_close(struct grammar_run *run)
     free(run);
 }
 
+/* Returns the state after *state and `byte`. If memory is short, frees states that are not in use;
+ * *state may get another number. */
+static uint32_t step(struct grammar *g, uint32_t *state, uint8_t byte)
+{
+    uint32_t next = stepper_step(&g->stepper, *state, byte);
+    for (int attempt = 0; attempt < 2 && next == STEPPER_FULL; attempt++)
+        next = grammar_compact(g, state, attempt > 0) ? stepper_step(&g->stepper, *state, byte)
+                                                      : STEPPER_NO_MEMORY;
+    return next;
+}
+
 enum status grammar_run_bytes(struct grammar_run *run, const char *bytes, size_t count,
                               struct error *error)
 {
-    struct grammar *g = run->grammar;
     uint32_t state = run->state;
     for (size_t i = 0; i < count; i++) {
-        uint32_t next = stepper_step(&g->stepper, state, (uint8_t)bytes[i]);
-        for (int attempt = 0; attempt < 2 && next == STEPPER_FULL; attempt++)
-            next = grammar_compact(g, &state, attempt > 0)
-                       ? stepper_step(&g->stepper, state, (uint8_t)bytes[i])
-                       : STEPPER_NO_MEMORY;
+        uint32_t next = step(run->grammar, &state, (uint8_t)bytes[i]);
         if (STEPPER_FAILED(next))
             return grammar_stepper_error(next, error);
         if (next == STEPPER_DEAD)
@@ -282,44 +290,91 @@ void grammar_run_set(struct grammar_run *run, const struct grammar_run *from)
     run->state = from->state;
 }
 
-/* Returns the only byte that may follow the state, and sets *state to the state after it; -1 = none
- * or several, or the text may end, or the stepper has failed. */
-static int forced_byte(struct stepper *m, uint32_t *state)
+/* Counts the bytes that may follow *state, up to `most`. *byte_out is the last of them. Returns a
+ * failure of the stepper; 0 = none. A text that can be read in too many ways counts as a byte. */
+static uint32_t next_bytes(struct grammar *g, uint32_t *state, uint32_t most, uint32_t *count_out,
+                           uint8_t *byte_out)
 {
-    const uint32_t from = *state;
-    int forced = -1;
-    if (m->states[from].accepts)
-        return -1;
-    for (int byte = 0; byte < 256; byte++) {
-        uint32_t next = stepper_step(m, from, (uint8_t)byte);
+    *count_out = 0;
+    for (uint32_t byte = 0; byte < 256 && *count_out < most; byte++) {
+        const uint32_t next = step(g, state, (uint8_t)byte);
+        if (STEPPER_FAILED(next) && next != STEPPER_AMBIGUOUS)
+            return next;
         if (next == STEPPER_DEAD)
             continue;
-        if (STEPPER_FAILED(next) || forced >= 0)
-            return -1;
-        forced = byte;
-        *state = next;
+        ++*count_out;
+        *byte_out = (uint8_t)byte;
     }
-    return forced;
+    return 0;
 }
 
-uint32_t grammar_run_forced(struct grammar_run *run, uint32_t most, uint32_t *tokens_out)
+/* Stores the bytes that must come next. Returns a failure of the stepper; 0 = none. */
+static uint32_t forced_text(struct grammar *g, uint32_t state, char text[FORCED_BYTES_MAX],
+                            uint32_t *bytes_out)
+{
+    uint32_t failed = 0, count = 1;
+    uint8_t byte = 0;
+    *bytes_out = 0;
+    while (*bytes_out < FORCED_BYTES_MAX && !g->stepper.states[state].accepts) {
+        failed = next_bytes(g, &state, 2, &count, &byte);
+        const uint32_t next = failed != 0 || count != 1 ? STEPPER_DEAD : step(g, &state, byte);
+        if (next == STEPPER_DEAD || next == STEPPER_AMBIGUOUS)
+            return failed;
+        if (STEPPER_FAILED(next))
+            return next;
+        text[(*bytes_out)++] = (char)byte;
+        state = next;
+    }
+    return 0;
+}
+
+enum status grammar_run_forced(struct grammar_run *run, enum grammar_forced *forced_out,
+                               uint32_t *token_out, struct error *error)
 {
     const struct grammar_vocabulary *v = run->grammar->vocabulary;
     char text[FORCED_BYTES_MAX];
-    uint32_t bytes = 0, used = 0, count = 0, state = run->state;
-    for (int byte = 0; bytes < sizeof(text) && byte >= 0;) {
-        byte = forced_byte(&run->grammar->stepper, &state);
-        if (byte >= 0)
-            text[bytes++] = (char)byte;
+    uint32_t bytes, token, after, used = 0;
+    const uint32_t failed = forced_text(run->grammar, run->state, text, &bytes);
+    if (failed != 0)
+        return grammar_stepper_error(failed, error);
+    *forced_out = GRAMMAR_FORCED_NONE;
+    if (bytes > 1)
+        used = vocabulary_longest(v, text, bytes - 1, &token);
+    if (used > 0 && vocabulary_longest(v, text + used, bytes - used, &after) > 0)
+        *forced_out = GRAMMAR_FORCED_TOKEN;
+    else if (vocabulary_longest(v, text, bytes, &token) > 0)
+        *forced_out = GRAMMAR_FORCED_TEXT;
+    if (*forced_out != GRAMMAR_FORCED_NONE)
+        *token_out = token;
+    return ST_OK;
+}
+
+/* Returns the hash of `hash` and `value`. */
+static uint32_t mix(uint32_t hash, uint32_t value)
+{
+    hash = (hash ^ value) * 0x9e3779b1u;
+    return hash ^ hash >> 15;
+}
+
+uint32_t grammar_run_shape(struct grammar_run *run)
+{
+    const struct stepper *m = &run->grammar->stepper;
+    uint32_t at = run->state, sum = 0, bytes;
+    uint8_t byte;
+    if (next_bytes(run->grammar, &at, SHAPE_BYTES_MAX + 1, &bytes, &byte) != 0 ||
+        bytes > SHAPE_BYTES_MAX)
+        return 0;
+    const struct stepper_state *state = &m->states[run->state];
+    for (uint32_t i = 0; i < state->count; i++) { /* In any order. */
+        const struct place *place = &m->places[state->first + i];
+        uint32_t hash = mix(1, place->node), stack = place->stack;
+        for (uint32_t depth = 0; depth < SHAPE_FRAMES && stack > STACK_EMPTY; depth++) {
+            hash = mix(hash, m->frames[stack].node);
+            stack = m->frames[stack].caller_stack;
+        }
+        sum += hash;
     }
-    while (count < most && used < bytes) {
-        uint32_t length = vocabulary_longest(v, text + used, bytes - used, &tokens_out[count]);
-        if (length == 0)
-            break;
-        used += length;
-        count++;
-    }
-    return count;
+    return sum != 0 ? sum : 1;
 }
 
 bool grammar_run_accepts(const struct grammar_run *run)

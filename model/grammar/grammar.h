@@ -103,11 +103,27 @@ enum status grammar_run_token(struct grammar_run *run, uint32_t id, struct error
 /* Gives the run the answer of `from`, which must be a run of the same grammar. */
 void grammar_run_set(struct grammar_run *run, const struct grammar_run *from);
 
-/* Stores tokens of the bytes that must come next, if only one continuation is allowed: again and
- * again the longest token that fits, at most `most` tokens with together at most 64 bytes. (The
- * model may divide the same bytes into other tokens.) Returns the number of tokens; 0 also if the
- * answer may end or memory is short. Requires a vocabulary. */
-uint32_t grammar_run_forced(struct grammar_run *run, uint32_t most, uint32_t *tokens_out);
+/* What must follow the bytes so far, whatever is drawn. */
+enum grammar_forced {
+    GRAMMAR_FORCED_NONE,  /* Several texts may follow, or the answer may end. */
+    GRAMMAR_FORCED_TEXT,  /* The text is certain, but several tokens may begin it. */
+    GRAMMAR_FORCED_TOKEN, /* The token is certain. */
+};
+
+/* Finds what must follow. Where only one text may follow (at most 64 bytes are read ahead), its
+ * longest token is certain if at least one byte of the text follows that token: then
+ * grammar_answer_mask allows only this token. Otherwise a model, which draws one token at a time,
+ * would divide the text into tokens that it has rarely seen. A token that reaches the end of the
+ * text is not certain, because a longer token may reach beyond it. *token_out is the longest token
+ * of the text, also for GRAMMAR_FORCED_TEXT; nothing is stored for GRAMMAR_FORCED_NONE. Requires a
+ * vocabulary. Returns ST_TOO_LARGE or ST_NO_MEMORY, as grammar_run_bytes does. */
+enum status grammar_run_forced(struct grammar_run *run, enum grammar_forced *forced_out,
+                               uint32_t *token_out, struct error *error);
+
+/* Returns a hash of the point of the constraint that the answer has reached. It does not depend on
+ * the number of items, characters or digits so far: after each item of an array it is the same. 0 =
+ * the text is nearly free there (more than 32 different bytes may follow), or memory is short. */
+uint32_t grammar_run_shape(struct grammar_run *run);
 
 /* Returns true if the answer may end after the bytes so far. */
 bool grammar_run_accepts(const struct grammar_run *run);

@@ -3,9 +3,10 @@ layer that is right gives right drafts; a model without a draft layer is refused
 
 Method: tiny DeepSeek-V3 models (draft_layers.py), as folders and GGUF files. The same requests (greedy, drawn, with
 penalties, constraints, several choices) go to a cluster without drafts, to a mixed machine and to a prompt and a token
-machine with the draft layer. With CLEAVE_DRAFTS=always the machines check every draft. Drafts of the random model are
-hardly ever right. In the other models the draft layer reads only the token, or only the final vector, and is right; so both
-inputs are the right ones, also in drafts of several tokens. Then the token machine is killed while it decodes."""
+machine with the draft layer. With scheduler/speculative_always the machines check every draft. Drafts of the random
+model are hardly ever right. In the other models the draft layer reads only the token, or only the final vector, and is
+right; so both inputs are the right ones, also in drafts of several tokens. Then the token machine is killed while it
+decodes."""
 
 import concurrent.futures
 import json
@@ -48,7 +49,8 @@ def config_of(model, pools, layer=True, machine=None, **scheduler):
     names = [name for pool in pools.values() for name in pool]
     return {"model": model, "threads": 1, "kv": {"memory": "16MiB"}, "pools": pools,
             "machines": {name: machine or {} for name in names},
-            "scheduler": {"speculative_tokens": 4 if layer else 0, "draft_layer": layer, "placement": "split", **scheduler}}
+            "scheduler": {"speculative_tokens": 4 if layer else 0, "speculative_always": True, "draft_layer": layer,
+                          "placement": "split", **scheduler}}
 
 
 def answers_of(cluster, requests, at_once=4):
@@ -154,7 +156,6 @@ def main(folder):
     requests = requests_of(CASES)
     model = write(random_model(), os.path.join(folder, "random"))
     want = without_drafts(model, requests)
-    os.environ["CLEAVE_DRAFTS"] = "always"
     for form, pools in POOLS.items():
         assert same(f"random, {form}", model, pools, requests, want) < 0.5
     assert same("few rows", model, POOLS["mixed"], requests, want, speculative_tokens=16, batch_sequences_max=5) < 0.5

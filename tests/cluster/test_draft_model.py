@@ -3,10 +3,10 @@ also when machines are killed or short of memory; a draft model of another vocab
 
 Method: the same requests (greedy, drawn, with penalties, biases, constraints, several choices) to a cluster without
 drafts and to clusters whose draft model is the model itself, has random weights of its own, has attention windows, has a
-shorter context, or more context than its KV memory holds. With CLEAVE_DRAFTS=always the machines check every draft, so
-that the test does not depend on the computer's speed. Drafts of the model itself are right; random ones hardly ever. Then the requests again, while one of two token machines is killed
-again and again and both are short of memory. Then machines with stages, which go on without the draft model, and one with
-another vocabulary."""
+shorter context, or more context than its KV memory holds. With scheduler/speculative_always the machines check every
+draft, so that the test does not depend on the computer's speed. Drafts of the model itself are right; random ones hardly
+ever. Then the requests again, while one of two token machines is killed again and again and both are short of memory.
+Then machines with stages, which go on without the draft model, and one with another vocabulary."""
 
 import concurrent.futures
 import json
@@ -69,7 +69,8 @@ def figures_of(cluster):
 
 def config_of(draft, **changes):
     return {"kv": {"memory": "64MiB"}, **changes,
-            "scheduler": {"speculative_tokens": 6, "draft_model": draft, **changes.get("scheduler", {})}}
+            "scheduler": {"speculative_tokens": 6, "speculative_always": True, "draft_model": draft,
+                          **changes.get("scheduler", {})}}
 
 
 def same(want):
@@ -149,7 +150,6 @@ def main(folder):
     with Cluster({"kv": {"memory": "64MiB"}}) as cluster:
         want = answers_of(cluster, REQUESTS, 8)
         assert figures_of(cluster) == (0, 0)
-    os.environ["CLEAVE_DRAFTS"] = "always"
     random = model("random.gguf", layers=3)
     same(want)
     assert different(want, "random weights", random) < 0.5

@@ -3,9 +3,9 @@ tokens are drawn, also when machines are killed or short of memory.
 
 Method: the same requests (greedy, drawn, with penalties, biases, stop strings, log-probabilities, several choices, and
 constraints; prompts that repeat themselves, and prose) to a cluster without drafts, and to clusters of each kind with
-drafts: split and mixed, with stages, with ranks, a model with attention windows. With CLEAVE_DRAFTS=always the machines
-check every draft, even at a loss, so that the test does not depend on the computer's speed; one cluster decides by
-its step times. Drafts must have been checked, and some accepted. Then the requests again, while one of two token
+drafts: split and mixed, with stages, with ranks, a model with attention windows. With scheduler/speculative_always the
+machines check every draft, so that the test does not depend on the computer's speed; one cluster decides by its step
+times. Drafts must have been checked, and some accepted. Then the requests again, while one of two token
 machines is killed again and again and both are short of memory; and again with KV in tiers (memory, a file, a shared
 store; with drafts and without), where the prompt machine is killed, too. With a number of streams as argument (the
 suite `long`), all requests, and this number of streams in the last two parts; otherwise some of them. A second argument
@@ -146,7 +146,8 @@ def kinds(want):
             with Cluster(base) as cluster:
                 want[group] = answers_of(cluster, REQUESTS, 8)
         expected = want.get(group, want[""])
-        with Cluster({**base, "scheduler": {"speculative_tokens": 8, **config.get("scheduler", {})}}) as cluster:
+        always = {"speculative_tokens": 8, "speculative_always": True}
+        with Cluster({**base, "scheduler": {**always, **config.get("scheduler", {})}}) as cluster:
             for at_once in (1, 9) if STREAMS else (4,):
                 check(f"{kind}, {at_once} at once", answers_of(cluster, REQUESTS, at_once), expected)
             figures = check_metrics(cluster)
@@ -155,18 +156,17 @@ def kinds(want):
 
 def measured(want):
     """The machine decides which drafts it checks."""
-    del os.environ["CLEAVE_DRAFTS"]
     with Cluster({"kv": {"memory": "64MiB"}, "pools": {"mixed": 1}, "scheduler": {"speculative_tokens": 8}}) as cluster:
         check("measured", answers_of(cluster, REQUESTS, 2), want)
         drafted, accepted = drafts_of(cluster)
-    os.environ["CLEAVE_DRAFTS"] = "always"
     print(f"measured: the same answers; {drafted:.0f} tokens drafted, {accepted:.0f} accepted", flush=True)
 
 
 def constrained(want):
     """Answers with constraints have drafts: their own text, and what the constraint dictates."""
     requests = {name: body for name, body in REQUESTS.items() if name.split(", ")[0] in CONSTRAINED}
-    with Cluster({"kv": {"memory": "64MiB"}, "scheduler": {"speculative_tokens": 8}}) as cluster:
+    always = {"speculative_tokens": 8, "speculative_always": True}
+    with Cluster({"kv": {"memory": "64MiB"}, "scheduler": always}) as cluster:
         check("constrained", answers_of(cluster, requests, 1), want)
         figures = check_metrics(cluster)
     print(f"constrained: the same answers; {figures}", flush=True)
@@ -190,7 +190,8 @@ def disturbed():
 def run_disturbed(what, requests, want, speculative_tokens, kv={}, killed=("token-0", "token-1")):
     """Answers `requests`, and returns the tokens that were loaded from tiers."""
     config = {"kv": {"memory": "6MiB", **kv}, "threads": 1, "pools": {"prompt": 1, "token": 2},
-              "scheduler": {"placement": "split", "speculative_tokens": speculative_tokens, "crashes_max": 0,
+              "scheduler": {"placement": "split", "speculative_tokens": speculative_tokens,
+                            "speculative_always": True, "crashes_max": 0,
                             "growth_tokens": 1, "growth_reserve_percent": 0, "adaptive_pools": False, "compare_time": False}}
     with Cluster(config) as cluster:
         running = None
@@ -252,14 +253,12 @@ def tiers():
 
 def main():
     if len(sys.argv) > 2:
-        os.environ["CLEAVE_DRAFTS"] = "always"
         {"disturbed": disturbed, "tiers": tiers}[sys.argv[2]]()
         return
     with Cluster({"kv": {"memory": "64MiB"}}) as cluster:
         want = answers_of(cluster, REQUESTS, 8)
         assert drafts_of(cluster) == (0, 0)
     assert any(choice["why"] == "stop" for answer in want.values() for choice in answer)
-    os.environ["CLEAVE_DRAFTS"] = "always"
     measured(want)
     kinds({"": want})
     constrained(want)

@@ -2,7 +2,7 @@
  * the context, places with DRAFT_MATCH_GOOD equal tokens first; and no draft begins with a token
  * that is not allowed. Method: random contexts of few different tokens. The short ones are compared
  * with a search of all places; in the long ones, each draft must have a source that shares as many
- * tokens as reported. Then a period, a context without repeats, and an index without memory. */
+ * tokens as reported. Then shapes, a period, a context without repeats, and an index without memory. */
 #include "common/random.h"
 #include "tests/check.h"
 #include "token_pool/draft.h"
@@ -77,6 +77,19 @@ static struct expected search(const uint32_t *tokens, uint32_t last, uint32_t le
     return expected;
 }
 
+/* Stores the `most` tokens after the source. Returns the source's equal tokens; 0 = no source. */
+static uint32_t draft_find(const struct draft_index *index, const uint32_t *tokens, uint32_t most,
+                           draft_allows allows, void *self, uint32_t *out, uint32_t *agreed_out)
+{
+    struct draft_source source;
+    if (!draft_source_find(index, tokens, index->count, 0, most, allows, self, &source))
+        return 0;
+    for (uint32_t i = 0; i < most; i++)
+        out[i] = draft_token_after(tokens, source.place, index->count, i);
+    *agreed_out = source.agreed;
+    return source.equal;
+}
+
 static void check_draft(const struct draft_index *index, const uint32_t *tokens, uint32_t count,
                         uint32_t forbidden)
 {
@@ -106,7 +119,7 @@ static void check_random(void)
     for (uint32_t run = 0; run < 400; run++) {
         uint32_t count = run % 2 == 0 ? SHORT : CONTEXT_MAX, kinds = 2 + run % 5;
         struct draft_index index;
-        draft_index_open(&index, count);
+        draft_index_open(&index, count, false);
         for (uint32_t known = 1; known <= count; known++) {
             tokens[known - 1] = (uint32_t)(random_at(9, draws++) % kinds) * 1000;
             /* Some tokens are added together, as those of a prompt or of a draft are. */
@@ -124,7 +137,7 @@ static void check_by_hand(void)
 {
     uint32_t tokens[64] = {7, 8, 9, 7, 8, 9}, draft[4], agreed;
     struct draft_index index;
-    draft_index_open(&index, 64);
+    draft_index_open(&index, 64, false);
     draft_index_add(&index, tokens, 2);
     CHECK(draft_find(&index, tokens, 4, NULL, NULL, draft, &agreed) == 0);
     draft_index_add(&index, tokens, 6);
@@ -139,7 +152,7 @@ static void check_by_hand(void)
     /* 1 2 3 is followed by 4 5 and by 4 6: both agree on one token. */
     const uint32_t twice[] = {1, 2, 3, 4, 5, 1, 2, 3, 4, 6, 1, 2, 3};
     memcpy(tokens, twice, sizeof(twice));
-    draft_index_open(&index, 64);
+    draft_index_open(&index, 64, false);
     draft_index_add(&index, tokens, 13);
     CHECK(draft_find(&index, tokens, 4, NULL, NULL, draft, &agreed) == 3);
     CHECK(draft[0] == 4 && draft[1] == 6 && agreed == 1);
@@ -149,7 +162,7 @@ static void check_by_hand(void)
     const uint32_t single[] = {1, 5, 6, 1, 7, 8, 9, 1};
     uint32_t forbidden = 7;
     memcpy(tokens, single, sizeof(single));
-    draft_index_open(&index, 64);
+    draft_index_open(&index, 64, false);
     draft_index_add(&index, tokens, 8);
     CHECK(draft_find(&index, tokens, 2, NULL, NULL, draft, &agreed) == 1);
     CHECK(draft[0] == 7 && draft[1] == 8 && agreed == 0);
@@ -159,7 +172,7 @@ static void check_by_hand(void)
 
     for (uint32_t i = 0; i < 64; i++)
         tokens[i] = i;
-    draft_index_open(&index, 64);
+    draft_index_open(&index, 64, false);
     draft_index_add(&index, tokens, 64);
     CHECK(draft_find(&index, tokens, 4, NULL, NULL, draft, &agreed) == 0);
     draft_index_close(&index);
@@ -168,9 +181,37 @@ static void check_by_hand(void)
     CHECK(draft_find(&index, tokens, 4, NULL, NULL, draft, &agreed) == 0);
 }
 
+/* A place with the shape of the context is a source without equal tokens; and drafted tokens are a
+ * part of the context. */
+static void check_shapes(void)
+{
+    uint32_t tokens[64] = {1, 50, 2, 3, 51, 2};
+    const uint32_t shapes[6] = {100, 200, 0, 100, 200, 0};
+    struct draft_index index;
+    struct draft_source source;
+    draft_index_open(&index, 64, true);
+    for (uint32_t i = 0; i < 6; i++)
+        draft_index_shape_set(&index, i, shapes[i]);
+    draft_index_add(&index, tokens, 5);
+    CHECK(draft_source_find(&index, tokens, 5, 200, 8, NULL, NULL, &source));
+    CHECK(source.place == 1 && source.equal == 0 && source.same && source.agreed == 0);
+    CHECK(!draft_source_find(&index, tokens, 5, 0, 8, NULL, NULL, &source));
+    CHECK(!draft_source_find(&index, tokens, 5, 300, 8, NULL, NULL, &source));
+    draft_index_add(&index, tokens, 6);
+    CHECK(draft_source_find(&index, tokens, 6, 0, 8, NULL, NULL, &source));
+    CHECK(source.place == 2 && source.equal == 1 && !source.same);
+    /* Two drafted tokens follow: 9, and 50 with the shape of the places 1 and 4. */
+    tokens[6] = 9;
+    tokens[7] = 50;
+    CHECK(draft_source_find(&index, tokens, 8, 200, 8, NULL, NULL, &source));
+    CHECK(source.place == 1 && source.equal == 1 && source.same && source.agreed == 1);
+    draft_index_close(&index);
+}
+
 int main(void)
 {
     check_random();
     check_by_hand();
+    check_shapes();
     return 0;
 }

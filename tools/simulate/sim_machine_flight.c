@@ -8,9 +8,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* Drafts count as those with a long match before them. */
-#define DRAFT_MATCHED 9
-#define DRAFT_KEY     0x647261667473 /* Key of random numbers. */
+#define DRAFT_KEY 0x647261667473 /* Key of random numbers. */
 
 /* Marks the batch's tasks, and sums up its work. */
 static void flight_begin(struct sim_machine *m, struct sim_flight *flight, struct sim_work *work)
@@ -145,21 +143,38 @@ bool sim_machine_start(struct sim_machine *m, double now_s, double steps_s,
 
 /* ---- drafts ---- */
 
+/* Returns a draft of `count` tokens after a place with many equal tokens. */
+static struct sched_draft draft_of(uint32_t count)
+{
+    struct sched_draft draft = {.count = count};
+    memset(draft.classes, SCHED_DRAFT_MOST, count);
+    return draft;
+}
+
+static uint32_t answers_of(const struct sim_machine *m)
+{
+    struct sched_machine_load load;
+    sched_machine_load(m->sched, &load);
+    return load.decodes_running > 0 ? load.decodes_running : 1;
+}
+
+/* Returns how many tokens a draft of the answer has. */
+static uint32_t draft_most(const struct sim_machine *m, const struct sim_task *task)
+{
+    const uint32_t most = m->options.config->scheduler.speculative_tokens;
+    if (m->options.draft_right <= 0 || task->left <= 1)
+        return 0;
+    return task->left - 1 < most ? task->left - 1 : most;
+}
+
 void sim_draft_set(struct sim_machine *m, sched_slot slot)
 {
     struct sim_task *task = &m->tasks[slot];
-    const uint32_t draft = m->options.config->scheduler.speculative_tokens;
-    struct sched_machine_load load;
-    if (m->options.draft_right <= 0 || draft == 0 || task->left <= 1)
+    const struct sched_draft draft = draft_of(draft_most(m, task));
+    if (draft.count == 0)
         return;
-    sched_machine_load(m->sched, &load);
-    const uint32_t answers = load.decodes_running > 0 ? load.decodes_running : 1;
-    const uint32_t most = task->left - 1 < draft ? task->left - 1 : draft;
-    const uint32_t length =
-        sched_drafts_length(&m->drafts, &task->draft_trust, answers, DRAFT_MATCHED, most);
-    if (length == 0)
-        sched_draft_trust_add(&task->draft_trust, DRAFT_MATCHED, 0, 0);
-    sched_machine_draft_set(m->sched, slot, length);
+    sched_machine_draft_set(
+        m->sched, slot, sched_drafts_length(&m->drafts, &task->draft_trust, answers_of(m), &draft));
 }
 
 /* Draws how many of the checked tokens are right. */
@@ -202,6 +217,8 @@ static void decode_end(struct sim_machine *m, const struct sched_batch_item *ite
     const struct sim_machine_calls *calls = m->options.calls;
     struct sim_task *task = &m->tasks[item->slot];
     const uint32_t checked = item->token_count - 1, accepted = drafts_accepted(m, checked);
+    const struct sched_draft draft = draft_of(draft_most(m, task));
+    const double cost = sched_drafts_cost(&m->drafts, answers_of(m), &draft, checked);
     if (checked > 0)
         calls->drafted(m->options.self, checked, accepted);
     for (uint32_t i = 0; i <= accepted; i++) {
@@ -211,8 +228,7 @@ static void decode_end(struct sim_machine *m, const struct sched_batch_item *ite
         if (last) /* The request has ended, and its task with it. */
             return;
     }
-    if (checked > 0)
-        sched_draft_trust_add(&task->draft_trust, DRAFT_MATCHED, checked, accepted);
+    sched_draft_trust_add(&task->draft_trust, &draft, checked, accepted, cost);
     sched_machine_decode_advance(m->sched, item->slot, accepted);
     sim_draft_set(m, item->slot);
 }

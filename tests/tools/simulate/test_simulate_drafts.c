@@ -14,8 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MATCHED 9 /* As sim_machine_flight.c assumes. */
-
 static struct config config;
 static struct sim_hosts hosts;
 static struct sim_report report;
@@ -75,16 +73,14 @@ static void one_answer(double right)
     config.scheduler.growth_tokens =
         256; /* All memory of the answer, and of its drafts, at once. */
     while (left > 0) {
-        const uint32_t most = left - 1 < 4 ? left - 1 : 4;
-        const uint32_t length =
-            most > 0 ? sched_drafts_length(&drafts, &trust, 1, MATCHED, most) : 0;
+        struct sched_draft draft = {.count = left - 1 < 4 ? left - 1 : 4};
+        memset(draft.classes, SCHED_DRAFT_MOST, sizeof(draft.classes)); /* As the simulator. */
+        const uint32_t length = sched_drafts_length(&drafts, &trust, 1, &draft);
         const uint32_t good = right > 0.5 ? length : 0;
-        if (most > 0 && length == 0)
-            sched_draft_trust_add(&trust, MATCHED, 0, 0);
+        const double cost = sched_drafts_cost(&drafts, 1, &draft, length);
         want_s += step_s(1 + length);
+        sched_draft_trust_add(&trust, &draft, length, good, cost);
         sched_drafts_step_add(&drafts.steps, 1 + length, (uint64_t)(step_s(1 + length) * 1e6));
-        if (length > 0)
-            sched_draft_trust_add(&trust, MATCHED, length, good);
         checked += length;
         accepted += good;
         left -= 1 + good;
