@@ -1,9 +1,10 @@
 /* plan_profile: simulates a mix of machines with times from a profile (profile/profile.h), with the
  * gateway's scheduler and the machines' own schedulers (sim_run.h) and with the config's defaults.
  * try.c calls plan_profile_run on the threads of a search (search.h), several at the same time, and
- * on the main thread for the output; each call has its own memory. On the main thread, setup.c and
- * splits.c call the other functions before the search, and failures.c calls plan_profile_goodput
- * after it. This part does not judge whether the SLO is met: try.c does. */
+ * on the main thread for the output. Each call has its own memory. On the main thread, setup.c and
+ * splits.c call the first three functions before the search, and failures.c calls
+ * plan_profile_goodput after the search. This part does not judge whether the SLO is met: try.c
+ * does. */
 #ifndef TOOLS_PLAN_PROFILE_H
 #define TOOLS_PLAN_PROFILE_H
 
@@ -14,20 +15,21 @@
  * thread may call it. */
 void plan_profile_config(struct config *out);
 
-/* Finds the profile's device of a kind of hardware; *out belongs to the profile. ST_INVALID: the
- * hardware's times are in a table. ST_NOT_FOUND: the profile has no such device. */
+/* Finds the profile's device that a hardware file names; *out belongs to the profile. ST_INVALID:
+ * the file names rows of a table instead. ST_NOT_FOUND: the profile has no such device. */
 enum status plan_profile_device(const struct profile *profile, const struct hardware *hardware,
                                 const struct profile_device **out, struct error *error);
 
-/* Fills *out with the curve of an idle machine: the time of a single prompt over its tokens, and
- * the time of a decode step of one sequence over its context. */
+/* Fills *out with the times of an otherwise idle machine on which one device computes all layers:
+ * the time of a prompt, by its tokens, and the time of a decode step of one sequence, by its
+ * context. */
 void plan_profile_curve(const struct profile *profile, const struct profile_device *device,
                         struct cost_curve *out);
 
-/* Simulates the whole trace; it never stops early. slo: receives the slowdowns against
- * inputs->slo_curve. seconds_out: receives TTFT, TBT and E2E. usage: opened by the caller for all
- * machines of the mix; NULL = not wanted. Requests that are refused or that fail are counted as
- * totals->unended. */
+/* Simulates all requests at the rate. slo: receives the slowdowns against inputs->slo_curve.
+ * seconds_out: receives TTFT, TBT and E2E. usage: opened by the caller for all machines of the mix;
+ * NULL = not wanted. totals: receives requests (those that are done), unended (those that were
+ * refused or failed) and last_s. Returns the errors of the simulation, or ST_NO_MEMORY. */
 enum status plan_profile_run(const struct plan_inputs *inputs, const struct plan_mix *mix,
                              double rate_per_s, struct slo *slo,
                              struct quantiles seconds_out[SLO_MEASURES], struct sim_usage *usage,
@@ -41,9 +43,9 @@ struct plan_failures {
     uint64_t seed;          /* Seed of the failures. */
 };
 
-/* Simulates the whole trace with failures. Adds to the counts of *out (good, failures, affected,
- * recomputed_tokens, copied_bytes), and to `pauses` the longest gap, in seconds, of each request
- * that lost a machine. */
+/* Simulates all requests at the rate, with failures. Adds to the counts of *out (good, failures,
+ * affected, recomputed_tokens, copied_bytes). Adds to `pauses` the longest gap, in seconds, of each
+ * request that lost a machine. Returns the errors of the simulation, or ST_NO_MEMORY. */
 enum status plan_profile_goodput(const struct plan_inputs *inputs, const struct plan_mix *mix,
                                  double rate_per_s, const struct plan_failures *failures,
                                  struct plan_goodput *out, struct quantiles *pauses,

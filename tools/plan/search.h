@@ -5,15 +5,15 @@
  * split with the fewest machines. Of equal splits, the one furthest below the SLO's limits is best.
  *
  * The search assumes that a mix that meets the SLO also meets it at a lower rate and with one more
- * token machine. So each split has a boundary: the largest value that meets the SLO. It is found by
- * growing steps and then by halving. A split that cannot reach the best split found so far costs
- * one simulation, or none. The search runs in levels. All workers share the points (splits) of a
- * level, and the next level depends only on the results of the previous one. So the plan does not
- * depend on the number of workers or on the journal.
+ * token machine. So each split has a boundary: the largest value that meets the SLO (points.h says
+ * what a value is). Growing steps and then halving find the boundary. A split that cannot reach the
+ * best split found so far costs one simulation, or none. The search runs in levels. All workers
+ * share the points (splits) of a level, and the next level depends only on the results of the
+ * previous one. So the plan does not depend on the number of workers or on the journal.
  *
  * plan_main calls plan_search_run on the main thread, which works too and waits for the worker
- * threads; no other thread exists after the call. The search does not simulate (try.h) and does not
- * print (print.h). */
+ * threads; no worker thread exists after the call. try.h simulates a mix, and print.h prints the
+ * plans. */
 #ifndef TOOLS_PLAN_SEARCH_H
 #define TOOLS_PLAN_SEARCH_H
 
@@ -27,7 +27,7 @@ const char *plan_measure_name(enum plan_measure measure);
 
 enum plan_point_state {
     PLAN_OPEN,   /* Not tried yet. */
-    PLAN_SOLVED, /* `value` is the split's boundary. */
+    PLAN_SOLVED, /* The split's boundary is known. */
     PLAN_PRUNED, /* Not as good as the best split; its boundary is not known. */
 };
 
@@ -38,11 +38,8 @@ struct plan_point {
     /* Token machines. With the rate fixed: the number that the split needs, known when the split is
      * solved. */
     uint32_t tokens;
-    uint32_t value_max; /* Largest possible `value`. */
-    /* With a budget fixed: the rate, in steps of step_per_s. With the rate fixed: value_max + 1 −
-     * the number of the split's token machines, or of a baseline's machines, so that a larger value
-     * is better (points.h). 0 = no value meets the SLO. */
-    uint32_t value;
+    uint32_t value_max; /* Largest value to try. */
+    uint32_t value;     /* The boundary, if the split is solved; 0 = no value meets the SLO. */
     enum plan_point_state state;
 };
 
@@ -79,7 +76,7 @@ struct plan_search {
     uint32_t machines_max; /* Most machines of a mix. */
     /* Find the boundary of every split, not only of splits that can be the best. */
     bool all_boundaries;
-    uint32_t worker_count; /* Threads, including the caller's. */
+    uint32_t worker_count; /* Threads, including the caller's; more than 65 count as 65. */
     uint32_t cell_count;
     /* [cell_count]: belongs to the caller. The search allocates the cells' points, and
      * plan_search_done frees them. */
@@ -88,7 +85,7 @@ struct plan_search {
      * points: number of all points; runs: simulations so far. NULL = none. */
     void (*progress)(void *self, uint64_t points_done, uint64_t points, uint64_t runs);
     void *self; /* First argument of `progress`. */
-    /* Number of simulations, with the final ones; it can vary with the number of workers. */
+    /* Simulations in all, set at the end. The number can vary with the number of workers. */
     uint64_t runs;
 };
 
@@ -97,8 +94,9 @@ struct plan_search {
 double plan_mix_amount(const struct plan_inputs *inputs, const struct plan_mix *mix,
                        enum plan_measure measure);
 
-/* Fills the cells. Requires that the cells' kinds and amounts are set and that the memo is open.
- * Returns ST_NO_MEMORY, the errors of plan_points_make, and the errors of a simulation. Call
+/* Searches the best split of each cell, and fills the cells' fields from `points` to `outcome`.
+ * Requires that the caller has set the fields before `points`, and that the memo is open. Returns
+ * ST_NO_MEMORY, the errors of plan_points_make, and the errors of a simulation. Call
  * plan_search_done also after an error. */
 enum status plan_search_run(struct plan_search *search, struct error *error);
 /* Frees the points of all cells. */

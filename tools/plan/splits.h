@@ -1,22 +1,22 @@
-/* plan_splits: finds the layer splits of kinds of machines that have several devices: one split for
- * prompt machines and one for token machines. The split is found for a typical request, with the
- * median lengths. setup.c calls it on the main thread, before the search; the splits do not change
- * afterwards. The partitioner decides (machine_split.h); this part only sets its goal. */
+/* plan_splits: finds the layer splits of each kind of machine that has several devices: one split
+ * for prompt machines and one for token machines. Both are for a request with the median lengths.
+ * setup.c calls the functions on the main thread, before the search; after that the splits are
+ * constant. This part sets the goal, and the partitioner finds the split (machine_split.h). */
 #ifndef TOOLS_PLAN_SPLITS_H
 #define TOOLS_PLAN_SPLITS_H
 
 #include "tools/plan/try.h"
 
-/* Reads the devices of a kind and the links between them into kind->cluster. ST_USAGE: machines
- * share cores, which machines with several devices cannot do here. Other errors name file, position
- * and value. */
+/* Reads the devices of a kind and the links between them into kind->cluster. ST_USAGE: the machines
+ * share cores (inputs->cores), which is not simulated for machines with several devices. Other
+ * errors name file, position and value. */
 enum status plan_splits_devices(const struct plan_inputs *inputs, struct plan_kind *kind,
                                 struct error *error);
 /* Finds the splits of all kinds with several devices; inputs->kinds owns them. Requires a profile,
  * the limits, the SLO's curve and the requests. Returns ST_NO_MEMORY or the errors of
  * machine_split_find, with the hardware file's name. */
 enum status plan_splits_find(struct plan_inputs *inputs, struct error *error);
-/* Frees the splits; also after an error. */
+/* Frees the splits. Call it also after an error. */
 void plan_splits_done(struct plan_inputs *inputs);
 
 #endif

@@ -36,9 +36,11 @@ struct plan_inputs {
     /* Model of the table; NULL = the times come from the profile. */
     const struct splitwise_model *model;
     struct profile *profile; /* NULL = the times come from a table. */
-    uint32_t cores; /* Cores that all machines of a profile share; 0 = each machine has its own. */
-    struct sim_tier_kind tiers[TIER_KIND_COUNT]; /* Tiers of the machines of a profile. */
-    /* Times of an idle DGX-A100 (table), or of an idle machine of the first kind (profile). */
+    /* Only with a profile: cores that all machines share; 0 = each machine has its own. */
+    uint32_t cores;
+    struct sim_tier_kind tiers[TIER_KIND_COUNT]; /* Only with a profile: tiers of the machines. */
+    /* Times that slowdowns compare with: of an idle DGX-A100 (table), or the curve of the first
+     * kind (profile). */
     struct cost_curve slo_curve;
     /* Limits of the slowdowns, exclusive; the default is slo_limits. */
     double limits[SLO_MEASURES][SLO_QUANTILES];
@@ -56,8 +58,8 @@ struct plan_mix {
     uint32_t prompt_layer_split;
 };
 
-/* Returns the layer split of the mix's machines for prompts (or for both phases), or for tokens.
- * NULL = they have one device. */
+/* Returns the layer split of the mix's token machines (tokens), or of its other machines. NULL =
+ * these machines have one device, or the times come from a table. */
 static inline const struct machine_split *plan_mix_split(const struct plan_inputs *inputs,
                                                          const struct plan_mix *mix, bool tokens)
 {
@@ -100,18 +102,18 @@ struct plan_outcome {
 
 /* Stores whether the mix meets the SLO: at least one request is done, none is left without an end,
  * and each slowdown is below its limit. With times from a table, the simulation stops as soon as
- * the SLO is certainly missed; with a profile, it runs the whole trace. This function and the three
- * functions below return ST_NO_MEMORY or the errors of the simulation. */
+ * the SLO is certainly missed. With a profile, it simulates all requests. This function and the
+ * three functions below return ST_NO_MEMORY or the errors of the simulation. */
 enum status plan_try_meets(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, bool *met_out, struct error *error);
-/* Simulates the whole trace. out->met equals the result of plan_try_meets. */
+/* Simulates all requests. out->met equals the result of plan_try_meets. */
 enum status plan_try(const struct plan_inputs *inputs, const struct plan_mix *mix,
                      double rate_per_s, struct plan_outcome *out, struct error *error);
 /* Does what plan_try does, and stores the distributions of TTFT, TBT and E2E, in seconds. */
 enum status plan_try_times(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, struct plan_outcome *out,
                            struct quantiles times_out[SLO_MEASURES], struct error *error);
-/* Simulates the whole trace to record how the machines are used over time. Requires that *usage is
+/* Simulates all requests to record how the machines are used over time. Requires that *usage is
  * open for all machines of the mix. */
 enum status plan_try_usage(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, struct sim_usage *usage, struct error *error);

@@ -18,22 +18,21 @@
 struct profile_busy {
     uint32_t count; /* Processes that run. */
     pid_t pids[PROFILE_BUSY_MAX];
-    /* Points to memory that the processes share: true = they compute decode steps, false = prompts.
-     * NULL = no process was started. */
+    /* In memory that the processes share: true = they compute decode steps, false = prompts. NULL =
+     * no process was started. */
     _Atomic bool *decode;
 };
 
-/* Starts `count` processes (at most PROFILE_BUSY_MAX; 0 = does nothing) and returns when all of
- * them have opened their device and compute prompts. threads: threads of each device. Returns
- * ST_NO_RESOURCE if not all processes started, ST_IO or ST_NO_MEMORY. Call profile_busy_stop on
- * *out also after an error. Requires that this process has no other threads yet, because it forks.
- */
+/* Starts `count` processes (at most PROFILE_BUSY_MAX; 0 = none). Returns when all of them have
+ * opened their device and compute prompts. threads: threads of each device. Returns ST_NO_RESOURCE
+ * if not all processes started, ST_IO or ST_NO_MEMORY. Call profile_busy_stop on *out also after an
+ * error. Requires that this process has no other threads yet, because the function forks. */
 enum status profile_busy_start(const struct model_file *file, const char *device, uint32_t threads,
                                uint32_t count, struct profile_busy *out, struct error *error);
 /* Suspends the processes until profile_busy_resume. */
 void profile_busy_pause(const struct profile_busy *busy);
-/* Lets the processes compute decode steps (true) or prompts (false). All processes compute the same
- * phase, as the stages of a machine do. */
+/* Lets the processes go on, all with decode steps (true) or all with prompts (false), as the stages
+ * of a machine do. */
 void profile_busy_resume(const struct profile_busy *busy, bool decode);
 /* Kills the processes and waits for their end. Does nothing if none was started. */
 void profile_busy_stop(struct profile_busy *busy);

@@ -1,8 +1,9 @@
 /* profile_link: measures writes between two processes, i.e. how fast KV and activations move
- * between machines. Inside this host it measures over the transport that UCX chooses, and over TCP,
- * with a child process as the other end. To measure the link to another host, a `cleave profile
- * --serve-link` must run there. profile.c calls this part on the main thread of `cleave profile`,
- * and `cleave doctor` (paths.c) in a check process. It measures no model and decides nothing. */
+ * between machines. Inside this host, a child process is the other end: once over the transport
+ * that UCX chooses, and once over TCP. To measure the link to another host, a `cleave profile
+ * --serve-link` must run there. profile.c calls this part on the main thread of `cleave profile`.
+ * `cleave doctor` (paths.c) calls profile_links_measure in a check process. This part measures no
+ * model. */
 #ifndef TOOLS_PROFILE_LINK_H
 #define TOOLS_PROFILE_LINK_H
 
@@ -13,21 +14,22 @@
 struct profile_link_options {
     const char *host;    /* Name of this host in the profile. */
     const char *ucx_tls; /* transport_options.ucx_tls for the link to another host. */
-    /* Keys of the link: both ends have a key in common, or both have NULL. */
+    /* Keys of the link, of which both ends need one in common; NULL = no keys at both ends. */
     const struct secret_keys *keys;
-    /* GPU whose memory is the region of this end and of a child process; NULL = the host's memory.
-     * `cleave profile --serve-link` gives NULL. */
+    /* GPU whose memory this end and a child process write; NULL = the host's memory. NULL for
+     * profile_link_serve. */
     const char *device;
-    bool quick;     /* A smaller region. */
-    double seconds; /* Time that one call uses for its measurements. */
+    bool quick;     /* Write less memory (a smaller region). */
+    double seconds; /* Time for all measurements of one call. */
     /* Not NULL, except for profile_link_serve, which does not call it. */
     profile_progress_call progress;
     void *self; /* First argument of `progress`. */
 };
 
-/* Adds the links inside this host to p->links: over shared memory and over TCP, or only one link if
- * UCX chooses TCP. Requires that the process has no other threads yet, because it forks a child
- * process for each transport. ST_TOO_LARGE: the profile is full. Other errors say what failed. */
+/* Adds the links inside this host to p->links: over shared memory and over TCP, or over TCP only if
+ * UCX chooses TCP for both. Requires that the process has no other threads yet, because the
+ * function forks a child process for each transport. ST_TOO_LARGE: the profile is full. Other
+ * errors say what failed. */
 enum status profile_links_measure(struct profile *p, const struct profile_link_options *options,
                                   struct error *error);
 
@@ -36,8 +38,8 @@ enum status profile_links_measure(struct profile *p, const struct profile_link_o
 enum status profile_link_measure(struct profile *p, const struct profile_link_options *options,
                                  const char *address, struct error *error);
 
-/* Prints the address to `out`, and serves as the other end of links until the process is killed.
- * Returns only on an error. */
+/* Listens on `address`, prints the bound address to `out`, and serves as the other end of links
+ * until the process is killed. Returns only on an error. */
 enum status profile_link_serve(const struct profile_link_options *options, const char *address,
                                FILE *out, struct error *error);
 

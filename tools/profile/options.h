@@ -24,10 +24,10 @@ struct profile_options {
     uint64_t busy_devices;
     struct option_texts peers; /* Addresses of links to other hosts. */
     const char *serve_link;    /* Address to listen on for a host that measures; NULL = measure. */
-    const char *key_file;      /* Key for links to other hosts; NULL = none. */
+    const char *key_file;      /* File with the key for links to other hosts; NULL = no key. */
     const char *ucx_tls;       /* UCX_TLS for links to other hosts; NULL = UCX chooses. */
-    double seconds;            /* Of all measurements; that of links is fixed. */
-    bool quick;                /* Few points, measured in one round. */
+    double seconds;            /* Time for all measurements; links take a fixed part of it. */
+    bool quick;                /* Few points, and one round is enough. */
     bool no_links;             /* Do not measure the links inside this host. */
     bool no_devices;           /* Measure links only. */
 };

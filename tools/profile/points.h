@@ -1,7 +1,7 @@
 /* profile_points: the points at which a device is measured, their samples, and the results:
- * medians, spreads, and grids that never decrease. plan.c chooses the points, points.c computes the
- * results. The measuring thread (device.c) calls both. This part does not access any device and
- * reads no clock: device.c fills the samples. */
+ * medians, spreads, and grids that never decrease. plan.c chooses the points, and points.c computes
+ * the results. device.c calls both on the main thread of `cleave profile`, and fills the samples.
+ * This part accesses no device and reads no clock. */
 #ifndef TOOLS_PROFILE_POINTS_H
 #define TOOLS_PROFILE_POINTS_H
 
@@ -13,7 +13,7 @@
 /* A size of a batch, and the samples of its times. */
 struct profile_point {
     bool prompt;      /* True: a prompt. False: a decode step. */
-    bool checks;      /* Compare a whole step at this point with the sum of its parts. */
+    bool checks;      /* Compare the whole batch with the time that the profile gives for it. */
     uint32_t rows;    /* Tokens of the prompt, or sequences of the decode step. */
     uint32_t context; /* Cached tokens of each sequence before the batch. */
     uint32_t sample_count;
@@ -33,18 +33,18 @@ struct profile_plan {
 
 /* The points for a CPU, for a GPU, or few points for a trial. */
 enum profile_plan_kind { PROFILE_PLAN_CPU, PROFILE_PLAN_GPU, PROFILE_PLAN_QUICK };
-/* Chooses the points. context_tokens: longest context of the model. decode_tokens_max: cached
- * tokens of a decode step that fit into memory. ST_NO_MEMORY: memory runs out. */
+/* Chooses the points. context_tokens: longest context of the model. decode_tokens_max: most tokens
+ * of all sequences of a decode step that fit into memory. ST_NO_MEMORY: memory runs out. */
 enum status profile_plan_open(uint32_t context_tokens, uint32_t decode_tokens_max,
                               enum profile_plan_kind kind, struct profile_plan *plan);
 void profile_plan_done(struct profile_plan *plan);
 
-/* Returns roughly how long a point takes, in the same unit for all points. */
+/* Returns roughly how long a batch of this size takes, in a unit that all points share. */
 double profile_point_weight(const struct profile_point *point);
 
 /* Computes the device's layers, curves, batch_us and checks from the samples with the least idle
- * time, and the share of disturbed samples. Requires that d->layer_count (1 = all layers are alike)
- * and d->layers are set. ST_NO_MEMORY: memory runs out. */
+ * time, and the share of disturbed samples. Requires that p->model, d->layer_count (1 = all layers
+ * are alike) and d->layers are set. ST_NO_MEMORY: memory runs out. */
 enum status profile_points_conclude(const struct profile_plan *plan, const struct profile *p,
                                     struct profile_device *d);
 

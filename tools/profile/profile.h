@@ -14,7 +14,7 @@
  * is killed, or until an error. */
 int profile_main(int argc, char **argv);
 
-/* Prints a profile as tables; profile.c calls it after measuring. */
+/* Prints a profile as tables (print.c). profile.c calls it after the measurements. */
 void profile_print(const struct profile *p, FILE *file);
 
 #endif

@@ -1,8 +1,8 @@
 /* profile_ranks: the processes of a device whose ranks compute each layer together. Rank 0 is the
- * measuring process; this part starts one process for each other rank, gives them rank 0's orders,
- * and lets all ranks begin a batch at the same time, as the head of a machine does. Other files of
- * tools/profile/ make every call, each on the main thread of its rank's process. It measures
- * nothing and opens no device. */
+ * measuring process. This part starts one process for each other rank, gives them rank 0's orders,
+ * and lets all ranks begin a batch at the same time, as the head of a machine does. device.c and
+ * step.c call the functions on the main thread of each rank's process. This part measures nothing
+ * and opens no device. */
 #ifndef TOOLS_PROFILE_RANKS_H
 #define TOOLS_PROFILE_RANKS_H
 
@@ -20,7 +20,7 @@ struct profile_order {
     enum { PROFILE_OPEN, PROFILE_PROMPT, PROFILE_TOKEN } kind;
     uint32_t rows;    /* PROFILE_PROMPT: tokens; PROFILE_TOKEN: sequences. */
     uint32_t context; /* Cached tokens of each sequence. */
-    /* PROFILE_OPEN: fields of struct profile_step_options. */
+    /* PROFILE_OPEN: the fields of struct profile_step_options with these names. */
     uint32_t rows_max, sequences_max, prompt_tokens_max, decode_tokens_max;
 };
 
@@ -37,7 +37,7 @@ struct profile_ranks {
 
 /* Starts the processes of ranks 1 to count - 1. Each calls run(self, ranks), which must not return.
  * Returns ST_NO_MEMORY or ST_IO. Call profile_ranks_stop on *out also after an error. Requires that
- * this process has no threads yet, because it forks. */
+ * this process has no other threads yet, because the function forks. */
 enum status profile_ranks_start(uint32_t count,
                                 void (*run)(void *self, struct profile_ranks *ranks), void *self,
                                 struct profile_ranks *out, struct error *error);
@@ -48,18 +48,19 @@ void profile_ranks_stop(struct profile_ranks *ranks);
  * ST_UNREACHABLE if a rank has ended. Does nothing if there are no other ranks. */
 enum status profile_ranks_order(struct profile_ranks *ranks, const struct profile_order *order,
                                 struct error *error);
-/* The other ranks: waits for the next order; ends the process if rank 0 gives no more. */
+/* The other ranks: waits for the next order. Ends the process if rank 0 has stopped or ended. */
 void profile_ranks_order_take(struct profile_ranks *ranks, struct profile_order *order);
 
-/* Called by the other ranks: adds bytes[0] to bytes[size_count - 1], the sizes of this rank's
- * weights, to the sums in the shared memory. Requires size_count <= LIMIT_LAYERS + 2. */
+/* The other ranks: adds the sizes of this rank's weights, bytes[size_count], to the sums in the
+ * shared memory. Requires size_count <= LIMIT_LAYERS + 2. */
 void profile_ranks_weights_add(struct profile_ranks *ranks, const uint64_t *bytes,
                                uint32_t size_count);
-/* Rank 0: waits until all other ranks have added their sizes, and adds the sums to `bytes`. Returns
- * ST_UNREACHABLE if a rank has ended. Requires at least two ranks. */
+/* Rank 0: waits until all other ranks have added their sizes, and adds the sums to
+ * bytes[size_count]. Returns ST_UNREACHABLE if a rank has ended. Requires at least two ranks. */
 enum status profile_ranks_weights_sum(struct profile_ranks *ranks, uint64_t *bytes,
                                       uint32_t size_count, struct error *error);
-/* Rank 0 publishes the id of the group; the other ranks wait for the id, without a time limit. */
+/* Rank 0 sets the id of the ranks' group (compute/group.h). The other ranks get it: they wait until
+ * it is set, without a time limit. */
 void profile_ranks_id_set(struct profile_ranks *ranks, const uint8_t id[COMPUTE_GROUP_ID_BYTES]);
 void profile_ranks_id_get(struct profile_ranks *ranks, uint8_t id_out[COMPUTE_GROUP_ID_BYTES]);
 

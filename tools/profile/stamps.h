@@ -1,9 +1,9 @@
-/* profile_stamps: the operations of a compute backend with time stamps around some of them. An
- * operation knows only its device, so the stamps are in one global variable: one device is profiled
- * at a time in a process. A device with its own memory works from a queue and reports when it
- * reaches a stamp. step.c calls the functions on its one thread and turns the stamps into times;
- * the operations run on the threads of the engine and of the device. This part computes nothing of
- * a model: each operation calls the backend's own. */
+/* profile_stamps: the operations of a compute backend, with time stamps before some of them. Each
+ * operation calls the backend's own. An operation knows only its device, so the stamps are in one
+ * global variable: a process profiles one device at a time. A device with its own memory works from
+ * a queue and reports when it reaches a stamp. step.c calls the functions on its one thread and
+ * turns the stamps into times; the operations run on the threads of the engine and of the device.
+ */
 #ifndef TOOLS_PROFILE_STAMPS_H
 #define TOOLS_PROFILE_STAMPS_H
 
@@ -16,13 +16,12 @@
 /* Matrices at the two ends of a model: the embedding and, unless tied, the vocabulary. */
 #define PROFILE_ENDS_MAX 2
 
-/* A stamp between two parts of a batch: when the earlier part ended, how long threads had waited
- * for a core by then (delay.h), and when the later part began. Reading the waits takes some
- * microseconds, which belong to neither part. */
+/* A stamp between two parts of a batch. Reading waited_us takes some microseconds, which belong to
+ * neither part. */
 struct profile_stamp {
-    int64_t end_ns;
-    double waited_us;
-    int64_t begin_ns;
+    int64_t end_ns;   /* End of the earlier part. */
+    double waited_us; /* profile_delay_us at that time; 0 = the device has its own memory. */
+    int64_t begin_ns; /* Begin of the later part. */
 };
 
 /* Indices of stamps: the stamp of layer i is PROFILE_STAMP_LAYERS + i. */
@@ -35,8 +34,8 @@ struct profile_routing {
 };
 
 /* The timed operations, their stamps, and the sizes of the matrices that were opened. The threads
- * of the engine and of the device write it while a batch runs; step.c reads it when the batch is
- * done. */
+ * of the engine and of the device write the struct while a batch runs, and step.c reads it when the
+ * batch is done. */
 struct profile_timed {
     const struct compute_ops *base;                      /* The backend's own operations. */
     struct compute_ops ops;                              /* The timed operations. */
@@ -54,29 +53,29 @@ struct profile_timed {
     struct profile_stamp stamps[PROFILE_STAMP_LAYERS + LIMIT_LAYERS + 2];
     atomic_uint stamp_count;                    /* Number of stamps so far in this batch. */
     const struct compute_matrix *_Atomic layer; /* The q matrix of the current layer. */
-    /* The backend that only waits (compute_wait). */
-    bool is_wait_backend;
-    /* The device has its own memory; stamps inside a batch are marks that it reports. */
+    bool is_wait_backend;                       /* `base` is compute_wait, which only waits. */
+    /* The device has its own memory. It reports when it reaches a stamp inside a batch. */
     bool has_own_memory;
-    /* Set no stamps inside a batch. True while the device is prepared, and when a GPU is to record
-     * a step or to run a recorded step. */
+    /* Set no stamps inside a batch: while the device is prepared, and in decode steps that a GPU
+     * records or replays. */
     bool no_inner_stamps;
     struct compute_experts_ops experts; /* Used if the backend has experts. */
     uint64_t expert_bytes;              /* Weights of one expert; 0 = the model has none. */
-    /* Count the experts that a batch chooses, which takes time: not while times are measured. */
+    /* Count the experts that a batch chooses. False while times are measured, because counting
+     * takes time. */
     bool experts_counted;
-    uint64_t chosen;       /* Sum of the chosen experts over the layers of counted batches. */
-    uint32_t chosen_count; /* Layers in that sum. */
-    uint32_t routing_count;
+    uint64_t chosen;        /* Sum of the chosen experts over the layers of counted batches. */
+    uint32_t chosen_count;  /* Layers in that sum. */
+    uint32_t routing_count; /* Entries of `routings`: the layers with experts. */
     struct profile_routing routings[LIMIT_LAYERS];
-    uint32_t embed_count; /* Calls of `embed`; a replayed step makes none. */
+    uint32_t embed_count; /* Calls of ops.embed; a replayed step makes none. */
 };
 
 extern struct profile_timed profile_timed;
 
 /* Makes profile_timed.ops, .steps and .experts from .base, and sets .is_wait_backend,
- * .has_own_memory and .no_inner_stamps. `c` is a device of .base. Requires that all fields except
- * .base are 0. */
+ * .has_own_memory and .no_inner_stamps (to true). `c` is a device of .base. Requires that all
+ * fields except .base are 0. */
 void profile_stamps_set(struct compute *c);
 void profile_stamp_add(void); /* Adds a stamp with the current time. */
 

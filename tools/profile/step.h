@@ -20,9 +20,9 @@ struct profile_step_options {
     const struct model_file *file; /* Used only while the device is opened. */
     const char *device;            /* Device as in a config. */
     uint32_t threads;              /* Threads of the device, of one rank. */
-    /* Ranks that compute each layer together; this process is one of them. NULL = whole layers. All
-     * ranks open the device with equal sizes, and rank 0's calls of profile_step_prompt and
-     * profile_step_token are orders to the others. */
+    /* Ranks that compute each layer together; this process is one of them. NULL or one rank = this
+     * process computes whole layers. All ranks open the device with equal sizes. Rank 0's calls of
+     * profile_step_prompt and profile_step_token are orders to the others. */
     struct profile_ranks *ranks;
     uint32_t rows_max;          /* Most tokens of one batch. */
     uint32_t sequences_max;     /* Most sequences of one decode step. */
@@ -34,22 +34,23 @@ struct profile_step_options {
     void *self; /* First argument of `progress`. */
 };
 
-/* Sizes of the model's parts in the device's memory, or in the memory of all ranks together; known
- * to rank 0 only. */
+/* Sizes of the model's parts in the device's memory. With ranks: the sums over all ranks, which
+ * only rank 0 knows. */
 struct profile_step_weights {
     uint64_t layer_bytes[LIMIT_LAYERS]; /* Weights of each layer. */
     uint64_t layer_kinds[LIMIT_LAYERS]; /* Equal numbers mean equal types and shapes. */
     uint64_t embedding_bytes;
     uint64_t vocabulary_bytes;
     bool tied;             /* The embedding is also the vocabulary. */
-    uint64_t expert_bytes; /* Of one routed expert, which the layers' bytes include; 0 = none. */
+    uint64_t expert_bytes; /* One routed expert; layer_bytes include it. 0 = no experts. */
 };
 
 /* Time of a part of a batch. All fields are in microseconds. */
 struct profile_time {
     double us;        /* Time of the part; with one computing thread, without waited_us. */
-    double waited_us; /* Time that threads were ready but waited for a core. */
-    /* Time that threads did not run, for any reason. A sample with more idle time is worse. */
+    double waited_us; /* Sum over the threads: time that they waited for a core. */
+    /* Sum over the threads: time that they did not run, for any reason; with one computing thread,
+     * waited_us. A sample with more idle time is worse. */
     double idle_us;
 };
 
@@ -70,7 +71,7 @@ struct profile_step;
  * not fit. Returns also the errors of the model and the device. */
 enum status profile_step_open(const struct profile_step_options *options, struct profile_step **out,
                               struct error *error);
-void profile_step_close(struct profile_step *s); /* NULL is fine */
+void profile_step_close(struct profile_step *s); /* NULL is fine. */
 
 /* Return the model's shape, the sizes of its parts, and the backend's description of the device.
  * The pointers are valid until profile_step_close. */
@@ -85,8 +86,8 @@ uint64_t profile_step_memory_bytes(const struct profile_step *s);
 enum status profile_step_check(const struct profile_step *s, struct error *error);
 
 /* Computes `tokens` tokens of one prompt after `context` cached tokens; the last row is sampled.
- * Requires that both are within the options. As in profile_step_token, *out is not written if a
- * rank has ended (profile_step_check). */
+ * Requires that both are within the options. Here and in profile_step_token, *out is not written if
+ * a rank has ended (profile_step_check). */
 void profile_step_prompt(struct profile_step *s, uint32_t tokens, uint32_t context,
                          struct profile_step_times *out);
 /* Computes a decode step without measuring it. Returns the number of experts of a layer that its

@@ -1,12 +1,13 @@
 /* replay_client: sends completion requests over HTTP/1.1 with libcurl, reads the event streams, and
  * records times. `cleave replay` and bench-streams call it, each on its main thread, with hundreds
  * of streams at a time. The caller decides when to send. Each request that was sent ends in exactly
- * one call of on_result, unless the client is closed before. It does not retry and computes no
- * statistics.
+ * one call of on_result, unless the client is closed before. The client sends no request again and
+ * computes no statistics.
  *
- * A request fails if there is no connection within ten seconds, a status other than HTTP 200, an
- * event that is not a JSON object or contains an error, no token, or a stream that ends without
- * `data: [DONE]`; or if it takes longer than timeout_s. */
+ * A request is done if the status is HTTP 200, each event is a JSON object without an error, at
+ * least one token comes, and the stream ends with `data: [DONE]`. Else it fails (enum
+ * replay_failure), also if no connection is made within ten seconds or if the request takes longer
+ * than timeout_s. */
 #ifndef TOOLS_REPLAY_CLIENT_H
 #define TOOLS_REPLAY_CLIENT_H
 
@@ -32,7 +33,7 @@ enum replay_failure {
     REPLAY_FAILURE_COUNT,
 };
 
-/* Returns a few words, such as "timed out". */
+/* Returns a few words, such as "timed out"; REPLAY_DONE is "done". */
 const char *replay_failure_name(enum replay_failure failure);
 
 /* What one request did. */
@@ -45,15 +46,16 @@ struct replay_result {
     int64_t first_token_us;            /* Arrival of the first token event; 0 = none. */
     int64_t second_token_us;           /* Arrival of the second token event; 0 = none. */
     int64_t last_token_us;             /* Arrival of the last token event; 0 = none. */
-    int64_t end_us;                    /* When the answer had ended, or the request had failed. */
+    int64_t end_us;                    /* When the answer ended, or the request failed. */
     uint32_t wanted_prompt_tokens;     /* Length of the prompt that was sent. */
     uint32_t wanted_completion_tokens; /* Length of the answer that was asked for. */
     uint32_t prompt_tokens;            /* Length of the prompt, from the server's usage. */
     uint32_t completion_tokens;        /* Length of the answer, from the server's usage. */
-    /* Events with one token or more. A first event that has only a finish reason counts too. */
+    /* Events with one token or more. The first event counts also if it has only a finish reason. */
     uint32_t token_events;
     int64_t gap_us_max; /* Longest gap between two token events. */
-    bool has_usage;     /* The server sent a usage. */
+    /* The server sent its usage; false = prompt_tokens and completion_tokens are 0. */
+    bool has_usage;
     enum replay_failure failure;
     int http_status;                    /* Status of the answer; 0 = none. */
     char message[REPLAY_MESSAGE_BYTES]; /* Why the request failed; "" = it did not. */
@@ -64,26 +66,28 @@ struct replay_client_options {
     const char *api_key; /* Used only while the client is opened; NULL = none. */
     bool chat;           /* POST to /v1/chat/completions instead of /v1/completions. */
     double timeout_s;    /* Most seconds of a request, from sending to its end. */
-    /* Called when a request has ended or failed. */
+    /* Called when a request is done or has failed. *result is valid during the call. */
     void (*on_result)(void *self, const struct replay_result *result);
-    void (*on_gap)(void *self, int64_t gap_us); /* Gap between two token events of one stream. */
-    void *self;                                 /* First argument of both. */
+    /* Called for each gap between two token events of one stream. */
+    void (*on_gap)(void *self, int64_t gap_us);
+    void *self; /* First argument of on_result and on_gap. */
 };
 
 struct replay_client;
 
 /* Opens a client; replay_client_close frees it. Requires that curl_global_init was called.
- * ST_NO_MEMORY: memory runs out. ST_IO: the system gives no timer. */
+ * ST_NO_MEMORY: memory runs out; *error is left alone. ST_IO: the system gives no timer. */
 enum status replay_client_open(const struct replay_client_options *options,
                                struct replay_client **client_out, struct error *error);
 
-/* Drops open requests without a call of on_result. NULL is fine. */
+/* Frees the client. Open requests are dropped without a call of on_result. NULL is fine. */
 void replay_client_close(struct replay_client *client);
 
-/* Sends a GET (body NULL) or a POST of JSON and blocks until the answer is there, up to ten
- * seconds. The caller frees the answer. Errors name the URL. ST_UNREACHABLE: no connection, or no
- * whole answer of at most 1 MiB in time. ST_NOT_FOUND: HTTP 404 or 405. ST_NO_RESOURCE: HTTP 429 or
- * 503. ST_IO: another status than 200, or an empty answer. ST_NO_MEMORY: memory runs out. */
+/* Sends a GET (body NULL) or a POST of JSON to the path below the base URL, and blocks until the
+ * whole answer has come, at most ten seconds. The caller frees the answer. Errors name the URL,
+ * except ST_NO_MEMORY, which leaves *error alone. ST_UNREACHABLE: no connection, or no whole answer
+ * of at most 1 MiB in time. ST_NOT_FOUND: HTTP 404 or 405. ST_NO_RESOURCE: HTTP 429 or 503. ST_IO:
+ * another status than 200, or an empty answer. */
 enum status replay_client_ask(struct replay_client *client, const char *path, const char *body,
                               char **answer_out, struct error *error);
 
@@ -92,9 +96,9 @@ enum status replay_client_ask(struct replay_client *client, const char *path, co
 enum status replay_client_send(struct replay_client *client, const struct replay_request *request,
                                int64_t due_us, char *body, size_t body_size);
 
-/* Handles the bytes that have arrived, and waits for more. Returns at until_us at the latest; it
- * may return earlier, for example when a request has ended or after a signal. ST_IO: libcurl or the
- * timer failed. */
+/* Handles the bytes that have arrived, and waits for more. Returns at until_us (by clock_system) at
+ * the latest; it may return earlier, for example when a request has ended or after a signal. ST_IO:
+ * libcurl or the timer failed. */
 enum status replay_client_turn(struct replay_client *client, int64_t until_us);
 
 /* Ends every open request as REPLAY_INTERRUPTED, each with a call of on_result. */

@@ -1,11 +1,11 @@
 /* replay_comparison: compares the measured TTFT, TBT and E2E of requests with the times of another
  * run: as the error of a prediction, or as slowdowns against a run without contention. The other
  * run's times come from a file. A CSV of `cleave simulate --out` or `cleave replay --out` has a row
- * for each request. The --json of either is a summary: percentiles of all its requests. Only the
- * TBT of `cleave replay` differs: its percentiles are of all gaps between tokens. Requests are
- * joined with rows by their ids; a request without a row is only counted. With a summary no request
- * is joined, and the percentiles of both runs are compared. replay.c opens the file and report.c
- * adds the measured times, on the main thread. The part measures nothing. */
+ * for each request; requests are joined with rows by their ids, and a request without a row is only
+ * counted. The --json of either command is a summary: percentiles of all its requests, except the
+ * TBT of `cleave replay`, whose percentiles are of all gaps between tokens. With a summary no
+ * request is joined, and the percentiles of both runs are compared. replay.c opens the file and
+ * report.c adds the measured times, on the main thread. This part measures nothing. */
 #ifndef TOOLS_REPLAY_COMPARISON_H
 #define TOOLS_REPLAY_COMPARISON_H
 
@@ -21,11 +21,11 @@ enum replay_time { REPLAY_TIME_TTFT, REPLAY_TIME_TBT, REPLAY_TIME_E2E, REPLAY_TI
 
 struct replay_comparison;
 
-/* Reads the file. A CSV needs the columns request_id, ttft_s, tbt_s and e2e_s. If it has a column
- * `outcome`, only rows with the outcome "done" are read. A file whose first character other than
- * white space is "{" is a summary. rows_required: a summary is refused, because slowdowns need a
- * row for each request. Returns ST_IO, ST_INVALID, ST_NOT_FOUND (a column is missing) or
- * ST_NO_MEMORY. The error of a wrong row names file, line and column. */
+/* Reads the file. A file whose first character other than white space is "{" is a summary; every
+ * other file is a CSV. A CSV needs the columns request_id, ttft_s, tbt_s and e2e_s. If it has a
+ * column `outcome`, only rows with the outcome "done" are read. rows_required: a summary is
+ * refused, because slowdowns need a row for each request. Returns ST_IO, ST_INVALID, ST_NOT_FOUND
+ * (a column is missing) or ST_NO_MEMORY. The error of a wrong row names file, line and column. */
 enum status replay_comparison_open(const char *path, bool rows_required,
                                    struct replay_comparison **times_out, struct error *error);
 void replay_comparison_close(struct replay_comparison *times); /* NULL is fine. */
@@ -52,8 +52,8 @@ void replay_comparison_print_slowdowns(struct replay_comparison *times, FILE *ou
  * NULL: see replay_comparison_json_errors. */
 json_t *replay_comparison_json_slowdowns(struct replay_comparison *times);
 
-/* Returns the number of joined requests whose known slowdowns are all below the limits of P99. A
- * time of 0 in the file gives no slowdown. */
+/* Returns the number of joined requests whose slowdowns are all below the limits of P99. A missing
+ * TBT, and a time of 0 in the file, give no slowdown. */
 uint64_t replay_comparison_count_within_limits(const struct replay_comparison *times);
 
 #endif

@@ -13,20 +13,21 @@
 
 /* Texts point into argv, the environment or api_key_copy, or are literals; NULL = not given. */
 struct replay_options {
-    const char *trace;         /* File, "-" (standard input) or synthetic workload (trace.h). */
-    const char *url;           /* Base URL of the server, without /v1. */
-    const char *model;         /* NULL = the first model that the server lists. */
-    const char *api_key;       /* Default: $OPENAI_API_KEY; NULL = none. */
+    const char *trace; /* File, "-" (standard input) or synthetic workload (trace.h). */
+    const char *url;   /* Base URL of the server, without /v1. */
+    const char *model; /* NULL = the first model that the server lists. */
+    /* Key of --api-key, of api_key_file or of $OPENAI_API_KEY; NULL = none. */
+    const char *api_key;
     const char *api_key_file;  /* File that has the key; NULL = none. */
     char api_key_copy[8192];   /* Copy of a key of --api-key or the file; api_key points to it. */
     const char *out;           /* File for a CSV row per request. */
-    const char *compare;       /* File with predicted times (comparison.h). */
+    const char *compare;       /* File with predicted times (comparison.h); NULL = none. */
     const char *slo_reference; /* File with the times of requests without contention. */
-    double start_s;            /* Start within the trace. */
-    double duration_s;         /* Time of the trace that is replayed; 0 = to the end. */
+    double start_s;            /* Seconds of the trace that are skipped. */
+    double duration_s;         /* Seconds of the trace that are replayed; 0 = to the end. */
     double rate_scale;         /* 2 = twice as fast as the trace. */
     double length_scale;       /* Factor on the lengths of prompts and answers. */
-    double timeout_s;          /* Time limit of a request. */
+    double timeout_s;          /* Most seconds of a request. */
     double slo_ttft_ms;        /* Limit of TTFT for goodput; 0 = none. */
     double slo_tbt_ms;         /* Limit of a request's mean TBT for goodput; 0 = none. */
     double slo_e2e_ms;         /* Limit of E2E for goodput; 0 = none. */

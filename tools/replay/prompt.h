@@ -12,7 +12,8 @@
 #include <stdint.h>
 
 enum replay_prompt_kind {
-    REPLAY_PROMPT_AUTO, /* Ids if the server accepts them (replay_server_ask), otherwise text. */
+    /* Ids if the server accepts them, otherwise text: replay_server_ask decides. */
+    REPLAY_PROMPT_AUTO,
     REPLAY_PROMPT_IDS,  /* An array of token ids, drawn from [id_low, id_high]. */
     REPLAY_PROMPT_TEXT, /* Words that are one token each in the usual vocabularies. */
 };
@@ -20,12 +21,13 @@ enum replay_prompt_kind {
 struct replay_prompt_options {
     const char *model;            /* Model name in the request; must outlive the opening only. */
     enum replay_prompt_kind kind; /* REPLAY_PROMPT_AUTO is treated as REPLAY_PROMPT_IDS. */
-    bool chat;                    /* The text is the user's message of a chat request. */
-    uint32_t id_low;              /* Smallest token id that is drawn. */
-    uint32_t id_high;             /* Largest token id that is drawn. */
+    /* True: a chat request, whose user message is the text. Used with text only. */
+    bool chat;
+    uint32_t id_low;  /* Smallest token id that is drawn. */
+    uint32_t id_high; /* Largest token id that is drawn. */
     /* Tokens that the server adds to a text (BOS, template). The text has this many words fewer. */
     uint32_t extra_tokens;
-    uint64_t seed;
+    uint64_t seed; /* Seed of the tokens or words. */
 };
 
 /* One request to send. In a replay: a row of the trace, with lengths that fit the context of the
@@ -34,12 +36,13 @@ struct replay_request {
     uint64_t id;      /* Id of the row (trace.h). */
     int64_t after_us; /* Due time, from the beginning of the replay. */
     uint64_t line;    /* Line of the row; with the seed it determines the tokens outside blocks. */
-    uint32_t prompt_tokens;
-    uint32_t output_tokens;
-    /* Ids of the prompt's first blocks; a block with the same id has the same tokens in every
-     * request. */
+    uint32_t prompt_tokens; /* Length of the prompt, with extra_tokens. */
+    uint32_t output_tokens; /* Length of the answer. */
+    /* Ids of the prompt's first blocks. A block has the same tokens in every request with the same
+     * id. [block_count]; NULL if block_count is 0. */
     const int64_t *blocks;
-    uint32_t block_count;  /* Tokens after the last block depend on the seed and on `line`. */
+    /* Number of blocks. The tokens after them depend on the seed and on `line`. */
+    uint32_t block_count;
     uint32_t block_tokens; /* Tokens of each block; > 0 if there is a block. */
 };
 
@@ -58,8 +61,8 @@ enum status replay_prompt_body(const struct replay_prompt *prompt,
                                const struct replay_request *request, char **body_out,
                                size_t *size_out);
 
-/* Returns a text of `words` words for line `line`, as REPLAY_PROMPT_TEXT sends it; the caller frees
- * it. NULL: out of memory. */
+/* Returns the text that REPLAY_PROMPT_TEXT sends for a request of `words` words, of line `line`,
+ * without blocks. The caller frees it. NULL = out of memory. */
 char *replay_prompt_text(const struct replay_prompt *prompt, uint64_t line, uint32_t words);
 
 #endif

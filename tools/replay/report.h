@@ -24,7 +24,8 @@ struct replay_report_options {
     const char *trace;
     const char *url;
     const char *model;
-    const char *prompts; /* Kind of the prompts, such as "token ids" (replay_server_describe). */
+    /* Kind of the prompts, such as "token ids" (replay_server_describe); NULL = not shown. */
+    const char *prompts;
     double start_s;
     double duration_s; /* 0 = to the end of the trace. */
     double rate_scale;
@@ -39,20 +40,21 @@ struct replay_report_options {
      * the caller closes; NULL = none. */
     FILE *rows;
     struct replay_comparison *prediction; /* A prediction; NULL = none. */
-    struct replay_comparison
-        *uncontended; /* Times without contention, for slowdowns; NULL = none. */
+    /* Times without contention, for slowdowns; NULL = none. */
+    struct replay_comparison *uncontended;
 };
 
 enum replay_latency { REPLAY_TTFT, REPLAY_TBT, REPLAY_E2E, REPLAY_LATE, REPLAY_LATENCY_COUNT };
 
 struct replay_totals {
-    uint64_t sent;
+    uint64_t sent; /* Requests whose results were added. */
     uint64_t done;
     uint64_t failed; /* Failed requests, without the interrupted ones. */
     uint64_t interrupted;
     uint64_t wrong_counts;  /* Requests that are done but have other token counts than wanted. */
     uint64_t without_usage; /* Requests that are done but whose server reported no token counts. */
-    uint64_t in_slo;        /* Requests that are done and within all limits that are given. */
+    /* Requests that are done and within all limits that are given; all done requests if none is. */
+    uint64_t in_slo;
     /* Sums over the requests that are done. If the server reported no counts for a request,
      * prompt_tokens adds the wanted number of tokens, and completion_tokens the number of token
      * events. */
@@ -68,17 +70,18 @@ enum status replay_report_open(const struct replay_report_options *options,
                                struct replay_report **report_out);
 void replay_report_close(struct replay_report *report); /* NULL is fine. */
 
-/* Add the result of a request that has ended, and one gap between two token events. */
+/* Add the result of a request that is done or has failed, and one gap between two token events. If
+ * memory runs out, a sample is lost, and the text at the end says so. */
 void replay_report_result_add(struct replay_report *report, const struct replay_result *result);
 void replay_report_gap_add(struct replay_report *report, int64_t gap_us);
 
 const struct replay_totals *replay_report_totals(const struct replay_report *report);
 
-/* Facts that are known only at the end. */
+/* Facts that are known only at the end of the replay. */
 struct replay_end {
-    int64_t wall_us; /* From the beginning of the replay to the last end of a request. */
-    uint64_t skipped_rows;
-    const char *first_skipped; /* Why the first of the skipped rows was wrong. */
+    int64_t wall_us;           /* From the beginning of the replay to the last end of a request. */
+    uint64_t skipped_rows;     /* Wrong rows of the trace that were skipped. */
+    const char *first_skipped; /* Why the first skipped row was wrong; "" = no row was skipped. */
 };
 
 /* Writes the text to `out` and ends the JSON. Call it once. ST_IO: JSON or CSV could not be
@@ -86,7 +89,7 @@ struct replay_end {
 enum status replay_report_finish(struct replay_report *report, const struct replay_end *end,
                                  FILE *out);
 
-/* Returns the percentiles so far; sorts the samples. */
+/* Returns the percentiles so far, in milliseconds; sorts the samples. */
 struct replay_percentiles replay_report_percentiles(struct replay_report *report,
                                                     enum replay_latency latency);
 

@@ -19,10 +19,10 @@ struct replay_samples {
     double *values;
     /* Buckets with all values, used after the first million values; NULL before that. */
     struct quantiles *quantiles;
-    uint64_t capacity; /* Values for which `values` has room. */
+    uint64_t capacity; /* Room of `values`. */
     uint64_t count;    /* Values that were added. */
-    double sum;
-    double max;
+    double sum;        /* Sum of all values. */
+    double max;        /* Largest value. */
 };
 
 /* All fields are 0 if there are no values. */

@@ -9,7 +9,7 @@
 #include "tools/replay/client.h"
 #include "tools/replay/options.h"
 
-/* How certain it is that a prompt has the number of tokens of the trace. */
+/* How certain it is that a prompt has the wanted number of tokens. */
 enum replay_exactness {
     REPLAY_EXACT_IDS,     /* The prompt is token ids. */
     REPLAY_EXACT_COUNTED, /* The server counted the words: one token each, plus extra_tokens. */
@@ -21,22 +21,22 @@ struct replay_server {
     /* Most tokens of prompt and answer: --max-context, or what the server reports; 0 = not
      * known. */
     uint32_t max_context;
-    enum replay_prompt_kind prompt; /* IDS or TEXT. */
+    enum replay_prompt_kind prompt; /* REPLAY_PROMPT_IDS or REPLAY_PROMPT_TEXT. */
     uint32_t extra_tokens;          /* Tokens that the server adds to a text. */
     enum replay_exactness exactness;
 };
 
 /* Asks the server through the client; blocks up to ten seconds per question. With --prompt ids it
- * does not check whether the server accepts ids. The caller frees *server_out with
+ * does not ask whether the server accepts ids. The caller frees *server_out with
  * replay_server_done. ST_INVALID: the server lists no model, or --model is not UTF-8.
- * ST_UNSUPPORTED: a word is several tokens. Further errors are those of replay_client_ask. */
+ * ST_UNSUPPORTED: a word is several tokens. Other errors are those of replay_client_ask. */
 enum status replay_server_ask(struct replay_client *client, const struct replay_options *options,
                               struct replay_server *server_out, struct error *error);
 /* Frees the model's name. */
 void replay_server_done(struct replay_server *server);
 
-/* Writes the kind of prompts for the report, such as "token ids". chat: texts are called
- * messages. */
+/* Writes the kind of prompts for the report into out[room], such as "token ids". chat: texts are
+ * called messages. */
 void replay_server_describe(const struct replay_server *server, bool chat, char *out, size_t room);
 
 #endif

@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Largest event and largest line, with one byte for the end. Events of a token are far smaller; the
- * limit guards against a broken server. */
+/* Most bytes of an event and of a line, with one byte for the NUL. Events of a token are far
+ * smaller; the limit guards against a broken server. */
 #define REPLAY_SSE_EVENT_BYTES (1u << 20)
 
 /* Receives an event. `data` ends with NUL and is valid during the call. Return false to end the
@@ -45,8 +45,8 @@ void replay_sse_reset(struct replay_sse *sse);
  * REPLAY_SSE_EVENT_BYTES. ST_NO_MEMORY: memory runs out. */
 enum status replay_sse_feed(struct replay_sse *sse, const char *bytes, size_t size);
 
-/* Must be called at the end of the stream. Passes on a last event without its empty line, as
- * lenient clients do. Errors are those of replay_sse_feed. */
+/* Call it at the end of the stream. Passes on a last event without its empty line, as lenient
+ * clients do. Errors are those of replay_sse_feed. */
 enum status replay_sse_finish(struct replay_sse *sse);
 
 #endif

@@ -1,7 +1,7 @@
-/* cost_table: how long an iteration takes according to the measurements of Splitwise's authors
+/* cost_table: how long a batch takes according to the measurements of Splitwise's authors
  * (perf_model.csv). A curve belongs to one (model, hardware, tensor parallelism). Its points are
- * the medians of the prompt and token times over the number of tokens in a batch; the time between
- * and beyond the points is interpolated linearly. The length of the context has no influence.
+ * the medians of the prompt and token times for each number of tokens in a batch. Between and
+ * beyond the points, the time is interpolated linearly. The length of the context has no influence.
  * Formula: README of the reference results, "Time"; the results agree with the reference except for
  * the last bit. `cleave simulate` and `cleave plan` read a curve once on the main thread; after
  * that it is constant, and any thread may use it. This part does not read profiles
@@ -19,7 +19,7 @@ struct cost_curve {
     uint32_t count;                     /* Points of the curve, ≥ 2. */
     double tokens[COST_TABLE_POINTS];   /* Tokens of a batch, ascending. */
     double prompt_s[COST_TABLE_POINTS]; /* Time of a batch of prompts with tokens[i] tokens. */
-    /* Time of an iteration of decodes with tokens[i] tokens. */
+    /* Time of a decode step with tokens[i] tokens. */
     double token_s[COST_TABLE_POINTS];
 };
 
@@ -27,13 +27,13 @@ struct cost_curve {
  * prompt_time and token_time (both times in milliseconds), and uses the rows with this model,
  * hardware and tensor parallelism. ST_NOT_FOUND: a column is missing, or the rows give fewer than
  * two points or more than COST_TABLE_POINTS. ST_TOO_LARGE: more than 4096 such rows. ST_INVALID: a
- * wrong value. Further errors are those of csv_open. Errors name the file, and the line if one is
- * wrong. */
+ * wrong value. Other errors are those of csv_open. Errors name the file, and the line if one is
+ * wrong; `error` may be NULL. */
 enum status cost_table_read(const char *path, const char *model, const char *hardware,
                             uint32_t tensor_parallel, struct cost_curve *out, struct error *error);
 
-/* Return the seconds that a batch of `tokens` tokens takes: a batch of prompts only, or one
- * iteration of decodes only. At least a microsecond. */
+/* Return the seconds that a batch of `tokens` tokens takes, at least a microsecond: a batch of
+ * prompts only, or a decode step. */
 double cost_curve_prompts_s(const struct cost_curve *curve, double tokens);
 double cost_curve_decodes_s(const struct cost_curve *curve, double tokens);
 

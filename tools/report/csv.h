@@ -1,7 +1,8 @@
 /* csv: reads a CSV file row by row, so a file may be larger than memory. Columns are found by their
- * names in the first line. Quoting is not supported: a field ends at a comma. Columns after the
- * first CSV_COLUMNS_MAX are ignored. The commands of tools/ read their tables of numbers with it;
- * one thread at a time uses a struct. It does not read traces: tools/trace/ has its own reader. */
+ * names in the first line that is not empty. Quoting is not supported: a field ends at a comma.
+ * Columns after the first CSV_COLUMNS_MAX are ignored. The commands of tools/ read their tables of
+ * numbers with it; one thread at a time uses a struct. It does not read traces: tools/trace/ has
+ * its own reader. */
 #ifndef TOOLS_REPORT_CSV_H
 #define TOOLS_REPORT_CSV_H
 
@@ -16,15 +17,15 @@
 
 struct csv {
     FILE *file;
-    char path[1024];
-    uint64_t line;         /* Line of the file that was read last, from 1. */
-    char *text;            /* The row that was read last, cut into fields. */
-    size_t text_capacity;  /* Size of `text` in bytes. */
-    uint32_t column_count; /* Columns of the header. */
-    uint32_t field_count;  /* Fields of the row that was read last. */
-    char *header;          /* The first line, cut into `names`. */
-    const char *names[CSV_COLUMNS_MAX];
-    char *fields[CSV_COLUMNS_MAX];
+    char path[1024];                    /* Name of the file in errors. */
+    uint64_t line;                      /* Line of the file that was read last, from 1. */
+    char *text;                         /* The row that was read last, cut into fields. */
+    size_t text_capacity;               /* Size of `text` in bytes. */
+    uint32_t column_count;              /* Columns of the header, at most CSV_COLUMNS_MAX. */
+    uint32_t field_count;               /* Fields of the row that was read last. */
+    char *header;                       /* The header, cut into `names`. */
+    const char *names[CSV_COLUMNS_MAX]; /* [column_count] */
+    char *fields[CSV_COLUMNS_MAX];      /* [field_count] */
 };
 
 /* Opens the file and reads its header. "-" is standard input. ST_IO: the file cannot be read.
@@ -36,8 +37,8 @@ void csv_close(struct csv *csv);
 enum status csv_column_find(const struct csv *csv, const char *name, uint32_t *column_out,
                             struct error *error);
 
-/* Reads the next row; empty lines are skipped. Returns false at the end of the file, and on an
- * error, which is then in *status_out (ST_OK = end of the file). */
+/* Reads the next row; empty lines are skipped. Returns false at the end of the file and on an
+ * error. *status_out: ST_OK = a row, or the end of the file; ST_IO = an error. */
 bool csv_next(struct csv *csv, enum status *status_out, struct error *error);
 
 /* Read a field of the current row as a number, or as a whole number up to UINT32_MAX. ST_INVALID:
@@ -46,7 +47,7 @@ enum status csv_number_read(const struct csv *csv, uint32_t column, double *out,
                             struct error *error);
 enum status csv_whole_read(const struct csv *csv, uint32_t column, uint32_t *out,
                            struct error *error);
-/* Returns the field's text; "" if the row is too short. */
+/* Returns the field's text, valid until the next row is read; "" = the row is too short. */
 const char *csv_text_at(const struct csv *csv, uint32_t column);
 
 #endif

@@ -9,8 +9,8 @@
 
 /* Opens the file of the option --html; html_close closes it. ST_IO: the file cannot be written. */
 enum status html_open(const char *path, FILE **out, struct error *error);
-/* Closes the file. If `status` is not ST_OK, returns it with the file's name added to the error;
- * otherwise ST_OK, or ST_IO if something could not be written. */
+/* Closes the file. If `status` is not ST_OK, adds the option and the file's name to the error and
+ * returns `status`. Otherwise returns ST_OK, or ST_IO if something could not be written. */
 enum status html_close(FILE *out, const char *path, enum status status, struct error *error);
 
 /* Writes the head of the file, a heading and the command line, which is "cleave" and the arguments;
@@ -21,7 +21,7 @@ void html_heading_write(const char *text, FILE *out); /* Writes a smaller headin
 enum status html_output_write(void (*print)(const void *self, FILE *out), const void *self,
                               FILE *out, struct error *error);
 /* Writes a picture. If gnuplot is not installed, writes a sentence instead, prints a warning to
- * standard error that begins with `command`, and returns ST_OK. Further errors are those of
+ * standard error that begins with `command`, and returns ST_OK. Other errors are those of
  * gnuplot_svg_draw. */
 enum status html_picture_write(const struct gnuplot_picture *picture, const char *command,
                                FILE *out, struct error *error);

@@ -9,14 +9,14 @@
 
 #define QUANTILES_BUCKETS 16384
 
-struct quantiles { /* All 0 = no values. */
-    uint64_t count;
-    double sum;
-    double value_max;
-    uint64_t buckets[QUANTILES_BUCKETS];
+struct quantiles {                       /* All 0 = no values. */
+    uint64_t count;                      /* Values that were added. */
+    double sum;                          /* Sum of all values. */
+    double value_max;                    /* Largest value. */
+    uint64_t buckets[QUANTILES_BUCKETS]; /* Values in each bucket. */
 };
 
-/* Adds a value ≥ 0. quantiles_at takes values below 1e-6 for 0, and values above about 1.6e8 for
+/* Adds a value ≥ 0. For quantiles_at, values below 1e-6 count as 0, and values above about 1.6e8 as
  * 1.6e8. */
 void quantiles_add(struct quantiles *values, double value);
 /* Adds all values of `from` to `into`. */

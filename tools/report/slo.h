@@ -1,9 +1,9 @@
 /* slo: the nine limits of the Splitwise paper (table VI): how many times slower requests may be
  * than on an idle machine, at P50, P90 and P99 of TTFT, TBT and E2E. The paper's idle machine is a
- * DGX-A100; the caller gives its curve. Formulas: README of the reference results. Each simulation
- * of `cleave simulate` and `cleave plan` has its own struct, used by one thread at a time; `cleave
- * replay` compares its slowdowns with slo_limits. Limits in milliseconds are not here
- * (tools/replay/report.h). */
+ * DGX-A100; the caller gives the curve of the idle machine. Formulas: README of the reference
+ * results. Each simulation of `cleave simulate` and `cleave plan` has its own struct, used by one
+ * thread at a time; `cleave replay` compares its slowdowns with slo_limits. Limits in milliseconds
+ * are not here (tools/replay/report.h). */
 #ifndef TOOLS_REPORT_SLO_H
 #define TOOLS_REPORT_SLO_H
 
@@ -20,7 +20,8 @@ enum slo_measure { SLO_TTFT, SLO_TBT, SLO_E2E, SLO_MEASURES };
 struct slo {
     /* Curve of the idle machine; belongs to the caller. NULL = nothing is counted. */
     const struct cost_curve *reference;
-    struct quantiles slowdowns[SLO_MEASURES]; /* Slowdowns of the requests that were added. */
+    /* Time of a request / its time on the idle machine. */
+    struct quantiles slowdowns[SLO_MEASURES];
 };
 
 struct slo_result {
@@ -31,10 +32,11 @@ struct slo_result {
 /* The limits of the paper, as factors, at P50, P90 and P99. */
 extern const double slo_limits[SLO_MEASURES][SLO_QUANTILES];
 
-/* Adds a request that is done. tbt_s: mean time between its tokens. */
+/* Adds a request that is done; does nothing without a reference. tbt_s: mean time between the
+ * request's tokens; 0 = the answer has one token. */
 void slo_request_add(struct slo *slo, uint32_t prompt_tokens, uint32_t output_tokens, double ttft_s,
                      double tbt_s, double e2e_s);
-/* Returns true if each slowdown of a request that is done is below its limit. Requires
+/* Returns true if each slowdown of a request that is done is below its entry of `limits`. Requires
  * slo->reference. */
 bool slo_request_is_below(const struct slo *slo, uint32_t prompt_tokens, uint32_t output_tokens,
                           double ttft_s, double tbt_s, double e2e_s,

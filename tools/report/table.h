@@ -1,8 +1,8 @@
 /* table: a table with aligned columns, as Markdown for a page, or plain for a terminal. It is
- * filled cell by cell and row by row, beginning with the heads, and printed at the end. Commands
- * that print tables (tools/, bench/) call it; one thread at a time uses a table. A table has a
- * fixed size: text that does not fit is cut, cells that do not fit are dropped. It does not
- * interpret the texts. */
+ * filled cell by cell and row by row, beginning with the heads of the columns, and printed at the
+ * end. Commands that print tables (tools/, bench/) call it; one thread at a time uses a table. A
+ * table has a fixed size: text that does not fit is cut, and cells that do not fit are dropped. It
+ * does not interpret the texts. */
 #ifndef TOOLS_REPORT_TABLE_H
 #define TOOLS_REPORT_TABLE_H
 
@@ -10,12 +10,13 @@
 #include <stdio.h>
 
 #define TABLE_COLUMNS_MAX 12
-#define TABLE_ROWS_MAX    96
+#define TABLE_ROWS_MAX    96 /* With the row of heads. */
 #define TABLE_CELL_BYTES  48
 
 struct table {
     uint32_t columns;
     uint32_t cells; /* Cells filled so far. */
+    /* The cells row by row, each with `columns` cells. */
     char text[TABLE_ROWS_MAX * TABLE_COLUMNS_MAX][TABLE_CELL_BYTES];
 };
 

@@ -19,11 +19,11 @@ struct sim_cache_run; /* Defined in sim_cache.c. */
 struct sim_cache {
     struct sim_cache_run *runs; /* [capacity] */
     uint32_t capacity;
-    uint32_t unused; /* First entry of `runs` that is not in use. */
+    uint32_t unused; /* First entry of `runs` that is not in use; the others follow in a list. */
     uint32_t first;  /* The run whose blocks are used next. */
     uint32_t last;   /* The run whose blocks are used last. */
     uint32_t named;  /* Runs with a number. */
-    uint32_t serial; /* Number of runs so far. */
+    uint32_t serial; /* Serial of the latest run. */
     uint32_t blocks; /* Blocks of all runs, including unnamed blocks. */
 };
 
@@ -31,19 +31,19 @@ struct sim_cache {
 enum status sim_cache_open(struct sim_cache *cache, uint32_t blocks);
 void sim_cache_close(struct sim_cache *cache); /* All zeros are fine. */
 
-/* Takes the first `count` blocks. Requires that there are as many. */
+/* Takes the first `count` blocks of the queue. Requires that the queue has `count` blocks. */
 void sim_cache_take(struct sim_cache *cache, uint32_t count);
 /* Adds unnamed blocks at the end. */
 void sim_cache_add(struct sim_cache *cache, uint32_t count);
 /* Begins an empty run, which sim_cache_fill fills later. Returns 0 if memory runs out. */
 sim_cache_id sim_cache_begin(struct sim_cache *cache);
-/* Adds `count` blocks at the end of the queue as the blocks of the run, which has begun and is
- * empty. If the run was forgotten, the blocks are unnamed. count = 0 ends the run. */
+/* Adds `count` blocks at the end of the queue, as the blocks of a run that has begun and is empty.
+ * If the run was forgotten, the blocks are unnamed. count = 0 ends the run. */
 void sim_cache_fill(struct sim_cache *cache, sim_cache_id id, uint32_t count);
 /* Returns the blocks that the run still has. */
 uint32_t sim_cache_count(const struct sim_cache *cache, sim_cache_id id);
-/* Takes all blocks of the run and returns their number, which ends the run. Returns 0 and changes
- * nothing if the run has no blocks. */
+/* Takes all blocks of the run, which ends the run. Returns their number; 0, with nothing changed,
+ * if the run has no blocks. */
 uint32_t sim_cache_take_run(struct sim_cache *cache, sim_cache_id id);
 /* Ends the run: its blocks become unnamed and keep their place in the queue. */
 void sim_cache_forget(struct sim_cache *cache, sim_cache_id id);

@@ -1,11 +1,11 @@
 /* sim_cores: the cores of one host that all simulated machines share. As on a real host
- * (host/turns.h), machines take turns if they have more threads together than there are cores: the
- * machine that has waited longest is next. While another machine waits, a turn ends with the layer
- * during which the time slice ends. Without turns (scheduler/turn_ms 0) all machines compute at
- * once, each more slowly. Machines that compute at the same time slow each other down, because they
- * share memory and caches. A machine computes one batch at a time. Each simulation (sim_run) owns
- * the struct and calls the functions on its one thread. They read no clock: the caller passes the
- * virtual time in seconds, and how long a batch takes. */
+ * (host/turns.h), the machines take turns: the machine that has waited longest is next. While
+ * another machine waits, a turn ends with the layer during which the time slice ends. Without turns
+ * all machines compute at once, each more slowly if they have more threads together than there are
+ * cores. Machines that compute at the same time slow each other down, because they share memory and
+ * caches. A machine computes one batch at a time. Each simulation (sim_run) owns the struct and
+ * calls the functions on its one thread. They read no clock: the caller passes the virtual time in
+ * seconds, and how long a batch takes. */
 #ifndef TOOLS_SIMULATE_SIM_CORES_H
 #define TOOLS_SIMULATE_SIM_CORES_H
 
@@ -50,9 +50,10 @@ struct sim_cores {
     struct sim_cores_machine machines[SCHED_MACHINES_MAX];
 };
 
-/* Makes idle machines. turn_ms: value of the config; 0 = no turns; with CONFIG_AUTO each batch says
- * how long its turns are. threads[machine_count]: threads of each machine; 0 counts as 1, and with
- * turns more threads than cores count as the number of cores. */
+/* Makes idle machines. turn_ms: scheduler/turn_ms; 0 = no turns, which the caller also passes if
+ * all threads fit the cores. With CONFIG_AUTO each batch says how long its turns are.
+ * threads[machine_count]: threads of each machine; 0 counts as 1, and with turns more threads than
+ * cores count as the number of cores. */
 void sim_cores_init(struct sim_cores *c, uint32_t cores, uint32_t turn_ms, const uint32_t *threads,
                     uint32_t machine_count);
 
@@ -69,9 +70,9 @@ void sim_cores_batch_end(struct sim_cores *c, uint32_t machine, double now_s);
  * false if the machine waits or has no batch. sim_cores_batch_begin, sim_cores_batch_end and
  * sim_cores_turn_end can change this time for all machines. */
 bool sim_cores_due(const struct sim_cores *c, uint32_t machine, double *at_s);
-/* Call it at the time that sim_cores_due stored. Returns true if the batch is computed; then
- * sim_cores_batch_end must be called. Returns false if the turn is over and the machine waits for
- * its next turn. */
+/* Call it at the time that sim_cores_due stored. Returns true if the batch is computed; then call
+ * sim_cores_batch_end. Returns false if the turn is over and the machine waits for its next turn.
+ */
 bool sim_cores_turn_end(struct sim_cores *c, uint32_t machine, double now_s);
 
 #endif

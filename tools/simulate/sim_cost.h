@@ -12,8 +12,8 @@
 
 /* Time between two batches that a profile does not contain: receiving and sending tokens, choosing
  * the next batch, waking threads. Measured: at 311 decode steps per second, the engine computes for
- * 99.1 % of the time. The time is not added with several stages, because the first stage then
- * computes the next batch meanwhile. */
+ * 99.1 % of the time. It is not added with several stages, because the first stage computes the
+ * next batch during this time. */
 #define SIM_COST_BATCH_S 30e-6
 
 /* A stage: the layers from `first` to last - 1, on each of its replicas. */
@@ -34,7 +34,7 @@ struct sim_cost {
     const struct profile_device *devices[LIMIT_STAGE_PROCESSES];
     /* The first device, as measured while other cores were busy; NULL = not measured. */
     const struct profile_device *busy_device;
-    /* Shares of the requests that the replicas get, indexed like `devices`. */
+    /* Weights by which the replicas of a stage share the requests, indexed like `devices`. */
     uint32_t speeds[LIMIT_STAGE_PROCESSES];
     uint32_t layer_count;    /* ≥ 1: number of pieces in which KV is sent. */
     uint64_t kv_layer_bytes; /* KV bytes of a token in one layer. */
@@ -66,7 +66,7 @@ double sim_cost_busy_slowdown(const struct sim_cost *cost, const struct sim_work
  * tokens [window_first, end) in the others. */
 uint64_t sim_cost_kv_bytes(const struct sim_cost *cost, uint32_t first, uint32_t end,
                            uint32_t window_first);
-/* Returns the seconds until the next stage has the activations. */
+/* Returns the seconds in which the batch's activations move to the next stage. */
 double sim_cost_between_s(const struct sim_cost *cost, const struct sim_work *work);
 
 #endif

@@ -18,8 +18,8 @@ struct sim_host {
     char name[LIMIT_NAME_BYTES];
     enum pool home;
     struct sim_cost cost;
-    /* Tokens that the blocks of the KV memory have room for. With windows, a token may have several
-     * blocks (common/layer_groups.h). */
+    /* Number of blocks that the KV memory has room for, times kv/block_tokens. A token needs a
+     * block in each layer group (common/layer_groups.h). */
     uint64_t kv_tokens;
     /* Number of copies of a token's KV in the machine's memory: one in each rank that has the whole
      * KV (profile->model.kv_copied). 0 and 1 both mean one copy. */

@@ -6,8 +6,9 @@
 
 #include "tools/simulate/sim_run.h"
 
-/* Reads the file and sorts the failures by time. The caller frees *out with free. Returns an error
- * of enum status, with file, line and what was wanted; ST_NOT_FOUND = unknown machine or column. */
+/* Reads the file and sorts the failures by time. The caller frees *out with free; NULL = the file
+ * has no rows. ST_NOT_FOUND: unknown machine or column. ST_INVALID: a wrong number. Errors name
+ * file and line, and what was wanted. */
 enum status sim_kills_read(const char *path, const struct sim_hosts *hosts, struct sim_kill **out,
                            uint32_t *count_out, struct error *error);
 

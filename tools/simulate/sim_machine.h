@@ -68,7 +68,7 @@ struct sim_machine_options {
      * drafts. Each step of an answer has a draft of scheduler/speculative_tokens tokens;
      * scheduler/drafts.h shortens it. */
     double draft_right;
-    uint64_t seed;        /* Of the random choices. */
+    uint64_t seed;        /* Seed of the draws whether drafted tokens are right. */
     uint32_t prefix_step; /* Spans from one reported prefix to the next; 0 = none are reported. */
 };
 
@@ -114,10 +114,11 @@ struct sim_prompt {
  * ST_NO_MEMORY. */
 enum status sim_machine_prompt(struct sim_machine *m, const struct sim_prompt *prompt,
                                sched_slot *slot_out);
-/* Begins to decode the request of the reservation. Requires that its KV has arrived. */
+/* Begins to decode the request of the reservation in `slot`. Requires that its KV has arrived.
+ * tokens_left: tokens left to generate. */
 void sim_machine_decode(struct sim_machine *m, sched_slot slot, uint32_t tokens_left);
-/* Removes the task (a reservation or a prompt). Its blocks and its slot are free at once, or when
- * its batches in flight have ended. */
+/* Removes a task (a reservation, a prompt or a copy). Its blocks and its slot are free at once or,
+ * if batches in flight contain it, when they have ended. */
 void sim_machine_remove(struct sim_machine *m, sched_slot slot);
 
 /* ---- KV that stays in the prefix cache ---- */
@@ -125,21 +126,22 @@ void sim_machine_remove(struct sim_machine *m, sched_slot slot);
 /* KV of a request's first tokens that the machine keeps after the request has left, until other
  * requests use its blocks; the blocks of the last tokens are used first. */
 struct sim_kept {
-    uint32_t tokens; /* Number of these tokens, in full blocks, when the request left; 0 = none. */
+    uint32_t tokens; /* Tokens that were kept, in full blocks; 0 = none. */
     uint32_t blocks; /* Blocks of these tokens. */
     sim_cache_id id;
 };
 
-/* Call it before sim_machine_remove for a task that has blocks: lets the machine keep the KV of the
- * request's first `tokens` tokens. No tokens are kept if the task has no blocks. windows: also keep
- * the blocks of layers with a window. With options.prefixes the KV enters the prefix cache at once,
- * and the task may go on; the result then has no tokens, because each task looks the cache up. */
+/* Lets the machine keep the KV of the first `tokens` tokens of the task's request. Call it before
+ * sim_machine_remove. Keeps nothing if the task has no blocks. windows: also keep the blocks of
+ * layers with a window. With options.prefixes the KV enters the prefix cache at once, and the task
+ * may go on; the result then has no tokens, because each task looks the cache up. */
 struct sim_kept sim_machine_keep(struct sim_machine *m, sched_slot slot, uint32_t tokens,
                                  bool windows);
-/* Returns how many of the kept tokens the machine still has. With windows, returns 0 as soon as the
- * first block has been used again. With options.prefixes, always returns 0. */
+/* Returns how many of the kept tokens the machine still has. With windows, returns 0 once any of
+ * the kept blocks has been used again. With options.prefixes, always returns 0. */
 uint32_t sim_machine_kept_tokens(const struct sim_machine *m, const struct sim_kept *kept);
-/* Tells the machine that the request will not come back. */
+/* Tells the machine that the request will not come back, so its kept blocks become unnamed
+ * (sim_cache.h). */
 void sim_machine_forget(struct sim_machine *m, const struct sim_kept *kept);
 /* Takes the blocks for a copy of `tokens` tokens of KV. windows: also blocks of layers with a
  * window. `kept` has the blocks that the machine has kept of these tokens; NULL = none.
@@ -150,12 +152,13 @@ bool sim_machine_copy(struct sim_machine *m, uint32_t request, uint32_t tokens, 
 /* Returns the number of the first tokens of a copy whose KV the machine had already. */
 uint32_t sim_machine_copy_cached(const struct sim_machine *m, sched_slot slot);
 
-/* Only with options.prefixes, and without layers with a window: sim_machine_prefix_spans returns
- * how many of the first `spans` spans of `contents` are in the prefix cache. sim_machine_prefix_add
- * adds the first `spans` spans, as far as they have room, and returns false if memory runs out. */
+/* For KV of tiers. Only with options.prefixes, and without layers with a window.
+ * sim_machine_prefix_spans returns how many of the first `spans` spans of `contents` are in the
+ * prefix cache. sim_machine_prefix_add adds the first `spans` spans to the cache, as far as there
+ * is room, and returns false if memory runs out. */
 uint32_t sim_machine_prefix_spans(struct sim_machine *m, const uint32_t *contents, uint32_t spans);
 bool sim_machine_prefix_add(struct sim_machine *m, const uint32_t *contents, uint32_t spans);
-/* Returns the measured microseconds of one prompt token; 0 = not known. */
+/* Returns the microseconds of one prompt token, measured over batches so far; 0 = not known. */
 double sim_machine_row_us(const struct sim_machine *m);
 
 /* After an event the caller calls sim_machine_grant, then sim_machine_start until it returns false,
@@ -164,7 +167,7 @@ double sim_machine_row_us(const struct sim_machine *m);
 /* Gives blocks to answers that grow, then to the reservations that are next. */
 void sim_machine_grant(struct sim_machine *m, double now_s);
 /* Begins the next batch. Returns false if there is no batch to begin. steps_s: sim_cores_steps_s of
- * the machine; 0 if it shares no cores. *work_out: the work for the machine's cores. */
+ * the machine; 0 = it shares no cores. *work_out: the batch's work, for sim_cores_batch_begin. */
 bool sim_machine_start(struct sim_machine *m, double now_s, double steps_s,
                        struct sim_cores_work *work_out);
 /* Gives up one reservation whose KV is awaited, if machines may be waiting for each other in a
@@ -190,9 +193,8 @@ struct sim_machine_use {
 /* Stores the current use. Requires options.use_recorded. */
 void sim_machine_use(const struct sim_machine *m, struct sim_machine_use *out);
 
-/* sim_machine_kv_tokens returns the tokens of the longest context that fits the KV memory,
- * sim_machine_mixed_kv_tokens those of the longest context that fits the blocks which a mixed
- * machine keeps for prompts. */
+/* Return the tokens of the longest context that fits the KV memory (sim_machine_kv_tokens), or that
+ * fits the blocks which a mixed machine keeps for prompts (sim_machine_mixed_kv_tokens). */
 uint64_t sim_machine_kv_tokens(const struct sim_machine *m);
 uint64_t sim_machine_mixed_kv_tokens(const struct sim_machine *m);
 /* Returns what the cluster scheduler knows of the machine's KV memory. */

@@ -76,7 +76,6 @@ static uint32_t blocks_held(const struct sim_machine *m, sched_slot slot)
 
 /* ---- tasks ---- */
 
-/* A local prompt uses the blocks of its reservation. */
 enum status sim_kv_task_open(struct sim_machine *m, sched_slot slot, uint32_t spans_max,
                              uint32_t keep)
 {

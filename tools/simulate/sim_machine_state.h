@@ -37,13 +37,13 @@ enum sim_task_state {
 struct sim_task {
     uint8_t kind;       /* enum sim_task_kind. */
     uint8_t state;      /* enum sim_task_state. */
-    uint32_t request;   /* What the caller passed. */
+    uint32_t request;   /* The caller's number of the request. */
     uint32_t in_flight; /* Batches in flight that contain the task. */
-    /* Prompts: blocks that the prompt takes when it begins; 0 = reserved already. */
+    /* Prompts: blocks that the prompt takes when it begins; 0 = its reservation has them. */
     uint32_t blocks;
-    uint32_t
-        tokens;    /* Reservations: tokens in the KV cache. Prompts: tokens cached at the start. */
-    uint32_t path; /* Index of the path that the task's batches go through. */
+    /* Reservations: tokens in the KV cache. Prompts: tokens cached at the start. */
+    uint32_t tokens;
+    uint32_t path;           /* Index of the path that the task's batches go through. */
     uint32_t prompt_tokens;  /* Tokens of the prompt, or of the copy. */
     uint32_t cached;         /* First tokens of the prompt whose KV the machine had already. */
     bool local;              /* Prompt and decode are both on this machine. */
@@ -75,20 +75,22 @@ struct sim_machine {
     struct sim_machine_options options;
     struct sched_machine *sched; /* The machine-level scheduler. */
     struct sched_memory *memory; /* Policy for the blocks of reservations. */
-    uint32_t block_tokens;
-    uint32_t blocks;
-    /* The blocks by their ids, with a prefix cache; NULL = only counted, in `cache`. */
+    uint32_t block_tokens;       /* kv/block_tokens. */
+    uint32_t blocks;             /* Number of blocks of the KV memory. */
+    /* The blocks by their ids, if requests share prefixes; NULL = blocks are only counted, in
+     * `cache`. */
     struct sim_pool *pool;
     struct sim_holding *holdings; /* [SIM_SLOTS]: the blocks of each task; NULL without `pool`. */
     uint32_t pinned_count;
-    sched_slot pinned[LIMIT_BATCH_SEQUENCES]; /* Prompts that read their cached beginnings now. */
+    sched_slot pinned[LIMIT_BATCH_SEQUENCES]; /* Prompts that sim_kv_prompts_pin has pinned. */
     struct sim_cache cache;                   /* The free blocks, and the KV in them. */
     uint32_t prompt_holders;                  /* Prompts that hold blocks. */
     struct sched_paths paths;
     double free_s[LIMIT_STAGE_PROCESSES]; /* When each replica of each stage is free. */
     struct sched_rates rates;
     struct sched_pace pace;
-    struct sched_drafts drafts;             /* Times of steps. */
+    /* Times of decode steps, which decide the length of drafts. */
+    struct sched_drafts drafts;
     uint64_t draft_draws;                   /* Random numbers drawn for drafts. */
     uint32_t flight_count;                  /* Batches in flight. */
     uint32_t flights_of_path;               /* Largest number of batches in flight on one path. */
@@ -114,13 +116,14 @@ void sim_machine_grow(struct sim_machine *m);
 
 /* ---- sim_machine_kv.c ---- */
 
-/* Opens and closes the blocks. Returns the errors of sim_pool_open. */
+/* Open and close the blocks. Returns the errors of sim_pool_open. */
 enum status sim_kv_open(struct sim_machine *m);
 void sim_kv_close(struct sim_machine *m);
 /* Returns the number of blocks that can be taken. */
 uint32_t sim_kv_available(const struct sim_machine *m);
-/* Opens the task's tables. spans_max: most spans of the task; keep: layer_groups_keep of the task.
- * Returns ST_NO_MEMORY on failure. */
+/* Opens the task's block tables, which have no blocks yet. spans_max: most spans of the task. keep:
+ * spans that a group with a window keeps (layer_groups_keep). Does nothing without a pool, and for
+ * a local prompt, which uses the blocks of its reservation. Returns ST_NO_MEMORY on failure. */
 enum status sim_kv_task_open(struct sim_machine *m, sched_slot slot, uint32_t spans_max,
                              uint32_t keep);
 /* Asks sched_memory to grant the reservation its blocks, and takes them. Returns false if it must
@@ -132,11 +135,11 @@ bool sim_kv_copy_grant(struct sim_machine *m, sched_slot slot);
 void sim_kv_answer_grow(struct sim_machine *m, sched_slot slot);
 /* Takes the blocks of a prompt that begins. */
 void sim_kv_prompt_take(struct sim_machine *m, sched_slot slot);
-/* Frees the task's blocks. KV that is kept stays in the cache. Returns the number of blocks that
- * the task held. */
+/* Frees the task's blocks, or gives them to the cache if their KV is kept. Returns the number of
+ * blocks that the task held. */
 uint32_t sim_kv_task_end(struct sim_machine *m, sched_slot slot);
-/* Call them before and after sched_machine_batch_next (prompt_pool_prefixes_enter).
- * sim_kv_prompts_pin looks up the path's next prompts in the prefix cache; sim_kv_prompts_unpin
+/* Call sim_kv_prompts_pin before sched_machine_batch_next: it looks up the path's next prompts in
+ * the prefix cache, as prompt_pool_prefixes_enter does. Call sim_kv_prompts_unpin afterwards: it
  * forgets the results for prompts that are not in the batch. */
 void sim_kv_prompts_pin(struct sim_machine *m, uint32_t path);
 void sim_kv_prompts_unpin(struct sim_machine *m);

@@ -15,7 +15,7 @@
 
 struct sim_pool;
 
-/* The blocks of one task, and what it reads in the cache. All zeros = no task. */
+/* The blocks of one task, and the chain that it reads in the cache. All zeros = no task. */
 struct sim_holding {
     kv_owner_id owner;
     struct kv_tables tables;
@@ -53,8 +53,8 @@ void sim_holding_unpin(struct sim_pool *pool, struct sim_holding *holding);
 /* Takes the blocks of the spans after holding->spans, up to `spans`. Requires that they are
  * available. */
 void sim_holding_take(struct sim_pool *pool, struct sim_holding *holding, uint32_t spans);
-/* window_first: the first span that the next token reads in layers with a window. Ends the reading
- * of these layers' cached blocks if all of them are before window_first. */
+/* Ends the reading of the cached blocks of layers with a window, if all of them are before
+ * window_first. window_first: the first span that the next token reads in these layers. */
 void sim_holding_window_move(struct sim_pool *pool, struct sim_holding *holding,
                              uint32_t window_first);
 /* Adds the first `spans` spans to the cache; in layers with a window, only the spans from
@@ -65,8 +65,8 @@ void sim_holding_cache(struct sim_pool *pool, struct sim_holding *holding, const
 /* Returns how many of the first `spans` spans of `contents` are in the cache; 0 also if memory runs
  * out. */
 uint32_t sim_pool_cached_spans(struct sim_pool *pool, const uint32_t *contents, uint32_t spans);
-/* Adds as many of the first `spans` spans to the cache as there are available blocks. Requires
- * layers without windows. Returns false if memory runs out. */
+/* Adds the first `spans` spans to the cache, as far as blocks are available. Requires layers
+ * without windows. Returns false if memory runs out. */
 bool sim_pool_add(struct sim_pool *pool, const uint32_t *contents, uint32_t spans);
 
 #endif

@@ -19,11 +19,11 @@ enum sim_outcome { SIM_DONE, SIM_REFUSED, SIM_FAILED, SIM_OUTCOMES };
 struct sim_result {
     const struct sim_arrival *arrival;
     enum sim_outcome outcome;
-    double ttft_s;     /* This and the four times below are set only if the request is done. */
-    double tbt_s;      /* Mean time between its tokens; 0 = the answer has one token. */
-    double e2e_s;      /* Time from its arrival to its end. */
-    double queue_s;    /* Time from its arrival until its prompt began. */
-    double transfer_s; /* Time from the first token until the KV was on the token machine. */
+    double ttft_s;           /* This and the next four times are set only if the request is done. */
+    double tbt_s;            /* Mean time between its tokens; 0 = the answer has one token. */
+    double e2e_s;            /* Time from its arrival to its end. */
+    double queue_s;          /* Time from its arrival until its prompt began. */
+    double transfer_s;       /* Time from the first token until the KV was on the token machine. */
     uint32_t prompt_machine; /* Machine of the prompt in the last attempt; UINT32_MAX = none. */
     uint32_t token_machine;  /* Machine that decoded in the last attempt; UINT32_MAX = none. */
     uint32_t preempted;      /* Number of preemptions of the request. */

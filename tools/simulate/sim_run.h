@@ -15,7 +15,7 @@
 
 /* A failure of a machine at a given time. */
 struct sim_kill {
-    double at_s;
+    double at_s; /* Virtual time: seconds since the start of the trace. */
     uint32_t machine;
 };
 
@@ -64,14 +64,14 @@ struct sim_run_totals {
     uint64_t prefix_query_tokens;
     uint64_t prefix_hit_tokens;
     uint64_t draft_tokens;                 /* Drafted tokens that steps have checked. */
-    uint64_t draft_tokens_accepted;        /* Those of them that were right. */
+    uint64_t draft_tokens_accepted;        /* Drafted tokens that were right. */
     uint64_t tier_tokens[TIER_KIND_COUNT]; /* Tokens that were loaded from each kind of tier. */
     struct sim_host_totals hosts[SCHED_MACHINES_MAX];
 };
 
-/* Runs the whole trace, and adds each request's end to `report`; requests that would never end are
- * added as failed. Returns the errors of the trace; ST_INVALID for a request that is larger than
- * any machine (unless the trace skips wrong rows); ST_NO_RESOURCE: a machine has more than
+/* Runs the whole trace, and adds each request that ends to `report`; requests that would never end
+ * are added as failed. Returns the errors of the trace; ST_INVALID for a request that is larger
+ * than any machine (unless the trace skips wrong rows); ST_NO_RESOURCE: a machine has more than
  * LIMIT_MACHINE_REQUESTS / 2 prompts or reservations; the errors of sim_machine_open; ST_IO:
  * `events` could not be written; ST_NO_MEMORY. */
 enum status sim_run(const struct sim_run_options *options, struct sim_trace *trace,

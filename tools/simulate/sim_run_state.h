@@ -26,34 +26,41 @@
  * RESERVE_SENT, PREFILL_SENT and TRANSFERRING, and refuses a new request that is RESERVING for too
  * long (scheduler/queue_ms). In the other states there is no such event. */
 enum run_request_state {
-    RUN_FREE,         /* No request uses the slot. */
-    RUN_ARRIVED,      /* Waits until the scheduler routes it. */
-    RUN_PULLING,      /* KV that another machine has kept is copied to the prompt machine. */
-    RUN_RESERVE_SENT, /* RESERVE is on its way to the token machine. */
-    RUN_RESERVING,    /* Waits for blocks of the token machine. */
-    RUN_PREFILL_SENT, /* PREFILL is on its way to the prompt machine. */
+    RUN_FREE,    /* No request uses the slot. */
+    RUN_ARRIVED, /* Waits until the scheduler routes it. */
+    RUN_PULLING, /* KV that another machine has kept is copied to the prompt machine. */
+    /* The token machine does not have the reservation yet: RESERVE is on its way, or the machine
+     * loads KV from a tier. */
+    RUN_RESERVE_SENT,
+    RUN_RESERVING, /* Waits for blocks of the token machine. */
+    /* The prompt machine does not have the prompt yet: RESERVED and PREFILL are on their way, or
+     * the machine loads KV from a tier. */
+    RUN_PREFILL_SENT,
     RUN_PREFILLING,   /* Its prompt is on the prompt machine, waiting or computed in part. */
     RUN_TRANSFERRING, /* The first token is generated; KV is on its way. */
     RUN_DECODING,
     RUN_STATE_COUNT
 };
 
-/* KV of a request in the prefix cache of a machine that no longer has the request. */
+/* KV of a request that a machine keeps after the request has left it. */
 struct run_kept {
     uint32_t machine;
-    uint32_t failures;  /* Failures of the machine so far. After another failure, the KV is lost. */
-    bool windows;       /* The blocks of layers with a window are kept, too; a prompt needs them. */
-    struct sim_kept kv; /* No tokens = the entry is not in use. */
+    /* Failures of `machine` when it kept the KV. After one more, the KV is lost. */
+    uint32_t failures;
+    /* Blocks of layers with a window are kept, too. Without them, no prompt can use the KV. */
+    bool windows;
+    struct sim_kept kv; /* 0 tokens = the entry is not in use. */
 };
 
-#define RUN_KEPT_MAX 4 /* Most machines per request whose kept KV is recorded. */
+#define RUN_KEPT_MAX 4 /* Most machines of which a request records kept KV. */
 
 /* The machine that keeps the most KV of a request, as far as the gateway knows. */
 struct run_held {
     uint32_t machine;
-    uint32_t failures; /* Failures of the machine so far. After another failure, the KV is lost. */
-    uint32_t tokens;   /* Number of first tokens whose KV the machine keeps; 0 = no machine. */
-    bool checkpoint;   /* The KV is that of a checkpoint. */
+    /* Failures of `machine` when it was recorded. After one more, the KV is lost. */
+    uint32_t failures;
+    uint32_t tokens; /* Number of first tokens whose KV the machine keeps; 0 = no machine. */
+    bool checkpoint; /* The KV is that of a checkpoint. */
 };
 
 /* The token machine has the KV of the prompt's first `tokens` tokens from time at_s on. */
@@ -67,16 +74,17 @@ struct run_arrival {
 enum run_copy_state {
     RUN_COPY_NONE,         /* No copy is under way. */
     RUN_COPY_RESERVE_SENT, /* RESERVE is on its way to the second machine. */
-    /* RESERVED is on its way to the gateway, or PREFILL on its way to the token machine. */
+    /* RESERVED is on its way to the gateway, or PREFILL to the machine that sends the KV. */
     RUN_COPY_PREFILL_SENT,
-    RUN_COPY_WRITING, /* The token machine writes the KV. */
+    RUN_COPY_WRITING, /* The KV is on its way to the second machine. */
 };
 
-/* The copy of a running answer's KV on a second machine (struct gateway_checkpoint). */
+/* A copy of KV on a second machine: of a running answer (struct gateway_checkpoint), or for
+ * RUN_PULLING (then the second machine is the prompt machine). */
 struct run_copy {
     enum run_copy_state state;
     bool chosen;              /* `machine` and `failures` are set. */
-    bool partial;             /* The next copy only adds a part of the missing KV. */
+    bool partial;             /* The next copy has only a part of the missing KV. */
     bool whole;               /* The copy under way includes blocks of layers with a window. */
     bool had_windows;         /* `machine` had the window blocks of had_tokens before the copy. */
     bool pull;                /* The copy under way is for RUN_PULLING. */
@@ -89,20 +97,20 @@ struct run_copy {
     uint32_t pending;    /* Tokens that `machine` will have after the copy under way; 0 = none. */
     uint32_t had_tokens; /* Tokens that `machine` had before the copy under way. */
     sched_slot slot;     /* The copy's task on `machine`; SCHED_NO_SLOT = none. */
-    int64_t due_us;      /* No copy begins before this time; 0 = not known yet. */
+    int64_t due_us;      /* No copy of the answer begins before this time; 0 = not known yet. */
 };
 
 /* A copy that is due. */
 struct run_due {
     int64_t at_us;   /* When it became due. */
-    uint64_t number; /* Of the request. */
+    uint64_t number; /* Number of the request. */
     uint32_t slot;
 };
 
 struct run_request {
     struct sim_arrival arrival;
     enum run_request_state state;
-    /* A batch has contained its prompt, in this attempt or an earlier one. */
+    /* A batch has contained the prompt, in this attempt or an earlier one. */
     bool prompt_began;
     /* Tokens to compute: the prompt and the answer's tokens of earlier attempts. */
     uint32_t prompt;
@@ -114,7 +122,7 @@ struct run_request {
     sched_slot token_slot;
     uint64_t number;    /* Number of requests that arrived before this one. */
     uint32_t preempted; /* Number of preemptions while the request decoded. */
-    /* Number of times that its reservation was given up before its KV was there. */
+    /* Number of times that its reservation was given up while it awaited KV. */
     uint32_t given_up;
     uint32_t restarted; /* Number of restarts after a machine failed. */
     double ttft_s;      /* Times as in struct sim_result. */
@@ -137,14 +145,16 @@ struct run_request {
     struct run_arrival arrivals[RUN_ARRIVALS_MAX]; /* The next changes of arrived_tokens. */
     struct run_kept kept[RUN_KEPT_MAX];
     struct run_held held;
-    struct event_decision decision; /* What its route does with that KV. */
+    /* The choice of its latest route, until its outcome is logged. */
+    struct event_decision decision;
     uint32_t *contents; /* A number for each full span (struct sim_pool); NULL without prefixes. */
-    bool loads;         /* The machine loads KV from a tier; the event of the slot ends that. */
-    uint32_t load_end;  /* Number of first spans that the machine will then have. */
+    /* A machine loads KV of the request from a tier; the event of the slot ends the load. */
+    bool loads;
+    uint32_t load_end; /* Number of first spans that the machine will have after the load. */
     struct run_copy copy;
 };
 
-/* A prefix that has entered a machine's prefix cache, or has left it. */
+/* A change of a machine's prefix cache. */
 struct run_prefix_change {
     uint64_t hash;
     uint32_t machine;
@@ -176,8 +186,10 @@ struct run {
     struct text text;         /* A line of the event log. */
     struct event_heap events;
     struct sim_cores cores;
-    bool prefixes;     /* Requests share prefixes: the trace has hash ids, and there are caches. */
-    bool cores_shared; /* The machines have more threads together than there are cores. */
+    /* Requests share prefixes: the trace has hash ids, and kv/prefix_cache is on. */
+    bool prefixes;
+    /* Cores are limited, and all machines together have more threads than cores. */
+    bool cores_shared;
     uint64_t number_next; /* Number of the next request. */
     /* Number of events in a row that were not work (no batch, no step of a request). */
     uint32_t quiet_events;
@@ -206,9 +218,10 @@ struct run {
     struct sim_run_totals *totals;
 };
 
-/* Ids of the events in the heap, in this order: the end of a batch of each machine, the failure or
- * repair of each machine, the scheduler's timer, the report of rates, the next kill of the list,
- * the check for copies, the report of prefixes, the slots of requests, the copies of requests. */
+/* Ids of the events in the heap, in this order: the end of a batch of each machine (with shared
+ * cores also the end of its turn), the failure or repair of each machine, the scheduler's timer,
+ * the report of rates, the next kill of the list, the check for copies, the report of prefixes, the
+ * slots of requests, the copies of requests. */
 static inline uint32_t event_of_failure(const struct run *r, uint32_t host)
 {
     return r->options.hosts->count + host;
@@ -258,22 +271,24 @@ static inline int64_t run_now_us(const struct run *r)
 
 /* Lets the machine begin its next batch after the current event. */
 void run_begin_later(struct run *r, uint32_t host);
-/* Cancels the end of the machine's batches, because it has failed. */
+/* Cancels the event of the machine's batches, because the machine has failed. */
 void run_flights_forget(struct run *r, uint32_t host);
 
 /* ---- sim_run_cluster.c ---- */
 
-/* Open and close the scheduler and the machines. */
+/* Open and close the scheduler, the machines and the tiers. Call run_cluster_close also after an
+ * error of run_cluster_open, which sets r->error. */
 enum status run_cluster_open(struct run *r);
 void run_cluster_close(struct run *r);
 /* Gives the scheduler an event, at the current time, and does its actions. */
 void run_event_apply(struct run *r, struct sched_event *event);
-/* Writes the outcome of the decision by which the request was routed, if there is one, as a gateway
- * does, and forgets the decision. */
+/* Writes the outcome of q->decision to the event log, as a gateway does, and forgets the decision.
+ * computed: true = the prompt is computed; false = the attempt ended before. Does nothing if there
+ * is no decision. */
 void run_outcome(struct run *r, uint32_t slot, bool computed);
 /* Handles the scheduler's timer. */
 void run_tick(struct run *r);
-/* Reports the rates of all machines that are up. */
+/* Reports the rates of all machines that are up, and plans the next report. */
 void run_rates_report(struct run *r);
 /* Lets the machine fail or, if it is down, brings it back. */
 void run_failure(struct run *r, uint32_t host);
@@ -293,7 +308,7 @@ extern const struct sim_machine_calls run_machine_calls;
 void run_request_arrive(struct run *r, const struct sim_arrival *arrival);
 /* Does the next step of a request whose event is due. */
 void run_request_step_end(struct run *r, uint32_t slot);
-/* Handles a route of the scheduler: begins to pull KV, if the action says so, or calls
+/* Does a route of the scheduler: begins to pull KV if the action says so, else calls
  * run_request_send. */
 void run_request_route(struct run *r, const struct sched_action *action);
 /* Sends a routed request (RUN_ARRIVED or RUN_PULLING) to its machines: RESERVE to the token machine
@@ -321,11 +336,11 @@ double run_kv_copy_s(struct run *r, uint32_t from, uint32_t to, uint64_t bytes);
  * caches. */
 void run_kv_keep(struct run *r, struct run_request *q, uint32_t machine, sched_slot slot,
                  uint32_t tokens, bool windows);
-/* With prefixes, does what run_kv_keep does, for a task that goes on or whose KV other requests can
- * use later; otherwise does nothing. */
+/* With prefixes, does what run_kv_keep does, for a task that goes on or for KV that other requests
+ * can use. Without prefixes, does nothing. */
 void run_kv_share(struct run *r, struct run_request *q, uint32_t machine, sched_slot slot,
                   uint32_t tokens, bool windows);
-/* Returns the KV that the machine has kept of the request; NULL = none. */
+/* Returns the entry of the KV that the machine keeps of the request; NULL = none. */
 const struct run_kept *run_kv_kept(const struct run *r, const struct run_request *q,
                                    uint32_t machine);
 /* Returns the number of the request's first tokens whose KV the machine still keeps, and which a
@@ -339,8 +354,8 @@ void run_kv_lost(struct run *r, struct run_request *q);
 
 /* ---- sim_run_prefixes.c ---- */
 
-/* Opens and closes q->contents. Returns false if memory runs out. Uses the hash ids of q->arrival.
- */
+/* Open and close q->contents, which come from the hash ids of q->arrival. Without prefixes, there
+ * are none. run_contents_open returns false if memory runs out. */
 bool run_contents_open(struct run *r, struct run_request *q);
 void run_contents_close(struct run_request *q);
 /* Returns the number of spans from one reported prefix to the next; 0 = none are reported. */
@@ -362,17 +377,17 @@ enum status run_tiers_open(struct run *r);
 void run_tiers_close(struct run *r);
 /* Opens the tiers of a machine that is up now, and tells the scheduler. */
 void run_tiers_up(struct run *r, uint32_t machine);
-/* Stores the KV of the request's first `tokens` tokens, which has entered the machine's prefix
- * cache. */
+/* Stores the KV of the request's first `tokens` tokens in the machine's tiers. Call it when the KV
+ * has entered the machine's prefix cache. */
 void run_tiers_store(struct run *r, const struct run_request *q, uint32_t machine, uint32_t tokens);
-/* Begins to load KV of the request, whose prompt has just reached the machine. Returns true if the
- * prompt waits: the event of its slot is due when the load ends. The second call, at that time,
- * returns false. */
+/* Call it when the request's prompt or reservation reaches the machine. Begins to load KV from
+ * tiers, and returns true if the request must wait for the load: the event of its slot is then due
+ * when the load ends. Call it again at that time; it then returns false. */
 bool run_tiers_wait(struct run *r, uint32_t slot, uint32_t machine);
 
 /* ---- sim_run_copies.c ---- */
 
-/* Begins the checks, if answers are copied and no check is due. */
+/* Begins the checks for due copies, if answers are copied and no check is planned. */
 void run_copies_begin(struct run *r);
 /* Starts the copies that are due, and plans the next check. */
 void run_copies_check(struct run *r);

@@ -25,7 +25,7 @@ static const struct sim_tier_kind *kind_of(const struct run *r, int kind)
     return &r->options.tiers[kind];
 }
 
-/* Stages and layers with a window are obstacles of the server, too. */
+/* A machine with stages or with windows has no tiers, as in the server. */
 static bool machine_has_tiers(const struct run *r, uint32_t machine)
 {
     const struct sim_cost *cost = &r->options.hosts->hosts[machine].cost;

@@ -14,7 +14,8 @@ struct sim_arrival {
     uint64_t line;          /* Line of the file. */
     uint32_t prompt_tokens; /* ≥ 1. */
     uint32_t output_tokens; /* ≥ 1. */
-    /* Hash ids of the prompt's blocks (struct trace_row), valid until the next arrival is read. */
+    /* Hash ids of the prompt's blocks (struct trace_row). From a trace: valid until the next
+     * arrival is read. From an array: valid as long as the array. */
     const int64_t *blocks;
     uint32_t block_count;  /* 0 = none. */
     uint32_t block_tokens; /* Tokens of each block. */

@@ -18,7 +18,7 @@ struct simulate_options {
     const char *reference;  /* A directory of reference results. */
     const char *replay_log; /* An event log of a gateway. */
     const char *policy;     /* NULL = the config's policy. */
-    const char *profile;    /* File of `cleave profile`. */
+    const char *profile;    /* File of `cleave profile`; NULL = the config's profile. */
     const char *perf_model; /* perf_model.csv of the reference results. */
     const char *model;      /* Name of the table's model; never NULL after the check. */
     const char *rows_path;  /* File for a CSV row per request. */
@@ -35,8 +35,8 @@ struct simulate_options {
     double repair_s;              /* Time until a failed machine is up again. */
     const char *kills;            /* File with failures at given times. */
     uint64_t cores;               /* Cores that all machines share; 0 = each machine has its own. */
-    uint64_t seed;
-    uint64_t context; /* Longest request in tokens; 0 = what the machines can hold. */
+    uint64_t seed;                /* Seed of synthetic workloads, failures and drafts. */
+    uint64_t context;             /* Longest request in tokens; 0 = what the machines can hold. */
 };
 
 extern const struct option_table simulate_options_table;

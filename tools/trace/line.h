@@ -1,7 +1,7 @@
-/* trace_line: shared by trace.c and the readers of the formats (csv.c, mooncake.c), on the thread
- * that reads the trace: the line that was read, its position, and the columns of the header. No
- * other file may include it. A reader sees one line at a time; trace.c compares a row with the rows
- * before it. */
+/* trace_line: the line of a trace file that was read last, its position, and the columns of the
+ * header. trace.c and the readers of the formats (csv.c, mooncake.c) share it, on the thread that
+ * reads the trace. No other file may include this header. A reader sees one line at a time; trace.c
+ * compares a row with the rows before it. */
 #ifndef TOOLS_TRACE_LINE_H
 #define TOOLS_TRACE_LINE_H
 
@@ -11,7 +11,7 @@
 
 #define TRACE_COLUMNS_MAX 64
 #define TRACE_SHOWN_BYTES 60       /* Bytes of a wrong value that an error shows. */
-#define TRACE_TICKS_PER_S 10000000 /* Seven digits after the second, as in Azure's traces. */
+#define TRACE_TICKS_PER_S 10000000 /* Seven decimals of a second, as in Azure's traces. */
 
 enum trace_column {
     TRACE_COLUMN_TIME,
@@ -31,33 +31,36 @@ struct trace_line {
     const char *names[TRACE_COLUMN_COUNT]; /* Name of each column in the header; constants. */
     bool has_id;                           /* The file has a column with ids. */
     char day[12];                          /* The date that was read last; "" = none. */
-    int64_t day_number;                    /* Days from 1970-01-01 to `day`. */
+    /* Days from 1970-01-01 to `day`; valid if `day` is set. */
+    int64_t day_number;
 
     int64_t *blocks; /* [block_room]: hash ids of the row that was read last. */
     uint32_t block_room;
 };
 
-/* The contents of a line, before it is compared with other rows. */
+/* What a line says, before it is compared with other rows. */
 struct trace_raw {
     int64_t ticks; /* The file's time, in units of 1 / TRACE_TICKS_PER_S seconds. */
     double at_s;   /* The file's time in seconds; exact if the file has seconds. */
-    uint64_t id;   /* Not changed if the file has no column with ids. */
+    uint64_t id;   /* Not changed if the line has no id. */
     uint32_t prompt_tokens;
     uint32_t output_tokens;
-    uint32_t block_count;  /* Hash ids in line->blocks. */
-    uint32_t block_tokens; /* As in struct trace_row; 0 = the row has none. */
-    uint32_t tenant;
+    uint32_t block_count; /* Hash ids in line->blocks. */
+    /* As in struct trace_row; 0 = the line does not say (TRACE_BLOCK_TOKENS). */
+    uint32_t block_tokens;
+    uint32_t tenant; /* As in struct trace_row. */
 };
 
 /* Returns ST_INVALID with the error "path:line: name = "value": want …". */
 enum status trace_line_wrong(const struct trace_line *line, const char *name, const char *value,
                              const char *wanted, struct error *error);
 
-/* Finds the format (if it is TRACE_AUTO) and the columns. Cuts the line's text into pieces. */
+/* Finds the columns in the header, and the format if it is TRACE_AUTO. Cuts line->text into pieces.
+ * ST_INVALID: a column is missing. */
 enum status trace_csv_header(struct trace_line *line, enum trace_format *format,
                              struct error *error);
-/* Read the line as a row of a CSV or as a JSON object of Mooncake. ST_INVALID: a field is missing
- * or wrong. ST_NO_MEMORY: memory runs out. */
+/* Read the line as a row of a CSV (which cuts line->text) or as a JSON object of Mooncake.
+ * ST_INVALID: a field is missing or wrong. ST_NO_MEMORY: memory runs out. */
 enum status trace_csv_row(struct trace_line *line, enum trace_format format, struct trace_raw *out,
                           struct error *error);
 enum status trace_mooncake_row(struct trace_line *line, struct trace_raw *out, struct error *error);

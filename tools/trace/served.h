@@ -1,9 +1,9 @@
 /* trace_served: makes a trace of the requests that a gateway served, from its event log (config key
  * `log/events_file`, events/event_text.h). `cleave trace --from-events` calls it on the main
- * thread. For each request the trace has its arrival, the number of its prompt's tokens, and the
- * number of tokens that its client received, also if it was resumed on other machines. The log has
- * only hashes of prompts and numbers of API keys; the trace has other numbers for both. The part
- * keeps no state, and prints no statistics (tools/trace/main.c does). */
+ * thread. The trace has the arrival of each request, the number of its prompt's tokens, and the
+ * number of tokens that its client received, also if the request was resumed on other machines. The
+ * log has only hashes of prompts and numbers of API keys; the trace numbers both anew. This part
+ * keeps no state and prints no statistics (tools/trace/main.c does). */
 #ifndef TOOLS_TRACE_SERVED_H
 #define TOOLS_TRACE_SERVED_H
 
@@ -30,11 +30,12 @@ struct served_totals {
 
 /* Reads the files, oldest first ("-" = standard input), and writes a line for each request that was
  * served (trace_row_write), in the order of arrival. A wrong line ends the reading with an error
- * that names file and line (ST_INVALID). With `skip` it is left out and counts in lines_wrong. A
- * request that ended without tokens, but whose prompt was computed (an embedding), gets an answer
- * of one token, because a simulated answer of one token also needs only the prompt machine.
- * *totals_out is written unless reading fails. ST_NOT_FOUND: no such file, or no request was
- * served. ST_IO: a file cannot be read. ST_NO_MEMORY: memory runs out. */
+ * that names file and line (ST_INVALID). With `skip` the line is left out and counts in
+ * lines_wrong. A request that ended without tokens, but whose prompt was computed (an embedding),
+ * gets an answer of one token, because a simulated answer of one token also needs only the prompt
+ * machine. *totals_out is written if all files were read. ST_NOT_FOUND: no such file, or no request
+ * was served. ST_IO: a file cannot be read. ST_NO_MEMORY: memory runs out. Write errors:
+ * ferror(out). */
 enum status trace_served_write(const char *const *paths, uint32_t path_count, bool skip, FILE *out,
                                struct served_totals *totals_out, struct error *error);
 

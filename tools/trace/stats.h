@@ -1,15 +1,15 @@
-/* trace_stats: the statistics of a trace: number of requests, arrivals, lengths, and, with
- * computing times that the caller gives, how many tokens a KV cache would hold at each time.
- * Lengths are exact. Rows are added one by one and not kept; memory is limited by the longest
- * length and a million intervals. `cleave trace` (main.c, show.c) calls it on the main thread. It
- * reads no file and simulates no machine: it assumes that no request waits. */
+/* trace_stats: the statistics of a trace: number of requests, arrivals, lengths, and how many
+ * tokens a KV cache would hold at each time, for computing times that the caller gives. Lengths are
+ * exact. Rows are added one by one and not kept; memory is limited by the longest length and a
+ * million intervals. `cleave trace` (main.c, show.c) calls it on the main thread. It reads no file
+ * and simulates no machine: it assumes that no request waits. */
 #ifndef TOOLS_TRACE_STATS_H
 #define TOOLS_TRACE_STATS_H
 
 #include "tools/trace/trace.h"
 
 struct trace_stats_options {
-    /* Interval of the table over time; 0 = choose one that gives about twenty rows. */
+    /* Length of the intervals of the table over time; 0 = trace_stats_intervals chooses it. */
     double interval_s;
     double tbt_s;               /* Time to generate one token of an answer. */
     double prompt_tokens_per_s; /* Rate at which a prompt is computed, without waiting. */
@@ -19,11 +19,11 @@ enum trace_length { TRACE_PROMPT, TRACE_OUTPUT, TRACE_LENGTH_COUNT };
 
 /* The requests of one interval. Active requests and tokens are means over the interval. */
 struct trace_interval {
-    double seconds; /* Length of the interval. */
-    uint64_t requests;
+    double seconds;                      /* Length of the interval. */
+    uint64_t requests;                   /* Requests that arrive in the interval. */
     uint64_t tokens[TRACE_LENGTH_COUNT]; /* Tokens of the requests that arrive in the interval. */
     double active_requests;              /* Requests whose prompt or answer is being computed. */
-    /* Tokens of active prompts and answers so far, i.e. what a KV cache holds. */
+    /* Tokens of the active requests so far, i.e. what a KV cache holds. */
     double active_tokens;
 };
 
@@ -49,13 +49,13 @@ double trace_stats_gap_cv(const struct trace_stats *stats);
 /* Returns the mean length in tokens; 0 = no rows. */
 double trace_stats_mean(const struct trace_stats *stats, enum trace_length length);
 /* Returns the smallest length that a share q of the requests does not exceed. q = 0: the smallest
- * length; q = 1: the greatest. */
+ * length; q = 1: the greatest. 0 = no rows. */
 uint32_t trace_stats_quantile(const struct trace_stats *stats, enum trace_length length, double q);
 /* Returns the number of requests with a length up to `tokens`. */
 uint64_t trace_stats_up_to(const struct trace_stats *stats, enum trace_length length,
                            uint32_t tokens);
 
-/* Return the number of blocks' hash ids, and how many of them occurred before. With six million
+/* Return the number of hash ids of blocks, and how many of them occurred before. With six million
  * different ids, about one new id in a thousand is counted as if it had occurred before. */
 uint64_t trace_stats_blocks(const struct trace_stats *stats);
 uint64_t trace_stats_blocks_again(const struct trace_stats *stats);

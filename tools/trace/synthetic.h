@@ -22,10 +22,11 @@
 
 struct trace_synthetic;
 
-/* Returns true if the text describes a workload, and false if it is the name of a file. */
+/* Returns true if the text begins with the name of a kind of arrivals and a colon; false = it is
+ * the name of a file. */
 bool trace_is_synthetic(const char *text);
 
-/* Parses the text, and reads the file of lengths=FILE. seed: used if the text names none. skip:
+/* Parses the text, and reads the file of lengths=FILE. seed: used if the text has no seed. skip:
  * true = wrong rows of the file are skipped. The error names the key and what was wanted. */
 enum status trace_synthetic_open(const char *text, uint64_t seed, bool skip,
                                  struct trace_synthetic **synthetic_out, struct error *error);
@@ -36,8 +37,7 @@ void trace_synthetic_close(struct trace_synthetic *synthetic); /* NULL is fine. 
 uint64_t trace_synthetic_skipped(const struct trace_synthetic *synthetic, const char **why_out);
 
 /* Returns the next request. Ids are 0, 1, …; row_out->line is the id + 1, because there is no file
- * with lines.
- * ST_NOT_FOUND: after the last one. */
+ * with lines. ST_NOT_FOUND: there are no more requests. */
 enum status trace_synthetic_next(struct trace_synthetic *synthetic, struct trace_row *row_out);
 
 #endif

@@ -22,12 +22,12 @@
 #define TRACE_BLOCK_TOKENS 512
 
 enum trace_format {
-    TRACE_AUTO,      /* Find the format by the header. */
+    TRACE_AUTO,      /* Find the format by the first line. */
     TRACE_AZURE,     /* TIMESTAMP (a date), ContextTokens, GeneratedTokens */
     TRACE_BURSTGPT,  /* Timestamp (s), Request tokens, Response tokens */
     TRACE_SPLITWISE, /* arrival_timestamp (s, kept as it is), prompt_size, token_size */
-    /* JSON lines: timestamp (ms), input_length, output_length, hash_ids; and, if cleave has written
-     * it, block_tokens and tenant */
+    /* JSON lines: timestamp (ms), input_length, output_length, hash_ids; and, in lines of
+     * trace_row_write, request_id, block_tokens and tenant */
     TRACE_MOONCAKE,
     TRACE_SYNTHETIC, /* Not a file. */
     TRACE_FORMAT_COUNT,
@@ -57,7 +57,7 @@ struct trace_options {
     const char *name;
     enum trace_format format; /* Format of a file. */
     bool skip;                /* Skip wrong rows. Otherwise a wrong row ends the reading. */
-    uint64_t seed;            /* For a synthetic workload that does not name its own seed. */
+    uint64_t seed;            /* Seed of a synthetic workload whose text has none. */
 };
 
 struct trace;
@@ -80,7 +80,7 @@ enum status trace_next(struct trace *trace, struct trace_row *row_out, struct er
 
 /* Writes a row as a line of the format TRACE_MOONCAKE. trace_next reads the line back as the same
  * row, except its time, which is rounded to a microsecond and counted from the first row, and its
- * id and line, which follow from its place in the new file. Write errors: ferror(out). */
+ * line. Write errors: ferror(out). */
 void trace_row_write(FILE *out, const struct trace_row *row);
 
 /* Returns the format that was found. */

@@ -1,7 +1,8 @@
-/* trace_window: selects a part of a trace and changes its speed and its lengths. `cleave replay`
- * sends this window and `cleave trace` describes it. `cleave trace --write` writes the window as a
- * trace, for example to simulate the replayed part. The caller owns the struct and the trace, and
- * makes every call on one thread. It reads rows through trace.h, and reads no clock. */
+/* trace_window: a part of a trace (the window), with changed speed and lengths. `cleave replay`
+ * sends the window and `cleave trace` describes it. `cleave trace --write` writes the window as a
+ * trace, for example to simulate the part that was replayed. The caller owns the struct and the
+ * trace, and makes every call on one thread. This part reads rows through trace.h, and reads no
+ * clock. */
 #ifndef TOOLS_TRACE_WINDOW_H
 #define TOOLS_TRACE_WINDOW_H
 
@@ -30,9 +31,9 @@ void trace_fit_lengths(double length_scale, uint32_t max_context, enum trace_fit
                        uint32_t *prompt_tokens, uint32_t *output_tokens);
 
 /* Returns the next row of the window. at_s is counted from the window's begin, at the window's
- * speed. trace_fit_lengths has changed the lengths. The block ids are not changed; block_tokens is
- * scaled by length_scale, but not fitted to max_context. ST_NOT_FOUND: the window is over. Other
- * errors: as trace_next. */
+ * speed. Lengths are changed by trace_fit_lengths. Block ids are not changed; block_tokens is
+ * scaled by length_scale (at least 1), but not fitted to max_context. ST_NOT_FOUND: the window is
+ * over. Other errors are those of trace_next. */
 enum status trace_window_next(struct trace_window *window, struct trace *trace,
                               struct trace_row *row_out, struct error *error);
 

@@ -32,8 +32,8 @@ static inline bool splitwise_is_prompt(uint32_t task)
     return task % 2 == SPLITWISE_PROMPT;
 }
 
-/* splitwise_task_memory returns the tokens of KV for which the task takes memory when it first
- * runs, splitwise_task_rows the tokens that it computes in each iteration. */
+/* splitwise_task_memory returns the memory that the task takes when it first runs, in tokens of KV.
+ * splitwise_task_rows returns the tokens that the task computes in each iteration. */
 uint32_t splitwise_task_memory(const struct splitwise_machine *m, uint32_t task);
 uint32_t splitwise_task_rows(const struct splitwise_machine *m, uint32_t task);
 
@@ -43,8 +43,8 @@ void splitwise_pending_add(struct splitwise_machine *m, uint32_t task);
  * machine and in no batch. */
 void splitwise_waiting_add(struct splitwise_machine *m, uint32_t task);
 
-/* Chooses the next batch: displaces tasks that do not stay and takes in new tasks. Updates batch,
- * memory and queues. Requires that the batch has no prompts. */
+/* Chooses the next batch: displaces decodes that do not stay, and takes in new tasks. Updates
+ * batch, memory and queues. Requires that the batch has no prompts. */
 void splitwise_batch_build(struct splitwise_machine *m);
 
 #endif

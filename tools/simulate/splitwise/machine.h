@@ -30,9 +30,12 @@
 #define SPLITWISE_NONE        UINT32_MAX
 
 struct splitwise_options {
-    uint32_t batch_tasks_max;  /* Tasks of a batch: 512; ≤ SPLITWISE_BATCH_TASKS. */
-    uint32_t batch_tokens_max; /* Tokens of a batch: 2048; the first task alone may exceed it. */
-    uint32_t preemptions_max;  /* A task that was preempted this often goes first: 4. */
+    /* Most tasks of a batch, ≤ SPLITWISE_BATCH_TASKS; the paper's value is 512. */
+    uint32_t batch_tasks_max;
+    /* Most tokens of a batch, which the first task alone may exceed; the paper's value is 2048. */
+    uint32_t batch_tokens_max;
+    /* A task that was preempted this often goes first; the paper's value is 4. */
+    uint32_t preemptions_max;
 };
 
 /* The number of a task is 2 × the slot of its request, plus 1 for the decode. */
@@ -102,10 +105,10 @@ struct splitwise_machine {
     uint32_t batch_prompts;
     uint64_t batch_tokens;
     uint32_t ends_at_min; /* Smallest of ends_at; used for batches of decodes. */
-    uint32_t iterations;  /* Iterations that were run. */
+    uint32_t iterations;  /* Iterations that have been run. */
     uint64_t displaced;   /* Decodes that left a batch before their end. */
 
-    double iteration_s;
+    double iteration_s;    /* Time of one iteration of the current run. */
     double run_iterations; /* Iterations of the current run. */
     double run_ends_s;     /* Valid while batch_count > 0. */
     bool run_cut;          /* The current run ends at its next iteration: an event cut it. */

@@ -47,7 +47,7 @@ struct run {
     uint32_t open;
     uint32_t waiting;
     uint32_t retrying; /* Transfers that found no memory. */
-    uint64_t vain;     /* Tries without memory in a row, since anything else happened. */
+    uint64_t vain;     /* Tries in a row that found no memory, since the last other event. */
     struct splitwise_totals totals;
 };
 

@@ -14,19 +14,19 @@
 
 /* A machine. */
 struct splitwise_host {
-    enum pool home; /* POOL_MIXED for the baseline. */
-    const struct cost_curve *curve;
-    uint64_t memory_bytes;
+    enum pool home;                 /* Pool of the machine; POOL_MIXED for the baseline. */
+    const struct cost_curve *curve; /* Times of its batches; must outlive the run. */
+    uint64_t memory_bytes;          /* Memory for weights and KV. */
 };
 
 struct splitwise_setup {
     bool split; /* True: the reference's scheduler mixed_pool. False: token_jsq, the baseline. */
     uint32_t host_count;
     const struct splitwise_host *hosts; /* [host_count]: must outlive the run. */
-    uint64_t weights_bytes;
-    uint64_t kv_bytes_per_token;
-    double link_bytes_per_s;
-    double retry_s; /* Time after which a transfer that found no memory tries again. */
+    uint64_t weights_bytes;             /* Weights of the model. */
+    uint64_t kv_bytes_per_token;        /* KV of one token in all layers. */
+    double link_bytes_per_s;            /* Rate of each transfer of KV. */
+    double retry_s; /* Seconds after which a transfer that found no memory tries again. */
     uint32_t prompt_queue_threshold_tokens;
     struct splitwise_options machine; /* Limits of a machine's batches. */
     /* Most open requests, for which memory is allocated; 0 = SCHED_REQUESTS_MAX. */
@@ -63,7 +63,7 @@ struct splitwise_totals {
     /* Requests that never end, because they wait for memory that no request will free. After an
      * error: requests that were open. */
     uint32_t unended;
-    double last_s; /* Virtual time of the end. */
+    double last_s; /* Virtual time at which the last request was served. */
 };
 
 typedef void (*splitwise_done_call)(void *self, const struct splitwise_result *result);
