@@ -321,8 +321,10 @@ static void on_first(uint32_t id)
     EXPECT(r->answered == 0, "the first token is the first");
     r->answered = 1;
     tell((struct sched_event){.kind = SCHED_COMPUTED, .request = id});
-    if (r->wanted <= 1 && r->state == ROUTED)
+    if (r->wanted <= 1 && r->state == ROUTED) {
+        cancel_at_machines(r); /* The answer needs no KV, as in server/gateway/requests.c. */
         finish(id);
+    }
 }
 
 /* The KV has arrived if the link is still up. Otherwise the prompt machine reports a failure. */
