@@ -93,6 +93,7 @@ def check_served(cluster, folder):
     probes = len(served) - len(first)  # The replay first asks whether the server takes token ids.
     assert 0 <= probes <= 1 and f"{len(served)} requests in" in done.stdout, (served, done.stdout)
     served = served[probes:]
+    assert [row["request_id"] for row in served] == list(range(probes, probes + len(first))), served
     for name in ("input_length", "output_length"):
         assert [row[name] for row in served] == [row[name] for row in first], (name, served)
     assert [len(row.get("hash_ids", [])) for row in served] == [len(row["hash_ids"]) for row in first], served

@@ -19,11 +19,6 @@
 #define STEP_SEQUENCES 16
 #define STEP_CONTEXT   384
 
-static void on_progress(void *self, uint32_t done, uint32_t of)
-{
-    (void)self, (void)done, (void)of;
-}
-
 /* Never returns. The process is killed, or ends with the measuring process. */
 static void child_run(const struct model_file *file, const char *device, uint32_t threads,
                       const _Atomic bool *decode, int ready)
@@ -36,7 +31,6 @@ static void child_run(const struct model_file *file, const char *device, uint32_
         .sequences_max = STEP_SEQUENCES,
         .prompt_tokens_max = PROMPT_TOKENS + PROMPT_CONTEXT,
         .decode_tokens_max = STEP_SEQUENCES * (STEP_CONTEXT + 1),
-        .progress = on_progress,
     };
     struct profile_step *step;
     struct profile_step_times times;

@@ -300,6 +300,13 @@ enum status replay_client_send(struct replay_client *client, const struct replay
     };
     curl_easy_setopt(exchange->easy, CURLOPT_POSTFIELDS, body);
     curl_easy_setopt(exchange->easy, CURLOPT_POSTFIELDSIZE, (long)body_size);
+    if (curl_multi_add_handle(client->multi, exchange->easy) != CURLM_OK) {
+        free(body);
+        exchange->body = NULL;
+        exchange->next = client->free;
+        client->free = exchange;
+        return ST_NO_MEMORY;
+    }
 
     exchange->previous = NULL;
     exchange->next = client->open;
@@ -307,8 +314,6 @@ enum status replay_client_send(struct replay_client *client, const struct replay
         client->open->previous = exchange;
     client->open = exchange;
     client->open_count++;
-    if (curl_multi_add_handle(client->multi, exchange->easy) != CURLM_OK)
-        return ST_NO_MEMORY;
     int running;
     curl_multi_perform(client->multi, &running); /* Send now, not in the next iteration. */
     return ST_OK;
@@ -369,7 +374,7 @@ enum status replay_client_ask(struct replay_client *client, const char *path, co
     snprintf(url, sizeof(url), "%s%s", client->options.url, path);
     CURL *easy = curl_easy_init();
     if (easy == NULL)
-        return ST_NO_MEMORY;
+        return error_set(error, ST_NO_MEMORY, "%s: out of memory", url);
     easy_set_up(easy, client);
     curl_easy_setopt(easy, CURLOPT_URL, url);
     curl_easy_setopt(easy, CURLOPT_TIMEOUT, ASK_TIMEOUT_S);
@@ -419,10 +424,10 @@ static enum status headers_open(struct replay_client *client)
 enum status replay_client_open(const struct replay_client_options *options,
                                struct replay_client **client_out, struct error *error)
 {
-    enum status status = ST_NO_MEMORY;
+    enum status status = error_set(error, ST_NO_MEMORY, "out of memory");
     struct replay_client *client = calloc(1, sizeof(*client));
     if (client == NULL)
-        return ST_NO_MEMORY;
+        return status;
     client->options = *options;
     client->timer_fd = -1;
     if (asprintf(&client->completions_url, "%s/v1/%scompletions", options->url,
@@ -435,14 +440,12 @@ enum status replay_client_open(const struct replay_client_options *options,
         status = error_set(error, ST_IO, "timerfd: %s", strerror(errno));
         goto undo_client;
     }
-    status = headers_open(client);
-    if (status != ST_OK)
+    status = error_set(error, ST_NO_MEMORY, "out of memory");
+    if (headers_open(client) != ST_OK)
         goto undo_client;
     client->multi = curl_multi_init();
-    if (client->multi == NULL) {
-        status = ST_NO_MEMORY;
+    if (client->multi == NULL)
         goto undo_client;
-    }
     curl_multi_setopt(client->multi, CURLMOPT_MAXCONNECTS, CONNECTIONS_KEPT);
     *client_out = client;
     return ST_OK;

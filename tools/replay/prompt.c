@@ -42,10 +42,11 @@ enum status replay_prompt_open(const struct replay_prompt_options *options,
     prompt->options = *options;
     json_t *model = json_string(options->model);
     prompt->model_json = model != NULL ? json_dumps(model, JSON_ENCODE_ANY) : NULL;
+    const enum status failure = model == NULL ? ST_INVALID : ST_NO_MEMORY; /* NULL = not UTF-8. */
     json_decref(model);
     if (prompt->model_json == NULL) {
         free(prompt);
-        return ST_INVALID; /* Not UTF-8. */
+        return failure;
     }
     *prompt_out = prompt;
     return ST_OK;

@@ -124,7 +124,7 @@ static enum status words_count(const struct asking *asking, uint32_t words, json
     json_t *answer = NULL;
     char *text = replay_prompt_text(asking->words, 0, words);
     if (text == NULL)
-        return ST_NO_MEMORY;
+        return error_set(error, ST_NO_MEMORY, "out of memory");
     enum status status = post(asking, "/tokenize", body_of(asking, text), &answer, error);
     json_t *count = json_object_get(answer, "count");
     *count_out = json_is_integer(count) ? json_integer_value(count) : -1;

@@ -160,11 +160,14 @@ enum status cost_table_read(const char *path, const char *model, const char *har
         else
             status = row_read(&csv, &columns, &rows[count++], error);
     }
-    if (status == ST_OK && curve_make(rows, count, out) != ST_OK)
-        status = error_set(error, ST_NOT_FOUND,
-                           "%s: %u rows of %s on %s, tensor parallel %u: want "
-                           "from 2 to %d numbers of tokens",
-                           path, count, model, hardware, tensor_parallel, COST_TABLE_POINTS);
+    if (status == ST_OK) {
+        status = curve_make(rows, count, out);
+        if (status != ST_OK)
+            error_set(error, status,
+                      "%s: %u rows of %s on %s, tensor parallel %u: want "
+                      "from 2 to %d numbers of tokens",
+                      path, count, model, hardware, tensor_parallel, COST_TABLE_POINTS);
+    }
     csv_close(&csv);
     free(rows);
     return status;

@@ -54,13 +54,17 @@ void table_print(const struct table *table, FILE *file)
 {
     size_t widths[TABLE_COLUMNS_MAX] = {0};
     for (uint32_t i = 0; i < table->cells; i++) {
-        size_t size = strlen(table->text[i]), *width = &widths[i % table->columns];
+        size_t size = text_columns(table->text[i]), *width = &widths[i % table->columns];
         *width = size > *width ? size : *width;
     }
     for (uint32_t i = 0; i < table->cells; i++) {
         uint32_t column = i % table->columns;
-        int width = (int)widths[column];
-        fprintf(file, column == 0 ? "| %-*s |" : " %*s |", width, table->text[i]);
+        const char *text = table->text[i];
+        const int blanks = (int)(widths[column] - text_columns(text));
+        if (column == 0)
+            fprintf(file, "| %s%*s |", text, blanks, "");
+        else
+            fprintf(file, " %*s%s |", blanks, "", text);
         if (column + 1 < table->columns)
             continue;
         fprintf(file, "\n");

@@ -120,7 +120,7 @@ static enum status object_read(const char *path, json_t *object, struct hardware
         return error_set(error, ST_INVALID, "%s: no \"name\"", path);
     if (!name_good(out->name))
         return fault(path, "name", json_object_get(object, "name"),
-                     "letters, digits, dots and dashes", error);
+                     "letters, digits, dots, dashes and underscores", error);
     if ((out->table_hardware[0] != 0) + (out->device[0] != 0) + out->has_devices != 1)
         return error_set(error, ST_INVALID, "%s: want \"table\", \"device\" or \"devices\"", path);
     if (out->has_devices && (out->memory_bytes > 0 || out->threads > 0))

@@ -371,6 +371,7 @@ static void rows_write(struct served_reader *r, FILE *out)
         if (row->state != ROW_ENDED || row->output_tokens == 0)
             continue;
         const struct trace_row served = {
+            .id = totals->requests,
             .at_s = (double)(row->at_us - r->rows[0].at_us) / 1e6,
             .prompt_tokens = row->prompt_tokens,
             .output_tokens = row->output_tokens,
