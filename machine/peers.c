@@ -323,14 +323,15 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
 
 /* A write of KV is wanted while its request awaits it, only into blocks of this request, and only
  * from the machine that computes its prompt. A write after a cancel may arrive when its blocks
- * belong to another request. */
+ * belong to another request. With stage processes, the region is the staging memory: only they
+ * write there, for no request (id 0). */
 static bool on_write(void *self, const struct transport_peer *peer,
                      const struct transport_request *request, uint64_t offset, uint64_t bytes)
 {
     const struct machine *m = self;
     const struct message_request name = {.id = request->id, .generation = request->generation};
     uint64_t first, count;
-    if (m->executor->staging_memory == transport_region(m->transport)) /* no KV is there */
+    if (m->executor->staging_memory == transport_region(m->transport))
         return peer_kind_of(peer) == PEER_STAGE && request->id == 0;
     bool wanted = kv_arena_blocks(&m->arena, offset, bytes, &first, &count) &&
                   token_pool_request_awaits(m->token_pool, &name, name_of(peer), first, count);

@@ -1,6 +1,6 @@
-/* tier_staging: the slots of the staging memory (executor/staging.h), through which tiers
- * read and write KV of stage processes and of GPUs. One slot is for KV that is
- * stored, so that storing takes no room from loads, for which requests wait. */
+/* tier_staging: the slots of the staging memory (executor/staging.h), through which tiers read and
+ * write KV of stage processes and of GPUs. One slot is for KV that is stored, so that storing takes
+ * no room from loads, for which requests wait. */
 #include "machine/tiers_state.h"
 
 #define STORE_SLOT 0

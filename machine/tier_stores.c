@@ -2,9 +2,9 @@
  * read it, so that it is not evicted, and each tier's thread stores those of its spans that the
  * tier does not have. When memory is short, storing ends early.
  *
- * With staging memory (executor/staging.h), each tier is first asked what it has of the chain (TIER_PROBE). Then
- * the KV that at least one tier lacks goes through the slot for stores, piece by piece: fetched
- * from the stage processes or the GPU, then stored by all tiers that lack it. */
+ * With staging memory (executor/staging.h), each tier is first asked what it has of the chain
+ * (TIER_PROBE). Then the KV that at least one tier lacks goes through the slot for stores, piece by
+ * piece: fetched from the stage processes or the GPU, then stored by all tiers that lack it. */
 #include "machine/tiers_state.h"
 
 #include <stdlib.h>

@@ -8,10 +8,12 @@
   ./dev fuzz --merge gguf          adds the finds of one target to its corpus in the tree
 
 SECONDS is the time for each target (default 60). Prints one line for each target: executions, edges (places in the code
-that inputs reached), new files of the corpus, crashes. Exit status: 1 if a target crashed.
+that inputs reached), new files of the corpus, crashes, and inputs that libFuzzer found slow (slow-unit-*). Exit status: 1
+if a target crashed.
 
 A target starts from its seeds, from the corpus of the tree (tests/data/fuzz/TARGET, which `./dev test` runs too), and
-from what earlier runs found (.fuzz/TARGET/corpus). Crashes are stored in .fuzz/TARGET/crashes. git ignores .fuzz.
+from what earlier runs found (.fuzz/TARGET/corpus). Crashes and slow inputs are stored in .fuzz/TARGET/crashes. git ignores
+.fuzz.
 """
 import argparse
 import collections
@@ -29,6 +31,7 @@ TREE = "tests/data/fuzz"
 CORPUS_BYTES_MAX = 64 << 10  # Of one target in the tree.
 CORPUS_FILES_MAX = 128
 INPUT_BYTES_MAX = 16 << 10  # Of one file that --merge adds.
+SLOW = "slow-unit-"  # libFuzzer's prefix of files with inputs that took long, but did not fail.
 INTERRUPTED = 72  # libFuzzer's exit status after SIGINT.
 KEPT = "regression-"  # Files with this prefix are not changed by --merge.
 SANITIZERS = {
@@ -138,25 +141,28 @@ class Run:
         return self.process.returncode not in ((0, INTERRUPTED) if self.settled else (0,))
 
     def result(self):
-        """Waits for the end. Returns executions, edges, seconds and the files of new crashes."""
+        """Waits for the end. Returns executions, edges, seconds, and the files of new crashes and slow inputs."""
         self.process.wait()
         text, edges = self.read_log()
         executed = re.search(r"stat::number_of_executed_units:\s*(\d+)", text)
-        crashes = [path for path in files_of(self.crashes) if path not in self.crashes_before]
-        return int(executed[1]) if executed else 0, edges, time.monotonic() - self.begin, crashes
+        found = [path for path in files_of(self.crashes) if path not in self.crashes_before]
+        return int(executed[1]) if executed else 0, edges, time.monotonic() - self.begin, found
 
 
 def report(runs):
     """Prints the line of a target. Returns True if it crashed."""
     results = [run.result() for run in runs]
-    crashes = sorted({path for result in results for path in result[3]})
+    found = sorted({path for result in results for path in result[3]})
+    slow = [path for path in found if os.path.basename(path).startswith(SLOW)]
+    crashes = [path for path in found if path not in slow]
     died = [run.log for run in runs if run.failed()]
     name, source = runs[0].name, runs[0].source
     print(f"{name}: {sum(result[0] for result in results)} executions in {max(result[2] for result in results):.0f} s, "
           f"{max(result[1] for result in results)} edges{''.join(f' ({run.settled})' for run in runs if run.settled)}, "
-          f"{len(files_of(runs[0].corpus)) - runs[0].before} new files in {runs[0].corpus}, {len(crashes)} crashes", flush=True)
-    for path in crashes:
-        print(f"  {path}: replay with {program_of(source)} {path}", flush=True)
+          f"{len(files_of(runs[0].corpus)) - runs[0].before} new files in {runs[0].corpus}, {len(crashes)} crashes"
+          f"{f', {len(slow)} slow inputs' if slow else ''}", flush=True)
+    for path in found:
+        print(f"  {path}: {'slow: ' if path in slow else ''}replay with {program_of(source)} {path}", flush=True)
     if died:
         print(f"  what it printed: {' '.join(died)}", flush=True)
     return bool(died)

@@ -229,8 +229,8 @@ static enum status index_read(struct tier_file *f, struct found *found, struct e
     return ST_OK;
 }
 
-/* Removes the entries of the places that a file of another size had, or will have when it is made
- * larger, from the index that the file has only a part of the places of. */
+/* The kept places may end inside a group, whose index then has entries of further places: places
+ * that a file of another size had, or will have when it is made larger. Removes these entries. */
 static enum status entries_clear(const struct tier_file *f, const struct found *found,
                                  struct error *error)
 {

@@ -163,23 +163,22 @@ static int payload_cipher(const uint8_t *key, const struct header *header, void 
 enum status tier_record_seal(const uint8_t *key, const struct digest *name, void *record,
                              size_t record_bytes, struct error *error)
 {
-    const size_t bytes = record_bytes;
     struct header header = {.magic = MAGIC,
                             .version = VERSION,
                             .encrypted = key != NULL,
-                            .payload_bytes = bytes - sizeof(header),
+                            .payload_bytes = record_bytes - sizeof(header),
                             .name = *name};
     uint8_t check[TAG_BYTES];
     if (key != NULL) {
         secret_random(header.nonce, sizeof(header.nonce));
         const int failed = payload_cipher(key, &header, (uint8_t *)record + sizeof(header),
-                                          bytes - sizeof(header), true, check);
+                                          record_bytes - sizeof(header), true, check);
         if (failed != 0)
             return error_set(error, ST_IO, "KV cannot be encrypted: %s", gnutls_strerror(failed));
     }
     memcpy(record, &header, sizeof(header));
     if (key == NULL)
-        checksum(name, record, bytes, check);
+        checksum(name, record, record_bytes, check);
     memcpy((uint8_t *)record + offsetof(struct header, check), check, sizeof(check));
     return ST_OK;
 }
@@ -187,7 +186,6 @@ enum status tier_record_seal(const uint8_t *key, const struct digest *name, void
 enum status tier_record_open(const uint8_t *key, const struct digest *name, void *record,
                              size_t record_bytes, struct error *error)
 {
-    const size_t bytes = record_bytes;
     struct header header;
     uint8_t check[TAG_BYTES], wanted[TAG_BYTES];
     memcpy(&header, record, sizeof(header));
@@ -195,15 +193,15 @@ enum status tier_record_open(const uint8_t *key, const struct digest *name, void
     memset(header.check, 0, sizeof(header.check));
     if (memcmp(header.magic, MAGIC, sizeof(header.magic)) != 0 || header.version != VERSION ||
         header.encrypted != (key != NULL ? 1 : 0) ||
-        header.payload_bytes != bytes - sizeof(header) || !digest_equal(&header.name, name))
+        header.payload_bytes != record_bytes - sizeof(header) || !digest_equal(&header.name, name))
         return error_set(error, ST_INVALID, "a record of KV has a wrong header");
     memcpy(record, &header, sizeof(header));
     bool good;
     if (key != NULL) {
         good = payload_cipher(key, &header, (uint8_t *)record + sizeof(header),
-                              bytes - sizeof(header), false, check) == 0;
+                              record_bytes - sizeof(header), false, check) == 0;
     } else {
-        checksum(name, record, bytes, wanted);
+        checksum(name, record, record_bytes, wanted);
         good = memcmp(check, wanted, sizeof(check)) == 0;
     }
     return good ? ST_OK

@@ -557,6 +557,8 @@ enum status executor_pipeline_open(const struct executor_options *options, struc
              p->plan->stage_count, p->plan->process_count);
     p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     *out = &p->executor;
+    if (p->epoll_fd < 0)
+        return error_set(error, ST_IO, "pipeline: epoll: %s", strerror(errno));
     /* without tiers no region: the stage processes have the KV */
     status = options->calls.transport_open(options->self, kv_arena_bytes(&p->executor.staging),
                                            NULL, &p->transport, error);
@@ -566,7 +568,7 @@ enum status executor_pipeline_open(const struct executor_options *options, struc
     status = pipeline_jobs_open(p);
     if (status == ST_OK)
         status = pipeline_kv_open(p);
-    if (status != ST_OK || p->epoll_fd < 0)
-        return error_set(error, ST_NO_MEMORY, "pipeline: out of memory or descriptors");
+    if (status != ST_OK)
+        return error_set(error, status, "pipeline: %s", status_name(status));
     return open_processes(p, error);
 }

@@ -20,6 +20,17 @@ static void ports_remove(const char *text, char *out, size_t capacity)
     out[used] = 0;
 }
 
+/* Returns the index of an unused line or, if all are used, of the line that was logged longest
+ * ago. */
+static uint32_t line_oldest(const struct refusals *refusals)
+{
+    uint32_t oldest = 0;
+    for (uint32_t i = 1; i < REFUSALS_KEPT; i++)
+        if (refusals->lines[i].logged_us < refusals->lines[oldest].logged_us)
+            oldest = i;
+    return oldest;
+}
+
 void refusals_log(struct refusals *refusals, const char *text, int64_t now_us)
 {
     char line[sizeof(refusals->lines[0].text)];
@@ -30,8 +41,7 @@ void refusals_log(struct refusals *refusals, const char *text, int64_t now_us)
     if (at < REFUSALS_KEPT && now_us - refusals->lines[at].logged_us < SILENT_US)
         return;
     if (at == REFUSALS_KEPT) {
-        at = refusals->oldest;
-        refusals->oldest = (at + 1) % REFUSALS_KEPT;
+        at = line_oldest(refusals);
         memcpy(refusals->lines[at].text, line, sizeof(line));
     }
     refusals->lines[at].logged_us = now_us;

@@ -1,9 +1,10 @@
 /* refusals: logs connections that were refused, without flooding the log. A refused peer tries
  * again every few seconds, perhaps for days. So this part keeps REFUSALS_KEPT lines without the
  * digits after their colons (port numbers, and parts of IPv6 addresses), and does not write a line
- * that was written less than ten minutes ago. Each machine (machine/peers.c) and each stage process
- * (stage_peers.c) has one struct, and calls refusals_log on its event loop thread. This part
- * refuses no peers itself. */
+ * that was written less than ten minutes ago. A further line takes the place of the line that was
+ * written longest ago. Each machine (machine/peers.c) and each stage process (stage_peers.c) has
+ * one struct, and calls refusals_log on its event loop thread. This part refuses no peers
+ * itself. */
 #ifndef MACHINE_EXECUTOR_REFUSALS_H
 #define MACHINE_EXECUTOR_REFUSALS_H
 
@@ -15,13 +16,12 @@
 struct refusals {
     struct {
         char text[256];    /* The line without the digits after colons; empty = unused. */
-        int64_t logged_us; /* Time at which the line was logged. */
+        int64_t logged_us; /* Time at which the line was last logged; 0 = unused. */
     } lines[REFUSALS_KEPT];
-    uint32_t oldest; /* Index of the line that was stored first; it is replaced next. */
 };
 
 /* Logs a refusal. `text` is the text of the transport's peer_down: address or name of the peer, and
- * the reason. */
+ * the reason. Requires now_us > 0. */
 void refusals_log(struct refusals *refusals, const char *text, int64_t now_us);
 
 #endif

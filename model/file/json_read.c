@@ -67,13 +67,17 @@ static char *large_numbers_real(struct mapped_text text, size_t *bytes_out)
     return out;
 }
 
+/* Returns NULL on failure, with errno = ENOMEM if memory ran out. (For jansson, a string that it
+ * cannot store is an invalid token.) */
 static json_t *json_parse(struct mapped_text text, json_error_t *why)
 {
+    errno = 0;
     json_t *root = json_loadb(text.text, text.bytes, JSON_REJECT_DUPLICATES, why);
     if (root != NULL || json_error_code(why) != json_error_numeric_overflow)
         return root;
     size_t bytes;
     char *real = large_numbers_real(text, &bytes);
+    errno = real != NULL ? 0 : ENOMEM;
     if (real != NULL)
         root = json_loadb(real, bytes, JSON_REJECT_DUPLICATES, why);
     free(real);
@@ -82,8 +86,10 @@ static json_t *json_parse(struct mapped_text text, json_error_t *why)
 
 enum status json_read(const char *file, struct mapped_text text, json_t **out, struct error *error)
 {
-    json_error_t why;
+    json_error_t why = {.line = 0};
     json_t *root = json_parse(text, &why);
+    if (root == NULL && errno == ENOMEM)
+        return error_set(error, ST_NO_MEMORY, "%s: out of memory", file);
     if (root == NULL)
         return error_set(error, ST_INVALID, "%s:%d:%d: %s", file, why.line, why.column, why.text);
     if (!json_is_object(root)) {

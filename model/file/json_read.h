@@ -12,7 +12,8 @@
 
 /* Parses `text`, which must be a JSON object. Whole numbers that do not fit in 64 bits become real
  * numbers. The caller releases *out with json_decref. Returns ST_INVALID if `text` is no JSON
- * object or a name occurs twice in one object. The error's text begins with `file`. */
+ * object or a name occurs twice in one object; ST_NO_MEMORY. The error's text begins with
+ * `file`. */
 enum status json_read(const char *file, struct mapped_text text, json_t **out, struct error *error);
 
 /* Returns the value at a path such as "a/b": member b of member a of root. `paths` may be several

@@ -10,7 +10,7 @@
 
 /* Stores how the vectors become an embedding. POOLING_NONE = the files do not say, or name a way
  * that cleave does not have (the first token's vector, a classifier). Returns ST_INVALID if the
- * file of a folder is malformed, or if a key of a GGUF file has a wrong type. */
+ * file of a folder is malformed, or if a key of a GGUF file has a wrong type; ST_NO_MEMORY. */
 enum status model_pooling_read(const struct model_file *file, enum pooling *out,
                                struct error *error);
 

@@ -18,8 +18,8 @@ struct sampling_defaults {
 };
 
 /* Reads the values. Returns ST_INVALID if a value is out of range or of a wrong type, or if the
- * file of a folder is malformed. *out is written only on success. The field do_sample is
- * ignored. */
+ * file of a folder is malformed; ST_NO_MEMORY. *out is written only on success. The field
+ * do_sample is ignored. */
 enum status sampling_defaults_read(const struct model_file *file, struct sampling_defaults *out,
                                    struct error *error);
 

@@ -192,12 +192,24 @@ static bool make_room(struct grammar_cache *cache)
     }
 }
 
-static struct constraint *constraint_of(struct grammar_cache *cache, const char *text,
-                                        uint32_t bytes)
+/* Returns NULL if the cache does not have the constraint. */
+static struct constraint *constraint_find(struct grammar_cache *cache, const char *text,
+                                          uint32_t bytes)
 {
     struct constraint *c = cache->constraints;
     while (c != NULL && (c->bytes != bytes || memcmp(c->text, text, bytes) != 0))
         c = c->next;
+    if (c != NULL)
+        c->used_at = ++cache->uses;
+    return c;
+}
+
+/* Begins to compile the constraint if the cache does not have it. Returns NULL if the cache has no
+ * room. */
+static struct constraint *constraint_take(struct grammar_cache *cache, const char *text,
+                                          uint32_t bytes)
+{
+    struct constraint *c = constraint_find(cache, text, bytes);
     if (c == NULL && make_room(cache)) {
         c = calloc(1, sizeof(*c));
         if (c == NULL)
@@ -209,6 +221,7 @@ static struct constraint *constraint_of(struct grammar_cache *cache, const char 
         }
         memcpy(c->text, text, bytes);
         c->bytes = bytes;
+        c->used_at = ++cache->uses;
         c->next = cache->constraints;
         cache->constraints = c;
         cache->count++;
@@ -217,8 +230,6 @@ static struct constraint *constraint_of(struct grammar_cache *cache, const char 
         pthread_cond_broadcast(&cache->changed);
         pthread_mutex_unlock(&cache->mutex);
     }
-    if (c != NULL)
-        c->used_at = ++cache->uses;
     return c;
 }
 
@@ -226,7 +237,7 @@ bool grammar_cache_prepare(struct grammar_cache *cache, const char *text, uint32
 {
     if (cache == NULL || bytes == 0)
         return true;
-    const struct constraint *c = constraint_of(cache, text, bytes);
+    const struct constraint *c = constraint_take(cache, text, bytes);
     return c == NULL || is_done(cache, c);
 }
 
@@ -266,7 +277,7 @@ enum status grammar_answer_open(struct grammar_cache *cache, const char *text, u
     if (token_count > 0)
         memcpy(a->tokens, tokens, token_count * sizeof(*tokens));
     a->token_count = token_count;
-    a->constraint = cache != NULL ? constraint_of(cache, text, bytes) : NULL;
+    a->constraint = cache != NULL ? constraint_find(cache, text, bytes) : NULL;
     if (a->constraint != NULL)
         a->constraint->users++;
     else if (cache == NULL)

@@ -48,10 +48,11 @@ bool grammar_cache_ended(struct grammar_cache *cache);
 struct grammar_answer;
 
 /* Opens an answer of the constraint `text` (`bytes` bytes). `tokens` are the tokens that a resumed
- * answer already has; token_count 0 = none. The text and the tokens are copied. The constraint is
- * compiled if the cache does not have it, and the cache keeps it until the answer is closed. If
- * cache is NULL or has no room, the answer opens, but grammar_answer_mask fails. Returns
- * ST_NO_MEMORY on failure. */
+ * answer already has; token_count 0 = none. The tokens are copied. Call grammar_cache_prepare
+ * before: this function compiles nothing, so that no caller waits for a compilation. The cache
+ * keeps the constraint until the answer is closed. If cache is NULL or does not have the
+ * constraint, the answer opens, but grammar_answer_mask fails. Returns ST_NO_MEMORY on
+ * failure. */
 enum status grammar_answer_open(struct grammar_cache *cache, const char *text, uint32_t bytes,
                                 const uint32_t *tokens, uint32_t token_count,
                                 struct grammar_answer **out);
@@ -82,7 +83,7 @@ uint32_t grammar_answer_shape(struct grammar_answer *answer);
  * answer, and is valid until the next mask with the same number of drafted tokens. This function and
  * those of drafted tokens wait for the compilation, if it has not ended. Returns an error of `make`,
  * grammar_open, grammar_run_open, grammar_run_token, grammar_run_forced or
- * grammar_run_mask; ST_NO_RESOURCE if the cache had no room for the constraint when the answer was
+ * grammar_run_mask; ST_NO_RESOURCE if the cache did not have the constraint when the answer was
  * opened; ST_UNSUPPORTED if no token is allowed, or if the answer has no cache; ST_NO_MEMORY. After
  * an error without drafted tokens, all later calls return the same error. */
 enum status grammar_answer_mask(struct grammar_answer *answer, const uint32_t *end_tokens,

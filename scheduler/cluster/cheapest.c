@@ -132,11 +132,6 @@ struct estimate {
     uint64_t cost_us;
 };
 
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 static uint64_t queue_us(const struct choice *c, uint32_t machine)
 {
     /* The other requests on a machine that hands over leave, too. */
@@ -161,14 +156,14 @@ static struct estimate pair_estimate(const struct choice *c, uint32_t prompt, ui
     const uint64_t answers =
         hands_over(c->seek, prompt) ? 0 : (uint64_t)machine->decodes + machine->others.decodes;
     out.work_tokens = left + out.load.tokens;
-    out.computed_us = larger(out.computed_us, out.load.us);
+    out.computed_us = max_u64(out.computed_us, out.load.us);
     if (pulls) {
         const uint64_t more = tokens_held(c, source) - tokens_held(c, prompt);
         out.work_tokens += more;
         out.pull_us = cluster_transfer_wait_us(sc, source, prompt) +
                       cluster_transfer_us(sc, source, prompt, more);
         out.cost_us = cluster_transfer_error_us(sc, source, prompt, more);
-        out.computed_us = larger(out.computed_us, out.pull_us);
+        out.computed_us = max_u64(out.computed_us, out.pull_us);
     }
     out.computed_us += compute_us;
     out.cost_us += out.computed_us + answers * compute_us;

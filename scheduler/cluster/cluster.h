@@ -421,8 +421,8 @@ bool sched_cluster_ready(const struct sched_cluster *sc);
 /* Returns true if a prompt machine and a token machine with a link between them, or a mixed
  * machine, are up and do not drain. */
 bool sched_cluster_paired(const struct sched_cluster *sc);
-/* Returns true if machines are up and do not drain, but for one of the two phases none of these
- * machines has a home pool that does it. */
+/* Returns true if machines are up and do not drain, and one of the two phases is in no home pool of
+ * these machines. */
 bool sched_cluster_covering(const struct sched_cluster *sc);
 
 /* Returns true if the answer of `request`, with prompt_tokens tokens of context and output_tokens ≥

@@ -114,18 +114,13 @@ uint64_t cluster_transfer_wait_us(const struct sched_cluster *sc, uint32_t from,
     return until_us > sc->now_us ? (uint64_t)(until_us - sc->now_us) : 0;
 }
 
-static uint64_t later(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 uint64_t cluster_exposed_us(const struct sched_cluster *sc, uint32_t from, uint32_t to,
                             uint64_t tokens, uint64_t computed_us, uint64_t compute_us)
 {
     const uint64_t begins_us =
-        later(computed_us - compute_us, cluster_transfer_wait_us(sc, from, to));
-    return later(begins_us + cluster_transfer_us(sc, from, to, tokens),
-                 computed_us + cluster_transfer_us(sc, from, to, 0)) -
+        max_u64(computed_us - compute_us, cluster_transfer_wait_us(sc, from, to));
+    return max_u64(begins_us + cluster_transfer_us(sc, from, to, tokens),
+                   computed_us + cluster_transfer_us(sc, from, to, 0)) -
            computed_us;
 }
 

@@ -259,6 +259,11 @@ static inline uint32_t set_words(const struct sched_cluster *sc)
     return (sc->options.machine_count + 63) / 64;
 }
 
+static inline uint64_t max_u64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 static inline bool pool_serves_phase(enum pool pool, enum pool phase)
 {
     return pool == phase || pool == POOL_MIXED;

@@ -687,18 +687,23 @@ bool completion_open(struct completion_server *server, const struct completion_s
     return true;
 }
 
+/* Releases the gateway request of a choice: its answer is complete if a stop string ended it, and
+ * unwanted if the completion failed or the client left. */
+static void choice_release(struct choice *choice)
+{
+    const bool stopped = choice->release_due && choice->finish == CHOICE_STOP;
+    gateway_release(choice->completion->server->gateway, choice->request,
+                    stopped ? GATEWAY_STOPPED : GATEWAY_CLIENT_GONE);
+    choice->release_due = false;
+    choice->request = NULL;
+}
+
 void completion_turn(struct completion *c)
 {
     submit_deferred(c);
-    for (uint32_t i = 0; i < c->choice_count; i++) {
-        struct choice *choice = &c->choices[i];
-        if (!choice->release_due || choice->request == NULL)
-            continue;
-        choice->release_due = false;
-        gateway_release(c->server->gateway, choice->request,
-                        c->error.status != 0 ? GATEWAY_CLIENT_GONE : GATEWAY_STOPPED);
-        choice->request = NULL;
-    }
+    for (uint32_t i = 0; i < c->choice_count; i++)
+        if (c->choices[i].release_due && c->choices[i].request != NULL)
+            choice_release(&c->choices[i]);
 }
 
 void completion_close(struct completion *c)
@@ -713,8 +718,7 @@ void completion_close(struct completion *c)
     for (uint32_t i = 0; c->choices != NULL && i < c->choice_count; i++) {
         struct choice *choice = &c->choices[i];
         if (choice->request != NULL)
-            gateway_release(c->server->gateway, choice->request,
-                            choice->release_due ? GATEWAY_STOPPED : GATEWAY_CLIENT_GONE);
+            choice_release(choice);
         choice_settle(choice);
         choice_parts_done(choice);
         choice_texts_done(choice);

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import tempfile
 
+from answers import DRAFTED, RIGHT, answers_of, check
 from cluster import BINARY, Cluster, wait_until
 from draft_layers import random_model, right_model, tiny_folder, with_tokenizer, write
 from family_streams import expect_progress
@@ -53,22 +54,6 @@ def config_of(model, pools, layer=True, machine=None, **scheduler):
                           "placement": "split", **scheduler}}
 
 
-def answers_of(cluster, requests, at_once=4):
-    def answer(body):
-        return [{"text": choice["text"], "ids": choice["token_ids"], "why": choice["finish_reason"],
-                 "logprobs": choice.get("logprobs")} for choice in cluster.post("/v1/completions", body)["choices"]]
-    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-        return dict(zip(requests, pool.map(answer, requests.values())))
-
-
-def check(what, got, want):
-    for name, answer in got.items():
-        assert answer == want[name], (what, name, answer, want[name])
-
-
-DRAFTED, RIGHT = "cleave_draft_model_tokens_total", "cleave_draft_model_accepted_tokens_total"
-
-
 def figures_of(cluster, answers):
     """Returns how many tokens the draft layer has drafted, and how many of them were right, when the machines have reported
     all tokens of the answers. The first token of an answer belongs to the prompt phase."""
@@ -87,14 +72,14 @@ def figures_of(cluster, answers):
 def without_drafts(model, requests):
     expect_progress()
     with Cluster(config_of(model, POOLS["mixed"], layer=False)) as cluster:
-        return answers_of(cluster, requests)
+        return answers_of(cluster, requests, 4)
 
 
 def same(what, model, pools, requests, want, **scheduler):
     """Returns the share of the draft layer's tokens that were right."""
     expect_progress()
     with Cluster(config_of(model, pools, **scheduler)) as cluster:
-        got = answers_of(cluster, requests)
+        got = answers_of(cluster, requests, 4)
         check(what, got, want)
         cluster.wait_all_free()
         drafted, right = figures_of(cluster, got)
@@ -135,7 +120,7 @@ def staged(model, want):
     """A machine with stages goes on without the draft layer, and its log says so."""
     expect_progress()
     with Cluster(config_of(model, POOLS["mixed"], machine={"stages": 2})) as cluster:
-        got = answers_of(cluster, requests_of(GREEDY))
+        got = answers_of(cluster, requests_of(GREEDY), 4)
         check("stages", got, want)
         assert figures_of(cluster, got) == (0, 0)
         assert "machine m0 does not use scheduler/draft_layer: machines with stages" in cluster.logged()

@@ -14,6 +14,7 @@ import os
 import signal
 import tempfile
 
+from answers import DRAFTED, RIGHT, answers_of, check
 from cluster import DEFAULT_MODEL, MODEL, Cluster, need_model, wait_until
 from tiny_model import renamed_token, write
 
@@ -38,7 +39,6 @@ CASES = {
     "person": {"response_format": {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}},
                "ignore_eos": False, **DRAWN},
 }
-DRAFTED, RIGHT = "cleave_draft_model_tokens_total", "cleave_draft_model_accepted_tokens_total"
 
 
 def requests_of(cases):
@@ -48,19 +48,6 @@ def requests_of(cases):
 
 
 REQUESTS = requests_of(CASES)
-
-
-def answers_of(cluster, requests, at_once):
-    def answer(body):
-        return [{"text": choice["text"], "ids": choice["token_ids"], "why": choice["finish_reason"],
-                 "logprobs": choice.get("logprobs")} for choice in cluster.post("/v1/completions", body)["choices"]]
-    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-        return dict(zip(requests, pool.map(answer, requests.values())))
-
-
-def check(what, got, want):
-    for name, answer in got.items():
-        assert answer == want[name], (what, name, answer, want[name])
 
 
 def figures_of(cluster):

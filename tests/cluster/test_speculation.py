@@ -20,6 +20,7 @@ import signal
 import sys
 import tempfile
 
+from answers import answers_of, check
 from cluster import DEFAULT_MODEL, Cluster, need_model, wait_until
 from tiny_model import write
 
@@ -94,22 +95,6 @@ def store_tier(root, ends):
 
 
 TIERS = {"memory": memory_tier, "file": file_tier, "store": store_tier}
-
-
-def part_of(reply):
-    return [{"text": choice["text"], "ids": choice["token_ids"], "why": choice["finish_reason"],
-             "logprobs": choice.get("logprobs"), "tokens": reply["usage"]["completion_tokens"]} for choice in reply["choices"]]
-
-
-def answers_of(cluster, requests, at_once):
-    """Returns the answers; `at_once` requests run at a time, so that steps have one answer or several."""
-    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-        return dict(zip(requests, pool.map(lambda body: part_of(cluster.post("/v1/completions", body)), requests.values())))
-
-
-def check(what, got, want):
-    for name, answer in got.items():
-        assert answer == want[name], (what, name, answer, want[name])
 
 
 def drafts_of(cluster):

@@ -117,6 +117,16 @@ float random::normal()
 bool expect_near(const char *what, const std::vector<float> &got, const std::vector<float> &want,
                  struct tolerance tolerance)
 {
+    std::vector<double> limits;
+    limits.reserve(want.size());
+    for (float value : want)
+        limits.push_back(tolerance.absolute + tolerance.relative * std::fabs((double)value));
+    return expect_within(what, got, want, limits);
+}
+
+bool expect_within(const char *what, const std::vector<float> &got, const std::vector<float> &want,
+                   const std::vector<double> &limits)
+{
     compared++;
     if (got.size() != want.size()) {
         fail("%s: %zu values instead of %zu", what, got.size(), want.size());
@@ -124,8 +134,7 @@ bool expect_near(const char *what, const std::vector<float> &got, const std::vec
     }
     size_t wrong = 0, first = 0;
     for (size_t i = 0; i < got.size(); i++) {
-        double limit = tolerance.absolute + tolerance.relative * std::fabs((double)want[i]);
-        double error = std::fabs((double)got[i] - want[i]);
+        double limit = limits[i], error = std::fabs((double)got[i] - want[i]);
         bool same = got[i] == want[i]; /* Also for infinities. */
         if (!same && !(error <= limit) && wrong++ == 0)
             first = i;

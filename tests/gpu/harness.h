@@ -95,6 +95,9 @@ struct tolerance {
 };
 bool expect_near(const char *what, const std::vector<float> &got, const std::vector<float> &want,
                  struct tolerance tolerance);
+/* The same with a limit for each element: |got - want| ≤ limit. */
+bool expect_within(const char *what, const std::vector<float> &got, const std::vector<float> &want,
+                   const std::vector<double> &limits);
 /* Compares bit for bit. */
 bool expect_equal(const char *what, const void *got, const void *want, size_t bytes);
 } // namespace gpu

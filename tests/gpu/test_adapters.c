@@ -165,9 +165,6 @@ static void add_adapter(struct model_file *file, const struct adapter_writer *w,
 
 static struct model_file *open_model(const struct synthetic *s, uint8_t **image_out)
 {
-    struct model_file *file;
-    struct error error = {0};
-    size_t bytes;
     struct adapter_writer w = {.layers = s->layers,
                                .hidden = s->hidden,
                                .ffn = s->ffn,
@@ -176,9 +173,7 @@ static struct model_file *open_model(const struct synthetic *s, uint8_t **image_
                                .rank = 5,
                                .alpha = 8,
                                .seed = s->seed + 1};
-    *image_out = synthetic_image(s, &bytes);
-    CHECKF(model_file_open_memory(*image_out, bytes, "synthetic", &file, &error) == ST_OK, "%s",
-           error.text);
+    struct model_file *file = synthetic_open(s, "synthetic", image_out);
     add_adapter(file, &w, "all");
     w.rank = 12;
     w.only_q_v = w.root_scale = true;

@@ -156,10 +156,8 @@ static void rank_main(struct ranks *r, void *context)
 static void check(const char *what, const struct synthetic *s, uint32_t ranks, bool exact)
 {
     struct test t = {.what = what, .exact = exact, .vocab = s->vocab};
-    struct error error = {0};
-    size_t bytes;
-    uint8_t *image = synthetic_image(s, &bytes);
-    CHECKF(model_file_open_memory(image, bytes, what, &t.file, &error) == ST_OK, "%s", error.text);
+    uint8_t *image;
+    t.file = synthetic_open(s, what, &image);
     struct reference *reference = reference_open(model_file_gguf(t.file));
     t.wanted = malloc((size_t)SEQUENCES * (1 + STEPS) * s->vocab * sizeof(float));
     for (uint32_t k = 0; k < SEQUENCES; k++) {

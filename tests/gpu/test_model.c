@@ -133,15 +133,10 @@ static void check_model(const char *what, const struct synthetic *s)
 {
     static const enum compute_kv_dtype dtypes[] = {COMPUTE_KV_F16, COMPUTE_KV_F32, COMPUTE_KV_I16,
                                                    COMPUTE_KV_I8};
-    struct model_file *g;
-    struct error error = {0};
-    size_t bytes;
     uint32_t ids[TOKENS];
-    uint8_t *image = synthetic_image(s, &bytes);
-    CHECKF(model_file_open_memory(image, bytes, what, &g, &error) == ST_OK, "%s: %s", what,
-           error.text);
-    for (uint32_t i = 0; i < TOKENS; i++)
-        ids[i] = (uint32_t)(random_at(s->seed + 99, i) % s->vocab);
+    uint8_t *image;
+    struct model_file *g = synthetic_open(s, what, &image);
+    synthetic_tokens(s, TOKENS, ids);
     struct reference *r = reference_open(model_file_gguf(g));
     float *want = malloc((size_t)TOKENS * s->vocab * sizeof(float));
     CHECK(want != NULL);
@@ -171,14 +166,13 @@ static void check_f8(const char *what, enum folder_f8 form)
     struct folder_writer options = {.f8 = form};
     struct synthetic s = synthetic_default();
     struct error error = {0};
-    struct model_file *gguf, *file[2];
-    size_t bytes;
+    struct model_file *file[2];
     uint32_t ids[TOKENS];
+    uint8_t *image;
     s.hidden = 256;
     s.ffn = 384;
     s.seed = 300 + (uint64_t)form;
-    uint8_t *image = synthetic_image(&s, &bytes);
-    CHECKF(model_file_open_memory(image, bytes, what, &gguf, &error) == ST_OK, "%s", error.text);
+    struct model_file *gguf = synthetic_open(&s, what, &image);
     for (int undone = 0; undone < 2; undone++) {
         char path[] = "/tmp/cleave-f8-XXXXXX";
         options.f8_undone = undone == 1;
@@ -188,8 +182,7 @@ static void check_f8(const char *what, enum folder_f8 form)
         folder_remove(path); /* The mappings stay valid. */
         CHECKF(status == ST_OK, "%s", error.text);
     }
-    for (uint32_t i = 0; i < TOKENS; i++)
-        ids[i] = (uint32_t)(random_at(s.seed + 99, i) % s.vocab);
+    synthetic_tokens(&s, TOKENS, ids);
     float *want = malloc((size_t)TOKENS * s.vocab * sizeof(float)), *zeros;
     const char *gpu = device;
     zeros = calloc((size_t)TOKENS * s.vocab, sizeof(float));

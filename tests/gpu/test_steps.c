@@ -498,12 +498,7 @@ static void check_failures(const struct model_file *file)
 
 static struct model_file *open_model(const struct synthetic *s, uint8_t **image_out)
 {
-    struct model_file *file;
-    struct error error = {.text = ""};
-    size_t bytes;
-    *image_out = synthetic_image(s, &bytes);
-    CHECKF(model_file_open_memory(*image_out, bytes, "synthetic", &file, &error) == ST_OK, "%s",
-           error.text);
+    struct model_file *file = synthetic_open(s, "synthetic", image_out);
     for (uint32_t i = 0; i < SEQUENCES; i++) {
         for (uint32_t k = 0; k < TOKENS_MAX; k++)
             ids[i][k] = (uint32_t)(random_at(7, i * 100 + k) % s->vocab);

@@ -184,14 +184,11 @@ static struct model *model_make(const struct compute_ops *ops, struct compute **
 {
     struct synthetic s = synthetic_default();
     const struct compute_options compute_options = {.threads = 1};
-    struct model_file *file;
     struct model *model;
     struct error error = {0};
-    size_t bytes;
+    uint8_t *image;
     s.layers = LAYERS;
-    uint8_t *image = synthetic_image(&s, &bytes);
-    CHECKF(model_file_open_memory(image, bytes, "synthetic", &file, &error) == ST_OK, "%s",
-           error.text);
+    struct model_file *file = synthetic_open(&s, "synthetic", &image);
     CHECKF(ops->open(&compute_options, compute, &error) == ST_OK, "%s", error.text);
     const struct model_options options = {.ops = ops, .compute = *compute};
     CHECKF(model_open(file, &options, &model, &error) == ST_OK, "%s", error.text);

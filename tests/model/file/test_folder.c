@@ -9,8 +9,6 @@
 #include "tests/model/forward/reference.h"
 #include "tests/model/forward/synthetic.h"
 
-#include "common/random.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -19,15 +17,7 @@
 static void run(struct model_file *file, bool exact, const uint32_t *ids, uint32_t vocab,
                 float *out)
 {
-    const struct engine_options options = {
-        .threads = 2,
-        .exact = exact,
-        .dtype = exact ? COMPUTE_KV_F32 : COMPUTE_KV_I16,
-        .block_tokens = 16,
-        .block_count = 4,
-        .rows_max = 64,
-        .logits_max = 64,
-    };
+    const struct engine_options options = engine_options_small(exact);
     struct engine e;
     engine_open(file, &options, &e);
     CHECK(e.hyper->vocab == vocab);
@@ -63,15 +53,12 @@ static struct logits logits_take(size_t count)
 static void check_both(const char *what, const struct synthetic *s,
                        const struct folder_writer *options)
 {
-    struct model_file *gguf, *folder;
-    struct error error = {0};
-    size_t bytes, count = (size_t)TOKENS * s->vocab;
+    const size_t count = (size_t)TOKENS * s->vocab;
     uint32_t ids[TOKENS];
-    uint8_t *image = synthetic_image(s, &bytes);
-    CHECKF(model_file_open_memory(image, bytes, what, &gguf, &error) == ST_OK, "%s", error.text);
-    folder = folder_of(gguf, options);
-    for (uint32_t i = 0; i < TOKENS; i++)
-        ids[i] = (uint32_t)(random_at(s->seed + 99, i) % s->vocab);
+    uint8_t *image;
+    struct model_file *gguf = synthetic_open(s, what, &image);
+    struct model_file *folder = folder_of(gguf, options);
+    synthetic_tokens(s, TOKENS, ids);
     struct logits l = logits_take(count);
     struct reference *r = reference_open(model_file_gguf(gguf));
     reference_run(r, ids, TOKENS, 0, l.reference);

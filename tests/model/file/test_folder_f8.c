@@ -11,8 +11,6 @@
 #include "tests/model/forward/reference.h"
 #include "tests/model/forward/synthetic.h"
 
-#include "common/random.h"
-
 #include <string.h>
 
 #define TOKENS 45
@@ -22,29 +20,21 @@
 static float *run(const struct synthetic *s, const struct folder_writer *options, bool exact)
 {
     char path[] = "/tmp/cleave-folder-XXXXXX";
-    const struct engine_options engine = {.threads = 2,
-                                          .exact = exact,
-                                          .dtype = exact ? COMPUTE_KV_F32 : COMPUTE_KV_I16,
-                                          .block_tokens = 16,
-                                          .block_count = 4,
-                                          .rows_max = 64,
-                                          .logits_max = 64};
+    const struct engine_options engine = engine_options_small(exact);
     const size_t count = (size_t)TOKENS * s->vocab;
-    struct model_file *gguf, *file;
+    struct model_file *file;
     struct error error = {0};
     struct engine e;
     uint32_t ids[TOKENS];
-    size_t bytes;
-    uint8_t *image = synthetic_image(s, &bytes);
+    uint8_t *image;
     float *out = malloc(count * sizeof(float));
-    CHECKF(model_file_open_memory(image, bytes, "x", &gguf, &error) == ST_OK, "%s", error.text);
+    struct model_file *gguf = synthetic_open(s, "x", &image);
     CHECK(mkdtemp(path) != NULL && out != NULL);
     folder_write(gguf, options, path);
     enum status status = model_file_open(path, &file, &error);
     folder_remove(path); /* the mappings stay */
     CHECKF(status == ST_OK, "%s", error.text);
-    for (uint32_t i = 0; i < TOKENS; i++)
-        ids[i] = (uint32_t)(random_at(s->seed + 99, i) % s->vocab);
+    synthetic_tokens(s, TOKENS, ids);
     engine_open(file, &engine, &e);
     memcpy(out, engine_run(&e, ids, TOKENS, 0, 0), count * sizeof(float));
     engine_close(&e);

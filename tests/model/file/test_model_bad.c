@@ -222,10 +222,8 @@ static enum status try_open(struct compute *c, const struct synthetic *s, uint32
 {
     const struct model_options options = {
         .ops = &compute_cpu, .compute = c, .first_layer = first, .last_layer = last};
-    struct model_file *g;
-    size_t bytes;
-    uint8_t *image = synthetic_image(s, &bytes);
-    CHECKF(model_file_open_memory(image, bytes, "bad", &g, error) == ST_OK, "%s", error->text);
+    uint8_t *image;
+    struct model_file *g = synthetic_open(s, "bad", &image);
     enum status status = model_open(g, &options, out, error);
     model_file_close(g);
     free(image); /* the model must not need it any more */

@@ -5,6 +5,19 @@
 
 #include <string.h>
 
+struct engine_options engine_options_small(bool exact)
+{
+    return (struct engine_options){
+        .threads = 2,
+        .exact = exact,
+        .dtype = exact ? COMPUTE_KV_F32 : COMPUTE_KV_I16,
+        .block_tokens = 16,
+        .block_count = 4,
+        .rows_max = 64,
+        .logits_max = 64,
+    };
+}
+
 static void kv_take(struct engine *e, size_t bytes)
 {
     const struct device_memory *memory = e->ops->device_memory(e->compute);

@@ -26,6 +26,10 @@ struct engine_options {
     struct ranks *group;
 };
 
+/* Returns the options for up to 64 tokens on two threads of the CPU. exact: fp32 arithmetic and
+ * fp32 KV; else both as shipped. */
+struct engine_options engine_options_small(bool exact);
+
 #define ENGINE_STAGES_MAX 8
 
 struct engine {

@@ -2,6 +2,7 @@
 #include "tests/model/forward/synthetic.h"
 
 #include "common/random.h"
+#include "model/file/model_file.h"
 #include "tests/check.h"
 #include "tests/compute/blocks.h"
 #include "tests/model/file/gguf_writer.h"
@@ -387,4 +388,22 @@ uint8_t *synthetic_image(const struct synthetic *s, size_t *bytes_out)
     if (s->extra != NULL)
         put_tensor(&b, s->extra, COMPUTE_F32, 8, 0, 0, 1.0f);
     return gguf_writer_finish(b.w, bytes_out);
+}
+
+struct model_file *synthetic_open(const struct synthetic *s, const char *what, uint8_t **image_out)
+{
+    struct model_file *file;
+    struct error error = {0};
+    size_t bytes;
+    uint8_t *image = synthetic_image(s, &bytes);
+    CHECKF(model_file_open_memory(image, bytes, what, &file, &error) == ST_OK, "%s: %s", what,
+           error.text);
+    *image_out = image;
+    return file;
+}
+
+void synthetic_tokens(const struct synthetic *s, uint32_t count, uint32_t *ids_out)
+{
+    for (uint32_t i = 0; i < count; i++)
+        ids_out[i] = (uint32_t)(random_at(s->seed + 99, i) % s->vocab);
 }

@@ -1,8 +1,7 @@
 /* synthetic: small GGUF models with random weights of any type, for tests of shapes and types for
  * which no file is available. Blocks of every quantised format are random bits, scaled so that
  * activations stay near 1. Tests call it on their main thread; the functions have no state, and the
- * same struct gives the same bytes. It writes no file: the test opens the image from memory or
- * writes it. */
+ * same struct gives the same bytes. It writes no file: a test that needs one writes the image. */
 #ifndef TESTS_MODEL_FORWARD_SYNTHETIC_H
 #define TESTS_MODEL_FORWARD_SYNTHETIC_H
 
@@ -11,6 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+struct model_file;
 
 struct synthetic {
     const char *architecture;
@@ -62,5 +63,12 @@ struct synthetic synthetic_latent(void);
 
 /* Returns a GGUF image, which the caller frees. */
 uint8_t *synthetic_image(const struct synthetic *s, size_t *bytes_out);
+
+/* Opens the image from memory, as a file of the name `what`. The caller closes the file, then frees
+ * the image. An image that cannot be opened ends the test. */
+struct model_file *synthetic_open(const struct synthetic *s, const char *what, uint8_t **image_out);
+
+/* Stores `count` random tokens of the vocabulary, which depend only on the seed of the model. */
+void synthetic_tokens(const struct synthetic *s, uint32_t count, uint32_t *ids_out);
 
 #endif

@@ -8,8 +8,6 @@
 #include "tests/model/forward/reference.h"
 #include "tests/model/forward/synthetic.h"
 
-#include "common/random.h"
-
 #include <string.h>
 
 #define TOKENS 45
@@ -43,16 +41,9 @@ static void results_free(struct results *r)
 
 static struct engine_options options_of(bool exact, bool draft_layer)
 {
-    return (struct engine_options){
-        .threads = 2,
-        .exact = exact,
-        .dtype = exact ? COMPUTE_KV_F32 : COMPUTE_KV_I16,
-        .block_tokens = 16,
-        .block_count = 4,
-        .rows_max = 64,
-        .logits_max = 64,
-        .draft_layer = draft_layer,
-    };
+    struct engine_options options = engine_options_small(exact);
+    options.draft_layer = draft_layer;
+    return options;
 }
 
 /* Computes the model's final vectors: all rows together, or only the last row of each batch. */
@@ -140,15 +131,10 @@ static void check_model(const char *what, const struct synthetic *s)
     const struct sizes sizes = {s->hidden, s->vocab};
     struct results wanted = results_take(&sizes), exact = results_take(&sizes),
                    shipped = results_take(&sizes);
-    struct model_file *file;
-    struct error error = {0};
-    size_t bytes;
     uint32_t ids[TOKENS];
-    uint8_t *image = synthetic_image(s, &bytes);
-    CHECKF(model_file_open_memory(image, bytes, what, &file, &error) == ST_OK, "%s: %s", what,
-           error.text);
-    for (uint32_t i = 0; i < TOKENS; i++)
-        ids[i] = (uint32_t)(random_at(s->seed + 99, i) % s->vocab);
+    uint8_t *image;
+    struct model_file *file = synthetic_open(s, what, &image);
+    synthetic_tokens(s, TOKENS, ids);
     struct reference *reference = reference_open(model_file_gguf(file));
     reference_finals(reference, ids, TOKENS, wanted.finals);
     reference_draft_run(reference, ids + 1, wanted.finals, TOKENS - 1,
@@ -177,14 +163,12 @@ static void check_model(const char *what, const struct synthetic *s)
 static void check_missing(void)
 {
     struct synthetic s = synthetic_latent();
-    struct model_file *file;
     struct model *model;
     struct compute *compute;
     struct error error = {0};
-    size_t bytes;
-    uint8_t *image = synthetic_image(&s, &bytes);
+    uint8_t *image;
     const struct compute_options compute_options = {.threads = 1};
-    CHECK(model_file_open_memory(image, bytes, "model", &file, &error) == ST_OK);
+    struct model_file *file = synthetic_open(&s, "model", &image);
     CHECK(compute_cpu.open(&compute_options, &compute, &error) == ST_OK);
     const struct model_options options = {
         .ops = &compute_cpu, .compute = compute, .draft_layer = true};

@@ -218,21 +218,10 @@ static void check_file(const char *what, struct model_file *file, uint32_t first
     free(t.logits[1]);
 }
 
-static struct model_file *synthetic_open(const struct synthetic *s, uint8_t **image_out)
-{
-    struct model_file *file;
-    struct error error = {0};
-    size_t bytes;
-    *image_out = synthetic_image(s, &bytes);
-    CHECKF(model_file_open_memory(*image_out, bytes, "synthetic", &file, &error) == ST_OK, "%s",
-           error.text);
-    return file;
-}
-
 static void check(const char *what, const struct synthetic *s, uint32_t first, uint32_t last)
 {
     uint8_t *image;
-    struct model_file *file = synthetic_open(s, &image);
+    struct model_file *file = synthetic_open(s, what, &image);
     check_file(what, file, first, last);
     model_file_close(file);
     free(image);
@@ -246,7 +235,7 @@ static void check_folder(const char *what, const struct synthetic *s, enum folde
     struct model_file *gguf, *folder = NULL;
     struct error error = {0};
     uint8_t *image;
-    gguf = synthetic_open(s, &image);
+    gguf = synthetic_open(s, what, &image);
     CHECK(mkdtemp(path) != NULL);
     folder_write(gguf, &writer, path);
     enum status status = model_file_open(path, &folder, &error);
@@ -339,7 +328,7 @@ static void refused(const struct synthetic *s, uint32_t rank, uint32_t ranks, co
     struct model_options options = {.ops = &compute_cpu, .rank = rank, .ranks = ranks};
     struct model *m;
     uint8_t *image;
-    struct model_file *file = synthetic_open(s, &image);
+    struct model_file *file = synthetic_open(s, "synthetic", &image);
     CHECK(compute_cpu.open(&compute_options, &options.compute, &error) == ST_OK);
     CHECK(model_open(file, &options, &m, &error) == ST_INVALID);
     CHECKF(strstr(error.text, said) != NULL, "\"%s\" lacks \"%s\"", error.text, said);
@@ -371,7 +360,7 @@ static void check_refused(void)
     refused(&s, 0, 4, "4 ranks: the model has 3 experts in a layer");
     s = synthetic_default();
     ops.group = NULL;
-    struct model_file *file = synthetic_open(&s, &image);
+    struct model_file *file = synthetic_open(&s, "synthetic", &image);
     CHECK(model_open(file, &options, &m, &error) == ST_UNSUPPORTED);
     CHECKF(strstr(error.text, "cpu have no tensor parallelism") != NULL, "%s", error.text);
     model_file_close(file);

@@ -358,12 +358,9 @@ static void check_model(const struct model_file *g, const char *what, uint32_t c
 
 static void check_synthetic(struct synthetic s, const char *what, enum compute_kv_dtype dtype)
 {
-    struct model_file *g;
-    struct error error = {0};
-    size_t bytes;
+    uint8_t *image;
     s.seed = seed;
-    uint8_t *image = synthetic_image(&s, &bytes);
-    CHECKF(model_file_open_memory(image, bytes, what, &g, &error) == ST_OK, "%s", error.text);
+    struct model_file *g = synthetic_open(&s, what, &image);
     check_model(g, what, STREAM_MAX - below(20), STREAM_MAX * 3 / 10, dtype);
     model_file_close(g);
     free(image);

@@ -8,23 +8,13 @@
 #include "tests/model/forward/reference.h"
 #include "tests/model/forward/synthetic.h"
 
-#include "common/random.h"
-
 #include <math.h>
 
 #define TOKENS 45
 
 static double run(const struct model_file *g, bool exact, const uint32_t *ids, const float *wanted)
 {
-    const struct engine_options options = {
-        .threads = 2,
-        .exact = exact,
-        .dtype = exact ? COMPUTE_KV_F32 : COMPUTE_KV_I16,
-        .block_tokens = 16,
-        .block_count = 4,
-        .rows_max = 64,
-        .logits_max = 64,
-    };
+    const struct engine_options options = engine_options_small(exact);
     struct engine e;
     engine_open(g, &options, &e);
     const float *logits = engine_run(&e, ids, TOKENS, 0, 0);
@@ -35,15 +25,10 @@ static double run(const struct model_file *g, bool exact, const uint32_t *ids, c
 
 static void check_model(const char *what, const struct synthetic *s)
 {
-    struct model_file *g;
-    struct error error = {0};
-    size_t bytes;
     uint32_t ids[TOKENS];
-    uint8_t *image = synthetic_image(s, &bytes);
-    CHECKF(model_file_open_memory(image, bytes, what, &g, &error) == ST_OK, "%s: %s", what,
-           error.text);
-    for (uint32_t i = 0; i < TOKENS; i++)
-        ids[i] = (uint32_t)(random_at(s->seed + 99, i) % s->vocab);
+    uint8_t *image;
+    struct model_file *g = synthetic_open(s, what, &image);
+    synthetic_tokens(s, TOKENS, ids);
     struct reference *r = reference_open(model_file_gguf(g));
     float *wanted = malloc((size_t)TOKENS * s->vocab * sizeof(float));
     CHECK(wanted != NULL);

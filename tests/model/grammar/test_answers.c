@@ -40,6 +40,7 @@ static void test_no_vocabulary(void)
     struct error error;
     const uint32_t *mask;
     CHECK(grammar_cache_open(vocabulary_make, reason, &cache, &error) == ST_OK);
+    grammar_cache_prepare(cache, "x", 1);
     CHECK(grammar_answer_open(cache, "x", 1, NULL, 0, &answer) == ST_OK);
     CHECK(grammar_answer_mask(answer, NULL, 0, &mask, &error) == ST_NOT_FOUND);
     CHECK(strcmp(error.text, reason) == 0);
@@ -51,6 +52,7 @@ static struct grammar_answer *answer_open(struct grammar_cache *cache, const cha
                                           const uint32_t *tokens, uint32_t count)
 {
     struct grammar_answer *answer;
+    grammar_cache_prepare(cache, text, (uint32_t)strlen(text));
     CHECK(grammar_answer_open(cache, text, (uint32_t)strlen(text), tokens, count, &answer) ==
           ST_OK);
     return answer;
@@ -195,6 +197,22 @@ static void test_errors(void)
     grammar_cache_close(cache);
 }
 
+/* An answer whose constraint is not in the cache begins no compilation, for which the event loop
+ * would wait: it fails. */
+static void test_unprepared(void)
+{
+    const char text[] = "regex:never";
+    struct grammar_cache *cache = cache_open();
+    struct grammar_answer *answer;
+    const uint32_t *mask;
+    struct error error = {0};
+    CHECK(grammar_answer_open(cache, text, sizeof(text) - 1, NULL, 0, &answer) == ST_OK);
+    CHECK(grammar_answer_mask(answer, NULL, 0, &mask, &error) == ST_NO_RESOURCE);
+    CHECK(strstr(error.text, "the constraints of other answers") != NULL);
+    grammar_answer_close(answer);
+    grammar_cache_close(cache);
+}
+
 /* Many constraints, some in use: those in use stay right, the others make room. */
 static void test_many(void)
 {
@@ -266,6 +284,7 @@ int main(void)
     CHECK(forced > 0);
     test_errors();
     test_no_vocabulary();
+    test_unprepared();
     test_many();
     test_prepared();
     return 0;

@@ -333,6 +333,24 @@ static void check_disconnects(void)
     wait_for_counter(&fake_open, 0, "open");
 }
 
+/* The client leaves in the iteration in which one of its two answers fails: the other answer is not
+ * wanted, so it has not stopped. */
+static void check_disconnect_at_failure(void)
+{
+    unsigned gone = fake_clients_gone, stopped = fake_stopped;
+    int fd = dial();
+    send_request(fd, "POST", "/v1/completions", "",
+                 "{\"prompt\": [\"h\", \"p\"], \"max_tokens\": 50000}");
+    wait_for_counter(&fake_open, 2, "open");
+    server_pause();
+    fake_hold_fails = true;
+    close(fd);
+    server_resume();
+    wait_for_counter(&fake_open, 0, "open");
+    fake_hold_fails = false;
+    CHECK(fake_clients_gone == gone + 1 && fake_stopped == stopped);
+}
+
 static void check_slow_reader(void)
 {
     unsigned gone = fake_clients_gone;
@@ -563,6 +581,7 @@ int main(void)
     check_logprobs();
     check_streams();
     check_disconnects();
+    check_disconnect_at_failure();
     check_slow_reader();
     check_connections();
     server_pause();
