@@ -5,24 +5,29 @@ Every round starts each form, measures 8 streams (256 + 64 tokens, always open) 
 forms: `default` (a prompt and a token machine that share the cores, so that both phases run on the latter), `split`
 (the same, but always split), `mixed` (one machine), `mixed 512` (its batches may have 512 prompt tokens at any time), `mixed 2` (two machines), and
 llama.cpp's server, if --llama names its program. --set KEY=VALUE changes a config key of all of cleave's forms; --form
-NAME=JSON adds a form with these config keys.
+NAME=JSON adds a form with these config keys. With --together all forms stay open, and are measured in an order that changes from
+round to round, so that a change of the computer's speed affects them alike; idle forms use no CPU time. --of FORM adds a
+table of ratios to this form (mean of the rounds' ratios, and its 95 % interval).
 
-usage: bench_split.py [--rounds N] [--seconds S] [--forms NAME,…] [--set KEY=VALUE]… [--form NAME=JSON]…
-                      [--llama PROGRAM --llama-model FILE] [--prompt N] [--answer N] [--json FILE] [--build FOLDER]
+usage: bench_split.py [--rounds N] [--seconds S] [--forms NAME,…] [--set KEY=VALUE]… [--form NAME=JSON]… [--together]
+                      [--of FORM] [--llama PROGRAM --llama-model FILE] [--prompt N] [--answer N] [--json FILE]
+                      [--build FOLDER]
 """
 
 import argparse
 import json
 import os
+import random
 import re
 import signal
 import subprocess
 import time
 import urllib.request
+from contextlib import ExitStack
 from statistics import median
 
 from bench_cluster import cluster
-from bench_table import number, spread, table
+from bench_table import interval, number, spread, table
 
 ALONE_S, WARM_S = 4, 4
 FORMS = {
@@ -104,16 +109,27 @@ class Bench:
                               stdout=subprocess.PIPE, text=True, timeout=300)
         return json.loads(done.stdout) if done.returncode == 0 else None
 
-    def round(self, index):
-        for form in self.forms:
-            with self.open(form) as one:
-                url = f"http://{one.host}:{one.port}"
-                busy = self.streams(url, 2 * index, self.options.streams, self.options.seconds)
-                alone = self.streams(url, 2 * index + 1, 1, ALONE_S)
-            if busy is None or alone is None:
-                print(f"{form}: a request failed; its figures of this round are left out", flush=True)
-            sample = {**(busy or {}), **{f"alone_{name}": value for name, value in (alone or {}).items()}}
-            self.samples.setdefault(form, []).append(sample)
+    def measure(self, form, one, index):
+        url = f"http://{one.host}:{one.port}"
+        busy = self.streams(url, 2 * index, self.options.streams, self.options.seconds)
+        alone = self.streams(url, 2 * index + 1, 1, ALONE_S)
+        if busy is None or alone is None:
+            print(f"{form}: a request failed; its figures of this round are left out", flush=True)
+        sample = {**(busy or {}), **{f"alone_{name}": value for name, value in (alone or {}).items()}}
+        self.samples.setdefault(form, []).append(sample)
+
+    def rounds(self):
+        for index in range(self.options.rounds):
+            for form in self.forms:
+                with self.open(form) as one:
+                    self.measure(form, one, index)
+
+    def rounds_together(self):
+        with ExitStack() as stack:
+            open_forms = [(form, stack.enter_context(self.open(form))) for form in self.forms]
+            for index in range(self.options.rounds):
+                for form, one in random.Random(index).sample(open_forms, len(open_forms)):
+                    self.measure(form, one, index)
 
     def report(self):
         rows = []
@@ -125,6 +141,18 @@ class Bench:
             rows.append(row)
         return table(["median (range)", *self.forms], rows)
 
+    def report_of(self, base):
+        others = [form for form in self.forms if form != base]
+        rows = []
+        for figure, title in FIGURES:
+            row = [title]
+            for form in others:
+                ratios = [one[figure] / of[figure] for one, of in zip(self.samples[form], self.samples[base])
+                          if figure in one and of.get(figure)]
+                row.append(interval(ratios) if len(ratios) > 1 else "-")
+            rows.append(row)
+        return table([f"of {base}", *others], rows)
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -134,6 +162,8 @@ def main():
     parser.add_argument("--forms")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--form", action="append", default=[])
+    parser.add_argument("--together", action="store_true")
+    parser.add_argument("--of", metavar="FORM")
     parser.add_argument("--llama")
     parser.add_argument("--llama-model")
     parser.add_argument("--prompt", type=int, default=256)
@@ -143,9 +173,13 @@ def main():
                                                        "build"))
     options = parser.parse_args()
     bench = Bench(options)
-    for index in range(options.rounds):
-        bench.round(index)
+    if options.together:
+        bench.rounds_together()
+    else:
+        bench.rounds()
     print(bench.report())
+    if options.of:
+        print("\n" + bench.report_of(options.of))
     if options.json:
         with open(options.json, "w") as file:
             json.dump(bench.samples, file, indent=1)

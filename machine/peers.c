@@ -62,7 +62,7 @@ void machine_request_refuse(struct machine *m, struct transport_peer *gateway,
 static void on_cancel(struct machine *m, const struct message_cancel *cancel)
 {
     machine_held_cancel(m, &cancel->request, NULL);
-    token_pool_cancel(m->token_pool, &cancel->request, cancel->writer, m->now_us);
+    token_pool_cancel(m->token_pool, &cancel->request, cancel->writes_pending, m->now_us);
     prompt_pool_cancel(m->prompt_pool, &cancel->request);
 }
 

@@ -112,8 +112,8 @@ static double model_us(const struct sched_drafts *drafts, uint32_t answers)
 double sched_drafts_cost(const struct sched_drafts *drafts, uint32_t answers,
                          const struct sched_draft *draft, uint32_t checked)
 {
-    const double without_us = step_us(&drafts->steps, answers);
-    if (checked == 0 || without_us == 0)
+    const double without_us = checked > 0 ? step_us(&drafts->steps, answers) : 0;
+    if (without_us == 0)
         return 0;
     double us = step_us(&drafts->steps, (double)answers * (1 + checked)) - without_us;
     if (draft->classes[0] == SCHED_DRAFT_MODEL)

@@ -102,7 +102,7 @@ static uint64_t kv_of(const struct headroom *h, uint32_t link)
 static void answers_begin(struct headroom *h, uint32_t machine)
 {
     struct headroom_state *m = &h->states[machine];
-    while (m->waiting != 0 && (m->answer_count == 0 || m->kv_used + kv_of(h, m->waiting) <=
+    while (m->waiting != 0 && (m->answer_count == 0 || m->kv_used_tokens + kv_of(h, m->waiting) <=
                                                            h->machines[machine].kv_tokens)) {
         uint32_t link = m->waiting, *before = &m->answers;
         struct headroom_request *r = at(h, link);
@@ -112,7 +112,7 @@ static void answers_begin(struct headroom *h, uint32_t machine)
             before = &at(h, *before)->next;
         r->next = *before;
         *before = link;
-        m->kv_used += kv_of(h, link);
+        m->kv_used_tokens += kv_of(h, link);
         m->answer_count++;
         double waited_us = m->now_us - r->since_us;
         r->since_us = m->now_us;
@@ -176,7 +176,7 @@ static uint32_t token_machine_of(const struct headroom *h, bool mixed)
     uint32_t best = UINT32_MAX;
     for (uint32_t i = 0; i < h->machine_count; i++)
         if (h->machines[i].computes_answers && h->machines[i].computes_prompts == mixed &&
-            (best == UINT32_MAX || h->states[i].kv_used < h->states[best].kv_used))
+            (best == UINT32_MAX || h->states[i].kv_used_tokens < h->states[best].kv_used_tokens))
             best = i;
     return best;
 }
@@ -188,7 +188,7 @@ static uint32_t token_machine(const struct headroom *h, uint32_t prompt, uint64_
     uint32_t own = token_machine_of(h, false), mixed = token_machine_of(h, true);
     if (own == UINT32_MAX || mixed == UINT32_MAX)
         return own != UINT32_MAX ? own : h->machines[prompt].computes_answers ? prompt : mixed;
-    return h->states[own].kv_used + kv_tokens > h->machines[own].kv_tokens ? mixed : own;
+    return h->states[own].kv_used_tokens + kv_tokens > h->machines[own].kv_tokens ? mixed : own;
 }
 
 /* r->since_us: time of the first token, without waiting for KV memory. */
@@ -225,7 +225,7 @@ static void answer_end(struct headroom *h, uint32_t machine, double now_us)
                waited || (now_us - r->since_us) / gaps > (double)h->options.targets.tbt_us);
     m->answers = r->next;
     m->answer_count--;
-    m->kv_used -= kv_of(h, link);
+    m->kv_used_tokens -= kv_of(h, link);
     answers_begin(h, machine);
     machine_plan(h, machine);
 }

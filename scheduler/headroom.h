@@ -85,14 +85,14 @@ struct headroom_request {
 
 /* The state of a machine in a replay. */
 struct headroom_state {
-    double now_us;         /* Time of this state. */
-    double next_us;        /* When the machine's next prompt or answer ends. */
-    double prompt_rate;    /* Part of the machine's time that prompts get. */
-    double token_rate;     /* Tokens of each answer in a microsecond. */
-    double work_us;        /* Time that all open prompts of the machine take alone. */
-    double token;          /* Tokens that an answer would have now if it had begun at time 0. */
-    uint64_t kv_used;      /* KV memory that the answers use, in tokens. */
-    uint32_t answer_count; /* Answers in the list `answers`. */
+    double now_us;           /* Time of this state. */
+    double next_us;          /* When the machine's next prompt or answer ends. */
+    double prompt_rate;      /* Part of the machine's time that prompts get. */
+    double token_rate;       /* Tokens of each answer in a microsecond. */
+    double work_us;          /* Time that all open prompts of the machine take alone. */
+    double token;            /* Tokens that an answer would have now if it had begun at time 0. */
+    uint64_t kv_used_tokens; /* KV memory that the answers use, in tokens. */
+    uint32_t answer_count;   /* Answers in the list `answers`. */
     uint32_t prompts, prompts_last; /* The list of open prompts, in order of arrival. */
     uint32_t answers;               /* The list of answers, in order of their ends. */
     uint32_t waiting, waiting_last; /* The list of answers that wait for KV memory. */

@@ -156,11 +156,12 @@ static void keys_add(const struct serve *s, struct text *out)
     const char *before = "";
     text_adds(out, ",\"keys\":[");
     for (uint32_t key = 0; key < api_keys_index_count(s->keys); key++) {
-        const struct api_key_rules *rules = api_keys_rules(s->keys, key);
-        if (rules == NULL)
+        const struct api_key_settings *settings = api_keys_settings(s->keys, key);
+        if (settings == NULL)
             continue;
         const struct api_key_counts *counts = api_keys_counts(s->keys, key);
-        text_addf(out, "%s{\"name\":\"%s\",\"weight\":%u", before, rules->name, rules->weight);
+        text_addf(out, "%s{\"name\":\"%s\",\"weight\":%u", before, settings->name,
+                  settings->weight);
         KEY_COUNTERS(KEY_GAUGE)
         KEY_COUNTERS(KEY_COUNTER)
         text_adds(out, "}");

@@ -38,13 +38,13 @@ static void set_check(const struct config *config, const struct api_key_set *set
     static const char key[] = "server/api_keys_file";
     bool quotas = false;
     for (uint32_t i = 0; i < api_key_set_count(set); i++) {
-        const struct api_key_rules *rules = api_key_set_rules(set, i);
-        enum api_key_expiry expiry = api_key_expiry_of(rules, time(NULL));
+        const struct api_key_settings *settings = api_key_set_settings(set, i);
+        enum api_key_expiry expiry = api_key_expiry_of(settings, time(NULL));
         char date[DATE_BYTES];
-        date_text(rules->expires, date);
-        quotas = quotas || rules->tokens_per_day > 0 || rules->requests_per_day > 0;
+        date_text(settings->expires, date);
+        quotas = quotas || settings->tokens_per_day > 0 || settings->requests_per_day > 0;
         if (expiry != API_KEY_VALID)
-            check_say(report, CHECK_WARNING, key, "API key %s %s at %s", rules->name,
+            check_say(report, CHECK_WARNING, key, "API key %s %s at %s", settings->name,
                       expiry == API_KEY_EXPIRED ? "expired" : "expires", date);
     }
     if (quotas && config->log.ledger_file[0] == 0)

@@ -12,15 +12,16 @@
 #define LEDGER_MS   1000     /* Longest wait for the lines of answers that a kill has cut. */
 #define LEDGER_STEP 10
 
-static void on_expiry(void *self, const struct api_key_rules *rules, enum api_key_expiry expiry)
+static void on_expiry(void *self, const struct api_key_settings *settings,
+                      enum api_key_expiry expiry)
 {
     char date[DATE_BYTES];
     (void)self;
-    date_text(rules->expires, date);
+    date_text(settings->expires, date);
     if (expiry == API_KEY_EXPIRED)
-        log_warn("API key %s has expired (%s): its requests get 401", rules->name, date);
+        log_warn("API key %s has expired (%s): its requests get 401", settings->name, date);
     else
-        log_warn("API key %s expires %s: %s", rules->name,
+        log_warn("API key %s expires %s: %s", settings->name,
                  expiry == API_KEY_EXPIRES_SOON ? "within a day" : "within 7 days", date);
 }
 

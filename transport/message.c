@@ -178,7 +178,7 @@ static const struct message_rule progress_rules[] = {
 
 static const struct message_rule cancel_rules[] = {
     STRUCT(message_cancel, request, request_layout),
-    BOOL(message_cancel, writer),
+    BOOL(message_cancel, writes_pending),
     PADDING(message_cancel, padding),
 };
 

@@ -318,7 +318,7 @@ struct message_cancel {
     struct message_request request;
     /* From a gateway to a token machine: PREFILL was sent to the prompt machine, which may be
      * writing. */
-    bool writer;
+    bool writes_pending;
     uint8_t padding[7];
 };
 

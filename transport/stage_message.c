@@ -7,7 +7,7 @@
 #include <assert.h>
 
 static const struct message_rule open_rules[] = {
-    RANGE(stage_open, stage, 0, LIMIT_STAGE_PROCESSES - 1),
+    RANGE(stage_open, process_index, 0, LIMIT_STAGE_PROCESSES - 1),
     RANGE(stage_open, ranks, 1, LIMIT_RANKS),
     BELOW(stage_open, rank, ranks),
     RANGE(stage_open, rows_max, 1, LIMIT_BATCH_TOKENS),

@@ -68,7 +68,8 @@ const char *stage_message_name(enum stage_message_kind kind);
 
 /* OPEN. */
 struct stage_open {
-    uint32_t stage; /* Index of the process among the machine's processes (struct stage_plan). */
+    uint32_t
+        process_index; /* Index of the process among the machine's processes (struct stage_plan). */
     uint32_t first_layer;
     /* The process computes layers first_layer to last_layer - 1. */
     uint32_t last_layer;

@@ -346,7 +346,7 @@ static void open_stage(struct pipeline *p, struct stage_process *process)
     struct message_stage next[LIMIT_STAGE_PROCESSES];
     struct stage_message message = {
         .kind = STAGE_OPEN,
-        .open = {.stage = process->index,
+        .open = {.process_index = process->index,
                  .first_layer = from->first_layer,
                  .last_layer = from->last_layer,
                  .block_count = shape->arena.block_count,

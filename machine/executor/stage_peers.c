@@ -141,7 +141,7 @@ static bool open_agrees(struct stage *s, const struct stage_open *open, struct e
         uint32_t theirs;
         uint32_t ours;
     } pairs[] = {
-        {"its place", open->stage, s->options.process_index},
+        {"its place", open->process_index, s->options.process_index},
         {"the first layer", open->first_layer, s->process->first_layer},
         {"the end of its layers", open->last_layer, s->process->last_layer},
         {"KV blocks", open->block_count, s->arena.block_count},

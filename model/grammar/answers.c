@@ -378,7 +378,7 @@ bool grammar_answer_draft_add(struct grammar_answer *a, uint32_t token)
     assert(a->draft_count < LIMIT_DRAFT_TOKENS);
     if (!drafts_ready(a))
         return false;
-    grammar_run_set(a->drafted, latest_run(a));
+    grammar_run_copy(a->drafted, latest_run(a));
     if (grammar_run_token(a->drafted, token, &error) != ST_OK)
         return false;
     a->draft_count++;
@@ -390,7 +390,7 @@ bool grammar_answer_allows(struct grammar_answer *a, uint32_t token)
     struct error error;
     if (!drafts_ready(a))
         return false;
-    grammar_run_set(a->tried, latest_run(a));
+    grammar_run_copy(a->tried, latest_run(a));
     return grammar_run_token(a->tried, token, &error) == ST_OK;
 }
 
@@ -433,7 +433,7 @@ static enum status mask_write(struct grammar_run *run, uint32_t vocabulary, uint
 static bool mask_complete(const struct grammar_run *run, uint32_t vocabulary,
                           const uint32_t *end_tokens, uint32_t end_count, uint32_t *mask)
 {
-    const bool accepts = grammar_run_accepts(run);
+    const bool accepts = grammar_run_may_end(run);
     for (uint32_t i = 0; i < end_count; i++) {
         if (end_tokens[i] >= vocabulary)
             continue;

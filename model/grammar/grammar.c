@@ -285,7 +285,7 @@ enum status grammar_run_token(struct grammar_run *run, uint32_t id, struct error
                              error);
 }
 
-void grammar_run_set(struct grammar_run *run, const struct grammar_run *from)
+void grammar_run_copy(struct grammar_run *run, const struct grammar_run *from)
 {
     run->state = from->state;
 }
@@ -377,7 +377,7 @@ uint32_t grammar_run_shape(struct grammar_run *run)
     return sum != 0 ? sum : 1;
 }
 
-bool grammar_run_accepts(const struct grammar_run *run)
+bool grammar_run_may_end(const struct grammar_run *run)
 {
     return run->grammar->stepper.states[run->state].accepts;
 }

@@ -101,7 +101,7 @@ enum status grammar_run_bytes(struct grammar_run *run, const char *bytes, size_t
 enum status grammar_run_token(struct grammar_run *run, uint32_t id, struct error *error);
 
 /* Gives the run the answer of `from`, which must be a run of the same grammar. */
-void grammar_run_set(struct grammar_run *run, const struct grammar_run *from);
+void grammar_run_copy(struct grammar_run *run, const struct grammar_run *from);
 
 /* What must follow the bytes so far, whatever is drawn. */
 enum grammar_forced {
@@ -126,14 +126,14 @@ enum status grammar_run_forced(struct grammar_run *run, enum grammar_forced *for
 uint32_t grammar_run_shape(struct grammar_run *run);
 
 /* Returns true if the answer may end after the bytes so far. */
-bool grammar_run_accepts(const struct grammar_run *run);
+bool grammar_run_may_end(const struct grammar_run *run);
 
 /* Number of words in a mask: bit id % 32 of word id / 32 is 1 if token `id` may follow. */
 #define GRAMMAR_MASK_WORDS(tokens) (((tokens) + 31u) / 32u)
 
 /* Writes the mask of the tokens that may come next: GRAMMAR_MASK_WORDS(tokens of the vocabulary)
  * words. The mask does not tell whether the answer may end: the caller adds the tokens that end an
- * answer if grammar_run_accepts is true. Requires a vocabulary. Returns ST_TOO_LARGE or
+ * answer if grammar_run_may_end is true. Requires a vocabulary. Returns ST_TOO_LARGE or
  * ST_NO_MEMORY, as grammar_run_bytes does; *mask is then not complete. */
 enum status grammar_run_mask(struct grammar_run *run, uint32_t *mask, struct error *error);
 

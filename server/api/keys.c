@@ -27,7 +27,7 @@ struct entry {
     uint32_t holders; /* Requests that have shown the key. */
     struct key_secrets secrets;
     uint32_t numbers[API_KEY_SECRETS]; /* Numbers of the secrets; each secret gets a new number. */
-    struct api_key_rules rules;
+    struct api_key_settings settings;
     struct api_key_counts counts;
     uint32_t texts; /* Texts that are read, see api_keys_text_begin. */
     struct budget tokens;
@@ -78,13 +78,13 @@ void api_keys_close(struct api_keys *keys)
     free(keys);
 }
 
-/* Returns the place of the key with these rules' name; PLACES = none. */
-static uint32_t place_of(const struct api_keys *keys, const struct api_key_rules *rules)
+/* Returns the place of the key with these settings' name; PLACES = none. */
+static uint32_t place_of(const struct api_keys *keys, const struct api_key_settings *settings)
 {
     uint32_t place;
-    for (uint32_t at = key_index_first(&keys->names, rules->name_hash, &place);
+    for (uint32_t at = key_index_first(&keys->names, settings->name_hash, &place);
          place != KEY_INDEX_NONE; at = key_index_next(&keys->names, at, &place))
-        if (strcmp(keys->entries[place].rules.name, rules->name) == 0)
+        if (strcmp(keys->entries[place].settings.name, settings->name) == 0)
             return place;
     return PLACES;
 }
@@ -117,19 +117,19 @@ static void secrets_set(struct api_keys *keys, struct entry *e, const struct key
 
 static void entry_set(struct api_keys *keys, struct entry *e, const struct key_set_entry *from)
 {
-    const struct api_key_rules *rules = &from->rules;
-    if (e->rules.tokens_per_minute != rules->tokens_per_minute)
-        e->tokens.left = (double)rules->tokens_per_minute;
-    if (e->rules.requests_per_minute != rules->requests_per_minute)
-        e->requests.left = (double)rules->requests_per_minute;
-    if (e->rules.expires != rules->expires)
+    const struct api_key_settings *settings = &from->settings;
+    if (e->settings.tokens_per_minute != settings->tokens_per_minute)
+        e->tokens.left = (double)settings->tokens_per_minute;
+    if (e->settings.requests_per_minute != settings->requests_per_minute)
+        e->requests.left = (double)settings->requests_per_minute;
+    if (e->settings.expires != settings->expires)
         e->warned = API_KEY_VALID;
     e->present = true;
-    e->rules = *rules;
+    e->settings = *settings;
     secrets_set(keys, e, &from->secrets);
 }
 
-static bool rules_equal(const struct api_key_rules *a, const struct api_key_rules *b)
+static bool settings_equal(const struct api_key_settings *a, const struct api_key_settings *b)
 {
     return strcmp(a->cache_group, b->cache_group) == 0 && a->weight == b->weight &&
            a->requests_max == b->requests_max && a->tokens_per_minute == b->tokens_per_minute &&
@@ -153,19 +153,20 @@ enum status api_key_set_diff(const struct api_keys *keys, const struct api_key_s
         return ST_NO_MEMORY;
     for (uint32_t i = 0; set != NULL && i < set->count; i++) {
         const struct key_set_entry *next = &set->keys[i];
-        uint32_t place = place_of(keys, &next->rules);
+        uint32_t place = place_of(keys, &next->settings);
         const struct entry *e = place < PLACES ? &keys->entries[place] : NULL;
         if (e == NULL || !e->present) {
-            change(self, next->rules.name, "added");
+            change(self, next->settings.name, "added");
             continue;
         }
         kept[place] = true;
-        if (!secrets_equal(&e->secrets, &next->secrets) || !rules_equal(&e->rules, &next->rules))
-            change(self, next->rules.name, "changed");
+        if (!secrets_equal(&e->secrets, &next->secrets) ||
+            !settings_equal(&e->settings, &next->settings))
+            change(self, next->settings.name, "changed");
     }
     for (uint32_t i = 0; i < keys->place_count; i++)
         if (keys->entries[i].present && !kept[i])
-            change(self, keys->entries[i].rules.name, "removed");
+            change(self, keys->entries[i].settings.name, "removed");
     free(kept);
     return ST_OK;
 }
@@ -176,8 +177,8 @@ static void indices_make(struct api_keys *keys)
     key_index_clear(&keys->secrets);
     for (uint32_t i = 0; i < keys->place_count; i++) {
         const struct entry *e = &keys->entries[i];
-        if (e->rules.name[0] != 0)
-            key_index_add(&keys->names, e->rules.name_hash, i);
+        if (e->settings.name[0] != 0)
+            key_index_add(&keys->names, e->settings.name_hash, i);
         for (uint32_t k = 0; e->present && k < e->secrets.count; k++)
             key_index_add(&keys->secrets, key_secret_hash(e->secrets.hashes[k]),
                           i * API_KEY_SECRETS + k);
@@ -191,13 +192,13 @@ void api_keys_apply(struct api_keys *keys, struct api_key_set *set)
         keys->entries[i].present = false;
     keys->wanted = set != NULL;
     for (uint32_t i = 0; set != NULL && i < set->count; i++) {
-        uint32_t place = place_of(keys, &set->keys[i].rules);
+        uint32_t place = place_of(keys, &set->keys[i].settings);
         if (place < PLACES)
             entry_set(keys, &keys->entries[place], &set->keys[i]);
     }
     uint32_t at = 0;
     for (uint32_t i = 0; set != NULL && i < set->count; i++) {
-        if (place_of(keys, &set->keys[i].rules) < PLACES)
+        if (place_of(keys, &set->keys[i].settings) < PLACES)
             continue;
         while (at < PLACES && !unused(&keys->entries[at]))
             at++;
@@ -246,10 +247,10 @@ bool api_keys_find(const struct api_keys *keys, const char *authorization, const
     return false;
 }
 
-const struct api_key_rules *api_keys_rules(const struct api_keys *keys, uint32_t key_index)
+const struct api_key_settings *api_keys_settings(const struct api_keys *keys, uint32_t key_index)
 {
-    return key_index < PLACES && keys->entries[key_index].rules.name[0] != 0
-               ? &keys->entries[key_index].rules
+    return key_index < PLACES && keys->entries[key_index].settings.name[0] != 0
+               ? &keys->entries[key_index].settings
                : NULL;
 }
 
@@ -270,10 +271,10 @@ const struct api_key_counts *api_keys_counts(const struct api_keys *keys, uint32
 
 /* ---- expiry ---- */
 
-enum api_key_expiry api_key_expiry_of(const struct api_key_rules *rules, int64_t now_s)
+enum api_key_expiry api_key_expiry_of(const struct api_key_settings *settings, int64_t now_s)
 {
-    int64_t left_s = rules->expires - now_s;
-    if (rules->expires == 0 || left_s > API_KEY_WARN_DAYS * DAY_S)
+    int64_t left_s = settings->expires - now_s;
+    if (settings->expires == 0 || left_s > API_KEY_WARN_DAYS * DAY_S)
         return API_KEY_VALID;
     if (left_s > DAY_S)
         return API_KEY_EXPIRES;
@@ -282,21 +283,22 @@ enum api_key_expiry api_key_expiry_of(const struct api_key_rules *rules, int64_t
 
 bool api_keys_expired(const struct api_keys *keys, uint32_t key_index)
 {
-    return api_key_expiry_of(&keys->entries[key_index].rules, keys->day.now_s) == API_KEY_EXPIRED;
+    return api_key_expiry_of(&keys->entries[key_index].settings, keys->day.now_s) ==
+           API_KEY_EXPIRED;
 }
 
 void api_keys_expiry_report(struct api_keys *keys,
-                            void (*report)(void *self, const struct api_key_rules *rules,
+                            void (*report)(void *self, const struct api_key_settings *settings,
                                            enum api_key_expiry expiry),
                             void *self)
 {
     for (uint32_t i = 0; i < keys->place_count; i++) {
         struct entry *e = &keys->entries[i];
-        enum api_key_expiry expiry = api_key_expiry_of(&e->rules, keys->day.now_s);
+        enum api_key_expiry expiry = api_key_expiry_of(&e->settings, keys->day.now_s);
         if (!e->present || expiry <= e->warned)
             continue;
         e->warned = (uint8_t)expiry;
-        report(self, &e->rules, expiry);
+        report(self, &e->settings, expiry);
     }
 }
 
@@ -341,8 +343,8 @@ void api_keys_time_set(struct api_keys *keys, int64_t unix_s)
 bool api_keys_have_quotas(const struct api_keys *keys)
 {
     for (uint32_t i = 0; i < keys->place_count; i++)
-        if (keys->entries[i].present && (keys->entries[i].rules.tokens_per_day > 0 ||
-                                         keys->entries[i].rules.requests_per_day > 0))
+        if (keys->entries[i].present && (keys->entries[i].settings.tokens_per_day > 0 ||
+                                         keys->entries[i].settings.requests_per_day > 0))
             return true;
     return false;
 }
@@ -350,9 +352,9 @@ bool api_keys_have_quotas(const struct api_keys *keys)
 void api_keys_day_add(struct api_keys *keys, const char *name, int64_t began_s, uint64_t tokens)
 {
     const struct day *day = &keys->day;
-    struct api_key_rules rules = {.name_hash = api_key_name_hash(name)};
-    snprintf(rules.name, sizeof(rules.name), "%s", name);
-    uint32_t place = place_of(keys, &rules);
+    struct api_key_settings settings = {.name_hash = api_key_name_hash(name)};
+    snprintf(settings.name, sizeof(settings.name), "%s", name);
+    uint32_t place = place_of(keys, &settings);
     if (began_s / DAY_S != day->number)
         return;
     keys->day.is_continued = true;
@@ -414,7 +416,7 @@ static bool limit_refuse(const struct api_keys *keys, struct entry *e, struct ap
     char shared[96];
     e->counts.refused++;
     shared_text(keys, share_of(keys, limit), shared);
-    api_error_set(error, 429, NULL, "key %s is at its limit of %llu %s%s", e->rules.name,
+    api_error_set(error, 429, NULL, "key %s is at its limit of %llu %s%s", e->settings.name,
                   (unsigned long long)limit, what, shared);
     error->code = "rate_limit_exceeded";
     double seconds = wait_us / 1e6 + 1;
@@ -432,8 +434,8 @@ static bool quota_refuse(const struct api_keys *keys, struct entry *e, struct ap
     api_error_set(error, 429, NULL,
                   "key %s has used its quota of %llu %s a day%s: the next day (UTC) begins in "
                   "%lld:%02lld hours",
-                  e->rules.name, (unsigned long long)limit, what, shared, (long long)left_s / 3600,
-                  (long long)left_s / 60 % 60);
+                  e->settings.name, (unsigned long long)limit, what, shared,
+                  (long long)left_s / 3600, (long long)left_s / 60 % 60);
     error->code = "insufficient_quota";
     error->retry_after_s = (uint32_t)left_s;
     return false;
@@ -494,7 +496,7 @@ static bool too_many_answers(struct entry *e, uint32_t answers, uint64_t limit, 
     api_error_set(error, 400, "n",
                   "the request wants %u answers (prompts × n): key %s may have "
                   "%llu %s",
-                  answers, e->rules.name, (unsigned long long)limit, what);
+                  answers, e->settings.name, (unsigned long long)limit, what);
     error->code = "invalid_value";
     return false;
 }
@@ -502,26 +504,26 @@ static bool too_many_answers(struct entry *e, uint32_t answers, uint64_t limit, 
 /* True if the key may ever begin this many answers at once. */
 static bool count_check(struct entry *e, uint32_t count, struct api_error *error)
 {
-    const struct api_key_rules *rules = &e->rules;
-    if (rules->requests_max > 0 && count > rules->requests_max)
-        return too_many_answers(e, count, rules->requests_max, "in flight", error);
-    if (rules->requests_per_minute > 0 && count > rules->requests_per_minute)
-        return too_many_answers(e, count, rules->requests_per_minute, "a minute", error);
-    if (rules->requests_per_day > 0 && count > rules->requests_per_day)
-        return too_many_answers(e, count, rules->requests_per_day, "a day", error);
+    const struct api_key_settings *settings = &e->settings;
+    if (settings->requests_max > 0 && count > settings->requests_max)
+        return too_many_answers(e, count, settings->requests_max, "in flight", error);
+    if (settings->requests_per_minute > 0 && count > settings->requests_per_minute)
+        return too_many_answers(e, count, settings->requests_per_minute, "a minute", error);
+    if (settings->requests_per_day > 0 && count > settings->requests_per_day)
+        return too_many_answers(e, count, settings->requests_per_day, "a day", error);
     return true;
 }
 
 static bool quotas_check(const struct api_keys *keys, struct entry *e, uint32_t count,
                          struct api_error *error)
 {
-    const struct api_key_rules *rules = &e->rules;
-    if (rules->requests_per_day > 0 &&
-        e->counts.day_requests + count > day_share_of(keys, rules->requests_per_day))
-        return quota_refuse(keys, e, error, "requests", rules->requests_per_day);
-    if (rules->tokens_per_day > 0 &&
-        e->counts.day_tokens >= day_share_of(keys, rules->tokens_per_day))
-        return quota_refuse(keys, e, error, "tokens", rules->tokens_per_day);
+    const struct api_key_settings *settings = &e->settings;
+    if (settings->requests_per_day > 0 &&
+        e->counts.day_requests + count > day_share_of(keys, settings->requests_per_day))
+        return quota_refuse(keys, e, error, "requests", settings->requests_per_day);
+    if (settings->tokens_per_day > 0 &&
+        e->counts.day_tokens >= day_share_of(keys, settings->tokens_per_day))
+        return quota_refuse(keys, e, error, "tokens", settings->tokens_per_day);
     return true;
 }
 
@@ -530,8 +532,8 @@ static bool quotas_check(const struct api_keys *keys, struct entry *e, uint32_t 
 static bool limits_check(const struct api_keys *keys, struct entry *e, uint32_t count,
                          int64_t now_us, struct api_error *error)
 {
-    double tokens = (double)share_of(keys, e->rules.tokens_per_minute);
-    double requests = (double)share_of(keys, e->rules.requests_per_minute);
+    double tokens = (double)share_of(keys, e->settings.tokens_per_minute);
+    double requests = (double)share_of(keys, e->settings.requests_per_minute);
     double wanted = count < requests || requests < 1 ? count : requests;
     if (!count_check(e, count, error))
         return false;
@@ -539,15 +541,15 @@ static bool limits_check(const struct api_keys *keys, struct entry *e, uint32_t 
     budget_fill(keys, &e->requests, requests, now_us);
     if (!quotas_check(keys, e, count, error))
         return false;
-    if (e->rules.requests_max > 0 &&
-        e->counts.in_flight + e->texts + count > share_of(keys, e->rules.requests_max))
-        return limit_refuse(keys, e, error, 0, "answers in flight", e->rules.requests_max);
-    if (e->rules.requests_per_minute > 0 && e->requests.left < wanted - 1e-9)
+    if (e->settings.requests_max > 0 &&
+        e->counts.in_flight + e->texts + count > share_of(keys, e->settings.requests_max))
+        return limit_refuse(keys, e, error, 0, "answers in flight", e->settings.requests_max);
+    if (e->settings.requests_per_minute > 0 && e->requests.left < wanted - 1e-9)
         return limit_refuse(keys, e, error, budget_wait_us(&e->requests, wanted, requests),
-                            "requests a minute", e->rules.requests_per_minute);
-    if (e->rules.tokens_per_minute > 0 && e->tokens.left < 1)
+                            "requests a minute", e->settings.requests_per_minute);
+    if (e->settings.tokens_per_minute > 0 && e->tokens.left < 1)
         return limit_refuse(keys, e, error, budget_wait_us(&e->tokens, 1, tokens),
-                            "tokens a minute", e->rules.tokens_per_minute);
+                            "tokens a minute", e->settings.tokens_per_minute);
     return true;
 }
 
@@ -646,15 +648,15 @@ bool api_keys_unused(struct api_keys *keys, uint32_t key_index, int64_t now_us,
     if (e == NULL)
         return false;
     *out = (struct api_key_unused){0};
-    if (e->rules.requests_max > 0) {
+    if (e->settings.requests_max > 0) {
         uint64_t used = e->counts.in_flight + e->texts;
-        out->answers_max = share_of(keys, e->rules.requests_max);
+        out->answers_max = share_of(keys, e->settings.requests_max);
         out->answers_left = out->answers_max > used ? out->answers_max - used : 0;
     }
-    out->requests_max = share_of(keys, e->rules.requests_per_minute);
+    out->requests_max = share_of(keys, e->settings.requests_per_minute);
     budget_unused(keys, &e->requests, out->requests_max, now_us, &out->requests_left,
                   &out->requests_full_us);
-    out->tokens_max = share_of(keys, e->rules.tokens_per_minute);
+    out->tokens_max = share_of(keys, e->settings.tokens_per_minute);
     budget_unused(keys, &e->tokens, out->tokens_max, now_us, &out->tokens_left,
                   &out->tokens_full_us);
     return true;

@@ -29,7 +29,7 @@
 #define API_KEY_SECRETS 2
 
 /* What the key file says of a key, except its secrets. */
-struct api_key_rules {
+struct api_key_settings {
     char name[LIMIT_KEY_NAME_BYTES];
     uint64_t name_hash; /* Never 0. */
     /* With server/prefix_cache_scope "group", keys of one group share cached prefixes; empty = the
@@ -68,16 +68,16 @@ void api_key_set_free(struct api_key_set *set); /* NULL is fine */
 /* Writes a JSON Schema (draft 7) of key files, for editors. The schema has no rules about several
  * entries. Returns false if the schema cannot be written. */
 bool api_keys_print_schema(FILE *file);
-/* Return the number of keys in the set (set NULL = 0), and the rules of the key at `index` of the
- * set. */
+/* Return the number of keys in the set (set NULL = 0), and the settings of the key at `index` of
+ * the set. */
 uint32_t api_key_set_count(const struct api_key_set *set);
-const struct api_key_rules *api_key_set_rules(const struct api_key_set *set, uint32_t index);
+const struct api_key_settings *api_key_set_settings(const struct api_key_set *set, uint32_t index);
 /* Returns a key name's name_hash. */
 uint64_t api_key_name_hash(const char *name);
 
-/* Calls `change` for each key that api_keys_apply(set) would add, remove or change. kind: "added",
- * "removed" or "changed" (the key's secrets or its rules). set NULL = no keys. Returns ST_NO_MEMORY
- * on failure. */
+/* Calls `change` for each key that api_keys_apply(set) would add, remove or change. kind:
+ * "added", "removed" or "changed" (the key's secrets or its settings). set NULL = no keys.
+ * Returns ST_NO_MEMORY on failure. */
 enum status api_key_set_diff(const struct api_keys *keys, const struct api_key_set *set,
                              void (*change)(void *self, const char *name, const char *kind),
                              void *self);
@@ -138,21 +138,21 @@ enum api_key_expiry {
     API_KEY_EXPIRES_SOON, /* Within a day. */
     API_KEY_EXPIRED,
 };
-/* Returns how near the expiry of a key with these rules is at now_s. */
-enum api_key_expiry api_key_expiry_of(const struct api_key_rules *rules, int64_t now_s);
+/* Returns how near the expiry of a key with these settings is at now_s. */
+enum api_key_expiry api_key_expiry_of(const struct api_key_settings *settings, int64_t now_s);
 /* Returns true if the key has expired at the time of api_keys_time_set. Requires an index below
  * API_KEY_INDICES. */
 bool api_keys_expired(const struct api_keys *keys, uint32_t key_index);
 /* Calls `report` for each key in use whose enum api_key_expiry is higher than the value that was
  * reported for its present `expires` (API_KEY_VALID if none was). */
 void api_keys_expiry_report(struct api_keys *keys,
-                            void (*report)(void *self, const struct api_key_rules *rules,
+                            void (*report)(void *self, const struct api_key_settings *settings,
                                            enum api_key_expiry expiry),
                             void *self);
 
-/* Returns the rules of a key, also of a key that was removed; NULL = API_KEY_NONE, or no key ever
- * had this index. */
-const struct api_key_rules *api_keys_rules(const struct api_keys *keys, uint32_t key_index);
+/* Returns the settings of a key, also of a key that was removed; NULL = API_KEY_NONE, or no key
+ * ever had this index. */
+const struct api_key_settings *api_keys_settings(const struct api_keys *keys, uint32_t key_index);
 /* Returns a number above all indices that keys have had so far. keys NULL = 0. */
 uint32_t api_keys_index_count(const struct api_keys *keys);
 /* Returns true if the key is in the file in use. */

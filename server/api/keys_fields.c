@@ -23,13 +23,13 @@ enum field_type {
 };
 
 #define PLACE(member)                                                                              \
-    offsetof(struct api_key_rules, member), sizeof(((struct api_key_rules *)0)->member)
+    offsetof(struct api_key_settings, member), sizeof(((struct api_key_settings *)0)->member)
 
 static const struct key_field {
     const char *name;
     enum field_type type;
     const char *help;
-    size_t offset; /* In struct api_key_rules, and the size there. */
+    size_t offset; /* In struct api_key_settings, and the size there. */
     size_t bytes;
     int64_t least;
     int64_t most;
@@ -73,20 +73,21 @@ bool key_entry_refuse(const struct key_file_entry *at, const char *field, const 
     return false;
 }
 
-static void whole_store(const struct key_field *field, int64_t number, struct api_key_rules *rules)
+static void whole_store(const struct key_field *field, int64_t number,
+                        struct api_key_settings *settings)
 {
     const int32_t four = (int32_t)number;
-    memcpy((char *)rules + field->offset,
+    memcpy((char *)settings + field->offset,
            field->bytes == sizeof(four) ? (const void *)&four : (const void *)&number,
            field->bytes);
 }
 
 static bool whole_read(const struct key_file_entry *at, const struct key_field *field,
-                       const json_t *value, struct api_key_rules *rules)
+                       const json_t *value, struct api_key_settings *settings)
 {
     if (json_is_integer(value) && json_integer_value(value) >= field->least &&
         json_integer_value(value) <= field->most) {
-        whole_store(field, json_integer_value(value), rules);
+        whole_store(field, json_integer_value(value), settings);
         return true;
     }
     char want[96];
@@ -96,17 +97,17 @@ static bool whole_read(const struct key_file_entry *at, const struct key_field *
 }
 
 static bool bool_read(const struct key_file_entry *at, const struct key_field *field,
-                      const json_t *value, struct api_key_rules *rules)
+                      const json_t *value, struct api_key_settings *settings)
 {
     if (!json_is_boolean(value))
         return key_entry_refuse(at, field->name, "true or false");
-    *(bool *)((char *)rules + field->offset) = json_is_true(value);
+    *(bool *)((char *)settings + field->offset) = json_is_true(value);
     return true;
 }
 
 /* NAME_PATTERN says the same. */
 static bool name_read(const struct key_file_entry *at, const struct key_field *field,
-                      const json_t *value, struct api_key_rules *rules)
+                      const json_t *value, struct api_key_settings *settings)
 {
     const char *text = json_string_value(value);
     size_t length = text != NULL ? strlen(text) : 0;
@@ -116,7 +117,7 @@ static bool name_read(const struct key_file_entry *at, const struct key_field *f
     if (!good)
         return key_entry_refuse(at, field->name,
                                 "a name of 1 to 63 letters, digits and signs, without spaces");
-    memcpy((char *)rules + field->offset, text, length + 1);
+    memcpy((char *)settings + field->offset, text, length + 1);
     return true;
 }
 
@@ -169,10 +170,10 @@ static bool secrets_read(const struct key_file_entry *at, const json_t *value,
 }
 
 static bool date_read(const struct key_file_entry *at, const struct key_field *field,
-                      const json_t *value, struct api_key_rules *rules)
+                      const json_t *value, struct api_key_settings *settings)
 {
     const char *text = json_string_value(value);
-    int64_t *out = (int64_t *)((char *)rules + field->offset);
+    int64_t *out = (int64_t *)((char *)settings + field->offset);
     if (text != NULL && date_parse(text, out) && *out > 0)
         return true;
     return key_entry_refuse(at, field->name, "a date and time such as \"2027-01-31T18:00:00Z\"");
@@ -189,15 +190,15 @@ static bool field_refuse(const struct key_file_entry *at, const char *name)
     return key_entry_refuse(at, shown, want);
 }
 
-void key_rules_init(struct api_key_rules *rules)
+void key_settings_init(struct api_key_settings *settings)
 {
     for (size_t i = 0; i < FIELD_COUNT; i++)
         if (fields[i].type == FIELD_WHOLE)
-            whole_store(&fields[i], fields[i].standard, rules);
+            whole_store(&fields[i], fields[i].standard, settings);
 }
 
 bool key_field_read(const struct key_file_entry *at, const char *name, const json_t *value,
-                    struct api_key_rules *rules, struct key_secrets *secrets)
+                    struct api_key_settings *settings, struct key_secrets *secrets)
 {
     const struct key_field *field = fields;
     while (field < fields + FIELD_COUNT && strcmp(field->name, name) != 0)
@@ -206,19 +207,19 @@ bool key_field_read(const struct key_file_entry *at, const char *name, const jso
         return field_refuse(at, name);
     switch (field->type) {
     case FIELD_NAME:
-        return name_read(at, field, value, rules);
+        return name_read(at, field, value, settings);
     case FIELD_KEY:
         return secrets_read(at, value, secrets, key_read);
     case FIELD_SHA256:
         return secrets_read(at, value, secrets, sha256_read);
     case FIELD_DATE:
-        return date_read(at, field, value, rules);
+        return date_read(at, field, value, settings);
     case FIELD_WHOLE:
-        return whole_read(at, field, value, rules);
+        return whole_read(at, field, value, settings);
     case FIELD_BOOL:
         break;
     }
-    return bool_read(at, field, value, rules);
+    return bool_read(at, field, value, settings);
 }
 
 /* ---- the JSON Schema ---- */

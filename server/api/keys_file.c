@@ -27,12 +27,12 @@ struct reading {
     struct key_index secrets;
 };
 
-static bool name_is_new(const struct reading *r, const struct api_key_rules *rules)
+static bool name_is_new(const struct reading *r, const struct api_key_settings *settings)
 {
     uint32_t found;
-    for (uint32_t at = key_index_first(&r->names, rules->name_hash, &found);
+    for (uint32_t at = key_index_first(&r->names, settings->name_hash, &found);
          found != KEY_INDEX_NONE; at = key_index_next(&r->names, at, &found))
-        if (strcmp(r->set->keys[found].rules.name, rules->name) == 0)
+        if (strcmp(r->set->keys[found].settings.name, settings->name) == 0)
             return false;
     return true;
 }
@@ -52,24 +52,24 @@ static bool secret_is_new(const struct reading *r, const uint8_t *hash)
 static bool read_entry(const struct key_file_entry *at, json_t *object, struct reading *r)
 {
     struct api_key_set *set = r->set;
-    struct api_key_rules rules = {0};
+    struct api_key_settings settings = {0};
     struct key_secrets secrets = {0};
     const char *field;
     json_t *value;
     if (!json_is_object(object))
         return key_entry_refuse(at, "", "an object");
-    key_rules_init(&rules);
+    key_settings_init(&settings);
     json_object_foreach(object, field, value)
     {
-        if (!key_field_read(at, field, value, &rules, &secrets))
+        if (!key_field_read(at, field, value, &settings, &secrets))
             return false;
     }
-    if (rules.name[0] == 0)
+    if (settings.name[0] == 0)
         return key_entry_refuse(at, "name", "one: it stands in logs and metrics");
     if (secrets.count == 0)
         return key_entry_refuse(at, "key", "either key or sha256");
-    rules.name_hash = api_key_name_hash(rules.name);
-    if (!name_is_new(r, &rules))
+    settings.name_hash = api_key_name_hash(settings.name);
+    if (!name_is_new(r, &settings))
         return key_entry_refuse(at, "name", "another one: an earlier key has it");
     for (uint32_t i = 0; i < secrets.count; i++) {
         if (!secret_is_new(r, secrets.hashes[i]))
@@ -77,8 +77,8 @@ static bool read_entry(const struct key_file_entry *at, json_t *object, struct r
         key_index_add(&r->secrets, key_secret_hash(secrets.hashes[i]),
                       set->count * API_KEY_SECRETS + i);
     }
-    key_index_add(&r->names, rules.name_hash, set->count);
-    set->keys[set->count++] = (struct key_set_entry){secrets, rules};
+    key_index_add(&r->names, settings.name_hash, set->count);
+    set->keys[set->count++] = (struct key_set_entry){secrets, settings};
     return true;
 }
 
@@ -145,7 +145,7 @@ uint32_t api_key_set_count(const struct api_key_set *set)
     return set != NULL ? set->count : 0;
 }
 
-const struct api_key_rules *api_key_set_rules(const struct api_key_set *set, uint32_t index)
+const struct api_key_settings *api_key_set_settings(const struct api_key_set *set, uint32_t index)
 {
-    return &set->keys[index].rules;
+    return &set->keys[index].settings;
 }

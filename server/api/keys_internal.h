@@ -23,7 +23,7 @@ struct api_key_set {
     uint32_t count;
     struct key_set_entry {
         struct key_secrets secrets;
-        struct api_key_rules rules;
+        struct api_key_settings settings;
     } keys[LIMIT_API_KEYS];
 };
 
@@ -37,12 +37,12 @@ struct key_file_entry {
 /* Sets the error, and returns false. Errors never quote a value, because the value might be a
  * secret in the wrong field. */
 bool key_entry_refuse(const struct key_file_entry *at, const char *field, const char *want);
-/* Sets the defaults of all fields. *rules must be all zeros. */
-void key_rules_init(struct api_key_rules *rules);
-/* Reads one field of an entry into *rules or *secrets. Returns false, with the error, if there is
- * no such field or its value is wrong. */
+/* Sets the defaults of all fields. *settings must be all zeros. */
+void key_settings_init(struct api_key_settings *settings);
+/* Reads one field of an entry into *settings or *secrets. Returns false, with the error, if
+ * there is no such field or its value is wrong. */
 bool key_field_read(const struct key_file_entry *at, const char *name, const json_t *value,
-                    struct api_key_rules *rules, struct key_secrets *secrets);
+                    struct api_key_settings *settings, struct key_secrets *secrets);
 
 /* A hash table from hashes to numbers. A search gives candidates, which the caller compares with
  * the name or secret that it wants. Numbers are added, and removed only all together. Secrets are

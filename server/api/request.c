@@ -251,7 +251,7 @@ static bool parse_sampling(json_t *root, struct api_request *out, struct api_err
     out->sampling.output_tokens_min = (uint32_t)min_tokens;
     out->n = (uint32_t)n;
     out->best_of = best_of > n ? (uint32_t)best_of : out->n;
-    out->defaults = defaults_of(root);
+    out->absent_fields = defaults_of(root);
     out->has_seed = api_field_get(root, "seed") != NULL;
     out->sampling.seed = (uint64_t)seed;
     if (out->max_tokens >= 0 && min_tokens > out->max_tokens)

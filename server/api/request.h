@@ -62,8 +62,8 @@ struct api_request {
     int64_t max_tokens; /* -1 = not given. */
     /* output_tokens_max is not set, and end_tokens has only the ids of stop_token_ids. */
     struct sampling sampling;
-    bool ignore_eos;   /* The model's end tokens do not end the answer; stop_token_ids still do. */
-    uint32_t defaults; /* Bits of enum api_default: fields that the body does not have. */
+    bool ignore_eos; /* The model's end tokens do not end the answer; stop_token_ids still do. */
+    uint32_t absent_fields; /* Bits of enum api_default: fields that the body does not have. */
     struct api_logit_rules logit_rules;
     bool has_seed;
     struct api_constraint constraint; /* The constraint of the answer. */

@@ -57,7 +57,7 @@ static void cancel_send(struct connections *connections, struct fleet_machine *m
                         const struct message_request *name, bool writer)
 {
     const struct message message = {.kind = MESSAGE_CANCEL,
-                                    .cancel = {.request = *name, .writer = writer}};
+                                    .cancel = {.request = *name, .writes_pending = writer}};
     if (fleet_machine_up(machine))
         connections_send(connections, machine, &message);
 }

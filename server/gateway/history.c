@@ -138,7 +138,7 @@ void history_event(struct history *h, const struct gateway_request *r,
         number = EVENTS_FIRST + (number - EVENTS_FIRST) % EVENTS_LATEST;
     struct event *kept = &record->events[number];
     *kept = (struct event){.kind = (uint8_t)event->kind,
-                           .resume = (uint8_t)event->resume,
+                           .resume = (uint8_t)event->resume_reason,
                            .prompt_machine = machine_number(record, event->prompt_machine),
                            .token_machine = machine_number(record, event->token_machine),
                            .after_us = event->after_us,

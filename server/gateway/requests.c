@@ -196,7 +196,7 @@ static void cancel_send(struct requests *q, const struct gateway_request *r,
 {
     struct message message = {
         .kind = MESSAGE_CANCEL,
-        .cancel = {.request = request_attempt(r), .writer = request_prompt_is_sent(r)},
+        .cancel = {.request = request_attempt(r), .writes_pending = request_prompt_is_sent(r)},
     };
     bool prefilling = r->state == GATEWAY_REQUEST_PREFILLING;
     if (prefilling)
@@ -271,7 +271,8 @@ static void generation_next(struct requests *q, struct gateway_request *r,
     request_table_state_set(&q->table, r,
                             r->doubt.machine != NULL ? GATEWAY_REQUEST_DOUBTED
                                                      : GATEWAY_REQUEST_ARRIVING);
-    event_report(q, r, &(struct gateway_event){.kind = GATEWAY_EVENT_RESUMING, .resume = resume});
+    event_report(q, r,
+                 &(struct gateway_event){.kind = GATEWAY_EVENT_RESUMING, .resume_reason = resume});
 }
 
 /* Resumes a request that the scheduler no longer knows, or ends it after too many losses. gone: see

@@ -76,7 +76,7 @@ struct gateway_event {
     uint32_t delivered;                       /* Tokens of the answer that the client has. */
     const char *prompt_machine;               /* Its name; NULL = none at the moment. */
     const char *token_machine;                /* NULL = none at the moment, or none is needed. */
-    enum gateway_resume resume;               /* RESUMING: the reason. */
+    enum gateway_resume resume_reason;        /* RESUMING: the reason. */
     const struct message_token *token;        /* FIRST_TOKEN: the token. */
     const struct message_prefilled *transfer; /* TRANSFERRED: times and bytes of the transfer. */
 };

@@ -130,7 +130,8 @@ static bool is_administrator(struct exchange *x)
     if (keys == NULL || !api_keys_configured(keys))
         return admin_without_keys(x, &ignored);
     return api_keys_find(keys, header(x, "Authorization"), header(x, "x-api-key"), &shown) &&
-           !api_keys_expired(keys, shown.key_index) && api_keys_rules(keys, shown.key_index)->admin;
+           !api_keys_expired(keys, shown.key_index) &&
+           api_keys_settings(keys, shown.key_index)->admin;
 }
 
 void http_health_text(struct exchange *x, char *out, size_t capacity)
@@ -141,17 +142,18 @@ void http_health_text(struct exchange *x, char *out, size_t capacity)
         gateway_health_summary(x->http->options.gateway, out, capacity);
 }
 
-/* Checks what the key's rules allow. */
+/* Checks what the key's settings allow. */
 static bool rights_check(struct exchange *x, enum http_access access, struct api_error *error)
 {
-    const struct api_key_rules *rules = api_keys_rules(x->http->options.keys, x->api_key_index);
-    x->is_administrator = rules->admin;
-    if (access == HTTP_ADMIN && !rules->admin)
+    const struct api_key_settings *settings =
+        api_keys_settings(x->http->options.keys, x->api_key_index);
+    x->is_administrator = settings->admin;
+    if (access == HTTP_ADMIN && !settings->admin)
         return api_error_set(error, 403, NULL, "key %s may not use %s: want \"admin\": true",
-                             rules->name, x->route->path);
-    if (access == HTTP_METRICS && !rules->admin && !rules->metrics)
+                             settings->name, x->route->path);
+    if (access == HTTP_METRICS && !settings->admin && !settings->metrics)
         return api_error_set(error, 403, NULL, "key %s may not read %s: want \"metrics\": true",
-                             rules->name, x->route->path);
+                             settings->name, x->route->path);
     return true;
 }
 
@@ -168,10 +170,11 @@ bool http_access_check_again(struct exchange *x, struct api_error *error)
 
 static bool expired_refuse(struct exchange *x, struct api_error *error)
 {
-    const struct api_key_rules *rules = api_keys_rules(x->http->options.keys, x->api_key_index);
+    const struct api_key_settings *settings =
+        api_keys_settings(x->http->options.keys, x->api_key_index);
     char date[DATE_BYTES];
-    date_text(rules->expires, date);
-    api_error_set(error, 401, NULL, "the API key %s expired at %s", rules->name, date);
+    date_text(settings->expires, date);
+    api_error_set(error, 401, NULL, "the API key %s expired at %s", settings->name, date);
     error->code = "api_key_expired";
     return false;
 }

@@ -76,10 +76,10 @@ void http_client_address(const struct exchange *x, char *out, size_t capacity)
 static void actor_from_network(const struct exchange *x, struct audit_actor *out)
 {
     const struct api_keys *keys = x->http->options.keys;
-    const struct api_key_rules *rules =
-        keys != NULL ? api_keys_rules(keys, x->api_key_index) : NULL;
-    if (rules != NULL)
-        snprintf(out->name, sizeof(out->name), "key %s", rules->name);
+    const struct api_key_settings *settings =
+        keys != NULL ? api_keys_settings(keys, x->api_key_index) : NULL;
+    if (settings != NULL)
+        snprintf(out->name, sizeof(out->name), "key %s", settings->name);
     else if (keys != NULL && api_keys_configured(keys))
         snprintf(out->name, sizeof(out->name), "no valid key");
     else

@@ -396,16 +396,16 @@ static void echo_prompt(struct choice *choice)
 static uint64_t prefix_salt(const struct completion *c)
 {
     const char *scope = c->server->config->server.prefix_cache_scope;
-    const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->api_key_index);
+    const struct api_key_settings *settings = api_keys_settings(c->server->keys, c->api_key_index);
     char name[2 + LIMIT_KEY_NAME_BYTES] = "";
     uint8_t salted[sizeof(name) + SECRET_HASH_BYTES + ADAPTER_NAME_BYTES] = {0};
     const uint32_t adapter = c->request.sampling.adapter;
     uint8_t hash[SECRET_HASH_BYTES];
     uint64_t salt;
-    bool grouped = rules != NULL && strcmp(scope, "group") == 0 && rules->cache_group[0] != 0;
-    if (rules != NULL && strcmp(scope, "all") != 0)
+    bool grouped = settings != NULL && strcmp(scope, "group") == 0 && settings->cache_group[0] != 0;
+    if (settings != NULL && strcmp(scope, "all") != 0)
         snprintf(name, sizeof(name), "%s %s", grouped ? "g" : "k",
-                 grouped ? rules->cache_group : rules->name);
+                 grouped ? settings->cache_group : settings->name);
     if (name[0] == 0 && !c->request.has_cache_salt && adapter == 0)
         return 0;
     memcpy(salted, name, strlen(name));
@@ -433,7 +433,7 @@ static bool submit_choice(struct completion *c, struct choice *choice, struct ap
         echo_prompt(choice);
     if (c->request.prompt_logprobs >= 0)
         choice_add_prompt_logprob(choice, choice->prompt->ids[0], NULL);
-    const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->api_key_index);
+    const struct api_key_settings *settings = api_keys_settings(c->server->keys, c->api_key_index);
     bool score = wants_scores(c, choice);
     if (c->request.max_tokens == 0 && !score && c->pooling == POOLING_NONE) { /* nothing to do */
         on_ended(choice, GATEWAY_DONE, "", 0);
@@ -443,7 +443,7 @@ static bool submit_choice(struct completion *c, struct choice *choice, struct ap
         .version = c->model->version,
         .client_id = c->request_id,
         .answer_id = c->id,
-        .key_name = rules != NULL ? rules->name : NULL,
+        .key_name = settings != NULL ? settings->name : NULL,
         .model_name = c->facts->model,
         .prompt = choice->prompt->ids,
         .prompt_count = choice->prompt->count,
@@ -454,9 +454,9 @@ static bool submit_choice(struct completion *c, struct choice *choice, struct ap
         .transfer_mode = (uint8_t)c->request.transfer,
         .arrived_us = c->arrived_us,
         .key = c->api_key_index,
-        .key_hash = rules != NULL ? rules->name_hash : 0,
+        .key_hash = settings != NULL ? settings->name_hash : 0,
         .prefix_salt = prefix_salt(c),
-        .weight = rules != NULL ? rules->weight : 1,
+        .weight = settings != NULL ? settings->weight : 1,
         .priority = c->request.priority,
         .constraint = c->request.constraint.text,
         .constraint_bytes = c->request.constraint.bytes,
@@ -566,19 +566,19 @@ static bool submit_choices(struct completion *c, struct api_error *error)
 
 static bool check_priority(const struct completion *c, struct api_error *error)
 {
-    const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->api_key_index);
-    if (rules == NULL || c->request.priority >= rules->priority_best)
+    const struct api_key_settings *settings = api_keys_settings(c->server->keys, c->api_key_index);
+    if (settings == NULL || c->request.priority >= settings->priority_best)
         return true;
     return api_error_set(error, 400, "priority",
                          "priority is %d: key %s may ask for %d (lower is earlier) at best",
-                         c->request.priority, rules->name, rules->priority_best);
+                         c->request.priority, settings->name, settings->priority_best);
 }
 
 /* Gives the fields that the body does not have the model's own defaults. */
 static void defaults_apply(struct api_request *request, const struct sampling_defaults *defaults)
 {
     struct sampling *sampling = &request->sampling;
-    uint32_t wanted = request->defaults;
+    uint32_t wanted = request->absent_fields;
     if ((wanted & API_DEFAULT_TEMPERATURE) != 0 && defaults->temperature >= 0)
         sampling->temperature = defaults->temperature;
     if ((wanted & API_DEFAULT_TOP_P) != 0 && defaults->top_p >= 0)
@@ -615,10 +615,10 @@ static void facts_begin(struct completion *c)
 /* Begins the answer in the ledger. */
 static void ledger_enter(struct completion *c)
 {
-    const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->api_key_index);
+    const struct api_key_settings *settings = api_keys_settings(c->server->keys, c->api_key_index);
     if (c->server->ledger != NULL)
         c->ledger_entry = ledger_begin(c->server->ledger, c->request_id, c->id,
-                                       rules != NULL ? rules->name : "", c->facts->model);
+                                       settings != NULL ? settings->name : "", c->facts->model);
 }
 
 /* Fills in what is known when no more tokens follow. */

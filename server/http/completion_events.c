@@ -25,11 +25,11 @@ bool completion_events_begin(struct completion *c)
 {
     if (!c->request.life_events)
         return true;
-    const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->api_key_index);
+    const struct api_key_settings *settings = api_keys_settings(c->server->keys, c->api_key_index);
     c->event_writer = calloc(1, sizeof(*c->event_writer));
     if (c->event_writer == NULL)
         return false;
-    c->event_writer->named = rules == NULL || rules->admin || rules->metrics;
+    c->event_writer->named = settings == NULL || settings->admin || settings->metrics;
     return true;
 }
 
@@ -85,7 +85,7 @@ static void write_details(struct text *out, struct event_writer *life,
     write_machine(out, life, "prompt_machine", event->prompt_machine);
     write_machine(out, life, "token_machine", event->token_machine);
     if (event->kind == GATEWAY_EVENT_RESUMING)
-        text_addf(out, ",\"reason\":\"%s\"", gateway_resume_name(event->resume));
+        text_addf(out, ",\"reason\":\"%s\"", gateway_resume_name(event->resume_reason));
     if (event->kind == GATEWAY_EVENT_FIRST_TOKEN)
         text_addf(out, ",\"wait_us\":%u,\"run_us\":%u,\"cached_tokens\":%u", event->token->wait_us,
                   event->token->run_us, event->token->cached_tokens);

@@ -119,14 +119,14 @@ void http_record_write(struct exchange *x)
     bool traced = h->options.spans != NULL && !x->trace_unwanted;
     if ((h->access_log == NULL && !h->access_to_stderr && !slow && !traced) || !is_recorded(x))
         return;
-    const struct api_key_rules *rules =
-        h->options.keys != NULL ? api_keys_rules(h->options.keys, x->api_key_index) : NULL;
+    const struct api_key_settings *settings =
+        h->options.keys != NULL ? api_keys_settings(h->options.keys, x->api_key_index) : NULL;
     struct http_record record = {.request_id = x->request_id,
                                  .trace_id = x->trace_id,
                                  .trace_parent = x->trace_parent,
                                  .facts = &x->facts,
                                  .path = x->route->path,
-                                 .key_name = rules != NULL ? rules->name : "",
+                                 .key_name = settings != NULL ? settings->name : "",
                                  .error = x->error_text[0] != 0 ? x->error_text : x->facts.error,
                                  .status = x->status_code};
     if (x->opened_us > 0)

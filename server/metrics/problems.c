@@ -121,7 +121,7 @@ static void keys_turn(const struct metrics *m, double s)
 {
     for (uint32_t key = 0; key < api_keys_index_count(m->keys); key++) {
         struct key_past *past = &m->problems->keys[key];
-        if (api_keys_rules(m->keys, key) == NULL) {
+        if (api_keys_settings(m->keys, key) == NULL) {
             *past = (struct key_past){.tokens = {0, 0}};
             continue;
         }
@@ -331,10 +331,11 @@ static bool check_hot_tenant(const struct metrics *m, char *what)
         hottest = p->keys[key].tokens.sum > p->keys[hottest].tokens.sum ? key : hottest;
     }
     double share = all > 0 ? p->keys[hottest].tokens.sum / all : 0;
-    const struct api_key_rules *rules = m->keys != NULL ? api_keys_rules(m->keys, hottest) : NULL;
-    return busy > 1 && share > 0.8 && p->unrouted > 1 && rules != NULL &&
+    const struct api_key_settings *settings =
+        m->keys != NULL ? api_keys_settings(m->keys, hottest) : NULL;
+    return busy > 1 && share > 0.8 && p->unrouted > 1 && settings != NULL &&
            SAY("API key %s takes %.0f %% of the tokens while requests wait, %.1f on average",
-               rules->name, share * 100, p->unrouted);
+               settings->name, share * 100, p->unrouted);
 }
 
 static bool check_loop_stalled(const struct metrics *m, char *what)
@@ -373,12 +374,12 @@ static bool check_reload_failed(const struct metrics *m, char *what)
 
 static bool check_key_expires(const struct metrics *m, char *what)
 {
-    const struct api_key_rules *first = NULL;
+    const struct api_key_settings *first = NULL;
     for (uint32_t key = 0; key < api_keys_index_count(m->keys); key++) {
-        const struct api_key_rules *rules = api_keys_rules(m->keys, key);
-        if (rules != NULL && rules->expires > 0 && api_keys_present(m->keys, key) &&
-            (first == NULL || rules->expires < first->expires))
-            first = rules;
+        const struct api_key_settings *settings = api_keys_settings(m->keys, key);
+        if (settings != NULL && settings->expires > 0 && api_keys_present(m->keys, key) &&
+            (first == NULL || settings->expires < first->expires))
+            first = settings;
     }
     if (first == NULL || api_key_expiry_of(first, m->problems->unix_s) == API_KEY_VALID)
         return false;

@@ -282,14 +282,14 @@ static void keys_render(struct text *out, const struct metrics *m)
         const struct metrics_row *row = &key_rows[f];
         bool begun = false;
         for (uint32_t key = 0; key < api_keys_index_count(m->keys); key++) {
-            const struct api_key_rules *rules = api_keys_rules(m->keys, key);
-            if (rules == NULL)
+            const struct api_key_settings *settings = api_keys_settings(m->keys, key);
+            if (settings == NULL)
                 continue;
             if (!begun)
                 metrics_family(out, row->family, row->type, row->help);
             begun = true;
             text_addf(out, "%s{", row->family);
-            metrics_label_add(out, "", "key", rules->name);
+            metrics_label_add(out, "", "key", settings->name);
             text_adds(out, "}");
             metrics_value_add(out, metrics_row_value(row, api_keys_counts(m->keys, key)));
         }
@@ -302,15 +302,15 @@ static void keys_expiry_render(struct text *out, const struct metrics *m)
     static const char family[] = "cleave_key_expiry_timestamp_seconds";
     bool begun = false;
     for (uint32_t key = 0; key < api_keys_index_count(m->keys); key++) {
-        const struct api_key_rules *rules = api_keys_rules(m->keys, key);
-        if (rules == NULL || rules->expires == 0 || !api_keys_present(m->keys, key))
+        const struct api_key_settings *settings = api_keys_settings(m->keys, key);
+        if (settings == NULL || settings->expires == 0 || !api_keys_present(m->keys, key))
             continue;
         if (!begun)
             metrics_family(out, family, "gauge", "Expiry of an API key, in Unix time.");
         begun = true;
         text_addf(out, "%s", family);
-        metrics_label_add(out, "{", "key", rules->name);
-        text_addf(out, "} %lld\n", (long long)rules->expires);
+        metrics_label_add(out, "{", "key", settings->name);
+        text_addf(out, "} %lld\n", (long long)settings->expires);
     }
 }
 

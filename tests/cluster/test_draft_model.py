@@ -6,18 +6,21 @@ drafts and to clusters whose draft model is the model itself, has random weights
 shorter context, or more context than its KV memory holds. With scheduler/speculative_always the machines check every
 draft, so that the test does not depend on the computer's speed. Drafts of the model itself are right; random ones hardly
 ever. Then the requests again, while one of two token machines is killed again and again and both are short of memory.
-Then machines with stages, which go on without the draft model, and one with another vocabulary."""
+Then machines with stages, which go on without the draft model, and one with another vocabulary. With a number of streams
+as argument (the suite `long`), only the part with kills, with this number of requests."""
 
 import concurrent.futures
 import json
 import os
 import signal
+import sys
 import tempfile
 
 from answers import DRAFTED, RIGHT, answers_of, check
 from cluster import DEFAULT_MODEL, MODEL, Cluster, need_model, wait_until
 from tiny_model import renamed_token, write
 
+STREAMS = int(sys.argv[1]) if len(sys.argv) > 1 else 0
 ANSWER = 40
 PROSE = "Once upon a time, in a small village by the sea, there lived"
 LIST = "1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4, 1, 2,"
@@ -85,7 +88,7 @@ def different(want, what, draft, **changes):
 def disturbed(draft, memory):
     """One of two token machines is killed again and again, and both have memory only for some of the answers."""
     bodies = list(REQUESTS.values())
-    requests = {index: {**bodies[index % len(bodies)], "seed": 100 + index} for index in range(40)}
+    requests = {index: {**bodies[index % len(bodies)], "seed": 100 + index} for index in range(STREAMS or 40)}
     with Cluster({"kv": {"memory": "64MiB"}, "pools": {"mixed": 1}}) as cluster:
         want = answers_of(cluster, requests, 16)
     config = config_of(draft, kv={"memory": memory}, threads=1, pools={"prompt": 1, "token": 2}, scheduler={
@@ -95,7 +98,7 @@ def disturbed(draft, memory):
             return json.loads(cluster.request("GET", "/admin/state")[2])["requests"]["decoding"]
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             running = pool.submit(answers_of, cluster, requests, 24)
-            for index in range(3):
+            for index in range(STREAMS // 20 or 3):
                 wait_until(lambda: running.done() or decoding() > 0, "answers run", cluster=cluster)
                 process = cluster.children().get(f"token-{index % 2}")
                 if process is not None and not running.done():
@@ -134,10 +137,14 @@ def refused(folder):
 def main(folder):
     def model(name, **shape):
         return write(DEFAULT_MODEL, os.path.join(folder, name), **shape)
+    random = model("random.gguf", layers=3)
+    if STREAMS > 0:
+        disturbed(random, "8MiB")
+        disturbed(MODEL, "14MiB")  # Half of it is for the draft model's KV.
+        return
     with Cluster({"kv": {"memory": "64MiB"}}) as cluster:
         want = answers_of(cluster, REQUESTS, 8)
         assert figures_of(cluster) == (0, 0)
-    random = model("random.gguf", layers=3)
     same(want)
     assert different(want, "random weights", random) < 0.5
     different(want, "attention windows and a short context", model("short.gguf", layers=7, window=40, context=200))

@@ -386,7 +386,7 @@ void cluster_cancel(struct cluster *c, struct cluster_request *request)
 {
     struct message message = {
         .kind = MESSAGE_CANCEL,
-        .cancel = {.request = request->attempt, .writer = request->prefill_sent}};
+        .cancel = {.request = request->attempt, .writes_pending = request->prefill_sent}};
     if (cluster_request_over(request))
         return;
     request->cancelled = true;

@@ -120,10 +120,10 @@ static void check_unlinked(struct cluster *c)
         printf("refused: %s\n", c->requests[first].failed_text);
         CHECK(strstr(c->requests[first].failed_text, "no link to token machine m1") != NULL);
     }
-    cluster_send(
-        c, 1,
-        &(struct message){.kind = MESSAGE_CANCEL,
-                          .cancel = {.request = c->requests[first].attempt, .writer = true}});
+    cluster_send(c, 1,
+                 &(struct message){
+                     .kind = MESSAGE_CANCEL,
+                     .cancel = {.request = c->requests[first].attempt, .writes_pending = true}});
     cluster_finish(c);
     cluster_wait_free(c, 70);
     while (!c->links[0][1])

@@ -40,7 +40,7 @@ static void check_refused(struct cluster *c, struct cluster_request *request, co
     request->cancelled = true;
     /* Does what a gateway does with a failed request: cancels it on all machines. */
     struct message message = {.kind = MESSAGE_CANCEL,
-                              .cancel = {.request = request->attempt, .writer = true}};
+                              .cancel = {.request = request->attempt, .writes_pending = true}};
     cluster_send(c, 1, &message);
     cluster_wait_free(c, 2);
 }

@@ -321,10 +321,10 @@ static void on_first(uint32_t id)
     EXPECT(r->answered == 0, "the first token is the first");
     r->answered = 1;
     tell((struct sched_event){.kind = SCHED_COMPUTED, .request = id});
-    if (r->wanted <= 1 && r->state == ROUTED) {
-        cancel_at_machines(r); /* The answer needs no KV, as in server/gateway/requests.c. */
-        finish(id);
-    }
+    if (r->wanted > 1 || r->state != ROUTED)
+        return;
+    cancel_at_machines(r); /* The answer needs no KV, as in server/gateway/requests.c. */
+    finish(id);
 }
 
 /* The KV has arrived if the link is still up. Otherwise the prompt machine reports a failure. */
@@ -760,8 +760,7 @@ static void run(void)
         step();
     }
     for (uint32_t id = 0; id < REQUESTS; id++)
-        EXPECT(requests[id].state == GONE || !servable(&requests[id]), "request %u is forgotten",
-               id);
+        EXPECT(requests[id].state == GONE || !servable(&requests[id]), "request %u is left", id);
     for (uint32_t i = 0; i < MACHINES; i++) {
         EXPECT(sim_machine_idle(&machines[i].sim), "machine %u has something left", i);
         EXPECT(machines[i].sim.blocks_free == machines[i].sim.blocks, "blocks of machine %u", i);
@@ -773,7 +772,7 @@ static void run(void)
 }
 
 /* Seeds with prompts of two machines that wait for each other, because the pools have changed. */
-static const uint64_t known[] = {1274, 3669};
+static const uint64_t known[] = {80, 130};
 
 int main(int argc, char **argv)
 {

@@ -113,7 +113,7 @@ static const struct message messages[] = {
     {.kind = MESSAGE_KV_READY,
      .kv_ready = {.request = request, .prompt_tokens = 0x1111, .first_token = 0x22222222}},
     {.kind = MESSAGE_KV_ABORTED, .kv_aborted = request},
-    {.kind = MESSAGE_CANCEL, .cancel = {.request = request, .writer = true}},
+    {.kind = MESSAGE_CANCEL, .cancel = {.request = request, .writes_pending = true}},
     {.kind = MESSAGE_FAILED,
      .failed = {.request = request, .status = -3, .text = TEXT("the disk is gone")}},
     {.kind = MESSAGE_PEER, .peer = {.name = TEXT("token-9"), .address = TEXT("host:1234")}},
@@ -176,7 +176,7 @@ static const struct message_token tokens[] = {
 
 static const struct stage_message stage_messages[] = {
     {.kind = STAGE_OPEN,
-     .open = {.stage = 1,
+     .open = {.process_index = 1,
               .first_layer = 2,
               .last_layer = 3,
               .block_count = 4,

@@ -15,15 +15,15 @@
 /* Times of one kind from many samples. */
 struct timings {
     uint32_t count;
-    struct profile_time *times;
+    struct profile_part_time *times;
 };
 
-static bool disturbed(const struct profile_time *time)
+static bool disturbed(const struct profile_part_time *time)
 {
     return time->waited_us > WAITED_SHARE_MAX * (time->us + time->waited_us);
 }
 
-static double idle_share(const struct profile_time *time)
+static double idle_share(const struct profile_part_time *time)
 {
     return time->idle_us / (time->us + time->idle_us + 1e-9);
 }
@@ -36,7 +36,7 @@ static int compare_idle(const void *a, const void *b)
 
 static int compare_us(const void *a, const void *b)
 {
-    const struct profile_time *x = a, *y = b;
+    const struct profile_part_time *x = a, *y = b;
     return x->us < y->us ? -1 : x->us > y->us;
 }
 
@@ -97,7 +97,7 @@ static double timings_quantile(const struct timings *timings, double q)
 
 /* Returns the median over the layers [first, last), which are alike, in all samples. */
 static double layers_median(const struct profile_point *point, uint32_t first, uint32_t last,
-                            struct profile_time *room)
+                            struct profile_part_time *room)
 {
     struct timings timings = {.times = room};
     for (uint32_t i = 0; i < point->sample_count; i++)
@@ -107,7 +107,8 @@ static double layers_median(const struct profile_point *point, uint32_t first, u
     return timings_quantile(&timings, 0.5);
 }
 
-static struct timings point_wholes(const struct profile_point *point, struct profile_time *room)
+static struct timings point_wholes(const struct profile_point *point,
+                                   struct profile_part_time *room)
 {
     struct timings timings = {.times = room};
     for (uint32_t i = 0; i < point->sample_count; i++)
@@ -116,7 +117,7 @@ static struct timings point_wholes(const struct profile_point *point, struct pro
 }
 
 /* Returns (distance of the quartiles) / median of the whole steps. */
-static double point_spread(const struct profile_point *point, struct profile_time *room)
+static double point_spread(const struct profile_point *point, struct profile_part_time *room)
 {
     const struct timings timings = point_wholes(point, room);
     return (timings_quantile(&timings, 0.75) - timings_quantile(&timings, 0.25)) /
@@ -157,7 +158,7 @@ static double cell_guess(const struct profile_grid *g, uint32_t i, uint32_t c)
 
 /* Fills a grid with the medians of layers [first, last) at every point. */
 static void grid_fill(const struct profile_plan *plan, bool prompt, uint32_t first, uint32_t last,
-                      struct profile_time *room, struct profile_grid *g)
+                      struct profile_part_time *room, struct profile_grid *g)
 {
     const uint32_t *rows = prompt ? plan->tokens : plan->batches;
     const uint32_t *contexts = prompt ? plan->prompt_contexts : plan->token_contexts;
@@ -183,7 +184,7 @@ static void grid_fill(const struct profile_plan *plan, bool prompt, uint32_t fir
 
 enum part { PART_FIRST, PART_LAST, PART_BATCH };
 
-static struct profile_time part_of(const struct profile_step_times *times, enum part part)
+static struct profile_part_time part_of(const struct profile_step_times *times, enum part part)
 {
     return part == PART_FIRST  ? times->embedding
            : part == PART_LAST ? times->vocabulary
@@ -193,7 +194,7 @@ static struct profile_time part_of(const struct profile_step_times *times, enum 
 /* Returns the median of a part over all samples of the points with this number of rows (PART_LAST:
  * sampled rows); 0 rows = all points. */
 static double part_median(const struct profile_plan *plan, enum part part, uint32_t rows,
-                          struct profile_time *room)
+                          struct profile_part_time *room)
 {
     struct timings timings = {.times = room};
     for (uint32_t i = 0; i < plan->point_count; i++) {
@@ -215,7 +216,7 @@ static void curve_add(struct profile_curve *curve, uint32_t rows, double us)
     curve->us[i] = i > 0 ? fmax(us, curve->us[i - 1]) : us;
 }
 
-static void curves_fill(const struct profile_plan *plan, struct profile_time *room,
+static void curves_fill(const struct profile_plan *plan, struct profile_part_time *room,
                         struct profile_device *d)
 {
     uint32_t t = 0, b = 0;
@@ -233,7 +234,7 @@ static void curves_fill(const struct profile_plan *plan, struct profile_time *ro
 }
 
 static void checks_fill(const struct profile_plan *plan, const struct profile *p,
-                        struct profile_time *room, struct profile_device *d)
+                        struct profile_part_time *room, struct profile_device *d)
 {
     const uint32_t layers = p->model.layer_count;
     for (uint32_t i = 0; i < plan->point_count && d->check_count < PROFILE_CHECKS_MAX; i++) {
@@ -272,7 +273,7 @@ enum status profile_points_conclude(const struct profile_plan *plan, const struc
     const uint32_t prompt_end = layers > 1 ? layers - 1 : 1;
     /* Room for all samples of all points, or of all layers of one point. */
     const uint32_t most = plan->point_count > layers ? plan->point_count : layers;
-    struct profile_time *room = calloc((size_t)most * PROFILE_SAMPLES_MAX, sizeof(*room));
+    struct profile_part_time *room = calloc((size_t)most * PROFILE_SAMPLES_MAX, sizeof(*room));
     if (room == NULL)
         return ST_NO_MEMORY;
     if (d->layer_count == 1) {

@@ -36,7 +36,7 @@ struct profile_routing {
 /* The timed operations, their stamps, and the sizes of the matrices that were opened. The threads
  * of the engine and of the device write the struct while a batch runs, and step.c reads it when the
  * batch is done. */
-struct profile_timed {
+struct profile_stamps_state {
     const struct compute_ops *base;                      /* The backend's own operations. */
     struct compute_ops ops;                              /* The timed operations. */
     struct compute_steps_ops steps;                      /* Used if the backend has steps. */
@@ -44,8 +44,9 @@ struct profile_timed {
     const struct compute_matrix *ends[PROFILE_ENDS_MAX]; /* Opened before the layers' matrices. */
     uint64_t end_bytes[PROFILE_ENDS_MAX];                /* Bytes of each entry of `ends`. */
     uint32_t end_count;                                  /* Entries of `ends` so far. */
-    uint32_t ends_wanted; /* Number of entries that `ends` has once the model is open. */
-    uint64_t bytes;       /* Bytes of the matrices opened since the previous layer. */
+    uint32_t
+        end_matrix_count_wanted; /* Number of entries that `ends` has once the model is open. */
+    uint64_t bytes;              /* Bytes of the matrices opened since the previous layer. */
     /* Hash of the types and shapes of the matrices opened since the previous layer. */
     uint64_t layer_kind;
     const struct profile_delay *delay;
@@ -64,16 +65,16 @@ struct profile_timed {
     /* Count the experts that a batch chooses. False while times are measured, because counting
      * takes time. */
     bool experts_counted;
-    uint64_t chosen;        /* Sum of the chosen experts over the layers of counted batches. */
-    uint32_t chosen_count;  /* Layers in that sum. */
-    uint32_t routing_count; /* Entries of `routings`: the layers with experts. */
+    uint64_t chosen;         /* Sum of the chosen experts over the layers of counted batches. */
+    uint32_t experts_layers; /* Layers in that sum. */
+    uint32_t routing_count;  /* Entries of `routings`: the layers with experts. */
     struct profile_routing routings[LIMIT_LAYERS];
     uint32_t embed_count; /* Calls of ops.embed; a replayed step makes none. */
 };
 
-extern struct profile_timed profile_timed;
+extern struct profile_stamps_state profile_stamps_state;
 
-/* Makes profile_timed.ops, .steps and .experts from .base, and sets .is_wait_backend,
+/* Makes profile_stamps_state.ops, .steps and .experts from .base, and sets .is_wait_backend,
  * .has_own_memory and .no_inner_stamps (to true). `c` is a device of .base. Requires that all
  * fields except .base are 0. */
 void profile_stamps_set(struct compute *c);

@@ -51,9 +51,9 @@ static void on_layer_loaded(void *self, uint32_t done, uint32_t of)
 {
     const struct loading *loading = self;
     struct profile_step_weights *weights = &loading->s->weights;
-    weights->layer_bytes[done - 1] = profile_timed.bytes;
-    weights->layer_kinds[done - 1] = profile_timed.layer_kind;
-    profile_timed.bytes = profile_timed.layer_kind = 0;
+    weights->layer_bytes[done - 1] = profile_stamps_state.bytes;
+    weights->layer_kinds[done - 1] = profile_stamps_state.layer_kind;
+    profile_stamps_state.bytes = profile_stamps_state.layer_kind = 0;
     if (loading->options->progress != NULL)
         loading->options->progress(loading->options->self, done, of);
 }
@@ -66,11 +66,12 @@ static void share_vectors(struct profile_step *s)
     const bool first = model_shard_get(s->model)->rank == 0; /* The other ranks repeat the norms. */
     const uint64_t final_norm = first ? h->hidden * sizeof(float) : 0;
     uint64_t all = model_weight_bytes(s->model), matrices = 0;
-    w->tied = profile_timed.end_count == 1;
-    w->embedding_bytes = profile_timed.end_bytes[0];
-    w->vocabulary_bytes = profile_timed.end_bytes[profile_timed.end_count - 1] + final_norm;
-    for (uint32_t i = 0; i < profile_timed.end_count; i++)
-        matrices += profile_timed.end_bytes[i];
+    w->tied = profile_stamps_state.end_count == 1;
+    w->embedding_bytes = profile_stamps_state.end_bytes[0];
+    w->vocabulary_bytes =
+        profile_stamps_state.end_bytes[profile_stamps_state.end_count - 1] + final_norm;
+    for (uint32_t i = 0; i < profile_stamps_state.end_count; i++)
+        matrices += profile_stamps_state.end_bytes[i];
     for (uint32_t i = 0; i < h->layer_count; i++)
         matrices += w->layer_bytes[i];
     for (uint32_t i = 0; first && all > matrices + final_norm && i < h->layer_count; i++)
@@ -102,23 +103,23 @@ static enum status open_model(struct profile_step *s, const struct profile_step_
 {
     struct compute_options compute_options = {.threads = options->threads};
     struct model_hyper hyper;
-    memset(&profile_timed, 0, sizeof(profile_timed));
+    memset(&profile_stamps_state, 0, sizeof(profile_stamps_state));
     enum status status =
-        compute_device_find(options->device, &profile_timed.base, &compute_options, error);
+        compute_device_find(options->device, &profile_stamps_state.base, &compute_options, error);
     if (status == ST_OK)
         status = model_hyper_read(options->file, &hyper, error);
     if (status == ST_OK)
-        status = profile_timed.base->open(&compute_options, &s->compute, error);
+        status = profile_stamps_state.base->open(&compute_options, &s->compute, error);
     if (status != ST_OK) {
         error_prefix(error, "device %s", options->device);
         return status;
     }
     profile_stamps_set(s->compute);
-    profile_timed.layer_count = hyper.layer_count;
-    profile_timed.ends_wanted =
+    profile_stamps_state.layer_count = hyper.layer_count;
+    profile_stamps_state.end_matrix_count_wanted =
         model_file_tensor_find(options->file, ROLE_OUTPUT, 0) != NULL ? 2 : 1;
     struct loading loading = {.s = s, .options = options};
-    const struct model_options model_options = {.ops = &profile_timed.ops,
+    const struct model_options model_options = {.ops = &profile_stamps_state.ops,
                                                 .compute = s->compute,
                                                 .rank = s->ranks != NULL ? s->ranks->rank : 0,
                                                 .ranks = s->ranks != NULL ? s->ranks->count : 0,
@@ -129,7 +130,7 @@ static enum status open_model(struct profile_step *s, const struct profile_step_
         share_vectors(s);
     if (status == ST_OK && s->ranks != NULL)
         status = ranks_weights(s, error);
-    s->weights.expert_bytes = profile_timed.expert_bytes;
+    s->weights.expert_bytes = profile_stamps_state.expert_bytes;
     return status;
 }
 
@@ -172,7 +173,7 @@ static enum status take_memory(struct profile_step *s, const struct profile_step
     if (s->blocks == NULL || s->ids == NULL || s->sequences == NULL || s->samples == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
     enum status status =
-        profile_cache_take(profile_timed.base, s->compute, bytes, &s->kv.base, error);
+        profile_cache_take(profile_stamps_state.base, s->compute, bytes, &s->kv.base, error);
     if (status != ST_OK)
         return status;
     for (uint32_t i = 0; i < s->rows_max; i++)
@@ -182,11 +183,11 @@ static enum status take_memory(struct profile_step *s, const struct profile_step
 }
 
 /* Returns the time between two neighbouring stamps. */
-static struct profile_time part(const struct profile_step *s, uint32_t stamp)
+static struct profile_part_time part(const struct profile_step *s, uint32_t stamp)
 {
-    const struct profile_stamp *from = &profile_timed.stamps[stamp], *to = from + 1;
-    struct profile_time time = {.us = (double)(to->end_ns - from->begin_ns) * 1e-3,
-                                .waited_us = to->waited_us - from->waited_us};
+    const struct profile_stamp *from = &profile_stamps_state.stamps[stamp], *to = from + 1;
+    struct profile_part_time time = {.us = (double)(to->end_ns - from->begin_ns) * 1e-3,
+                                     .waited_us = to->waited_us - from->waited_us};
     if (s->alone)
         time.us = time.us > time.waited_us ? time.us - time.waited_us : 0;
     /* The waiting backend makes up for a late start. */
@@ -204,15 +205,15 @@ static void spread_idle(const struct profile_step *s, struct profile_step_times 
     times->batch.idle_us = times->batch.us * share;
     times->embedding.idle_us = times->embedding.us * share;
     times->vocabulary.idle_us = times->vocabulary.us * share;
-    for (uint32_t i = 0; i < profile_timed.layer_count; i++)
+    for (uint32_t i = 0; i < profile_stamps_state.layer_count; i++)
         times->layers[i].idle_us = times->layers[i].us * share;
 }
 
 static void job_run(struct profile_step *s, struct engine_job *job)
 {
     struct pollfd fd = {.fd = engine_fd(s->engine), .events = POLLIN};
-    profile_timed.stamp_count = 0;
-    profile_timed.layer = NULL;
+    profile_stamps_state.stamp_count = 0;
+    profile_stamps_state.layer = NULL;
     profile_delay_begin(&s->delay);
     profile_stamp_add();
     engine_start(s->engine, job);
@@ -220,11 +221,11 @@ static void job_run(struct profile_step *s, struct engine_job *job)
         poll(&fd, 1, -1);
     while (!engine_poll(s->engine).done);
     profile_stamp_add();
-    if (profile_timed.has_own_memory)
-        profile_timed.base->wait(s->compute); /* Until every mark has been reported. */
+    if (profile_stamps_state.has_own_memory)
+        profile_stamps_state.base->wait(s->compute); /* Until every mark has been reported. */
 }
 
-static void scale(struct profile_time *time, double factor)
+static void scale(struct profile_part_time *time, double factor)
 {
     time->us *= factor;
 }
@@ -234,38 +235,39 @@ static void scale(struct profile_time *time, double factor)
 static void run_whole(struct profile_step *s, struct engine_job *job,
                       struct profile_step_times *out)
 {
-    profile_timed.no_inner_stamps = true;
+    profile_stamps_state.no_inner_stamps = true;
     for (int i = 0; i < WHOLE_RUNS; i++) {
-        const uint32_t before = profile_timed.embed_count;
+        const uint32_t before = profile_stamps_state.embed_count;
         job_run(s, job);
-        if (profile_timed.embed_count == before)
+        if (profile_stamps_state.embed_count == before)
             break;
     }
-    profile_timed.no_inner_stamps = false;
+    profile_stamps_state.no_inner_stamps = false;
     const double us =
-        (double)(profile_timed.stamps[1].end_ns - profile_timed.stamps[0].begin_ns) * 1e-3;
+        (double)(profile_stamps_state.stamps[1].end_ns - profile_stamps_state.stamps[0].begin_ns) *
+        1e-3;
     const double factor = us / out->whole.us;
     scale(&out->batch, factor);
     scale(&out->embedding, factor);
     scale(&out->vocabulary, factor);
     scale(&out->whole, factor);
-    for (uint32_t i = 0; i < profile_timed.layer_count; i++)
+    for (uint32_t i = 0; i < profile_stamps_state.layer_count; i++)
         scale(&out->layers[i], factor);
 }
 
 static void run(struct profile_step *s, struct engine_job *job, struct profile_step_times *out)
 {
-    const uint32_t layers = profile_timed.layer_count;
+    const uint32_t layers = profile_stamps_state.layer_count;
     job_run(s, job);
-    assert(profile_timed.stamp_count == PROFILE_STAMP_LAYERS + layers + 2);
+    assert(profile_stamps_state.stamp_count == PROFILE_STAMP_LAYERS + layers + 2);
     out->batch = part(s, PROFILE_STAMP_START);
     out->embedding = part(s, PROFILE_STAMP_EMBED);
     for (uint32_t i = 0; i < layers; i++)
         out->layers[i] = part(s, PROFILE_STAMP_LAYERS + i);
     out->vocabulary = part(s, PROFILE_STAMP_LAYERS + layers);
-    out->whole = (struct profile_time){0};
-    for (uint32_t i = 0; i + 1 < profile_timed.stamp_count; i++) {
-        struct profile_time time = part(s, i);
+    out->whole = (struct profile_part_time){0};
+    for (uint32_t i = 0; i + 1 < profile_stamps_state.stamp_count; i++) {
+        struct profile_part_time time = part(s, i);
         out->whole.us += time.us;
         out->whole.waited_us += time.waited_us;
         out->whole.idle_us += time.idle_us;
@@ -333,7 +335,7 @@ void profile_step_token(struct profile_step *s, uint32_t batch, uint32_t context
         .sample_count = batch,
         .samples = s->samples};
     run(s, &job, out);
-    if (profile_timed.has_own_memory)
+    if (profile_stamps_state.has_own_memory)
         run_whole(s, &job, out);
 }
 
@@ -341,14 +343,14 @@ void profile_step_token(struct profile_step *s, uint32_t batch, uint32_t context
 double profile_step_experts(struct profile_step *s, uint32_t batch, uint32_t context)
 {
     struct profile_step_times unused;
-    if (profile_timed.routing_count == 0 || profile_timed.has_own_memory)
+    if (profile_stamps_state.routing_count == 0 || profile_stamps_state.has_own_memory)
         return 0;
-    profile_timed.chosen = profile_timed.chosen_count = 0;
-    profile_timed.experts_counted = true;
+    profile_stamps_state.chosen = profile_stamps_state.experts_layers = 0;
+    profile_stamps_state.experts_counted = true;
     profile_step_token(s, batch, context, &unused);
-    profile_timed.experts_counted = false;
-    return profile_timed.chosen_count > 0
-               ? (double)profile_timed.chosen / profile_timed.chosen_count
+    profile_stamps_state.experts_counted = false;
+    return profile_stamps_state.experts_layers > 0
+               ? (double)profile_stamps_state.chosen / profile_stamps_state.experts_layers
                : 0;
 }
 
@@ -358,8 +360,9 @@ static enum status fill_cache(struct profile_step *s, struct error *error)
     struct profile_step_times times;
     profile_step_prompt(s, s->rows_max < PROFILE_BLOCK_TOKENS ? s->rows_max : PROFILE_BLOCK_TOKENS,
                         0, &times);
-    return profile_cache_fill(profile_timed.base, s->compute, &s->kv, profile_timed.layer_count,
-                              s->block_count, s->blocks[0], error);
+    return profile_cache_fill(profile_stamps_state.base, s->compute, &s->kv,
+                              profile_stamps_state.layer_count, s->block_count, s->blocks[0],
+                              error);
 }
 
 /* All ranks have loaded their weights: they find each other, and wait until all have joined. */
@@ -371,7 +374,7 @@ static enum status ranks_join(struct profile_step *s, struct error *error)
     if (s->ranks == NULL)
         return ST_OK;
     if (s->ranks->rank == 0) {
-        status = profile_timed.base->group->id_make(s->compute, id, error);
+        status = profile_stamps_state.base->group->id_make(s->compute, id, error);
         if (status != ST_OK)
             return status;
         profile_ranks_id_set(s->ranks, id);
@@ -396,7 +399,7 @@ enum status profile_step_open(const struct profile_step_options *options, struct
     if (status == ST_OK)
         status = take_memory(s, options, error);
     const struct engine_options engine_options = {.model = s->model,
-                                                  .ops = &profile_timed.ops,
+                                                  .ops = &profile_stamps_state.ops,
                                                   .compute = s->compute,
                                                   .kv = s->kv,
                                                   .rows_max = options->rows_max,
@@ -410,11 +413,12 @@ enum status profile_step_open(const struct profile_step_options *options, struct
         return status;
     }
     profile_delay_open(&s->delay);
-    profile_timed.delay = &s->delay;
-    const bool computes = profile_timed.base != &compute_wait && !profile_timed.has_own_memory;
+    profile_stamps_state.delay = &s->delay;
+    const bool computes =
+        profile_stamps_state.base != &compute_wait && !profile_stamps_state.has_own_memory;
     s->several = computes && (options->threads > 1 || s->ranks != NULL);
     s->alone = computes && !s->several;
-    profile_timed.no_inner_stamps = false;
+    profile_stamps_state.no_inner_stamps = false;
     status = fill_cache(s, error);
     if (status != ST_OK) {
         profile_step_close(s);
@@ -433,9 +437,9 @@ void profile_step_close(struct profile_step *s)
     engine_close(s->engine);
     model_close(s->model);
     if (s->kv.base != NULL)
-        profile_cache_free(profile_timed.base, s->compute, s->kv.base);
+        profile_cache_free(profile_stamps_state.base, s->compute, s->kv.base);
     if (s->compute != NULL)
-        profile_timed.base->close(s->compute);
+        profile_stamps_state.base->close(s->compute);
     free(s->blocks);
     free(s->ids);
     free(s->sequences);
@@ -455,21 +459,21 @@ const struct profile_step_weights *profile_step_weights(const struct profile_ste
 
 const char *profile_step_describe(const struct profile_step *s)
 {
-    return profile_timed.base->describe(s->compute);
+    return profile_stamps_state.base->describe(s->compute);
 }
 
 enum compute_kv_dtype profile_step_kv_dtype(const struct profile_step *s)
 {
     (void)s;
-    return profile_timed.has_own_memory ? COMPUTE_KV_F16 : COMPUTE_KV_I16;
+    return profile_stamps_state.has_own_memory ? COMPUTE_KV_F16 : COMPUTE_KV_I16;
 }
 
 uint64_t profile_step_memory_bytes(const struct profile_step *s)
 {
     uint64_t left, all = 0;
-    if (!profile_timed.has_own_memory)
+    if (!profile_stamps_state.has_own_memory)
         return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    const struct device_memory *memory = profile_timed.base->device_memory(s->compute);
+    const struct device_memory *memory = profile_stamps_state.base->device_memory(s->compute);
     memory->ops->memory_sizes(memory->self, &left, &all);
     return all;
 }
@@ -478,6 +482,6 @@ enum status profile_step_check(const struct profile_step *s, struct error *error
 {
     if (s->rank_status != ST_OK)
         return error_set(error, s->rank_status, "a rank of device %s has ended",
-                         profile_timed.base->name);
-    return profile_timed.base->check(s->compute, error);
+                         profile_stamps_state.base->name);
+    return profile_stamps_state.base->check(s->compute, error);
 }

@@ -46,7 +46,7 @@ struct profile_step_weights {
 };
 
 /* Time of a part of a batch. All fields are in microseconds. */
-struct profile_time {
+struct profile_part_time {
     double us;        /* Time of the part; with one computing thread, without waited_us. */
     double waited_us; /* Sum over the threads: time that they waited for a core. */
     /* Sum over the threads: time that they did not run, for any reason; with one computing thread,
@@ -56,13 +56,13 @@ struct profile_time {
 
 /* The parts of a batch in the order in which they run. */
 struct profile_step_times {
-    struct profile_time batch;                /* From the call until the device begins. */
-    struct profile_time embedding;            /* Embedding. */
-    struct profile_time layers[LIMIT_LAYERS]; /* Each layer of the model. */
+    struct profile_part_time batch;                /* From the call until the device begins. */
+    struct profile_part_time embedding;            /* Embedding. */
+    struct profile_part_time layers[LIMIT_LAYERS]; /* Each layer of the model. */
     /* Vocabulary and sampling, until the caller has the result. The final norm is in the last
      * layer. */
-    struct profile_time vocabulary;
-    struct profile_time whole; /* Sum of all parts above. */
+    struct profile_part_time vocabulary;
+    struct profile_part_time whole; /* Sum of all parts above. */
 };
 
 struct profile_step;

@@ -178,7 +178,7 @@ static bool takes(struct grammar *g, const char *text)
     struct grammar_run *run;
     size_t count = spell(text, "\xFF", "\xFE", bytes);
     CHECK(grammar_run_open(g, &run, NULL) == ST_OK);
-    bool good = grammar_run_bytes(run, bytes, count, NULL) == ST_OK && grammar_run_accepts(run);
+    bool good = grammar_run_bytes(run, bytes, count, NULL) == ST_OK && grammar_run_may_end(run);
     grammar_run_close(run);
     return good;
 }

@@ -71,10 +71,10 @@ static json_t *walk(struct grammar *g, uint64_t seed)
         CHECKF(status == ST_OK, "%s", error.text);
         if (draw(seed, 100) == 0 && bytes < 2000)
             mask_check(g, text, bytes, mask);
-        bool accepts = grammar_run_accepts(run);
+        bool accepts = grammar_run_may_end(run);
         uint32_t id = choose(mask, seed, i > 300);
         CHECKF(id != UINT32_MAX || accepts, "no way on behind %.*s", (int)bytes, text);
-        CHECK(id != UINT32_MAX || grammar_run_accepts(run));
+        CHECK(id != UINT32_MAX || grammar_run_may_end(run));
         ended = id == UINT32_MAX || (accepts && draw(seed, 3) == 0);
         if (ended)
             break;
@@ -101,7 +101,7 @@ static bool accepts(struct grammar *g, const char *text, size_t bytes)
 {
     struct grammar_run *run;
     CHECK(grammar_run_open(g, &run, NULL) == ST_OK);
-    bool good = grammar_run_bytes(run, text, bytes, NULL) == ST_OK && grammar_run_accepts(run);
+    bool good = grammar_run_bytes(run, text, bytes, NULL) == ST_OK && grammar_run_may_end(run);
     grammar_run_close(run);
     return good;
 }

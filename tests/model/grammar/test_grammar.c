@@ -28,7 +28,7 @@ static bool accepts(struct grammar *g, const char *text)
     CHECK(grammar_run_open(g, &run, NULL) == ST_OK);
     enum status status = grammar_run_bytes(run, text, strlen(text), NULL);
     CHECK(status == ST_OK || status == ST_INVALID);
-    bool good = status == ST_OK && grammar_run_accepts(run);
+    bool good = status == ST_OK && grammar_run_may_end(run);
     grammar_run_close(run);
     return good;
 }
@@ -228,8 +228,8 @@ static size_t walk(struct grammar *g, uint64_t seed, size_t bytes_max, char *tex
         for (uint32_t id = 0; id < tokens_count(); id++)
             if (mask[id / 32] >> id % 32 & 1)
                 allowed[count++] = id;
-        CHECK(count > 0 || grammar_run_accepts(run));
-        CHECK(count > 0 || grammar_run_accepts(run));
+        CHECK(count > 0 || grammar_run_may_end(run));
+        CHECK(count > 0 || grammar_run_may_end(run));
         if (count == 0)
             break;
         uint32_t id = allowed[random_at(seed, step) % count];
@@ -270,7 +270,7 @@ static void test_depth(void)
     CHECKF(depth > 50 && depth < 1000, "depth %u", depth);
     for (; depth > 0; depth--)
         CHECK(grammar_run_bytes(run, "]", 1, NULL) == ST_OK);
-    CHECK(grammar_run_accepts(run));
+    CHECK(grammar_run_may_end(run));
     grammar_run_close(run);
     grammar_close(g);
 }
@@ -288,13 +288,13 @@ static void test_memory(void)
     CHECK(grammar_run_mask(two, before, NULL) == ST_OK);
     CHECK(grammar_run_bytes(one, "[\"abc\"", 6, NULL) == ST_OK);
     for (int i = 0; i < 89999; i++) {
-        CHECK(!grammar_run_accepts(one) && grammar_run_bytes(one, "]", 1, NULL) != ST_OK);
+        CHECK(!grammar_run_may_end(one) && grammar_run_bytes(one, "]", 1, NULL) != ST_OK);
         CHECK(grammar_run_bytes(one, ",\"x\"", 4, NULL) == ST_OK);
         if (i % 1000 == 0)
             CHECK(grammar_run_mask(one, mask, NULL) == ST_OK);
     }
     CHECK(grammar_bytes(g) <= GRAMMAR_BYTES_MAX);
-    CHECK(grammar_run_bytes(one, "]", 1, NULL) == ST_OK && grammar_run_accepts(one));
+    CHECK(grammar_run_bytes(one, "]", 1, NULL) == ST_OK && grammar_run_may_end(one));
     CHECK(grammar_run_mask(two, mask, NULL) == ST_OK);
     CHECK(memcmp(mask, before, GRAMMAR_MASK_WORDS(tokens_count()) * 4) == 0);
     CHECK(grammar_run_bytes(two, "bc\"", 3, NULL) == ST_OK);

@@ -82,11 +82,14 @@ static const char tail[] =
     "over an answer starts again\n"
     "from the constraint and the delivered tokens, so the bytes do not depend on where an answer "
     "moves\n"
-    "([figures](performance.md#constrained-answers)). On GPUs the logits of constrained answers "
-    "are copied to the host. In a\n"
-    "machine with stages, the masks of one batch have at most 2 MiB: 110 constrained answers, if "
-    "the vocabulary has 150,000\n"
-    "tokens.\n";
+    "([figures](performance.md#constrained-answers)). Where only one text may follow (the name of "
+    "a "
+    "required property), only\n"
+    "its longest token is allowed, except at the end of the text, where a longer token could "
+    "follow. On GPUs the logits of\n"
+    "constrained answers are copied to the host. In a machine with stages, the masks of one batch "
+    "have at most 2 MiB: 110\n"
+    "constrained answers, if the vocabulary has 150,000 tokens.\n";
 
 static void keywords_print(FILE *out, int use)
 {

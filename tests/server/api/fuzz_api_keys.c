@@ -32,8 +32,8 @@ static void use_keys(struct api_keys *keys, int64_t now_us)
         if (!api_keys_find(keys, clients[i], clients[i], &shown))
             continue;
         const uint32_t key = shown.key_index;
-        const struct api_key_rules *rules = api_keys_rules(keys, key);
-        CHECK(rules != NULL && rules->name[0] != 0 && rules->weight >= 1);
+        const struct api_key_settings *settings = api_keys_settings(keys, key);
+        CHECK(settings != NULL && settings->name[0] != 0 && settings->weight >= 1);
         uint64_t before = api_keys_counts(keys, key)->in_flight;
         if (api_keys_answers_begin(keys, key, 2, 10, now_us, &error)) {
             CHECK(api_keys_counts(keys, key)->in_flight == before + 2);

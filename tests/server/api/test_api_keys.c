@@ -109,9 +109,9 @@ static void check_finding(struct api_keys *keys)
     CHECK(find_plain(keys, NULL, "Bearer " SECRET_A) == API_KEY_NONE);
     CHECK(find_plain(keys, "Bearer " SECRET_B, SECRET_A) == b); /* Authorization decides. */
     CHECK(find_plain(keys, "Basic " SECRET_B, SECRET_A) == API_KEY_NONE);
-    CHECK(api_keys_rules(keys, a)->weight == 4 && !api_keys_rules(keys, a)->admin);
-    CHECK(api_keys_rules(keys, b)->weight == 1 && api_keys_rules(keys, b)->admin);
-    CHECK(api_keys_rules(keys, b)->priority_best == -5);
+    CHECK(api_keys_settings(keys, a)->weight == 4 && !api_keys_settings(keys, a)->admin);
+    CHECK(api_keys_settings(keys, b)->weight == 1 && api_keys_settings(keys, b)->admin);
+    CHECK(api_keys_settings(keys, b)->priority_best == -5);
     static const char *const others[] = {NULL,          "",
                                          "Bearer",      "Bearer ",
                                          SECRET_A,      "Basic " SECRET_A,
@@ -381,10 +381,11 @@ static void check_two_secrets(struct api_keys *keys)
 
 static enum api_key_expiry reported;
 
-static void on_expiry(void *self, const struct api_key_rules *rules, enum api_key_expiry expiry)
+static void on_expiry(void *self, const struct api_key_settings *settings,
+                      enum api_key_expiry expiry)
 {
     (void)self;
-    CHECK(strcmp(rules->name, "e") == 0);
+    CHECK(strcmp(settings->name, "e") == 0);
     reported = expiry;
 }
 
@@ -422,8 +423,8 @@ static void check_expiry(void)
                 "\", \"expires\": \"2024-10-14T04:00:00.5+02:00\"}]}");
     uint32_t e = find(keys, "Bearer " SECRET_A);
     const int64_t at = TODAY + 10 * DAY + 2 * 3600;
-    CHECKF(api_keys_rules(keys, e)->expires == at, "%lld",
-           (long long)api_keys_rules(keys, e)->expires);
+    CHECKF(api_keys_settings(keys, e)->expires == at, "%lld",
+           (long long)api_keys_settings(keys, e)->expires);
     CHECK(expiry_at(keys, at - 8 * DAY) == API_KEY_VALID && !api_keys_expired(keys, e));
     CHECK(expiry_at(keys, at - 6 * DAY) == API_KEY_EXPIRES);
     CHECK(expiry_at(keys, at - 5 * DAY) == API_KEY_VALID); /* It was reported. */
@@ -609,7 +610,7 @@ static void check_many(void)
             CHECK((key != API_KEY_NONE) == known);
             if (known)
                 snprintf(header, sizeof(header), "key-%u", i);
-            CHECK(!known || strcmp(api_keys_rules(keys, key)->name, header) == 0);
+            CHECK(!known || strcmp(api_keys_settings(keys, key)->name, header) == 0);
         }
     }
     set = NULL;

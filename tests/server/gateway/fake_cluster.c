@@ -315,16 +315,16 @@ static void hear_prefill(struct fake_machine *m, const struct message_prefill *p
 static void hear_cancel(struct fake_machine *m, const struct message_cancel *cancel)
 {
     m->cancels++;
-    m->cancel_writer = cancel->writer;
+    m->cancel_writes_pending = cancel->writes_pending;
     struct fake_request *r = fake_token_side(m, cancel->request.id);
     if (r != NULL && r->generation == cancel->request.generation) {
         /* PREFILL follows RESERVED at once: a writer knows of the blocks only after it. */
-        CHECK(!cancel->writer || r->state != FAKE_RESERVED);
+        CHECK(!cancel->writes_pending || r->state != FAKE_RESERVED);
         r->id = 0;
     }
     r = fake_prompt_side(m, cancel->request.id);
     if (r != NULL && r->generation == cancel->request.generation) {
-        CHECK(cancel->writer);
+        CHECK(cancel->writes_pending);
         r->id = 0;
     }
 }
@@ -626,8 +626,8 @@ static void client_event(void *self, const struct gateway_event *event)
     client->after_us = event->after_us;
     size_t count = strlen(client->events);
     if (count + 1 < sizeof(client->events))
-        client->events[count] =
-            event->kind == GATEWAY_EVENT_RESUMING ? "LMH"[event->resume] : "QRPFT"[event->kind];
+        client->events[count] = event->kind == GATEWAY_EVENT_RESUMING ? "LMH"[event->resume_reason]
+                                                                      : "QRPFT"[event->kind];
 }
 
 static void client_token(void *self, const struct message_token *token)

@@ -74,8 +74,8 @@ struct fake_machine {
     uint32_t outbox_count;
     uint64_t peers; /* Machines that PEER named, one bit each. */
     struct message_buffer buffer;
-    uint32_t cancels;   /* CANCEL messages received. */
-    bool cancel_writer; /* Writer flag of the last CANCEL. */
+    uint32_t cancels;           /* CANCEL messages received. */
+    bool cancel_writes_pending; /* message_cancel.writes_pending of the last CANCEL. */
     uint32_t reserves;
     uint32_t prefills;
     uint32_t copies_stored, copies_sent; /* RESERVE and PREFILL of a copy. */

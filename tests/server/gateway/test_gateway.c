@@ -1,5 +1,5 @@
 /* Goal: a request takes the right way through the machines, its client gets each token once and in
- * order, and work that is no longer needed is cancelled with the right writer flag. Method: a
+ * order, and work that is no longer needed is cancelled with the right writes_pending. Method: a
  * gateway over the loopback transport and machines that the test moves step by step
  * (fake_cluster.h); the client checks each token. */
 #include "tests/check.h"
@@ -303,7 +303,7 @@ static void test_ends_at_once(void)
     uint64_t id = fake_first_request(t)->id;
     advance(c, id, FAKE_SAMPLED);
     CHECK(client.ended && client.end == GATEWAY_DONE && client.finish == FINISH_STOP);
-    CHECK(t->cancels == 1 && t->cancel_writer && p->cancels == 1);
+    CHECK(t->cancels == 1 && t->cancel_writes_pending && p->cancels == 1);
     CHECK(fake_request_count(t) == 0 && fake_request_count(p) == 0);
     fake_cluster_close(c);
 }
@@ -339,7 +339,7 @@ static void test_release(void)
         CHECK(!client.ended);
         CHECKF(p->cancels == stages[i].prompt_cancels && t->cancels == stages[i].token_cancels,
                "stage %zu: %u %u", i, p->cancels, t->cancels);
-        CHECK(t->cancel_writer == stages[i].writer);
+        CHECK(t->cancel_writes_pending == stages[i].writer);
         CHECK(fake_request_count(p) == 0 && fake_request_count(t) == 0);
         check_open(c, 0, 0);
     }

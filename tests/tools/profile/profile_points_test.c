@@ -34,7 +34,8 @@ static struct profile_step_times sample(const struct profile_point *point, bool 
     times.vocabulary.us = last_us(point->prompt ? 1 : point->rows);
     for (uint32_t i = 0; i < LAYERS; i++)
         times.layers[i].us = layer_us(i, alike, point->prompt, point->rows, point->context);
-    struct profile_time *parts[LAYERS + 3] = {&times.batch, &times.embedding, &times.vocabulary};
+    struct profile_part_time *parts[LAYERS + 3] = {&times.batch, &times.embedding,
+                                                   &times.vocabulary};
     for (uint32_t i = 0; i < LAYERS; i++)
         parts[3 + i] = &times.layers[i];
     for (uint32_t i = 0; i < LAYERS + 3; i++) {
