@@ -123,8 +123,9 @@ static json_t *config_json(const struct plan_search *search, const struct plan_c
     if (mix->tokens > 0)
         json_object_set_new(pools, token, names_json(inputs, mix, true, token, machines));
     if (inputs->profile != NULL) /* The simulation used the config's own defaults. */
-        return json_pack("{s:o, s:o, s:{s:s}, s:o*}", "pools", pools, "machines", machines,
-                         "scheduler", "policy", "jsq", "kv", tiers_json(inputs));
+        return json_pack("{s:o, s:o, s:{s:s, s:i}, s:o*}", "pools", pools, "machines", machines,
+                         "scheduler", "policy", "jsq", "speculative_tokens",
+                         (int)inputs->draft_tokens, "kv", tiers_json(inputs));
     json_decref(machines);
     return json_pack("{s:o, s:o}", "pools", pools, "scheduler", as_simulated(&setup, mix));
 }

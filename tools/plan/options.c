@@ -1,6 +1,7 @@
 /* plan_options: the table of options, and the checks between options. */
 #include "tools/plan/options.h"
 
+#include "common/limits.h"
 #include "common/tier_kind.h"
 #include "tools/report/gnuplot.h"
 
@@ -32,6 +33,8 @@ static const struct option_entry entries[] = {
     {"duration", "S", OPTION_REAL, FIELD(duration_s), 0.1, 1e7, {NULL}, "120", "seconds of arrivals"},
     {"seed", "N", OPTION_WHOLE, FIELD(seed), 0, 9e15, {NULL}, "1", "seed of the random choices"},
     {"tier", "KIND:GIB:GB/S:US", OPTION_TEXTS, FIELD(tiers), 0, TIER_KIND_COUNT, {NULL}, NULL, "with --profile: KV below the machines' memory, as of cleave simulate; may be repeated"},
+    {"acceptance", "P", OPTION_REAL, FIELD(acceptance), 0, 1, {NULL}, "0", "with --profile: probability that a drafted token is right if those before it are, as of cleave simulate; 0: no drafts"},
+    {"draft-tokens", "N", OPTION_WHOLE, FIELD(draft_tokens), 1, LIMIT_DRAFT_TOKENS, {NULL}, "8", "with --acceptance: scheduler/speculative_tokens; the written config has them"},
     {"workers", "N", OPTION_WHOLE, FIELD(workers), 1, 64, {NULL}, NULL, "threads; the plan does not depend on them (default: all cores)"},
     {"full", NULL, OPTION_FLAG, FIELD(all_boundaries), 0, 0, {NULL}, NULL, "find the highest rate of every split, not only of those that may be the best"},
     {"state", "FILE", OPTION_TEXT, FIELD(journal), 0, 0, {NULL}, NULL, "keep the results of simulations here: a search that was stopped continues from them"},
@@ -60,6 +63,8 @@ static enum status check(void *out, struct error *error)
             return error_set(error, ST_USAGE,
                              "--tier %s: --write-config does not know the store's servers",
                              o->tiers.texts[i]);
+    if (o->acceptance > 0 && o->profile == NULL)
+        return error_set(error, ST_USAGE, "--acceptance: --profile FILE is missing");
     if (o->cores > 0 && o->profile == NULL)
         return error_set(error, ST_USAGE, "--cores: --profile FILE is missing");
     if (o->mtbf_s > 0 && o->profile == NULL)

@@ -80,9 +80,11 @@ static enum status run(struct workplace *w, const struct plan_inputs *inputs,
                                       .failure_s = failures->mtbf_s,
                                       .repair_s = failures->repair_s,
                                       .seed = failures->seed,
+                                      .draft_right = inputs->draft_right,
                                       .usage = usage};
     memcpy(options.tiers, inputs->tiers, sizeof(options.tiers));
     plan_profile_config(&w->config);
+    w->config.scheduler.speculative_tokens = inputs->draft_tokens;
     snprintf(w->config.kv.checkpoint, sizeof(w->config.kv.checkpoint), "%s", failures->checkpoint);
     w->hosts.profile = inputs->profile;
     enum status status = machines_add(w, inputs, mix, false, error);

@@ -84,6 +84,8 @@ static enum status hardware_all(const struct plan_options *options, struct plan_
     const char *const *paths = said > 0 ? options->hardware.texts : table ? by_table : by_profile;
     uint32_t count = said > 0 ? said : table ? 3 : 1;
     inputs->cores = (uint32_t)options->cores;
+    inputs->draft_right = options->acceptance;
+    inputs->draft_tokens = options->acceptance > 0 ? (uint32_t)options->draft_tokens : 0;
     enum status status = sim_tier_kinds_read(&options->tiers, inputs->tiers, error);
     if (status != ST_OK)
         return status;
@@ -335,6 +337,9 @@ static uint64_t hash_of(const struct plan_inputs *inputs)
         if (inputs->tiers[kind].bytes > 0)
             hash = random_at(hash_bytes(hash, &inputs->tiers[kind], sizeof(inputs->tiers[kind])),
                              (uint64_t)kind);
+    if (inputs->draft_tokens > 0)
+        hash = random_at(hash_bytes(hash, &inputs->draft_right, sizeof(inputs->draft_right)),
+                         inputs->draft_tokens);
     for (uint32_t i = 0; i <= inputs->kind_count; i++) {
         const struct cost_curve *curve =
             i < inputs->kind_count ? &inputs->kinds[i].curve : &inputs->slo_curve;

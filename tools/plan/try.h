@@ -39,6 +39,10 @@ struct plan_inputs {
     /* Only with a profile: cores that all machines share; 0 = each machine has its own. */
     uint32_t cores;
     struct sim_tier_kind tiers[TIER_KIND_COUNT]; /* Only with a profile: tiers of the machines. */
+    /* Only with a profile: probability that a drafted token is right if those before it are, and
+     * scheduler/speculative_tokens; 0, 0 = no drafts. */
+    double draft_right;
+    uint32_t draft_tokens;
     /* Times that slowdowns compare with: of an idle DGX-A100 (table), or the curve of the first
      * kind (profile). */
     struct cost_curve slo_curve;

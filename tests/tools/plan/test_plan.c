@@ -387,15 +387,14 @@ static void profile(void)
                     profile_path,
                     "--hardware",
                     cpu_path,
-                    "--duration",
-                    "3",
-                    "--step",
-                    "40",
-                    "--rate-most",
-                    "480",
+                    "--duration=3",
+                    "--step=40",
+                    "--rate-most=480",
                     "--fixed=machines=3",
                     "--tier=memory:0.5:10:20",
                     "--tier=file:2:1:300",
+                    "--acceptance=0.9",
+                    "--draft-tokens=5",
                     "--slo=9/20/40,9/20/40,9/20/40"};
     struct plan *p = calloc(1, sizeof(*p));
     struct error error = {""};
@@ -415,6 +414,10 @@ static void profile(void)
     struct plan_outcome slow;
     CHECK(plan_try(&p->setup.inputs, &one, 1, &slow, &error) == ST_OK);
     CHECKF(slow.slo.slowdowns[SLO_TTFT][0] >= 1, "%g", slow.slo.slowdowns[SLO_TTFT][0]);
+    const double with = slow.ms[SLO_TBT][0]; /* With drafts, which shorten the gaps. */
+    p->setup.inputs.draft_right = 0;
+    CHECK(plan_try(&p->setup.inputs, &one, 1, &slow, &error) == ST_OK);
+    CHECKF(with < 0.9 * slow.ms[SLO_TBT][0], "%g, %g ms", with, slow.ms[SLO_TBT][0]);
     struct config *config = calloc(1, sizeof(*config));
     CHECK(config != NULL);
     CHECKF(plan_config_write(&p->search, &p->search.cells[1], scratch_path("c.json"), &error) ==
@@ -423,7 +426,8 @@ static void profile(void)
     CHECK(config_load(scratch_path("c.json"), config, &error) == ST_OK);
     CHECK(config->machine_count == 3 && config->machines[2].threads == 2 &&
           config->machines[2].kv_memory_bytes == 8000000);
-    CHECK(strcmp(config->scheduler.policy, "jsq") == 0);
+    CHECK(strcmp(config->scheduler.policy, "jsq") == 0 &&
+          config->scheduler.speculative_tokens == 5);
     CHECK(config->kv.tiers.memory.bytes == 512u << 20 && config->kv.tiers.file.bytes == 2u << 30 &&
           config->kv.tiers.store.servers[0] == 0);
     /* With memory for the whole model, KV gets the memory that the weights leave. A long name is
@@ -566,6 +570,7 @@ static void refusals(void)
     refused("--workers", "0", "--workers = \"0\": want a whole number from 1 to 64");
     refused("--mtbf", "600", "--mtbf: --profile FILE is missing");
     refused("--tier", "file:1:1:1", "--tier: --profile FILE is missing");
+    refused("--acceptance", "0.5", "--acceptance: --profile FILE is missing");
     refused("--step", "20", "--rate-most 12: want at least --step 20");
     refused("--trace", "x.csv", "want --lengths FILE or --trace TRACE");
     refused("--wheels", "4", "unknown option --wheels");
@@ -599,19 +604,16 @@ static enum status devices_try(struct plan *p, const char *machine, const char *
                     profile_path,
                     "--hardware",
                     pair_path,
-                    "--duration",
-                    "3",
-                    "--step",
-                    "40",
-                    "--rate-most",
-                    "400",
+                    "--duration=3",
+                    "--step=40",
+                    "--rate-most=400",
                     "--fixed=machines=3",
                     "--slo=9/20/40,9/20/40,9/20/40",
                     (char *)more};
     memset(p, 0, sizeof(*p));
     *error = (struct error){""};
     enum status status =
-        options_read(&plan_options_table, more != NULL ? 16 : 15, argv, &p->options, error);
+        options_read(&plan_options_table, more != NULL ? 13 : 12, argv, &p->options, error);
     return status == ST_OK ? plan_setup_read(&p->options, &p->setup, error) : status;
 }
 
