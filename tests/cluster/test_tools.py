@@ -89,6 +89,11 @@ def join(events):
     return message, finish, usage
 
 
+def town(number):
+    """Messages that differ, because random weights begin all answers to the same messages with reasoning, or none."""
+    return [{"role": "user", "content": f"Weather in town {number}?"}]
+
+
 def demanded(cluster, name):
     """Calls that requests demand follow their schemas; the stream has the same message. Random weights may begin with
     reasoning that never ends, so there are more requests until one calls get_weather."""
@@ -96,8 +101,8 @@ def demanded(cluster, name):
     for seed in range(TRIES):
         if seed >= 4 and "get_weather" in seen:
             break
-        fields = {"seed": seed, "temperature": seed % 3 / 2, "tool_choice": NAMED if seed % 2 else "required",
-                  "parallel_tool_calls": seed < 2}
+        fields = {"messages": town(seed), "seed": seed, "temperature": seed % 3 / 2,
+                  "tool_choice": NAMED if seed % 2 else "required", "parallel_tool_calls": seed < 2}
         choice = cluster.post("/v1/chat/completions", body(**fields))["choices"][0]
         calls = choice["message"].get("tool_calls", [])
         if choice["finish_reason"] == "length":  # Reasoning of random weights, or many calls, may not end.
@@ -148,7 +153,7 @@ def constrained_reasoning(cluster):
         if seed >= 4 and ended > 0:
             break
         answer = cluster.post("/v1/chat/completions", {
-            "messages": [{"role": "user", "content": "x"}], "response_format": format, "seed": seed, "max_tokens": 300})
+            "messages": town(seed), "response_format": format, "seed": seed, "max_tokens": 300})
         choice = answer["choices"][0]
         if choice["finish_reason"] == "stop":
             check_call({"id": "a" * 9, "type": "function",
