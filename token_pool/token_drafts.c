@@ -281,6 +281,6 @@ void token_pool_drafts_done(struct token_pool *pool, const struct token_draft_jo
         if (request->draft_finals.vectors != NULL)
             draft_finals_drop(&request->draft_finals, item->row_count);
         if (item->sampling != NULL && request->state == TOKEN_DECODING)
-            drafted_add(pool, request, ids[i], finals + i * floats);
+            drafted_add(pool, request, ids[i], floats > 0 ? finals + i * floats : NULL);
     }
 }

@@ -482,7 +482,7 @@ static void draft_compute(const struct token_draft_item *item, const struct toke
     bool *own = &draft_kv_own[block][in_kv % BLOCK_TOKENS];
     if (at >= item->position) {
         const uint32_t row = at - item->position;
-        const float *final = item->finals + row * final_floats;
+        const float *final = final_floats > 0 ? item->finals + row * final_floats : NULL;
         *kv_token = item->tokens[row];
         *own = final_floats > 0 && final[1] == OF_LAYER;
         CHECK(*kv_token < DRAFT_VOCAB);
