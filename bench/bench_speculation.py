@@ -78,11 +78,13 @@ REPEATS = {
     "repeat JSON": copies_of(RECORDS, "The same records again:", RECORDS, "The same records once more:", 1),
 }
 PROSE = "Write a story about a girl who finds a strange key in the garden of her grandmother.\n\nThe story:\n"
+LIST = "A list of people as JSON:\n"
+SCHEMA = {"response_format": {"type": "json_schema", "json_schema": {"name": "people", "schema": PEOPLE}}}
 CASES = {
     **{f"{name}, greedy": (prompt, {"temperature": 0}) for name, prompt in REPEATS.items()},
     **{f"{name}, drawn": (prompt, DRAWN) for name, prompt in REPEATS.items()},
-    "JSON schema, drawn": ("A list of people as JSON:\n", {**DRAWN, "response_format": {
-        "type": "json_schema", "json_schema": {"name": "people", "schema": PEOPLE}}}),
+    "JSON schema, greedy": (LIST, {"temperature": 0, **SCHEMA}),
+    "JSON schema, drawn": (LIST, {**DRAWN, **SCHEMA}),
     "prose, greedy": (PROSE, {"temperature": 0}),
     "prose, drawn": (PROSE, {"temperature": 1.0}),
 }
