@@ -93,7 +93,7 @@ static uint32_t draft_find(const struct draft_index *index, const uint32_t *toke
 static void check_draft(const struct draft_index *index, const uint32_t *tokens, uint32_t count,
                         uint32_t forbidden)
 {
-    uint32_t draft[DRAFT_TOKENS], last = count - 1, agreed = 0;
+    uint32_t draft[DRAFT_TOKENS] = {0}, last = count - 1, agreed = 0;
     uint32_t matched =
         draft_find(index, tokens, DRAFT_TOKENS, is_allowed, &forbidden, draft, &agreed);
     struct expected expected = search(tokens, last, DRAFT_MATCH_GOOD, forbidden, matched, draft);
