@@ -1,29 +1,32 @@
 /* counters: the counters and gauges of machines, gateway and API keys in /metrics, one line each.
  * docs/contributing/add-a-counter.md says how to add a line. Each list is a macro that applies the
- * macro X to every line. transport/message.h, server/metrics/metrics.h and server/api/keys.h
- * declare the fields that hold the values; server/metrics/ renders the families of /metrics; the
- * gateway writes the values of /admin/state. The histograms of /metrics are in server/metrics/.
- * Macros only: no functions, no threads.
+ * macro X to every line. Four headers make fields or enum constants of the lines:
+ * transport/message.h, transport/message_tier.h, server/metrics/metrics.h and server/api/keys.h.
+ * server/metrics/ renders the families of /metrics. server/gateway/state.c and
+ * server/serve_admin.c write the values of /admin/state. The histograms of /metrics are not here
+ * but in server/metrics/. Macros only: no functions, no threads.
  *
- * Columns; each list says which of them it has:
- *   name    The field. For the gateway: METRICS_ followed by this name.
- *   kind    COUNTER = only grows while its process lives. GAUGE = the value now. STATE = a gauge
- *           that /admin/state shows.
+ * Columns; each list says which columns it has:
+ *   name    Name of the field. In GATEWAY_COUNTERS: the enum constant without METRICS_.
+ *   kind    COUNTER = the value only grows while its process lives. GAUGE = the value now. STATE =
+ *           a gauge that /admin/state shows too.
  *   family  The name in /metrics.
  *   help    The HELP text in /metrics.
  *   bits    Width of the field, 32 or 64. New lines have 64.
- *   group   Place of the family on the page: METRICS_GROUP_ followed by this name (see
- *           server/metrics/internal.h). HIDDEN = the line makes no family of its own; `help` is
+ *   group   Place of the family on the page: the enum constant without METRICS_GROUP_
+ *           (server/metrics/internal.h). HIDDEN = the line makes no family of its own; `help` is
  *           then a comment.
- *   factor  Converts the field's unit to the family's: 1e-6 from microseconds to seconds, else 1.
+ *   factor  Converts the field's unit to the family's: 1e-6 from microseconds to seconds, 1e-9 from
+ *           nanoseconds to seconds, 1 = the units are equal.
  */
 #ifndef COMMON_COUNTERS_H
 #define COMMON_COUNTERS_H
 
-/* The state of a machine: struct message_stats. New lines are added at the end of this list,
- * because older versions know the fields before them (transport/protocol.h). A machine's counters
- * begin at 0 when its process starts; /metrics shows the sum over all processes that the machine
- * has had. X(bits, name, kind, group, factor, family, help) */
+/* Counters and gauges of one machine: struct message_stats. Add new lines at the end of this list:
+ * a peer that speaks an older version of the protocol knows only the fields before them
+ * (transport/protocol.h). A machine's counters begin at 0 when its process starts. Of each counter,
+ * /metrics shows the sum over all processes that the machine has had.
+ * X(bits, name, kind, group, factor, family, help) */
 #define MACHINE_COUNTERS(X)                                                                        \
     X(32, prompts_waiting, STATE, LOAD, 1, "cleave_prompts_waiting",                               \
       "Prompts that wait for a batch.")                                                            \
@@ -114,17 +117,19 @@
     DRAFT_POSITION(X, 15)                                                                          \
     TIER_FIELDS(X, tier_file) TIER_FIELDS(X, tier_store) TIER_FIELDS(X, tier_memory)
 
-/* Drafted tokens at one position of their step that were right. */
+/* The number of accepted drafted tokens at one position of their draft; position 0 is the first
+ * drafted token. */
 #define DRAFT_POSITION(X, position)                                                                \
     X(64, draft_accepted_##position, COUNTER, HIDDEN, 1, "",                                       \
       "cleave_spec_decode_num_accepted_tokens_per_pos_total{position=" #position "}")
 
-/* The kinds of tiers, stores for KV below a machine's KV memory, in the order in which a machine
- * asks them. common/tier_kind.h makes an enum of them. X(KIND, kind) */
+/* The kinds of tiers, in the order in which a machine asks its tiers for KV. A tier is a store for
+ * KV below a machine's KV memory. common/tier_kind.h makes an enum of the kinds. X(KIND, kind) */
 #define TIER_KINDS(X) X(MEMORY, memory) X(FILE, file) X(STORE, store)
 
-/* The lines of MACHINE_COUNTERS for one tier, such as tier_file. The first line is tier_file_state;
- * the others are tier_file_ and a name of TIER_COUNTERS, in their order. */
+/* The lines of MACHINE_COUNTERS for one tier. `tier` is the beginning of the names, such as
+ * tier_file. The first line is the state of the tier. The other lines are the lines of
+ * TIER_COUNTERS, in their order. */
 #define TIER_FIELDS(X, tier)                                                                       \
     X(64, tier##_state, GAUGE, HIDDEN, 1, "", "See enum message_tier_state.")                      \
     X(64, tier##_hit_tokens, COUNTER, HIDDEN, 1, "", "See TIER_COUNTERS.")                         \
@@ -138,8 +143,8 @@
     X(64, tier##_load_token_ns, GAUGE, HIDDEN, 1, "", "See TIER_COUNTERS.")                        \
     X(64, tier##_least_tokens, GAUGE, HIDDEN, 1, "", "See TIER_COUNTERS.")
 
-/* The counters and gauges of each tier, with the label `tier` in /metrics. X(name, kind, factor,
- * family, help) */
+/* The counters and gauges of each tier, with the label `tier` in /metrics. /admin/state shows all
+ * lines. X(name, kind, factor, family, help) */
 #define TIER_COUNTERS(X)                                                                           \
     X(hit_tokens, COUNTER, 1, "cleave_kv_tier_hits_tokens_total",                                  \
       "Prompt tokens whose KV was loaded.")                                                        \
@@ -161,10 +166,9 @@
       "Fewest tokens that are loaded and not computed; 4294967295 = computing always wins.")
 
 /* Copies of KV between GPU memory and host memory, and between GPUs: struct message_copies, which
- * is a part of struct message_stats and of struct message_process. /metrics shows only the counters
- * of struct message_stats. `way` says where the KV is and how it is sent. out = from GPU memory to
- * host memory; in = from host memory to GPU memory; peer = to another process's GPU memory. X(bits,
- * name, kind, group, factor, family, help) */
+ * is a part of struct message_stats and of struct message_process. /metrics shows only the part of
+ * struct message_stats. out = from GPU memory to host memory; in = from host memory to GPU memory;
+ * peer = to another process's GPU memory. X(bits, name, kind, group, factor, family, help) */
 #define COPY_COUNTERS(X)                                                                           \
     X(32, way, GAUGE, COPIES, 1, "cleave_kv_way",                                                  \
       "Where KV is and how it is sent: 0 = host memory; 1 = GPU memory, directly where the "       \
@@ -183,8 +187,8 @@
     X(64, peer_us, COUNTER, COPIES, 1e-6, "cleave_kv_ipc_seconds_total",                           \
       "Time of copies between GPU memories.")
 
-/* The load of one stage process, since it was opened: struct message_process.
- * X(bits, name, kind, factor, family, help) */
+/* The load of one stage process: struct message_process. The counters begin at 0 when the stage
+ * process starts. X(bits, name, kind, factor, family, help) */
 #define PROCESS_COUNTERS(X)                                                                        \
     X(64, batches, COUNTER, 1, "cleave_stage_batches_total", "Batches that a stage computed.")     \
     X(64, rows, COUNTER, 1, "cleave_stage_rows_total", "Tokens in batches that a stage computed.") \
@@ -193,8 +197,8 @@
     X(64, resident_bytes, GAUGE, 1, "cleave_stage_resident_bytes",                                 \
       "Resident memory of a stage's process.")
 
-/* Counters of MACHINE_COUNTERS whose sum over all machines has a family of its own.
- * X(name, family, help) */
+/* Counters of MACHINE_COUNTERS whose sum over all machines, including removed machines, has a
+ * family of its own. X(name, family, help) */
 #define CLUSTER_COUNTERS(X)                                                                        \
     X(prefix_query_tokens, "vllm:prefix_cache_queries_total",                                      \
       "Prompt tokens looked up in prefix caches.")                                                 \
@@ -202,7 +206,7 @@
     X(preemptions, "vllm:num_preemptions_total",                                                   \
       "Answers whose KV memory was taken for others (preemptions).")
 
-/* What the gateway counts: enum metrics_value. X(name, kind, group, family, help) */
+/* Counters and gauges of the gateway: enum metrics_value. X(name, kind, group, family, help) */
 #define GATEWAY_COUNTERS(X)                                                                        \
     X(REQUESTS_RUNNING, GAUGE, REQUESTS, "vllm:num_requests_running",                              \
       "Requests that a machine has begun.")                                                        \
@@ -258,8 +262,8 @@
     X(RELOAD_TIME, GAUGE, RELOAD, "cleave_config_last_reload_success_timestamp_seconds",           \
       "Latest start or successful reload, in Unix time.")
 
-/* What each API key has used: struct api_key_counts. /admin/state shows all lines. X(name, kind,
- * family, help) */
+/* Counters and gauges of one API key: struct api_key_counts. /admin/state shows all lines. X(name,
+ * kind, family, help) */
 #define KEY_COUNTERS(X)                                                                            \
     X(requests, COUNTER, "cleave_key_requests_total", "Answers begun with an API key.")            \
     X(refused, COUNTER, "cleave_key_refused_total",                                                \
@@ -283,8 +287,8 @@
 #define COUNTER_FIELD_64_32(name)
 #define COUNTER_FIELD_64_64(name) uint64_t name;
 
-/* Statements `to->name += from->name;` for the counters of a list with the column `bits`. Gauges
- * are not added. */
+/* Makes the statement `to->name += from->name;` of a counter, in a list with the column `bits`; no
+ * statement of a gauge. */
 #define COUNTER_ADD(bits, name, kind, ...) COUNTER_ADD_##kind(name)
 #define COUNTER_ADD_COUNTER(name)          to->name += from->name;
 #define COUNTER_ADD_GAUGE(name)

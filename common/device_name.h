@@ -1,6 +1,7 @@
-/* device_name: says whether a device's name in the config means a GPU, and which GPU. Any folder
- * may call it, on any thread; it keeps no state. It does not check that the GPU exists, and it does
- * not know the names of other devices (compute_device_find does). */
+/* device_name: says whether the name of a device, from the config or the command line, means a GPU,
+ * and which GPU. Any folder may call the function, on any thread; the function keeps no state. It
+ * does not check that the GPU exists, and knows no names of other devices (compute_device_find
+ * does). */
 #ifndef COMMON_DEVICE_NAME_H
 #define COMMON_DEVICE_NAME_H
 
@@ -11,8 +12,8 @@
 
 #define DEVICE_NUMBER_DIGITS 3 /* Most digits of a GPU's number. */
 
-/* Returns true and stores N if the name is "cuda:N" with one to DEVICE_NUMBER_DIGITS digits, or
- * "cuda", which means "cuda:0". number_out may be NULL. */
+/* Returns true if `device` is "cuda:N", where N has 1 to DEVICE_NUMBER_DIGITS digits, or "cuda",
+ * which means "cuda:0". Then stores N in *number_out, unless number_out is NULL. */
 static inline bool device_name_gpu(const char *device, uint32_t *number_out)
 {
     static const char cuda[] = "cuda", digits[] = "0123456789";

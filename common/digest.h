@@ -1,8 +1,8 @@
 /* digest: a SHA-256 as a value, such as the digest of a model's files. model/file/, kvcache/tiers/
- * and tools/fetch/ compute digests; other folders compare them or pass them on. server/api/ and
- * tools/fetch/ use hex_digit_value also for hashes of keys and for URLs. The functions keep
- * no state, and any thread may call them. They are not for secrets: digest_equal takes a time that
- * depends on the bytes. They read no files. */
+ * and tools/fetch/ compute digests; other folders compare digests or pass them on. server/api/ uses
+ * hex_digit_value for the hashes of API keys, tools/fetch/ for URLs. The functions keep no state,
+ * and any thread may call them. The functions are not for secrets: the time of digest_equal depends
+ * on the bytes. The functions read no files. */
 #ifndef COMMON_DIGEST_H
 #define COMMON_DIGEST_H
 
@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* All zeros = no digest. */
+/* A SHA-256. All zeros = no digest. */
 struct digest {
     uint8_t bytes[SECRET_HASH_BYTES];
 };
@@ -18,21 +18,21 @@ struct digest {
 #define DIGEST_TEXT_BYTES  (2 * SECRET_HASH_BYTES + 1) /* All digits, with a NUL. */
 #define DIGEST_SHORT_BYTES 17                          /* 16 digits for messages, with a NUL. */
 
-/* digest_equal returns true if the two digests are equal. digest_is_none returns true if the digest
- * is all zeros. */
 static inline bool digest_equal(const struct digest *a, const struct digest *b)
 {
     return memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;
 }
 
+/* Returns true if the digest is all zeros. */
 static inline bool digest_is_none(const struct digest *d)
 {
     static const struct digest none;
     return digest_equal(d, &none);
 }
 
-/* Writes the bytes of the digest as hexadecimal digits, as many bytes as fit `capacity` with a NUL
- * at the end. Requires an odd capacity. Returns `out`. */
+/* Writes the digest as hexadecimal digits with a NUL at the end. If `capacity` is less than
+ * DIGEST_TEXT_BYTES, writes only the first capacity - 1 digits. Requires an odd capacity. Returns
+ * `out`. */
 static inline char *digest_write(const struct digest *d, char *out, size_t capacity)
 {
     static const char digits[] = "0123456789abcdef";
@@ -45,7 +45,8 @@ static inline char *digest_write(const struct digest *d, char *out, size_t capac
     return out;
 }
 
-/* Returns the value of a hexadecimal digit of either case; -1 = another character. */
+/* Returns the value of a hexadecimal digit, in lower case or upper case; -1 = `c` is no such
+ * digit. */
 static inline int hex_digit_value(char c)
 {
     static const char digits[] = "0123456789abcdef";
@@ -53,7 +54,8 @@ static inline int hex_digit_value(char c)
     return at != NULL ? (int)(at - digits) : -1;
 }
 
-/* Adds a piece of data to *d: the new digest is SHA-256(old digest, SHA-256(data)). */
+/* Adds data to *d: the new digest is the SHA-256 of the old digest followed by the SHA-256 of the
+ * data. */
 static inline void digest_add(struct digest *d, const void *data, size_t size)
 {
     uint8_t pair[2 * SECRET_HASH_BYTES];

@@ -1,7 +1,8 @@
-/* histogram: counts values in fixed buckets, for the gateway's page /metrics (Prometheus). It also
- * has quantiles of sorted values, for `cleave replay`. A histogram does not keep the values. Its
- * bounds do not change after histogram_init and histogram_bound_add. A histogram is not
- * thread-safe: its owner makes every call on one thread. quantile_of_sorted keeps no state. */
+/* histogram: counts values in buckets, for the gateway's page /metrics (Prometheus).
+ * server/metrics/ owns the histograms and makes every call on the gateway's event loop thread; a
+ * histogram is not thread-safe. A histogram does not keep the values, and its bounds cannot change
+ * after the first value. This part also computes a quantile of sorted values, for `cleave replay`;
+ * quantile_of_sorted keeps no state. */
 #ifndef COMMON_HISTOGRAM_H
 #define COMMON_HISTOGRAM_H
 
@@ -10,12 +11,12 @@
 /* Most bounds of a histogram. A histogram with N bounds has N + 1 buckets. */
 #define HISTOGRAM_BUCKETS 40
 
-/* Bucket i counts values above bounds[i - 1] and up to bounds[i]. The last bucket has no upper
- * bound. */
+/* Bucket i counts the values above bounds[i - 1], up to and including bounds[i]. The first bucket
+ * has no lower bound; the last bucket has no upper bound. */
 struct histogram {
     uint32_t bound_count;
     double bounds[HISTOGRAM_BUCKETS];       /* Ascending. */
-    uint64_t counts[HISTOGRAM_BUCKETS + 1]; /* Values in each bucket. */
+    uint64_t counts[HISTOGRAM_BUCKETS + 1]; /* Number of values in each bucket. */
     uint64_t total;                         /* Number of values. */
     double sum;                             /* Sum of the values. */
 };
@@ -23,8 +24,8 @@ struct histogram {
 /* Empties the histogram and sets `count` bounds (at most HISTOGRAM_BUCKETS): first, first * factor,
  * first * factor² and so on. Requires first > 0 and factor > 1. */
 void histogram_init(struct histogram *h, double first, double factor, uint32_t count);
-/* Adds a bound; if a bound differs from `bound` by at most 0.1 %, replaces that bound. Requires
- * bound > 0, an empty histogram, and room for the bound. */
+/* Adds a bound. If the histogram has a bound that differs from `bound` by at most 0.1 %, replaces
+ * this bound instead. Requires bound > 0, an empty histogram, and room for the bound. */
 void histogram_bound_add(struct histogram *h, double bound);
 /* Counts one value. */
 void histogram_add(struct histogram *h, double value);
