@@ -1,31 +1,30 @@
 /* layer_groups: which layers of a model share block tables, and how many KV blocks a request needs.
  * Layer l belongs to layer group l % count. All layers of a group read the same tokens: either all
- * earlier tokens, or only the tokens of an attention window. A request has one block table per
- * group, and blocks of all groups come from one pool: a block holds `block_tokens` tokens of each
+ * earlier tokens, or only the tokens of an attention window. A request has one block table for each
+ * group. The blocks of all groups come from one pool. A block holds `block_tokens` tokens of each
  * layer of its group.
  *
- * Schedulers, pools, tiers, the simulator and `cleave partition` count blocks with these functions;
- * the parts that read and write KV find the
- * group of a layer with them. The functions keep no state, and any thread may call them. They know
- * no block ids (kvcache/kv_tables.h).
+ * Schedulers, pools, tiers, the simulator and `cleave partition` count blocks with these functions.
+ * Code that reads or writes KV finds the group of a layer with them. The functions keep no state,
+ * and any thread may call them. They do not handle block ids (kvcache/kv_tables.h does).
  *
  * Span i of a request is its tokens [i * block_tokens, (i + 1) * block_tokens). A group without a
  * window has a block for each span. A group with a window keeps blocks only for the latest `keep`
- * spans: span i uses the block of span i - keep, whose tokens no later token reads. */
+ * spans: span i takes over the block of span i - keep, whose tokens no later token reads. */
 #ifndef COMMON_LAYER_GROUPS_H
 #define COMMON_LAYER_GROUPS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define LAYER_GROUPS_MAX 16
+#define LAYER_GROUPS_MAX 16 /* Most groups of a model. */
 
-/* Kinds of layers by the KV that they keep. Statistics of KV (bytes, blocks) are kept for each
- * kind. */
+/* Kinds of layers, by the KV that a layer keeps. The counts of KV bytes and of blocks are separate
+ * for each kind. */
 enum layer_kind {
     LAYER_FULL,   /* K and V of all tokens. */
     LAYER_WINDOW, /* K and V of the tokens of an attention window. */
-    LAYER_LATENT, /* One latent vector of each token (compute/kv.h). */
+    LAYER_LATENT, /* One latent vector for each token (compute/kv.h). */
     LAYER_KIND_COUNT
 };
 
@@ -36,7 +35,7 @@ const char *layer_kind_name(enum layer_kind kind);
 struct layer_groups {
     uint32_t count;    /* Groups, up to LAYER_GROUPS_MAX; 0 = 1. */
     uint32_t windowed; /* Bit g: the layers of group g have a window. */
-    /* Tokens of the window, including the token that reads; 0 = no window. */
+    /* Tokens of the window, including the token that reads the window; 0 = no window. */
     uint32_t window_tokens;
     bool latent; /* Groups without a window keep latent vectors. */
 };
@@ -46,7 +45,7 @@ static inline uint32_t layer_groups_count(const struct layer_groups *groups)
     return groups->count > 0 ? groups->count : 1;
 }
 
-/* Returns the group of a layer of the model. */
+/* Returns the group of layer `layer` of the model. */
 static inline uint32_t layer_groups_find(const struct layer_groups *groups, uint32_t layer)
 {
     return layer % layer_groups_count(groups);
@@ -67,10 +66,11 @@ static inline enum layer_kind layer_groups_kind(const struct layer_groups *group
 /* Returns the kinds that the groups have: bit K is set for enum layer_kind K. */
 uint32_t layer_groups_kinds(const struct layer_groups *groups);
 
-/* Returns the number of rows in the KV memory of the layers [first_layer, last_layer), which must
- * not be empty. Layer l is in row l / count, counted from the row of first_layer. Each block has
- * room in every row. Only the first and the last row can lack the layer of the block's group; there
- * the room stays unused. */
+/* Returns the number of rows in the KV memory of the layers [first_layer, last_layer), of which
+ * there must be at least one. Row r, counted from the row of first_layer, has one layer of each
+ * group: those with l / count == first_layer / count + r. Each block has room in every row and uses
+ * the room for the layer of its group. The first and the last row can lack this layer; the room
+ * then stays unused. */
 static inline uint32_t layer_groups_rows(const struct layer_groups *groups, uint32_t first_layer,
                                          uint32_t last_layer)
 {
@@ -84,30 +84,32 @@ static inline uint32_t layer_groups_spans(uint32_t tokens, uint32_t block_tokens
     return tokens / block_tokens + (tokens % block_tokens != 0);
 }
 
-/* Returns the number of spans that a group with a window keeps if at most chunk_tokens (>= 1)
- * tokens of the request are computed at once. UINT32_MAX = no group has a window. */
+/* Returns the number of latest spans for which a group with a window keeps blocks, if at most
+ * chunk_tokens (>= 1) tokens of a request are computed at once. UINT32_MAX = no group has a
+ * window. */
 uint32_t layer_groups_keep(const struct layer_groups *groups, uint32_t block_tokens,
                            uint32_t chunk_tokens);
 
-/* Returns the number of blocks, of all groups, of a request with `spans` spans. `keep` is the
+/* Returns the number of blocks that a request with `spans` spans has in all groups. `keep` is the
  * result of layer_groups_keep. */
 uint32_t layer_groups_blocks(const struct layer_groups *groups, uint32_t spans, uint32_t keep);
 
-/* Returns the KV memory of a request with `tokens` tokens. The unit is a token: the memory of one
- * token in all layers. For a model without windows the result is `tokens`; for a model with windows
- * it is the memory of the request's blocks, rounded up. `keep` is the result of
+/* Returns the KV memory of a request with `tokens` tokens. The unit is the memory of one token in
+ * all layers. For a model without windows, the result is `tokens`. For a model with windows, the
+ * result is the memory of the request's blocks, rounded up to whole units. `keep` is the result of
  * layer_groups_keep. */
 uint64_t layer_groups_tokens(const struct layer_groups *groups, uint32_t block_tokens,
                              uint64_t tokens, uint32_t keep);
 
-/* Returns how many of the blocks of layer_groups_blocks a request must take if a prefix cache holds
- * the other blocks: in groups without a window those of the first `held` spans, in groups with a
- * window those of all spans before window_held. */
+/* Returns the number of blocks, in all groups, that a request with `spans` spans must take from the
+ * block pool. The request takes none for the spans that a prefix cache holds: the first `held`
+ * spans in groups without a window, the first `window_held` spans in groups with a window. `keep`
+ * is the result of layer_groups_keep. */
 uint32_t layer_groups_taken(const struct layer_groups *groups, uint32_t spans, uint32_t held,
                             uint32_t window_held, uint32_t keep);
 
-/* The reverse of layer_groups_blocks: returns the most spans of a request with at most `blocks`
- * blocks; UINT32_MAX = no bound, because every group has a window. */
+/* Returns the largest `spans` for which layer_groups_blocks returns at most `blocks`; UINT32_MAX =
+ * no bound, because every group has a window. */
 uint32_t layer_groups_spans_most(const struct layer_groups *groups, uint32_t blocks, uint32_t keep);
 
 /* Returns the first span that the token at position `position` reads in a group with a window; 0 if
@@ -115,9 +117,10 @@ uint32_t layer_groups_spans_most(const struct layer_groups *groups, uint32_t blo
 uint32_t layer_groups_window_first(const struct layer_groups *groups, uint32_t block_tokens,
                                    uint32_t position);
 
-/* Returns the first span that is read in a group with a window after a prompt of prompt_tokens
- * tokens: by the answer, and by a machine that takes the answer over and computes the tokens after
- * the last full block again. 0 if no group has a window. */
+/* Returns the first span that a group with a window still needs when a prompt of prompt_tokens
+ * tokens has been computed; 0 if no group has a window. The answer's tokens do not read earlier
+ * spans. A machine that takes the answer over does not either: it computes only the prompt's tokens
+ * after the last full block again. */
 static inline uint32_t layer_groups_answer_first(const struct layer_groups *groups,
                                                  uint32_t block_tokens, uint32_t prompt_tokens)
 {
@@ -125,8 +128,8 @@ static inline uint32_t layer_groups_answer_first(const struct layer_groups *grou
                                      prompt_tokens - prompt_tokens % block_tokens);
 }
 
-/* Returns the number of blocks, of all groups, of these spans: [first, end) in groups without a
- * window, [window_first, end) in groups with a window. */
+/* Returns the number of blocks, in all groups, of the spans [first, end) in groups without a window
+ * and of the spans [window_first, end) in groups with a window. */
 uint32_t layer_groups_between(const struct layer_groups *groups, uint32_t first, uint32_t end,
                               uint32_t window_first);
 

@@ -1,7 +1,7 @@
-/* limits: the bounds that are fixed when cleave is built and that several folders share, and the
- * bounds of API requests and API keys. Any folder may use them. Each constant is a maximum (a
- * value, a size or a number), unless its name ends in _MIN; its comment says of what. Constants
- * only: no code, no threads. Other bounds of one part are in that part's header. Bounds that an
+/* limits: bounds that are fixed when cleave is built: bounds that several folders share, and the
+ * bounds of API requests and API keys. Any folder may use them. Each constant is a maximum, unless
+ * its name ends in _MIN; the comment names the bounded quantity. Constants only: no code, no
+ * threads. Other bounds that only one part needs are in the header of this part. Bounds that an
  * operator may want to change are keys of the config file (config/config.h). */
 #ifndef COMMON_LIMITS_H
 #define COMMON_LIMITS_H
@@ -35,9 +35,9 @@
 #define LIMIT_API_KEYS         10000      /* API keys in one file. */
 #define LIMIT_KEY_NAME_BYTES   64         /* An API key's name with its NUL. */
 #define LIMIT_CACHE_SALT_BYTES 256        /* Bytes of a request's cache_salt. */
-#define LIMIT_CONSTRAINT_BYTES (64 << 10) /* Text of a constraint (model/grammar/grammar.h). */
-#define LIMIT_TOOLS            128        /* Tools of one request, and calls in one message. */
-#define LIMIT_TOOL_NAME_BYTES  64         /* A tool's name, without its NUL. */
+#define LIMIT_CONSTRAINT_BYTES (64 << 10) /* A constraint's text (model/grammar/grammar.h). */
+#define LIMIT_TOOLS            128        /* Tools of one request; tool calls in one message. */
+#define LIMIT_TOOL_NAME_BYTES  64         /* A tool's name, without a NUL. */
 #define LIMIT_TOOLS_BYTES      (256 << 10) /* JSON text of all tools of one request. */
 #define LIMIT_KEY_WEIGHT       1000        /* Weight of an API key. */
 #define LIMIT_PRIORITY         1000 /* A request's priority is from -1000 (first) to 1000 (last). */
@@ -55,12 +55,12 @@
 #define LIMIT_FORBIDDEN_WORDS    4096 /* Words of the sequences of bad_words. */
 /* Words of all rules that name tokens (common/token_rules.h). */
 #define LIMIT_RULE_WORDS (3 + 2 * LIMIT_LOGIT_BIASES + LIMIT_ALLOWED_TOKENS + LIMIT_FORBIDDEN_WORDS)
-/* Words of a request's rules, and the tokens of its context. */
+/* Words of a request's rules plus tokens of its context. */
 #define LIMIT_CONTEXT_WORDS (LIMIT_RULE_WORDS + LIMIT_CONTEXT_TOKENS)
 
-/* Values and names in the JSON of one request body: enough for a prompt of
- * LIMIT_CONTEXT_TOKENS token ids. At most LIMIT_JSON_CONTAINERS of the values may be lists or
- * objects, because an empty object takes about 200 bytes in jansson's tree, 70 times its text. */
+/* Values and names in the JSON of one request body: enough for a prompt of LIMIT_CONTEXT_TOKENS
+ * token ids. LIMIT_JSON_CONTAINERS bounds the lists and objects among the values, because an empty
+ * object takes about 200 bytes in jansson's tree, 70 times the bytes of its text. */
 #define LIMIT_JSON_VALUES     (5u << 18)
 #define LIMIT_JSON_CONTAINERS (1u << 18)
 
@@ -68,7 +68,7 @@
  * busy. */
 #define LIMIT_BATCHES_IN_FLIGHT 64
 
-/* The id of a request, which the client has chosen or the gateway has made, with its NUL. */
+/* The id of a request with its NUL. The client or the gateway has chosen the id. */
 #define LIMIT_CLIENT_ID_BYTES 136
 
 #endif

@@ -1,7 +1,8 @@
-/* line_ring: the latest lines of text, within fixed memory. When the ring is full, the oldest lines
- * make room. The log (log.h) and the gateway (server/gateway/events.c, events of its schedulers)
- * each own a ring. It is not thread-safe: the owner makes every call on one thread, or holds a
- * lock. It does no I/O. */
+/* line_ring: keeps the latest lines of text in a fixed amount of memory. A new line replaces the
+ * oldest lines. Two parts own a ring: the log (log.h) for its lines, and the gateway
+ * (server/gateway/events.c) for events and actions of the cluster scheduler. A ring is not
+ * thread-safe: the owner makes every call on one thread, as the gateway does, or holds a lock, as
+ * the log does. A ring does no I/O. */
 #ifndef COMMON_LINE_RING_H
 #define COMMON_LINE_RING_H
 
@@ -13,18 +14,18 @@
 
 struct line_ring;
 
-/* Opens a ring that holds at most `bytes` bytes. A line takes its bytes and one more. Returns
+/* Opens a ring that holds at most `bytes` bytes. A line of n bytes takes n + 1 bytes. Returns
  * ST_NO_MEMORY on failure. */
 enum status line_ring_open(size_t bytes, struct line_ring **out);
 void line_ring_close(struct line_ring *ring); /* NULL is fine. */
 
-/* Appends one line, given without its line feed; copied. A line that does not fit the empty ring,
- * or that contains a line feed, is left out. */
+/* Copies one line, without a line feed at its end, into the ring. Ignores a line that contains a
+ * line feed, and a line that does not fit even into an empty ring. */
 void line_ring_add(struct line_ring *ring, const char *line, size_t bytes);
 
-/* Returns the number of lines. */
+/* Returns the number of lines in the ring. */
 uint32_t line_ring_lines(const struct line_ring *ring);
-/* Appends the lines, the oldest first, each followed by `separator` except the last one. */
+/* Appends all lines to *out, the oldest line first, with `separator` between two lines. */
 void line_ring_write(const struct line_ring *ring, const char *separator, struct text *out);
 
 #endif

@@ -1,18 +1,19 @@
 /* prefix_hash: a hash of a sequence of tokens. Every process computes the same hash for the same
- * tokens. The prefix cache (kvcache/kv_prefix.c) hashes the prefixes that a machine holds, the
- * machine reports the hashes (machine/prefixes.c), and the gateway compares them with the hashes of
- * a prompt (server/gateway/schedule.c). The simulator (tools/simulate/) hashes and compares
- * prefixes in the same way. The gateway also recognises repeated requests by the hash. The
- * functions are pure, and any thread may call them. Two different prefixes can have the same hash.
- * Then the gateway may choose a worse machine, but the answer is right, because the prefix cache
- * compares the tokens too. */
+ * tokens. The prefix cache (kvcache/kv_prefix.c) hashes the prefixes that a machine holds. The
+ * machine reports the hashes (machine/prefixes.c). The gateway compares the hashes with those of a
+ * prompt (server/gateway/schedule.c), and also recognises repeated requests by a hash. The
+ * simulator (tools/simulate/) hashes one number for each block instead of tokens. The functions
+ * keep no state, and any thread may call them. Two different prefixes can have the same hash. Then
+ * the gateway may choose a worse machine, but the answer is right, because the prefix cache also
+ * compares salt and tokens. */
 #ifndef COMMON_PREFIX_HASH_H
 #define COMMON_PREFIX_HASH_H
 
 #include "common/random.h"
 
-/* Returns the hash of a sequence whose last `count` tokens are `tokens`. `hash` is the hash of the
- * tokens before these; if there are none, the request's salt (0 = no salt). */
+/* Returns the hash of a sequence that ends with the `count` tokens `tokens`. `hash` is the hash of
+ * the tokens before `tokens`. If the sequence has no other tokens, `hash` is the request's salt (0
+ * = no salt). */
 static inline uint64_t prefix_hash(uint64_t hash, const uint32_t *tokens, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
@@ -20,7 +21,7 @@ static inline uint64_t prefix_hash(uint64_t hash, const uint32_t *tokens, uint32
     return hash;
 }
 
-/* Returns how many whole blocks fit into 128 tokens, but at least 1. Machines report only
+/* Returns the number of whole blocks that fit into 128 tokens, at least 1. Machines report only
  * prefixes whose length is a multiple of this number of blocks. */
 static inline uint32_t prefix_step_blocks(uint32_t block_tokens)
 {

@@ -1,14 +1,14 @@
-/* random: counter-based random numbers. A random number is a pure function of a key and a counter,
- * so it does not depend on earlier draws, on the machine or on the batch. Samplers, hash tables and
- * synthetic workloads call the functions, on any thread. There is no state to seed. The functions
- * apply SplitMix64's finaliser (Steele et al., OOPSLA 2014) to key and counter. They are not for
- * secrets (secret_random is). */
+/* random: random numbers that are computed from a key and a counter. The same key and counter give
+ * the same number, independent of earlier draws, of the machine and of the batch. Samplers, hashes
+ * and synthetic workloads use the functions, on any thread. The functions keep no state. They apply
+ * SplitMix64's finaliser (Steele et al., OOPSLA 2014) to key and counter. They are not for secrets
+ * (secret_random is). */
 #ifndef COMMON_RANDOM_H
 #define COMMON_RANDOM_H
 
 #include <stdint.h>
 
-/* SplitMix64's finaliser: a bijection of 64 bits. */
+/* SplitMix64's finaliser: different x give different results. */
 static inline uint64_t random_mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;
@@ -17,13 +17,13 @@ static inline uint64_t random_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Returns the 64 uniform bits of this key and counter. */
+/* Returns 64 random bits for this key and counter. */
 static inline uint64_t random_at(uint64_t key, uint64_t counter)
 {
     return random_mix(random_mix(key) ^ random_mix(counter ^ 0x6a09e667f3bcc909u));
 }
 
-/* Returns a uniform number in [0, 1). It has 24 bits, which a float holds exactly. */
+/* Returns a uniform random number in [0, 1), a multiple of 2^-24, which a float holds exactly. */
 static inline float random_unit_at(uint64_t key, uint64_t counter)
 {
     return (float)(random_at(key, counter) >> 40) * 0x1p-24f;
