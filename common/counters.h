@@ -1,4 +1,5 @@
-/* counters: the counters and gauges of machines, gateway and API keys in /metrics, one line each.
+/* counters: lists of the counters and gauges of /metrics, with one line for each of them: those of
+ * machines, of stage processes, of the gateway and of API keys.
  * docs/contributing/add-a-counter.md says how to add a line. Each list is a macro that applies the
  * macro X to every line. Four headers make fields or enum constants of the lines:
  * transport/message.h, transport/message_tier.h, server/metrics/metrics.h and server/api/keys.h.

@@ -1,6 +1,6 @@
-/* secret: functions for handling secrets: a hash, a keyed hash and a comparison in constant time
- * (from GnuTLS), random bytes (from the kernel), reading key files, erasing memory, and switching
- * core dumps off. Any folder may call them, on any thread. They keep no state and no keys, encrypt
+/* secret: functions for secrets: a hash, a keyed hash and a comparison in constant time (from
+ * GnuTLS), random bytes (from the kernel), reading files with secrets, erasing memory, and stopping
+ * core dumps. Any folder may call them, on any thread. They keep no state and no keys, encrypt
  * nothing and do no TLS (transport/ and server/http/ do). */
 #ifndef COMMON_SECRET_H
 #define COMMON_SECRET_H
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SECRET_HASH_BYTES 32 /* SHA-256. */
+#define SECRET_HASH_BYTES 32 /* Bytes of a SHA-256. */
 
 /* Stores the SHA-256 of the data. */
 void secret_hash(const void *data, size_t bytes, uint8_t out[SECRET_HASH_BYTES]);
@@ -22,13 +22,13 @@ struct secret_piece {
     size_t bytes;
 };
 
-/* Stores a keyed hash (HMAC-SHA-256) of the pieces, joined without separators. If it matters where
- * one piece ends and the next begins, the pieces must have fixed sizes. */
+/* Stores a keyed hash (HMAC-SHA-256) of the pieces, joined without separators. The hash does not
+ * depend on where a piece ends. Use pieces of fixed sizes if the ends matter. */
 void secret_mac(const void *key, size_t key_bytes, const struct secret_piece *pieces, size_t count,
                 uint8_t out[SECRET_HASH_BYTES]);
 
-/* Returns true if two pieces of `bytes` bytes are equal. Takes a time that does not depend on where
- * the first difference is. */
+/* Returns true if two pieces of `bytes` bytes are equal. The time that the function takes does not
+ * depend on the contents. */
 bool secret_equal(const void *a, const void *b, size_t bytes);
 
 /* Fills `out` with random bytes from the kernel (getrandom), good enough for keys and nonces.
@@ -38,34 +38,34 @@ void secret_random(void *out, size_t bytes);
 /* Overwrites memory with zeros. The compiler cannot remove the call. NULL is fine. */
 void secret_wipe(void *data, size_t bytes);
 
-/* Stops core dumps of this process and of the processes that it starts later, because a core dump
- * would contain keys and prompts. Sets the soft limit RLIMIT_CORE to 1 byte. If the hard limit is
- * 0, it changes nothing: the kernel writes no core files then, but may pass core dumps to a program
- * (core(5)). */
+/* Stops core dumps of this process and of the processes that this process starts later, because a
+ * core dump would contain keys and prompts. Sets the soft limit RLIMIT_CORE to 1 byte. If the hard
+ * limit is 0, the function changes nothing: the kernel then writes no core files, but may pass core
+ * dumps to a program (core(5)). */
 void secret_core_dumps_stop(void);
 
-/* Opens a file with secret content. It must be a regular file of at most bytes_max bytes that
- * belongs to this user or to root and that neither its group nor others may access. The caller
- * closes *fd_out. Errors name the path: ST_NOT_FOUND, ST_IO, ST_TOO_LARGE, and ST_INVALID for a
- * wrong owner, mode or type. */
+/* Opens a file with secret content for reading. The file must be a regular file of at most
+ * bytes_max bytes, must belong to the effective user of this process or to root, and must give no
+ * access to its group or to others. The caller closes *fd_out. Errors name the path: ST_NOT_FOUND,
+ * ST_IO, ST_TOO_LARGE, and ST_INVALID for a wrong owner, mode or type. */
 enum status secret_file_open(const char *path, size_t bytes_max, int *fd_out, struct error *error);
 
-/* Reads a file with secret content, with the checks of secret_file_open. Returns its errors and
- * ST_NO_MEMORY. The caller calls secret_wipe on *text_out, which is NUL-terminated, and then frees
- * it. */
+/* Reads a file with secret content, with the checks of secret_file_open. *text_out is
+ * NUL-terminated; the caller erases the text with secret_wipe and then frees the text. Returns the
+ * errors of secret_file_open and ST_NO_MEMORY. */
 enum status secret_file_read(const char *path, size_t bytes_max, char **text_out, size_t *bytes_out,
                              struct error *error);
 
-/* Reads an API key: the word at the beginning of a file, with the checks of secret_file_open. The
- * whole file may have at most capacity - 1 bytes. Returns the errors of secret_file_read, and
- * ST_INVALID if the file does not begin with a key. */
+/* Reads an API key, the first word of a file, with the checks of secret_file_open. Writes the key
+ * with a NUL to out[0..capacity). The whole file may have at most capacity - 1 bytes. Returns the
+ * errors of secret_file_read, and ST_INVALID if the file is empty or begins with white space. */
 enum status secret_word_read(const char *path, char *out, size_t capacity, struct error *error);
 
-/* Reads a password: the first line of a file, with the checks of secret_file_open. The whole file
- * may have at most 1,024 bytes. The caller calls secret_password_free on *out. Returns the errors
+/* Reads a password, the first line of a file, with the checks of secret_file_open. The whole file
+ * may have at most 1,024 bytes. The caller frees *out with secret_password_free. Returns the errors
  * of secret_file_read, and ST_INVALID if the first line is empty. */
 enum status secret_password_read(const char *path, char **out, struct error *error);
-/* Wipes and frees a password. NULL is fine. */
+/* Erases and frees a password. NULL is fine. */
 void secret_password_free(char *password);
 
 #endif

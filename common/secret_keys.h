@@ -1,22 +1,23 @@
-/* secret_keys: the cluster keys of a process: one key, or several while an operator replaces the
- * key. (machine/tiers.c also reads the key of stored KV with these functions.) A process connects
- * with the first key and accepts every key. It reads its keys from a key file, or gets them from
- * the process that started it (host/child.h); `cleave serve` and `cleave machine` read the file
- * again when they reload. transport/ proves and checks the keys. The functions keep no state, and
- * any thread may call them. They do not watch the file, and encrypt nothing. */
+/* secret_keys: the cluster keys of a process: one key, or several keys while an operator replaces
+ * the key. A process connects with its first key, and accepts a peer that has any of the keys. A
+ * process reads its keys from a key file, or gets the keys from the process that started it
+ * (host/child.h). `cleave serve` and `cleave machine` read the file again when they reload.
+ * transport/ proves and checks the keys. machine/tiers.c also uses these functions, for the key of
+ * stored KV. The functions keep no state, and any thread may call them. They do not watch the file,
+ * and encrypt nothing. */
 #ifndef COMMON_SECRET_KEYS_H
 #define COMMON_SECRET_KEYS_H
 
 #include "common/secret.h"
 
-#define SECRET_KEYS_MAX        4   /* Keys of a process. */
+#define SECRET_KEYS_MAX        4   /* Most keys of a process. */
 #define SECRET_KEY_ID_BYTES    8   /* Bytes of a key's id. */
-#define SECRET_KEYS_TEXT_BYTES 128 /* The text of secret_keys_text, with its NUL. */
+#define SECRET_KEYS_TEXT_BYTES 128 /* Most bytes of secret_keys_text's text, with its NUL. */
 
 struct secret_key {
     uint8_t bytes[SECRET_HASH_BYTES];
-    /* The first bytes of an HMAC under the key. The id is not secret: it identifies the key on the
-     * network and in logs. */
+    /* The first bytes of a keyed hash (secret_mac) of a constant. The id is not secret: the id
+     * identifies the key on the network and in logs. */
     uint8_t id[SECRET_KEY_ID_BYTES];
 };
 
@@ -25,30 +26,33 @@ struct secret_keys {
     struct secret_key keys[SECRET_KEYS_MAX];
 };
 
-/* Sets *out to this one key. */
+/* Sets *out to one key. The bytes of `key` are the key itself and are not hashed. */
 void secret_keys_set(struct secret_keys *out, const uint8_t key[SECRET_HASH_BYTES]);
 
-/* Parses the text of a key file. If its first line that is not empty is a key by itself (64 or a
- * higher even number of hexadecimal digits, or 44 characters of base64), each line that is not
- * empty must be such a key, and all keys must differ. Otherwise the whole text is one key: at least
- * 32 bytes of any kind. White space at the end of lines and of the text is ignored. A key is the
- * SHA-256 of its line, or of the text. Errors begin with `path`: ST_INVALID, or ST_TOO_LARGE for
- * more than SECRET_KEYS_MAX keys. */
+/* Parses the text of a key file. The text has one of two forms, which the first line that is not
+ * empty decides. If this line looks like a key (an even number of hexadecimal digits, at least 64,
+ * or 44 characters of base64), each line that is not empty must be such a key, and all keys must
+ * differ. Otherwise the whole text is one key: at least 32 bytes of any kind. White space at the
+ * end of a line and of the text is ignored. The bytes of a key are the SHA-256 of the key's line,
+ * or of the whole text. Errors begin with `path`: ST_INVALID, or ST_TOO_LARGE for more than
+ * SECRET_KEYS_MAX keys. After an error *out is unchanged. */
 enum status secret_keys_parse(const char *text, size_t bytes, const char *path,
                               struct secret_keys *out, struct error *error);
-/* Reads a key file by secret_file_read (secret.h) and parses it. */
+/* Reads a key file of at most 4,096 bytes with secret_file_read, and parses the text with
+ * secret_keys_parse. Returns the errors of both. */
 enum status secret_keys_read(const char *path, struct secret_keys *out, struct error *error);
-/* Reads the key file of a running process again. Returns ST_INVALID if the file has no key in
- * common with `present`, because other processes would then refuse every connection. */
+/* Reads the key file of a running process again. Returns the errors of secret_keys_read, and
+ * ST_INVALID if the file has none of the keys in `present`: other processes would then refuse every
+ * connection. */
 enum status secret_keys_read_again(const char *path, const struct secret_keys *present,
                                    struct secret_keys *out, struct error *error);
 
 /* Returns the key with this id; NULL = none. */
 const struct secret_key *secret_keys_find(const struct secret_keys *keys,
                                           const uint8_t id[SECRET_KEY_ID_BYTES]);
-/* Returns true if both have the same keys in the same order. */
+/* Returns true if a and b have the same keys in the same order. */
 bool secret_keys_equal(const struct secret_keys *a, const struct secret_keys *b);
-/* Writes the ids of the keys, for logs: "5c1e2a90b4d7f311, also 0a1b…". */
+/* Writes the ids of the keys as hexadecimal digits, for logs: "5c1e2a90b4d7f311, also 0a1b…". */
 void secret_keys_text(const struct secret_keys *keys, char out[SECRET_KEYS_TEXT_BYTES]);
 
 #endif

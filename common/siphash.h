@@ -1,8 +1,9 @@
-/* siphash: SipHash-2-4 (Aumasson and Bernstein, 2012). With a secret key, it hashes the names of a
- * model file for a table (model/file/gguf_parse.c): whoever wrote the file does not know the key,
- * and so cannot choose names with equal hashes. With a fixed key, it is the checksum of stored KV
- * (kvcache/tiers/). The hash depends on the byte order of the processor. The functions keep no
- * state, and any thread may call them. They make no keys; digests of files are made by digest.h. */
+/* siphash: SipHash-2-4 (Aumasson and Bernstein, 2012), a hash with a key. model/file/gguf_parse.c
+ * hashes the names in a model file with a secret key, for a hash table: the author of the file does
+ * not know the key, and so cannot choose names with equal hashes. kvcache/tiers/ uses siphash with
+ * keys that are not secret, for checksums of stored KV. The hash depends on the byte order of the
+ * processor. The functions keep no state, and any thread may call them. They make no keys.
+ * common/digest.h computes the digests of files. */
 #ifndef COMMON_SIPHASH_H
 #define COMMON_SIPHASH_H
 
@@ -30,7 +31,7 @@ static inline void siphash_round(uint64_t v[4])
     v[2] = siphash_rotate(v[2], 32);
 }
 
-/* Adds eight bytes of the data, `word`, to the state `v`. */
+/* Adds `word`, eight bytes of the data, to the state `v`. */
 static inline void siphash_absorb(uint64_t v[4], uint64_t word)
 {
     v[3] ^= word;
@@ -39,7 +40,7 @@ static inline void siphash_absorb(uint64_t v[4], uint64_t word)
     v[0] ^= word;
 }
 
-/* Returns the hash of the data under a key. */
+/* Returns the hash of the data with this key. */
 static inline uint64_t siphash(const uint64_t key[2], const void *data, size_t bytes)
 {
     const uint8_t *at = data;

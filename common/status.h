@@ -1,8 +1,8 @@
 /* status: the result type of functions that can fail, and the text that explains a failure. Every
- * folder uses it. 0 = done, > 0 = in progress, < 0 = failed. ST_NO_RESOURCE (a full pool, a full
- * queue) is normal flow. Folders that do not log (log.h) return a status and fill a `struct
- * error`, which the caller owns. Any thread may call the functions; they keep no state
- * and write no logs. */
+ * folder uses both. 0 = done, > 0 = in progress, < 0 = failed. ST_NO_RESOURCE (a full pool, a full
+ * queue) is not a fault: callers expect it. Folders that do not log (log.h) return a status and
+ * fill in a `struct error`, which the caller owns. Any thread may call the functions; they keep no
+ * state and write no logs. */
 #ifndef COMMON_STATUS_H
 #define COMMON_STATUS_H
 
@@ -15,12 +15,12 @@ enum status {
     ST_INVALID = -2,     /* The input is wrong; the same input fails again. */
     ST_NOT_FOUND = -3,
     ST_IO = -4,          /* A file, socket or device failed. */
-    ST_UNREACHABLE = -5, /* There is no such peer, or the connection is gone. */
+    ST_UNREACHABLE = -5, /* There is no such peer, or the connection to the peer is lost. */
     ST_TIMED_OUT = -6,
     ST_CANCELLED = -7,
     ST_MISMATCH = -8, /* Two sides do not agree (model, layout, protocol). */
     ST_NO_MEMORY = -9,
-    ST_TOO_LARGE = -10, /* Above a named limit. */
+    ST_TOO_LARGE = -10, /* A value, size or number is above its limit. */
     ST_UNSUPPORTED = -11,
     ST_USAGE = -12, /* The command line is wrong. */
 };
@@ -28,19 +28,20 @@ enum status {
 /* Returns a short lower-case name, such as "no resource"; never NULL. */
 const char *status_name(enum status status);
 
-/* Why a function failed, as one line for a person: place, value, what was wanted. Empty = no
- * reason is known. */
+/* The reason of a failure, as one line for a person: the place, the value and the allowed values.
+ * Empty = no reason is known. */
 struct error {
     char text[512];
 };
 
-/* Formats the text of *error and returns `status`, so that a caller can write `return
- * error_set(error, ST_INVALID, "…")`. If `error` is NULL, only returns `status`. */
+/* Formats the text of *error, cuts its end if it is too long, and returns `status`, so that a
+ * caller can write `return error_set(error, ST_INVALID, "…")`. If `error` is NULL, only returns
+ * `status`. */
 enum status error_set(struct error *error, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Puts the formatted prefix and ": " before the existing text, and cuts the end if the text becomes
- * too long. NULL is fine. */
+/* Puts the formatted prefix and ": " before the text of *error. If the new text is too long, cuts
+ * its end. NULL is fine. */
 void error_prefix(struct error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

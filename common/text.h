@@ -1,9 +1,9 @@
-/* text: a growing byte buffer with JSON escaping, and a check of UTF-8. Any folder may use it, for
- * example for response bodies, the page /metrics and lines of the event log. An owner that clears
- * and reuses a buffer allocates nothing once the buffer is large enough. After a failed allocation
- * the text is broken: further appends do nothing, so callers check `broken` once, at the end. Not
- * thread-safe: one thread at a time uses a text; the owner may hand it from one thread to another.
- * It parses no JSON and does no I/O. */
+/* text: a growing byte buffer with JSON escaping, and a check of UTF-8. Any folder may use texts,
+ * for example for response bodies, the page /metrics and lines of the event log. An owner that
+ * clears and reuses a text allocates nothing when the buffer is large enough. After a failed
+ * allocation the text is broken: further appends do nothing, so callers check `broken` once, after
+ * the last append. A text is not thread-safe: one thread at a time uses a text, and the owner may
+ * pass the text to another thread. The functions parse no JSON and do no I/O. */
 #ifndef COMMON_TEXT_H
 #define COMMON_TEXT_H
 
@@ -27,8 +27,8 @@ static inline void text_clear(struct text *text)
     text->bytes = 0;
 }
 
-/* Append bytes, a NUL-terminated string, a decimal number, and text that is formatted as by
- * printf. */
+/* text_add appends bytes; text_adds a NUL-terminated string; text_addu a number in decimal;
+ * text_addf a text that is formatted as by printf. */
 void text_add(struct text *text, const char *data, size_t bytes);
 void text_adds(struct text *text, const char *string);
 void text_addu(struct text *text, uint64_t number);
@@ -36,13 +36,13 @@ void text_addf(struct text *text, const char *format, ...) __attribute__((format
 /* Appends a natural logarithm as a JSON number. Infinities and NaN become -9999, because JSON has
  * no such numbers. */
 void text_add_logprob(struct text *text, float logprob);
-/* Appends the data as a JSON string, with quotation marks and escapes. Bytes that are not UTF-8 are
- * replaced by U+FFFD. A character whose last bytes are missing becomes one U+FFFD; each other byte
- * that is not UTF-8 becomes one U+FFFD, too. `data` may be NULL if `bytes` is 0. */
+/* Appends the data as a JSON string, with quotation marks and escapes. Replaces data that is not
+ * UTF-8: a character whose last bytes are missing becomes one U+FFFD, and each other byte that is
+ * not UTF-8 becomes one U+FFFD. `data` may be NULL if `bytes` is 0. */
 void text_add_json_string(struct text *text, const char *data, size_t bytes);
 
-/* Returns the offset of the first byte that is not part of valid UTF-8, or `bytes` if all data is
- * valid. */
+/* Returns the offset of the first byte that does not belong to a valid UTF-8 character; `bytes` if
+ * all data is valid. */
 size_t text_utf8_check(const char *data, size_t bytes);
 
 #endif

@@ -1,6 +1,6 @@
-/* tier_kind: the kinds of tiers, stores for KV below a machine's KV memory (kvcache/tiers/). A
- * machine has at most one tier of each kind. kvcache/tiers/, machine/, scheduler/, server/ and the
- * simulator use them, on any thread. This header opens no tier. */
+/* tier_kind: the kinds of tiers. A tier is a store for KV below a machine's KV memory
+ * (kvcache/tiers/). A machine has at most one tier of each kind. Any folder may call the functions,
+ * on any thread; they keep no state. They open no tier. */
 #ifndef COMMON_TIER_KIND_H
 #define COMMON_TIER_KIND_H
 
@@ -24,8 +24,9 @@ static inline const char *tier_kind_name(enum tier_kind kind)
 }
 
 /* Returns true if a machine whose home pool is `home` stores KV in its tier of this kind. All
- * machines read the shared store. Memory and file are read by their machine only, so a machine that
- * computes no prompts stores nothing there. */
+ * machines read the store, so every machine stores KV there. Only the machine itself reads its
+ * memory tier and its file tier, so a machine of the token pool, which computes no prompts, stores
+ * nothing there. */
 static inline bool tier_kind_stores(enum tier_kind kind, enum pool home)
 {
     return kind == TIER_KIND_STORE || home != POOL_TOKEN;

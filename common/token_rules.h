@@ -1,52 +1,59 @@
-/* token_rules: the rules of one request that name tokens: biases, allowed tokens, forbidden
- * sequences. They are one array of words (uint32_t), so that messages can carry them and requests
- * can copy them. The API's parser builds the words; the decoders of messages check them; the
- * samplers read them (model/forward/logit_edits.h). The functions keep no state, and any thread may
- * call them. They do not check the words against a vocabulary: a reader ignores ids that its model
- * lacks.
+/* token_rules: the rules of one request that name tokens: biases, allowed tokens and forbidden
+ * sequences. The rules are one array of words (uint32_t), so that messages can carry them and
+ * requests can copy them. The gateway makes the words (server/api/logit_words.c). The receiver of a
+ * message checks the words (transport/message.c, machine/executor/stage_contexts.c). The engine
+ * applies the rules to logits (model/forward/logit_edits.h). The functions keep no state, and any
+ * thread may call them. They do not check the words against a vocabulary: logit_edits ignores ids
+ * that its model lacks.
  *
- * The words: the three counts of struct token_rules, then the biases (two words each: an id, and
- * the bits of a float), the allowed ids in ascending order, and the forbidden sequences (each a
- * length of at least 1, then this number of ids). An empty array means no rules. */
+ * The words are, in this order:
+ *   bias_count, allowed_count and forbidden_words of struct token_rules,
+ *   the biases: for each, an id and the bits of a float,
+ *   the allowed ids, in ascending order,
+ *   the forbidden sequences: for each, its length (at least 1) and its ids.
+ * An empty array means no rules. */
 #ifndef COMMON_TOKEN_RULES_H
 #define COMMON_TOKEN_RULES_H
 
 #include "common/sampling.h"
 #include "common/status.h"
 
-/* A view of words that have been checked. The pointers point into the words. */
+/* The parts of checked words. The pointers point into the words, which the caller owns. */
 struct token_rules {
-    uint32_t bias_count;
-    uint32_t allowed_count;   /* 0 = every token is allowed. */
-    uint32_t forbidden_words; /* Words of all forbidden sequences, lengths included. */
+    uint32_t bias_count;      /* Number of biases. */
+    uint32_t allowed_count;   /* Number of allowed ids; 0 = every token is allowed. */
+    uint32_t forbidden_words; /* Words of all forbidden sequences, including their lengths. */
     const uint32_t *biases;
     const uint32_t *allowed;
     const uint32_t *forbidden;
 };
 
-/* Checks words[0..count) and returns a view. Returns ST_INVALID if a count or a length is wrong, or
- * if a bias is not from -LIMIT_LOGIT_BIAS to LIMIT_LOGIT_BIAS; *out then has no rules. */
+/* Checks words[0..count) and stores their parts. Does not check the order of the allowed ids.
+ * Returns ST_INVALID if a count or a length is wrong or above its limit (common/limits.h), or if a
+ * bias is not from -LIMIT_LOGIT_BIAS to LIMIT_LOGIT_BIAS; *out then has no rules. */
 enum status token_rules_read(const uint32_t *words, uint32_t count, struct token_rules *out,
                              struct error *error);
 
-/* Returns the id and the bias of biases[index]. */
+/* Returns the bias with this index, and stores the id of its token. Requires index <
+ * bias_count. */
 float token_rules_bias(const struct token_rules *rules, uint32_t index, uint32_t *id_out);
 
-/* The rules under construction. All zeros = no rules. */
+/* The words of one request's rules. All zeros = no rules. */
 struct token_rules_words {
     uint32_t *words; /* malloc'ed; the caller frees it. NULL = no rules. */
     uint32_t count;
 };
 
-/* Makes the words. `biases` and `forbidden` are as in struct token_rules; `allowed` may have any
- * order and repetitions, and is sorted in place. Returns ST_NO_MEMORY, or ST_TOO_LARGE if a count
- * is above its limit (common/limits.h); *out then has no rules. */
+/* Makes the words. `biases` and `forbidden` have the form of struct token_rules. `allowed` may have
+ * any order and repeated ids; the function sorts `allowed` in place. Returns ST_NO_MEMORY, or
+ * ST_TOO_LARGE if a count is above its limit (common/limits.h); *out then has no rules. */
 enum status token_rules_write(const uint32_t *biases, uint32_t bias_count, uint32_t *allowed,
                               uint32_t allowed_count, const uint32_t *forbidden,
                               uint32_t forbidden_words, struct token_rules_words *out);
 
-/* Returns true if sampling with these rules depends on the tokens before the sampled one: a penalty
- * is on, or a forbidden sequence has more than one token. Requires words that have been checked. */
+/* Returns true if sampling depends on earlier tokens of the request: a penalty of `sampling` is on,
+ * or a forbidden sequence has more than one token. Requires words that token_rules_read has
+ * accepted. */
 bool token_rules_read_context(const struct sampling *sampling, const uint32_t *words,
                               uint32_t count);
 
