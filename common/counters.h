@@ -1,11 +1,10 @@
-/* counters: lists of the counters and gauges of /metrics, with one line for each of them: those of
- * machines, of stage processes, of the gateway and of API keys.
- * docs/contributing/add-a-counter.md says how to add a line. Each list is a macro that applies the
- * macro X to every line. Four headers make fields or enum constants of the lines:
- * transport/message.h, transport/message_tier.h, server/metrics/metrics.h and server/api/keys.h.
- * server/metrics/ renders the families of /metrics. server/gateway/state.c and
- * server/serve_admin.c write the values of /admin/state. The histograms of /metrics are not here
- * but in server/metrics/. Macros only: no functions, no threads.
+/* counters: lists of the counters and gauges in /metrics: of machines, of stage processes, of the
+ * gateway and of API keys. Each counter or gauge has one line. docs/contributing/add-a-counter.md
+ * says how to add a line. Each list is a macro that applies the macro X to every line. Four headers
+ * make fields or enum constants of the lines: transport/message.h, transport/message_tier.h,
+ * server/metrics/metrics.h and server/api/keys.h. server/metrics/ renders the families of /metrics.
+ * server/gateway/state.c and server/serve_admin.c write the values of /admin/state. The histograms
+ * of /metrics are not here but in server/metrics/. Macros only: no functions, no threads.
  *
  * Columns; each list says which columns it has:
  *   name    Name of the field. In GATEWAY_COUNTERS: the enum constant without METRICS_.

@@ -69,7 +69,7 @@ struct device_memory_ops {
     /* Returns the non-blocking eventfd that signal_when_done signals, for all directions. The
      * device owns the descriptor. The caller resets the eventfd by reading from the descriptor. */
     int (*event_fd)(void *self);
-    /* Stores the free bytes and the total bytes of the device's memory. */
+    /* Stores the free bytes and the total bytes of the device's memory; 0 = unknown. */
     void (*memory_sizes)(void *self, uint64_t *free_out, uint64_t *total_out);
 
     /* The four functions below share device memory between processes of this host. The memory of

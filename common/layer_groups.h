@@ -5,8 +5,8 @@
  * layer of its group.
  *
  * Schedulers, pools, tiers, the simulator and `cleave partition` count blocks with these functions.
- * Code that reads or writes KV finds the group of a layer with them. The functions keep no state,
- * and any thread may call them. They do not handle block ids (kvcache/kv_tables.h does).
+ * Code that reads or writes KV calls layer_groups_find. The functions keep no state, and any thread
+ * may call them. They do not handle block ids (kvcache/kv_tables.h does).
  *
  * Span i of a request is its tokens [i * block_tokens, (i + 1) * block_tokens). A group without a
  * window has a block for each span. A group with a window keeps blocks only for the latest `keep`
