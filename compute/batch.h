@@ -21,8 +21,9 @@ struct compute_sequence {
      * that gets the batch. */
     const uint32_t *blocks;
     /* Entries from the block table of one layer group (common/layer_groups.h) to the table of the
-     * next: the table of group g begins at blocks + g * group_stride. Only model/forward/ uses this
-     * field; for each layer it gives the backend a batch whose `blocks` is the layer's table. */
+     * next: the table of group g begins at blocks + g * group_stride. Only model/forward/ reads
+     * this field: for each layer, it passes to the backend a batch whose `blocks` are the tables of
+     * the layer's group. */
     uint32_t group_stride;
 };
 

@@ -30,8 +30,8 @@ struct compute_group_norm {
 #define COMPUTE_GROUP_NORMS_MAX 2
 
 struct compute_group_ops {
-    /* Makes the id of a new group. Only rank 0 calls it; the caller sends id_out to all ranks. On
-     * failure *error has the reason of the system (CPU) or of NCCL (CUDA). */
+    /* Makes the id of a new group. Only rank 0 calls id_make; the caller sends id_out to all ranks.
+     * On failure *error has the reason of the system (CPU) or of NCCL (CUDA). */
     enum status (*id_make)(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                            struct error *error);
     /* Joins the group `id` as rank `rank` of `ranks`. Called once per device. Blocks until all

@@ -1,7 +1,7 @@
 /* kv: the layout of the KV-cache of one layer, and the sizes that follow from the layout. Every
  * backend uses this layout, and blocks travel between machines in this form, so the layout is part
  * of the protocol. Machines, `cleave profile` and bench-engine compute the size of their KV memory
- * with these functions. This part owns no memory. No state; any thread. It does not know which
+ * with these functions. No state; any thread. This part owns no memory, and does not know which
  * block belongs to which request (kvcache/kv_pool.h) or how blocks are sent
  * (kvcache/kv_transfer.h). */
 #ifndef COMPUTE_KV_H

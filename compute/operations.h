@@ -32,7 +32,7 @@ struct compute_sampling_ops;
 
 struct compute_ops {
     const char *name; /* Name of the backend: "cpu", "cuda" or "wait". */
-    /* Opens a device. The error says why it is not available. */
+    /* Opens a device. On failure *error says why the device is not available. */
     enum status (*open)(const struct compute_options *options, struct compute **out,
                         struct error *error);
     void (*close)(struct compute *c); /* NULL is fine. */
@@ -63,9 +63,9 @@ struct compute_ops {
                  void *self);
     /* Waits until everything that was queued is finished and every mark has been reported. */
     void (*wait)(struct compute *c);
-    /* Returns ST_OK, or an error if the device has failed since it was opened. After an error, all
-     * results since the failure are invalid, no further mark is reported, and the device never
-     * computes again. A check after `wait` covers everything that was queued. */
+    /* Returns ST_OK, or an error if the device has failed since `open`. After an error, all results
+     * since the failure are invalid, no further mark is reported, and the device never computes
+     * again. A check after `wait` covers everything that was queued. */
     enum status (*check)(struct compute *c, struct error *error);
 
     /* Repacks `source` for the device; `source` and its data are read during the call only.

@@ -6,8 +6,8 @@
  * process ends. This part opens no devices (compute_ops.open does).
  *
  * If the environment variable CLEAVE_CUDA_PLUGIN is set and not empty, the library is the file that
- * this variable names. Otherwise it is libcleave-cuda.so beside the executable, or, if there is
- * none, in <prefix>/lib/cleave. */
+ * this variable names. Otherwise the library is libcleave-cuda.so in the folder of the executable
+ * or, if that folder does not have the file, in <prefix>/lib/cleave. */
 #ifndef COMPUTE_PLUGIN_H
 #define COMPUTE_PLUGIN_H
 

@@ -13,17 +13,18 @@
 /* One mapping, from which pieces are cut in order. */
 struct arena_chunk {
     struct arena_chunk *next;
-    void *map; /* Mapping as the system returned it; `data` is aligned within it. */
-    size_t map_bytes;
-    uint8_t *data;
-    size_t bytes;    /* Size of `data`. */
-    size_t used;     /* Bytes of `data` that pieces were cut from. */
-    uint32_t pieces; /* Number of pieces that have not been given back. */
+    void *map;        /* The mapping, as the system returned it. */
+    size_t map_bytes; /* Size of the mapping. */
+    uint8_t *data;    /* The part of the mapping that pieces are cut from; begins at a huge page. */
+    size_t bytes;     /* Size of `data`. */
+    size_t used;      /* Bytes of `data` that pieces were cut from. */
+    uint32_t pieces;  /* Number of pieces that have not been given back. */
 };
 
 /* All chunks of a device. All zeros = no chunk yet. */
 struct arena {
-    struct arena_chunk *chunks; /* The newest chunk is first; new pieces are cut from it. */
+    /* List, newest chunk first. New pieces are cut from the first chunk. */
+    struct arena_chunk *chunks;
 };
 
 /* Returns 64-byte aligned memory, not zeroed; NULL = no memory. *chunk_out is for arena_give. */

@@ -28,9 +28,9 @@
 #include "compute/cpu/rows.h"
 #include "compute/half.h"
 
-/* A decode reads the cache once, from memory. It prefetches into the L2 cache the token that is
- * this many tokens ahead. (Prefetching into a 32 KiB L1 cache is 20 % slower, because 16 KB of K
- * displace data in use.) */
+/* A decode reads the cache once, from memory, and prefetches into the L2 cache the tokens that are
+ * this far ahead. (Prefetching into a 32 KiB L1 cache is 20 % slower, because 16 KB of K displace
+ * data in use.) */
 #define AHEAD_TOKENS 128
 
 /* Returns the bytes of an element of a float cache. */

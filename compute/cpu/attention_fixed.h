@@ -54,10 +54,10 @@ static_assert(KERNELS_SEGMENT % FIXED_GROUP == 0, "groups do not cross segments"
 #define FIXED_BAND 12
 static_assert(FIXED_BAND % QK_ROWS == 0 && FIXED_BAND % PV_ROWS == 0, "tiles do not cross bands");
 
-/* A call with at most FIXED_DECODE_ROWS rows is a decode: it reads the cache from memory, and its
- * first tile of queries prefetches. While the tile works on a unit (struct fixed_unit), it
- * prefetches the unit that is FIXED_AHEAD places later in the order of reading: the segment's units
- * of K, its units of V, then the units that fixed_find_next finds. */
+/* A call with at most FIXED_DECODE_ROWS rows is a decode: the cache comes from memory, and the
+ * call's first tile of queries prefetches. While the tile works on a unit (struct fixed_unit), the
+ * tile prefetches the unit that is FIXED_AHEAD places later in the order of reading: K of the
+ * segment's units, then V of these units, then the units that fixed_find_next finds. */
 #define FIXED_AHEAD       8
 #define FIXED_DECODE_ROWS 17
 
@@ -112,16 +112,16 @@ struct fixed_job {
     size_t stride;    /* Floats from one query's scores to the next. */
 };
 
-/* Addresses that a decode prefetches while it works on a unit: one vector for each vector that it
- * loads. */
+/* Addresses that a decode prefetches while it works on a unit: one vector to prefetch for each
+ * vector of the unit that is loaded. */
 struct fixed_ahead {
     const uint8_t *scales; /* Prefetched once. */
     const uint8_t *vector; /* The next vector to prefetch. */
     size_t step;           /* Bytes from one vector to the next. */
 };
 
-/* Returns what to prefetch for unit `read_index` in the order of reading: the units of K, then
- * those of V, then the units that are read after the segment. */
+/* Returns what to prefetch for place `read_index` in the order of reading: K of all units of the
+ * segment, then V of all units, then K of the units that are read after the segment. */
 INLINE struct fixed_ahead fixed_ahead_at(const struct fixed_job *job, enum compute_kv_dtype dtype,
                                          uint32_t read_index)
 {

@@ -37,9 +37,9 @@ struct cpu_segments {
     uint32_t heads;               /* Number of entries in `unfinished`. */
 };
 
-/* What a thread prefetches at the end of its share of a product: the weights that it probably reads
- * in the next product. The share is the work items [first_item, end_item) with which the thread
- * begins (workers_share). */
+/* What a thread prefetches at the end of its share of a product: the weights that the thread
+ * probably reads in the next product. The share is the work items [first_item, end_item) with which
+ * the thread begins (workers_share). */
 struct cpu_weights_ahead {
     _Alignas(64) uint32_t first_item;
     uint32_t end_item;
@@ -69,9 +69,9 @@ struct compute {
     const struct kernels_floats *floats; /* Products of float weights. */
     struct workers *workers;             /* The threads of this struct; a lane has one. */
     struct unpack_choice unpack;
-    bool exact;           /* compute_options.exact. */
-    bool prefetch;        /* kernels_product.prefetch of all products. */
-    struct arena weights; /* Memory of all matrices; a lane has none. */
+    bool exact;                                /* compute_options.exact. */
+    bool prefetch;                             /* kernels_product.prefetch of all products. */
+    struct arena weights;                      /* Memory of all matrices; a lane has none. */
     const struct compute_matrix *last_product; /* First matrix of the last product; NULL = none. */
     struct cpu_weights_ahead ahead[WORKERS_THREADS_MAX]; /* Per thread. */
     struct cpu_scratch scratch[WORKERS_THREADS_MAX];     /* Per thread. */

@@ -120,7 +120,7 @@ struct kernels_second_plane {
  * activations. Row n of W times row r goes to y[r * y_stride + n]. */
 struct kernels_product {
     enum kernels_form form;
-    const int8_t *codes;    /* [16]; NULL = the form has no codes. */
+    const int8_t *codes; /* [16]; NULL = the form has no codes. */
     float factor; /* Factor of the scales of a SUPER form with codes: a power of two, up to 1. */
     const uint8_t *weights; /* Weights of the first group; the groups are contiguous. */
     uint32_t groups;
@@ -144,7 +144,7 @@ struct kernels_product {
      * Only the AVX-512 table reads these two fields. */
     uintptr_t ahead_end;
     uintptr_t ahead_jump;
-    uint32_t rows; /* Rows of activations. */
+    uint32_t rows;     /* Rows of activations. */
     uint32_t outputs;  /* Rows of W: groups * GROUP_ROWS, or fewer if the last group is not full. */
     const float *bias; /* [outputs]; NULL = none. */
     bool add;          /* True: adds to y. False: replaces y. */
@@ -191,8 +191,8 @@ struct kernels_cache {
 
 /* The rotary embedding at one position. */
 struct kernels_rope {
-    uint32_t dim; /* compute_rope.dim; 0 = no dimension is rotated. */
-    bool neox;    /* compute_rope.neox. */
+    uint32_t dim;       /* compute_rope.dim; 0 = no dimension is rotated. */
+    bool neox;          /* compute_rope.neox. */
     const float *table; /* cos[dim / 2], then sin[dim / 2], of the position. */
 };
 

@@ -9,7 +9,7 @@
 
 /* The properties in which the quantised forms differ. */
 struct layout_form {
-    uint8_t low_bits;  /* Bits of a quant that are stored together: 2, 4 or 8. */
+    uint8_t low_bits; /* Bits of a quant that are stored together: 2, 4 or 8. */
     /* Bits of a quant above the low bits: 0, 1 or 2. For each, a panel has one more vector in a
      * block. */
     uint8_t high_bits;
