@@ -20,7 +20,8 @@ struct compute_lanes_ops {
     uint32_t (*count)(const struct compute *c);
     /* Returns how many lanes are to compute a batch of row_count rows: all (the result of `count`),
      * or 1 = the device computes the batch without lanes. compute_options.lanes decides; with
-     * COMPUTE_LANES_AUTO, `pick` measures which of the two is faster now. */
+     * COMPUTE_LANES_AUTO, `pick` decides by the number of rows and by the time that a cache line
+     * needs between the cores, which `pick` measures now and then. */
     uint32_t (*pick)(struct compute *c, uint32_t row_count);
     /* Returns lane i, which can open activations and compute every operation on rows. c owns the
      * lane. Requires that the device has lanes, and i < `count`. */

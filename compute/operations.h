@@ -63,9 +63,10 @@ struct compute_ops {
                  void *self);
     /* Waits until everything that was queued is finished and every mark has been reported. */
     void (*wait)(struct compute *c);
-    /* Returns ST_OK, or an error if the device has failed since `open`. After an error, all results
-     * since the failure are invalid, no further mark is reported, and the device never computes
-     * again. A check after `wait` covers everything that was queued. */
+    /* Returns ST_OK, or an error if the device has failed since `open`. A failure is permanent: all
+     * results since the failure are invalid. A GPU that has failed reports no further mark; other
+     * devices, which fail only with their group (group.h), still report marks. A check after `wait`
+     * covers everything that was queued. */
     enum status (*check)(struct compute *c, struct error *error);
 
     /* Repacks `source` for the device; `source` and its data are read during the call only.
@@ -94,8 +95,8 @@ struct compute_ops {
     /* Says that a layer of row_count rows begins. Called before the first operation of each layer.
      * The last layer may then compute fewer rows. */
     void (*layer_begin)(struct compute *c, uint32_t row_count);
-    /* y[i] = row ids[i] of the dequantised embedding matrix m; y is [count × cols]. Writes zeros
-     * for ids that m does not have: another rank has these rows. */
+    /* y[i] = row ids[i] of the embedding matrix m, dequantised; y is [count × columns of m]. Writes
+     * zeros for ids that m does not have: another rank has these rows. */
     void (*embed)(struct compute *c, const struct compute_matrix *m, const uint32_t *ids,
                   uint32_t count, float *y);
     /* y[i] = x[rows[i]], both of `cols` columns. Requires ascending rows, and that y does not

@@ -28,8 +28,9 @@ struct cpu_scratch {
     size_t floats;
 };
 
-/* Memory for attention of few rows with long contexts (sequences.c). There, a work item is one
- * segment (KERNELS_SEGMENT tokens) of one sequence and KV head. */
+/* Memory for attention of few rows with long contexts (sequences.c): a work item is then one
+ * segment (KERNELS_SEGMENT tokens) of one sequence and KV head. In this struct, 16 heads that share
+ * a latent cache count as a KV head. */
 struct cpu_segments {
     float *parts;                 /* Results of the segments (kernels.attention_part). */
     size_t floats;                /* Number of floats in `parts`. */
@@ -95,10 +96,11 @@ struct compute_matrix {
     size_t group_bytes;
     uint8_t *data;
     struct arena_chunk *chunk; /* The chunk that `data` is in. */
-    /* Scales of an F8_E4M3 matrix. The kernels multiply each product with unscaled weights by its
-     * scale. The columns form scale_blocks blocks of scale_cols columns; the first block has
-     * scale_first columns. */
-    float *scales; /* [groups][scale_blocks][GROUP_ROWS]; NULL = not scaled. */
+    /* Scales of an F8_E4M3 matrix: [groups][scale_blocks][GROUP_ROWS]; NULL = not scaled. The
+     * columns form scale_blocks blocks of scale_cols columns; the first block has scale_first
+     * columns, the last block may have fewer. A kernel multiplies the unscaled weights of one
+     * block; matmul.c multiplies the result by the block's scale. */
+    float *scales;
     uint32_t scale_blocks;
     uint32_t scale_first, scale_cols;
     /* [threads of the device, then lanes]: address of the first weight that the thread read in the
